@@ -1,0 +1,1 @@
+//! Live capture: open, ring, reader thread, loss accounting. Knows nothing of Python.

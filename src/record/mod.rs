@@ -1,0 +1,12 @@
+//! Bytes to `Record`, the layout of samples, batches of records and the port that they come through (`Source`).
+//! Knows nothing of where bytes come from.
+
+mod batch;
+mod layout;
+mod parse;
+mod source;
+
+pub use batch::{Batch, Chunk, Recycle, Sorted, SortedRecord};
+pub use layout::{SampleLayout, TrailerLayout};
+pub use parse::{RECORD_HEADER, Record, Records, record_size, record_type};
+pub use source::{Ended, LossCounts, Source, Wait};

@@ -1,0 +1,64 @@
+//! The port through which records come in, live or recorded.
+
+use std::time::Instant;
+
+use super::Batch;
+
+/// Why a source has no more records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to stop.
+    Stopped,
+    /// Every task that it was attached to has exited.
+    TasksExited,
+    /// The recording is at its end.
+    EndOfInput,
+}
+
+/// What waiting for a source gave.
+#[derive(Debug)]
+pub enum Wait {
+    /// Records to deliver.
+    Batch(Batch),
+    /// Everything that had happened when [`Source::flush`] was called has been handed out.
+    Flushed,
+    /// Something outside wants the run loop's attention: a signal came.
+    Woken,
+    /// The deadline passed.
+    Timeout,
+    /// No more records will come; all were handed out.
+    Ended(Ended),
+}
+
+/// How many samples the kernel dropped, exactly, as far as it tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LossCounts {
+    /// Per event, in the order in which the events were asked for.
+    pub per_event: Vec<u64>,
+    /// Per ring, side-band records included, so that it can be compared with what PERF_RECORD_LOST said.
+    pub per_ring: Vec<u64>,
+}
+
+/// Where records come from.
+pub trait Source {
+    /// Blocks until something is there, `until` passes or the source ends. Called without the interpreter's lock.
+    fn wait(&mut self, until: Option<Instant>) -> Wait;
+
+    /// Asks for all that has happened by now; [`Wait::Flushed`] follows it.
+    fn flush(&mut self);
+
+    /// Stops producing. What was recorded is still handed out, then [`Wait::Ended`].
+    fn stop(&mut self);
+
+    /// The kernel's own loss counts (PERF_FORMAT_LOST, kernel 6.0), or `None` where it does not keep them.
+    fn losses(&mut self) -> Option<LossCounts>;
+
+    /// Each ring's CPU, by ring index; `None` for a ring of a thread.
+    fn ring_cpus(&self) -> Vec<Option<u32>>;
+
+    /// Records that came too late to be delivered in order.
+    fn late(&self) -> u64;
+
+    /// Bytes recorded and not yet handed back.
+    fn backlog(&self) -> usize;
+}

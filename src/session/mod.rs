@@ -1,0 +1,1 @@
+//! Plan and run loop: source to sink, interval, statistics, end. Knows nothing of argv.

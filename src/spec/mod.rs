@@ -1,0 +1,1 @@
+//! Selector text to `EventSpec`: grammar, attributes, CPU lists. Knows nothing of the machine.

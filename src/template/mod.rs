@@ -1,0 +1,1 @@
+//! Event types to the text of a script template. Knows nothing of files.

@@ -1,0 +1,1 @@
+//! Format text to `EventFormat`: fields and print formats. Knows nothing of files and of time.
