@@ -41,6 +41,7 @@ use crate::{
     sys::{CallError, epoll::Epoll, eventfd::EventFd, perf},
 };
 
+pub use crate::sys::clock::Clock;
 pub use error::CaptureError;
 
 /// What is traced.
@@ -107,16 +108,6 @@ pub struct EventRequest {
     pub callchain: Option<Callchain>,
     /// Only on these CPUs; goes before the target's CPUs.
     pub cpus: Option<CpuSet>,
-}
-
-/// Which clock stamps the records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Clock {
-    /// perf's own.
-    #[default]
-    Perf,
-    /// CLOCK_MONOTONIC.
-    Monotonic,
 }
 
 /// In which order records are handed out.
