@@ -1,1 +1,385 @@
 //! Live capture: open, ring, reader thread, loss accounting. Knows nothing of Python.
+//!
+//! On each CPU (or for each thread) a dummy event owns a ring, and all tracepoints there write into it. One reader
+//! thread moves what the rings hold into bounded memory; the consumer takes it from there with [`Source::wait`].
+
+mod attr;
+mod close;
+mod drain;
+mod error;
+mod memory;
+mod open;
+mod pace;
+mod reader;
+mod tasks;
+
+use std::{
+    collections::VecDeque,
+    os::fd::{AsFd, AsRawFd, RawFd},
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+
+use self::{
+    memory::Memory,
+    open::{Descriptor, Opened},
+    pace::Pace,
+    reader::{Control, Message, Phase, Reader, Rounds},
+    tasks::{Kind, Tasks},
+};
+use crate::{
+    abi::PERF_FORMAT_LOST,
+    record::{Batch, Ended, LossCounts, MARGIN, SampleLayout, Sorter, Source, TrailerLayout, Wait},
+    spec::CpuSet,
+    sys::{CallError, epoll::Epoll, eventfd::EventFd, perf},
+};
+
+pub use crate::sys::clock::Clock;
+pub use error::CaptureError;
+
+/// What is traced.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// Everything on these CPUs, or on all that are online.
+    SystemWide {
+        /// `-C`.
+        cpus: Option<CpuSet>,
+    },
+    /// All threads of these processes, and the threads and processes that they create from now on. Ends when these
+    /// processes have exited.
+    Processes(Vec<u32>),
+    /// These threads and no others. Ends when they have exited.
+    Threads(Vec<u32>),
+    /// The tasks of these cgroups, given by their directories.
+    Cgroups(Vec<PathBuf>),
+    /// A child that has not called exec yet, and what it creates: events start when it does, and end with it.
+    Workload {
+        /// The child.
+        pid: u32,
+    },
+}
+
+impl Target {
+    fn cpus(&self) -> Option<&CpuSet> {
+        match self {
+            Target::SystemWide { cpus } => cpus.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a call chain has the frames of one side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frames {
+    /// It has.
+    Sampled,
+    /// It has not.
+    Excluded,
+}
+
+/// A call chain for each sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Callchain {
+    /// The kernel's frames.
+    pub kernel: Frames,
+    /// The program's frames.
+    pub user: Frames,
+    /// The most frames; `None` for `kernel.perf_event_max_stack`.
+    pub max_stack: Option<u16>,
+}
+
+/// A tracepoint to capture.
+#[derive(Clone, Debug)]
+pub struct EventRequest {
+    /// Its id, the perf attr's config.
+    pub tracepoint: u32,
+    /// `sys:name`, for messages.
+    pub name: String,
+    /// A kernel trace filter.
+    pub filter: Option<String>,
+    /// Sample call chains.
+    pub callchain: Option<Callchain>,
+    /// Only on these CPUs; goes before the target's CPUs.
+    pub cpus: Option<CpuSet>,
+}
+
+/// In which order records are handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// In the order of their time, across rings. What was seen less than `margin` before a round is held back.
+    Time {
+        /// See [`crate::record::Sorter`].
+        margin: Duration,
+    },
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Order::Time { margin: MARGIN }
+    }
+}
+
+/// How to capture.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Size of each ring's data, a power of two pages.
+    pub ring_bytes: usize,
+    /// The most bytes that wait in user memory. With an order it is at least what two rounds of full rings need.
+    pub buffer: usize,
+    /// How full a ring wakes the reader.
+    pub watermark_percent: u8,
+    /// Which clock.
+    pub clock: Clock,
+    /// `None`: each ring's records in their order, rings in blocks.
+    pub order: Option<Order>,
+    /// At most this many samples per second and ring.
+    pub sampling_limit: Option<u32>,
+    /// An eventfd: when it becomes readable, it is drained and [`Wait::Woken`] is given, before any backlog.
+    pub wake: Option<RawFd>,
+}
+
+/// A live source of records.
+pub struct Capture {
+    descriptors: Arc<Vec<Descriptor>>,
+    ids: Vec<(u64, usize)>,
+    layouts: Vec<SampleLayout>,
+    ring_cpus: Vec<Option<u32>>,
+    read_format: u64,
+    memory: Arc<Memory>,
+    control: Arc<Control>,
+    messages: Receiver<Message>,
+    reader: State,
+    auto_enabled: bool,
+    sorter: Option<Sorter>,
+    ready: VecDeque<Wait>,
+    ended: Option<Ended>,
+}
+
+enum State {
+    Idle(Box<Reader>),
+    Running(JoinHandle<()>),
+    Gone,
+}
+
+impl Capture {
+    /// Opens all events on the target. Nothing is recorded before [`Capture::enable`].
+    pub fn open(target: &Target, events: &[EventRequest], options: &Options) -> Result<Capture, CaptureError> {
+        let opened = open::open(target, events, options)?;
+        let sample = |event: &EventRequest| SampleLayout::new(attr::sample_type(event), opened.read_format);
+        let layouts: Vec<SampleLayout> = events.iter().map(sample).collect();
+        let kind = if matches!(target, Target::Threads(_)) { Kind::Thread } else { Kind::Process };
+        let tasks = (!opened.tasks.is_empty()).then(|| Tasks::watch(&opened.tasks, kind));
+        let Opened { descriptors, rings, owners, ring_cpus, ids, read_format, .. } = opened;
+
+        let bell = Arc::new(EventFd::new()?);
+        let reserve = rings.iter().map(|ring| Memory::cost_of_ring(ring.size())).sum::<usize>();
+        let limit = if options.order.is_some() { options.buffer.max(2 * reserve) } else { options.buffer };
+        let memory = Arc::new(Memory::new(limit, Arc::clone(&bell)));
+        let control = Arc::new(Control {
+            bell,
+            stop: AtomicBool::new(false),
+            quit: AtomicBool::new(false),
+            flushes: AtomicU64::new(0),
+            woken: AtomicBool::new(false),
+        });
+        let (sender, messages) = crossbeam_channel::unbounded();
+        let (rounds, sorter) = match options.order {
+            None => (Rounds::Unmarked, None),
+            Some(Order::Time { margin }) => {
+                let sample = SampleLayout::new(attr::SAMPLE_TYPE, read_format);
+                let sorter = Sorter::new(sample, TrailerLayout::new(attr::SAMPLE_TYPE), margin);
+                (Rounds::Marked(margin), Some(sorter))
+            }
+        };
+        let ring_fds = owners.iter().map(|&owner| descriptors[owner].fd.as_raw_fd()).collect();
+        let descriptors = Arc::new(descriptors);
+        let mut reader = Box::new(Reader {
+            rings,
+            ring_fds,
+            descriptors: Arc::clone(&descriptors),
+            memory: Arc::clone(&memory),
+            control: Arc::clone(&control),
+            messages: sender,
+            wake: options.wake,
+            tasks,
+            rounds,
+            epoll: Epoll::new()?,
+            pace: Pace::new(Instant::now()),
+            phase: Phase::Running,
+            flushed: 0,
+            flush: None,
+            first: 0,
+            reserve,
+        });
+        reader.watch()?;
+        Ok(Capture {
+            descriptors,
+            ids,
+            layouts,
+            ring_cpus,
+            read_format,
+            memory,
+            control,
+            messages,
+            reader: State::Idle(reader),
+            auto_enabled: matches!(target, Target::Workload { .. }),
+            sorter,
+            ready: VecDeque::new(),
+            ended: None,
+        })
+    }
+
+    /// The perf id of each descriptor of an event, and which request it is of.
+    pub fn ids(&self) -> &[(u64, usize)] {
+        &self.ids
+    }
+
+    /// The layout of a request's samples.
+    pub fn layout(&self, event: usize) -> SampleLayout {
+        self.layouts[event]
+    }
+
+    /// The layout of what stands at the end of records that are no samples.
+    pub fn trailer(&self) -> TrailerLayout {
+        TrailerLayout::new(attr::SAMPLE_TYPE)
+    }
+
+    /// How many rings there are.
+    pub fn ring_count(&self) -> usize {
+        self.ring_cpus.len()
+    }
+
+    /// Starts the reader thread and the events. A workload's events start by themselves, when it calls exec.
+    pub fn enable(&mut self) -> Result<(), CallError> {
+        if let State::Idle(reader) = std::mem::replace(&mut self.reader, State::Gone) {
+            let thread = std::thread::Builder::new().name("perf-prof-reader".to_owned());
+            let running = thread.spawn(|| reader.run());
+            self.reader = State::Running(running.map_err(|error| CallError::new("clone", error))?);
+        }
+        if !self.auto_enabled {
+            for descriptor in self.descriptors.iter() {
+                perf::enable(descriptor.fd.as_fd())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the capture for good, without making the caller wait for the kernel: see [`close`].
+    pub fn close(mut self) {
+        self.join();
+        let distinct = self.layouts.len();
+        if let Some(descriptors) = Arc::get_mut(&mut self.descriptors) {
+            close::close(std::mem::take(descriptors), distinct);
+        }
+    }
+
+    /// Ends the reader thread, which unmaps the rings.
+    fn join(&mut self) {
+        self.control.quit.store(true, SeqCst);
+        self.control.bell.signal();
+        if let State::Running(thread) = std::mem::replace(&mut self.reader, State::Gone) {
+            // A reader that panicked has said so on stderr; there is nothing left to do with it.
+            let _ = thread.join();
+        }
+    }
+
+    fn handle(&mut self, message: Message) {
+        match (message, &mut self.sorter) {
+            (Message::Chunk(chunk), None) => self.ready.push_back(Wait::Batch(Batch::Ring(chunk))),
+            (Message::Chunk(chunk), Some(sorter)) => sorter.push(chunk),
+            (Message::RoundBegins(at), Some(sorter)) => sorter.begin_round(at),
+            (Message::RoundEnded, Some(sorter)) => sorter.end_round(),
+            (Message::Hurry, Some(sorter)) => sorter.hurry(),
+            (Message::Flushed, _) => self.ready.push_back(Wait::Flushed),
+            (Message::Ended(why), sorter) => {
+                if let Some(sorter) = sorter {
+                    sorter.finish();
+                }
+                self.ended = Some(why);
+            }
+            (Message::RoundBegins(_) | Message::RoundEnded | Message::Hurry, None) | (Message::Nudge, _) => {}
+        }
+    }
+}
+
+impl Source for Capture {
+    fn wait(&mut self, until: Option<Instant>) -> Wait {
+        loop {
+            if self.control.woken.swap(false, SeqCst) {
+                return Wait::Woken;
+            }
+            if let Some(sorted) = self.sorter.as_mut().and_then(Sorter::next_batch) {
+                return Wait::Batch(Batch::Sorted(sorted));
+            }
+            if let Some(wait) = self.ready.pop_front() {
+                return wait;
+            }
+            if let Some(why) = self.ended {
+                return Wait::Ended(why);
+            }
+            let message = match until {
+                None => self.messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(until) => self.messages.recv_deadline(until),
+            };
+            match message {
+                Ok(message) => self.handle(message),
+                Err(RecvTimeoutError::Timeout) => return Wait::Timeout,
+                Err(RecvTimeoutError::Disconnected) => self.ended = Some(Ended::Stopped),
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        self.control.flushes.fetch_add(1, SeqCst);
+        self.control.bell.signal();
+    }
+
+    fn stop(&mut self) {
+        self.control.stop.store(true, SeqCst);
+        self.control.bell.signal();
+    }
+
+    fn losses(&mut self) -> Option<LossCounts> {
+        if self.read_format & PERF_FORMAT_LOST == 0 {
+            return None;
+        }
+        let mut counts = LossCounts { per_event: vec![0; self.layouts.len()], per_ring: vec![0; self.ring_count()] };
+        for descriptor in self.descriptors.iter() {
+            // The order of perf_read_one(): value, id, lost. Nothing is read of an event in error state, which lost
+            // nothing either.
+            let mut values = [0; 3];
+            if perf::read(descriptor.fd.as_fd(), &mut values).is_ok_and(|count| count == values.len()) {
+                counts.per_ring[descriptor.ring] += values[2];
+                if let Some(event) = descriptor.event {
+                    counts.per_event[event] += values[2];
+                }
+            }
+        }
+        Some(counts)
+    }
+
+    fn ring_cpus(&self) -> Vec<Option<u32>> {
+        self.ring_cpus.clone()
+    }
+
+    fn late(&self) -> u64 {
+        self.sorter.as_ref().map_or(0, Sorter::late)
+    }
+
+    fn backlog(&self) -> usize {
+        self.memory.used()
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.join();
+    }
+}

@@ -3,10 +3,12 @@
 
 mod batch;
 mod layout;
+mod order;
 mod parse;
 mod source;
 
 pub use batch::{Batch, Chunk, Recycle, Sorted, SortedRecord};
 pub use layout::{SampleLayout, TrailerLayout};
+pub use order::{MARGIN, Sorter};
 pub use parse::{RECORD_HEADER, Record, Records, record_size, record_type};
 pub use source::{Ended, LossCounts, Source, Wait};

@@ -1,1 +1,18 @@
 //! The machine: system calls, mmap, procfs, signals, clock. The home of `unsafe`; knows nothing of events.
+
+mod call;
+pub mod cgroup;
+pub mod clock;
+pub mod epoll;
+pub mod eventfd;
+pub mod limits;
+pub mod mmap;
+pub mod perf;
+pub mod pidfd;
+pub mod procfs;
+pub mod ring;
+pub mod signals;
+pub mod tracefs;
+pub mod workload;
+
+pub use call::CallError;

@@ -201,7 +201,7 @@ fn errors() {
     check(
         "a:b/file ~ /usr/*/",
         expect![
-            "error: a:b/file ~ /usr/*/: unknown attribute `usr`; known are stack, max-stack=N, alias=NAME, cpus=LIST"
+            "error: a:b/file ~ /usr/*/: unknown attribute `usr` (a filter that holds a `/` has to be quoted); known are stack, max-stack=N, alias=NAME, cpus=LIST"
         ],
     );
 }

@@ -1,0 +1,159 @@
+//! Why a capture could not be opened: each message names the thing, the cause and the way out.
+
+use std::{io, path::PathBuf};
+
+use crate::{
+    spec::CpuSet,
+    sys::{CallError, limits, procfs},
+};
+
+/// Why a capture could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The kernel does not let us trace this.
+    #[error("no permission to trace {event}: {}", permission(*.paranoid, *.capable))]
+    Permission {
+        /// Which event.
+        event: String,
+        /// `kernel.perf_event_paranoid`.
+        paranoid: Option<i32>,
+        /// Whether CAP_PERFMON or CAP_SYS_ADMIN is in force, so that something else forbids it.
+        capable: bool,
+    },
+    /// More descriptors than the hard limit allows.
+    #[error(
+        "too many open files: {needed} event descriptors are needed and the limit is {limit}; select fewer events or \
+         CPUs, or raise the hard limit (`ulimit -Hn`)"
+    )]
+    TooManyFiles {
+        /// Event descriptors needed.
+        needed: usize,
+        /// The limit of open files.
+        limit: u64,
+    },
+    /// The ring's memory was refused.
+    #[error(
+        "cannot map a ring of {kib} KiB for {place}: {source}; {}give a smaller -m", mlock(source, *.mlock_kb)
+    )]
+    Mmap {
+        /// Its size.
+        kib: usize,
+        /// CPU or thread.
+        place: String,
+        /// `kernel.perf_event_mlock_kb`.
+        mlock_kb: Option<i32>,
+        /// The mmap's error.
+        source: io::Error,
+    },
+    /// The kernel refused a trace filter.
+    #[error("the kernel refuses the filter `{filter}` of {event}: {source}")]
+    Filter {
+        /// Which event.
+        event: String,
+        /// Its filter.
+        filter: String,
+        /// The ioctl's error.
+        source: io::Error,
+    },
+    /// A CPU that does not exist or is offline.
+    #[error("there is no CPU {cpu}, or it is offline; online are {online}")]
+    NoSuchCpu {
+        /// Which CPU.
+        cpu: u32,
+        /// Those that are there.
+        online: CpuSet,
+    },
+    /// None of the tasks to attach to exists.
+    #[error("there is no {kind} {}", list(.ids))]
+    NoSuchTask {
+        /// `process` or `thread`.
+        kind: &'static str,
+        /// Their ids.
+        ids: Vec<u32>,
+    },
+    /// A cgroup directory could not be opened.
+    #[error("cannot open the cgroup {}: {source}", .path.display())]
+    Cgroup {
+        /// Its directory.
+        path: PathBuf,
+        /// The error.
+        source: io::Error,
+    },
+    /// More frames were asked for than the kernel gives.
+    #[error(
+        "{event}: max-stack={asked} is more than kernel.perf_event_max_stack={max}; lower it, or raise that with \
+         `sysctl kernel.perf_event_max_stack={asked}` while nothing records stacks"
+    )]
+    MaxStack {
+        /// Which event.
+        event: String,
+        /// Frames asked for.
+        asked: u16,
+        /// The limit.
+        max: i32,
+    },
+    /// An event could not be opened for another reason.
+    #[error("cannot open {event}: {source}")]
+    Open {
+        /// Which event.
+        event: String,
+        /// The system call and its error.
+        source: CallError,
+    },
+    /// Another system call failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+impl CaptureError {
+    /// What perf_event_open's errno means for `event`.
+    pub(super) fn open(event: &str, asked_stack: Option<u16>, source: CallError) -> Self {
+        let event = event.to_owned();
+        match (source.errno(), asked_stack) {
+            (libc::EACCES | libc::EPERM, _) => CaptureError::Permission {
+                event,
+                paranoid: procfs::perf_event_paranoid(),
+                capable: [procfs::CAP_PERFMON, procfs::CAP_SYS_ADMIN].map(procfs::has_capability).contains(&true),
+            },
+            // perf_event_open refuses a sample_max_stack above the sysctl with EOVERFLOW (get_callchain_buffers).
+            (libc::EOVERFLOW, Some(asked)) => {
+                CaptureError::MaxStack { event, asked, max: procfs::perf_event_max_stack().unwrap_or(127) }
+            }
+            _ => CaptureError::Open { event, source },
+        }
+    }
+
+    /// Descriptors ran out, although the soft limit was raised.
+    pub(super) fn too_many_files(needed: usize) -> Self {
+        CaptureError::TooManyFiles { needed, limit: limits::file_limit().map_or(0, |limit| limit.soft) }
+    }
+}
+
+fn permission(paranoid: Option<i32>, capable: bool) -> String {
+    let level = paranoid.map_or("unreadable".to_owned(), |level| level.to_string());
+    if capable {
+        return format!(
+            "kernel.perf_event_paranoid is {level} and the capability is there, so a security module or a container's \
+             seccomp profile forbids perf_event_open"
+        );
+    }
+    format!(
+        "kernel.perf_event_paranoid is {level} and CAP_PERFMON is missing; run as root, give the executable the \
+         capability (`setcap cap_perfmon,cap_dac_read_search+ep`), or lower it with `sysctl kernel.perf_event_paranoid=-1`"
+    )
+}
+
+fn mlock(source: &io::Error, mlock_kb: Option<i32>) -> String {
+    match (source.raw_os_error(), mlock_kb) {
+        // perf_mmap() gives EPERM when the user's locked memory is above the limit.
+        (Some(libc::EPERM), Some(kb)) => format!(
+            "without CAP_IPC_LOCK the rings of all CPUs may lock kernel.perf_event_mlock_kb={kb} KiB per CPU (and \
+             `ulimit -l`): raise it, or "
+        ),
+        _ => "the kernel has no memory for it: ".to_owned(),
+    }
+}
+
+fn list(ids: &[u32]) -> String {
+    ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,378 @@
+//! The reader thread: empties the rings into memory, so that a slow consumer does not make the kernel drop records.
+
+use std::{
+    os::fd::{AsFd, AsRawFd, RawFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::Sender;
+
+use super::{
+    drain::{Drained, drain},
+    memory::{BLOCK, Memory},
+    open::Descriptor,
+    pace::Pace,
+    tasks::Tasks,
+};
+use crate::{
+    record::{Chunk, Ended},
+    sys::{
+        CallError,
+        epoll::{Epoll, Ready},
+        eventfd::{self, EventFd},
+        perf,
+        ring::Ring,
+        signals,
+    },
+};
+
+/// What the reader tells the consumer, in order.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// Records of one ring.
+    Chunk(Chunk),
+    /// All rings are going to be emptied.
+    RoundBegins(Instant),
+    /// All rings were emptied.
+    RoundEnded,
+    /// Somebody waits: for what came before this, or for its memory.
+    Hurry,
+    /// Everything up to a flush's request came before this.
+    Flushed,
+    /// There is nothing here: look at what is not in the channel.
+    Nudge,
+    /// Nothing more will come.
+    Ended(Ended),
+}
+
+/// What the consumer tells the reader. Signal `bell` after a change.
+#[derive(Debug)]
+pub(super) struct Control {
+    pub bell: Arc<EventFd>,
+    pub stop: AtomicBool,
+    pub quit: AtomicBool,
+    /// How many flushes were asked for.
+    pub flushes: AtomicU64,
+    /// The wake descriptor was readable. Not in the channel: it must not wait behind the backlog.
+    pub woken: AtomicBool,
+}
+
+/// Whether the consumer sorts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rounds {
+    /// Every ring by itself.
+    Unmarked,
+    /// The consumer wants to know the rounds, until everything is older than this margin.
+    Marked(Duration),
+}
+
+/// The reader's own.
+pub(super) struct Reader {
+    pub rings: Vec<Ring>,
+    /// The descriptor to wait for, of each ring.
+    pub ring_fds: Vec<RawFd>,
+    pub descriptors: Arc<Vec<Descriptor>>,
+    pub memory: Arc<Memory>,
+    pub control: Arc<Control>,
+    pub messages: Sender<Message>,
+    pub wake: Option<RawFd>,
+    /// `None` when the end of no task ends the capture.
+    pub tasks: Option<Tasks>,
+    pub rounds: Rounds,
+    pub epoll: Epoll,
+    pub pace: Pace,
+    pub phase: Phase,
+    /// How many flushes were answered.
+    pub flushed: u64,
+    pub flush: Option<Flush>,
+    /// The ring that the next unmarked round begins with.
+    pub first: usize,
+    /// Memory that a marked round needs at most; wake-ups for single rings leave it free.
+    pub reserve: usize,
+}
+
+/// What the reader is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Events flow.
+    Running,
+    /// The events are off, the rings are being emptied.
+    Emptying(Ended),
+    /// All was said.
+    Ended,
+}
+
+/// A flush that was not answered yet.
+#[derive(Debug)]
+pub(super) struct Flush {
+    /// Answers all requests up to this one.
+    request: u64,
+    /// Where the rings' heads were.
+    heads: Vec<u64>,
+    /// When a marked round had taken everything.
+    taken: Option<Instant>,
+}
+
+/// What an interrupted writer may need to finish a record that it has stamped already.
+const WRITER: Duration = Duration::from_millis(1);
+
+// Tokens of the epoll set. Rings have their index, tasks their descriptor above `TASK`.
+const BELL: u64 = 1 << 40;
+const WAKE: u64 = BELL + 1;
+const TASK: u64 = 1 << 41;
+
+/// How a round went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Round {
+    Quiet,
+    Records,
+    /// No memory for all of it; `need` more would do for the next step.
+    Starved {
+        need: usize,
+    },
+}
+
+impl Reader {
+    /// Puts everything that is waited for into the epoll set.
+    pub fn watch(&mut self) -> Result<(), CallError> {
+        for (index, &fd) in self.ring_fds.iter().enumerate() {
+            self.epoll.add(fd, index as u64)?;
+        }
+        self.epoll.add(self.control.bell.as_raw_fd(), BELL)?;
+        if let Some(fd) = self.wake {
+            self.epoll.add(fd, WAKE)?;
+        }
+        for fd in self.tasks.iter().flat_map(Tasks::descriptors) {
+            self.epoll.add(fd, TASK + fd as u64)?;
+        }
+        Ok(())
+    }
+
+    /// Runs until the consumer says `quit`.
+    pub fn run(mut self) {
+        signals::block_in_this_thread();
+        let mut ready = Vec::new();
+        while !self.control.quit.load(SeqCst) {
+            let timeout = (self.phase != Phase::Ended).then(|| self.pace.until_round(Instant::now()));
+            if self.epoll.wait(timeout, &mut ready).is_err() {
+                // Cannot happen with a set that is open; if it does, the session must end instead of hanging.
+                return self.end(Ended::Stopped);
+            }
+            let mut rings_ready = false;
+            for &event in &ready {
+                rings_ready |= self.react(event);
+            }
+            match self.phase {
+                Phase::Running => self.running(&ready, rings_ready),
+                Phase::Emptying(why) => self.emptying(why),
+                Phase::Ended => {}
+            }
+        }
+    }
+
+    /// Reacts to a descriptor; says whether it is a ring's.
+    fn react(&mut self, ready: Ready) -> bool {
+        match ready.token {
+            BELL => {
+                self.control.bell.drain();
+                self.pace.hasten();
+            }
+            WAKE => {
+                if let Some(fd) = self.wake {
+                    eventfd::drain(fd);
+                }
+                self.control.woken.store(true, SeqCst);
+                self.send(Message::Nudge);
+            }
+            token if token >= TASK => {
+                let fd = (token - TASK) as RawFd;
+                self.epoll.remove(fd);
+                if let Some(tasks) = &mut self.tasks {
+                    tasks.exited(fd);
+                }
+                self.pace.hasten();
+            }
+            ring => {
+                // The event's task has exited, or its CPU is gone: the descriptor would stay ready for ever. The ring
+                // is still emptied in each round.
+                if ready.hung_up {
+                    self.epoll.remove(self.ring_fds[ring as usize]);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    fn running(&mut self, ready: &[Ready], rings_ready: bool) {
+        if self.control.stop.load(SeqCst) {
+            return self.end(Ended::Stopped);
+        }
+        if self.tasks.as_mut().is_some_and(Tasks::all_exited) {
+            return self.end(Ended::TasksExited);
+        }
+        let request = self.control.flushes.load(SeqCst);
+        if self.flush.is_none() && request != self.flushed {
+            let heads = self.rings.iter().map(Ring::head).collect();
+            self.flush = Some(Flush { request, heads, taken: None });
+            self.pace.hasten();
+        }
+        let now = Instant::now();
+        if self.pace.round_is_due(now) {
+            match self.round(now) {
+                Round::Records => self.pace.records(now),
+                Round::Quiet => self.pace.quiet(now),
+                Round::Starved { need } => self.starved(now, need),
+            }
+        } else if rings_ready {
+            // What a ring filled up to its watermark is taken at once, without looking at the others.
+            for ready in ready.iter().filter(|ready| ready.token < BELL) {
+                let index = ready.token as usize;
+                let head = self.rings[index].head();
+                if self.rounds != Rounds::Unmarked && !self.leaves_room_for_a_round(index, head) {
+                    self.pace.hasten();
+                } else {
+                    self.drain(index, head);
+                }
+            }
+            self.pace.records_between_rounds(now);
+        }
+    }
+
+    /// A flush is answered when everything that was there at its request has been handed out. It is remembered from
+    /// round to round: where memory is short no round may take all that is new, yet the flush must come to its end.
+    fn advance_flush(&mut self, began: Instant, complete: bool) {
+        let Some(flush) = &mut self.flush else { return };
+        let answered = match self.rounds {
+            Rounds::Unmarked => self.rings.iter().zip(&flush.heads).all(|(ring, &head)| ring.tail() >= head),
+            // What one round took is in order for sure when a second one has ended.
+            Rounds::Marked(_) => match flush.taken {
+                Some(taken) if complete && began >= taken + WRITER => true,
+                None if complete => {
+                    flush.taken = Some(Instant::now());
+                    self.pace.settle_by(Instant::now() + WRITER);
+                    false
+                }
+                _ => false,
+            },
+        };
+        if answered {
+            let request = flush.request;
+            self.answer_flushes(request);
+        }
+    }
+
+    fn answer_flushes(&mut self, request: u64) {
+        if self.rounds != Rounds::Unmarked {
+            self.send(Message::Hurry);
+        }
+        for _ in self.flushed..request {
+            self.send(Message::Flushed);
+        }
+        self.flushed = request;
+        self.flush = None;
+    }
+
+    fn starved(&mut self, now: Instant, need: usize) {
+        self.pace.starved(now);
+        if self.memory.await_room(need) {
+            self.pace.hasten();
+        }
+    }
+
+    /// Turns all events off, then empties the rings.
+    fn end(&mut self, why: Ended) {
+        for descriptor in self.descriptors.iter() {
+            // A failure leaves an event on whose records nobody will read.
+            let _ = perf::disable(descriptor.fd.as_fd());
+        }
+        self.phase = Phase::Emptying(why);
+        self.emptying(why);
+    }
+
+    fn emptying(&mut self, why: Ended) {
+        let now = Instant::now();
+        if let Round::Starved { need } = self.round(now) {
+            return self.starved(now, need);
+        }
+        if self.rounds != Rounds::Unmarked {
+            // Nothing more can come: what that round took is complete.
+            self.send(Message::RoundBegins(now));
+            self.send(Message::RoundEnded);
+        }
+        self.answer_flushes(self.control.flushes.load(SeqCst));
+        self.send(Message::Ended(why));
+        self.phase = Phase::Ended;
+    }
+
+    /// Empties all rings, as far as there is memory.
+    fn round(&mut self, now: Instant) -> Round {
+        let round = match self.rounds {
+            Rounds::Unmarked => self.unmarked_round(),
+            Rounds::Marked(margin) => self.marked_round(now, margin),
+        };
+        self.advance_flush(now, !matches!(round, Round::Starved { .. }));
+        round
+    }
+
+    fn unmarked_round(&mut self) -> Round {
+        let mut result = Round::Quiet;
+        let count = self.rings.len();
+        for index in (self.first..count).chain(0..self.first) {
+            let head = self.rings[index].head();
+            match self.drain(index, head) {
+                Drained::Empty => {}
+                Drained::All => result = Round::Records,
+                Drained::Partly => {
+                    // Where memory is short, each ring gets its turn.
+                    self.first = (index + 1) % count;
+                    return Round::Starved { need: BLOCK };
+                }
+            }
+        }
+        result
+    }
+
+    /// A round that the sorter can rely upon takes everything or nothing. Where there is no memory for it, the sorter
+    /// has to let go what it holds back: all but the last round's records, which is why two rounds always fit.
+    fn marked_round(&mut self, now: Instant, margin: Duration) -> Round {
+        let heads: Vec<u64> = self.rings.iter().map(Ring::head).collect();
+        let spans = || self.rings.iter().zip(&heads).map(|(ring, head)| (head - ring.tail()) as usize);
+        let need = spans().map(Memory::cost_of_ring).sum();
+        if !self.memory.has_room(need, 0) {
+            self.send(Message::Hurry);
+            return Round::Starved { need };
+        }
+        let any = spans().any(|span| span > 0);
+        if !any && self.flush.is_none() && !self.pace.is_settling(now, margin) {
+            return Round::Quiet;
+        }
+        self.send(Message::RoundBegins(now));
+        for (index, head) in heads.into_iter().enumerate() {
+            self.drain(index, head);
+        }
+        self.send(Message::RoundEnded);
+        if any { Round::Records } else { Round::Quiet }
+    }
+
+    fn leaves_room_for_a_round(&self, index: usize, head: u64) -> bool {
+        let span = (head - self.rings[index].tail()) as usize;
+        self.memory.has_room(Memory::cost_of_ring(span), self.reserve)
+    }
+
+    fn drain(&mut self, index: usize, head: u64) -> Drained {
+        let messages = &self.messages;
+        drain(&mut self.rings[index], index, head, &self.memory, |chunk| {
+            // The consumer is gone only when the capture is being dropped.
+            let _ = messages.send(Message::Chunk(chunk));
+        })
+    }
+
+    fn send(&self, message: Message) {
+        let _ = self.messages.send(message);
+    }
+}

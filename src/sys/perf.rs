@@ -1,0 +1,78 @@
+//! perf_event_open and its ioctls.
+
+use std::{
+    ffi::CStr,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+};
+
+use perf_event_open_sys::{self as sys, bindings};
+
+use super::call::{CallError, check};
+use crate::abi::perf_event_attr;
+
+/// What an event is attached to.
+#[derive(Clone, Copy, Debug)]
+pub enum Attach<'a> {
+    /// A thread, on all CPUs or on one.
+    Thread(u32, Option<u32>),
+    /// Everything on a CPU.
+    Cpu(u32),
+    /// The tasks of a cgroup (its directory) on a CPU.
+    Cgroup(BorrowedFd<'a>, u32),
+}
+
+/// Opens an event. The attr's size is filled in.
+pub fn open(attr: &perf_event_attr, attach: Attach<'_>) -> Result<OwnedFd, CallError> {
+    let (pid, cpu, flags) = match attach {
+        Attach::Thread(tid, cpu) => (tid as i32, cpu.map_or(-1, |cpu| cpu as i32), 0),
+        Attach::Cpu(cpu) => (-1, cpu as i32, 0),
+        Attach::Cgroup(dir, cpu) => (dir.as_raw_fd(), cpu as i32, bindings::PERF_FLAG_PID_CGROUP),
+    };
+    let mut attr = perf_event_attr { size: size_of::<perf_event_attr>() as u32, ..*attr };
+    let flags = (bindings::PERF_FLAG_FD_CLOEXEC | flags).into();
+    // SAFETY: `attr` is a whole perf_event_attr that lives across the call, and states its size.
+    let fd = check("perf_event_open", unsafe { sys::perf_event_open(&mut attr, pid, cpu, -1, flags) })?;
+    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Starts counting and sampling.
+pub fn enable(fd: BorrowedFd<'_>) -> Result<(), CallError> {
+    // SAFETY: the ioctl takes no pointer.
+    check("ioctl PERF_EVENT_IOC_ENABLE", unsafe { sys::ioctls::ENABLE(fd.as_raw_fd(), 0) }).map(drop)
+}
+
+/// Stops counting and sampling.
+pub fn disable(fd: BorrowedFd<'_>) -> Result<(), CallError> {
+    // SAFETY: the ioctl takes no pointer.
+    check("ioctl PERF_EVENT_IOC_DISABLE", unsafe { sys::ioctls::DISABLE(fd.as_raw_fd(), 0) }).map(drop)
+}
+
+/// Makes `fd` write its records into the ring of `to`.
+pub fn set_output(fd: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), CallError> {
+    // SAFETY: the ioctl takes no pointer.
+    let result = unsafe { sys::ioctls::SET_OUTPUT(fd.as_raw_fd(), to.as_raw_fd()) };
+    check("ioctl PERF_EVENT_IOC_SET_OUTPUT", result).map(drop)
+}
+
+/// Lets only those records of a tracepoint through that match a trace filter.
+pub fn set_filter(fd: BorrowedFd<'_>, filter: &CStr) -> Result<(), CallError> {
+    // SAFETY: the kernel only reads the text, up to its NUL (perf_event_set_filter copies it).
+    let result = unsafe { sys::ioctls::SET_FILTER(fd.as_raw_fd(), filter.as_ptr().cast_mut()) };
+    check("ioctl PERF_EVENT_IOC_SET_FILTER", result).map(drop)
+}
+
+/// The id that the event's records carry.
+pub fn id(fd: BorrowedFd<'_>) -> Result<u64, CallError> {
+    let mut id = 0;
+    // SAFETY: the kernel writes one u64.
+    check("ioctl PERF_EVENT_IOC_ID", unsafe { sys::ioctls::ID(fd.as_raw_fd(), &mut id) })?;
+    Ok(id)
+}
+
+/// Reads the event's values, as many as its `read_format` has, into `values`; gives how many there were.
+pub fn read(fd: BorrowedFd<'_>, values: &mut [u64]) -> Result<usize, CallError> {
+    // SAFETY: `values` has room for as many bytes as is said.
+    let size = unsafe { libc::read(fd.as_raw_fd(), values.as_mut_ptr().cast(), size_of_val(values)) };
+    Ok(check("read", size)? as usize / 8)
+}

@@ -1,0 +1,92 @@
+//! What the kernel tells in text under /proc and /sys: CPUs, tasks, limits.
+
+use std::{fs, io, path::Path};
+
+use super::call::CallError;
+use crate::spec::CpuSet;
+
+/// The CPUs that are online.
+pub fn online_cpus() -> Result<CpuSet, CallError> {
+    let path = "/sys/devices/system/cpu/online";
+    let text = read(path)?;
+    text.parse().map_err(|error| CallError::new(format!("parse {path}"), io::Error::other(error)))
+}
+
+/// The threads of a process, in the order of their ids.
+pub fn tasks(pid: u32) -> Result<Vec<u32>, CallError> {
+    let path = format!("/proc/{pid}/task");
+    let wrong = |error| CallError::new(format!("read {path}"), error);
+    let mut tids = Vec::new();
+    for entry in fs::read_dir(&path).map_err(wrong)? {
+        tids.extend(entry.map_err(wrong)?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    tids.sort_unstable();
+    Ok(tids)
+}
+
+/// The processes that there are now.
+pub fn processes() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// A task's name, as bytes: a task may choose any.
+pub fn comm(tid: u32) -> Option<Vec<u8>> {
+    let mut comm = fs::read(format!("/proc/{tid}/comm")).ok()?;
+    if comm.last() == Some(&b'\n') {
+        comm.pop();
+    }
+    Some(comm)
+}
+
+/// Whether the task has exited: gone, or a zombie that its parent has not reaped.
+pub fn has_exited(tid: u32) -> bool {
+    // The state follows the name, which stands in parentheses and may hold any byte itself.
+    let Ok(stat) = fs::read(format!("/proc/{tid}/stat")) else { return true };
+    let Some(close) = stat.iter().rposition(|&byte| byte == b')') else { return true };
+    matches!(stat.get(close + 2), None | Some(b'Z' | b'X'))
+}
+
+/// `kernel.perf_event_paranoid`, which rules what who may trace.
+pub fn perf_event_paranoid() -> Option<i32> {
+    sysctl("perf_event_paranoid")
+}
+
+/// `kernel.perf_event_mlock_kb`, the ring memory per CPU that needs no privilege.
+pub fn perf_event_mlock_kb() -> Option<i32> {
+    sysctl("perf_event_mlock_kb")
+}
+
+/// `kernel.perf_event_max_stack`, the most frames that a call chain may have.
+pub fn perf_event_max_stack() -> Option<i32> {
+    sysctl("perf_event_max_stack")
+}
+
+/// Whether this thread has a capability in force, by its number in `include/uapi/linux/capability.h`.
+pub fn has_capability(number: u32) -> bool {
+    let Ok(status) = fs::read_to_string("/proc/thread-self/status") else { return false };
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|set| set >> number & 1 != 0)
+}
+
+/// `CAP_SYS_ADMIN`.
+pub const CAP_SYS_ADMIN: u32 = 21;
+/// `CAP_PERFMON`, since Linux 5.8.
+pub const CAP_PERFMON: u32 = 38;
+
+/// Bytes of memory that new work may use without swapping.
+pub fn available_memory() -> Option<usize> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
+}
+
+fn sysctl(name: &str) -> Option<i32> {
+    fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()
+}
+
+/// A file's text; the error names it.
+pub(super) fn read(path: impl AsRef<Path>) -> Result<String, CallError> {
+    let path = path.as_ref();
+    fs::read_to_string(path).map_err(|error| CallError::new(format!("read {}", path.display()), error))
+}

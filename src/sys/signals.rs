@@ -1,0 +1,168 @@
+//! Signals as data: counted in a handler, taken by the run loop.
+
+use std::{
+    os::fd::{AsRawFd, RawFd},
+    sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering},
+};
+
+use super::{
+    call::{CallError, check},
+    eventfd::{self, EventFd},
+};
+
+/// The signals that are caught, in the order of `COUNTS`.
+const CAUGHT: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+
+/// How often each came since it was taken.
+static COUNTS: [AtomicU32; CAUGHT.len()] = [const { AtomicU32::new(0) }; CAUGHT.len()];
+/// SIGINTs since [`Signals::install`]; unlike `COUNTS` never taken.
+static INTERRUPTS: AtomicU32 = AtomicU32::new(0);
+/// The eventfd to signal, -1 while nothing is installed.
+static WAKE: AtomicI32 = AtomicI32::new(-1);
+/// An `extern "C" fn()`, or null.
+static ON_SECOND_INTERRUPT: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// What came since it was last asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// SIGINTs.
+    pub interrupt: u32,
+    /// SIGTERMs.
+    pub terminate: u32,
+    /// SIGHUPs.
+    pub hangup: u32,
+    /// SIGUSR1s.
+    pub user1: u32,
+    /// SIGUSR2s.
+    pub user2: u32,
+}
+
+/// The handlers are in place as long as this lives.
+#[derive(Debug)]
+pub struct Signals {
+    wake: EventFd,
+    before: Vec<(i32, libc::sigaction)>,
+}
+
+impl Signals {
+    /// Catches SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 from now on. There can be one at a time.
+    ///
+    /// A signal that the parent had ignored stays ignored (`nohup`). Calls are interrupted, not restarted, so that
+    /// a callback that blocks in a system call notices.
+    pub fn install() -> Result<Signals, CallError> {
+        let wake = EventFd::new()?;
+        COUNTS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        INTERRUPTS.store(0, Ordering::Relaxed);
+        WAKE.store(wake.as_raw_fd(), Ordering::SeqCst);
+        let mut signals = Signals { wake, before: Vec::new() };
+        for signal in CAUGHT {
+            // SAFETY: all zeroes is a sigaction: no flags, an empty mask, SIG_DFL.
+            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+            action.sa_sigaction = handler as extern "C" fn(i32) as usize;
+            // SAFETY: as above.
+            let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+            // SAFETY: both live across the call, and the handler only does what is async-signal-safe.
+            check("sigaction", unsafe { libc::sigaction(signal, &action, &mut before) })?;
+            signals.before.push((signal, before));
+            if signal != libc::SIGUSR1 && signal != libc::SIGUSR2 && before.sa_sigaction == libc::SIG_IGN {
+                // SAFETY: as above; this puts back what was there.
+                check("sigaction", unsafe { libc::sigaction(signal, &before, std::ptr::null_mut()) })?;
+            }
+        }
+        Ok(signals)
+    }
+
+    /// Called in the signal handler at the second SIGINT: must be async-signal-safe. (The third SIGINT ends the process
+    /// whether or not this is set.)
+    pub fn on_second_interrupt(&self, hook: extern "C" fn()) {
+        ON_SECOND_INTERRUPT.store(hook as *mut (), Ordering::SeqCst);
+    }
+
+    /// An eventfd that becomes readable when a signal came.
+    pub fn wake_fd(&self) -> RawFd {
+        self.wake.as_raw_fd()
+    }
+
+    /// What came since the last time.
+    pub fn take(&self) -> Pending {
+        let [interrupt, terminate, hangup, user1, user2] =
+            std::array::from_fn(|signal| COUNTS[signal].swap(0, Ordering::SeqCst));
+        Pending { interrupt, terminate, hangup, user1, user2 }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for (signal, before) in &self.before {
+            // SAFETY: puts back what was there before `install`.
+            unsafe { libc::sigaction(*signal, before, std::ptr::null_mut()) };
+        }
+        WAKE.store(-1, Ordering::SeqCst);
+        ON_SECOND_INTERRUPT.store(std::ptr::null_mut(), Ordering::SeqCst);
+    }
+}
+
+extern "C" fn handler(signal: i32) {
+    // SAFETY: the address of this thread's errno is always valid. The interrupted code must find it unchanged.
+    let errno = unsafe { *libc::__errno_location() };
+    if let Some(which) = CAUGHT.iter().position(|&caught| caught == signal) {
+        COUNTS[which].fetch_add(1, Ordering::SeqCst);
+    }
+    if signal == libc::SIGINT {
+        match INTERRUPTS.fetch_add(1, Ordering::SeqCst) {
+            0 => {}
+            1 => {
+                let hook = ON_SECOND_INTERRUPT.load(Ordering::SeqCst);
+                if !hook.is_null() {
+                    // SAFETY: only `on_second_interrupt` stores here, and what it stores is such a function.
+                    unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(hook)() };
+                }
+            }
+            _ => {
+                // The user insists. The default disposition ends the process as soon as this handler returns and
+                // unblocks the signal.
+                // SAFETY: both calls are async-signal-safe.
+                unsafe {
+                    libc::signal(signal, libc::SIG_DFL);
+                    libc::raise(signal);
+                }
+            }
+        }
+    }
+    let wake = WAKE.load(Ordering::SeqCst);
+    if wake >= 0 {
+        eventfd::signal(wake);
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Keeps signals away from the calling thread, so that they interrupt the main thread's calls and nobody else's.
+pub fn block_in_this_thread() {
+    // SAFETY: the set is initialised by sigfillset before it is read; the mask that was there is not wanted.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_counted_and_wake() {
+        let signals = Signals::install().unwrap();
+        for signal in [libc::SIGUSR1, libc::SIGUSR2, libc::SIGUSR2, libc::SIGHUP] {
+            // SAFETY: a handler is installed for each of them.
+            unsafe { libc::raise(signal) };
+        }
+        let mut count = 0u64;
+        // SAFETY: the eventfd gives 8 bytes.
+        let size = unsafe { libc::read(signals.wake_fd(), (&raw mut count).cast(), 8) };
+        assert_eq!((size, count), (8, 4));
+        assert_eq!(signals.take(), Pending { hangup: 1, user1: 1, user2: 2, ..Pending::default() });
+        assert_eq!(signals.take(), Pending::default());
+    }
+}
