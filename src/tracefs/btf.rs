@@ -1,0 +1,162 @@
+//! The kernel's BTF (`/sys/kernel/btf/vmlinux`): enumerators, sizes and members of structs. Bytes in, answers out.
+//!
+//! Print formats name enumerators that no `TRACE_DEFINE_ENUM` resolved, and bit-fields of a union (`role.level`). The
+//! layout is that of `include/uapi/linux/btf.h`.
+
+use std::collections::HashMap;
+
+/// Where a member lies in its struct or union.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitField {
+    /// Bits from the start.
+    pub offset: u32,
+    /// Bits that it has; 0 for a member that is no bit-field.
+    pub size: u32,
+}
+
+/// What print formats may ask of BTF.
+#[derive(Clone, Debug, Default)]
+pub struct Btf {
+    constants: HashMap<Box<str>, i64>,
+    sizes: HashMap<Box<str>, u64>,
+    members: HashMap<Box<str>, Vec<Member>>,
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    /// Empty for an anonymous struct or union, whose members are reached through it.
+    name: Box<str>,
+    type_id: u32,
+    at: BitField,
+}
+
+const MAGIC: u16 = 0xeb9f;
+const KIND_INT: u32 = 1;
+const KIND_ARRAY: u32 = 3;
+const KIND_STRUCT: u32 = 4;
+const KIND_UNION: u32 = 5;
+const KIND_ENUM: u32 = 6;
+const KIND_FUNC_PROTO: u32 = 13;
+const KIND_VAR: u32 = 14;
+const KIND_DATASEC: u32 = 15;
+const KIND_DECL_TAG: u32 = 17;
+const KIND_ENUM64: u32 = 19;
+
+impl Btf {
+    /// Reads the enumerators, and the structs and unions that `wanted` says yes to. `None` when the bytes are no BTF.
+    pub fn parse(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Option<Btf> {
+        if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
+            return None;
+        }
+        let header = |at| word(bytes, at).map(|w| w as usize);
+        let data = bytes.get(header(4)?..)?;
+        let types = data.get(header(8)?..)?.get(..header(12)?)?;
+        let strings = data.get(header(16)?..)?.get(..header(20)?)?;
+
+        let mut btf = Btf::default();
+        let mut anonymous: HashMap<u32, Vec<Member>> = HashMap::new();
+        let (mut at, mut id) = (0, 0);
+        while at < types.len() {
+            id += 1;
+            let (name, info, size) = (word(types, at)?, word(types, at + 4)?, word(types, at + 8)?);
+            at += 12;
+            let (kind, count, flag) = (info >> 24 & 0x1f, (info & 0xffff) as usize, info >> 31 == 1);
+            let each = match kind {
+                KIND_STRUCT | KIND_UNION | KIND_ENUM64 | KIND_DATASEC => 12,
+                KIND_ENUM | KIND_FUNC_PROTO => 8,
+                _ => 0,
+            };
+            let items = types.get(at..)?.get(..count * each)?;
+            match kind {
+                KIND_ENUM | KIND_ENUM64 => btf.enumerators(items, each, flag, strings)?,
+                KIND_STRUCT | KIND_UNION => {
+                    let name = string(strings, name)?;
+                    if name.is_empty() {
+                        anonymous.insert(id, members(items, flag, strings)?);
+                    } else if wanted(name) {
+                        btf.members.insert(name.into(), members(items, flag, strings)?);
+                        let keyword = if kind == KIND_STRUCT { "struct" } else { "union" };
+                        btf.sizes.insert(format!("{keyword} {name}").into(), size.into());
+                    }
+                }
+                _ => {}
+            }
+            at += count * each;
+            at += match kind {
+                KIND_INT | KIND_VAR | KIND_DECL_TAG => 4,
+                KIND_ARRAY => 12,
+                _ => 0,
+            };
+        }
+        btf.flatten(&anonymous);
+        Some(btf)
+    }
+
+    fn enumerators(&mut self, items: &[u8], each: usize, signed: bool, strings: &[u8]) -> Option<()> {
+        for item in items.chunks_exact(each) {
+            let low = word(item, 4)?;
+            let value = match (each, signed) {
+                (8, true) => low as i32 as i64,
+                (8, false) => low as i64,
+                _ => (u64::from(low) | u64::from(word(item, 8)?) << 32) as i64,
+            };
+            self.constants.insert(string(strings, word(item, 0)?)?.into(), value);
+        }
+        Some(())
+    }
+
+    /// Puts the members of anonymous structs and unions where C lets them be reached.
+    fn flatten(&mut self, anonymous: &HashMap<u32, Vec<Member>>) {
+        for members in self.members.values_mut() {
+            let mut at = 0;
+            // Types cannot contain themselves, but bytes can claim so.
+            while at < members.len() && members.len() < 10_000 {
+                let outer = members[at].clone();
+                if outer.name.is_empty() {
+                    for inner in anonymous.get(&outer.type_id).into_iter().flatten() {
+                        let offset = outer.at.offset.wrapping_add(inner.at.offset);
+                        members.push(Member { at: BitField { offset, ..inner.at }, ..inner.clone() });
+                    }
+                }
+                at += 1;
+            }
+        }
+    }
+
+    /// An enumerator's value.
+    pub fn constant(&self, name: &str) -> Option<i64> {
+        self.constants.get(name).copied()
+    }
+
+    /// The size of `struct x` or `union x`.
+    pub fn size_of(&self, type_name: &str) -> Option<u64> {
+        self.sizes.get(type_name).copied()
+    }
+
+    /// Where a member lies, by its struct's or union's tag.
+    pub fn member(&self, tag: &str, member: &str) -> Option<BitField> {
+        self.members.get(tag)?.iter().find(|m| &*m.name == member).map(|m| m.at)
+    }
+}
+
+fn members(items: &[u8], bit_fields: bool, strings: &[u8]) -> Option<Vec<Member>> {
+    let member = |item: &[u8]| {
+        let offset = word(item, 8)?;
+        let at = if bit_fields {
+            BitField { offset: offset & 0xff_ffff, size: offset >> 24 }
+        } else {
+            BitField { offset, size: 0 }
+        };
+        Some(Member { name: string(strings, word(item, 0)?)?.into(), type_id: word(item, 4)?, at })
+    };
+    items.chunks_exact(12).map(member).collect()
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|b| u32::from_ne_bytes(*b))
+}
+
+fn string(strings: &[u8], at: u32) -> Option<&str> {
+    let from = strings.get(at as usize..)?;
+    std::str::from_utf8(super::field::up_to_nul(from)).ok()
+}

@@ -1,0 +1,61 @@
+//! `__print_hex_dump`: rows of bytes in hexadecimal (`trace_print_hex_dump_seq`, `hex_dump_to_buffer`).
+
+use std::io::Write;
+
+use super::{Context, Expr};
+use crate::tracefs::print_fmt::ctype::IntType;
+
+/// `DUMP_PREFIX_NONE` of `include/linux/printk.h`; 1 is `DUMP_PREFIX_ADDRESS`.
+const PREFIX_NONE: u64 = 0;
+const PREFIX_OFFSET: u64 = 2;
+
+#[derive(Clone, Debug)]
+pub(in super::super) struct HexDump {
+    pub prefix: Expr,
+    pub kind: Expr,
+    pub row: Expr,
+    pub group: Expr,
+    pub array: Expr,
+    pub len: Expr,
+    pub ascii: Expr,
+}
+
+impl HexDump {
+    pub fn show(&self, cx: Context<'_>, out: &mut Vec<u8>) -> Option<()> {
+        let bytes = self.array.bytes(cx)?;
+        let len = usize::try_from(self.len.int(cx)?).ok()?.min(bytes.len());
+        let row = if self.row.int(cx)? == 32 { 32 } else { 16 };
+        let group = match self.group.int(cx)? as usize {
+            group @ (1 | 2 | 4 | 8) if len % group == 0 => group,
+            _ => 1,
+        };
+        let (kind, ascii) = (self.kind.int(cx)?, self.ascii.int(cx)? != 0);
+        out.push(b'\n');
+        for (i, bytes) in bytes[..len].chunks(row).enumerate() {
+            self.prefix.text(cx, out)?;
+            // Writing to a Vec cannot fail.
+            match kind {
+                PREFIX_NONE => {}
+                PREFIX_OFFSET => {
+                    let _ = write!(out, "{:08x}: ", i * row);
+                }
+                // The address of the kernel's own copy.
+                _ => out.extend(b"?: "),
+            }
+            let start = out.len();
+            for (i, unit) in bytes.chunks(group).enumerate() {
+                let space = if i > 0 { " " } else { "" };
+                let ty = IntType::new(unit.len() as u8, false);
+                let value = ty.load(unit, 0)?;
+                let _ = write!(out, "{space}{value:0width$x}", width = unit.len() * 2);
+            }
+            if ascii {
+                let column = row * 2 + row / group + 1;
+                out.resize(out.len().max(start + column), b' ');
+                out.extend(bytes.iter().map(|&b| if b.is_ascii_graphic() || b == b' ' { b } else { b'.' }));
+            }
+            out.push(b'\n');
+        }
+        Some(())
+    }
+}
