@@ -3,6 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use crate::spec::{CpuSet, EventSpec, RingSize};
+pub use crate::sys::clock::Clock;
 
 /// Everything that a session is told before it begins.
 #[derive(Clone, Debug)]
@@ -43,8 +44,6 @@ pub struct Plan {
     pub on_error: OnError,
     /// What is to be run.
     pub module: Module,
-    /// The command that is traced: forked first, and the session ends with it.
-    pub workload: Option<Vec<OsString>>,
 }
 
 /// What events are attached to.
@@ -55,13 +54,10 @@ pub enum Target {
     AllCpus,
     /// These CPUs.
     Cpus(CpuSet),
-    /// All threads of these processes, these threads, or both.
-    Tasks {
-        /// Processes.
-        pids: Vec<u32>,
-        /// Threads.
-        tids: Vec<u32>,
-    },
+    /// All threads of these processes.
+    Processes(Vec<u32>),
+    /// These threads.
+    Threads(Vec<u32>),
     /// perf_event cgroups.
     Cgroups {
         /// Paths or globs, as typed.
@@ -69,6 +65,8 @@ pub enum Target {
         /// The CPUs on which they are watched; `None` for all.
         cpus: Option<CpuSet>,
     },
+    /// This command: forked first, and the session ends with it. Not empty.
+    Workload(Vec<OsString>),
 }
 
 /// Call chains of all events; an event's own attributes add to it.
@@ -100,16 +98,6 @@ pub enum Order {
     PerCpu,
     /// In the order of their timestamps.
     Time,
-}
-
-/// The clock of timestamps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Clock {
-    /// The kernel's perf clock.
-    #[default]
-    Perf,
-    /// CLOCK_MONOTONIC.
-    Monotonic,
 }
 
 /// What follows an exception in a callback.
