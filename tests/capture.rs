@@ -4,6 +4,7 @@
 
 use std::{
     collections::HashMap,
+    ffi::OsString,
     ops::ControlFlow,
     time::{Duration, Instant},
 };
@@ -11,6 +12,7 @@ use std::{
 use perf_prof::{
     capture::{Capture, Clock, EventRequest, Options, Order, Target},
     record::{Ended, Record, Source, Wait},
+    sys::procfs,
 };
 
 const EVENTS: &str = "/sys/kernel/tracing/events";
@@ -145,5 +147,68 @@ fn a_flush_hands_out_what_had_happened() {
             collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Flushed));
             assert_eq!(seen.total(), 10, "round {round}, {order:?}");
         }
+    }
+}
+
+/// The process that holds our descriptors, and how many perf events it holds.
+fn holder_of(parent: u32) -> Option<(u32, usize)> {
+    let wanted = format!("Pid:\t{parent}\n");
+    procfs::processes().into_iter().filter(|&pid| procfs::comm(pid).as_deref() == Some(b"perf-prof-close")).find_map(
+        |pid| {
+            let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+            let links: Vec<_> =
+                fds.filter_map(|fd| Some((fd.file_name(), std::fs::read_link(fd.path()).ok()?))).collect();
+            let info = |fd: &OsString| {
+                std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", fd.display())).unwrap_or_default()
+            };
+            let ours = links.iter().any(|(fd, _)| info(fd).contains(&wanted));
+            let events = links.iter().filter(|(_, link)| link.to_string_lossy().contains("perf_event")).count();
+            ours.then_some((pid, events))
+        },
+    )
+}
+
+const CHILD: &str = "PERF_PROF_TEST_CHILD";
+
+/// Runs a test of this file in a process of its own; gives what it printed.
+fn in_child(test: &str) -> String {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", test, "--nocapture"]).env(CHILD, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
+#[test]
+fn closing_many_tracepoints_is_left_to_a_child() {
+    if skipped() {
+        return;
+    }
+    if std::env::var_os(CHILD).is_some() {
+        let names = ["getppid", "getpid", "gettid", "getuid", "geteuid", "getgid", "getegid", "getpgid"];
+        let events: Vec<_> = names.iter().map(|name| event("syscalls", &format!("sys_enter_{name}"), None)).collect();
+        let target = Target::SystemWide { cpus: None };
+        let mut capture = Capture::open(&target, &events, &options()).unwrap();
+        capture.enable().unwrap();
+        let expected = capture.ids().len() + capture.ring_count();
+        capture.close();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let (holder, held) = loop {
+            // It names itself and closes what is not its business a moment after the fork.
+            match holder_of(std::process::id()) {
+                Some(found) => break found,
+                None => assert!(Instant::now() < deadline, "no child holds the descriptors"),
+            }
+        };
+        assert_eq!(held, expected);
+        println!("holder={holder}");
+        return;
+    }
+    let text = in_child("closing_many_tracepoints_is_left_to_a_child");
+    let holder = text.split_once("holder=").unwrap().1.lines().next().unwrap().parse().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while procfs::comm(holder).as_deref() == Some(b"perf-prof-close") {
+        assert!(Instant::now() < deadline, "the child stays when its parent has gone");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -152,6 +152,8 @@ pub struct Capture {
     layouts: Vec<SampleLayout>,
     ring_cpus: Vec<Option<u32>>,
     read_format: u64,
+    /// How many different ones.
+    tracepoints: usize,
     memory: Arc<Memory>,
     control: Arc<Control>,
     messages: Receiver<Message>,
@@ -225,6 +227,7 @@ impl Capture {
             layouts,
             ring_cpus,
             read_format,
+            tracepoints: close::distinct(events),
             memory,
             control,
             messages,
@@ -271,12 +274,12 @@ impl Capture {
         Ok(())
     }
 
-    /// Ends the capture for good, without making the caller wait for the kernel: see [`close`].
+    /// Ends the capture for good, without making the caller wait until the kernel has closed many tracepoints: a child
+    /// does that when this process has exited. Dropping a capture waits.
     pub fn close(mut self) {
         self.join();
-        let distinct = self.layouts.len();
         if let Some(descriptors) = Arc::get_mut(&mut self.descriptors) {
-            close::close(std::mem::take(descriptors), distinct);
+            close::close(std::mem::take(descriptors), self.tracepoints);
         }
     }
 

@@ -10,7 +10,10 @@ use std::{
     process::ExitStatus,
 };
 
-use super::call::{CallError, check};
+use super::{
+    call::{CallError, check},
+    signals,
+};
 
 /// A child that waits to become its command, or has become it.
 #[derive(Debug)]
@@ -145,7 +148,7 @@ unsafe fn child(argv: &[*const libc::c_char], go_read: i32, go_write: i32, failu
     unsafe {
         // Our own copy of the writing end would keep the pipe open for ever.
         libc::close(go_write);
-        default_signals();
+        signals::reset_in_child();
         let mut byte = 0u8;
         let told = loop {
             let size = libc::read(go_read, (&raw mut byte).cast(), 1);
@@ -159,27 +162,6 @@ unsafe fn child(argv: &[*const libc::c_char], go_read: i32, go_write: i32, failu
             libc::write(failure, (&raw const errno).cast(), 4);
         }
         libc::_exit(127)
-    }
-}
-
-/// Nothing of our handlers in the child: they would count its signals as ours. What our parent had ignored stays ignored
-/// (`nohup`), but SIGPIPE, which every Rust program ignores.
-///
-/// # Safety
-///
-/// Only in a forked child.
-unsafe fn default_signals() {
-    // SAFETY: all zeroes is a sigaction with SIG_DFL and an empty mask. An error (SIGKILL, SIGSTOP) changes nothing.
-    unsafe {
-        let default: libc::sigaction = std::mem::zeroed();
-        for signal in 1..=64 {
-            let mut now: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(signal, std::ptr::null(), &mut now);
-            if now.sa_sigaction != libc::SIG_IGN || signal == libc::SIGPIPE {
-                libc::sigaction(signal, &default, std::ptr::null_mut());
-            }
-        }
-        libc::sigprocmask(libc::SIG_SETMASK, &default.sa_mask, std::ptr::null_mut());
     }
 }
 
