@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::memory::{BLOCK, Memory};
+use super::{
+    limit::Limiter,
+    memory::{BLOCK, Memory},
+};
 use crate::{
     record::{Chunk, Records, Recycle},
     sys::ring::Ring,
@@ -27,6 +30,7 @@ pub(super) fn drain(
     index: usize,
     head: u64,
     memory: &Arc<Memory>,
+    limiter: &mut Option<Limiter>,
     mut take: impl FnMut(Chunk),
 ) -> Drained {
     let mut at = ring.tail();
@@ -52,6 +56,9 @@ pub(super) fn drain(
             // The kernel never writes a record that states no size. Should it be so, going on behind what cannot be
             // read beats reading it for ever.
             at = head;
+        }
+        if let Some(limiter) = limiter {
+            limiter.apply(index, &mut bytes);
         }
         take(Chunk::new(index as u32, bytes, Some(Arc::clone(memory) as Arc<dyn Recycle>)));
     }

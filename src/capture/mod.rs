@@ -7,6 +7,7 @@ mod attr;
 mod close;
 mod drain;
 mod error;
+mod limit;
 mod memory;
 mod open;
 mod pace;
@@ -28,6 +29,7 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use self::{
+    limit::Limiter,
     memory::Memory,
     open::{Descriptor, Opened},
     pace::Pace,
@@ -158,6 +160,7 @@ pub struct Capture {
     control: Arc<Control>,
     messages: Receiver<Message>,
     reader: State,
+    limited: Arc<AtomicU64>,
     auto_enabled: bool,
     sorter: Option<Sorter>,
     ready: VecDeque<Wait>,
@@ -192,11 +195,13 @@ impl Capture {
             woken: AtomicBool::new(false),
         });
         let (sender, messages) = crossbeam_channel::unbounded();
+        let limited = Arc::new(AtomicU64::new(0));
+        // Where id and time lie is the same for all events.
+        let fixed = SampleLayout::new(attr::SAMPLE_TYPE, read_format);
         let (rounds, sorter) = match options.order {
             None => (Rounds::Unmarked, None),
             Some(Order::Time { margin }) => {
-                let sample = SampleLayout::new(attr::SAMPLE_TYPE, read_format);
-                let sorter = Sorter::new(sample, TrailerLayout::new(attr::SAMPLE_TYPE), margin);
+                let sorter = Sorter::new(fixed, TrailerLayout::new(attr::SAMPLE_TYPE), margin);
                 (Rounds::Marked(margin), Some(sorter))
             }
         };
@@ -219,6 +224,9 @@ impl Capture {
             flush: None,
             first: 0,
             reserve,
+            limiter: options
+                .sampling_limit
+                .map(|limit| Limiter::new(limit, fixed, ring_cpus.len(), Arc::clone(&limited))),
         });
         reader.watch()?;
         Ok(Capture {
@@ -232,6 +240,7 @@ impl Capture {
             control,
             messages,
             reader: State::Idle(reader),
+            limited,
             auto_enabled: matches!(target, Target::Workload { .. }),
             sorter,
             ready: VecDeque::new(),
@@ -257,6 +266,11 @@ impl Capture {
     /// How many rings there are.
     pub fn ring_count(&self) -> usize {
         self.ring_cpus.len()
+    }
+
+    /// Samples that were dropped because of [`Options::sampling_limit`]. They are not lost: that was asked for.
+    pub fn limited(&self) -> u64 {
+        self.limited.load(SeqCst)
     }
 
     /// Starts the reader thread and the events. A workload's events start by themselves, when it calls exec.
