@@ -2,10 +2,10 @@
 //!
 //! Closing the last descriptor of a tracepoint takes the kernel about 40 ms, one tracepoint after the other
 //! (`perf_trace_event_unreg()` in `kernel/trace/trace_event_perf.c` waits until all CPUs have left the tracepoint), and
-//! a process that exits waits for all of its own. So a child holds copies of the descriptors until we have exited, and
-//! pays instead of us.
+//! a process that exits waits for all of its own. So a child holds copies of the descriptors: it is the last, and pays
+//! instead of us.
 
-use std::{collections::HashSet, os::fd::AsRawFd};
+use std::collections::HashSet;
 
 use super::{EventRequest, open::Descriptor};
 use crate::sys::holder;
@@ -20,13 +20,7 @@ pub(super) fn distinct(events: &[EventRequest]) -> usize {
 
 /// Closes the descriptors of `distinct` tracepoints, now or soon.
 pub(super) fn close(descriptors: Vec<Descriptor>, distinct: usize) {
-    if distinct <= FEW {
-        return;
-    }
-    let all: Vec<_> = descriptors.iter().map(|descriptor| descriptor.fd.as_raw_fd()).collect();
-    if holder::hold_until_exit(&all).is_ok() {
-        // Ours stay open until we exit: closing them now would be quick, as there are others, but is not needed, and
-        // where the child is killed it would be slow.
-        std::mem::forget(descriptors);
+    if distinct > FEW {
+        holder::close_elsewhere(descriptors.into_iter().map(|descriptor| descriptor.fd).collect());
     }
 }

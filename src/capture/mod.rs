@@ -288,14 +288,8 @@ impl Capture {
         Ok(())
     }
 
-    /// Ends the capture for good, without making the caller wait until the kernel has closed many tracepoints: a child
-    /// does that when this process has exited. Dropping a capture waits.
-    pub fn close(mut self) {
-        self.join();
-        if let Some(descriptors) = Arc::get_mut(&mut self.descriptors) {
-            close::close(std::mem::take(descriptors), self.tracepoints);
-        }
-    }
+    /// Ends the capture for good. The caller does not wait until the kernel has closed many tracepoints: a child does.
+    pub fn close(self) {}
 
     /// Ends the reader thread, which unmaps the rings.
     fn join(&mut self) {
@@ -398,5 +392,9 @@ impl Source for Capture {
 impl Drop for Capture {
     fn drop(&mut self) {
         self.join();
+        // The reader, which shared them, is gone.
+        if let Some(descriptors) = Arc::get_mut(&mut self.descriptors) {
+            close::close(std::mem::take(descriptors), self.tracepoints);
+        }
     }
 }

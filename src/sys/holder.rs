@@ -1,21 +1,33 @@
-//! A child that holds descriptors until this process has exited, so that closing them for good is not on our time.
+//! A child that closes descriptors in our place, so that it is not on our time.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::{
     call::{CallError, check},
-    pidfd, signals,
+    pipe, signals,
 };
 
-/// Forks a process that holds `descriptors`, and nothing else of ours, until we have exited.
-///
-/// It waits for our exit and not for the moment when we close ours: who drops a descriptor last is who pays for it.
-/// (A pidfd becomes readable in exit_notify(), after exit_files() and the task work that it queued.)
-pub fn hold_until_exit(descriptors: &[RawFd]) -> Result<(), CallError> {
-    let own = pidfd::of_process(std::process::id())?;
-    let mut kept: Vec<u32> = descriptors.iter().map(|&fd| fd as u32).chain([own.as_raw_fd() as u32]).collect();
+/// Closes `descriptors`. Those whose last holder pays for the closing are held by a child as well, so that it is not us.
+pub fn close_elsewhere(mut descriptors: Vec<OwnedFd>) {
+    // Two descriptors are needed for a pipe, which a process at its limit does not have.
+    let pipe = pipe::new().or_else(|_| {
+        descriptors.truncate(descriptors.len().saturating_sub(2));
+        pipe::new()
+    });
+    // Without a child it takes its time, that is all.
+    let held = pipe.and_then(|(read, write)| hold(&descriptors, read, &write).map(|()| write));
+    drop(descriptors);
+    // The child closes its copies when the pipe ends. Had it done so before us, we would be the last.
+    drop(held);
+}
+
+/// Forks a process that holds `descriptors`, and nothing else of ours, until `ends` is at its end.
+fn hold(descriptors: &[OwnedFd], ends: OwnedFd, write: &OwnedFd) -> Result<(), CallError> {
+    let descriptors: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    let mut kept: Vec<u32> = descriptors.iter().chain([&ends.as_raw_fd()]).map(|&fd| fd as u32).collect();
     kept.sort_unstable();
     let gaps = gaps(&kept);
+    debug_assert!(!kept.contains(&(write.as_raw_fd() as u32)));
     // SAFETY: between fork and _exit the children do only what is async-signal-safe: another thread may have held any
     // lock, the allocator's included, at the moment of the fork.
     let child = check("fork", unsafe { libc::fork() })?;
@@ -24,7 +36,7 @@ pub fn hold_until_exit(descriptors: &[RawFd]) -> Result<(), CallError> {
         unsafe {
             libc::setsid();
             if libc::fork() == 0 {
-                hold(&gaps, own.as_raw_fd());
+                wait_and_close(&descriptors, &gaps, ends.as_raw_fd());
             }
             libc::_exit(0)
         }
@@ -39,7 +51,7 @@ pub fn hold_until_exit(descriptors: &[RawFd]) -> Result<(), CallError> {
 /// # Safety
 ///
 /// Only in a forked child.
-unsafe fn hold(gaps: &[(u32, u32)], parent: RawFd) -> ! {
+unsafe fn wait_and_close(descriptors: &[RawFd], gaps: &[(u32, u32)], ends: RawFd) -> ! {
     // SAFETY: only async-signal-safe calls, on live memory.
     unsafe {
         // The reader of our standard output must see its end now, a terminal must not be kept, nor a file system.
@@ -53,8 +65,11 @@ unsafe fn hold(gaps: &[(u32, u32)], parent: RawFd) -> ! {
         libc::chdir(c"/".as_ptr());
         libc::prctl(libc::PR_SET_NAME, c"perf-prof-close".as_ptr());
         signals::reset_in_child();
-        let mut exit = libc::pollfd { fd: parent, events: libc::POLLIN, revents: 0 };
-        while libc::poll(&mut exit, 1, -1) == -1 && *libc::__errno_location() == libc::EINTR {}
+        let mut byte = 0u8;
+        while libc::read(ends, (&raw mut byte).cast(), 1) == -1 && *libc::__errno_location() == libc::EINTR {}
+        for &fd in descriptors {
+            libc::close(fd);
+        }
         libc::_exit(0)
     }
 }

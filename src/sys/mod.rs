@@ -10,6 +10,7 @@ pub mod limits;
 pub mod mmap;
 pub mod perf;
 pub mod pidfd;
+mod pipe;
 pub mod procfs;
 pub mod ring;
 pub mod signals;

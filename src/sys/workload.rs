@@ -4,7 +4,7 @@ use std::{
     ffi::{CString, OsString},
     io::{self, Read, Write},
     os::{
-        fd::{FromRawFd, OwnedFd},
+        fd::OwnedFd,
         unix::{ffi::OsStrExt, process::ExitStatusExt},
     },
     process::ExitStatus,
@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     call::{CallError, check},
-    signals,
+    pipe, signals,
 };
 
 /// A child that waits to become its command, or has become it.
@@ -55,8 +55,8 @@ impl Workload {
         }
         let mut argv: Vec<*const libc::c_char> = words.iter().map(|word| word.as_ptr()).collect();
         argv.push(std::ptr::null());
-        let (go_read, go_write) = pipe()?;
-        let (failure_read, failure_write) = pipe()?;
+        let (go_read, go_write) = pipe::new()?;
+        let (failure_read, failure_write) = pipe::new()?;
 
         // SAFETY: between fork and exec the child does only what is async-signal-safe: another thread may have held any
         // lock, the allocator's included, at the moment of the fork.
@@ -163,14 +163,6 @@ unsafe fn child(argv: &[*const libc::c_char], go_read: i32, go_write: i32, failu
         }
         libc::_exit(127)
     }
-}
-
-fn pipe() -> Result<(OwnedFd, OwnedFd), CallError> {
-    let mut ends = [0; 2];
-    // SAFETY: the kernel writes two descriptors.
-    check("pipe2", unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
-    // SAFETY: the kernel just gave us these descriptors; nobody else owns them.
-    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
 fn raw(fd: &OwnedFd) -> i32 {
