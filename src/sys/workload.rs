@@ -4,13 +4,16 @@ use std::{
     ffi::{CString, OsString},
     io::{self, Read, Write},
     os::{
-        fd::{FromRawFd, OwnedFd},
+        fd::OwnedFd,
         unix::{ffi::OsStrExt, process::ExitStatusExt},
     },
     process::ExitStatus,
 };
 
-use super::call::{CallError, check};
+use super::{
+    call::{CallError, check},
+    pipe, signals,
+};
 
 /// A child that waits to become its command, or has become it.
 #[derive(Debug)]
@@ -52,8 +55,8 @@ impl Workload {
         }
         let mut argv: Vec<*const libc::c_char> = words.iter().map(|word| word.as_ptr()).collect();
         argv.push(std::ptr::null());
-        let (go_read, go_write) = pipe()?;
-        let (failure_read, failure_write) = pipe()?;
+        let (go_read, go_write) = pipe::new()?;
+        let (failure_read, failure_write) = pipe::new()?;
 
         // SAFETY: between fork and exec the child does only what is async-signal-safe: another thread may have held any
         // lock, the allocator's included, at the moment of the fork.
@@ -145,7 +148,7 @@ unsafe fn child(argv: &[*const libc::c_char], go_read: i32, go_write: i32, failu
     unsafe {
         // Our own copy of the writing end would keep the pipe open for ever.
         libc::close(go_write);
-        default_signals();
+        signals::reset_in_child();
         let mut byte = 0u8;
         let told = loop {
             let size = libc::read(go_read, (&raw mut byte).cast(), 1);
@@ -160,35 +163,6 @@ unsafe fn child(argv: &[*const libc::c_char], go_read: i32, go_write: i32, failu
         }
         libc::_exit(127)
     }
-}
-
-/// Nothing of our handlers in the child: they would count its signals as ours. What our parent had ignored stays ignored
-/// (`nohup`), but SIGPIPE, which every Rust program ignores.
-///
-/// # Safety
-///
-/// Only in a forked child.
-unsafe fn default_signals() {
-    // SAFETY: all zeroes is a sigaction with SIG_DFL and an empty mask. An error (SIGKILL, SIGSTOP) changes nothing.
-    unsafe {
-        let default: libc::sigaction = std::mem::zeroed();
-        for signal in 1..=64 {
-            let mut now: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(signal, std::ptr::null(), &mut now);
-            if now.sa_sigaction != libc::SIG_IGN || signal == libc::SIGPIPE {
-                libc::sigaction(signal, &default, std::ptr::null_mut());
-            }
-        }
-        libc::sigprocmask(libc::SIG_SETMASK, &default.sa_mask, std::ptr::null_mut());
-    }
-}
-
-fn pipe() -> Result<(OwnedFd, OwnedFd), CallError> {
-    let mut ends = [0; 2];
-    // SAFETY: the kernel writes two descriptors.
-    check("pipe2", unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
-    // SAFETY: the kernel just gave us these descriptors; nobody else owns them.
-    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
 fn raw(fd: &OwnedFd) -> i32 {

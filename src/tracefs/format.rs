@@ -51,7 +51,7 @@ impl EventFormat {
     /// Parses the text of a `format` file.
     pub fn parse(system: &str, text: &str) -> Result<EventFormat, FormatError> {
         // The print format is last and may have line breaks of its own.
-        let (head, print_fmt) = text.split_once(PRINT_FMT).ok_or(FormatError::Missing { line: "print fmt:" })?;
+        let (head, _) = text.split_once(PRINT_FMT).ok_or(FormatError::Missing { line: "print fmt:" })?;
         let (mut name, mut id, mut fields, mut common) = (None, None, Vec::new(), None);
         for line in head.lines() {
             let line = line.trim();
@@ -67,7 +67,7 @@ impl EventFormat {
             }
         }
         let name = name.ok_or(FormatError::Missing { line: "name:" })?;
-        let writer = Writer::of(system, &name, print_fmt);
+        let writer = Writer::of(system, &name, &fields);
         let mut format = EventFormat {
             system: system.to_owned(),
             name,

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{EventFormat, Kernel, print_fmt::ctype::IntType};
+use super::{EventFormat, Field, Kernel, print_fmt::ctype::IntType};
 
 /// Who makes an event's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,26 +13,117 @@ pub(super) enum Writer {
     SyscallEnter,
     /// `print_syscall_exit`, there too.
     SyscallExit,
+    /// `print_kprobe_event` and its like: the print format, but for the addresses that it begins with.
+    Probe,
+    /// `trace_fn_trace` in `kernel/trace/trace_output.c`.
+    Function,
+    /// `trace_raw_data`, there too.
+    RawData,
 }
 
 impl Writer {
-    pub fn of(system: &str, name: &str, _print_fmt: &str) -> Writer {
-        match system {
-            "syscalls" if name.starts_with("sys_enter_") => Writer::SyscallEnter,
-            "syscalls" if name.starts_with("sys_exit_") => Writer::SyscallExit,
+    /// The writer of an event with these fields.
+    pub fn of(system: &str, name: &str, fields: &[Field]) -> Writer {
+        match (system, name) {
+            ("syscalls", _) if name.starts_with("sys_enter_") => Writer::SyscallEnter,
+            ("syscalls", _) if name.starts_with("sys_exit_") => Writer::SyscallExit,
+            ("ftrace", "function") => Writer::Function,
+            ("ftrace", "raw_data") => Writer::RawData,
+            _ if fields.iter().any(|field| matches!(&*field.name, "__probe_ip" | "__probe_func")) => Writer::Probe,
             _ => Writer::PrintFmt,
         }
     }
 
     /// Appends the text; `false` when it is the print format's.
-    pub fn write(self, format: &EventFormat, raw: &[u8], _kernel: &dyn Kernel, out: &mut Vec<u8>) -> bool {
+    pub fn write(self, format: &EventFormat, raw: &[u8], kernel: &dyn Kernel, out: &mut Vec<u8>) -> bool {
         match self {
             Writer::PrintFmt => return false,
             Writer::SyscallEnter => syscall_enter(format, raw, out),
             Writer::SyscallExit => syscall_exit(format, raw, out),
+            Writer::Probe => return probe(format, raw, kernel, out).is_some(),
+            Writer::Function => return function(format, raw, kernel, out).is_some(),
+            Writer::RawData => return raw_data(format, raw, out).is_some(),
         }
         true
     }
+}
+
+/// `(do_sys_open+0x0/0x60) flags=0x2`: the print format shows the probe's address as a number. Probes of user space,
+/// which have no symbols in the kernel, keep the number.
+fn probe(format: &EventFormat, raw: &[u8], kernel: &dyn Kernel, out: &mut Vec<u8>) -> Option<()> {
+    let print_fmt = format.print_fmt().ok()?;
+    let mut text = Vec::new();
+    print_fmt.show(raw, kernel, &mut text);
+    let rest = &text[text.iter().position(|&b| b == b')')?..];
+
+    out.push(b'(');
+    match (format.field("__probe_ip"), format.field("__probe_func"), format.field("__probe_ret_ip")) {
+        (Some(ip), ..) => probe_address(address(ip, raw)?, Offset::Shown, kernel, out),
+        (None, Some(func), Some(ret_ip)) => {
+            let (func, ret_ip) = (address(func, raw)?, address(ret_ip, raw)?);
+            probe_address(ret_ip, Offset::Shown, kernel, out);
+            out.extend(b" <- ");
+            probe_address(func, Offset::Hidden, kernel, out);
+        }
+        _ => return None,
+    }
+    out.extend(rest);
+    Some(())
+}
+
+fn probe_address(addr: u64, offset: Offset, kernel: &dyn Kernel, out: &mut Vec<u8>) {
+    // The upper half of the address space is the kernel's.
+    if (addr as i64) < 0 {
+        return kernel_address(addr, offset, kernel, out);
+    }
+    // Writing to a Vec cannot fail.
+    let _ = write!(out, "{addr:#x}");
+}
+
+/// `schedule <-worker_thread`
+fn function(format: &EventFormat, raw: &[u8], kernel: &dyn Kernel, out: &mut Vec<u8>) -> Option<()> {
+    let (ip, parent_ip) = (address(format.field("ip")?, raw)?, address(format.field("parent_ip")?, raw)?);
+    kernel_address(ip, Offset::Hidden, kernel, out);
+    if parent_ip != 0 {
+        out.extend(b" <-");
+        kernel_address(parent_ip, Offset::Hidden, kernel, out);
+    }
+    Some(())
+}
+
+/// `# 1f buf: 01 02`
+fn raw_data(format: &EventFormat, raw: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let id = address(format.field("id")?, raw)?;
+    // Writing to a Vec cannot fail.
+    let _ = write!(out, "# {id:x} buf:");
+    for byte in raw.get(format.field("buf")?.offset..)? {
+        let _ = write!(out, " {byte:02x}");
+    }
+    Some(())
+}
+
+fn address(field: &Field, raw: &[u8]) -> Option<u64> {
+    IntType::new(field.size as u8, false).load(raw, field.offset)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Offset {
+    Shown,
+    Hidden,
+}
+
+/// An address as `seq_print_ip_sym` shows it; it leaves the module out where it leaves the offset out.
+fn kernel_address(addr: u64, offset: Offset, kernel: &dyn Kernel, out: &mut Vec<u8>) {
+    // Writing to a Vec cannot fail.
+    let _ = match kernel.symbol(addr) {
+        _ if addr == 0 => write!(out, "0"),
+        None => write!(out, "{addr:#010x}"),
+        Some(symbol) if offset == Offset::Hidden => write!(out, "{}", symbol.name),
+        Some(symbol) => {
+            let module = symbol.module.map(|module| format!(" [{module}]")).unwrap_or_default();
+            write!(out, "{}+{:#x}/{:#x}{module}", symbol.name, symbol.offset, symbol.size)
+        }
+    };
 }
 
 /// `sys_openat(dfd: 0xffffff9c, flags: 2)`: what is below 10 is decimal, and has no prefix.

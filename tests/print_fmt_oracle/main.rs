@@ -1,0 +1,153 @@
+//! The kernel as the oracle of its own text: what `trace` prints of events, against what is rendered of the very same
+//! events' bytes out of `trace_pipe_raw`, character by character.
+
+#![allow(clippy::unwrap_used)]
+
+mod instance;
+mod machine;
+mod probes;
+mod ring_buffer;
+mod workload;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+};
+
+use perf_prof::tracefs::{EventFormat, Kernel};
+
+use instance::Instance;
+use machine::Machine;
+use probes::Probes;
+
+/// What became of one kind of event.
+#[derive(Default)]
+struct Kind {
+    exact: usize,
+    /// Compared up to what nobody but the kernel knows.
+    partly: usize,
+    mismatches: Vec<(String, String)>,
+}
+
+#[test]
+fn rendered_text_is_the_kernels_own() {
+    let instance = match Instance::new("perf_prof_oracle") {
+        Ok(instance) => instance,
+        Err(reason) => return println!("skipped: {reason}"),
+    };
+    let probes = Probes::new(workload::probed as *const ());
+    let formats = formats();
+    instance.record(workload::run).unwrap();
+
+    let text: Vec<String> = instance.cpus().map(|cpu| instance.text(cpu).unwrap()).collect();
+    let mut machine = Machine::read().unwrap();
+    text.iter().for_each(|text| machine.learn_vmemmap_base(text));
+
+    let mut kinds: BTreeMap<String, Kind> = BTreeMap::new();
+    for (cpu, text) in instance.cpus().zip(&text) {
+        compare(&formats, &machine, &instance.raw(cpu).unwrap(), text, &mut kinds);
+    }
+    report(&kinds);
+    drop((instance, probes));
+    let compared = kinds.values().filter(|kind| kind.exact > 0).count();
+    assert!(compared >= 150, "only {compared} kinds of events happened");
+    assert_eq!(kinds.values().map(|kind| kind.mismatches.len()).sum::<usize>(), 0, "see the differences above");
+}
+
+/// The formats by id.
+fn formats() -> HashMap<u16, EventFormat> {
+    let mut formats = HashMap::new();
+    for path in glob::glob("/sys/kernel/tracing/events/*/*/format").unwrap().flatten() {
+        let system = path.iter().rev().nth(2).unwrap().to_string_lossy();
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let format = EventFormat::parse(&system, &text).unwrap();
+        formats.insert(format.id as u16, format);
+    }
+    formats
+}
+
+fn compare(
+    formats: &HashMap<u16, EventFormat>,
+    machine: &Machine,
+    pages: &[u8],
+    text: &str,
+    kinds: &mut BTreeMap<String, Kind>,
+) {
+    let mut rest = text;
+    while rest.starts_with('#') || rest.starts_with('\n') {
+        rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
+    }
+    for raw in ring_buffer::events(pages) {
+        let format = &formats[&u16::from_ne_bytes([raw[0], raw[1]])];
+        let mut rendered = Vec::new();
+        // The kernel puts the event's name before what the print format makes; system calls make their own.
+        if format.system != "syscalls" && format.system != "ftrace" {
+            rendered.extend(format!("{}: ", format.name).bytes());
+        }
+        format.render(raw, machine, &mut rendered);
+        let mut rendered = String::from_utf8_lossy(&rendered).into_owned();
+        if !rendered.ends_with('\n') || format.system != "ftrace" {
+            rendered.push('\n');
+        }
+
+        let kind = kinds.entry(format!("{}:{}", format.system, format.name)).or_default();
+        if let Some(after) = rest.strip_prefix(&rendered) {
+            kind.exact += 1;
+            rest = after;
+            continue;
+        }
+        let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
+        if names_what_is_unknown(format, machine) && matches(rendered.trim_end(), line) {
+            kind.partly += 1;
+        } else {
+            kind.mismatches.push((line.to_owned(), rendered));
+        }
+        rest = after;
+    }
+    assert_eq!(rest, "", "the text has more events than the bytes");
+}
+
+/// Whether the print format itself says that it needs what only the kernel knows.
+fn names_what_is_unknown(format: &EventFormat, machine: &Machine) -> bool {
+    let known = |name: &str| match name.split_once('.') {
+        Some((tag, member)) => machine.member(tag, member).is_some(),
+        None if name == "HZ" => machine.hz().is_some(),
+        None => machine.constant(name).is_some() || machine.variable(name).is_some(),
+    };
+    format.print_fmt().is_ok_and(|print_fmt| !print_fmt.names().iter().all(|name| known(name)))
+}
+
+/// Whether `text` is `pattern` with something for each `?`.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('?');
+    let Some(mut rest) = text.strip_prefix(parts.next().unwrap_or("")) else { return false };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+fn report(kinds: &BTreeMap<String, Kind>) {
+    let exact = kinds.values().map(|kind| kind.exact).sum::<usize>();
+    println!("{exact} events of {} kinds are exact", kinds.values().filter(|kind| kind.exact > 0).count());
+    for (name, kind) in kinds {
+        if kind.partly > 0 {
+            println!("{name}: {} events compared up to what only the kernel knows", kind.partly);
+        }
+        if !kind.mismatches.is_empty() {
+            println!(
+                "{name}: {} of {} differ",
+                kind.mismatches.len(),
+                kind.exact + kind.partly + kind.mismatches.len()
+            );
+        }
+        for (kernel, ours) in kind.mismatches.iter().take(3) {
+            println!("  kernel: {kernel}\n  ours:   {}", ours.trim_end());
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Pages of ftrace's ring buffer to events, by `events/header_page` and `events/header_event`.
+
+/// The size of a sub-buffer.
+pub const PAGE: usize = 4096;
+
+/// `u64 timestamp; local_t commit;`
+const HEADER: usize = 16;
+
+/// The data of each event, `common_type` first.
+pub fn events(pages: &[u8]) -> impl Iterator<Item = &[u8]> {
+    pages.chunks_exact(PAGE).flat_map(|page| {
+        // The upper bits tell of lost events.
+        let size = u64_at(page, 8) as usize & 0xf_ffff;
+        PageEvents { data: &page[HEADER..HEADER + size] }
+    })
+}
+
+struct PageEvents<'a> {
+    data: &'a [u8],
+}
+
+impl<'a> Iterator for PageEvents<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        loop {
+            if self.data.len() < 4 {
+                return None;
+            }
+            let header = u32_at(self.data, 0);
+            let (kind, delta) = (header & 31, header >> 5);
+            let (start, end) = match kind {
+                // The length stands in a word of its own, which it includes.
+                0 => (8, 4 + u32_at(self.data, 4) as usize),
+                // Nothing more on this page, or a discarded event.
+                29 if delta == 0 => return None,
+                29 => (0, 4 + u32_at(self.data, 4) as usize),
+                // The time in full.
+                30 | 31 => (0, 8),
+                words => (4, 4 + 4 * words as usize),
+            };
+            let (event, rest) = self.data.split_at(end.next_multiple_of(4));
+            self.data = rest;
+            if start > 0 {
+                return Some(&event[start..end]);
+            }
+        }
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(*bytes[at..].first_chunk().unwrap())
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(*bytes[at..].first_chunk().unwrap())
+}
