@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
+    os::fd::AsFd,
     path::Path,
 };
 
@@ -114,14 +115,20 @@ pub(super) fn hardware() -> Check {
         .unwrap_or_default();
     pmus.sort_unstable();
     let pmus = pmus.join(" ");
-    match perf::open(&attr, perf::Attach::Thread(0, None)) {
-        Ok(_) => Check::ok("PMUs", format!("{pmus}; the CPU counts cycles")),
-        Err(error) => Check::warn(
-            "PMUs",
-            format!("{pmus}; no hardware counters ({}), as in most virtual machines", error.source),
-            None,
-        ),
-    }
+    let counted = perf::open(&attr, perf::Attach::Thread(0, None)).and_then(|cycles| {
+        let mut count = [0];
+        perf::enable(cycles.as_fd())?;
+        // Work of ours for the counter to see.
+        std::hint::black_box((0..100_000u64).fold(0, |sum, n| std::hint::black_box(sum ^ n)));
+        perf::read(cycles.as_fd(), &mut count)?;
+        Ok(count[0])
+    });
+    let why = match counted {
+        Ok(1..) => return Check::ok("PMUs", format!("{pmus}; the CPU counts cycles")),
+        Ok(0) => "the CPU's counter stands still".to_owned(),
+        Err(error) => error.source.to_string(),
+    };
+    Check::warn("PMUs", format!("{pmus}; no hardware counters ({why}), as in most virtual machines"), None)
 }
 
 pub(super) fn probes() -> Check {
