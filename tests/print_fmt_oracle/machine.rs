@@ -64,7 +64,7 @@ fn symbols(kallsyms: &str) -> Vec<Symbol> {
 /// and everywhere when it was built with CONFIG_KALLSYMS_ALL, which shows in names of local data.
 fn named(kallsyms: &str) -> Vec<Range<u64>> {
     if kallsyms.lines().any(|line| line.contains(" d ") || line.contains(" b ")) {
-        return vec![0..u64::MAX];
+        return Vec::from([0..u64::MAX]);
     }
     let addr =
         |name: &str| kallsyms.lines().filter_map(symbol).find(|symbol| symbol.name == name).map(|symbol| symbol.addr);
