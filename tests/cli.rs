@@ -150,7 +150,10 @@ fn help_and_version_go_to_stdout() {
     let version = concat!("perf-prof ", env!("CARGO_PKG_VERSION"), "\n");
     assert_eq!(text(&run(&["-V"]).stdout), version);
     assert_eq!(text(&run(&["python", "-V"]).stdout), version);
-    assert!(text(&run(&["-V", "-v"]).stdout).contains("Python 3."));
+    assert!(text(&run(&["-V", "-v"]).stdout).contains("libpython: "));
+    let output = run(&["python", "-V", "-v", "--python", "/nonexistent"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("--python"));
     assert!(text(&run(&["python", "--help"]).stdout).contains("Whose option is it?"));
     let output = run::<&str>(&[]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));

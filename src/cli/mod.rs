@@ -69,7 +69,7 @@ fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
         Err(error) => return from_clap(&error, READ_ON),
     };
     match program.command {
-        _ if program.version => version::print(program.verbose),
+        _ if program.version => version::print(program.verbose, None),
         Some(Subcommands::List(list)) => list.run(),
         Some(Subcommands::Doctor(doctor)) => doctor.run(),
         None => {
@@ -93,7 +93,7 @@ fn python(argv: &[OsString]) -> Result<ExitCode, Failure> {
         Err(error) => return from_clap(&error, READ_ON),
     };
     if options.version {
-        return version::print(options.verbose);
+        return version::print(options.verbose, options.python.as_deref());
     }
     let plan = plan::plan(options, split, argv).map_err(|error| usage(&error))?;
     let status = session::run(plan)?;

@@ -153,7 +153,8 @@ mod tests {
     /// Shows the plan's parts that differ from those of a plan without options.
     #[track_caller]
     fn check(args: &[&str], expected: Expect) {
-        let lines = |plan: &Plan| format!("{plan:#?}").lines().map(str::to_owned).collect::<Vec<_>>();
+        let unindented = |line: &str| line.strip_prefix("    ").unwrap_or(line).to_owned();
+        let lines = |plan: &Plan| format!("{plan:#?}").lines().map(unindented).collect::<Vec<_>>();
         let plain = lines(&parse(&["-e", "a:b", "x.py"]).unwrap());
         let actual = match parse(args) {
             Ok(plan) => {
@@ -171,92 +172,92 @@ mod tests {
         check(
             &["-e", "c:d/x>1 && y/stack/", "-e", "e:f", "help"],
             expect![[r#"
-                command_line: "perf-prof python -e 'c:d/x>1 && y/stack/' -e e:f help",
-                        selector: "c:d/x>1 && y/stack/",
-                            system: "c",
-                            name: "d",
-                        filter: Some(
-                            "x>1 && y",
-                        ),
-                            stack: On,
-                        selector: "e:f",
-                            system: "e",
-                            name: "f",
-                module: Template,"#]],
+                    command_line: "perf-prof python -e 'c:d/x>1 && y/stack/' -e e:f help",
+                            selector: "c:d/x>1 && y/stack/",
+                                system: "c",
+                                name: "d",
+                            filter: Some(
+                                "x>1 && y",
+                            ),
+                                stack: On,
+                            selector: "e:f",
+                                system: "e",
+                                name: "f",
+                    module: Template,"#]],
         );
         check(
             &["-e", "a:b", "x.py", "-i", "1s", "-i", "20", "it's", "-gvv"],
             expect![[r#"
-                command_line: "perf-prof python -e a:b x.py -i 1s -i 20 'it'\\''s' -gvv",
-                interval: Some(
-                    20ms,
-                ),
-                    every_event: On,
-                verbosity: Debug,
-                    args: [
-                        "it's",
-                    ],"#]],
+                    command_line: "perf-prof python -e a:b x.py -i 1s -i 20 'it'\\''s' -gvv",
+                    interval: Some(
+                        20ms,
+                    ),
+                        every_event: On,
+                    verbosity: Debug,
+                        args: [
+                            "it's",
+                        ],"#]],
         );
         check(
             &["-e", "a:b", "--user-callchain", "--no-kernel-callchain", "x.py", "--no-user-callchain"],
             expect![[r#"
-                command_line: "perf-prof python -e a:b --user-callchain --no-kernel-callchain x.py --no-user-callchain",
-                    user: Some(
-                        Off,
-                    ),
-                    kernel: Some(
-                        Off,
-                    ),"#]],
+                    command_line: "perf-prof python -e a:b --user-callchain --no-kernel-callchain x.py --no-user-callchain",
+                        user: Some(
+                            Off,
+                        ),
+                        kernel: Some(
+                            Off,
+                        ),"#]],
         );
         check(
             &["-e", "a:b", "-m", "8M", "--buffer=1G", "--watermark", "50", "-N3", "--order", "x.py"],
             expect![[r#"
-                command_line: "perf-prof python -e a:b -m 8M --buffer=1G --watermark 50 -N3 --order x.py",
-                ring_size: Some(
-                    Bytes(
-                        8388608,
+                    command_line: "perf-prof python -e a:b -m 8M --buffer=1G --watermark 50 -N3 --order x.py",
+                    ring_size: Some(
+                        Bytes(
+                            8388608,
+                        ),
                     ),
-                ),
-                exit_n: Some(
-                    3,
-                ),
-                order: Time,
-                watermark: Some(
-                    50,
-                ),
-                buffer: Some(
-                    1073741824,
-                ),"#]],
+                    exit_n: Some(
+                        3,
+                    ),
+                    order: Time,
+                    watermark: Some(
+                        50,
+                    ),
+                    buffer: Some(
+                        1073741824,
+                    ),"#]],
         );
         check(
             &["-qe", "a:b", "--monotonic", "-o", "f", "--usage-self=5s", "--sampling-limit=9", "x.py"],
             expect![[r#"
-                command_line: "perf-prof python -qe a:b --monotonic -o f --usage-self=5s --sampling-limit=9 x.py",
-                clock: Monotonic,
-                output: Some(
-                    "f",
-                ),
-                usage_self: Some(
-                    5s,
-                ),
-                sampling_limit: Some(
-                    9,
-                ),
-                verbosity: Quiet,"#]],
+                    command_line: "perf-prof python -qe a:b --monotonic -o f --usage-self=5s --sampling-limit=9 x.py",
+                    clock: Monotonic,
+                    output: Some(
+                        "f",
+                    ),
+                    usage_self: Some(
+                        5s,
+                    ),
+                    sampling_limit: Some(
+                        9,
+                    ),
+                    verbosity: Quiet,"#]],
         );
         check(
             &["-e", "a:b", "--on-error", "stop", "--python", "/venv", "--", "-x.py", "--", "-v"],
             expect![[r#"
-                command_line: "perf-prof python -e a:b --on-error stop --python /venv -- -x.py -- -v",
-                python: Some(
-                    "/venv",
-                ),
-                on_error: Stop,
-                    module: "-x.py",
-                    args: [
-                        "--",
-                        "-v",
-                    ],"#]],
+                    command_line: "perf-prof python -e a:b --on-error stop --python /venv -- -x.py -- -v",
+                    python: Some(
+                        "/venv",
+                    ),
+                    on_error: Stop,
+                        module: "-x.py",
+                        args: [
+                            "--",
+                            "-v",
+                        ],"#]],
         );
     }
 
@@ -265,65 +266,65 @@ mod tests {
         check(
             &["-e", "a:b", "-C", "2,0-1", "x.py"],
             expect![[r#"
-                command_line: "perf-prof python -e a:b -C 2,0-1 x.py",
-                target: Cpus(
-                    CpuSet(
-                        {
-                            0,
-                            1,
-                            2,
-                    ),
-                ),"#]],
-        );
-        check(
-            &["-e", "a:b", "-p", "1,2", "x.py"],
-            expect![[r#"
-                command_line: "perf-prof python -e a:b -p 1,2 x.py",
-                target: Processes(
-                    [
-                        1,
-                        2,
-                    ],
-                ),"#]],
-        );
-        check(
-            &["-e", "a:b", "-t", "3", "x.py"],
-            expect![[r#"
-                command_line: "perf-prof python -e a:b -t 3 x.py",
-                target: Threads(
-                    [
-                        3,
-                    ],
-                ),"#]],
-        );
-        check(
-            &["-e", "a:b", "--cgroups", "a,b/*", "-C1", "x.py"],
-            expect![[r#"
-                command_line: "perf-prof python -e a:b --cgroups 'a,b/*' -C1 x.py",
-                target: Cgroups {
-                    cgroups: [
-                        "a",
-                        "b/*",
-                    ],
-                    cpus: Some(
+                    command_line: "perf-prof python -e a:b -C 2,0-1 x.py",
+                    target: Cpus(
                         CpuSet(
                             {
+                                0,
                                 1,
-                            },
+                                2,
                         ),
                     ),"#]],
         );
         check(
+            &["-e", "a:b", "-p", "1,2", "x.py"],
+            expect![[r#"
+                    command_line: "perf-prof python -e a:b -p 1,2 x.py",
+                    target: Processes(
+                        [
+                            1,
+                            2,
+                        ],
+                    ),"#]],
+        );
+        check(
+            &["-e", "a:b", "-t", "3", "x.py"],
+            expect![[r#"
+                    command_line: "perf-prof python -e a:b -t 3 x.py",
+                    target: Threads(
+                        [
+                            3,
+                        ],
+                    ),"#]],
+        );
+        check(
+            &["-e", "a:b", "--cgroups", "a,b/*", "-C1", "x.py"],
+            expect![[r#"
+                    command_line: "perf-prof python -e a:b --cgroups 'a,b/*' -C1 x.py",
+                    target: Cgroups {
+                        cgroups: [
+                            "a",
+                            "b/*",
+                        ],
+                        cpus: Some(
+                            CpuSet(
+                                {
+                                    1,
+                                },
+                            ),
+                        ),"#]],
+        );
+        check(
             &["-e", "a:b", "x.py", "--exec", "sleep", "-i", "1"],
             expect![[r#"
-                command_line: "perf-prof python -e a:b x.py --exec sleep -i 1",
-                target: Workload(
-                    [
-                        "sleep",
-                        "-i",
-                        "1",
-                    ],
-                ),"#]],
+                    command_line: "perf-prof python -e a:b x.py --exec sleep -i 1",
+                    target: Workload(
+                        [
+                            "sleep",
+                            "-i",
+                            "1",
+                        ],
+                    ),"#]],
         );
         check(
             &["-e", "a:b", "-t", "3", "-p", "1", "x.py"],

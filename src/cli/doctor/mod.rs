@@ -83,7 +83,7 @@ const CHECKS: &[fn() -> Check] = &[
     machine::ring_memory,
     machine::kernel_symbols,
     python::library,
-    python::prefix,
+    python::environment,
 ];
 
 impl Doctor {
