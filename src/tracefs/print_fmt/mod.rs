@@ -118,7 +118,7 @@ impl PrintFmt {
     }
 
     /// Appends the text of an event.
-    pub(crate) fn show(&self, raw: &[u8], kernel: &dyn Kernel, out: &mut Vec<u8>) {
+    pub fn show(&self, raw: &[u8], kernel: &dyn Kernel, out: &mut Vec<u8>) {
         self.render(Context { raw, kernel }, out);
     }
 
