@@ -7,6 +7,7 @@ mod attr;
 mod close;
 mod drain;
 mod error;
+mod limit;
 mod memory;
 mod open;
 mod pace;
@@ -28,6 +29,7 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use self::{
+    limit::Limiter,
     memory::Memory,
     open::{Descriptor, Opened},
     pace::Pace,
@@ -41,6 +43,7 @@ use crate::{
     sys::{CallError, epoll::Epoll, eventfd::EventFd, perf},
 };
 
+pub use crate::sys::clock::Clock;
 pub use error::CaptureError;
 
 /// What is traced.
@@ -109,16 +112,6 @@ pub struct EventRequest {
     pub cpus: Option<CpuSet>,
 }
 
-/// Which clock stamps the records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Clock {
-    /// perf's own.
-    #[default]
-    Perf,
-    /// CLOCK_MONOTONIC.
-    Monotonic,
-}
-
 /// In which order records are handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -161,10 +154,13 @@ pub struct Capture {
     layouts: Vec<SampleLayout>,
     ring_cpus: Vec<Option<u32>>,
     read_format: u64,
+    /// How many different ones.
+    tracepoints: usize,
     memory: Arc<Memory>,
     control: Arc<Control>,
     messages: Receiver<Message>,
     reader: State,
+    limited: Arc<AtomicU64>,
     auto_enabled: bool,
     sorter: Option<Sorter>,
     ready: VecDeque<Wait>,
@@ -199,11 +195,13 @@ impl Capture {
             woken: AtomicBool::new(false),
         });
         let (sender, messages) = crossbeam_channel::unbounded();
+        let limited = Arc::new(AtomicU64::new(0));
+        // Where id and time lie is the same for all events.
+        let fixed = SampleLayout::new(attr::SAMPLE_TYPE, read_format);
         let (rounds, sorter) = match options.order {
             None => (Rounds::Unmarked, None),
             Some(Order::Time { margin }) => {
-                let sample = SampleLayout::new(attr::SAMPLE_TYPE, read_format);
-                let sorter = Sorter::new(sample, TrailerLayout::new(attr::SAMPLE_TYPE), margin);
+                let sorter = Sorter::new(fixed, TrailerLayout::new(attr::SAMPLE_TYPE), margin);
                 (Rounds::Marked(margin), Some(sorter))
             }
         };
@@ -226,6 +224,9 @@ impl Capture {
             flush: None,
             first: 0,
             reserve,
+            limiter: options
+                .sampling_limit
+                .map(|limit| Limiter::new(limit, fixed, ring_cpus.len(), Arc::clone(&limited))),
         });
         reader.watch()?;
         Ok(Capture {
@@ -234,10 +235,12 @@ impl Capture {
             layouts,
             ring_cpus,
             read_format,
+            tracepoints: close::distinct(events),
             memory,
             control,
             messages,
             reader: State::Idle(reader),
+            limited,
             auto_enabled: matches!(target, Target::Workload { .. }),
             sorter,
             ready: VecDeque::new(),
@@ -265,6 +268,11 @@ impl Capture {
         self.ring_cpus.len()
     }
 
+    /// Samples that were dropped because of [`Options::sampling_limit`]. They are not lost: that was asked for.
+    pub fn limited(&self) -> u64 {
+        self.limited.load(SeqCst)
+    }
+
     /// Starts the reader thread and the events. A workload's events start by themselves, when it calls exec.
     pub fn enable(&mut self) -> Result<(), CallError> {
         if let State::Idle(reader) = std::mem::replace(&mut self.reader, State::Gone) {
@@ -280,14 +288,8 @@ impl Capture {
         Ok(())
     }
 
-    /// Ends the capture for good, without making the caller wait for the kernel: see [`close`].
-    pub fn close(mut self) {
-        self.join();
-        let distinct = self.layouts.len();
-        if let Some(descriptors) = Arc::get_mut(&mut self.descriptors) {
-            close::close(std::mem::take(descriptors), distinct);
-        }
-    }
+    /// Ends the capture for good. The caller does not wait until the kernel has closed many tracepoints: a child does.
+    pub fn close(self) {}
 
     /// Ends the reader thread, which unmaps the rings.
     fn join(&mut self) {
@@ -390,5 +392,9 @@ impl Source for Capture {
 impl Drop for Capture {
     fn drop(&mut self) {
         self.join();
+        // The reader, which shared them, is gone.
+        if let Some(descriptors) = Arc::get_mut(&mut self.descriptors) {
+            close::close(std::mem::take(descriptors), self.tracepoints);
+        }
     }
 }

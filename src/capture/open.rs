@@ -10,6 +10,7 @@ use std::{
 use super::{
     CaptureError, EventRequest, Options, Target,
     attr::{self, Follow},
+    close,
 };
 use crate::{
     abi::{PERF_FORMAT_ID, PERF_FORMAT_LOST},
@@ -160,27 +161,38 @@ impl<'a> Opener<'a> {
     }
 
     fn open(&self, on: Vec<Attachment<'_>>, follow: Follow) -> Result<Opened, CaptureError> {
-        let needed = on.len() * (self.events.len() + 1);
         let mut opened = Opened { read_format: PERF_FORMAT_ID | PERF_FORMAT_LOST, ..Opened::default() };
+        match self.open_into(&mut opened, on, follow) {
+            Ok(()) => Ok(opened),
+            Err(error) => {
+                // The user must not wait for the message.
+                close::close(opened.descriptors, close::distinct(self.events));
+                Err(error)
+            }
+        }
+    }
+
+    fn open_into(&self, opened: &mut Opened, on: Vec<Attachment<'_>>, follow: Follow) -> Result<(), CaptureError> {
+        let needed = on.len() * (self.events.len() + 1);
         let mut gone = Vec::new();
         for attachment in on {
             if let To::Thread(tid) = attachment.to {
                 if gone.contains(&tid) {
                     continue;
                 }
-                match self.attach(&mut opened, attachment, follow, needed) {
+                match self.attach(opened, attachment, follow, needed) {
                     // The thread exited before we were done with it; what was opened on it is harmless.
                     Err(error) if is_no_such_task(&error) => gone.push(tid),
                     result => result?,
                 }
             } else {
-                self.attach(&mut opened, attachment, follow, needed)?;
+                self.attach(opened, attachment, follow, needed)?;
             }
         }
         if opened.rings.is_empty() {
             return Err(CaptureError::NoSuchTask { kind: "thread", ids: gone });
         }
-        Ok(opened)
+        Ok(())
     }
 
     /// Opens the dummy and the events of one attachment.

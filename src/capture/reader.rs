@@ -13,6 +13,7 @@ use crossbeam_channel::Sender;
 
 use super::{
     drain::{Drained, drain},
+    limit::Limiter,
     memory::{BLOCK, Memory},
     open::Descriptor,
     pace::Pace,
@@ -93,6 +94,7 @@ pub(super) struct Reader {
     pub first: usize,
     /// Memory that a marked round needs at most; wake-ups for single rings leave it free.
     pub reserve: usize,
+    pub limiter: Option<Limiter>,
 }
 
 /// What the reader is at.
@@ -366,7 +368,7 @@ impl Reader {
 
     fn drain(&mut self, index: usize, head: u64) -> Drained {
         let messages = &self.messages;
-        drain(&mut self.rings[index], index, head, &self.memory, |chunk| {
+        drain(&mut self.rings[index], index, head, &self.memory, &mut self.limiter, |chunk| {
             // The consumer is gone only when the capture is being dropped.
             let _ = messages.send(Message::Chunk(chunk));
         })

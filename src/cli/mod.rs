@@ -1,8 +1,88 @@
-//! argv to options to plan; help text. The only room that knows argv.
+//! argv to options to plan; help text; the commands that look at the machine. The only room that knows argv.
 
-use std::process::ExitCode;
+mod options;
+mod plan;
+mod report;
+mod split;
+mod version;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use self::report::{Failure, from_clap};
+use crate::session;
+
+/// Script the Linux kernel's events in Python
+#[derive(Parser)]
+#[command(name = "perf-prof", disable_version_flag = true, max_term_width = 110)]
+struct Program {
+    #[command(subcommand)]
+    command: Option<Subcommands>,
+    /// Print the version; with -v also the Python in use
+    #[arg(short = 'V', long)]
+    version: bool,
+    /// Say more
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Subcommand)]
+enum Subcommands {}
+
+/// The commands but `python`, whose arguments are split before they are parsed.
+fn program() -> clap::Command {
+    Program::command().subcommand(options::command())
+}
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let argv: Vec<OsString> = std::env::args_os().collect();
+    run(&argv).unwrap_or_else(|failure| report::report(&failure))
+}
+
+fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
+    const READ_ON: &str = "`perf-prof --help` shows the commands";
+    match argv.get(1).and_then(|arg| arg.to_str()) {
+        Some("python") => return python(argv),
+        Some(line) if line.starts_with("python ") => {
+            // The kernel hands a shebang line's arguments over as one.
+            let message = "the first line of the script passes all options as one argument";
+            return Err(Failure::Usage(message.into(), "begin it with `#!/usr/bin/env -S perf-prof python`"));
+        }
+        _ => {}
+    }
+    let matches = match program().try_get_matches_from(argv) {
+        Ok(matches) => matches,
+        Err(error) => return from_clap(&error, READ_ON),
+    };
+    let program = match Program::from_arg_matches(&matches) {
+        Ok(program) => program,
+        Err(error) => return from_clap(&error, READ_ON),
+    };
+    if program.version {
+        return version::print(program.verbose);
+    }
+    eprint!("{}", self::program().render_help());
+    Ok(ExitCode::from(2))
+}
+
+fn python(argv: &[OsString]) -> Result<ExitCode, Failure> {
+    const READ_ON: &str = "`perf-prof python --help` explains the options, with examples";
+    let usage = |error: &dyn std::error::Error| Failure::Usage(error.to_string(), READ_ON);
+    let command = options::command();
+    let mut split =
+        split::split(&split::flags(&command), argv.iter().skip(2).cloned()).map_err(|error| usage(&error))?;
+    let ours = std::mem::take(&mut split.ours);
+    let parsed = command.try_get_matches_from([OsString::from("python")].into_iter().chain(ours));
+    let options = match parsed.and_then(|matches| options::Options::from_arg_matches(&matches)) {
+        Ok(options) => options,
+        Err(error) => return from_clap(&error, READ_ON),
+    };
+    if options.version {
+        return version::print(options.verbose);
+    }
+    let plan = plan::plan(options, split, argv).map_err(|error| usage(&error))?;
+    let status = session::run(plan)?;
+    Ok(ExitCode::from(status.0))
 }

@@ -61,7 +61,7 @@ pub struct SortedRecord {
 }
 
 /// Records of several rings in the order of their time.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Sorted {
     /// The chunks that the records lie in; shared with the batches before and after.
     pub chunks: Vec<Arc<Chunk>>,

@@ -231,3 +231,234 @@ impl Sorter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        abi::{PERF_RECORD_COMM, PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
+        record::{Batch, record_type},
+    };
+
+    const SAMPLE_TYPE: u64 = PERF_SAMPLE_TID | PERF_SAMPLE_TIME;
+
+    fn bytes(kind: u32, time: u64, tag: u64) -> Vec<u8> {
+        let mut record = Vec::from(kind.to_ne_bytes());
+        record.extend([0, 0]);
+        record.extend(32u16.to_ne_bytes());
+        // A sample has tid and time at its begin, other records at their end.
+        let words = if kind == PERF_RECORD_SAMPLE { [0, time, tag] } else { [tag, 0, time] };
+        words.into_iter().for_each(|word| record.extend(word.to_ne_bytes()));
+        record
+    }
+
+    fn samples(ring: u32, times: &[u64]) -> Chunk {
+        Chunk::new(ring, times.iter().flat_map(|&time| bytes(PERF_RECORD_SAMPLE, time, ring.into())).collect(), None)
+    }
+
+    fn sorter(margin: u64) -> Sorter {
+        let (sample, trailer) = (SampleLayout::new(SAMPLE_TYPE, 0), TrailerLayout::new(SAMPLE_TYPE));
+        Sorter::new(sample, trailer, Duration::from_millis(margin))
+    }
+
+    /// What is ready: ring and time of each record, `c` for a record that is no sample.
+    fn ready(sorter: &mut Sorter) -> Vec<String> {
+        let mut all = Vec::new();
+        while let Some(sorted) = sorter.next_batch() {
+            assert!(sorted.records.len() <= BATCH);
+            let mut times = sorted.records.iter().map(|record| record.time);
+            let _ = Batch::Sorted(sorted.clone()).for_each(|ring, record| {
+                let kind = if record_type(record) == PERF_RECORD_COMM { "c" } else { "" };
+                all.push(format!("{ring}:{}{kind}", times.next().unwrap()));
+                ControlFlow::<()>::Continue(())
+            });
+        }
+        all
+    }
+
+    fn check(sorter: &mut Sorter, expected: Expect) {
+        let ready = ready(sorter);
+        expected.assert_eq(&format!("{}; late {}", ready.join(" "), sorter.late()));
+    }
+
+    /// A round at `at` milliseconds that takes these chunks.
+    fn round(sorter: &mut Sorter, start: Instant, at: u64, chunks: impl IntoIterator<Item = Chunk>) {
+        sorter.begin_round(start + Duration::from_millis(at));
+        chunks.into_iter().for_each(|chunk| sorter.push(chunk));
+        sorter.end_round();
+    }
+
+    #[test]
+    fn the_timeline_of_the_doc() {
+        let (start, mut sorter) = (Instant::now(), sorter(0));
+        round(&mut sorter, start, 0, [samples(0, &[1, 3]), samples(1, &[2, 4])]);
+        check(&mut sorter, expect!["; late 0"]);
+        sorter.push(samples(0, &[5]));
+        round(&mut sorter, start, 10, [samples(0, &[7]), samples(1, &[6])]);
+        check(&mut sorter, expect!["0:1 1:2 0:3 1:4 0:5; late 0"]);
+        round(&mut sorter, start, 20, [samples(0, &[9]), samples(1, &[8])]);
+        check(&mut sorter, expect!["1:6 0:7; late 0"]);
+        sorter.finish();
+        check(&mut sorter, expect!["1:8 0:9; late 0"]);
+        assert!(sorter.is_empty());
+    }
+
+    #[test]
+    fn a_margin_waits_for_an_interrupted_writer() {
+        let (start, mut sorter) = (Instant::now(), sorter(20));
+        round(&mut sorter, start, 0, [samples(0, &[10])]);
+        round(&mut sorter, start, 10, []);
+        check(&mut sorter, expect!["; late 0"]);
+        // Stamped before, written now.
+        round(&mut sorter, start, 20, [samples(1, &[9])]);
+        check(&mut sorter, expect!["; late 0"]);
+        round(&mut sorter, start, 30, []);
+        check(&mut sorter, expect!["1:9 0:10; late 0"]);
+    }
+
+    #[test]
+    fn a_quiet_ring_delays_nobody() {
+        let (start, mut sorter) = (Instant::now(), sorter(20));
+        round(&mut sorter, start, 0, [samples(0, &[1]), samples(1, &[2])]);
+        for at in 1..6 {
+            round(&mut sorter, start, at * 10, [samples(0, &[at * 10])]);
+        }
+        check(&mut sorter, expect!["0:1 1:2 0:10 0:20; late 0"]);
+    }
+
+    #[test]
+    fn a_late_record_is_delivered_and_counted() {
+        let (start, mut sorter) = (Instant::now(), sorter(0));
+        round(&mut sorter, start, 0, [samples(0, &[10])]);
+        round(&mut sorter, start, 10, [samples(0, &[20])]);
+        check(&mut sorter, expect!["0:10; late 0"]);
+        sorter.push(samples(1, &[5, 15]));
+        sorter.finish();
+        check(&mut sorter, expect!["1:5 1:15 0:20; late 1"]);
+    }
+
+    #[test]
+    fn hurry_leaves_the_margin_out() {
+        let (start, mut sorter) = (Instant::now(), sorter(1000));
+        round(&mut sorter, start, 0, [samples(0, &[1])]);
+        round(&mut sorter, start, 1, [samples(0, &[3]), samples(1, &[2])]);
+        check(&mut sorter, expect!["; late 0"]);
+        sorter.hurry();
+        check(&mut sorter, expect!["0:1; late 0"]);
+    }
+
+    #[test]
+    fn nested_interrupts_in_one_ring_are_mended() {
+        let mut sorter = sorter(0);
+        sorter.push(samples(0, &[10, 30, 20]));
+        sorter.push(samples(0, &[25, 40]));
+        sorter.finish();
+        check(&mut sorter, expect!["0:10 0:20 0:25 0:30 0:40; late 0"]);
+    }
+
+    #[test]
+    fn other_records_are_in_order_too() {
+        let mut sorter = sorter(0);
+        let mut first = bytes(PERF_RECORD_SAMPLE, 10, 0);
+        first.extend(bytes(PERF_RECORD_COMM, 20, 0));
+        sorter.push(Chunk::new(0, first, None));
+        sorter.push(samples(1, &[15, 20, 25]));
+        // Too short for a trailer: no time, so it stays behind its predecessor.
+        let short = [PERF_RECORD_COMM.to_ne_bytes(), [0, 0, 8, 0]].concat();
+        sorter.push(Chunk::new(0, short, None));
+        sorter.finish();
+        check(&mut sorter, expect!["0:10 1:15 0:20c 0:20c 1:20 1:25; late 0"]);
+    }
+
+    #[test]
+    fn a_chunk_is_let_go_with_its_last_record() {
+        let (start, mut sorter) = (Instant::now(), sorter(0));
+        round(&mut sorter, start, 0, [samples(0, &[1, 2]), samples(1, &[3])]);
+        round(&mut sorter, start, 10, [samples(0, &[4])]);
+        ready(&mut sorter);
+        assert_eq!(sorter.chunks.len(), 1);
+    }
+
+    #[test]
+    fn chunk_numbers_may_wrap() {
+        let mut sorter = sorter(0);
+        sorter.first = u32::MAX;
+        (0..3).for_each(|time| sorter.push(samples(0, &[time])));
+        sorter.finish();
+        check(&mut sorter, expect!["0:0 0:1 0:2; late 0"]);
+    }
+
+    proptest! {
+        /// Records of up to four rings, in order there, that are taken in any rounds: as long as each round takes all
+        /// that is there, the output is in order and nothing is missing.
+        #[test]
+        fn any_rounds_give_the_sorted_whole(
+            rings in prop::collection::vec(prop::collection::vec(0u64..1000, 0..40), 1..5),
+            cuts in prop::collection::vec(0u64..1000, 0..12),
+            margin in 0u64..30,
+        ) {
+            let rings: Vec<Vec<u64>> = rings.into_iter().map(|mut ring| { ring.sort_unstable(); ring }).collect();
+            let (start, mut sorter) = (Instant::now(), sorter(margin));
+            let mut cuts = cuts;
+            cuts.sort_unstable();
+            let mut taken = vec![0; rings.len()];
+            let mut output = Vec::new();
+            for cut in cuts.into_iter().chain([1000]) {
+                let chunks: Vec<Chunk> = rings.iter().zip(&mut taken).enumerate().map(|(index, (ring, taken))| {
+                    let from = std::mem::replace(taken, ring.partition_point(|&time| time < cut));
+                    samples(index as u32, &ring[from..*taken])
+                }).collect();
+                round(&mut sorter, start, cut, chunks);
+                output.extend(times(&mut sorter));
+            }
+            sorter.finish();
+            output.extend(times(&mut sorter));
+            let mut expected: Vec<u64> = rings.into_iter().flatten().collect();
+            expected.sort_unstable();
+            prop_assert_eq!(output, expected);
+            prop_assert_eq!(sorter.late(), 0);
+            prop_assert!(sorter.is_empty());
+        }
+
+        /// Whatever comes whenever: nothing is lost, nothing is twice.
+        #[test]
+        fn nothing_is_lost_in_any_disorder(
+            chunks in prop::collection::vec((0u32..3, prop::collection::vec(0u64..100, 0..10), 0u8..4), 0..30),
+        ) {
+            let (start, mut sorter) = (Instant::now(), sorter(1));
+            let (mut output, mut expected) = (Vec::new(), Vec::new());
+            for (step, (ring, all, then)) in chunks.into_iter().enumerate() {
+                expected.extend(&all);
+                sorter.push(samples(ring, &all));
+                match then {
+                    0 => round(&mut sorter, start, step as u64, []),
+                    1 => sorter.hurry(),
+                    2 => output.extend(times(&mut sorter)),
+                    _ => {}
+                }
+            }
+            sorter.finish();
+            output.extend(times(&mut sorter));
+            output.sort_unstable();
+            expected.sort_unstable();
+            prop_assert_eq!(output, expected);
+        }
+    }
+
+    fn times(sorter: &mut Sorter) -> Vec<u64> {
+        let mut times = Vec::new();
+        while let Some(sorted) = sorter.next_batch() {
+            let layout = SampleLayout::new(SAMPLE_TYPE, 0);
+            let _ = Batch::Sorted(sorted).for_each(|_, record| {
+                times.push(layout.time(record).unwrap());
+                ControlFlow::<()>::Continue(())
+            });
+        }
+        times
+    }
+}

@@ -1,18 +1,24 @@
-//! A CPU list as the kernel writes it: `0-3,7`. Knows nothing of which CPUs there are.
+//! Sets of CPUs in the kernel's list format, `0-3,7`. Knows nothing of which CPUs there are.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
-/// A set of CPUs.
+/// Above any CPU number that a kernel can have (`CONFIG_NR_CPUS` ends at 8192); keeps `0-4000000000` from being expanded.
+const MAX_CPU: u32 = 65535;
+
+/// A set of CPU numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuSet(BTreeSet<u32>);
 
-/// The text is no CPU list.
+/// What is wrong with a list of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no CPU list; write CPUs and ranges, like 0-3,7")]
-pub struct CpuListError(String);
-
-/// More CPUs than any kernel supports (CONFIG_NR_CPUS goes to 8192).
-const MAX_CPU: u32 = 1 << 16;
+pub enum CpuSetError {
+    /// Neither a number nor a range.
+    #[error("`{0}` is neither a CPU number nor a range; a list of CPUs looks like `0-3,7`")]
+    Number(String),
+    /// A range from high to low.
+    #[error("the range of CPUs `{0}` ends before it begins")]
+    Reversed(String),
+}
 
 impl CpuSet {
     /// The CPUs in ascending order.
@@ -24,30 +30,45 @@ impl CpuSet {
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.contains(&cpu)
     }
+
+    /// How many CPUs are in the set.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no CPU in the set.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl FromIterator<u32> for CpuSet {
+    fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
+        Self(cpus.into_iter().collect())
+    }
 }
 
 impl FromStr for CpuSet {
-    type Err = CpuListError;
+    type Err = CpuSetError;
 
-    fn from_str(text: &str) -> Result<Self, CpuListError> {
-        let wrong = || CpuListError(text.to_owned());
-        let number = |text: &str| text.trim().parse().ok().filter(|&cpu| cpu < MAX_CPU).ok_or_else(wrong);
+    fn from_str(list: &str) -> Result<Self, CpuSetError> {
         let mut cpus = BTreeSet::new();
-        for part in text.trim().split(',') {
-            match part.split_once('-') {
-                None => {
-                    cpus.insert(number(part)?);
-                }
-                Some((first, last)) => {
-                    let (first, last) = (number(first)?, number(last)?);
-                    if first > last {
-                        return Err(wrong());
-                    }
-                    cpus.extend(first..=last);
-                }
+        for item in list.split(',').map(str::trim) {
+            let number = |text: &str| {
+                let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+                let number = text.parse::<u32>().ok().filter(|&cpu| digits && cpu <= MAX_CPU);
+                number.ok_or_else(|| CpuSetError::Number(item.to_owned()))
+            };
+            let (first, last) = match item.split_once('-') {
+                Some((first, last)) => (number(first)?, number(last)?),
+                None => (number(item)?, number(item)?),
+            };
+            if first > last {
+                return Err(CpuSetError::Reversed(item.to_owned()));
             }
+            cpus.extend(first..=last);
         }
-        Ok(CpuSet(cpus))
+        Ok(Self(cpus))
     }
 }
 
@@ -60,10 +81,9 @@ impl fmt::Display for CpuSet {
             while let Some(next) = cpus.next_if_eq(&(last + 1)) {
                 last = next;
             }
-            if first == last {
-                write!(f, "{separator}{first}")?;
-            } else {
-                write!(f, "{separator}{first}-{last}")?;
+            write!(f, "{separator}{first}")?;
+            if last > first {
+                write!(f, "-{last}")?;
             }
             separator = ",";
         }
@@ -73,15 +93,44 @@ impl fmt::Display for CpuSet {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
     use super::*;
 
+    #[track_caller]
+    fn check(list: &str, expected: Expect) {
+        let actual = match list.parse::<CpuSet>() {
+            Ok(cpus) => format!("{cpus} = {:?}", cpus.iter().collect::<Vec<_>>()),
+            Err(error) => format!("error: {error}"),
+        };
+        expected.assert_eq(&actual);
+    }
+
     #[test]
-    fn text_and_back() {
-        for (text, canonical) in [("0-3,7", "0-3,7"), ("7,0,1", "0-1,7"), (" 2\n", "2"), ("1-1", "1")] {
-            assert_eq!(text.parse::<CpuSet>().unwrap().to_string(), canonical);
+    fn lists() {
+        check("0-3,7", expect!["0-3,7 = [0, 1, 2, 3, 7]"]);
+        check("7, 1,0,1", expect!["0-1,7 = [0, 1, 7]"]);
+        check("", expect!["error: `` is neither a CPU number nor a range; a list of CPUs looks like `0-3,7`"]);
+        check("3-1", expect!["error: the range of CPUs `3-1` ends before it begins"]);
+        check("-1", expect!["error: `-1` is neither a CPU number nor a range; a list of CPUs looks like `0-3,7`"]);
+        check("+1", expect!["error: `+1` is neither a CPU number nor a range; a list of CPUs looks like `0-3,7`"]);
+        check(
+            "0-4000000000",
+            expect!["error: `0-4000000000` is neither a CPU number nor a range; a list of CPUs looks like `0-3,7`"],
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_list_or_an_error(text in ".*") {
+            let _ = text.parse::<CpuSet>();
         }
-        for wrong in ["", "a", "3-1", "1,", "-", "0-99999999"] {
-            assert!(wrong.parse::<CpuSet>().is_err(), "{wrong}");
+
+        #[test]
+        fn display_parses_back(cpus in proptest::collection::btree_set(0u32..200, 1..40)) {
+            let set = CpuSet(cpus);
+            prop_assert_eq!(set.to_string().parse::<CpuSet>(), Ok(set));
         }
     }
 }

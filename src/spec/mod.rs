@@ -1,5 +1,19 @@
-//! Selector text to `EventSpec`: grammar, attributes, CPU lists. Knows nothing of the machine.
+//! Selector text to `EventSpec`: grammar, attributes, CPU lists, times and sizes. Knows nothing of the machine.
 
+mod attrs;
 mod cpus;
+mod error;
+mod event;
+mod glob;
+mod near;
+mod parse;
+mod quantity;
 
-pub use cpus::CpuSet;
+pub use attrs::{Attrs, Stack};
+pub use cpus::{CpuSet, CpuSetError};
+pub use error::{Bracket, SpecError};
+pub use event::{EventKind, EventSpec, ProbeKind, handler_name};
+pub use glob::{glob_matches, is_glob};
+pub use near::near;
+pub use parse::parse_events;
+pub use quantity::{QuantityError, RingSize, parse_interval, parse_pages, parse_size};

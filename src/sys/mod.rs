@@ -1,14 +1,20 @@
 //! The machine: system calls, mmap, procfs, signals, clock. The home of `unsafe`; knows nothing of events.
 
 mod call;
+pub mod cgroup;
+pub mod clock;
 pub mod epoll;
 pub mod eventfd;
+pub mod holder;
 pub mod limits;
 pub mod mmap;
 pub mod perf;
 pub mod pidfd;
+mod pipe;
 pub mod procfs;
 pub mod ring;
 pub mod signals;
+pub mod tracefs;
+pub mod workload;
 
 pub use call::CallError;

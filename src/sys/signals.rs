@@ -147,6 +147,27 @@ pub fn block_in_this_thread() {
     }
 }
 
+/// Nothing of our handlers in a forked child: they would count its signals as ours. What our parent had ignored stays
+/// ignored (`nohup`), but SIGPIPE, which every Rust program ignores.
+///
+/// # Safety
+///
+/// Only in a forked child. Async-signal-safe.
+pub(super) unsafe fn reset_in_child() {
+    // SAFETY: all zeroes is a sigaction with SIG_DFL and an empty mask. An error (SIGKILL, SIGSTOP) changes nothing.
+    unsafe {
+        let default: libc::sigaction = std::mem::zeroed();
+        for signal in 1..=64 {
+            let mut now: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &mut now);
+            if now.sa_sigaction != libc::SIG_IGN || signal == libc::SIGPIPE {
+                libc::sigaction(signal, &default, std::ptr::null_mut());
+            }
+        }
+        libc::sigprocmask(libc::SIG_SETMASK, &default.sa_mask, std::ptr::null_mut());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

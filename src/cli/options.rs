@@ -1,0 +1,185 @@
+//! The options of `perf-prof python`, each defined once: its names, value, meaning and help.
+
+use std::path::PathBuf;
+
+use clap::{
+    ArgAction, Args, Command,
+    builder::{PossibleValuesParser, TypedValueParser},
+    value_parser,
+};
+
+use crate::{
+    session::plan::OnError,
+    spec::{CpuSet, RingSize, parse_interval, parse_pages, parse_size},
+};
+
+const USAGE: &str = "perf-prof python [OPTION...] -e EVENT[,EVENT...] [--] MODULE [ARGS...]
+       perf-prof python [OPTION...] -e EVENT[,EVENT...] help
+       perf-prof python [OPTION...] -e EVENT MODULE [ARGS...] --exec CMD [ARGS...]";
+
+const ABOUT: &str = "Call the functions of a Python script for the kernel's events";
+
+const AFTER_HELP: &str = "Start with `perf-prof python -e sched:sched_wakeup help > s.py`, then \
+                          `perf-prof python -e sched:sched_wakeup s.py`.\n--help says more, `perf-prof list` shows the \
+                          events there are.";
+
+const TEACH: &str = "\
+Events
+  system:name[/FILTER/ATTR/ATTR/.../], separated by commas; system and name may hold * ? [ wildcards. FILTER is a
+  kernel trace filter. ATTR is stack (a call chain for this event), max-stack=N, alias=NAME or cpus=LIST. A filter or
+  value that holds `/` is quoted with ' or \".
+
+      -e sched:sched_wakeup,sched:sched_switch
+      -e 'sched:sched_wakeup/pid>1000 && comm ~ \"my*\"/stack/'
+      -e 'sched:sched_wakeup//alias=w1/cpus=0-3/'
+      -e 'syscalls:sys_enter_*open*'
+
+Script
+  A function system__name(event) in the script is called for each of its events, __sample__(event) for events without
+  one; __init__(), __exit__(), __interval__() with -i, __lost__(start, end), __print_stat__(indent) on SIGUSR2. `help`
+  instead of a script prints a script that has them all.
+
+Whose option is it?
+  Options of this page are ours on both sides of the script's name, all others after it are the script's, and so is
+  everything after `--`. A script that is executable needs only a first line:
+
+      #!/usr/bin/env -S perf-prof python -e sched:sched_wakeup -i 1000     ./s.py -i 500 --top 3  (-i is ours)
+      #!/usr/bin/env -S perf-prof python -e sched:sched_wakeup --          ./s.py -i 500          (-i is the script's)
+
+Examples
+  A template for an event, and running it:
+      perf-prof python -e sched:sched_wakeup help > s.py
+      perf-prof python -e sched:sched_wakeup s.py
+  Once a second, on two CPUs, with the stacks of the kernel:
+      perf-prof python -e sched:sched_switch -i 1s -C 0,1 -g s.py
+  Only what a command and its children do:
+      perf-prof python -e 'syscalls:sys_enter_*' s.py --exec make -j4
+
+Exit status
+  0 when it ran (also when ended by Ctrl-C or a closed pipe), 1 when it could not start or ended by an error, 2 for
+  wrong usage, else the script's own (sys.exit) or the command's (--exec), or 128 + the signal's number.";
+
+/// The options as typed and valid one by one.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "What")]
+pub struct Options {
+    /// Events: system:name[/filter/ATTR/.../],...
+    #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append)]
+    pub events: Vec<String>,
+    /// Only these CPUs, as 0-3,7
+    #[arg(short = 'C', long, value_name = "LIST")]
+    pub cpus: Option<CpuSet>,
+    /// Only these processes, as 1,2,3; ends when they have exited
+    #[arg(short, long, value_name = "LIST", value_parser = parse_ids)]
+    pub pids: Option<Ids>,
+    /// Only these threads, as 1,2,3; ends when they have exited
+    #[arg(short, long, value_name = "LIST", value_parser = parse_ids)]
+    pub tids: Option<Ids>,
+    /// Only these cgroups, as paths or globs
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub cgroups: Vec<String>,
+    /// Only this command and its children; ends with it
+    #[arg(long = super::split::EXEC, value_name = "CMD [ARGS...]")]
+    pub exec: Option<String>,
+
+    /// Sample call chains on every event, kernel frames by default
+    #[arg(short = 'g', long, help_heading = "Call chains")]
+    pub call_graph: bool,
+    /// Sample user frames [--no-user-callchain: do not]
+    #[arg(long, overrides_with = "no_user_callchain", help_heading = "Call chains")]
+    pub user_callchain: bool,
+    /// Do not sample user frames
+    #[arg(long, hide = true, overrides_with = "user_callchain", help_heading = "Call chains")]
+    pub no_user_callchain: bool,
+    /// Sample kernel frames [--no-kernel-callchain: do not]
+    #[arg(long, overrides_with = "no_kernel_callchain", help_heading = "Call chains")]
+    pub kernel_callchain: bool,
+    /// Do not sample kernel frames
+    #[arg(long, hide = true, overrides_with = "kernel_callchain", help_heading = "Call chains")]
+    pub no_kernel_callchain: bool,
+
+    /// Call __interval__() this often: 500 (ms), 1s, 500ms
+    #[arg(short, long, value_name = "TIME", value_parser = parse_interval, help_heading = "Run")]
+    pub interval: Option<std::time::Duration>,
+    /// Stop after N events
+    #[arg(short = 'N', long = "exit-N", value_name = "N", value_parser = value_parser!(u64).range(1..), help_heading = "Run")]
+    pub exit_n: Option<u64>,
+    /// Deliver in the order of time across CPUs
+    #[arg(long, help_heading = "Run")]
+    pub order: bool,
+    /// Use CLOCK_MONOTONIC for _time
+    #[arg(long, help_heading = "Run")]
+    pub monotonic: bool,
+    /// What follows an exception in a callback: continue or stop
+    #[arg(
+        long,
+        value_name = "ACTION",
+        value_parser = PossibleValuesParser::new(["continue", "stop"]).map(|action| on_error(&action)),
+        hide_possible_values = true,
+        help_heading = "Run"
+    )]
+    pub on_error: Option<OnError>,
+    /// The Python interpreter or venv whose packages the script sees
+    #[arg(long, value_name = "EXE_OR_VENV", help_heading = "Run")]
+    pub python: Option<PathBuf>,
+
+    /// Size of each ring, in pages as 128, or as 8M
+    #[arg(short, long, value_name = "N", value_parser = parse_pages, help_heading = "Buffers")]
+    pub mmap_pages: Option<RingSize>,
+    /// Most memory for events that wait for the script, as 512M
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Buffers")]
+    pub buffer: Option<usize>,
+    /// How full a ring is when it is read
+    #[arg(long, value_name = "PCT", value_parser = value_parser!(u8).range(1..=100), help_heading = "Buffers")]
+    pub watermark: Option<u8>,
+    /// At most N samples per second and instance
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..), help_heading = "Buffers")]
+    pub sampling_limit: Option<u32>,
+
+    /// Append stdout and stderr to FILE, reopened on SIGUSR1
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    pub output: Option<PathBuf>,
+    /// Print our own CPU and memory use this often
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, help_heading = "Output")]
+    pub usage_self: Option<std::time::Duration>,
+    /// Say more; repeat for more
+    #[arg(short, long, action = ArgAction::Count, help_heading = "Output")]
+    pub verbose: u8,
+    /// Say less
+    #[arg(short, long, help_heading = "Output")]
+    pub quiet: bool,
+    /// Print the version; with -v also the Python in use
+    #[arg(short = 'V', long, help_heading = "Output")]
+    pub version: bool,
+}
+
+/// Ids of processes or threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ids(pub Vec<u32>);
+
+/// The command `perf-prof python`, built: its help flags are among its arguments.
+pub fn command() -> Command {
+    let mut command = Options::augment_args(Command::new("python"))
+        .bin_name("perf-prof python")
+        .about(ABOUT)
+        .override_usage(USAGE)
+        .after_help(AFTER_HELP)
+        .after_long_help(TEACH)
+        .disable_version_flag(true)
+        // A script's first line names options; the same on the command line goes before them.
+        .args_override_self(true)
+        .max_term_width(110);
+    command.build();
+    command
+}
+
+fn parse_ids(list: &str) -> Result<Ids, String> {
+    let id = |text: &str| text.trim().parse().ok().filter(|&id| (1..=i32::MAX as u32).contains(&id));
+    let ids: Result<Vec<u32>, String> =
+        list.split(',').map(|text| id(text).ok_or_else(|| format!("`{text}` is not the id of a task"))).collect();
+    ids.map(Ids)
+}
+
+fn on_error(action: &str) -> OnError {
+    if action == "stop" { OnError::Stop } else { OnError::Continue }
+}

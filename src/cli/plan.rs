@@ -1,0 +1,134 @@
+//! Options and the split arguments to a session's plan: what fits together and what does not.
+
+use std::ffi::{OsStr, OsString};
+
+use super::{
+    options::{Ids, Options},
+    split::Split,
+};
+use crate::{
+    session::plan::{Callchain, Clock, Module, Order, Plan, Switch, Target, Verbosity},
+    spec::{EventSpec, SpecError, parse_events},
+};
+
+/// Options that do not make a plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// No `-e`.
+    #[error(
+        "no event: name some with -e, as in `perf-prof python -e sched:sched_wakeup script.py` (`perf-prof list` shows \
+         them)"
+    )]
+    NoEvent,
+    /// No script.
+    #[error(
+        "no script: name one after the options, as in `perf-prof python -e {0} script.py`; `help` in its place prints \
+         a template"
+    )]
+    NoModule(String),
+    /// `help` with arguments.
+    #[error("`help` prints a template and takes no arguments, `{0}` was given (a script of that name is ./help)")]
+    TemplateArguments(String),
+    /// A selector is wrong.
+    #[error("-e {0}")]
+    Event(#[from] SpecError),
+    /// Two options that name different things to attach to.
+    #[error("{0} and {1} cannot be combined: events are attached to one or the other")]
+    Conflict(&'static str, &'static str),
+}
+
+/// Makes the plan. `argv` is the whole command line, for the template's header.
+pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, PlanError> {
+    let mut events: Vec<EventSpec> = Vec::new();
+    for list in &options.events {
+        events.extend(parse_events(list)?);
+    }
+    let Some(first) = events.first() else { return Err(PlanError::NoEvent) };
+    let module = match split.module {
+        None => return Err(PlanError::NoModule(shell_quote(OsStr::new(&first.selector)))),
+        Some(module) if module == "help" => match split.script.first() {
+            None => Module::Template,
+            Some(arg) => return Err(PlanError::TemplateArguments(arg.to_string_lossy().into_owned())),
+        },
+        Some(module) => Module::Script { module, args: split.script },
+    };
+    let callchain = Callchain {
+        every_event: if options.call_graph { Switch::On } else { Switch::Off },
+        user: switch(options.user_callchain, options.no_user_callchain),
+        kernel: switch(options.kernel_callchain, options.no_kernel_callchain),
+    };
+    let verbosity = match (options.verbose, options.quiet) {
+        (0, true) => Verbosity::Quiet,
+        (0, false) => Verbosity::Normal,
+        (1, _) => Verbosity::Verbose,
+        (2.., _) => Verbosity::Debug,
+    };
+    Ok(Plan {
+        command_line: argv.iter().map(|arg| shell_quote(arg)).collect::<Vec<_>>().join(" "),
+        events,
+        interval: options.interval,
+        callchain,
+        ring_size: options.mmap_pages,
+        exit_n: options.exit_n,
+        order: if options.order { Order::Time } else { Order::PerCpu },
+        watermark: options.watermark,
+        clock: if options.monotonic { Clock::Monotonic } else { Clock::Perf },
+        output: options.output,
+        usage_self: options.usage_self,
+        sampling_limit: options.sampling_limit,
+        verbosity,
+        python: options.python,
+        buffer: options.buffer,
+        on_error: options.on_error.unwrap_or_default(),
+        module,
+        target: target(options.cpus, options.pids, options.tids, options.cgroups, split.workload)?,
+    })
+}
+
+fn switch(on: bool, off: bool) -> Option<Switch> {
+    match (on, off) {
+        (true, _) => Some(Switch::On),
+        (false, true) => Some(Switch::Off),
+        (false, false) => None,
+    }
+}
+
+fn target(
+    cpus: Option<crate::spec::CpuSet>,
+    pids: Option<Ids>,
+    tids: Option<Ids>,
+    cgroups: Vec<String>,
+    workload: Option<Vec<OsString>>,
+) -> Result<Target, PlanError> {
+    let given = [
+        ("-C", cpus.is_some()),
+        ("-p", pids.is_some()),
+        ("-t", tids.is_some()),
+        ("--cgroups", !cgroups.is_empty()),
+        ("--exec", workload.is_some()),
+    ];
+    let given: Vec<&'static str> = given.into_iter().filter_map(|(name, given)| given.then_some(name)).collect();
+    match given[..] {
+        // A cgroup is watched CPU by CPU, so it can be watched on some.
+        ["-C", "--cgroups"] | [] | [_] => {}
+        [first, second, ..] => return Err(PlanError::Conflict(first, second)),
+    }
+    Ok(match (pids, tids, workload, cpus) {
+        (Some(Ids(pids)), ..) => Target::Processes(pids),
+        (_, Some(Ids(tids)), ..) => Target::Threads(tids),
+        (_, _, Some(command), _) => Target::Workload(command),
+        (.., cpus) if !cgroups.is_empty() => Target::Cgroups { cgroups, cpus },
+        (.., Some(cpus)) => Target::Cpus(cpus),
+        (.., None) => Target::AllCpus,
+    })
+}
+
+/// The argument as a shell has to be given it.
+fn shell_quote(arg: &OsStr) -> String {
+    let text = arg.to_string_lossy();
+    let plain = |c: char| c.is_alphanumeric() || "_-./:=,@%+".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.into_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}

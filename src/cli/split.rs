@@ -1,0 +1,291 @@
+//! Splits the arguments of `perf-prof python`: which are our options, which name the script, which are its own.
+//!
+//! Knows nothing of what an option means, only its names and whether it takes a value; the definitions in `options`
+//! say that.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::unix::ffi::{OsStrExt, OsStringExt},
+};
+
+use crate::spec::near;
+
+/// Everything after it is the command to trace.
+pub const EXEC: &str = "exec";
+
+/// An option's names and whether it takes a value.
+#[derive(Clone, Debug)]
+pub struct Flag {
+    short: Option<u8>,
+    long: Option<String>,
+    takes: Takes,
+}
+
+/// Whether an option takes a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    Nothing,
+    Value,
+}
+
+/// The arguments by whom they are for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Split {
+    /// Our options and their values.
+    pub ours: Vec<OsString>,
+    /// The script, as typed.
+    pub module: Option<OsString>,
+    /// What follows it in `sys.argv`.
+    pub script: Vec<OsString>,
+    /// What follows `--exec`.
+    pub workload: Option<Vec<OsString>>,
+}
+
+/// Why the arguments cannot be split.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SplitError {
+    /// Before the script, an option that we do not have.
+    #[error("unknown option `{option}`{}", did_you_mean(near))]
+    Unknown {
+        /// As typed.
+        option: String,
+        /// Options of ours that it may have been meant to be.
+        near: Vec<String>,
+    },
+    /// An option without the value that it needs.
+    #[error("the option `{0}` needs a value")]
+    Value(String),
+    /// `--exec` at the end.
+    #[error("`--exec` needs a command, as in `--exec CMD ARGS...`")]
+    Workload,
+}
+
+/// The options of a command.
+pub fn flags(command: &clap::Command) -> Vec<Flag> {
+    let flag = |arg: &clap::Arg| Flag {
+        short: arg.get_short().and_then(|short| u8::try_from(short).ok()),
+        long: arg.get_long().map(str::to_owned),
+        takes: if arg.get_action().takes_values() { Takes::Value } else { Takes::Nothing },
+    };
+    command.get_arguments().map(flag).collect()
+}
+
+/// Splits arguments, the program's and the subcommand's name not among them.
+pub fn split(flags: &[Flag], args: impl IntoIterator<Item = OsString>) -> Result<Split, SplitError> {
+    let mut args = args.into_iter();
+    let mut split = Split::default();
+    while let Some(arg) = args.next() {
+        match arg.as_bytes() {
+            b"--" => {
+                match split.module {
+                    Some(_) => split.script.push(arg),
+                    None => split.module = args.next(),
+                }
+                split.script.extend(args);
+                break;
+            }
+            b"--exec" => {
+                let command: Vec<OsString> = args.collect();
+                if command.is_empty() {
+                    return Err(SplitError::Workload);
+                }
+                split.workload = Some(command);
+                break;
+            }
+            bytes if bytes.starts_with(b"--exec=") => return Err(SplitError::Workload),
+            [b'-', _, ..] => match ours(flags, &arg) {
+                Some(Ours::Whole) => split.ours.push(arg),
+                Some(Ours::NeedsNext) => {
+                    let value = args.next().ok_or_else(|| SplitError::Value(arg.to_string_lossy().into_owned()))?;
+                    // In one token, so that a value that looks like an option stays a value.
+                    split.ours.push(joined(arg, value));
+                }
+                None if split.module.is_some() => split.script.push(arg),
+                None => return Err(unknown(flags, &arg)),
+            },
+            _ => match split.module {
+                Some(_) => split.script.push(arg),
+                None => split.module = Some(arg),
+            },
+        }
+    }
+    Ok(split)
+}
+
+/// What a token that begins with `-` is to us.
+enum Ours {
+    /// An option with all that belongs to it.
+    Whole,
+    /// An option whose value is the next token.
+    NeedsNext,
+}
+
+fn ours(flags: &[Flag], arg: &OsStr) -> Option<Ours> {
+    let bytes = arg.as_bytes();
+    if let Some(long) = bytes.strip_prefix(b"--") {
+        let (name, value) = match long.iter().position(|&byte| byte == b'=') {
+            Some(at) => (&long[..at], Some(&long[at + 1..])),
+            None => (long, None),
+        };
+        let flag = flags.iter().find(|flag| flag.long.as_ref().is_some_and(|long| long.as_bytes() == name))?;
+        return match (flag.takes, value) {
+            (Takes::Value, None) => Some(Ours::NeedsNext),
+            (Takes::Value, Some(_)) | (Takes::Nothing, None) => Some(Ours::Whole),
+            // `--order=asc` is no form of our `--order`.
+            (Takes::Nothing, Some(_)) => None,
+        };
+    }
+    // A cluster: flags without a value, then perhaps one with its value, in this token or the next.
+    let cluster = &bytes[1..];
+    for (at, &short) in cluster.iter().enumerate() {
+        let flag = flags.iter().find(|flag| flag.short == Some(short))?;
+        if flag.takes == Takes::Value {
+            return Some(if at + 1 == cluster.len() { Ours::NeedsNext } else { Ours::Whole });
+        }
+    }
+    Some(Ours::Whole)
+}
+
+fn joined(option: OsString, value: OsString) -> OsString {
+    let mut bytes = option.into_vec();
+    bytes.push(b'=');
+    bytes.extend(value.into_vec());
+    OsString::from_vec(bytes)
+}
+
+fn unknown(flags: &[Flag], arg: &OsStr) -> SplitError {
+    let option = arg.to_string_lossy().into_owned();
+    let name = option.split('=').next().unwrap_or_default();
+    let longs: Vec<String> = flags.iter().filter_map(|flag| Some(format!("--{}", flag.long.as_ref()?))).collect();
+    let near = near(name, longs.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
+    SplitError::Unknown { option, near }
+}
+
+fn did_you_mean(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!(", did you mean {}?", near.join(" or ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cli::options::command;
+
+    #[track_caller]
+    fn check(line: &str, expected: Expect) {
+        let actual = match split(&flags(&command()), line.split_whitespace().map(OsString::from)) {
+            Ok(split) => {
+                let mut text = format!("{:?} {:?} {:?}", split.ours, split.module.unwrap_or_default(), split.script);
+                if let Some(workload) = split.workload {
+                    text += &format!(" exec {workload:?}");
+                }
+                text
+            }
+            Err(error) => format!("error: {error}"),
+        };
+        expected.assert_eq(&actual);
+    }
+
+    #[test]
+    fn options_of_ours_are_ours_on_both_sides_of_the_script() {
+        check("av.py a --foo -x -C 0 b", expect![[r#"["-C=0"] "av.py" ["a", "--foo", "-x", "b"]"#]]);
+        check("-e a:b x.py", expect![[r#"["-e=a:b"] "x.py" []"#]]);
+        check("-C0 -C 0 --cpus=0 --cpus 0 x.py", expect![[r#"["-C0", "-C=0", "--cpus=0", "--cpus=0"] "x.py" []"#]]);
+        check("-gv -vv -gC0 -gvC 0 x.py", expect![[r#"["-gv", "-vv", "-gC0", "-gvC=0"] "x.py" []"#]]);
+        check(
+            "--no-kernel-callchain --user-callchain x.py --no-user-callchain",
+            expect![[r#"["--no-kernel-callchain", "--user-callchain", "--no-user-callchain"] "x.py" []"#]],
+        );
+        check("-i -5 x.py", expect![[r#"["-i=-5"] "x.py" []"#]]);
+        check(
+            "-e a:b -i 1000 ./x.py -i 500 --threshold 50",
+            expect![[r#"["-e=a:b", "-i=1000", "-i=500"] "./x.py" ["--threshold", "50"]"#]],
+        );
+    }
+
+    #[test]
+    fn after_two_dashes_all_is_the_scripts() {
+        check("-- av.py -C 0", expect![[r#"[] "av.py" ["-C", "0"]"#]]);
+        check("av.py -- -i 3", expect![[r#"[] "av.py" ["--", "-i", "3"]"#]]);
+        check(
+            "-e a:b -- ./x.py -i 500 -- --exec y",
+            expect![[r#"["-e=a:b"] "./x.py" ["-i", "500", "--", "--exec", "y"]"#]],
+        );
+        check("x.py a -C 0 -- -C 0 -- b", expect![[r#"["-C=0"] "x.py" ["a", "--", "-C", "0", "--", "b"]"#]]);
+        check("-- -x", expect![[r#"[] "-x" []"#]]);
+        check("-e a:b --", expect![[r#"["-e=a:b"] "" []"#]]);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_the_scripts() {
+        check("x.py -x -vx -1 - -C", expect!["error: the option `-C` needs a value"]);
+        check(
+            "x.py -x -vx -1 - --order=asc --cpu 3",
+            expect![[r#"[] "x.py" ["-x", "-vx", "-1", "-", "--order=asc", "--cpu", "3"]"#]],
+        );
+        check("x.py -h", expect![[r#"["-h"] "x.py" []"#]]);
+    }
+
+    #[test]
+    fn workloads() {
+        check(
+            "-e a:b x.py -a --exec sleep 1 -- -C 0 --exec",
+            expect![[r#"["-e=a:b"] "x.py" ["-a"] exec ["sleep", "1", "--", "-C", "0", "--exec"]"#]],
+        );
+        check("-e a:b --exec true", expect![[r#"["-e=a:b"] "" [] exec ["true"]"#]]);
+        check("x.py --exec=true", expect!["error: `--exec` needs a command, as in `--exec CMD ARGS...`"]);
+        check("x.py --exec", expect!["error: `--exec` needs a command, as in `--exec CMD ARGS...`"]);
+    }
+
+    #[test]
+    fn before_the_script_an_unknown_option_is_an_error() {
+        check("--foo x.py", expect!["error: unknown option `--foo`"]);
+        check("--cpu=0 x.py", expect!["error: unknown option `--cpu=0`, did you mean --cpus?"]);
+        check("--intervall 3 x.py", expect!["error: unknown option `--intervall`, did you mean --interval?"]);
+        check("-vx x.py", expect!["error: unknown option `-vx`"]);
+        check("--order=asc x.py", expect!["error: unknown option `--order=asc`, did you mean --order?"]);
+        check("-e", expect!["error: the option `-e` needs a value"]);
+    }
+
+    #[test]
+    fn arguments_that_are_not_utf8_are_kept() {
+        let bytes = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+        let args = [bytes(b"-\xff"), bytes(b"--\xff=1"), bytes(b"-o\xff"), bytes(b"--output"), bytes(b"\xfe")];
+        let split = split(&flags(&command()), [bytes(b"\xff.py")].into_iter().chain(args.clone())).unwrap();
+        assert_eq!(split.module, Some(bytes(b"\xff.py")));
+        assert_eq!(split.script, args[..2]);
+        assert_eq!(split.ours, [bytes(b"-o\xff"), bytes(b"--output=\xfe")]);
+    }
+
+    #[test]
+    fn a_value_may_be_empty_or_begin_with_an_equals_sign() {
+        for value in ["", "=x", "-v", "--"] {
+            let split = split(&flags(&command()), ["-o", value, "x.py"].map(OsString::from)).unwrap();
+            let argv = [OsString::from("python")].into_iter().chain(split.ours);
+            let matches = command().try_get_matches_from(argv);
+            match matches {
+                Ok(matches) => {
+                    assert_eq!(matches.get_one::<std::path::PathBuf>("output").unwrap().as_os_str(), value);
+                }
+                // An empty path is refused, and nothing else taken for it.
+                Err(error) => assert_eq!((value, error.kind()), ("", clap::error::ErrorKind::InvalidValue)),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_gets_lost(args in proptest::collection::vec("-{0,2}[a-zA-Z=]{0,3}|--|--exec|--cpus|-i|x.py", 0..12)) {
+            let flags = flags(&command());
+            let Ok(split) = split(&flags, args.iter().map(OsString::from)) else { return Ok(()) };
+            let bytes = |args: &[OsString]| args.iter().map(|arg| arg.len()).sum::<usize>();
+            let out = bytes(&split.ours) + bytes(&split.script) + split.module.as_ref().map_or(0, |m| m.len())
+                + split.workload.as_deref().map_or(0, bytes);
+            let taken: usize = args.iter().map(String::len).sum();
+            // What may go: one `--`, and `--exec`; what may come: a `=` for each long option joined with its value.
+            prop_assert!(out + 8 >= taken && out <= taken + args.len(), "{split:?}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a session is to do, whoever asked for it. Knows nothing of argv.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use crate::spec::{CpuSet, EventSpec, RingSize};
+pub use crate::sys::clock::Clock;
+
+/// Everything that a session is told before it begins.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The command line that asked for it, ready to be pasted into a shell; a template names it.
+    pub command_line: String,
+    /// The events, in the order in which they were asked for.
+    pub events: Vec<EventSpec>,
+    /// What they are attached to.
+    pub target: Target,
+    /// How often `__interval__` is called.
+    pub interval: Option<Duration>,
+    /// Call chains of all events.
+    pub callchain: Callchain,
+    /// The size of each ring; `None` leaves it to the session.
+    pub ring_size: Option<RingSize>,
+    /// End after this many delivered samples.
+    pub exit_n: Option<u64>,
+    /// Whether CPUs are merged by time.
+    pub order: Order,
+    /// How full a ring is, in percent, before its reader is woken.
+    pub watermark: Option<u8>,
+    /// The clock of `_time`.
+    pub clock: Clock,
+    /// The file that stdout and stderr are appended to.
+    pub output: Option<PathBuf>,
+    /// How often this process's own CPU and memory use is printed.
+    pub usage_self: Option<Duration>,
+    /// Samples per second and instance, at most.
+    pub sampling_limit: Option<u32>,
+    /// How much is said on stderr.
+    pub verbosity: Verbosity,
+    /// The user's interpreter or venv.
+    pub python: Option<PathBuf>,
+    /// The bound of the memory that recorded and undelivered events take, in bytes.
+    pub buffer: Option<usize>,
+    /// What follows an exception in a callback.
+    pub on_error: OnError,
+    /// What is to be run.
+    pub module: Module,
+}
+
+/// What events are attached to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    /// All CPUs that are online.
+    #[default]
+    AllCpus,
+    /// These CPUs.
+    Cpus(CpuSet),
+    /// All threads of these processes.
+    Processes(Vec<u32>),
+    /// These threads.
+    Threads(Vec<u32>),
+    /// perf_event cgroups.
+    Cgroups {
+        /// Paths or globs, as typed.
+        cgroups: Vec<String>,
+        /// The CPUs on which they are watched; `None` for all.
+        cpus: Option<CpuSet>,
+    },
+    /// This command: forked first, and the session ends with it. Not empty.
+    Workload(Vec<OsString>),
+}
+
+/// Call chains of all events; an event's own attributes add to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Callchain {
+    /// Whether every event carries one.
+    pub every_event: Switch,
+    /// Frames of user space; `None` where nothing was said.
+    pub user: Option<Switch>,
+    /// Frames of the kernel; `None` where nothing was said.
+    pub kernel: Option<Switch>,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Switch {
+    /// Switched off.
+    #[default]
+    Off,
+    /// Switched on.
+    On,
+}
+
+/// In which order events of several CPUs are delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// In order on each CPU, CPUs in blocks.
+    #[default]
+    PerCpu,
+    /// In the order of their timestamps.
+    Time,
+}
+
+/// What follows an exception in a callback.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// Its traceback is printed and events go on.
+    #[default]
+    Continue,
+    /// The session ends.
+    Stop,
+}
+
+/// How much is said on stderr; more is greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// Errors and losses only.
+    Quiet,
+    /// What a user wants to know.
+    #[default]
+    Normal,
+    /// `-v`: what is done and with what.
+    Verbose,
+    /// `-vv` and more: every step.
+    Debug,
+}
+
+/// What is to be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Module {
+    /// Nothing: `help` was asked for, a template for the events is printed.
+    Template,
+    /// A script, an extension module or a module's name.
+    Script {
+        /// As typed.
+        module: OsString,
+        /// `sys.argv[1..]`.
+        args: Vec<OsString>,
+    },
+}

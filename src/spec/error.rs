@@ -1,0 +1,128 @@
+//! What can be wrong with a selector, named so that the user finds it. Knows nothing of the machine.
+
+use std::fmt;
+
+use super::cpus::CpuSetError;
+
+/// What opens a run of text in which `,` and `/` do not separate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bracket {
+    /// `'`
+    Single,
+    /// `"`
+    Double,
+    /// `(`
+    Parenthesis,
+}
+
+impl fmt::Display for Bracket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Bracket::Single => "'",
+            Bracket::Double => "\"",
+            Bracket::Parenthesis => "(",
+        })
+    }
+}
+
+/// What is wrong with a list of selectors. `selector` is the one that it is wrong with, as far as it was read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// Nothing between two commas, or nothing at all.
+    #[error("an event is missing in `{list}`: write system:name[,system:name...]")]
+    Missing {
+        /// The list.
+        list: String,
+    },
+    /// A section without its `/`.
+    #[error("{selector}: the section `/{section}` is not closed, end it with `/`")]
+    UnclosedSection {
+        /// The selector.
+        selector: String,
+        /// The section's text.
+        section: String,
+    },
+    /// A quote or a parenthesis without its counterpart.
+    #[error("{text}: the {bracket} is never closed")]
+    Unclosed {
+        /// What is never closed.
+        bracket: Bracket,
+        /// The text from the selector's beginning.
+        text: String,
+    },
+    /// Not a name that an event can have.
+    #[error(
+        "{selector}: `{name}` cannot be an event's name; a tracepoint is written system:name, as sched:sched_wakeup"
+    )]
+    Name {
+        /// The selector.
+        selector: String,
+        /// The name.
+        name: String,
+    },
+    /// A wildcard in something else than a tracepoint.
+    #[error("{selector}: wildcards expand over tracepoints only, written system:name, as sched:* or *:*wakeup*")]
+    Wildcard {
+        /// The selector.
+        selector: String,
+    },
+    /// An attribute that nobody knows.
+    #[error("{selector}: unknown attribute `{attribute}`{}; known are {known}", did_you_mean(near))]
+    Attribute {
+        /// The selector.
+        selector: String,
+        /// The attribute's name.
+        attribute: String,
+        /// Known ones that it may have been meant to be.
+        near: Vec<&'static str>,
+        /// The known ones.
+        known: &'static str,
+    },
+    /// An attribute of another profiler of the C implementation.
+    #[error("{selector}: the attribute `{attribute}` belongs to other profilers than python; known are {known}")]
+    ForeignAttribute {
+        /// The selector.
+        selector: String,
+        /// The attribute's name.
+        attribute: String,
+        /// The known ones.
+        known: &'static str,
+    },
+    /// A value that the attribute cannot have.
+    #[error("{selector}: {attribute}: {reason}")]
+    Value {
+        /// The selector.
+        selector: String,
+        /// The attribute's name.
+        attribute: &'static str,
+        /// Why not.
+        reason: ValueError,
+    },
+}
+
+/// What is wrong with an attribute's value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    /// It has none and needs one.
+    #[error("needs a value, {0}")]
+    Missing(&'static str),
+    /// It has one and takes none.
+    #[error("takes no value, but `{0}` was given")]
+    Unwanted(String),
+    /// It was given before.
+    #[error("was given twice")]
+    Twice,
+    /// Not a depth of stacks.
+    #[error("`{0}` is not a number of frames between 1 and 65535")]
+    Frames(String),
+    /// Not a list of CPUs.
+    #[error(transparent)]
+    Cpus(#[from] CpuSetError),
+}
+
+fn did_you_mean(near: &[&str]) -> String {
+    match near {
+        [] => " (a filter that holds a `/` has to be quoted)".to_owned(),
+        near => format!(" (did you mean {}?)", near.join(" or ")),
+    }
+}

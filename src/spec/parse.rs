@@ -1,0 +1,136 @@
+//! The grammar of selectors: `name[/filter/ATTR/ATTR/.../]`, separated by commas. Knows nothing of the machine.
+
+use std::borrow::Cow;
+
+use super::{
+    attrs::Attrs,
+    error::{Bracket, SpecError},
+    event::{EventKind, EventSpec, ProbeKind},
+    glob::is_glob,
+};
+
+/// Parses a list of selectors.
+///
+/// Inside a section a comma belongs to the section (`cpus=0,2`), since only `/` closes it.
+pub fn parse_events(list: &str) -> Result<Vec<EventSpec>, SpecError> {
+    let mut events = Vec::new();
+    let mut rest = list;
+    loop {
+        let (event, after) = event(list, rest.trim_start())?;
+        events.push(event);
+        match after.strip_prefix(',') {
+            Some(next) => rest = next,
+            None => return Ok(events),
+        }
+    }
+}
+
+/// One selector at the beginning of `text`, and what follows it: nothing, or a comma and more.
+fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecError> {
+    let mut end = find(text, 0, &[',', '/'])?.unwrap_or(text.len());
+    let name = text[..end].trim();
+    if name.is_empty() {
+        return Err(SpecError::Missing { list: list.to_owned() });
+    }
+    let mut sections = Vec::new();
+    if text[end..].starts_with('/') {
+        end += 1;
+        loop {
+            let close = find(text, end, &['/'])?.ok_or_else(|| SpecError::UnclosedSection {
+                selector: name.to_owned(),
+                section: text[end..].to_owned(),
+            })?;
+            sections.push(text[end..close].trim());
+            end = close + 1;
+            let after = text[end..].trim_start();
+            if after.is_empty() || after.starts_with(',') {
+                break;
+            }
+        }
+    }
+    let selector = text[..end].trim().to_owned();
+    let mut sections = sections.into_iter();
+    let first = sections.next().map(unquote).filter(|first| !first.trim().is_empty()).map(str::to_owned);
+    let mut attrs = Attrs::default();
+    for section in sections {
+        attrs.add(&selector, section)?;
+    }
+    let spec = match kind(&selector, name)? {
+        EventKind::Profiler { name, .. } => {
+            EventSpec { selector, kind: EventKind::Profiler { name, option: first }, filter: None, attrs }
+        }
+        kind => EventSpec { selector, kind, filter: first, attrs },
+    };
+    Ok((spec, text[end..].trim_start()))
+}
+
+fn kind(selector: &str, name: &str) -> Result<EventKind, SpecError> {
+    let wrong = |name: &str| SpecError::Name { selector: selector.to_owned(), name: name.to_owned() };
+    let is_word = |text: &str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c) || "*?[]!^".contains(c))
+    };
+    let Some((system, event)) = name.split_once(':') else {
+        if is_glob(name) {
+            return Err(SpecError::Wildcard { selector: selector.to_owned() });
+        }
+        let profiler = is_word(name).then(|| EventKind::Profiler { name: name.to_owned(), option: None });
+        return profiler.ok_or_else(|| wrong(name));
+    };
+    match ProbeKind::named(system) {
+        Some(kind) if !event.is_empty() => Ok(EventKind::Probe { kind, text: event.to_owned() }),
+        None if is_word(system) && is_word(event) => {
+            Ok(EventKind::Tracepoint { system: system.to_owned(), name: event.to_owned() })
+        }
+        _ => Err(wrong(name)),
+    }
+}
+
+/// Where the first of `separators` stands in `text` after `from`, outside of quotes and parentheses.
+fn find(text: &str, from: usize, separators: &[char]) -> Result<Option<usize>, SpecError> {
+    let mut quote = None;
+    let mut depth = 0usize;
+    for (at, c) in text[from..].char_indices() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(c),
+            (None, '(') => depth += 1,
+            // A `)` too many is the kernel's to refuse: it knows the filter's grammar.
+            (None, ')') => depth = depth.saturating_sub(1),
+            (None, c) if depth == 0 && separators.contains(&c) => return Ok(Some(from + at)),
+            (None, _) => {}
+        }
+    }
+    let bracket = match quote {
+        Some('\'') => Bracket::Single,
+        Some(_) => Bracket::Double,
+        None if depth > 0 => Bracket::Parenthesis,
+        None => return Ok(None),
+    };
+    Err(SpecError::Unclosed { bracket, text: text.to_owned() })
+}
+
+/// `text` without the pair of quotes that encloses all of it. Quotes inside a filter are the filter's own.
+pub(super) fn unquote(text: &str) -> &str {
+    for quote in ['\'', '"'] {
+        let inner = text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
+        if let Some(inner) = inner.filter(|inner| !inner.contains(quote)) {
+            return inner;
+        }
+    }
+    text
+}
+
+/// `text` as it has to stand in a selector so that it is read as `text`.
+pub(super) fn quoted(text: &str) -> Cow<'_, str> {
+    let reads_as_itself = matches!(find(text, 0, &['/']), Ok(None)) && unquote(text.trim()) == text;
+    match reads_as_itself {
+        true => Cow::Borrowed(text),
+        // Text that needs quotes came out of quotes, so it lacks at least one of the two kinds.
+        false if text.contains('"') => Cow::Owned(format!("'{text}'")),
+        false => Cow::Owned(format!("\"{text}\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests;
