@@ -134,8 +134,8 @@ impl PrintFmt {
         }
     }
 
-    /// The names of the kernel's own that it refers to: enumerators and variables. Its text is exact only where
-    /// [`Kernel`] knows them all.
+    /// What it needs of the kernel by name: enumerators and variables (`jiffies`), members (`kvm_mmu_page_role.level`),
+    /// types whose size matters (`struct page`), `HZ`. Its text is exact only where [`Kernel`] knows them all.
     pub fn names(&self) -> &[Box<str>] {
         &self.names
     }
