@@ -1,12 +1,12 @@
 //! What rendering asks of this machine's kernel.
 
-use std::{collections::HashMap, fs, io, ops::Range, process::Command};
+use std::{collections::HashMap, fs, io, process::Command};
 
 use perf_prof::tracefs::{BitField, Btf, Kernel, KernelSymbol, printk_formats};
 
 pub struct Machine {
     symbols: Vec<Symbol>,
-    named: Vec<Range<u64>>,
+    named: Vec<(u64, u64)>,
     strings: HashMap<u64, Box<[u8]>>,
     btf: Btf,
     hz: Option<u32>,
@@ -62,13 +62,13 @@ fn symbols(kallsyms: &str) -> Vec<Symbol> {
 
 /// Where the kernel gives addresses of its own image names (`is_ksym_addr` in include/linux/kallsyms.h): in its text,
 /// and everywhere when it was built with CONFIG_KALLSYMS_ALL, which shows in names of local data.
-fn named(kallsyms: &str) -> Vec<Range<u64>> {
+fn named(kallsyms: &str) -> Vec<(u64, u64)> {
     if kallsyms.lines().any(|line| line.contains(" d ") || line.contains(" b ")) {
-        return Vec::from([0..u64::MAX]);
+        return vec![(0, u64::MAX)];
     }
     let addr =
         |name: &str| kallsyms.lines().filter_map(symbol).find(|symbol| symbol.name == name).map(|symbol| symbol.addr);
-    let range = |start: &str, end: &str| Some(addr(start)?..addr(end)?);
+    let range = |start: &str, end: &str| Some((addr(start)?, addr(end)?));
     [range("_stext", "_etext"), range("_sinittext", "_einittext")].into_iter().flatten().collect()
 }
 
@@ -84,7 +84,7 @@ impl Kernel for Machine {
     fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
         let at = self.symbols.partition_point(|symbol| symbol.addr <= addr);
         let (symbol, next) = (&self.symbols[at.checked_sub(1)?], self.symbols.get(at)?);
-        if symbol.module.is_none() && !self.named.iter().any(|range| range.contains(&addr)) {
+        if symbol.module.is_none() && !self.named.iter().any(|&(start, end)| (start..end).contains(&addr)) {
             return None;
         }
         let (offset, size) = (addr - symbol.addr, next.addr - symbol.addr);

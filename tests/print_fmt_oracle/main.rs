@@ -43,6 +43,7 @@ fn rendered_text_is_the_kernels_own() {
     let mut machine = Machine::read().unwrap();
     text.iter().for_each(|text| machine.learn_vmemmap_base(text));
 
+    println!("what only the kernel knows: {}", unknown(&formats, &machine));
     let mut kinds: BTreeMap<String, Kind> = BTreeMap::new();
     for (cpu, text) in instance.cpus().zip(&text) {
         compare(&formats, &machine, &instance.raw(cpu).unwrap(), text, &mut kinds);
@@ -109,12 +110,27 @@ fn compare(
 
 /// Whether the print format itself says that it needs what only the kernel knows.
 fn names_what_is_unknown(format: &EventFormat, machine: &Machine) -> bool {
-    let known = |name: &str| match name.split_once('.') {
+    format.print_fmt().is_ok_and(|print_fmt| !print_fmt.names().iter().all(|name| is_known(name, machine)))
+}
+
+fn is_known(name: &str, machine: &Machine) -> bool {
+    match name.split_once('.') {
         Some((tag, member)) => machine.member(tag, member).is_some(),
+        None if name.contains(' ') => machine.size_of(name).is_some(),
         None if name == "HZ" => machine.hz().is_some(),
         None => machine.constant(name).is_some() || machine.variable(name).is_some(),
-    };
-    format.print_fmt().is_ok_and(|print_fmt| !print_fmt.names().iter().all(|name| known(name)))
+    }
+}
+
+/// Everything that some print format needs and that is not known, with how many need it.
+fn unknown(formats: &HashMap<u16, EventFormat>, machine: &Machine) -> String {
+    let mut unknown: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in formats.values().filter_map(|format| format.print_fmt().ok()).flat_map(|print_fmt| print_fmt.names()) {
+        if !is_known(name, machine) {
+            *unknown.entry(name).or_default() += 1;
+        }
+    }
+    unknown.iter().map(|(name, formats)| format!("{name} ({formats} formats)")).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether `text` is `pattern` with something for each `?`.

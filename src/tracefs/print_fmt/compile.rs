@@ -142,7 +142,11 @@ impl<'c, 't> Compiler<'c, 't> {
             Ast::Unary(op, value) => self.unary(*op, value)?,
             Ast::Binary(op, operands) => {
                 let (a, b) = (self.compile(&operands[0])?, self.compile(&operands[1])?);
-                binary(*op, a, b)
+                let result = binary(*op, a, b);
+                if let (Expr::Offset { scale: Scale::Type(name), .. }, _) = &result {
+                    self.names.push(name.clone());
+                }
+                result
             }
             Ast::And(operands) => (Expr::And(self.both(operands)?), Type::Int(IntType::INT)),
             Ast::Or(operands) => (Expr::Or(self.both(operands)?), Type::Int(IntType::INT)),
