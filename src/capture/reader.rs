@@ -27,7 +27,7 @@ use crate::{
         eventfd::{self, EventFd},
         perf,
         ring::Ring,
-        signals,
+        signals, thread,
     },
 };
 
@@ -157,6 +157,8 @@ impl Reader {
     /// Runs until the consumer says `quit`.
     pub fn run(mut self) {
         signals::block_in_this_thread();
+        // It works little and seldom, but when a ring fills up while all CPUs are busy, who waits his turn loses records.
+        thread::prefer();
         let mut ready = Vec::new();
         while !self.control.quit.load(SeqCst) {
             let timeout = (self.phase != Phase::Ended).then(|| self.pace.until_round(Instant::now()));

@@ -14,6 +14,7 @@ mod pipe;
 pub mod procfs;
 pub mod ring;
 pub mod signals;
+pub mod thread;
 pub mod tracefs;
 pub mod workload;
 
