@@ -13,7 +13,8 @@ use super::report::Failure;
 use crate::{
     spec::{glob_matches, near},
     sys::tracefs::Tracefs,
-    tracefs::{ElementType, EventFormat, Field, FieldKind},
+    template::{c_type, python_type},
+    tracefs::{EventFormat, Field, FieldKind},
 };
 
 /// Arguments of `list`.
@@ -136,34 +137,14 @@ fn print(out: &mut impl Write, row: &EventRow<'_>) -> io::Result<()> {
 
 impl FieldRow {
     fn new(field: &Field) -> Self {
-        let array = |element: ElementType| if element == ElementType::Char { "str" } else { "bytes" };
         // An argument of a system call is narrower than its slot; what a script sees is the argument.
-        let (python, signed, size) = match field.kind {
-            FieldKind::Bool => ("bool", None, field.size),
-            FieldKind::Int { width, signed } => ("int", Some(signed), usize::from(width)),
-            FieldKind::Pointer => ("int", Some(false), field.size),
-            FieldKind::Array(element) | FieldKind::DataLoc(element) | FieldKind::RelLoc(element) => {
-                (array(element), None, field.size)
-            }
+        let (signed, size) = match field.kind {
+            FieldKind::Int { width, signed } => (Some(signed), usize::from(width)),
+            FieldKind::Pointer => (Some(false), field.size),
+            FieldKind::Bool | FieldKind::Array(_) | FieldKind::DataLoc(_) | FieldKind::RelLoc(_) => (None, field.size),
         };
-        let c_type = match field.kind {
-            FieldKind::Array(_) => c_array(field),
-            _ => field.type_text.clone(),
-        };
+        let (python, c_type) = (python_type(field), c_type(field));
         Self { name: field.name.clone(), python, signed, size, offset: field.offset, c_type }
-    }
-}
-
-/// The type of an array in place, with its size; the format's type has the element alone.
-fn c_array(field: &Field) -> String {
-    match (field.kind, field.size) {
-        _ if field.type_text.ends_with(']') => field.type_text.clone(),
-        (_, 0) => format!("{}[]", field.type_text),
-        (FieldKind::Array(ElementType::Char), size) => format!("{}[{size}]", field.type_text),
-        (FieldKind::Array(ElementType::Int { width, .. }), size) => {
-            format!("{}[{}]", field.type_text, size / usize::from(width.max(1)))
-        }
-        (_, size) => format!("{}, {size} bytes", field.type_text),
     }
 }
 
