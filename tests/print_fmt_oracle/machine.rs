@@ -1,8 +1,8 @@
 //! What rendering asks of this machine's kernel.
 
-use std::{collections::HashMap, fs, io, process::Command};
+use std::{collections::HashMap, fs, io};
 
-use perf_prof::tracefs::{BitField, Btf, Kernel, KernelSymbol, printk_formats};
+use perf_prof::tracefs::{BitField, Btf, EventFormat, Kernel, KernelSymbol, learn, printk_formats};
 
 pub struct Machine {
     symbols: Vec<Symbol>,
@@ -22,16 +22,15 @@ struct Symbol {
 impl Machine {
     pub fn read() -> io::Result<Machine> {
         let wanted = |name: &str| matches!(name, "page" | "kvm_mmu_page_role");
-        let config =
-            Command::new("zcat").arg("/proc/config.gz").output().map(|output| output.stdout).unwrap_or_default();
-        let config = String::from_utf8_lossy(&config).into_owned();
+        let writeback = fs::read_to_string("/sys/kernel/tracing/events/writeback/writeback_single_inode/format");
+        let writeback = writeback.ok().and_then(|text| EventFormat::parse("writeback", &text).ok());
         let kallsyms = fs::read_to_string("/proc/kallsyms")?;
         Ok(Machine {
             named: named(&kallsyms),
             symbols: symbols(&kallsyms),
             strings: printk_formats::parse(&fs::read("/sys/kernel/tracing/printk_formats")?),
             btf: fs::read("/sys/kernel/btf/vmlinux").ok().and_then(|btf| Btf::parse(&btf, wanted)).unwrap_or_default(),
-            hz: config.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")?.parse().ok()),
+            hz: writeback.and_then(|format| learn::hz(&format)),
             vmemmap_base: None,
         })
     }
@@ -39,15 +38,9 @@ impl Machine {
     /// Finds the variable's value in the first text that gives a page both as address and as number. All other events
     /// that show a page must agree.
     pub fn learn_vmemmap_base(&mut self, text: &str) {
-        let hex = |line: &str, key: &str| {
-            let digits = line.split_once(key)?.1.split(' ').next()?;
-            u64::from_str_radix(digits.trim_start_matches("0x"), 16).ok()
-        };
-        let base = |line: &str| {
-            let (page, number) = (hex(line, "page=")?, hex(line, "pfn=")?);
-            page.checked_sub(number.checked_mul(self.btf.size_of("struct page")?)?)
-        };
-        let found = text.lines().filter(|line| line.starts_with("mm_page_")).find_map(base);
+        let Some(struct_page) = self.btf.size_of("struct page") else { return };
+        let mut pages = text.lines().filter(|line| line.starts_with("mm_page_"));
+        let found = pages.find_map(|line| learn::vmemmap_base(line, struct_page));
         self.vmemmap_base = self.vmemmap_base.or(found);
     }
 }
