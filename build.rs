@@ -22,6 +22,14 @@ fn python() {
     // A libpython outside the loader's path (pyenv, conda) is found through an rpath.
     pyo3_build_config::add_libpython_rpath_link_args();
     println!("cargo::rustc-env=PERF_PROF_BUILD_PYTHON={}", config.executable().unwrap_or("python3"));
+    println!("cargo::rustc-env=PERF_PROF_BUILD_PREFIX={}", base_prefix(config.executable().unwrap_or("python3")));
     let version = config.version();
     println!("cargo::rustc-env=PERF_PROF_BUILD_PYTHON_VERSION={}.{}", version.major, version.minor);
+}
+
+/// Where the interpreter's standard library lies. A virtual environment has none of its own, its base has.
+#[cfg(feature = "script")]
+fn base_prefix(python: &str) -> String {
+    let answer = std::process::Command::new(python).args(["-c", "import sys; print(sys.base_prefix)"]).output();
+    answer.ok().and_then(|answer| String::from_utf8(answer.stdout).ok()).unwrap_or_default().trim().to_owned()
 }

@@ -24,6 +24,7 @@ pub mod template;
 #[cfg(feature = "script")]
 pub mod script;
 
+#[cfg(feature = "script")]
 pub mod session;
 
 #[cfg(feature = "script")]

@@ -1,1 +1,20 @@
-//! Meaning: event types, lazy fields, call chain, text line, task names. Knows nothing of Python.
+//! Meaning: event types, samples with their lazy members, call chains, the text line, task names, and the port that
+//! events go out through (`Sink`). Knows nothing of Python.
+
+mod callchain;
+mod context;
+mod line;
+mod sample;
+mod sink;
+mod stats;
+mod tasks;
+mod types;
+
+pub use callchain::{Frame, frames};
+pub use context::Context;
+pub use line::{LineContext, LineParts, write_line};
+pub use sample::{MEMBERS_AFTER, MEMBERS_BEFORE, Sample};
+pub use sink::{Deliver, Flow, Sink, Stop};
+pub use stats::{EventCounts, Stats};
+pub use tasks::Tasks;
+pub use types::EventType;

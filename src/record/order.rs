@@ -431,7 +431,7 @@ mod tests {
             chunks in prop::collection::vec((0u32..3, prop::collection::vec(0u64..100, 0..10), 0u8..4), 0..30),
         ) {
             let (start, mut sorter) = (Instant::now(), sorter(1));
-            let (mut output, mut expected) = (Vec::new(), Vec::new());
+            let (mut output, mut expected) = (Vec::<u64>::new(), Vec::<u64>::new());
             for (step, (ring, all, then)) in chunks.into_iter().enumerate() {
                 expected.extend(&all);
                 sorter.push(samples(ring, &all));

@@ -1,1 +1,19 @@
 //! The script host: interpreter, loader, handlers, event object. The only room with pyo3; knows nothing of argv.
+
+mod callbacks;
+mod choice;
+mod error;
+mod event;
+mod failure;
+mod forked;
+mod host;
+mod interpreter;
+mod loader;
+mod module;
+
+pub use choice::Choice;
+pub use error::ScriptError;
+pub use failure::OnError;
+pub use host::{Module, Program, announce};
+pub use interpreter::{Interpreter, description as interpreter_description, interrupt, libpython};
+pub use module::Run;

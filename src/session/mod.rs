@@ -1,14 +1,18 @@
 //! Plan and run loop: source to sink, interval, statistics, end. Knows nothing of argv.
 
+mod events;
+mod ids;
+mod interval;
+mod names;
 pub mod plan;
+mod pump;
+mod report;
+mod run_loop;
+mod start;
+mod target;
 
-use self::plan::Plan;
+pub use start::run;
 
 /// The status that the process is to exit with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExitStatus(pub u8);
-
-/// Does what the plan says, and gives the status to exit with.
-pub fn run(plan: Plan) -> anyhow::Result<ExitStatus> {
-    anyhow::bail!("the session for `{}` is not built yet", plan.command_line)
-}

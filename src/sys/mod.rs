@@ -8,13 +8,17 @@ pub mod eventfd;
 pub mod holder;
 pub mod limits;
 pub mod mmap;
+pub mod output;
 pub mod perf;
 pub mod pidfd;
 mod pipe;
+pub mod process;
 pub mod procfs;
 pub mod ring;
 pub mod signals;
+pub mod thread;
 pub mod tracefs;
+pub mod usage;
 pub mod workload;
 
 pub use call::CallError;

@@ -57,6 +57,11 @@ pub fn perf_event_mlock_kb() -> Option<i32> {
     sysctl("perf_event_mlock_kb")
 }
 
+/// All threads of all processes.
+pub fn all_tasks() -> Vec<u32> {
+    processes().into_iter().flat_map(|pid| tasks(pid).unwrap_or_default()).collect()
+}
+
 /// `kernel.perf_event_max_stack`, the most frames that a call chain may have.
 pub fn perf_event_max_stack() -> Option<i32> {
     sysctl("perf_event_max_stack")

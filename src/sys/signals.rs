@@ -2,7 +2,7 @@
 
 use std::{
     os::fd::{AsRawFd, RawFd},
-    sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering},
 };
 
 use super::{
@@ -21,6 +21,9 @@ static INTERRUPTS: AtomicU32 = AtomicU32::new(0);
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 /// An `extern "C" fn()`, or null.
 static ON_SECOND_INTERRUPT: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Whether anything came since it was last taken: one load, for those who ask often.
+static PENDING: AtomicBool = AtomicBool::new(false);
 
 /// What came since it was last asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,8 +86,16 @@ impl Signals {
         self.wake.as_raw_fd()
     }
 
+    /// Whether [`Signals::take`] would give anything.
+    #[inline]
+    pub fn is_pending(&self) -> bool {
+        PENDING.load(Ordering::Relaxed)
+    }
+
     /// What came since the last time.
     pub fn take(&self) -> Pending {
+        // Before the counts: a signal in between is pending again rather than forgotten.
+        PENDING.store(false, Ordering::SeqCst);
         let [interrupt, terminate, hangup, user1, user2] =
             std::array::from_fn(|signal| COUNTS[signal].swap(0, Ordering::SeqCst));
         Pending { interrupt, terminate, hangup, user1, user2 }
@@ -107,6 +118,7 @@ extern "C" fn handler(signal: i32) {
     let errno = unsafe { *libc::__errno_location() };
     if let Some(which) = CAUGHT.iter().position(|&caught| caught == signal) {
         COUNTS[which].fetch_add(1, Ordering::SeqCst);
+        PENDING.store(true, Ordering::SeqCst);
     }
     if signal == libc::SIGINT {
         match INTERRUPTS.fetch_add(1, Ordering::SeqCst) {

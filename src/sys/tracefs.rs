@@ -70,6 +70,20 @@ impl Tracefs {
         self.read("available_events")
     }
 
+    /// The kernel's events as (system, name), sorted.
+    pub fn events(&self) -> Result<Vec<(String, String)>, TracefsError> {
+        let text = self.available_events()?;
+        let split = |line: &str| line.split_once(':').map(|(system, name)| (system.to_owned(), name.to_owned()));
+        let mut events: Vec<_> = text.lines().filter_map(split).collect();
+        events.sort();
+        Ok(events)
+    }
+
+    /// Whether there is such an event.
+    pub fn has_event(&self, system: &str, name: &str) -> bool {
+        self.root.join(format!("events/{system}/{name}/id")).exists()
+    }
+
     /// An event's number, the config of its perf attr.
     pub fn id(&self, system: &str, name: &str) -> Result<u32, TracefsError> {
         let path = format!("events/{system}/{name}/id");

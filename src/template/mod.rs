@@ -1,1 +1,7 @@
-//! Event types to the text of a script template. Knows nothing of files.
+//! Event types to the text of a script template, and to the lines that describe their fields. Knows nothing of files.
+
+mod field;
+mod script;
+
+pub use field::{field_line, python_type};
+pub use script::script;

@@ -1,0 +1,75 @@
+#!/usr/bin/env -S perf-prof python -e sched:sched_wakeup,sched:sched_wakeup_new -i 1000
+"""Who is woken up how often: one table per interval (-i), one for the whole run at the end.
+
+usage: wakeups.py [OPTION of perf-prof python]... [--top N] [--comm NAME]
+
+A task that wakes up thousands of times a second keeps a CPU from sleeping; this finds it.
+"""
+import argparse
+from collections import defaultdict
+
+parser = argparse.ArgumentParser(description="Count wake-ups by task.", usage="wakeups.py [--top N] [--comm NAME]")
+parser.add_argument("--top", type=int, default=10, metavar="N", help="rows of a table (default: 10)")
+parser.add_argument("--comm", help="only tasks of this name")
+args = parser.parse_args()
+
+
+class Row:
+    """One task's wake-ups."""
+
+    __slots__ = ("count", "cpus")
+
+    def __init__(self):
+        self.count = 0
+        self.cpus = set()
+
+
+now = defaultdict(Row)
+total = defaultdict(Row)
+
+
+def __sample__(event):
+    comm = event.comm
+    if args.comm is not None and comm != args.comm:
+        return
+    row = now[comm, event.pid]
+    row.count += 1
+    row.cpus.add(event.target_cpu)
+
+
+def merge():
+    """Adds what this interval saw to the whole."""
+    for task, row in now.items():
+        total[task].count += row.count
+        total[task].cpus |= row.cpus
+    now.clear()
+
+
+def ranges(cpus):
+    """{0, 1, 2, 5} -> '0-2,5'"""
+    runs = []
+    for cpu in sorted(cpus):
+        if runs and runs[-1][1] == cpu - 1:
+            runs[-1][1] = cpu
+        else:
+            runs.append([cpu, cpu])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def table(rows, title):
+    print(f"{title}: {sum(row.count for row in rows.values())} wake-ups of {len(rows)} tasks")
+    if rows:
+        print(f"{'COMM':<16} {'PID':>8} {'WAKEUPS':>10}  CPUS")
+    for (comm, pid), row in sorted(rows.items(), key=lambda item: (-item[1].count, item[0]))[: args.top]:
+        print(f"{comm:<16} {pid:>8} {row.count:>10}  {ranges(row.cpus)}")
+    print()
+
+
+def __interval__():
+    table(now, "this interval")
+    merge()
+
+
+def __exit__():
+    merge()
+    table(total, "whole run")

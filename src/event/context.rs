@@ -1,0 +1,61 @@
+//! What reading an event asks of the run that it came from: names of kernel addresses and of tasks, and the offset
+//! between its clock and the wall.
+
+use std::sync::{Mutex, PoisonError};
+
+use super::Tasks;
+use crate::{sys::procfs, tracefs::Kernel};
+
+/// The run's knowledge, shared by all its events.
+pub struct Context {
+    /// Names of kernel addresses.
+    pub kernel: Box<dyn Kernel + Send + Sync>,
+    /// Add to an event's time to get nanoseconds since the Unix epoch.
+    pub realtime_offset: i64,
+    tasks: Mutex<Tasks>,
+}
+
+impl Context {
+    /// The knowledge of a run on this machine.
+    pub fn new(kernel: Box<dyn Kernel + Send + Sync>, realtime_offset: i64) -> Self {
+        Self { kernel, realtime_offset, tasks: Mutex::default() }
+    }
+
+    /// Works on the task names.
+    pub fn with_tasks<R>(&self, work: impl FnOnce(&mut Tasks) -> R) -> R {
+        // A panic elsewhere leaves the names at worst incomplete, so a poisoned lock is no reason to stop.
+        work(&mut self.tasks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The name that a thread had at `time`. A thread that nobody has named yet is looked up in procfs.
+    pub fn comm(&self, tid: i32, time: u64) -> Option<Vec<u8>> {
+        self.with_tasks(|tasks| {
+            if tasks.name(tid, time).is_none()
+                && let Ok(pid) = u32::try_from(tid)
+                && let Some(comm) = procfs::comm(pid)
+            {
+                tasks.found(tid, &comm);
+            }
+            tasks.name(tid, time).map(<[u8]>::to_vec)
+        })
+    }
+
+    /// Notes the names of all tasks there are, so that one that exits before it is asked for has a name too.
+    pub fn find_tasks(&self) {
+        for tid in procfs::all_tasks() {
+            if let Some(comm) = procfs::comm(tid) {
+                self.with_tasks(|tasks| tasks.found(tid as i32, &comm));
+            }
+        }
+    }
+
+    /// Nanoseconds since the Unix epoch.
+    pub fn realtime(&self, time: u64) -> i64 {
+        (time as i64).wrapping_add(self.realtime_offset)
+    }
+
+    /// The event time of a moment given in nanoseconds since the Unix epoch.
+    pub fn time_of_realtime(&self, realtime: i64) -> u64 {
+        realtime.wrapping_sub(self.realtime_offset) as u64
+    }
+}

@@ -1,0 +1,62 @@
+//! A sample of an event type: members decoded when they are asked for, never before.
+
+use super::EventType;
+use crate::{record::SampleLayout, tracefs::Field, value::Value};
+
+/// Names of the members before the format's common fields, in the order of `keys()`.
+pub const MEMBERS_BEFORE: [&str; 5] = ["_pid", "_tid", "_time", "_cpu", "_period"];
+
+/// Names of the members between the common fields and the event's own.
+pub const MEMBERS_AFTER: [&str; 3] = ["_realtime", "_callchain", "_event"];
+
+/// One sample, borrowed from its batch or from whoever kept its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    /// What it is a sample of.
+    pub event: &'a EventType,
+    /// The whole record, header included.
+    pub record: &'a [u8],
+}
+
+impl<'a> Sample<'a> {
+    fn layout(&self) -> &SampleLayout {
+        &self.event.layout
+    }
+
+    /// Process and thread, as the tracing side's pid namespace numbers them. -1 in a thread that is exiting, after
+    /// the kernel took its ids away (`perf_event_pid_type` in `kernel/events/core.c`).
+    pub fn pid_tid(&self) -> (i32, i32) {
+        self.layout().pid_tid(self.record).map_or((-1, -1), |(pid, tid)| (pid as i32, tid as i32))
+    }
+
+    /// Nanoseconds of the capture's clock.
+    pub fn time(&self) -> u64 {
+        self.layout().time(self.record).unwrap_or(0)
+    }
+
+    /// The CPU that it happened on.
+    pub fn cpu(&self) -> u32 {
+        self.layout().cpu(self.record).unwrap_or(0)
+    }
+
+    /// The sample's period.
+    pub fn period(&self) -> u64 {
+        self.layout().period(self.record).unwrap_or(0)
+    }
+
+    /// The tracepoint's data: `trace_entry`, then the fields. Empty when the record is cut off.
+    pub fn raw(&self) -> &'a [u8] {
+        self.event.layout.raw(self.record).unwrap_or(&[])
+    }
+
+    /// Call chain addresses with their context markers, innermost first.
+    pub fn callchain(&self) -> impl Iterator<Item = u64> + 'a {
+        let words = self.event.layout.callchain(self.record).unwrap_or(&[]);
+        words.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes))
+    }
+
+    /// A format field's value; `None` when the record is too short for it.
+    pub fn field(&self, field: &Field) -> Option<Value<'a>> {
+        field.value(self.raw())
+    }
+}

@@ -1,0 +1,143 @@
+//! Which members an event has, and each member's value as a Python object.
+
+use pyo3::{ffi, prelude::*};
+
+use super::{convert, object::EventObject};
+use crate::{
+    event::{Frame, frames},
+    tracefs::Field,
+    value::Value,
+};
+
+/// A member of an event, as `keys()` lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Member {
+    /// `_pid`: process.
+    Pid,
+    /// `_tid`: thread.
+    Tid,
+    /// `_time`: nanoseconds of the capture's clock.
+    Time,
+    /// `_cpu`.
+    Cpu,
+    /// `_period`.
+    Period,
+    /// `_realtime`: nanoseconds since the Unix epoch.
+    Realtime,
+    /// `_callchain`: list of frames.
+    Callchain,
+    /// `_event`: `sys:name` or `sys:alias`.
+    Event,
+    /// A field of the format, common fields first.
+    Field(usize),
+}
+
+impl Member {
+    /// The members that no format gives, with their names.
+    pub const OWN: [(&str, Member); 8] = [
+        ("_pid", Member::Pid),
+        ("_tid", Member::Tid),
+        ("_time", Member::Time),
+        ("_cpu", Member::Cpu),
+        ("_period", Member::Period),
+        ("_realtime", Member::Realtime),
+        ("_callchain", Member::Callchain),
+        ("_event", Member::Event),
+    ];
+
+    /// A new reference to the member's value; null with an exception set.
+    ///
+    /// # Safety
+    /// `object` is an event object, and the lock is held.
+    #[inline]
+    pub unsafe fn get(self, object: *mut ffi::PyObject) -> *mut ffi::PyObject {
+        // SAFETY: the caller's.
+        let this = unsafe { EventObject::of(object) };
+        let sample = this.sample();
+        let value = match self {
+            Member::Pid => Value::Int(sample.pid_tid().0.into()),
+            Member::Tid => Value::Int(sample.pid_tid().1.into()),
+            Member::Time => Value::Uint(sample.time()),
+            Member::Cpu => Value::Uint(sample.cpu().into()),
+            Member::Period => Value::Uint(sample.period()),
+            Member::Realtime => Value::Int(realtime(this)),
+            // SAFETY: the caller's.
+            Member::Callchain => return unsafe { callchain(object) },
+            Member::Event => Value::Str(this.class().shown_name.as_bytes()),
+            // SAFETY: the caller's.
+            Member::Field(index) => return unsafe { field(this, this.class().field(index)) },
+        };
+        // SAFETY: the lock is held.
+        unsafe { convert::value(value) }
+    }
+}
+
+/// A new reference to a format field's value. A record that is too short for it raises ValueError.
+///
+/// # Safety
+/// The lock is held.
+#[inline]
+pub unsafe fn field(this: &EventObject, field: &Field) -> *mut ffi::PyObject {
+    match field.value(this.class().raw(this.record())) {
+        // SAFETY: the lock is held.
+        Some(value) => unsafe { convert::value(value) },
+        None => {
+            // SAFETY: the lock is held.
+            let py = unsafe { Python::assume_attached() };
+            let text = format!("the record of {} ends before its field '{}'", this.class().shown_name, field.name);
+            pyo3::exceptions::PyValueError::new_err(text).restore(py);
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// Nanoseconds since the Unix epoch.
+pub fn realtime(this: &EventObject) -> i64 {
+    match this.extra().and_then(|extra| extra.detached.as_ref()) {
+        Some(detached) => detached.realtime,
+        None => this.class().context.realtime(this.sample().time()),
+    }
+}
+
+/// The resolved call chain.
+pub fn resolve(this: &EventObject) -> Vec<Frame> {
+    match this.extra().and_then(|extra| extra.detached.as_ref()) {
+        Some(detached) => detached.frames.clone(),
+        None => frames(&this.sample(), &*this.class().context.kernel),
+    }
+}
+
+/// The name of the task, as known at the event's time.
+pub fn comm(this: &EventObject) -> Option<Vec<u8>> {
+    match this.extra().and_then(|extra| extra.detached.as_ref()) {
+        Some(detached) => detached.comm.clone(),
+        None => {
+            let sample = this.sample();
+            this.class().context.comm(sample.pid_tid().1, sample.time())
+        }
+    }
+}
+
+/// The call chain's list, made at the first access and kept with the event.
+///
+/// # Safety
+/// As for [`Member::get`].
+unsafe fn callchain(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: the caller's; no reference into the extra part outlives its statement.
+    unsafe {
+        let py = Python::assume_attached();
+        if let Some(list) = EventObject::of(object).extra().and_then(|extra| extra.callchain.as_ref()) {
+            return list.clone_ref(py).into_ptr();
+        }
+        match convert::callchain(py, &resolve(EventObject::of(object))) {
+            Ok(list) => {
+                EventObject::extra_mut(object).callchain = Some(list.clone().unbind());
+                list.into_ptr()
+            }
+            Err(error) => {
+                error.restore(py);
+                std::ptr::null_mut()
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Decoded values to Python objects.
+
+use std::ffi::c_char;
+
+use pyo3::{
+    ffi,
+    prelude::*,
+    types::{PyDict, PyList, PyTuple},
+};
+
+use crate::{event::Frame, value::Value};
+
+/// A new reference to a value's Python object; null with an exception set when memory is short.
+///
+/// # Safety
+/// The lock is held.
+#[inline]
+pub unsafe fn value(value: Value<'_>) -> *mut ffi::PyObject {
+    // SAFETY: the lock is held; pointers and lengths are those of live slices.
+    unsafe {
+        match value {
+            Value::Int(number) => ffi::PyLong_FromLongLong(number),
+            Value::Uint(number) => ffi::PyLong_FromUnsignedLongLong(number),
+            Value::Bool(on) => ffi::PyBool_FromLong(on.into()),
+            Value::Str(text) => string(text),
+            Value::Bytes(bytes) => ffi::PyBytes_FromStringAndSize(bytes.as_ptr().cast(), bytes.len() as isize),
+        }
+    }
+}
+
+/// A new reference to a str. Bytes that are not UTF-8 become lone surrogates (PEP 383), so this never raises for them
+/// and printing gives them back.
+///
+/// # Safety
+/// The lock is held.
+#[inline]
+pub unsafe fn string(text: &[u8]) -> *mut ffi::PyObject {
+    const ERRORS: *const c_char = c"surrogateescape".as_ptr();
+    // SAFETY: the lock is held; pointer and length are those of a live slice.
+    unsafe { ffi::PyUnicode_DecodeUTF8(text.as_ptr().cast(), text.len() as isize, ERRORS) }
+}
+
+/// A str object.
+pub fn text<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: `py` says that the lock is held.
+    unsafe { Bound::from_owned_ptr_or_err(py, string(text)) }
+}
+
+/// A value's object.
+pub fn object<'py>(py: Python<'py>, of: Value<'_>) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: `py` says that the lock is held.
+    unsafe { Bound::from_owned_ptr_or_err(py, value(of)) }
+}
+
+/// A tuple of values.
+pub fn tuple<'py, 'a>(py: Python<'py>, values: impl Iterator<Item = Value<'a>>) -> PyResult<Bound<'py, PyAny>> {
+    let objects = values.map(|value| object(py, value)).collect::<PyResult<Vec<_>>>()?;
+    Ok(PyTuple::new(py, objects)?.into_any())
+}
+
+/// A call chain as a list of dicts.
+pub fn callchain<'py>(py: Python<'py>, frames: &[Frame]) -> PyResult<Bound<'py, PyAny>> {
+    let list = PyList::empty(py);
+    for frame in frames {
+        let dict = PyDict::new(py);
+        dict.set_item(pyo3::intern!(py, "addr"), frame.addr)?;
+        dict.set_item(pyo3::intern!(py, "symbol"), &frame.symbol)?;
+        dict.set_item(pyo3::intern!(py, "offset"), frame.offset)?;
+        dict.set_item(pyo3::intern!(py, "kernel"), frame.kernel)?;
+        dict.set_item(pyo3::intern!(py, "dso"), &frame.dso)?;
+        list.append(dict)?;
+    }
+    Ok(list.into_any())
+}

@@ -1,0 +1,91 @@
+//! Copies and pickles of events: complete by themselves, also in another process.
+//!
+//! What is pickled is the record with the text of its format, so that the class can be made again where it is not
+//! known, and what only the run could tell: the task's name, the wall clock, the names of the call chain.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use pyo3::{
+    exceptions::PyValueError,
+    prelude::*,
+    types::{PyBytes, PyDict, PyList, PyTuple},
+};
+
+use super::{
+    access,
+    class::Class,
+    methods::event,
+    object::{self, Detached},
+};
+use crate::{
+    event::{Context, EventType, Frame},
+    record::SampleLayout,
+    tracefs::{EventFormat, NoKernel},
+};
+
+/// What tells one class from another: shown name, `sample_type`, `read_format`, the format's text.
+type Identity = (String, u64, u64, String);
+
+/// Classes of detached events by what they are of.
+static CLASSES: Mutex<Option<HashMap<Identity, &'static Class>>> = Mutex::new(None);
+
+/// `event.__reduce__()`: how `copy` and `pickle` take an event apart.
+pub fn reduce<'py>(
+    object: &Bound<'py, PyAny>,
+    _: &Bound<'py, PyTuple>,
+    _: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    let this = event(object);
+    let EventType { alias, format, layout } = &this.class().event;
+    let frames = access::resolve(this);
+    let frames = frames.iter().map(|frame| (frame.addr, &frame.symbol, frame.offset, frame.kernel, &frame.dso));
+    let comm = access::comm(this).map(|comm| PyBytes::new(py, &comm));
+    let identity = (&format.system, alias, layout.sample_type, layout.read_format, format.text());
+    let state = (PyBytes::new(py, this.record()), comm, access::realtime(this), PyList::new(py, frames)?);
+    let restore = py.import("perf_prof")?.getattr("_restore")?;
+    (restore, (identity, state)).into_pyobject(py).map(Bound::into_any)
+}
+
+type IdentityArgument = (String, Option<String>, u64, u64, String);
+type StateArgument = (Vec<u8>, Option<Vec<u8>>, i64, Vec<(u64, String, u64, bool, String)>);
+
+/// `perf_prof._restore(identity, state)`: puts an event together again.
+#[pyfunction]
+#[pyo3(name = "_restore")]
+pub fn restore(py: Python<'_>, identity: IdentityArgument, state: StateArgument) -> PyResult<Py<PyAny>> {
+    let (record, comm, realtime, frames) = state;
+    if record.len() > usize::from(u16::MAX) {
+        return Err(PyValueError::new_err("no record is larger than 65535 bytes"));
+    }
+    let frame = |(addr, symbol, offset, kernel, dso)| Frame { addr, symbol, offset, kernel, dso };
+    let frames = frames.into_iter().map(frame).collect();
+    object::detached(py, class(py, identity)?, &record, Detached { comm, realtime, frames })
+}
+
+fn class(py: Python<'_>, identity: IdentityArgument) -> PyResult<&'static Class> {
+    let (system, alias, sample_type, read_format, text) = identity;
+    let format = EventFormat::parse(&system, &text).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let layout = SampleLayout::new(sample_type, read_format);
+    let event = EventType { alias, format: Arc::new(format), layout };
+    let key = (event.shown_name(), sample_type, read_format, text);
+    let known =
+        |classes: &mut Option<HashMap<Identity, &'static Class>>| classes.get_or_insert_default().get(&key).copied();
+    // Making a class runs Python, which may come back here: the lock is not held meanwhile.
+    if let Some(class) = known(&mut CLASSES.lock().unwrap_or_else(PoisonError::into_inner)) {
+        return Ok(class);
+    }
+    let class = Class::new(py, event, Arc::new(Context::new(Box::new(NoKernel), 0)))?;
+    CLASSES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(key, class);
+    Ok(class)
+}
+
+/// Makes a run's class known, so that copies within the run are of the very same class.
+pub fn remember(class: &'static Class) {
+    let EventType { format, layout, .. } = &class.event;
+    let key = (class.shown_name.clone(), layout.sample_type, layout.read_format, format.text().to_owned());
+    CLASSES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(key, class);
+}

@@ -1,0 +1,77 @@
+//! The descriptors that attribute access goes through: `event.x` calls the function of x's `PyGetSetDef`.
+
+use std::ffi::{CString, c_void};
+
+use pyo3::ffi;
+
+use super::access::{self, Member};
+use super::object::EventObject;
+use crate::tracefs::Field;
+
+/// Descriptors of the members that no format gives; they live on the base class.
+pub fn own_members() -> Vec<ffi::PyGetSetDef> {
+    const DOCS: [&str; 8] = [
+        "process id (int)",
+        "thread id (int)",
+        "time in ns, of the perf clock; for latencies (int)",
+        "CPU (int)",
+        "sample period (int)",
+        "time in ns since the Unix epoch; for display (int, computed at access)",
+        "call chain, innermost first: list of {'addr','symbol','offset','kernel','dso'} (resolved at access)",
+        "'sys:name', or 'sys:alias' with alias= (str)",
+    ];
+    let own = Member::OWN.iter().zip(DOCS);
+    own.map(|(&(name, member), doc)| descriptor(name, doc, own_getter(member), std::ptr::null_mut())).collect()
+}
+
+/// The descriptor of a format field. `field` lives as long as the process.
+pub fn field_member(field: &'static Field, doc: &str) -> ffi::PyGetSetDef {
+    descriptor(&field.name, doc, get_field, std::ptr::from_ref(field).cast_mut().cast())
+}
+
+/// The list's end, which CPython looks for.
+pub fn terminated(mut members: Vec<ffi::PyGetSetDef>) -> &'static mut [ffi::PyGetSetDef] {
+    members.push(ffi::PyGetSetDef::default());
+    members.leak()
+}
+
+fn descriptor(name: &str, doc: &str, get: ffi::getter, closure: *mut c_void) -> ffi::PyGetSetDef {
+    // Names come from a kernel's text and hold no NUL; if one did, the descriptor would just not be found.
+    let text = |text: &str| CString::new(text).unwrap_or_default().into_raw();
+    ffi::PyGetSetDef { name: text(name), get: Some(get), set: None, doc: text(doc), closure }
+}
+
+unsafe extern "C" fn get_field(object: *mut ffi::PyObject, closure: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: CPython checks that `object` is of the descriptor's class; the closure is the leaked field.
+    unsafe { access::field(EventObject::of(object), &*closure.cast::<Field>()) }
+}
+
+macro_rules! getters {
+    ($($member:ident => $function:ident)*) => {
+        $(
+            unsafe extern "C" fn $function(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+                // SAFETY: CPython checks that `object` is of the descriptor's class, and holds the lock.
+                unsafe { Member::$member.get(object) }
+            }
+        )*
+
+        fn own_getter(member: Member) -> ffi::getter {
+            match member {
+                $(Member::$member => $function,)*
+                // Fields have a descriptor of their own each.
+                Member::Field(_) => get_event,
+            }
+        }
+    };
+}
+
+getters! {
+    Pid => get_pid
+    Tid => get_tid
+    Time => get_time
+    Cpu => get_cpu
+    Period => get_period
+    Realtime => get_realtime
+    Callchain => get_callchain
+    Event => get_event
+}

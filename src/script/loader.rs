@@ -1,0 +1,168 @@
+//! Loads the user's module: from its file where it names one, else by name.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+};
+
+use pyo3::{exceptions::PySystemExit, ffi, prelude::*, types::PyDict};
+
+use super::{
+    error::ScriptError,
+    failure::{exit_status, print_traceback},
+};
+
+/// What the user's MODULE argument means.
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    /// Python source, whatever its file is called.
+    Script(PathBuf),
+    /// An extension module.
+    Extension(PathBuf),
+    /// A name to look up in the current directory and `sys.path`.
+    Name(String),
+}
+
+/// A loaded module and what it is called in messages.
+pub struct Loaded {
+    /// The module.
+    pub module: Py<PyModule>,
+    /// Its file, or its name where it has none.
+    pub path: String,
+}
+
+/// Imports `module` with `sys.argv` set to it and `args`.
+pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Loaded, ScriptError> {
+    let typed = module.to_string_lossy().into_owned();
+    let kind = kind_of(module).map_err(|cause| ScriptError::NotFound { module: typed.clone(), cause })?;
+    let import = || -> PyResult<Bound<'_, PyModule>> {
+        let sys = py.import("sys")?;
+        let argv: Vec<&OsStr> = std::iter::once(module).chain(args.iter().map(OsString::as_os_str)).collect();
+        sys.setattr("argv", argv)?;
+        let dir = match &kind {
+            Kind::Script(path) | Kind::Extension(path) => {
+                // As python3 does: links are followed, so that what lies beside the script itself imports.
+                let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+                path.parent().map(Path::to_owned).unwrap_or_default()
+            }
+            Kind::Name(_) => env::current_dir().unwrap_or_default(),
+        };
+        sys.getattr("path")?.call_method1("insert", (0, dir.as_os_str()))?;
+        match &kind {
+            Kind::Script(path) => run_file(py, path),
+            Kind::Extension(path) => load_extension(py, path),
+            Kind::Name(name) => Ok(py.import("importlib")?.call_method1("import_module", (name,))?.cast_into()?),
+        }
+    };
+    match import() {
+        Ok(loaded) => {
+            let file = loaded.getattr("__file__").and_then(|file| file.extract::<String>());
+            Ok(Loaded { module: loaded.unbind(), path: file.unwrap_or(typed) })
+        }
+        Err(error) if error.is_instance_of::<PySystemExit>(py) => Err(ScriptError::Exited(exit_status(py, &error))),
+        Err(error) => {
+            if let Kind::Name(name) = &kind
+                && is_missing(py, &error, name)
+            {
+                let cause = format!(
+                    "no such file, and no module '{name}' in the current directory or sys.path (an environment's \
+                     packages: --python VENV)"
+                );
+                return Err(ScriptError::NotFound { module: typed, cause });
+            }
+            let exception = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
+            print_traceback(py, &error);
+            Err(ScriptError::Raised { module: typed, exception })
+        }
+    }
+}
+
+/// Whether importing `name` failed because nothing of that name is there, rather than something that it imports.
+fn is_missing(py: Python<'_>, error: &PyErr, name: &str) -> bool {
+    let top = name.split('.').next().unwrap_or(name);
+    error.is_instance_of::<pyo3::exceptions::PyModuleNotFoundError>(py)
+        && error
+            .value(py)
+            .getattr("name")
+            .and_then(|missing| missing.extract::<String>())
+            .is_ok_and(|missing| missing == name || missing == top)
+}
+
+fn kind_of(module: &OsStr) -> Result<Kind, String> {
+    let path = Path::new(module);
+    let text = module.to_string_lossy();
+    let extension = path.extension().and_then(OsStr::to_str);
+    let looks_like_file = text.contains('/') || matches!(extension, Some("py" | "so"));
+    if path.is_file() {
+        // A bare name that is both a module here and a file without extension (a program, say) means the module.
+        let shadowed = !looks_like_file && (Path::new(&format!("{text}.py")).is_file() || path.is_dir());
+        if !shadowed {
+            let absolute = env::current_dir().unwrap_or_default().join(path);
+            return Ok(if extension == Some("so") { Kind::Extension(absolute) } else { Kind::Script(absolute) });
+        }
+    }
+    if path.is_dir() && looks_like_file {
+        return Err("it is a directory".into());
+    }
+    if looks_like_file {
+        return Err(match path.metadata() {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => error.to_string(),
+            Ok(_) => "it is not a regular file".into(),
+            Err(_) => "no such file".into(),
+        });
+    }
+    if text.is_empty() || module.to_str().is_none() {
+        return Err("it is neither a file nor a module's name".into());
+    }
+    Ok(Kind::Name(text.into_owned()))
+}
+
+/// Runs a source file as a module of its own name. Done here rather than by `importlib`, so that a traceback shows the
+/// user's frames only.
+fn run_file<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyModule>> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.strip_suffix(".py").unwrap_or(&name);
+    let loader = py.import("importlib.machinery")?.call_method1("SourceFileLoader", (name, path.as_os_str()))?;
+    let (spec, module) = new_module(py, name, path, &loader)?;
+    let sys = py.import("sys")?;
+    // A script that is called like a module of the standard library must not take that module's place for others.
+    let taken =
+        sys.getattr("stdlib_module_names")?.contains(name)? || sys.getattr("builtin_module_names")?.contains(name)?;
+    if !taken {
+        sys.getattr("modules")?.set_item(name, &module)?;
+    }
+    let code = loader.call_method1("get_code", (spec.getattr("name")?,))?;
+    let globals = module.dict();
+    globals.set_item("__builtins__", py.import("builtins")?)?;
+    // SAFETY: `code` is a code object, as `get_code` returns or raises, and `globals` is a dict; both outlive the call.
+    let result = unsafe {
+        Bound::from_owned_ptr_or_err(py, ffi::PyEval_EvalCode(code.as_ptr(), globals.as_ptr(), globals.as_ptr()))
+    };
+    result.map(|_| module)
+}
+
+/// Loads an extension module from its file; its name is what stands before the first dot (`x.cpython-311-….so`).
+fn load_extension<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyModule>> {
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = file.split('.').next().unwrap_or(&file);
+    let loader = py.import("importlib.machinery")?.call_method1("ExtensionFileLoader", (name, path.as_os_str()))?;
+    let (_, module) = new_module(py, name, path, &loader)?;
+    py.import("sys")?.getattr("modules")?.set_item(name, &module)?;
+    loader.call_method1("exec_module", (&module,))?;
+    Ok(module)
+}
+
+fn new_module<'py>(
+    py: Python<'py>,
+    name: &str,
+    path: &Path,
+    loader: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyModule>)> {
+    let util = py.import("importlib.util")?;
+    let options = PyDict::new(py);
+    options.set_item("loader", loader)?;
+    let spec = util.call_method("spec_from_file_location", (name, path.as_os_str()), Some(&options))?;
+    let module = util.call_method1("module_from_spec", (&spec,))?.cast_into()?;
+    Ok((spec, module))
+}

@@ -1,0 +1,151 @@
+//! The module `perf_prof` that scripts import.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::{
+    exceptions::{PyKeyError, PyValueError},
+    prelude::*,
+    types::{PyDict, PyInt},
+};
+use syscalls::Sysno;
+
+use super::event::{base_type, field_error, restore};
+use crate::event::{Context, EventType, Stats};
+
+/// What the module tells of the run that it is in.
+pub struct Run {
+    /// The selected events.
+    pub events: Vec<EventType>,
+    /// Names of addresses and tasks.
+    pub context: Arc<Context>,
+    /// Counts.
+    pub stats: Arc<Stats>,
+    /// Each ring's CPU.
+    pub ring_cpus: Vec<Option<u32>>,
+}
+
+static RUN: Mutex<Option<Arc<Run>>> = Mutex::new(None);
+
+/// Makes the module importable. Before the interpreter starts.
+pub fn register() {
+    pyo3::append_to_inittab!(perf_prof);
+}
+
+/// The run has begun.
+pub fn set_run(run: Arc<Run>) {
+    *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
+}
+
+/// The run is over.
+pub fn clear_run() {
+    *RUN.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+fn run() -> Option<Arc<Run>> {
+    RUN.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Script the Linux kernel's events: the event class and what helps reading events.
+#[pymodule]
+fn perf_prof(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("PerfEvent", base_type(py)?)?;
+    module.add("FieldError", field_error(py)?)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_function(wrap_pyfunction!(syscall_name, module)?)?;
+    module.add_function(wrap_pyfunction!(syscall_nr, module)?)?;
+    module.add_function(wrap_pyfunction!(errno_name, module)?)?;
+    module.add_function(wrap_pyfunction!(ksym, module)?)?;
+    module.add_function(wrap_pyfunction!(stats, module)?)?;
+    module.add_function(wrap_pyfunction!(restore, module)?)?;
+    Ok(())
+}
+
+/// The name of a system call of this architecture, or 'sys_NR' for a number without one.
+#[pyfunction]
+fn syscall_name(nr: i64) -> String {
+    let known = usize::try_from(nr).ok().and_then(Sysno::new);
+    known.map_or_else(|| format!("sys_{nr}"), |known| known.name().to_owned())
+}
+
+/// The number of a system call of this architecture. KeyError for a name that it does not have.
+#[pyfunction]
+fn syscall_nr(name: &str) -> PyResult<i64> {
+    let known: Result<Sysno, _> = name.parse();
+    known.map(|known| i64::from(known.id())).map_err(|_| PyKeyError::new_err(format!("no system call '{name}'")))
+}
+
+/// The name of an error number, of either sign: errno_name(-2) == 'ENOENT'. 'errno_N' for one without a name.
+#[pyfunction]
+fn errno_name(py: Python<'_>, n: i64) -> PyResult<String> {
+    let n = n.checked_abs().ok_or_else(|| PyValueError::new_err("no error number is that small"))?;
+    // The kernel's own, which a system call's tracepoint shows before they are turned into EINTR or a restart
+    // (`include/linux/errno.h`).
+    let internal = match n {
+        512 => "ERESTARTSYS",
+        513 => "ERESTARTNOINTR",
+        514 => "ERESTARTNOHAND",
+        515 => "ENOIOCTLCMD",
+        516 => "ERESTART_RESTARTBLOCK",
+        517 => "EPROBE_DEFER",
+        518 => "EOPENSTALE",
+        519 => "ENOPARAM",
+        524 => "ENOTSUPP",
+        _ => "",
+    };
+    if !internal.is_empty() {
+        return Ok(internal.to_owned());
+    }
+    let codes = py.import("errno")?.getattr("errorcode")?.cast_into::<PyDict>()?;
+    match codes.get_item(PyInt::new(py, n))? {
+        Some(name) => name.extract(),
+        None => Ok(format!("errno_{n}")),
+    }
+}
+
+/// 'symbol+0xoffset' of a kernel address; '0x...' when it has no name.
+#[pyfunction]
+fn ksym(addr: u64) -> String {
+    let run = run();
+    let symbol = run.as_ref().and_then(|run| run.context.kernel.symbol(addr));
+    symbol.map_or_else(|| format!("{addr:#x}"), |symbol| format!("{}+{:#x}", symbol.name, symbol.offset))
+}
+
+/// Counts so far: {'delivered', 'lost', 'events': {name: {'delivered', 'lost'}}, 'cpus': {cpu: {'delivered', 'lost'}}}.
+///
+/// 'lost' of an event is None on kernels before 6.0, which count losses per ring only. In __exit__ they are exact:
+/// delivered + lost is what the kernel produced.
+#[pyfunction]
+fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let all = PyDict::new(py);
+    let Some(run) = run() else { return Ok(all) };
+    let counts = |delivered: u64, lost: Option<u64>| {
+        let dict = PyDict::new(py);
+        dict.set_item("delivered", delivered)?;
+        dict.set_item("lost", lost)?;
+        PyResult::Ok(dict)
+    };
+    all.set_item("delivered", run.stats.total_delivered())?;
+    all.set_item("lost", run.stats.total_lost())?;
+    let events = PyDict::new(py);
+    for (event, count) in run.events.iter().zip(run.stats.per_event()) {
+        // The same event selected twice is one row.
+        let name = event.shown_name();
+        let before = events.get_item(&name)?;
+        let before = |key: &str| -> PyResult<Option<u64>> {
+            before.as_ref().map_or(Ok(Some(0)), |row| row.get_item(key)?.extract())
+        };
+        let delivered = before("delivered")?.unwrap_or(0) + count.delivered;
+        let lost = before("lost")?.zip(count.lost).map(|(a, b)| a + b);
+        events.set_item(name, counts(delivered, lost)?)?;
+    }
+    all.set_item("events", events)?;
+    let cpus = PyDict::new(py);
+    for (cpu, (delivered, lost)) in run.ring_cpus.iter().zip(run.stats.per_ring()) {
+        if let Some(cpu) = cpu {
+            cpus.set_item(cpu, counts(delivered, Some(lost))?)?;
+        }
+    }
+    all.set_item("cpus", cpus)?;
+    Ok(all)
+}

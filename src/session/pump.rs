@@ -1,0 +1,300 @@
+//! Takes each record of a batch to where it belongs: samples and losses to the program, task names to the context.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use super::ids::EventIds;
+use crate::{
+    event::{Context, Deliver, Stats, Stop},
+    record::{Batch, Record, SampleLayout, TrailerLayout},
+};
+
+/// Why delivery stopped within a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Break {
+    /// The program wants no more.
+    Stop(Stop),
+    /// As many samples as were asked for (`-N`) have been delivered.
+    Limit,
+    /// Somebody outside wants delivery to end at once.
+    Now,
+}
+
+/// Whether samples' times are kept for `__lost__`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossWindow {
+    /// `__lost__` gets the times around the gap.
+    Times,
+    /// `__lost__` gets 0 and 0: without order, times of different CPUs do not compare.
+    Zero,
+}
+
+/// What a ring has seen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ring {
+    /// Time of its last sample.
+    last: u64,
+    /// Records lost since that sample, not yet told.
+    lost: u64,
+}
+
+/// The way of records to the program.
+pub struct Pump {
+    ids: EventIds,
+    /// Ids and times lie at the same place in all samples of a run.
+    layout: SampleLayout,
+    trailer: TrailerLayout,
+    context: Arc<Context>,
+    stats: Arc<Stats>,
+    window: LossWindow,
+    rings: Vec<Ring>,
+    left: u64,
+    /// Losses told since the last [`Pump::take_losses`], per ring.
+    told: Vec<u64>,
+}
+
+impl Pump {
+    /// A pump for so many rings that stops after `limit` samples.
+    pub fn new(
+        ids: EventIds,
+        (layout, trailer): (SampleLayout, TrailerLayout),
+        context: Arc<Context>,
+        stats: Arc<Stats>,
+        window: LossWindow,
+        rings: usize,
+        limit: Option<u64>,
+    ) -> Self {
+        let left = limit.unwrap_or(u64::MAX);
+        let (rings, told) = (vec![Ring::default(); rings], vec![0; rings]);
+        Self { ids, layout, trailer, context, stats, window, rings, left, told }
+    }
+
+    /// Delivers a batch. `attend` is asked before each sample whether to go on: signals do not wait for a batch's end.
+    pub fn deliver(
+        &mut self,
+        batch: &Batch,
+        program: &mut dyn Deliver,
+        mut attend: impl FnMut(&mut dyn Deliver) -> ControlFlow<Break>,
+    ) -> ControlFlow<Break> {
+        batch.for_each(|ring, record| {
+            let ring = ring as usize;
+            match Record::parse(record) {
+                Record::Sample => {
+                    attend(program)?;
+                    self.sample(ring, record, program)
+                }
+                other => {
+                    self.side_band(ring, other, record);
+                    ControlFlow::Continue(())
+                }
+            }
+        })
+    }
+
+    #[inline]
+    fn sample(&mut self, ring: usize, record: &[u8], program: &mut dyn Deliver) -> ControlFlow<Break> {
+        // An id that we did not open cannot be in our rings; a record that is cut off has none.
+        let event = self.layout.id(record).and_then(|id| self.ids.event(id));
+        let Some(event) = event else { return ControlFlow::Continue(()) };
+        if let Some(seen) = self.rings.get_mut(ring) {
+            let time = self.layout.time(record).unwrap_or(0);
+            let before = std::mem::replace(&mut seen.last, time);
+            if seen.lost != 0 {
+                seen.lost = 0;
+                self.tell(program, before, time)?;
+            }
+        }
+        self.stats.delivered(event, ring);
+        self.left -= 1;
+        program.sample(event, record).map_break(Break::Stop)?;
+        if self.left == 0 { ControlFlow::Break(Break::Limit) } else { ControlFlow::Continue(()) }
+    }
+
+    fn tell(&self, program: &mut dyn Deliver, start: u64, end: u64) -> ControlFlow<Break> {
+        let (start, end) = if self.window == LossWindow::Times { (start, end) } else { (0, 0) };
+        program.lost(start, end).map_break(Break::Stop)
+    }
+
+    fn side_band(&mut self, ring: usize, record: Record<'_>, bytes: &[u8]) {
+        let time = || self.trailer.time(bytes).unwrap_or(0);
+        match record {
+            Record::Lost { lost } => {
+                self.stats.lost(ring, lost);
+                if let (Some(seen), Some(told)) = (self.rings.get_mut(ring), self.told.get_mut(ring)) {
+                    seen.lost += lost;
+                    *told += lost;
+                }
+            }
+            Record::Comm { tid, comm, .. } => {
+                let time = time();
+                self.context.with_tasks(|tasks| tasks.named(tid as i32, time, comm));
+            }
+            Record::Fork { tid, ptid, .. } => {
+                let time = time();
+                self.context.with_tasks(|tasks| tasks.forked(ptid as i32, tid as i32, time));
+            }
+            Record::Exit { tid, .. } => self.context.with_tasks(|tasks| tasks.exited(tid as i32)),
+            Record::Sample | Record::Throttle | Record::Other(_) => {}
+        }
+    }
+
+    /// Tells the program of losses that no sample came after. `kernel` has each ring's total where the kernel counts.
+    pub fn tell_the_rest(&mut self, program: &mut dyn Deliver, kernel: Option<&[u64]>, now: u64) -> ControlFlow<Break> {
+        for ring in 0..self.rings.len() {
+            let unsaid = kernel
+                .and_then(|totals| totals.get(ring))
+                .map_or(0, |total| total.saturating_sub(self.stats.lost_records(ring)));
+            self.stats.lost(ring, unsaid);
+            self.told[ring] += unsaid;
+            let seen = std::mem::take(&mut self.rings[ring]);
+            if seen.lost + unsaid != 0 {
+                self.tell(program, seen.last, now.max(seen.last))?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Losses since this was last asked, per ring.
+    pub fn take_losses(&mut self) -> Vec<u64> {
+        let rings = self.told.len();
+        std::mem::replace(&mut self.told, vec![0; rings])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::{abi::*, event::Flow, record::Chunk, tracefs::NoKernel};
+
+    const SAMPLE_TYPE: u64 =
+        PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ID | PERF_SAMPLE_CPU | PERF_SAMPLE_PERIOD | PERF_SAMPLE_RAW;
+
+    /// Writes down what it is told.
+    #[derive(Default)]
+    struct Recorder(String);
+
+    impl Deliver for Recorder {
+        fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+            let time = SampleLayout::new(SAMPLE_TYPE, 0).time(record).unwrap();
+            writeln!(self.0, "sample of event {event} at {time}").unwrap();
+            Flow::Continue(())
+        }
+        fn lost(&mut self, start: u64, end: u64) -> Flow {
+            writeln!(self.0, "lost between {start} and {end}").unwrap();
+            Flow::Continue(())
+        }
+        fn interval(&mut self) -> Flow {
+            Flow::Continue(())
+        }
+        fn print_stat(&mut self, _: u32) -> Flow {
+            Flow::Continue(())
+        }
+        fn kept(&self) -> usize {
+            0
+        }
+        fn exit(&mut self) -> Flow {
+            Flow::Continue(())
+        }
+    }
+
+    fn record(kind: u32, words: &[u64]) -> Vec<u8> {
+        let size = (8 + 8 * words.len()) as u16;
+        let mut bytes = kind.to_ne_bytes().to_vec();
+        bytes.extend([0, 0]);
+        bytes.extend(size.to_ne_bytes());
+        words.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
+        bytes
+    }
+
+    fn sample(id: u64, time: u64) -> Vec<u8> {
+        record(PERF_RECORD_SAMPLE, &[0, time, id, 0, 1, 0])
+    }
+
+    fn lost(count: u64) -> Vec<u8> {
+        record(PERF_RECORD_LOST, &[0, count, 0, 0, 0, 0])
+    }
+
+    fn check(
+        window: LossWindow,
+        limit: Option<u64>,
+        kernel: Option<&[u64]>,
+        chunks: &[(u32, &[Vec<u8>])],
+        expect: Expect,
+    ) {
+        let context = Arc::new(Context::new(Box::new(NoKernel), 0));
+        let stats = Arc::new(Stats::new(2, 2));
+        let ids = EventIds::new(&[(50, 0), (51, 1)]);
+        let layouts = (SampleLayout::new(SAMPLE_TYPE, 0), TrailerLayout::new(SAMPLE_TYPE));
+        let mut pump = Pump::new(ids, layouts, context, stats.clone(), window, 2, limit);
+        let mut program = Recorder::default();
+        let mut flow = ControlFlow::Continue(());
+        for (ring, records) in chunks {
+            let batch = Batch::Ring(Chunk::new(*ring, records.concat(), None));
+            flow = pump.deliver(&batch, &mut program, |_| ControlFlow::Continue(()));
+            if flow.is_break() {
+                break;
+            }
+        }
+        if flow.is_continue() {
+            let _ = pump.tell_the_rest(&mut program, kernel, 1000);
+        }
+        writeln!(program.0, "{flow:?}, delivered {}, lost {}", stats.total_delivered(), stats.total_lost()).unwrap();
+        expect.assert_eq(&program.0);
+    }
+
+    #[test]
+    fn a_loss_is_told_before_the_sample_that_follows_it_in_its_ring() {
+        let chunks: [(u32, &[Vec<u8>]); 3] =
+            [(0, &[sample(50, 10), lost(3)]), (1, &[sample(51, 12)]), (0, &[sample(50, 20), sample(99, 21)])];
+        check(
+            LossWindow::Times,
+            None,
+            None,
+            &chunks,
+            expect![[r#"
+                sample of event 0 at 10
+                sample of event 1 at 12
+                lost between 10 and 20
+                sample of event 0 at 20
+                Continue(()), delivered 3, lost 3
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_loss_at_the_end_is_told_too() {
+        let chunks: [(u32, &[Vec<u8>]); 1] = [(0, &[sample(50, 10), lost(3)])];
+        check(
+            LossWindow::Times,
+            None,
+            Some(&[3, 7]),
+            &chunks,
+            expect![[r#"
+                sample of event 0 at 10
+                lost between 10 and 1000
+                lost between 0 and 1000
+                Continue(()), delivered 1, lost 10
+            "#]],
+        );
+    }
+
+    #[test]
+    fn without_order_the_window_is_zero_and_the_limit_ends_it() {
+        let chunks: [(u32, &[Vec<u8>]); 1] = [(0, &[sample(50, 10), lost(1), sample(50, 11), sample(50, 12)])];
+        check(
+            LossWindow::Zero,
+            Some(2),
+            None,
+            &chunks,
+            expect![[r#"
+                sample of event 0 at 10
+                lost between 0 and 0
+                sample of event 0 at 11
+                Break(Limit), delivered 2, lost 1
+            "#]],
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! The run loop: waits for the source, delivers to the sink, and attends to signals, intervals and limits.
+
+use std::{
+    ops::ControlFlow,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    interval::Interval,
+    pump::{Break, Pump},
+    report::{self, LossReport},
+};
+use crate::{
+    event::{Deliver, EventType, Sink, Stats, Stop},
+    record::{Ended, Source, Wait},
+    sys::{
+        output,
+        signals::{Pending, Signals},
+        usage::Usage,
+    },
+};
+
+/// Why the run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The source has no more.
+    Source(Ended),
+    /// `-N` was reached.
+    Limit,
+    /// The program ended it.
+    Program(Stop),
+    /// This signal asked for it.
+    Signal(i32),
+}
+
+/// What the loop works with.
+pub struct RunLoop<'a, S: Source> {
+    /// Where records come from.
+    pub source: S,
+    /// The way of records to the program.
+    pub pump: Pump,
+    /// The selected events, for statistics.
+    pub events: &'a [EventType],
+    /// Counts.
+    pub stats: Arc<Stats>,
+    /// Signals that came.
+    pub signals: &'a Signals,
+    /// `-i`.
+    pub interval: Option<Duration>,
+    /// `--usage-self`.
+    pub usage_every: Option<Duration>,
+    /// Opens the output anew when SIGUSR1 comes.
+    pub reopen: &'a dyn Fn(),
+}
+
+impl<S: Source> RunLoop<'_, S> {
+    /// Runs until something ends it; the program's `__exit__` is not called yet.
+    pub fn run(&mut self, sink: &mut impl Sink) -> Ending {
+        let start = Instant::now();
+        let mut interval = self.interval.map(|every| Interval::new(every, start));
+        let mut usage_interval = self.usage_every.map(|every| Interval::new(every, start));
+        let mut usage = Usage::default();
+        let mut losses = LossReport::new(self.source.ring_cpus());
+        // A flush is under way; the interval's callback follows it.
+        let mut flushing = false;
+        // A signal has stopped the source; what was recorded is still delivered.
+        let mut signal = None;
+        loop {
+            let interval_at = interval.filter(|_| !flushing).map(|interval| interval.next());
+            let until = interval_at.into_iter().chain(usage_interval.map(|interval| interval.next())).min();
+            let flow = match self.source.wait(until) {
+                Wait::Batch(batch) => self.deliver(&batch, sink, &mut signal, &mut usage),
+                Wait::Flushed => {
+                    flushing = false;
+                    if signal.is_none() { self.on_interval(sink) } else { ControlFlow::Continue(()) }
+                }
+                Wait::Woken | Wait::Timeout => ControlFlow::Continue(()),
+                Wait::Ended(ended) => {
+                    losses.add(&self.pump.take_losses(), Instant::now());
+                    return signal.map_or(Ending::Source(ended), Ending::Signal);
+                }
+            };
+            let flow = match flow {
+                ControlFlow::Continue(()) if self.signals.is_pending() => self.attend(sink, &mut signal, &mut usage),
+                flow => flow,
+            };
+            if let ControlFlow::Break(why) = flow {
+                self.source.stop();
+                return match why {
+                    Break::Limit => Ending::Limit,
+                    Break::Stop(stop) => Ending::Program(stop),
+                    Break::Now => Ending::Signal(signal.unwrap_or(libc::SIGINT)),
+                };
+            }
+            let now = Instant::now();
+            losses.add(&self.pump.take_losses(), now);
+            if !flushing && signal.is_none() && interval.as_mut().is_some_and(|interval| interval.take(now)) {
+                flushing = true;
+                self.source.flush();
+            }
+            if usage_interval.as_mut().is_some_and(|interval| interval.take(now)) {
+                output::write_line(&usage.line());
+            }
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        batch: &crate::record::Batch,
+        sink: &mut impl Sink,
+        signal: &mut Option<i32>,
+        usage: &mut Usage,
+    ) -> ControlFlow<Break> {
+        let Self { source, pump, events, stats, signals, reopen, .. } = self;
+        let mut flow = ControlFlow::Continue(());
+        sink.enter(&mut |program| {
+            flow = pump.deliver(batch, program, |program| {
+                if !signals.is_pending() {
+                    return ControlFlow::Continue(());
+                }
+                let mut attention =
+                    Attention { source: &mut *source, events, stats, reopen: *reopen, usage: &mut *usage };
+                attention.to(signals.take(), program, signal)
+            });
+        });
+        flow
+    }
+
+    fn attend(&mut self, sink: &mut impl Sink, signal: &mut Option<i32>, usage: &mut Usage) -> ControlFlow<Break> {
+        let Self { source, events, stats, signals, reopen, .. } = self;
+        let mut flow = ControlFlow::Continue(());
+        sink.enter(&mut |program| {
+            let mut attention = Attention { source: &mut *source, events, stats, reopen: *reopen, usage: &mut *usage };
+            flow = attention.to(signals.take(), program, signal);
+        });
+        flow
+    }
+
+    fn on_interval(&mut self, sink: &mut impl Sink) -> ControlFlow<Break> {
+        self.stats.set_kernel_counts(self.source.losses());
+        let mut flow = ControlFlow::Continue(());
+        sink.enter(&mut |program| flow = program.interval().map_break(Break::Stop));
+        flow
+    }
+
+    /// After the run: the losses that nothing has told of yet, then `__exit__`. Gives the status that it asked for.
+    pub fn finish(&mut self, ending: Ending, sink: &mut impl Sink, now: u64) -> Option<Stop> {
+        // When delivery ended early, what the kernel dropped since is of no interest, nor is what still lies there.
+        let complete = matches!(ending, Ending::Source(_) | Ending::Signal(_));
+        let kernel = if complete { self.source.losses() } else { None };
+        self.stats.set_kernel_counts(kernel.clone());
+        let mut stop = None;
+        sink.enter(&mut |program| {
+            if complete {
+                let totals = kernel.as_ref().map(|counts| counts.per_ring.as_slice());
+                stop = self.pump.tell_the_rest(program, totals, now).break_value();
+            }
+            let at_exit = program.exit().break_value();
+            stop = stop.or(at_exit.map(Break::Stop));
+        });
+        report::print_totals(&self.stats, self.source.late());
+        match stop {
+            Some(Break::Stop(stop)) => Some(stop),
+            _ => None,
+        }
+    }
+}
+
+/// What is needed to attend to a signal in the midst of a batch.
+struct Attention<'a, S: Source> {
+    source: &'a mut S,
+    events: &'a [EventType],
+    stats: &'a Stats,
+    reopen: &'a dyn Fn(),
+    usage: &'a mut Usage,
+}
+
+impl<S: Source> Attention<'_, S> {
+    fn to(&mut self, pending: Pending, program: &mut dyn Deliver, signal: &mut Option<i32>) -> ControlFlow<Break> {
+        if pending.user1 != 0 {
+            (self.reopen)();
+        }
+        if pending.user2 != 0 {
+            self.stats.set_kernel_counts(self.source.losses());
+            report::print_statistics(self.events, self.stats, self.source, self.usage, program.kept());
+            program.print_stat(2).map_break(Break::Stop)?;
+        }
+        let asked =
+            [(pending.interrupt, libc::SIGINT), (pending.terminate, libc::SIGTERM), (pending.hangup, libc::SIGHUP)];
+        for (count, number) in asked {
+            if count == 0 {
+                continue;
+            }
+            // The first stops the events, and what was recorded is delivered; another one ends that too.
+            if signal.replace(number).is_some() || count > 1 {
+                return ControlFlow::Break(Break::Now);
+            }
+            self.source.stop();
+        }
+        ControlFlow::Continue(())
+    }
+}

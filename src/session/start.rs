@@ -1,0 +1,239 @@
+//! From plan to run and from its end to a status.
+
+use std::{
+    ffi::{OsStr, OsString},
+    os::{fd::RawFd, unix::process::ExitStatusExt},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, anyhow};
+
+use super::{
+    ExitStatus,
+    events::{self, Selected},
+    ids::EventIds,
+    names::RunningKernel,
+    plan::{self, Module, Order, Plan, Verbosity},
+    pump::{LossWindow, Pump},
+    run_loop::{Ending, RunLoop},
+    target,
+};
+use crate::{
+    capture::{Capture, CaptureError},
+    event::{Context, EventType, Stats, Stop},
+    record::{Ended, SampleLayout, Source},
+    script::{self, Choice, Interpreter, Program, Run, ScriptError, announce, interrupt},
+    sys::{
+        clock, output,
+        signals::{self, Signals},
+        tracefs::{Tracefs, explain_filter},
+        workload::Workload,
+    },
+    template,
+};
+
+/// Carries a plan out; the result is the exit status.
+pub fn run(plan: Plan) -> Result<ExitStatus> {
+    if let Some(path) = &plan.output {
+        output::append_to(path).with_context(|| format!("cannot append to '{}'", path.display()))?;
+    }
+    let tracefs = Tracefs::find()?;
+    let selected = events::select(&plan.events, &tracefs)?;
+    let Module::Script { module, args } = &plan.module else {
+        print!("{}", template::script(&described(&selected), &plan.command_line));
+        return Ok(ExitStatus(0));
+    };
+    let choice = Choice::make(plan.python.as_deref())?;
+    // Before the interpreter: a child that is forked from a process with threads may do little.
+    let workload = match &plan.target {
+        plan::Target::Workload(command) => Some(Workload::fork(command)?),
+        _ => None,
+    };
+    let interpreter = Interpreter::start(&choice)?;
+    // However it ends, the interpreter is ended too: it flushes, and joins the script's threads.
+    let result = with_interpreter(&plan, &tracefs, &selected, workload, (module, args));
+    finish(interpreter, result).map(ExitStatus)
+}
+
+/// What a run leaves behind.
+struct Outcome {
+    status: u8,
+    capture: Option<Capture>,
+}
+
+/// Ends the interpreter, so that all output is out, before the slow closing of events.
+fn finish(interpreter: Interpreter, result: Result<Outcome>) -> Result<u8> {
+    let failed = interpreter.finish() != 0;
+    let Outcome { status, capture } = result?;
+    if let Some(capture) = capture {
+        capture.close();
+    }
+    // 120 is what python3 ends with when it cannot flush.
+    Ok(if status == 0 && failed { 120 } else { status })
+}
+
+fn with_interpreter(
+    plan: &Plan,
+    tracefs: &Tracefs,
+    selected: &[Selected],
+    mut workload: Option<Workload>,
+    script: (&OsStr, &[OsString]),
+) -> Result<Outcome> {
+    // After the interpreter, which sets a handler of its own for SIGINT.
+    let signals = Signals::install()?;
+    signals.on_second_interrupt(interrupt);
+    let mut capture = open(plan, selected, workload.as_ref(), signals.wake_fd())?;
+
+    let context = context(plan, tracefs)?;
+    let layout = |event: usize| capture.layout(event);
+    let types: Vec<EventType> = selected.iter().enumerate().map(|(at, event)| event_type(event, layout(at))).collect();
+    let stats = Arc::new(Stats::new(types.len(), capture.ring_cpus().len()));
+    let run = Run { events: types, context: context.clone(), stats: stats.clone(), ring_cpus: capture.ring_cpus() };
+    let run = Arc::new(run);
+
+    let mut program = match load(plan, tracefs, selected, run.clone(), script) {
+        Ok(program) => program,
+        Err(ScriptError::Exited(status)) => return Ok(Outcome { status, capture: Some(capture) }),
+        Err(error) => return Err(error.into()),
+    };
+
+    note_tasks(&context);
+    capture.enable()?;
+    if let Some(workload) = &mut workload {
+        workload.start()?;
+    }
+    let pump = Pump::new(
+        EventIds::new(capture.ids()),
+        (capture.layout(0), capture.trailer()),
+        context.clone(),
+        stats.clone(),
+        if plan.order == Order::Time { LossWindow::Times } else { LossWindow::Zero },
+        run.ring_cpus.len(),
+        plan.exit_n,
+    );
+    let reopen = || {
+        // The file cannot be opened now: what is open stays in use.
+        if let Some(Err(error)) = plan.output.as_ref().map(|path| output::append_to(path)) {
+            output::say(format_args!("cannot reopen the output: {error}"));
+        }
+    };
+    let mut run_loop = RunLoop {
+        source: capture,
+        pump,
+        events: &run.events,
+        stats: stats.clone(),
+        signals: &signals,
+        interval: plan.interval,
+        usage_every: plan.usage_self,
+        reopen: &reopen,
+    };
+    let ending = run_loop.run(&mut program);
+    let workload_status = workload.map(|workload| end_workload(workload, ending)).transpose()?.flatten();
+    let now = context.time_of_realtime(clock::realtime());
+    let at_exit = run_loop.finish(ending, &mut program, now);
+    program.clear();
+    let status = status(ending, at_exit, workload_status);
+    Ok(Outcome { status, capture: Some(run_loop.source) })
+}
+
+fn open(plan: &Plan, selected: &[Selected], workload: Option<&Workload>, wake: RawFd) -> Result<Capture> {
+    let target = target::target(plan, workload.map(Workload::pid))?;
+    let requests = target::requests(plan, selected)?;
+    Capture::open(&target, &requests, &target::options(plan, wake)).map_err(|error| {
+        let CaptureError::Filter { event, filter, .. } = &error else { return error.into() };
+        let format = selected.iter().map(|event| &event.format).find(|f| format!("{}:{}", f.system, f.name) == *event);
+        let Some(format) = format else { return error.into() };
+        let reason = explain_filter(&format.system, &format.name, filter);
+        let fields = format.common_fields().iter().chain(format.fields());
+        let fields: Vec<String> = fields.map(|field| format!("{} ({})", field.name, field.type_text)).collect();
+        let reason = reason.map(|reason| format!(": {}", reason.trim())).unwrap_or_default();
+        anyhow!("{error}{reason}\nits fields: {}", fields.join(", "))
+    })
+}
+
+fn context(plan: &Plan, tracefs: &Tracefs) -> Result<Arc<Context>> {
+    let offset = clock::realtime_offset(target::clock(plan))?;
+    Ok(Arc::new(Context::new(Box::new(RunningKernel::new(tracefs.clone())), offset)))
+}
+
+fn load(
+    plan: &Plan,
+    tracefs: &Tracefs,
+    selected: &[Selected],
+    run: Arc<Run>,
+    (module, args): (&OsStr, &[OsString]),
+) -> Result<Program, ScriptError> {
+    let module = script::Module::load(module, args)?;
+    announce(module.path(), plan.verbosity == Verbosity::Quiet);
+    for (name, event) in events::unselected_handlers(&module.handler_like_names(), selected, tracefs) {
+        output::say(format_args!("warning: {name}() is never called: {event} is not selected (-e {event})"));
+    }
+    let on_error = match plan.on_error {
+        plan::OnError::Continue => script::OnError::Continue,
+        plan::OnError::Stop => script::OnError::Stop,
+    };
+    let mut program = module.bind(run, on_error)?;
+    program.init()?;
+    Ok(program)
+}
+
+/// Learns the names of all tasks beside the run: a machine may have a hundred thousand, and nothing waits for them.
+fn note_tasks(context: &Arc<Context>) {
+    let context = context.clone();
+    let body = move || {
+        signals::block_in_this_thread();
+        context.find_tasks();
+    };
+    // Without the thread, names are looked up when they are asked for.
+    let _ = thread::Builder::new().name("tasks".into()).spawn(body);
+}
+
+fn described(selected: &[Selected]) -> Vec<EventType> {
+    let layout = SampleLayout::new(0, 0);
+    selected.iter().map(|event| event_type(event, layout)).collect()
+}
+
+fn event_type(event: &Selected, layout: SampleLayout) -> EventType {
+    EventType { alias: event.spec.attrs.alias.clone(), format: event.format.clone(), layout }
+}
+
+/// The workload's status; one that still runs is told to end, as its events are of no use to it.
+fn end_workload(mut workload: Workload, ending: Ending) -> Result<Option<u8>> {
+    const PATIENCE: Duration = Duration::from_millis(500);
+    if !matches!(ending, Ending::Source(_)) {
+        workload.signal(libc::SIGTERM);
+    }
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = workload.try_wait()? {
+            let of_signal = status.signal().map(|signal| 128 + signal);
+            return Ok(status.code().or(of_signal).map(|status| status as u8));
+        }
+        if begun.elapsed() > PATIENCE {
+            output::say(format_args!("the command (pid {}) does not end and is left running", workload.pid()));
+            return Ok(None);
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The exit status: the script's wish first, then what ended the run, then the workload's own.
+fn status(ending: Ending, at_exit: Option<Stop>, workload: Option<u8>) -> u8 {
+    let of_stop = |stop: Stop| match stop {
+        Stop::Exit(status) => status,
+        Stop::Failed => 1,
+        Stop::Interrupted | Stop::ClosedPipe => 0,
+    };
+    let run = match ending {
+        Ending::Program(stop) => of_stop(stop),
+        Ending::Signal(libc::SIGINT) => 0,
+        Ending::Signal(number) => 128 + number as u8,
+        Ending::Limit | Ending::Source(_) => 0,
+    };
+    match at_exit.map_or(run, |stop| if run == 0 { of_stop(stop) } else { run }) {
+        0 if matches!(ending, Ending::Source(Ended::TasksExited)) => workload.unwrap_or(0),
+        status => status,
+    }
+}
