@@ -9,8 +9,8 @@ use std::{
 
 use crate::{
     symbol::Kallsyms,
-    sys::{kconfig, output, tracefs::Tracefs},
-    tracefs::{BitField, Btf, Kernel, KernelSymbol, printk_formats},
+    sys::{output, tracefs::Tracefs},
+    tracefs::{BitField, Btf, EventFormat, Kernel, KernelSymbol, learn, printk_formats},
 };
 
 /// The running kernel.
@@ -74,7 +74,12 @@ impl Kernel for RunningKernel {
     }
 
     fn hz(&self) -> Option<u32> {
-        *self.hz.get_or_init(kconfig::hz)
+        let learn = || {
+            let (system, name) = ("writeback", "writeback_single_inode");
+            let text = self.tracefs.format(system, name).ok()?;
+            learn::hz(&EventFormat::parse(system, &text).ok()?)
+        };
+        *self.hz.get_or_init(learn)
     }
 }
 

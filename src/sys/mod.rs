@@ -6,7 +6,6 @@ pub mod clock;
 pub mod epoll;
 pub mod eventfd;
 pub mod holder;
-pub mod kconfig;
 pub mod limits;
 pub mod mmap;
 pub mod output;

@@ -3,7 +3,7 @@
 use perf_prof::{
     session::RunningKernel,
     sys::tracefs::{Tracefs, TracefsError},
-    tracefs::{BitField, Kernel, KernelSymbol},
+    tracefs::{BitField, Kernel, KernelSymbol, learn},
 };
 
 pub struct Machine {
@@ -19,15 +19,9 @@ impl Machine {
     /// Finds the variable's value in the first text that gives a page both as address and as number. All other events
     /// that show a page must agree.
     pub fn learn_vmemmap_base(&mut self, text: &str) {
-        let hex = |line: &str, key: &str| {
-            let digits = line.split_once(key)?.1.split(' ').next()?;
-            u64::from_str_radix(digits.trim_start_matches("0x"), 16).ok()
-        };
-        let base = |line: &str| {
-            let (page, number) = (hex(line, "page=")?, hex(line, "pfn=")?);
-            page.checked_sub(number.checked_mul(self.kernel.size_of("struct page")?)?)
-        };
-        let found = text.lines().filter(|line| line.starts_with("mm_page_")).find_map(base);
+        let Some(struct_page) = self.kernel.size_of("struct page") else { return };
+        let mut pages = text.lines().filter(|line| line.starts_with("mm_page_"));
+        let found = pages.find_map(|line| learn::vmemmap_base(line, struct_page));
         self.vmemmap_base = self.vmemmap_base.or(found);
     }
 }

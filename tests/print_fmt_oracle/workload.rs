@@ -249,8 +249,10 @@ fn sockets() {
 /// A folder of our own below the root of each hierarchy that has one.
 fn cgroup() {
     for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/freezer"] {
-        let (dir, other) = (format!("{root}/perf_prof_oracle"), format!("{root}/perf_prof_oracle2"));
-        if fs::create_dir(&dir).is_err() {
+        let dir = format!("{root}/perf_prof_oracle_{}", std::process::id());
+        let other = format!("{dir}_renamed");
+        // With version 1 the first is a plain folder.
+        if !Path::new(root).join("cgroup.procs").exists() || fs::create_dir(&dir).is_err() {
             continue;
         }
         if let Ok(mut child) = Command::new("sleep").arg("0.05").spawn() {

@@ -5,7 +5,7 @@ use super::{
     ast::{Ast, Statement, TypeName, UnaryOp},
     ctype::{BinaryOp, IntType},
     expr::{Context, Expr, Scale},
-    helpers::Helper,
+    functions::Function,
     spec::{self, Part, Size},
 };
 use crate::tracefs::{ElementType, Field, FieldKind, NoKernel, field::Extent};
@@ -369,8 +369,8 @@ impl<'c, 't> Compiler<'c, 't> {
 
     fn call(&mut self, function: &'t str, arguments: &'c [Ast<'t>]) -> Compiled {
         let ulong = Type::Int(IntType::ULONG);
-        if let Some(helper) = Helper::compile(self, function, arguments)? {
-            return Ok((Expr::Helper(Box::new(helper)), TEXT));
+        if let Some(known) = Function::compile(self, function, arguments)? {
+            return Ok((Expr::Function(Box::new(known)), TEXT));
         }
         Ok(match (function, arguments) {
             ("__get_str" | "__get_rel_str", [name]) => (Expr::Data(self.extent(name)?.0), TEXT),

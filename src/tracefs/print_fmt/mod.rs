@@ -5,7 +5,7 @@ mod ast;
 mod compile;
 pub(crate) mod ctype;
 mod expr;
-mod helpers;
+mod functions;
 mod lex;
 mod number;
 mod parse;
