@@ -6,6 +6,7 @@ use super::{
     ctype::{BinaryOp, IntType},
     expr::{Context, Expr, Scale},
     functions::Function,
+    parse::MAX_HEIGHT,
     spec::{self, Part, Size},
 };
 use crate::tracefs::{ElementType, Field, FieldKind, NoKernel, field::Extent};
@@ -27,6 +28,7 @@ pub(super) fn compile(format: &[u8], arguments: &[Ast<'_>], fields: &[Field]) ->
         names: Vec::new(),
         used: Vec::new(),
         inlined: 0,
+        depth: 0,
     };
     let mut print_fmt = compiler.printf(format, arguments)?;
     compiler.names.sort();
@@ -77,6 +79,7 @@ pub(super) struct Compiler<'c, 't> {
     /// The fields that were referred to, in order.
     used: Vec<Box<str>>,
     inlined: usize,
+    depth: usize,
 }
 
 impl<'c, 't> Compiler<'c, 't> {
@@ -129,7 +132,11 @@ impl<'c, 't> Compiler<'c, 't> {
 
     fn compile(&mut self, ast: &'c Ast<'t>) -> Compiled {
         self.left = self.left.checked_sub(1).ok_or(PrintFmtError::TooLarge)?;
-        let (expr, ty) = self.resolve(ast)?;
+        // A local variable's value is as high as it is, on top of where it is used.
+        self.depth += 1;
+        let resolved = if self.depth > MAX_HEIGHT { Err(PrintFmtError::TooDeep) } else { self.resolve(ast) };
+        self.depth -= 1;
+        let (expr, ty) = resolved?;
         Ok((folded(expr), ty))
     }
 
