@@ -24,7 +24,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     thread::JoinHandle,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
@@ -61,7 +61,7 @@ pub struct Capture {
     messages: Receiver<Message>,
     reader: State,
     limited: Arc<AtomicU64>,
-    auto_enabled: bool,
+    start: Start,
     sorter: Option<Sorter>,
     ready: VecDeque<Wait>,
     ended: Option<Ended>,
@@ -72,6 +72,22 @@ enum State {
     Running(JoinHandle<()>),
     Gone,
 }
+
+/// What starts the events.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Start {
+    /// The workload's exec.
+    Exec,
+    /// The ioctl.
+    Enable,
+    /// The ioctl, again after a moment, because tasks inherit the events meanwhile. inherit_event() looks at the state
+    /// of the creator's event before it takes the lock that the ioctl holds: a task that is being created just then
+    /// would have its events off for ever, and what it creates as well.
+    EnableTwice,
+}
+
+/// Long enough for a fork that had begun to be over.
+const A_FORK: Duration = Duration::from_millis(2);
 
 impl Capture {
     /// Opens all events on the target. Nothing is recorded before [`Capture::enable`].
@@ -142,7 +158,11 @@ impl Capture {
             messages,
             reader: State::Idle(reader),
             limited,
-            auto_enabled: matches!(target, Target::Workload { .. }),
+            start: match target {
+                Target::Workload { .. } => Start::Exec,
+                Target::Processes(_) => Start::EnableTwice,
+                _ => Start::Enable,
+            },
             sorter,
             ready: VecDeque::new(),
             ended: None,
@@ -181,12 +201,19 @@ impl Capture {
             let running = thread.spawn(|| reader.run());
             self.reader = State::Running(running.map_err(|error| CallError::new("clone", error))?);
         }
-        if !self.auto_enabled {
-            for descriptor in self.descriptors.iter() {
-                perf::enable(descriptor.fd.as_fd())?;
+        match self.start {
+            Start::Exec => Ok(()),
+            Start::Enable => self.enable_all(),
+            Start::EnableTwice => {
+                self.enable_all()?;
+                std::thread::sleep(A_FORK);
+                self.enable_all()
             }
         }
-        Ok(())
+    }
+
+    fn enable_all(&self) -> Result<(), CallError> {
+        self.descriptors.iter().try_for_each(|descriptor| perf::enable(descriptor.fd.as_fd()))
     }
 
     /// Ends the capture for good. The caller does not wait until the kernel has closed many tracepoints: a child does.

@@ -66,7 +66,12 @@ fn what_cannot_be_opened_says_why() {
     let online = procfs::online_cpus().unwrap();
     let error = Capture::open(&nowhere, &[getppid()], &options()).err().unwrap().to_string();
     assert_eq!(error, format!("there is no CPU 9999, or it is offline; online are {online}"));
-    check(&Target::Processes(vec![1 << 22]), getppid(), &options(), expect!["there is no process 4194304"]);
+    check(
+        &Target::Processes(vec![std::process::id(), 1 << 22]),
+        getppid(),
+        &options(),
+        expect!["there is no process 4194304"],
+    );
     check(&Target::Threads(vec![1 << 22]), getppid(), &options(), expect!["there is no thread 4194304"]);
     let unknown = EventRequest { tracepoint: 1 << 20, name: "no:such".to_owned(), ..getppid() };
     check(
@@ -111,4 +116,23 @@ fn the_limit_of_open_files_is_raised_or_named() {
          raise the hard limit (`ulimit -Hn`)"
     ]
     .assert_eq(error);
+}
+
+#[test]
+fn a_plain_user_is_told_what_is_missing() {
+    if skipped() {
+        return;
+    }
+    if std::env::var_os(CHILD).is_none() {
+        let text = in_child("opening::a_plain_user_is_told_what_is_missing");
+        let error = text.split_once("error=").unwrap().1.lines().next().unwrap();
+        let level = procfs::perf_event_paranoid().unwrap();
+        let expected = format!("kernel.perf_event_paranoid is {level} and CAP_PERFMON is missing; run as root");
+        assert!(error.contains(&expected), "{error}");
+        return;
+    }
+    let events = [event("sched", "sched_switch", None)];
+    // SAFETY: no pointers are passed. By number, so that only this thread changes, not the harness.
+    assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) }, 0);
+    println!("error={}", Capture::open(&Target::SystemWide { cpus: None }, &events, &options()).err().unwrap());
 }
