@@ -102,6 +102,6 @@ pub struct Options {
     pub order: Option<Order>,
     /// At most this many samples per second and ring.
     pub sampling_limit: Option<u32>,
-    /// An eventfd: when it becomes readable, it is drained and [`Wait::Woken`] is given, before any backlog.
+    /// An eventfd: when it becomes readable, it is drained and [`crate::record::Wait::Woken`] is given, before any backlog.
     pub wake: Option<RawFd>,
 }
