@@ -96,6 +96,7 @@ pub(super) fn open(target: &Target, events: &[EventRequest], options: &Options) 
             // A ring of a thread takes only what is not bound to a CPU (perf_event_set_output), so `cpus=` of an event
             // makes all of them go to the rings of CPUs.
             let by_cpu = events.iter().any(|event| event.cpus.is_some());
+            all_exist("thread", tids)?;
             let mut opened = opener.open(opener.threads(tids, by_cpu), Follow::Nothing)?;
             opened.tasks = tids.clone();
             Ok(opened)
@@ -105,7 +106,10 @@ pub(super) fn open(target: &Target, events: &[EventRequest], options: &Options) 
             opened.tasks = vec![*pid];
             Ok(opened)
         }
-        Target::Processes(pids) => opener.open_processes(pids),
+        Target::Processes(pids) => {
+            all_exist("process", pids)?;
+            opener.open_processes(pids)
+        }
     }
 }
 
@@ -271,6 +275,12 @@ impl<'a> Opener<'a> {
         let (kib, mlock_kb) = (self.options.ring_bytes / 1024, procfs::perf_event_mlock_kb());
         CaptureError::Mmap { kib, place, mlock_kb, source: error.source }
     }
+}
+
+/// A mistyped id must not go unnoticed beside others that exist.
+fn all_exist(kind: &'static str, ids: &[u32]) -> Result<(), CaptureError> {
+    let missing: Vec<u32> = ids.iter().copied().filter(|&id| procfs::comm(id).is_none()).collect();
+    if missing.is_empty() { Ok(()) } else { Err(CaptureError::NoSuchTask { kind, ids: missing }) }
 }
 
 /// Opens an event; where descriptors run out, raises the soft limit once and tries again.
