@@ -18,6 +18,7 @@ mod tasks;
 
 use std::{
     collections::VecDeque,
+    io,
     os::fd::{AsFd, AsRawFd},
     sync::{
         Arc,
@@ -45,7 +46,7 @@ use crate::{
 };
 
 pub use error::CaptureError;
-pub use request::{Callchain, Clock, EventRequest, Frames, Options, Order, Target};
+pub use request::{Callchain, Clock, EventRequest, Frames, Options, Order, Presence, Target};
 
 /// A live source of records.
 pub struct Capture {
@@ -93,6 +94,10 @@ impl Capture {
     /// Opens all events on the target. Nothing is recorded before [`Capture::enable`].
     pub fn open(target: &Target, events: &[EventRequest], options: &Options) -> Result<Capture, CaptureError> {
         let opened = open::open(target, events, options)?;
+        if let (Some(event), true) = (events.first(), opened.ids.is_empty()) {
+            let refused = io::Error::from_raw_os_error(libc::EPERM);
+            return Err(CaptureError::open(&event.name, None, CallError::new("perf_event_open", refused)));
+        }
         let sample = |event: &EventRequest| SampleLayout::new(attr::sample_type(event), opened.read_format);
         let layouts: Vec<SampleLayout> = events.iter().map(sample).collect();
         let kind = if matches!(target, Target::Threads(_)) { Kind::Thread } else { Kind::Process };
@@ -187,11 +192,6 @@ impl Capture {
     /// How many rings there are.
     pub fn ring_count(&self) -> usize {
         self.ring_cpus.len()
-    }
-
-    /// Samples that were dropped because of [`Options::sampling_limit`]. They are not lost: that was asked for.
-    pub fn limited(&self) -> u64 {
-        self.limited.load(SeqCst)
     }
 
     /// Starts the reader thread and the events. A workload's events start by themselves, when it calls exec.
@@ -306,6 +306,10 @@ impl Source for Capture {
 
     fn ring_cpus(&self) -> Vec<Option<u32>> {
         self.ring_cpus.clone()
+    }
+
+    fn limited(&self) -> u64 {
+        self.limited.load(SeqCst)
     }
 
     fn late(&self) -> u64 {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    CaptureError, EventRequest, Options, Target,
+    CaptureError, EventRequest, Options, Presence, Target,
     attr::{self, Follow},
     close,
 };
@@ -255,7 +255,12 @@ impl<'a> Opener<'a> {
             }
             let max_stack = event.callchain.and_then(|callchain| callchain.max_stack);
             let attr = attr::tracepoint(event, self.options, follow, opened.read_format);
-            let fd = open_event(&attr, attach).map_err(|error| failed(&event.name, max_stack, error))?;
+            let fd = match open_event(&attr, attach) {
+                Err(error) if event.presence == Presence::IfAllowed && error.errno() == libc::EPERM => {
+                    continue;
+                }
+                result => result.map_err(|error| failed(&event.name, max_stack, error))?,
+            };
             if let Some(filter) = &event.filter {
                 set_filter(fd.as_fd(), &event.name, filter)?;
             }

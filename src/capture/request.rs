@@ -56,6 +56,17 @@ pub struct Callchain {
     pub max_stack: Option<u16>,
 }
 
+/// Whether a capture may go on without an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presence {
+    /// It was asked for by name: a refusal is an error.
+    #[default]
+    Required,
+    /// It is one of many that a pattern matched. The kernel lets nobody sample some events, as sampling would make
+    /// them happen (`TRACE_EVENT_PERF_PERM`); those are left out.
+    IfAllowed,
+}
+
 /// A tracepoint to capture.
 #[derive(Clone, Debug)]
 pub struct EventRequest {
@@ -69,6 +80,8 @@ pub struct EventRequest {
     pub callchain: Option<Callchain>,
     /// Only on these CPUs; goes before the target's CPUs.
     pub cpus: Option<CpuSet>,
+    /// Whether the capture may go on without it.
+    pub presence: Presence,
 }
 
 /// In which order records are handed out.

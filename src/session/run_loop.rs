@@ -159,7 +159,7 @@ impl<S: Source> RunLoop<'_, S> {
             let at_exit = program.exit().break_value();
             stop = stop.or(at_exit.map(Break::Stop));
         });
-        report::print_totals(&self.stats, self.source.late());
+        report::print_totals(&self.stats, &self.source);
         match stop {
             Some(Break::Stop(stop)) => Some(stop),
             _ => None,

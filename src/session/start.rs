@@ -32,6 +32,7 @@ use crate::{
         workload::Workload,
     },
     template,
+    tracefs::EventFormat,
 };
 
 /// Carries a plan out; the result is the exit status.
@@ -86,6 +87,21 @@ fn with_interpreter(
     signals.on_second_interrupt(interrupt);
     let mut capture = open(plan, selected, workload.as_ref(), signals.wake_fd())?;
 
+    for (index, event) in selected.iter().enumerate() {
+        if !capture.ids().iter().any(|&(_, opened)| opened == index) {
+            let EventFormat { system, name, .. } = &*event.format;
+            output::say(format_args!("{system}:{name} is left out: the kernel does not let it be sampled"));
+        }
+    }
+    if plan.verbosity >= Verbosity::Verbose {
+        let (rings, ids) = (capture.ring_count(), capture.ids().len());
+        let target::Sizes { ring, buffer } = target::sizes(plan);
+        let (ring, buffer) = (ring >> 10, buffer >> 20);
+        output::say(format_args!(
+            "{} events, {ids} descriptors, {rings} rings of {ring} KiB, at most {buffer} MiB of backlog",
+            selected.len()
+        ));
+    }
     let context = context(plan, tracefs)?;
     let layout = |event: usize| capture.layout(event);
     let types: Vec<EventType> = selected.iter().enumerate().map(|(at, event)| event_type(event, layout(at))).collect();

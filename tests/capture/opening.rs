@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use perf_prof::{
-    capture::{Callchain, Capture, CaptureError, EventRequest, Frames, Options, Target},
+    capture::{Callchain, Capture, CaptureError, EventRequest, Frames, Options, Presence, Target},
     sys::procfs,
 };
 
@@ -41,6 +41,24 @@ fn perf_events_open() -> usize {
     let fds = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let links = fds.filter_map(|fd| std::fs::read_link(fd.path()).ok());
     links.filter(|link| link.to_string_lossy().contains("perf_event")).count()
+}
+
+#[test]
+fn of_a_pattern_what_nobody_may_sample_is_left_out() {
+    if skipped() || !std::path::Path::new(EVENTS).join("irq_vectors/irq_work_exit").exists() {
+        return;
+    }
+    let everything = Target::SystemWide { cpus: None };
+    let refused = event("irq_vectors", "irq_work_exit", None);
+    assert!(matches!(
+        Capture::open(&everything, std::slice::from_ref(&refused), &options()),
+        Err(CaptureError::Permission { .. })
+    ));
+    let optional = EventRequest { presence: Presence::IfAllowed, ..refused };
+    let events = [optional.clone(), event("syscalls", "sys_enter_getppid", None)];
+    let capture = Capture::open(&everything, &events, &options()).unwrap();
+    assert!(capture.ids().iter().all(|&(_, event)| event == 1));
+    assert!(matches!(Capture::open(&everything, &[optional], &options()), Err(CaptureError::Permission { .. })));
 }
 
 #[test]
