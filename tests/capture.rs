@@ -165,18 +165,6 @@ fn a_flush_hands_out_what_had_happened() {
     }
 }
 
-/// Whether some process closes perf events in the place of the one with this in its environment.
-fn closes_elsewhere(token: &str) -> bool {
-    procfs::processes().into_iter().any(|pid| {
-        let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        let mut links = fds.filter_map(|fd| std::fs::read_link(fd.path()).ok());
-        procfs::comm(pid).as_deref() == Some(b"perf-prof-close")
-            && std::fs::read(format!("/proc/{pid}/environ"))
-                .is_ok_and(|text| String::from_utf8_lossy(&text).contains(token))
-            && links.any(|link| link.to_string_lossy().contains("perf_event"))
-    })
-}
-
 const CHILD: &str = "PERF_PROF_TEST_CHILD";
 
 /// Runs a test of this file in a process of its own; gives what it printed.
@@ -193,21 +181,28 @@ fn closing_many_tracepoints_is_left_to_a_child() {
     if skipped() {
         return;
     }
-    const NAME: &str = "closing_many_tracepoints_is_left_to_a_child";
-    if std::env::var_os(CHILD).is_some() {
-        let mut capture = Capture::open(&Target::SystemWide { cpus: None }, &syscalls(50), &options()).unwrap();
-        capture.enable().unwrap();
-        capture.close();
-        assert!(closes_elsewhere(NAME), "nobody closes them");
-        assert_eq!(perf_events_open(), 0);
+    if std::env::var_os(CHILD).is_none() {
+        in_child("closing_many_tracepoints_is_left_to_a_child");
         return;
     }
-    in_child(NAME);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while closes_elsewhere(NAME) {
-        assert!(Instant::now() < deadline, "the child stays");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    // Orphans become ours, instead of init's.
+    // SAFETY: no pointers are passed.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
+    let mut capture = Capture::open(&Target::SystemWide { cpus: None }, &syscalls(5), &options()).unwrap();
+    capture.enable().unwrap();
+    capture.close();
+    assert_eq!(perf_events_open(), 0);
+    // SAFETY: all zeroes is a siginfo; it lives across the call. The child is left to be waited for again.
+    let child = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        assert_eq!(libc::waitid(libc::P_ALL, 0, &mut info, libc::WEXITED | libc::WNOWAIT), 0, "there is no child");
+        info.si_pid() as u32
+    };
+    assert_eq!(procfs::comm(child).unwrap(), b"perf-prof-close");
+    let mut status = -1;
+    // SAFETY: `status` lives across the call.
+    assert_eq!(unsafe { libc::waitpid(child as i32, &mut status, 0) }, child as i32);
+    assert_eq!(status, 0);
 }
 
 fn perf_events_open() -> usize {
@@ -662,4 +657,62 @@ fn a_cpu_that_goes_offline_keeps_what_it_recorded() {
         std::fs::write(switch, "1").unwrap();
         assert_eq!(seen.total(), 1000, "{order:?}");
     }
+}
+
+/// A thread that appears while its process is being attached to inherits events from its creator, so
+/// attaching to it as well would deliver everything twice.
+#[test]
+fn threads_that_come_and_go_while_attaching_are_never_counted_twice() {
+    if skipped() {
+        return;
+    }
+    const NAME: &str = "threads_that_come_and_go_while_attaching_are_never_counted_twice";
+    const TIMES: u64 = 7;
+    /// Threads that are created when everything is attached.
+    const LATER: usize = 100;
+    if std::env::var_os(CHILD).is_some() {
+        let told = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()).unwrap());
+        println!("ready");
+        let mut left = LATER;
+        while left > 0 {
+            left -= usize::from(told.is_finished());
+            std::thread::spawn(|| getppid(TIMES as usize)).join().unwrap();
+        }
+        return;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", NAME, "--nocapture"]).env(CHILD, NAME);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    while !lines.next().unwrap().unwrap().contains("ready") {}
+    let target = Target::Processes(vec![child.id()]);
+    let events = [event("syscalls", "sys_enter_getppid", None)];
+    let mut capture = Capture::open(&target, &events, &options()).unwrap();
+    capture.enable().unwrap();
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let reaper = std::thread::spawn(move || {
+        lines.for_each(drop);
+        child.wait().unwrap()
+    });
+    let layout = capture.layout(0);
+    let mut per_thread: HashMap<u32, u64> = HashMap::new();
+    loop {
+        match capture.wait(None) {
+            Wait::Batch(batch) => {
+                let _ = batch.for_each(|_, bytes| {
+                    if Record::parse(bytes) == Record::Sample {
+                        *per_thread.entry(layout.pid_tid(bytes).unwrap().1).or_default() += 1;
+                    }
+                    ControlFlow::<()>::Continue(())
+                });
+            }
+            Wait::Ended(_) => break,
+            _ => {}
+        }
+    }
+    assert_eq!(capture.losses().unwrap().per_event, [0]);
+    assert!(per_thread.values().all(|&times| times <= TIMES), "twice");
+    let whole = per_thread.values().filter(|&&times| times == TIMES).count();
+    assert!(whole >= LATER, "{whole} of {LATER} threads");
+    assert!(reaper.join().unwrap().success());
 }

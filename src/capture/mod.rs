@@ -224,6 +224,7 @@ impl Capture {
             flush: None,
             first: 0,
             reserve,
+            sampled: false,
             limiter: options
                 .sampling_limit
                 .map(|limit| Limiter::new(limit, fixed, ring_cpus.len(), Arc::clone(&limited))),

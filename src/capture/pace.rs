@@ -45,6 +45,11 @@ impl Pace {
         self.due = self.due.min(Instant::now());
     }
 
+    /// A round begins: whoever waited for one by now has it.
+    pub fn went_round(&mut self, now: Instant) {
+        self.at_latest = self.at_latest.filter(|&at| at > now);
+    }
+
     /// A round gave records.
     pub fn records(&mut self, now: Instant) {
         self.empty_rounds = 0;
@@ -59,6 +64,13 @@ impl Pace {
         self.settled = false;
         self.settling_since = None;
         self.due = self.due.min(now + BUSY);
+    }
+
+    /// A round gave no samples, but other records, which the sorter holds.
+    pub fn side_band(&mut self, now: Instant) {
+        self.settled = false;
+        self.settling_since = None;
+        self.quiet(now);
     }
 
     /// A round gave nothing.
@@ -88,5 +100,60 @@ impl Pace {
         let since = *self.settling_since.get_or_insert(now);
         self.settled = now >= since + margin;
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn slower_when_nothing_happens_and_fast_again() {
+        let start = Instant::now();
+        let mut pace = Pace::new(start);
+        let mut now = start;
+        let mut intervals = Vec::new();
+        for _ in 0..15 {
+            now += pace.until_round(now);
+            assert!(pace.round_is_due(now));
+            pace.quiet(now);
+            intervals.push(pace.until_round(now).as_millis());
+        }
+        assert_eq!(intervals, [10, 10, 10, 10, 10, 10, 10, 10, 20, 40, 80, 160, 250, 250, 250]);
+        pace.side_band(now);
+        assert_eq!(pace.until_round(now), ms(250));
+        pace.records(now);
+        assert_eq!(pace.until_round(now), ms(10));
+    }
+
+    #[test]
+    fn settles_a_margin_after_the_last_records() {
+        let now = Instant::now();
+        let mut pace = Pace::new(now);
+        assert!(!pace.is_settling(now, ms(20)));
+        pace.records(now);
+        let settling = [10, 20, 30, 40].map(|at| pace.is_settling(now + ms(at), ms(20)));
+        assert_eq!(settling, [true, true, true, false]);
+        pace.side_band(now + ms(50));
+        let settling = [300, 550, 800].map(|at| pace.is_settling(now + ms(at), ms(20)));
+        assert_eq!(settling, [true, true, false]);
+    }
+
+    #[test]
+    fn somebody_who_waits_is_not_forgotten() {
+        let now = Instant::now();
+        let mut pace = Pace::new(now);
+        (0..20).for_each(|_| pace.quiet(now));
+        pace.settle_by(now + ms(1));
+        pace.quiet(now);
+        assert_eq!(pace.until_round(now), ms(1));
+        pace.went_round(now + ms(1));
+        assert_eq!(pace.until_round(now), ms(250));
+        pace.hasten();
+        assert!(pace.round_is_due(Instant::now()));
     }
 }

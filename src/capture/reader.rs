@@ -20,14 +20,15 @@ use super::{
     tasks::Tasks,
 };
 use crate::{
-    record::{Chunk, Ended},
+    abi::PERF_RECORD_SAMPLE,
+    record::{Chunk, Ended, record_type},
     sys::{
         CallError,
         epoll::{Epoll, Ready},
         eventfd::{self, EventFd},
         perf,
         ring::Ring,
-        signals,
+        signals, thread,
     },
 };
 
@@ -95,6 +96,8 @@ pub(super) struct Reader {
     /// Memory that a marked round needs at most; wake-ups for single rings leave it free.
     pub reserve: usize,
     pub limiter: Option<Limiter>,
+    /// Whether this round has taken samples, or so much that it does not matter what.
+    pub sampled: bool,
 }
 
 /// What the reader is at.
@@ -122,6 +125,9 @@ pub(super) struct Flush {
 /// What an interrupted writer may need to finish a record that it has stamped already.
 const WRITER: Duration = Duration::from_millis(1);
 
+/// Bytes that are not looked through for samples.
+const MUCH: usize = 4096;
+
 // Tokens of the epoll set. Rings have their index, tasks their descriptor above `TASK`.
 const BELL: u64 = 1 << 40;
 const WAKE: u64 = BELL + 1;
@@ -131,6 +137,8 @@ const TASK: u64 = 1 << 41;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Round {
     Quiet,
+    /// No samples, only what happens to tasks: no reason to come back soon.
+    SideBand,
     Records,
     /// No memory for all of it; `need` more would do for the next step.
     Starved {
@@ -157,6 +165,8 @@ impl Reader {
     /// Runs until the consumer says `quit`.
     pub fn run(mut self) {
         signals::block_in_this_thread();
+        // It works little and seldom, but when a ring fills up while all CPUs are busy, who waits his turn loses records.
+        thread::prefer();
         let mut ready = Vec::new();
         while !self.control.quit.load(SeqCst) {
             let timeout = (self.phase != Phase::Ended).then(|| self.pace.until_round(Instant::now()));
@@ -228,6 +238,7 @@ impl Reader {
             match self.round(now) {
                 Round::Records => self.pace.records(now),
                 Round::Quiet => self.pace.quiet(now),
+                Round::SideBand => self.pace.side_band(now),
                 Round::Starved { need } => self.starved(now, need),
             }
         } else if rings_ready {
@@ -313,6 +324,8 @@ impl Reader {
 
     /// Empties all rings, as far as there is memory.
     fn round(&mut self, now: Instant) -> Round {
+        self.sampled = false;
+        self.pace.went_round(now);
         let round = match self.rounds {
             Rounds::Unmarked => self.unmarked_round(),
             Rounds::Marked(margin) => self.marked_round(now, margin),
@@ -322,13 +335,13 @@ impl Reader {
     }
 
     fn unmarked_round(&mut self) -> Round {
-        let mut result = Round::Quiet;
+        let mut any = false;
         let count = self.rings.len();
         for index in (self.first..count).chain(0..self.first) {
             let head = self.rings[index].head();
             match self.drain(index, head) {
                 Drained::Empty => {}
-                Drained::All => result = Round::Records,
+                Drained::All => any = true,
                 Drained::Partly => {
                     // Where memory is short, each ring gets its turn.
                     self.first = (index + 1) % count;
@@ -336,7 +349,15 @@ impl Reader {
                 }
             }
         }
-        result
+        self.outcome(any)
+    }
+
+    fn outcome(&self, any: bool) -> Round {
+        match (any, self.sampled) {
+            (false, _) => Round::Quiet,
+            (true, false) => Round::SideBand,
+            (true, true) => Round::Records,
+        }
     }
 
     /// A round that the sorter can rely upon takes everything or nothing. Where there is no memory for it, the sorter
@@ -358,7 +379,7 @@ impl Reader {
             self.drain(index, head);
         }
         self.send(Message::RoundEnded);
-        if any { Round::Records } else { Round::Quiet }
+        self.outcome(any)
     }
 
     fn leaves_room_for_a_round(&self, index: usize, head: u64) -> bool {
@@ -367,8 +388,10 @@ impl Reader {
     }
 
     fn drain(&mut self, index: usize, head: u64) -> Drained {
-        let messages = &self.messages;
+        let (messages, sampled) = (&self.messages, &mut self.sampled);
         drain(&mut self.rings[index], index, head, &self.memory, &mut self.limiter, |chunk| {
+            *sampled |=
+                chunk.bytes().len() > MUCH || chunk.records().any(|record| record_type(record) == PERF_RECORD_SAMPLE);
             // The consumer is gone only when the capture is being dropped.
             let _ = messages.send(Message::Chunk(chunk));
         })

@@ -1,12 +1,18 @@
 //! argv to options to plan; help text; the commands that look at the machine. The only room that knows argv.
 
+mod doctor;
+mod list;
 mod options;
 mod plan;
 mod report;
 mod split;
 mod version;
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -28,9 +34,14 @@ struct Program {
 }
 
 #[derive(Subcommand)]
-enum Subcommands {}
+enum Subcommands {
+    /// List the events of this kernel
+    List(list::List),
+    /// Check whether this machine is ready, and say how to mend what is not
+    Doctor(doctor::Doctor),
+}
 
-/// The commands but `python`, whose arguments are split before they are parsed.
+/// All commands. `python` stands here for the help only: its arguments are split before they are parsed.
 fn program() -> clap::Command {
     Program::command().subcommand(options::command())
 }
@@ -52,19 +63,21 @@ fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
         }
         _ => {}
     }
-    let matches = match program().try_get_matches_from(argv) {
-        Ok(matches) => matches,
-        Err(error) => return from_clap(&error, READ_ON),
-    };
-    let program = match Program::from_arg_matches(&matches) {
+    let parsed = program().try_get_matches_from(argv);
+    let program = match parsed.and_then(|matches| Program::from_arg_matches(&matches)) {
         Ok(program) => program,
         Err(error) => return from_clap(&error, READ_ON),
     };
-    if program.version {
-        return version::print(program.verbose);
+    match program.command {
+        _ if program.version => version::print(program.verbose, None),
+        Some(Subcommands::List(list)) => list.run(),
+        Some(Subcommands::Doctor(doctor)) => doctor.run(),
+        None => {
+            // Nobody is left to tell when stderr is closed.
+            let _ = write!(io::stderr(), "{}", self::program().render_help());
+            Ok(ExitCode::from(2))
+        }
     }
-    eprint!("{}", self::program().render_help());
-    Ok(ExitCode::from(2))
 }
 
 fn python(argv: &[OsString]) -> Result<ExitCode, Failure> {
@@ -80,7 +93,7 @@ fn python(argv: &[OsString]) -> Result<ExitCode, Failure> {
         Err(error) => return from_clap(&error, READ_ON),
     };
     if options.version {
-        return version::print(options.verbose);
+        return version::print(options.verbose, options.python.as_deref());
     }
     let plan = plan::plan(options, split, argv).map_err(|error| usage(&error))?;
     let status = session::run(plan)?;

@@ -19,15 +19,17 @@ const USAGE: &str = "perf-prof python [OPTION...] -e EVENT[,EVENT...] [--] MODUL
 
 const ABOUT: &str = "Call the functions of a Python script for the kernel's events";
 
-const AFTER_HELP: &str = "Start with `perf-prof python -e sched:sched_wakeup help > s.py`, then \
-                          `perf-prof python -e sched:sched_wakeup s.py`.\n--help says more, `perf-prof list` shows the \
-                          events there are.";
+const AFTER_HELP: &str = "\
+A first script: perf-prof python -e sched:sched_wakeup help > s.py
+   and its run: perf-prof python -e sched:sched_wakeup s.py
+--help says more, `perf-prof list` shows the events there are.";
 
 const TEACH: &str = "\
 Events
-  system:name[/FILTER/ATTR/ATTR/.../], separated by commas; system and name may hold * ? [ wildcards. FILTER is a
-  kernel trace filter. ATTR is stack (a call chain for this event), max-stack=N, alias=NAME or cpus=LIST. A filter or
-  value that holds `/` is quoted with ' or \".
+  system:name[/FILTER/ATTR/ATTR/.../], separated by commas; system and name may hold
+  * ? [ wildcards. FILTER is a kernel trace filter. ATTR is stack (a call chain for
+  this event), max-stack=N, alias=NAME or cpus=LIST. A filter or value that holds `/`
+  is quoted with ' or \".
 
       -e sched:sched_wakeup,sched:sched_switch
       -e 'sched:sched_wakeup/pid>1000 && comm ~ \"my*\"/stack/'
@@ -35,16 +37,19 @@ Events
       -e 'syscalls:sys_enter_*open*'
 
 Script
-  A function system__name(event) in the script is called for each of its events, __sample__(event) for events without
-  one; __init__(), __exit__(), __interval__() with -i, __lost__(start, end), __print_stat__(indent) on SIGUSR2. `help`
-  instead of a script prints a script that has them all.
+  A function system__name(event) in the script is called for each of its events, and
+  __sample__(event) for events without one. Further there are __init__(), __exit__(),
+  __interval__() with -i, __lost__(start, end), and __print_stat__(indent) on SIGUSR2.
+  `help` instead of a script prints a script that has them all.
 
 Whose option is it?
-  Options of this page are ours on both sides of the script's name, all others after it are the script's, and so is
-  everything after `--`. A script that is executable needs only a first line:
+  Options of this page are ours on both sides of the script's name; all others after it
+  are the script's, and so is everything after `--`. A script that is executable needs
+  only a first line. Called as `./s.py -i 500 --top 3`, -i is ours with the first of
+  these and the script's with the second:
 
-      #!/usr/bin/env -S perf-prof python -e sched:sched_wakeup -i 1000     ./s.py -i 500 --top 3  (-i is ours)
-      #!/usr/bin/env -S perf-prof python -e sched:sched_wakeup --          ./s.py -i 500          (-i is the script's)
+      #!/usr/bin/env -S perf-prof python -e sched:sched_wakeup -i 1000
+      #!/usr/bin/env -S perf-prof python -e sched:sched_wakeup --
 
 Examples
   A template for an event, and running it:
@@ -56,8 +61,9 @@ Examples
       perf-prof python -e 'syscalls:sys_enter_*' s.py --exec make -j4
 
 Exit status
-  0 when it ran (also when ended by Ctrl-C or a closed pipe), 1 when it could not start or ended by an error, 2 for
-  wrong usage, else the script's own (sys.exit) or the command's (--exec), or 128 + the signal's number.";
+  0 when it ran (also when ended by Ctrl-C or a closed pipe), 1 when it could not start
+  or ended by an error, 2 for wrong usage, else the script's own (sys.exit) or the
+  command's (--exec), or 128 + the signal's number.";
 
 /// The options as typed and valid one by one.
 #[derive(Args, Clone, Debug)]

@@ -132,3 +132,213 @@ fn shell_quote(arg: &OsStr) -> String {
         false => format!("'{}'", text.replace('\'', r"'\''")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::FromArgMatches;
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::cli::{options, split};
+
+    fn parse(args: &[&str]) -> Result<Plan, PlanError> {
+        let argv: Vec<OsString> = ["perf-prof", "python"].iter().chain(args).map(OsString::from).collect();
+        let command = options::command();
+        let mut split = split::split(&split::flags(&command), argv[2..].to_vec()).unwrap();
+        let ours = [OsString::from("python")].into_iter().chain(std::mem::take(&mut split.ours));
+        let options = Options::from_arg_matches(&command.try_get_matches_from(ours).unwrap()).unwrap();
+        plan(options, split, &argv)
+    }
+
+    /// Shows the plan's parts that differ from those of a plan without options.
+    #[track_caller]
+    fn check(args: &[&str], expected: Expect) {
+        let unindented = |line: &str| line.strip_prefix("    ").unwrap_or(line).to_owned();
+        let lines = |plan: &Plan| format!("{plan:#?}").lines().map(unindented).collect::<Vec<_>>();
+        let plain = lines(&parse(&["-e", "a:b", "x.py"]).unwrap());
+        let actual = match parse(args) {
+            Ok(plan) => {
+                let changed: Vec<String> = lines(&plan).into_iter().filter(|line| !plain.contains(line)).collect();
+                changed.join("\n")
+            }
+            Err(error) => format!("error: {error}"),
+        };
+        expected.assert_eq(&actual);
+    }
+
+    #[test]
+    fn plans() {
+        check(&["-e", "a:b", "x.py"], expect![[""]]);
+        check(
+            &["-e", "c:d/x>1 && y/stack/", "-e", "e:f", "help"],
+            expect![[r#"
+                    command_line: "perf-prof python -e 'c:d/x>1 && y/stack/' -e e:f help",
+                            selector: "c:d/x>1 && y/stack/",
+                                system: "c",
+                                name: "d",
+                            filter: Some(
+                                "x>1 && y",
+                            ),
+                                stack: On,
+                            selector: "e:f",
+                                system: "e",
+                                name: "f",
+                    module: Template,"#]],
+        );
+        check(
+            &["-e", "a:b", "x.py", "-i", "1s", "-i", "20", "it's", "-gvv"],
+            expect![[r#"
+                    command_line: "perf-prof python -e a:b x.py -i 1s -i 20 'it'\\''s' -gvv",
+                    interval: Some(
+                        20ms,
+                    ),
+                        every_event: On,
+                    verbosity: Debug,
+                        args: [
+                            "it's",
+                        ],"#]],
+        );
+        check(
+            &["-e", "a:b", "--user-callchain", "--no-kernel-callchain", "x.py", "--no-user-callchain"],
+            expect![[r#"
+                    command_line: "perf-prof python -e a:b --user-callchain --no-kernel-callchain x.py --no-user-callchain",
+                        user: Some(
+                            Off,
+                        ),
+                        kernel: Some(
+                            Off,
+                        ),"#]],
+        );
+        check(
+            &["-e", "a:b", "-m", "8M", "--buffer=1G", "--watermark", "50", "-N3", "--order", "x.py"],
+            expect![[r#"
+                    command_line: "perf-prof python -e a:b -m 8M --buffer=1G --watermark 50 -N3 --order x.py",
+                    ring_size: Some(
+                        Bytes(
+                            8388608,
+                        ),
+                    ),
+                    exit_n: Some(
+                        3,
+                    ),
+                    order: Time,
+                    watermark: Some(
+                        50,
+                    ),
+                    buffer: Some(
+                        1073741824,
+                    ),"#]],
+        );
+        check(
+            &["-qe", "a:b", "--monotonic", "-o", "f", "--usage-self=5s", "--sampling-limit=9", "x.py"],
+            expect![[r#"
+                    command_line: "perf-prof python -qe a:b --monotonic -o f --usage-self=5s --sampling-limit=9 x.py",
+                    clock: Monotonic,
+                    output: Some(
+                        "f",
+                    ),
+                    usage_self: Some(
+                        5s,
+                    ),
+                    sampling_limit: Some(
+                        9,
+                    ),
+                    verbosity: Quiet,"#]],
+        );
+        check(
+            &["-e", "a:b", "--on-error", "stop", "--python", "/venv", "--", "-x.py", "--", "-v"],
+            expect![[r#"
+                    command_line: "perf-prof python -e a:b --on-error stop --python /venv -- -x.py -- -v",
+                    python: Some(
+                        "/venv",
+                    ),
+                    on_error: Stop,
+                        module: "-x.py",
+                        args: [
+                            "--",
+                            "-v",
+                        ],"#]],
+        );
+    }
+
+    #[test]
+    fn targets() {
+        check(
+            &["-e", "a:b", "-C", "2,0-1", "x.py"],
+            expect![[r#"
+                    command_line: "perf-prof python -e a:b -C 2,0-1 x.py",
+                    target: Cpus(
+                        CpuSet(
+                            {
+                                0,
+                                1,
+                                2,
+                        ),
+                    ),"#]],
+        );
+        check(
+            &["-e", "a:b", "-p", "1,2", "x.py"],
+            expect![[r#"
+                    command_line: "perf-prof python -e a:b -p 1,2 x.py",
+                    target: Processes(
+                        [
+                            1,
+                            2,
+                        ],
+                    ),"#]],
+        );
+        check(
+            &["-e", "a:b", "-t", "3", "x.py"],
+            expect![[r#"
+                    command_line: "perf-prof python -e a:b -t 3 x.py",
+                    target: Threads(
+                        [
+                            3,
+                        ],
+                    ),"#]],
+        );
+        check(
+            &["-e", "a:b", "--cgroups", "a,b/*", "-C1", "x.py"],
+            expect![[r#"
+                    command_line: "perf-prof python -e a:b --cgroups 'a,b/*' -C1 x.py",
+                    target: Cgroups {
+                        cgroups: [
+                            "a",
+                            "b/*",
+                        ],
+                        cpus: Some(
+                            CpuSet(
+                                {
+                                    1,
+                                },
+                            ),
+                        ),"#]],
+        );
+        check(
+            &["-e", "a:b", "x.py", "--exec", "sleep", "-i", "1"],
+            expect![[r#"
+                    command_line: "perf-prof python -e a:b x.py --exec sleep -i 1",
+                    target: Workload(
+                        [
+                            "sleep",
+                            "-i",
+                            "1",
+                        ],
+                    ),"#]],
+        );
+        check(
+            &["-e", "a:b", "-t", "3", "-p", "1", "x.py"],
+            expect!["error: -p and -t cannot be combined: events are attached to one or the other"],
+        );
+        check(
+            &["-e", "a:b", "-C0", "x.py", "--exec", "true"],
+            expect!["error: -C and --exec cannot be combined: events are attached to one or the other"],
+        );
+    }
+
+    #[test]
+    fn quoting() {
+        let quoted = ["a:b", "", "it's", "x>1 && y", "*"].map(|text| shell_quote(OsStr::new(text)));
+        expect![[r#"a:b '' 'it'\''s' 'x>1 && y' '*'"#]].assert_eq(&quoted.join(" "));
+    }
+}

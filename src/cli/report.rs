@@ -35,7 +35,7 @@ impl From<io::Error> for Failure {
 pub fn report(failure: &Failure) -> ExitCode {
     let (message, status) = match failure {
         Failure::Usage(message, read_on) => (format!("{message}\n{read_on}"), 2),
-        Failure::Error(error) => (format!("{error:#}"), 1),
+        Failure::Error(error) => (chain(error), 1),
         Failure::ClosedPipe => return ExitCode::SUCCESS,
     };
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -43,6 +43,17 @@ pub fn report(failure: &Failure) -> ExitCode {
     // Nobody is left to tell when stderr is closed.
     let _ = writeln!(io::stderr(), "{red}perf-prof:{reset} {message}");
     ExitCode::from(status)
+}
+
+/// An error and its causes in one line. Many errors of the pure rooms hold their cause's text already; once is enough.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// What clap says of wrong usage, in one line; help that was asked for goes to stdout as it is.

@@ -2,22 +2,20 @@
 
 use std::{
     io::{self, Write},
+    path::Path,
     process::ExitCode,
 };
 
 use super::report::Failure;
+use crate::script::{Choice, interpreter_description};
 
-/// Prints the version.
-pub fn print(verbose: u8) -> Result<ExitCode, Failure> {
+/// Prints the version. `python` is what `--python` says.
+pub fn print(verbose: u8, python: Option<&Path>) -> Result<ExitCode, Failure> {
     let mut out = io::stdout().lock();
     writeln!(out, "perf-prof {}", env!("CARGO_PKG_VERSION"))?;
     if verbose > 0 {
-        writeln!(
-            out,
-            "built for Python {} ({})",
-            env!("PERF_PROF_BUILD_PYTHON_VERSION"),
-            env!("PERF_PROF_BUILD_PYTHON")
-        )?;
+        let choice = Choice::make(python).map_err(anyhow::Error::from)?;
+        writeln!(out, "{}", interpreter_description(&choice))?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)

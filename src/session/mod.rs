@@ -11,6 +11,7 @@ mod run_loop;
 mod start;
 mod target;
 
+pub use names::RunningKernel;
 pub use start::run;
 
 /// The status that the process is to exit with.

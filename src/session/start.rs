@@ -146,8 +146,8 @@ fn open(plan: &Plan, selected: &[Selected], workload: Option<&Workload>, wake: R
         let format = selected.iter().map(|event| &event.format).find(|f| format!("{}:{}", f.system, f.name) == *event);
         let Some(format) = format else { return error.into() };
         let reason = explain_filter(&format.system, &format.name, filter);
-        let fields = format.common_fields().iter().chain(format.fields());
-        let fields: Vec<String> = fields.map(|field| format!("{} ({})", field.name, field.type_text)).collect();
+        let fields = format.fields().iter().chain(format.common_fields());
+        let fields: Vec<String> = fields.map(|field| format!("{} ({})", field.name, template::c_type(field))).collect();
         let reason = reason.map(|reason| format!(": {}", reason.trim())).unwrap_or_default();
         anyhow!("{error}{reason}\nits fields: {}", fields.join(", "))
     })

@@ -91,17 +91,16 @@ impl EventSpec {
         }
     }
 
-    /// Why this version cannot open the event, when it cannot.
+    /// Why this version cannot open the event, when it cannot. The caller names the event.
     pub fn unsupported(&self) -> Option<String> {
         match &self.kind {
             EventKind::Tracepoint { .. } => None,
             EventKind::Profiler { name, .. } => Some(format!(
-                "{name}: built-in event sources are not yet in this version; a tracepoint is written system:name \
+                "built-in event sources are not yet in this version; a tracepoint is written system:name \
                  (`perf-prof list '*{name}*'` finds it)"
             )),
             EventKind::Probe { kind, .. } => Some(format!(
-                "{}: {} events are not yet in this version; tracepoints are, see `perf-prof list`",
-                self.selector,
+                "{} events are not yet in this version; tracepoints are, see `perf-prof list`",
                 kind.name()
             )),
         }

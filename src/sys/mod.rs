@@ -16,6 +16,7 @@ pub mod process;
 pub mod procfs;
 pub mod ring;
 pub mod signals;
+pub mod thread;
 pub mod tracefs;
 pub mod usage;
 pub mod workload;

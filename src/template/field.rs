@@ -14,17 +14,31 @@ pub fn python_type(field: &Field) -> &'static str {
     }
 }
 
-/// One field in a docstring: `prio : int    C: int prio`.
+/// Its C declaration without the name: `int`, `char[16]`, `__data_loc char[]`.
+pub fn c_type(field: &Field) -> String {
+    let Field { type_text, size, kind, .. } = field;
+    match (kind, size) {
+        _ if type_text.ends_with(']') => type_text.clone(),
+        (FieldKind::Array(_), 0) => format!("{type_text}[]"),
+        (FieldKind::Array(ElementType::Char), size) => format!("{type_text}[{size}]"),
+        (FieldKind::Array(ElementType::Int { width, .. }), size) => {
+            format!("{type_text}[{}]", size / usize::from(*width).max(1))
+        }
+        (FieldKind::Array(ElementType::Opaque), size) => format!("{type_text}, {size} bytes"),
+        _ => type_text.clone(),
+    }
+}
+
+/// One field in a docstring: `prio : int    (C: int)`.
 pub fn field_line(field: &Field) -> String {
-    let Field { name, type_text, size, .. } = field;
-    let (declared, note) = match field.kind {
-        FieldKind::Array(ElementType::Int { .. }) => {
-            (type_text.clone(), format!(", {size} bytes; event.array('{name}')"))
-        }
-        FieldKind::DataLoc(ElementType::Int { .. }) | FieldKind::RelLoc(ElementType::Int { .. }) => {
-            (type_text.clone(), format!("; event.array('{name}')"))
-        }
-        _ => (type_text.clone(), String::new()),
+    let name = &field.name;
+    let element = match field.kind {
+        FieldKind::Array(element) | FieldKind::DataLoc(element) | FieldKind::RelLoc(element) => Some(element),
+        FieldKind::Bool | FieldKind::Int { .. } | FieldKind::Pointer => None,
     };
-    format!("{name} : {}    ({declared}{note})", python_type(field))
+    let note = match element {
+        Some(ElementType::Int { .. }) => format!("; event.array('{name}')"),
+        _ => String::new(),
+    };
+    format!("{name} : {}    (C: {}{note})", python_type(field), c_type(field))
 }

@@ -160,3 +160,53 @@ fn string(strings: &[u8], at: u32) -> Option<&str> {
     let from = strings.get(at as usize..)?;
     std::str::from_utf8(super::field::up_to_nul(from)).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `enum { A = 1, B = -1 }; enum : u64 { C = 1 << 40 }; union role { struct { int level:4, access:3; }; int word; };`
+    fn btf() -> Vec<u8> {
+        let strings = b"\0A\0B\0C\0role\0level\0access\0word\0";
+        let types: &[u32] = &[
+            // An int, which has a word of its own.
+            &[0, KIND_INT << 24, 4, 32][..],
+            &[0, 1 << 31 | KIND_ENUM << 24 | 2, 4, 1, 1, 3, u32::MAX],
+            &[0, KIND_ENUM64 << 24 | 1, 8, 5, 0, 1 << 8],
+            &[0, 1 << 31 | KIND_STRUCT << 24 | 2, 4, 12, 1, 4 << 24, 18, 1, 3 << 24 | 4],
+            &[7, KIND_UNION << 24 | 2, 4, 0, 4, 0, 25, 1, 0],
+        ]
+        .concat();
+        let mut bytes = MAGIC.to_ne_bytes().to_vec();
+        bytes.extend([1, 0]);
+        for word in [24, 0, types.len() as u32 * 4, types.len() as u32 * 4, strings.len() as u32] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes.extend(types.iter().flat_map(|word| word.to_ne_bytes()));
+        bytes.extend(strings);
+        bytes
+    }
+
+    #[test]
+    fn enumerators_and_members_are_found() {
+        let btf = Btf::parse(&btf(), |name| name == "role").unwrap();
+        assert_eq!(["A", "B", "C", "D"].map(|name| btf.constant(name)), [Some(1), Some(-1), Some(1 << 40), None]);
+        assert_eq!(btf.size_of("union role"), Some(4));
+        assert_eq!(btf.member("role", "access"), Some(BitField { offset: 4, size: 3 }));
+        assert_eq!(btf.member("role", "word"), Some(BitField { offset: 0, size: 0 }));
+        assert_eq!(btf.member("role", "other"), None);
+    }
+
+    #[test]
+    fn cut_off_or_other_bytes_are_no_btf() {
+        let bytes = btf();
+        for end in 0..bytes.len() {
+            assert!(Btf::parse(&bytes[..end], |_| true).is_none(), "{end}");
+        }
+        for at in 0..bytes.len() {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 0xff;
+            let _ = Btf::parse(&bytes, |_| true);
+        }
+    }
+}

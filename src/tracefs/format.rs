@@ -52,7 +52,7 @@ impl EventFormat {
     pub fn parse(system: &str, text: &str) -> Result<EventFormat, FormatError> {
         // The print format is last and may have line breaks of its own.
         let (head, _) = text.split_once(PRINT_FMT).ok_or(FormatError::Missing { line: "print fmt:" })?;
-        let (mut name, mut id, mut fields, mut common) = (None, None, Vec::new(), None);
+        let (mut name, mut id, mut fields) = (None, None, Vec::new());
         for line in head.lines() {
             let line = line.trim();
             let wrong = || FormatError::Line { line: line.to_owned() };
@@ -62,8 +62,6 @@ impl EventFormat {
                 id = Some(rest.trim().parse().map_err(|_| wrong())?);
             } else if line.starts_with("field:") {
                 fields.push(field(system, line).ok_or_else(wrong)?);
-            } else if line.is_empty() && !fields.is_empty() {
-                common.get_or_insert(fields.len());
             }
         }
         let name = name.ok_or(FormatError::Missing { line: "name:" })?;
@@ -73,7 +71,7 @@ impl EventFormat {
             name,
             id: id.ok_or(FormatError::Missing { line: "ID:" })?,
             text: text.into(),
-            common: common.unwrap_or(fields.len()),
+            common: fields.iter().take_while(|field| field.name.starts_with("common_")).count(),
             fields: fields.into(),
             writer,
             print_fmt: OnceLock::new(),

@@ -7,6 +7,7 @@ mod field;
 mod format;
 mod kernel;
 mod kernel_text;
+pub mod learn;
 pub mod print_fmt;
 pub mod printk_formats;
 

@@ -1,102 +1,42 @@
-//! What rendering asks of this machine's kernel.
+//! The running kernel as perf-prof reads it, and the one variable that user space cannot read, learnt from the text.
 
-use std::{collections::HashMap, fs, io, ops::Range, process::Command};
-
-use perf_prof::tracefs::{BitField, Btf, Kernel, KernelSymbol, printk_formats};
+use perf_prof::{
+    session::RunningKernel,
+    sys::tracefs::{Tracefs, TracefsError},
+    tracefs::{BitField, Kernel, KernelSymbol, learn},
+};
 
 pub struct Machine {
-    symbols: Vec<Symbol>,
-    named: Vec<Range<u64>>,
-    strings: HashMap<u64, Box<[u8]>>,
-    btf: Btf,
-    hz: Option<u32>,
+    kernel: RunningKernel,
     vmemmap_base: Option<u64>,
 }
 
-struct Symbol {
-    addr: u64,
-    name: String,
-    module: Option<String>,
-}
-
 impl Machine {
-    pub fn read() -> io::Result<Machine> {
-        let wanted = |name: &str| matches!(name, "page" | "kvm_mmu_page_role");
-        let config =
-            Command::new("zcat").arg("/proc/config.gz").output().map(|output| output.stdout).unwrap_or_default();
-        let config = String::from_utf8_lossy(&config).into_owned();
-        let kallsyms = fs::read_to_string("/proc/kallsyms")?;
-        Ok(Machine {
-            named: named(&kallsyms),
-            symbols: symbols(&kallsyms),
-            strings: printk_formats::parse(&fs::read("/sys/kernel/tracing/printk_formats")?),
-            btf: fs::read("/sys/kernel/btf/vmlinux").ok().and_then(|btf| Btf::parse(&btf, wanted)).unwrap_or_default(),
-            hz: config.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")?.parse().ok()),
-            vmemmap_base: None,
-        })
+    pub fn read() -> Result<Machine, TracefsError> {
+        Ok(Machine { kernel: RunningKernel::new(Tracefs::find()?), vmemmap_base: None })
     }
 
     /// Finds the variable's value in the first text that gives a page both as address and as number. All other events
     /// that show a page must agree.
     pub fn learn_vmemmap_base(&mut self, text: &str) {
-        let hex = |line: &str, key: &str| {
-            let digits = line.split_once(key)?.1.split(' ').next()?;
-            u64::from_str_radix(digits.trim_start_matches("0x"), 16).ok()
-        };
-        let base = |line: &str| {
-            let (page, number) = (hex(line, "page=")?, hex(line, "pfn=")?);
-            page.checked_sub(number.checked_mul(self.btf.size_of("struct page")?)?)
-        };
-        let found = text.lines().filter(|line| line.starts_with("mm_page_")).find_map(base);
+        let Some(struct_page) = self.kernel.size_of("struct page") else { return };
+        let mut pages = text.lines().filter(|line| line.starts_with("mm_page_"));
+        let found = pages.find_map(|line| learn::vmemmap_base(line, struct_page));
         self.vmemmap_base = self.vmemmap_base.or(found);
     }
 }
 
-/// The first symbol of each address, in order; it is the one that the kernel chooses.
-fn symbols(kallsyms: &str) -> Vec<Symbol> {
-    let mut symbols: Vec<Symbol> = kallsyms.lines().filter_map(symbol).collect();
-    symbols.sort_by_key(|symbol| symbol.addr);
-    symbols.dedup_by_key(|symbol| symbol.addr);
-    symbols
-}
-
-/// Where the kernel gives addresses of its own image names (`is_ksym_addr` in include/linux/kallsyms.h): in its text,
-/// and everywhere when it was built with CONFIG_KALLSYMS_ALL, which shows in names of local data.
-fn named(kallsyms: &str) -> Vec<Range<u64>> {
-    if kallsyms.lines().any(|line| line.contains(" d ") || line.contains(" b ")) {
-        return Vec::from([0..u64::MAX]);
-    }
-    let addr =
-        |name: &str| kallsyms.lines().filter_map(symbol).find(|symbol| symbol.name == name).map(|symbol| symbol.addr);
-    let range = |start: &str, end: &str| Some(addr(start)?..addr(end)?);
-    [range("_stext", "_etext"), range("_sinittext", "_einittext")].into_iter().flatten().collect()
-}
-
-fn symbol(line: &str) -> Option<Symbol> {
-    let mut words = line.split_ascii_whitespace();
-    let addr = u64::from_str_radix(words.next()?, 16).ok()?;
-    let name = words.nth(1)?.to_owned();
-    let module = words.next().map(|module| module.trim_matches(['[', ']']).to_owned());
-    Some(Symbol { addr, name, module })
-}
-
 impl Kernel for Machine {
     fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
-        let at = self.symbols.partition_point(|symbol| symbol.addr <= addr);
-        let (symbol, next) = (&self.symbols[at.checked_sub(1)?], self.symbols.get(at)?);
-        if symbol.module.is_none() && !self.named.iter().any(|range| range.contains(&addr)) {
-            return None;
-        }
-        let (offset, size) = (addr - symbol.addr, next.addr - symbol.addr);
-        Some(KernelSymbol { name: &symbol.name, offset, size, module: symbol.module.as_deref() })
+        self.kernel.symbol(addr)
     }
 
     fn string(&self, addr: u64) -> Option<&[u8]> {
-        self.strings.get(&addr).map(|string| &**string)
+        self.kernel.string(addr)
     }
 
     fn constant(&self, name: &str) -> Option<i64> {
-        self.btf.constant(name)
+        self.kernel.constant(name)
     }
 
     fn variable(&self, name: &str) -> Option<u64> {
@@ -104,14 +44,14 @@ impl Kernel for Machine {
     }
 
     fn size_of(&self, type_name: &str) -> Option<u64> {
-        self.btf.size_of(type_name)
+        self.kernel.size_of(type_name)
     }
 
     fn member(&self, tag: &str, member: &str) -> Option<BitField> {
-        self.btf.member(tag, member)
+        self.kernel.member(tag, member)
     }
 
     fn hz(&self) -> Option<u32> {
-        self.hz
+        self.kernel.hz()
     }
 }

@@ -14,7 +14,10 @@ use std::{
     fs,
 };
 
-use perf_prof::tracefs::{EventFormat, Kernel};
+use perf_prof::{
+    tracefs::{EventFormat, Field, FieldKind, Kernel},
+    value::Value,
+};
 
 use instance::Instance;
 use machine::Machine;
@@ -26,6 +29,8 @@ struct Kind {
     exact: usize,
     /// Compared up to what nobody but the kernel knows.
     partly: usize,
+    /// Numbers in the text that were found to be a field's value.
+    values: usize,
     mismatches: Vec<(String, String)>,
 }
 
@@ -43,6 +48,7 @@ fn rendered_text_is_the_kernels_own() {
     let mut machine = Machine::read().unwrap();
     text.iter().for_each(|text| machine.learn_vmemmap_base(text));
 
+    println!("what only the kernel knows: {}", unknown(&formats, &machine));
     let mut kinds: BTreeMap<String, Kind> = BTreeMap::new();
     for (cpu, text) in instance.cpus().zip(&text) {
         compare(&formats, &machine, &instance.raw(cpu).unwrap(), text, &mut kinds);
@@ -77,6 +83,7 @@ fn compare(
     while rest.starts_with('#') || rest.starts_with('\n') {
         rest = rest.split_once('\n').map_or("", |(_, rest)| rest);
     }
+    let mut in_text: HashMap<u32, Vec<Field>> = HashMap::new();
     for raw in ring_buffer::events(pages) {
         let format = &formats[&u16::from_ne_bytes([raw[0], raw[1]])];
         let mut rendered = Vec::new();
@@ -93,6 +100,8 @@ fn compare(
         let kind = kinds.entry(format!("{}:{}", format.system, format.name)).or_default();
         if let Some(after) = rest.strip_prefix(&rendered) {
             kind.exact += 1;
+            kind.values +=
+                check_values(&rendered, in_text.entry(format.id).or_insert_with(|| fields_in_text(format)), raw);
             rest = after;
             continue;
         }
@@ -107,14 +116,58 @@ fn compare(
     assert_eq!(rest, "", "the text has more events than the bytes");
 }
 
+/// The fields that the print format shows themselves, as ` name=number `, by their own sign.
+fn fields_in_text(format: &EventFormat) -> Vec<Field> {
+    let print_fmt = format.print_fmt_text();
+    let shown = |field: &&Field| {
+        let FieldKind::Int { signed, .. } = field.kind else { return false };
+        let conversions = if signed { ["%d", "%ld", "%lld"] } else { ["%u", "%lu", "%llu"] };
+        conversions.iter().any(|conversion| print_fmt.contains(&format!(" {}={conversion} ", field.name)))
+            && print_fmt.contains(&format!(", REC->{},", field.name))
+    };
+    format.fields().iter().filter(shown).cloned().collect()
+}
+
+/// Holds the values of `fields` to the numbers in the text; returns how many there are.
+fn check_values(text: &str, fields: &[Field], raw: &[u8]) -> usize {
+    let mut checked = 0;
+    for field in fields {
+        let value = match field.value(raw) {
+            Some(Value::Int(value)) => value.to_string(),
+            Some(Value::Uint(value)) => value.to_string(),
+            other => panic!("{} is {other:?}", field.name),
+        };
+        if let Some((_, after)) = text.split_once(&format!(" {}=", field.name)) {
+            assert_eq!(after.split(' ').next(), Some(&*value), "{} in {text}", field.name);
+            checked += 1;
+        }
+    }
+    checked
+}
+
 /// Whether the print format itself says that it needs what only the kernel knows.
 fn names_what_is_unknown(format: &EventFormat, machine: &Machine) -> bool {
-    let known = |name: &str| match name.split_once('.') {
+    format.print_fmt().is_ok_and(|print_fmt| !print_fmt.names().iter().all(|name| is_known(name, machine)))
+}
+
+fn is_known(name: &str, machine: &Machine) -> bool {
+    match name.split_once('.') {
         Some((tag, member)) => machine.member(tag, member).is_some(),
+        None if name.contains(' ') => machine.size_of(name).is_some(),
         None if name == "HZ" => machine.hz().is_some(),
         None => machine.constant(name).is_some() || machine.variable(name).is_some(),
-    };
-    format.print_fmt().is_ok_and(|print_fmt| !print_fmt.names().iter().all(|name| known(name)))
+    }
+}
+
+/// Everything that some print format needs and that is not known, with how many need it.
+fn unknown(formats: &HashMap<u16, EventFormat>, machine: &Machine) -> String {
+    let mut unknown: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in formats.values().filter_map(|format| format.print_fmt().ok()).flat_map(|print_fmt| print_fmt.names()) {
+        if !is_known(name, machine) {
+            *unknown.entry(name).or_default() += 1;
+        }
+    }
+    unknown.iter().map(|(name, formats)| format!("{name} ({formats} formats)")).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether `text` is `pattern` with something for each `?`.
@@ -135,6 +188,8 @@ fn matches(pattern: &str, text: &str) -> bool {
 fn report(kinds: &BTreeMap<String, Kind>) {
     let exact = kinds.values().map(|kind| kind.exact).sum::<usize>();
     println!("{exact} events of {} kinds are exact", kinds.values().filter(|kind| kind.exact > 0).count());
+    let values = kinds.values().map(|kind| kind.values).sum::<usize>();
+    println!("{values} numbers in {} of them are values", kinds.values().filter(|kind| kind.values > 0).count());
     for (name, kind) in kinds {
         if kind.partly > 0 {
             println!("{name}: {} events compared up to what only the kernel knows", kind.partly);

@@ -36,6 +36,7 @@ pub fn run() {
     cgroup();
     machine_files();
     requests();
+    guest();
     commands(dir.path());
 }
 
@@ -248,8 +249,10 @@ fn sockets() {
 /// A folder of our own below the root of each hierarchy that has one.
 fn cgroup() {
     for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/freezer"] {
-        let (dir, other) = (format!("{root}/perf_prof_oracle"), format!("{root}/perf_prof_oracle2"));
-        if fs::create_dir(&dir).is_err() {
+        let dir = format!("{root}/perf_prof_oracle_{}", std::process::id());
+        let other = format!("{dir}_renamed");
+        // With version 1 the first is a plain folder.
+        if !Path::new(root).join("cgroup.procs").exists() || fs::create_dir(&dir).is_err() {
             continue;
         }
         if let Ok(mut child) = Command::new("sleep").arg("0.05").spawn() {
@@ -296,6 +299,58 @@ fn requests() {
         libc::syscall(libc::SYS_getrandom, attribute.as_mut_ptr(), 16, 0);
         libc::close(libc::syscall(libc::SYS_memfd_create, c"oracle".as_ptr(), 0) as i32);
         libc::close(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32);
+    }
+}
+
+/// A virtual machine that writes to a port and halts.
+fn guest() {
+    const KVM_CREATE_VM: u64 = 0xae01;
+    const KVM_GET_VCPU_MMAP_SIZE: u64 = 0xae04;
+    const KVM_CREATE_VCPU: u64 = 0xae41;
+    const KVM_RUN: u64 = 0xae80;
+    const KVM_SET_REGS: u64 = 0x4090_ae82;
+    const KVM_GET_SREGS: u64 = 0x8138_ae83;
+    const KVM_SET_SREGS: u64 = 0x4138_ae84;
+    const KVM_SET_USER_MEMORY_REGION: u64 = 0x4020_ae46;
+    const RIP: usize = 16;
+    const RFLAGS: usize = 17;
+
+    let Ok(kvm) = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm") else { return };
+    // SAFETY: structures of the sizes that the numbers of the calls state; the guest's memory outlives the guest.
+    unsafe {
+        let vm = libc::ioctl(kvm.as_raw_fd(), KVM_CREATE_VM, 0);
+        let size = 0x4000;
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        let memory = libc::mmap(ptr::null_mut(), size, both, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0);
+        if vm < 0 || memory == libc::MAP_FAILED {
+            return;
+        }
+        // mov al, 1; out 0x10, al; mov [0x2000], al; mov al, [0xf000]; cpuid; hlt
+        let code = b"\xb0\x01\xe6\x10\xa2\x00\x20\xa0\x00\xf0\x0f\xa2\xf4";
+        ptr::copy_nonoverlapping(code.as_ptr(), memory.cast::<u8>().add(0x1000), code.len());
+        let region = [0u64, 0, size as u64, memory as u64];
+        libc::ioctl(vm, KVM_SET_USER_MEMORY_REGION, region.as_ptr());
+        let vcpu = libc::ioctl(vm, KVM_CREATE_VCPU, 0);
+        let run_size = libc::ioctl(kvm.as_raw_fd(), KVM_GET_VCPU_MMAP_SIZE, 0).max(0) as usize;
+        let run = libc::mmap(ptr::null_mut(), run_size, both, libc::MAP_SHARED, vcpu, 0);
+        let mut sregs = [0u8; 0x138];
+        libc::ioctl(vcpu, KVM_GET_SREGS, sregs.as_mut_ptr());
+        // Base and selector of the code segment.
+        sregs[..8].fill(0);
+        sregs[12..14].fill(0);
+        libc::ioctl(vcpu, KVM_SET_SREGS, sregs.as_ptr());
+        let mut regs = [0u64; 18];
+        (regs[RIP], regs[RFLAGS]) = (0x1000, 2);
+        libc::ioctl(vcpu, KVM_SET_REGS, regs.as_ptr());
+        for _ in 0..4 {
+            libc::ioctl(vcpu, KVM_RUN, 0);
+        }
+        if run != libc::MAP_FAILED {
+            libc::munmap(run, run_size);
+        }
+        libc::close(vcpu);
+        libc::close(vm);
+        libc::munmap(memory, size);
     }
 }
 

@@ -225,8 +225,8 @@ fn handlers() {
 fn sources_of_later_versions_are_named() {
     let text = |list: &str| parse_events(list).unwrap().remove(0).unsupported().unwrap_or_default();
     expect![[r#"
-        profile: built-in event sources are not yet in this version; a tracepoint is written system:name (`perf-prof list '*profile*'` finds it)
-        kprobe:vfs_read//stack/: kprobe events are not yet in this version; tracepoints are, see `perf-prof list`
+        built-in event sources are not yet in this version; a tracepoint is written system:name (`perf-prof list '*profile*'` finds it)
+        kprobe events are not yet in this version; tracepoints are, see `perf-prof list`
     "#]].assert_eq(&[text("profile"), text("kprobe:vfs_read//stack/"), text("a:b")].join("\n"));
 }
 

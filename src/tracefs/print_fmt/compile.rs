@@ -5,7 +5,7 @@ use super::{
     ast::{Ast, Statement, TypeName, UnaryOp},
     ctype::{BinaryOp, IntType},
     expr::{Context, Expr, Scale},
-    helpers::Helper,
+    functions::Function,
     spec::{self, Part, Size},
 };
 use crate::tracefs::{ElementType, Field, FieldKind, NoKernel, field::Extent};
@@ -142,7 +142,11 @@ impl<'c, 't> Compiler<'c, 't> {
             Ast::Unary(op, value) => self.unary(*op, value)?,
             Ast::Binary(op, operands) => {
                 let (a, b) = (self.compile(&operands[0])?, self.compile(&operands[1])?);
-                binary(*op, a, b)
+                let result = binary(*op, a, b);
+                if let (Expr::Offset { scale: Scale::Type(name), .. }, _) = &result {
+                    self.names.push(name.clone());
+                }
+                result
             }
             Ast::And(operands) => (Expr::And(self.both(operands)?), Type::Int(IntType::INT)),
             Ast::Or(operands) => (Expr::Or(self.both(operands)?), Type::Int(IntType::INT)),
@@ -365,8 +369,8 @@ impl<'c, 't> Compiler<'c, 't> {
 
     fn call(&mut self, function: &'t str, arguments: &'c [Ast<'t>]) -> Compiled {
         let ulong = Type::Int(IntType::ULONG);
-        if let Some(helper) = Helper::compile(self, function, arguments)? {
-            return Ok((Expr::Helper(Box::new(helper)), TEXT));
+        if let Some(known) = Function::compile(self, function, arguments)? {
+            return Ok((Expr::Function(Box::new(known)), TEXT));
         }
         Ok(match (function, arguments) {
             ("__get_str" | "__get_rel_str", [name]) => (Expr::Data(self.extent(name)?.0), TEXT),

@@ -3,7 +3,7 @@
 use super::{
     PrintFmt,
     ctype::{BinaryOp, IntType},
-    helpers::Helper,
+    functions::Function,
 };
 use crate::tracefs::{
     BitField, Kernel,
@@ -69,7 +69,7 @@ pub(super) enum Expr {
     },
     JiffiesToMsecs(Box<Expr>),
     Swapped(u8, Box<Expr>),
-    Helper(Box<Helper>),
+    Function(Box<Function>),
     /// What `trace_seq_printf` printed.
     Printed(Box<[PrintFmt]>),
 }
@@ -126,14 +126,14 @@ impl Expr {
                 })
             }
             Expr::Swapped(width, value) => value.int(cx)?.swap_bytes() >> (64 - 8 * u32::from(*width)),
-            Expr::Text(_) | Expr::Data(_) | Expr::Helper(_) | Expr::Printed(_) => return None,
+            Expr::Text(_) | Expr::Data(_) | Expr::Function(_) | Expr::Printed(_) => return None,
         })
     }
 
     /// Whether the value is not zero; what points into the event is not.
     fn truth(&self, cx: Context<'_>) -> Option<bool> {
         match self {
-            Expr::Text(_) | Expr::Data(_) | Expr::Helper(_) | Expr::Printed(_) => Some(true),
+            Expr::Text(_) | Expr::Data(_) | Expr::Function(_) | Expr::Printed(_) => Some(true),
             Expr::Cond(_) | Expr::Choice { .. } => self.chosen(cx)?.truth(cx),
             _ => Some(self.int(cx)? != 0),
         }
@@ -168,7 +168,7 @@ impl Expr {
     /// Appends what `%s` shows of it; `None` when that is not known.
     pub fn text(&self, cx: Context<'_>, out: &mut Vec<u8>) -> Option<()> {
         match self {
-            Expr::Helper(helper) => helper.show(cx, out),
+            Expr::Function(function) => function.show(cx, out),
             Expr::Cond(_) | Expr::Choice { .. } => self.chosen(cx)?.text(cx, out),
             Expr::Printed(printed) => {
                 let start = out.len();
@@ -199,7 +199,7 @@ impl Expr {
     /// Whether it stands for text rather than for a number.
     pub fn is_text(&self) -> bool {
         match self {
-            Expr::Text(_) | Expr::Data(_) | Expr::Helper(_) | Expr::Printed(_) => true,
+            Expr::Text(_) | Expr::Data(_) | Expr::Function(_) | Expr::Printed(_) => true,
             Expr::Cond(parts) => parts[1].is_text() || parts[2].is_text(),
             Expr::Choice { of, .. } => of.iter().any(Expr::is_text),
             _ => false,

@@ -5,7 +5,7 @@ mod ast;
 mod compile;
 pub(crate) mod ctype;
 mod expr;
-mod helpers;
+mod functions;
 mod lex;
 mod number;
 mod parse;
@@ -118,7 +118,7 @@ impl PrintFmt {
     }
 
     /// Appends the text of an event.
-    pub(crate) fn show(&self, raw: &[u8], kernel: &dyn Kernel, out: &mut Vec<u8>) {
+    pub fn show(&self, raw: &[u8], kernel: &dyn Kernel, out: &mut Vec<u8>) {
         self.render(Context { raw, kernel }, out);
     }
 
@@ -134,8 +134,8 @@ impl PrintFmt {
         }
     }
 
-    /// The names of the kernel's own that it refers to: enumerators and variables. Its text is exact only where
-    /// [`Kernel`] knows them all.
+    /// What it needs of the kernel by name: enumerators and variables (`jiffies`), members (`kvm_mmu_page_role.level`),
+    /// types whose size matters (`struct page`), `HZ`. Its text is exact only where [`Kernel`] knows them all.
     pub fn names(&self) -> &[Box<str>] {
         &self.names
     }

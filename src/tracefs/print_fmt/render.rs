@@ -10,7 +10,7 @@ use super::{
 };
 
 /// The longest text of an event; the kernel's ends at 8 KiB.
-const MAX_TEXT: usize = 64 * 1024;
+pub(super) const MAX_TEXT: usize = 64 * 1024;
 
 /// What stands for a value that cannot be known.
 const UNKNOWN: &[u8] = b"?";

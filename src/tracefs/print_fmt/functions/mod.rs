@@ -1,4 +1,4 @@
-//! The `__print_*` and `__get_*` helpers that make text, one file each, by the rules of the kernel's
+//! The `__print_*` and `__get_*` functions that make text, one file each, by the rules of the kernel's
 //! `kernel/trace/trace_output.c`. Know nothing of printf.
 
 mod array;
@@ -15,9 +15,9 @@ use super::{
     expr::{Context, Expr},
 };
 
-/// A helper with its arguments.
+/// A function with its arguments.
 #[derive(Clone, Debug)]
-pub(super) enum Helper {
+pub(super) enum Function {
     Flags(flags::Flags),
     Symbolic(symbolic::Symbolic),
     Array(array::Array),
@@ -26,66 +26,68 @@ pub(super) enum Helper {
     Bitmask(bitmask::Bitmask),
 }
 
-impl Helper {
-    /// The helper that a call is of, or `None` when it is of none.
+impl Function {
+    /// The function that a call is of, or `None` when it is of none.
     pub fn compile<'c, 't>(
         compiler: &mut Compiler<'c, 't>,
         function: &str,
         arguments: &'c [Ast<'t>],
-    ) -> Result<Option<Helper>, PrintFmtError> {
-        let helper = match (function, arguments) {
-            ("__print_flags" | "__print_flags_u64", [value, delimiter, names @ ..]) => Helper::Flags(flags::Flags {
+    ) -> Result<Option<Function>, PrintFmtError> {
+        let known = match (function, arguments) {
+            ("__print_flags" | "__print_flags_u64", [value, delimiter, names @ ..]) => Function::Flags(flags::Flags {
                 value: compiler.value(value)?,
                 delimiter: compiler.value(delimiter)?,
                 names: Names::compile(compiler, function, names)?,
             }),
             ("__print_symbolic" | "__print_symbolic_u64", [value, names @ ..]) => {
                 let (value, names) = (compiler.value(value)?, Names::compile(compiler, function, names)?);
-                Helper::Symbolic(symbolic::Symbolic { value, names })
+                Function::Symbolic(symbolic::Symbolic { value, names })
             }
-            ("__print_array", [array, count, size]) => Helper::Array(array::Array {
+            ("__print_array", [array, count, size]) => Function::Array(array::Array {
                 array: compiler.value(array)?,
                 count: Some(compiler.value(count)?),
                 size: compiler.value(size)?,
             }),
             ("__print_dynamic_array", [name, size]) => {
                 let array = Expr::Data(compiler.extent(name)?.0);
-                Helper::Array(array::Array { array, count: None, size: compiler.value(size)? })
+                Function::Array(array::Array { array, count: None, size: compiler.value(size)? })
             }
-            ("__print_hex" | "__print_hex_str", [array, len]) => Helper::Hex(hex::Hex {
+            ("__print_hex" | "__print_hex_str", [array, len]) => Function::Hex(hex::Hex {
                 array: compiler.value(array)?,
                 len: compiler.value(len)?,
                 together: function == "__print_hex_str",
             }),
-            ("__print_hex_dump", [prefix, kind, row, group, array, len, ascii]) => Helper::HexDump(hex_dump::HexDump {
-                prefix: compiler.value(prefix)?,
-                kind: compiler.value(kind)?,
-                row: compiler.value(row)?,
-                group: compiler.value(group)?,
-                array: compiler.value(array)?,
-                len: compiler.value(len)?,
-                ascii: compiler.value(ascii)?,
-            }),
+            ("__print_hex_dump", [prefix, kind, row, group, array, len, ascii]) => {
+                Function::HexDump(hex_dump::HexDump {
+                    prefix: compiler.value(prefix)?,
+                    kind: compiler.value(kind)?,
+                    row: compiler.value(row)?,
+                    group: compiler.value(group)?,
+                    array: compiler.value(array)?,
+                    len: compiler.value(len)?,
+                    ascii: compiler.value(ascii)?,
+                })
+            }
             ("__get_bitmask" | "__get_rel_bitmask" | "__get_cpumask" | "__get_rel_cpumask", [name]) => {
-                Helper::Bitmask(bitmask::Bitmask { extent: compiler.extent(name)?.0 })
+                Function::Bitmask(bitmask::Bitmask { extent: compiler.extent(name)?.0 })
             }
             (name, _) if name.starts_with("__print_") && !name.starts_with("__print_ns_") => {
                 return Err(PrintFmtError::WrongArguments { function: function.to_owned() });
             }
             _ => return Ok(None),
         };
-        Ok(Some(helper))
+        Ok(Some(known))
     }
 
     /// Appends the text; `None` when it is not known.
     pub fn show(&self, cx: Context<'_>, out: &mut Vec<u8>) -> Option<()> {
         match self {
-            Helper::Flags(flags) => flags.show(cx, out),
-            Helper::Symbolic(symbolic) => symbolic.show(cx, out),
-            Helper::Array(array) => array.show(cx, out),
-            Helper::Hex(hex) => hex.show(cx, out),
-            Helper::HexDump(dump) => dump.show(cx, out),
-            Helper::Bitmask(bitmask) => bitmask.show(cx, out),
+            Function::Flags(flags) => flags.show(cx, out),
+            Function::Symbolic(symbolic) => symbolic.show(cx, out),
+            Function::Array(array) => array.show(cx, out),
+            Function::Hex(hex) => hex.show(cx, out),
+            Function::HexDump(dump) => dump.show(cx, out),
+            Function::Bitmask(bitmask) => bitmask.show(cx, out),
         }
     }
 }

@@ -1,6 +1,10 @@
-//! Every event format of a kernel: all parse, all print formats compile, and no bytes make one panic.
+//! Formats and print formats. Here, every one of a kernel: all parse, all compile, and no bytes make one panic.
 
 #![allow(clippy::unwrap_used)]
+
+mod events;
+mod expressions;
+mod hostile;
 
 use perf_prof::{
     tracefs::{EventFormat, NoKernel},
@@ -12,7 +16,7 @@ use proptest::{
 };
 
 /// Every `format` file of a Linux 6.18, one after the other, each behind a line `=== system`.
-const FORMATS: &[u8] = include_bytes!("data/formats-6.18.zst");
+const FORMATS: &[u8] = include_bytes!("../data/formats-6.18.zst");
 
 fn recorded() -> Vec<(String, String)> {
     let text = String::from_utf8(zstd::decode_all(FORMATS).unwrap()).unwrap();

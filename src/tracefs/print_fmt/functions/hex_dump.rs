@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::{Context, Expr};
-use crate::tracefs::print_fmt::ctype::IntType;
+use crate::tracefs::print_fmt::{ctype::IntType, render::MAX_TEXT};
 
 /// `DUMP_PREFIX_NONE` of `include/linux/printk.h`; 1 is `DUMP_PREFIX_ADDRESS`.
 const PREFIX_NONE: u64 = 0;
@@ -25,13 +25,14 @@ impl HexDump {
         let bytes = self.array.bytes(cx)?;
         let len = usize::try_from(self.len.int(cx)?).ok()?.min(bytes.len());
         let row = if self.row.int(cx)? == 32 { 32 } else { 16 };
-        let group = match self.group.int(cx)? as usize {
-            group @ (1 | 2 | 4 | 8) if len % group == 0 => group,
-            _ => 1,
-        };
+        let group = self.group.int(cx)? as usize;
         let (kind, ascii) = (self.kind.int(cx)?, self.ascii.int(cx)? != 0);
+        let start = out.len();
         out.push(b'\n');
         for (i, bytes) in bytes[..len].chunks(row).enumerate() {
+            if out.len() - start > MAX_TEXT {
+                break;
+            }
             self.prefix.text(cx, out)?;
             // Writing to a Vec cannot fail.
             match kind {
@@ -42,7 +43,8 @@ impl HexDump {
                 // The address of the kernel's own copy.
                 _ => out.extend(b"?: "),
             }
-            let start = out.len();
+            let column = out.len();
+            let group = if matches!(group, 2 | 4 | 8) && bytes.len().is_multiple_of(group) { group } else { 1 };
             for (i, unit) in bytes.chunks(group).enumerate() {
                 let space = if i > 0 { " " } else { "" };
                 let ty = IntType::new(unit.len() as u8, false);
@@ -50,8 +52,8 @@ impl HexDump {
                 let _ = write!(out, "{space}{value:0width$x}", width = unit.len() * 2);
             }
             if ascii {
-                let column = row * 2 + row / group + 1;
-                out.resize(out.len().max(start + column), b' ');
+                let text = column + row * 2 + row / group + 1;
+                out.resize(out.len().max(text), b' ');
                 out.extend(bytes.iter().map(|&b| if b.is_ascii_graphic() || b == b' ' { b } else { b'.' }));
             }
             out.push(b'\n');

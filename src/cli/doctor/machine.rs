@@ -1,0 +1,204 @@
+//! What the kernel lets us do here: one function for each check.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    os::fd::AsFd,
+    path::Path,
+};
+
+use super::Check;
+use crate::{
+    abi::{PERF_SAMPLE_RAW, PERF_TYPE_TRACEPOINT, perf_event_attr},
+    sys::{
+        limits, perf,
+        procfs::{self, CAP_PERFMON, CAP_SYS_ADMIN},
+        tracefs::{Tracefs, TracefsError},
+    },
+};
+
+// Numbers of `include/uapi/linux/capability.h`.
+const CAP_IPC_LOCK: u32 = 14;
+const CAP_SYS_PTRACE: u32 = 19;
+
+/// A ring of 128 pages and its control page, what a session maps on each CPU when nothing else is said.
+const RING_KIB: i32 = 516;
+
+/// Descriptors for a pattern like `syscalls:*` on some CPUs.
+const MANY_FILES: u64 = 4096;
+
+fn may_trace() -> bool {
+    procfs::has_capability(CAP_PERFMON) || procfs::has_capability(CAP_SYS_ADMIN)
+}
+
+pub(super) fn kernel() -> Check {
+    let line = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    Check::ok("kernel", format!("Linux {}, {}", line("/proc/sys/kernel/osrelease"), std::env::consts::ARCH))
+}
+
+/// Who may open events, see `perf_allow_tracepoint` in `include/linux/perf_event.h`.
+pub(super) fn perf_events() -> Check {
+    let name = "perf events";
+    match procfs::perf_event_paranoid() {
+        None => Check::fail(name, "this kernel has no perf events (CONFIG_PERF_EVENTS)", None),
+        Some(level) if level < 0 => Check::ok(name, format!("kernel.perf_event_paranoid is {level}: all may trace")),
+        Some(level) if may_trace() => {
+            Check::ok(name, format!("kernel.perf_event_paranoid is {level}, our capabilities go before it"))
+        }
+        Some(level) => Check::fail(
+            name,
+            format!("kernel.perf_event_paranoid is {level} and neither CAP_PERFMON nor CAP_SYS_ADMIN is in force"),
+            Some("sudo perf-prof ..., or sudo sysctl kernel.perf_event_paranoid=-1"),
+        ),
+    }
+}
+
+pub(super) fn capabilities() -> Check {
+    let known = [("CAP_PERFMON", CAP_PERFMON), ("CAP_SYS_ADMIN", CAP_SYS_ADMIN), ("CAP_SYS_PTRACE", CAP_SYS_PTRACE)];
+    let (held, missing): (Vec<_>, Vec<_>) = known.into_iter().partition(|(_, number)| procfs::has_capability(*number));
+    let names = |set: &[(&str, u32)]| set.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let name = "capabilities";
+    if missing.is_empty() {
+        return Check::ok(name, format!("{} are in force", names(&held)));
+    }
+    let detail = format!("{} not in force", names(&missing));
+    if may_trace() && procfs::has_capability(CAP_SYS_PTRACE) {
+        return Check::ok(name, format!("{} in force; {detail} and not needed", names(&held)));
+    }
+    Check::warn(name, format!("{detail}: other users' processes stay closed"), Some("sudo perf-prof ..."))
+}
+
+pub(super) fn tracefs() -> Check {
+    let name = "tracefs";
+    let found = Tracefs::find().and_then(|tracefs| Ok((tracefs.available_events()?, tracefs)));
+    match found {
+        Ok((events, tracefs)) => {
+            Check::ok(name, format!("{}, {} tracepoints", tracefs.root().display(), events.lines().count()))
+        }
+        Err(TracefsError::NotMounted(error)) => {
+            let mend = "sudo mount -t tracefs nodev /sys/kernel/tracing";
+            Check::fail(name, format!("not mounted, and mounting it failed: {error}"), Some(mend))
+        }
+        Err(TracefsError::Permission(path)) => {
+            let mend = "sudo perf-prof ..., or sudo mount -o remount,mode=755 /sys/kernel/tracing";
+            Check::fail(name, format!("{} cannot be read", path.display()), Some(mend))
+        }
+        Err(error) => Check::fail(name, error.to_string(), None),
+    }
+}
+
+/// The main job in small: one tracepoint on one CPU, opened and not enabled.
+pub(super) fn tracepoint() -> Check {
+    let name = "tracepoint";
+    let opened = || -> anyhow::Result<u32> {
+        let id = Tracefs::find()?.id("sched", "sched_process_exit")?;
+        let cpu = procfs::online_cpus()?.iter().next().unwrap_or(0);
+        let mut attr = perf_event_attr { type_: PERF_TYPE_TRACEPOINT, config: id.into(), ..Default::default() };
+        attr.sample_type = PERF_SAMPLE_RAW;
+        attr.set_disabled(1);
+        perf::open(&attr, perf::Attach::Cpu(cpu))?;
+        Ok(cpu)
+    };
+    match opened() {
+        Ok(cpu) => Check::ok(name, format!("sched:sched_process_exit opens on CPU {cpu}")),
+        Err(error) => Check::fail(name, format!("sched:sched_process_exit does not open: {error:#}"), None),
+    }
+}
+
+pub(super) fn hardware() -> Check {
+    // All zero but this is PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES.
+    let mut attr = perf_event_attr::default();
+    attr.set_disabled(1);
+    attr.set_exclude_kernel(1);
+    let mut pmus: Vec<String> = fs::read_dir("/sys/bus/event_source/devices")
+        .map(|entries| entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
+        .unwrap_or_default();
+    pmus.sort_unstable();
+    let pmus = pmus.join(" ");
+    let counted = perf::open(&attr, perf::Attach::Thread(0, None)).and_then(|cycles| {
+        let mut count = [0];
+        perf::enable(cycles.as_fd())?;
+        // Work of ours for the counter to see.
+        std::hint::black_box((0..100_000u64).fold(0, |sum, n| std::hint::black_box(sum ^ n)));
+        perf::read(cycles.as_fd(), &mut count)?;
+        Ok(count[0])
+    });
+    let why = match counted {
+        Ok(1..) => return Check::ok("PMUs", format!("{pmus}; the CPU counts cycles")),
+        Ok(0) => "the CPU's counter stands still".to_owned(),
+        Err(error) => error.source.to_string(),
+    };
+    Check::warn("PMUs", format!("{pmus}; no hardware counters ({why}), as in most virtual machines"), None)
+}
+
+pub(super) fn probes() -> Check {
+    let here = |pmu: &str| Path::new("/sys/bus/event_source/devices").join(pmu).exists();
+    let name = "probes";
+    match (here("kprobe"), here("uprobe")) {
+        (true, true) => Check::ok(name, "kprobe and uprobe are there"),
+        (false, true) => Check::warn(name, "no kprobe PMU (CONFIG_KPROBE_EVENTS); uprobe is there", None),
+        (true, false) => Check::warn(name, "no uprobe PMU (CONFIG_UPROBE_EVENTS); kprobe is there", None),
+        (false, false) => Check::warn(name, "neither kprobe nor uprobe PMU (CONFIG_KPROBE_EVENTS, _UPROBE_)", None),
+    }
+}
+
+pub(super) fn open_files() -> Check {
+    let name = "open files";
+    match limits::file_limit() {
+        Ok(limit) if limit.hard >= MANY_FILES => {
+            Check::ok(name, format!("{}, raised to {} when needed", limit.soft, limit.hard))
+        }
+        Ok(limit) => Check::warn(
+            name,
+            format!("at most {}: patterns of many events on many CPUs need one for each", limit.hard),
+            Some("sudo prlimit --pid $$ --nofile=65536"),
+        ),
+        Err(error) => Check::warn(name, error.to_string(), None),
+    }
+}
+
+/// Who may map how much ring memory, see `perf_mmap` in `kernel/events/core.c`.
+pub(super) fn ring_memory() -> Check {
+    let name = "ring memory";
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let locked = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
+    let locked = locked.and_then(|line| line.split_whitespace().next()).unwrap_or("unknown");
+    let kib = procfs::perf_event_mlock_kb();
+    let detail = format!(
+        "kernel.perf_event_mlock_kb is {}, RLIMIT_MEMLOCK {locked}",
+        kib.map_or("unknown".to_owned(), |kib| kib.to_string())
+    );
+    if procfs::has_capability(CAP_IPC_LOCK) || procfs::perf_event_paranoid().is_some_and(|level| level < 0) {
+        return Check::ok(name, format!("{detail}; neither binds us"));
+    }
+    match kib {
+        Some(kib) if kib < RING_KIB && locked != "unlimited" => Check::warn(
+            name,
+            format!("{detail}: rings of 128 pages may not fit, -m takes less"),
+            Some(&format!("sudo sysctl kernel.perf_event_mlock_kb={RING_KIB}")),
+        ),
+        _ => Check::ok(name, detail),
+    }
+}
+
+/// Whether addresses of the kernel can be named; `kallsyms_show_value` in `kernel/ksyms_common.c` decides.
+pub(super) fn kernel_symbols() -> Check {
+    let name = "kernel symbols";
+    let restrict = fs::read_to_string("/proc/sys/kernel/kptr_restrict").unwrap_or_default();
+    let restrict = restrict.trim();
+    let mut line = String::new();
+    // The first symbols may lie at address 0 by right (per-CPU variables), the rest never.
+    let read = fs::File::open("/proc/kallsyms").map(|file| {
+        BufReader::new(file).lines().map_while(Result::ok).find(|line| line.contains(" T ")).map(|found| line = found)
+    });
+    let hidden = line.split(' ').next().is_none_or(|address| address.bytes().all(|byte| byte == b'0'));
+    match read {
+        Err(error) => Check::warn(name, format!("/proc/kallsyms: {error}; stacks show addresses only"), None),
+        Ok(_) if hidden => Check::warn(
+            name,
+            format!("hidden from us (kernel.kptr_restrict is {restrict}); stacks show addresses only"),
+            Some("sudo sysctl kernel.kptr_restrict=0 and run as root"),
+        ),
+        Ok(_) => Check::ok(name, format!("readable (kernel.kptr_restrict is {restrict})")),
+    }
+}

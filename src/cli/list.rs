@@ -1,0 +1,215 @@
+//! `perf-prof list`: the events of this kernel, their fields and the types that a script sees.
+
+use std::{
+    io::{self, BufWriter, Write},
+    process::ExitCode,
+};
+
+use anyhow::{Context, bail};
+use clap::{ArgAction, Args};
+use serde::Serialize;
+
+use super::report::Failure;
+use crate::{
+    spec::{glob_matches, near},
+    sys::tracefs::Tracefs,
+    template::{c_type, python_type},
+    tracefs::{EventFormat, Field, FieldKind},
+};
+
+/// Arguments of `list`.
+#[derive(Args)]
+pub struct List {
+    /// Only events that match, as 'sched:*' or '*openat*'; a system's name stands for all of its events
+    #[arg(value_name = "GLOB")]
+    globs: Vec<String>,
+    /// Show each event's fields, with the types that a script sees
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
+    /// Print an array of objects
+    #[arg(long)]
+    json: bool,
+}
+
+/// An event as `--json` shows it.
+#[derive(Serialize)]
+struct EventRow<'a> {
+    event: &'a str,
+    system: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fields: Option<Vec<FieldRow>>,
+}
+
+/// A field as `--json` shows it.
+#[derive(Serialize)]
+struct FieldRow {
+    name: String,
+    /// The type of its value in a script.
+    python: &'static str,
+    /// Whether that can be negative; only for numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signed: Option<bool>,
+    /// Bytes in the record; for an array elsewhere in it, of its locator.
+    size: usize,
+    offset: usize,
+    c_type: String,
+}
+
+impl List {
+    /// Prints the list.
+    pub fn run(&self) -> Result<ExitCode, Failure> {
+        let tracefs = Tracefs::find().context("cannot list events")?;
+        let text = tracefs.available_events().context("cannot list events")?;
+        let mut events: Vec<&str> = text.lines().filter(|line| line.contains(':')).collect();
+        events.sort_unstable();
+        events.dedup();
+        let chosen = choose(&self.globs, &events)?;
+        let mut out = BufWriter::new(io::stdout().lock());
+        let rows = chosen.into_iter().map(|event| self.row(&tracefs, event));
+        if self.json {
+            let rows: Vec<EventRow<'_>> = rows.collect::<anyhow::Result<_>>()?;
+            serde_json::to_writer_pretty(&mut out, &rows).map_err(io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            for row in rows {
+                print(&mut out, &row?)?;
+            }
+        }
+        out.flush()?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn row<'a>(&self, tracefs: &Tracefs, event: &'a str) -> anyhow::Result<EventRow<'a>> {
+        let (system, name) = event.split_once(':').unwrap_or((event, ""));
+        let mut row = EventRow { event, system, name, id: None, fields: None };
+        if self.verbose > 0 {
+            let text = tracefs.format(system, name)?;
+            let format = EventFormat::parse(system, &text).with_context(|| event.to_owned())?;
+            row.id = Some(format.id);
+            row.fields = Some(format.fields().iter().map(FieldRow::new).collect());
+        }
+        Ok(row)
+    }
+}
+
+/// The events that any of `globs` matches; all without one. A glob that matches nothing is an error.
+fn choose<'a>(globs: &[String], events: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
+    for glob in globs {
+        if !events.iter().any(|event| chooses(glob, event)) {
+            let near = near(glob, events.iter().copied());
+            match near[..] {
+                [] => bail!("no event of this kernel matches `{glob}`; `perf-prof list` shows all {}", events.len()),
+                _ => bail!("no event of this kernel matches `{glob}`; did you mean {}?", near.join(" or ")),
+            }
+        }
+    }
+    let chosen = |event: &&&'a str| globs.is_empty() || globs.iter().any(|glob| chooses(glob, event));
+    Ok(events.iter().filter(chosen).copied().collect())
+}
+
+/// Whether `glob` matches `system:name`, or without a colon one of the two.
+fn chooses(glob: &str, event: &str) -> bool {
+    let (system, name) = event.split_once(':').unwrap_or((event, ""));
+    match glob.split_once(':') {
+        Some((in_system, in_name)) => glob_matches(in_system, system) && glob_matches(in_name, name),
+        None => glob_matches(glob, name) || glob_matches(glob, system),
+    }
+}
+
+fn print(out: &mut impl Write, row: &EventRow<'_>) -> io::Result<()> {
+    writeln!(out, "{}", row.event)?;
+    let Some(fields) = &row.fields else { return Ok(()) };
+    let width = fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
+    for field in fields {
+        let FieldRow { name, python, c_type, size, signed, .. } = field;
+        let number = match signed {
+            Some(true) => format!("s{}", size * 8),
+            Some(false) => format!("u{}", size * 8),
+            None => String::new(),
+        };
+        writeln!(out, "    {name:width$}  {python:5}  {number:3}  {c_type}")?;
+    }
+    Ok(())
+}
+
+impl FieldRow {
+    fn new(field: &Field) -> Self {
+        // An argument of a system call is narrower than its slot; what a script sees is the argument.
+        let (signed, size) = match field.kind {
+            FieldKind::Int { width, signed } => (Some(signed), usize::from(width)),
+            FieldKind::Pointer => (Some(false), field.size),
+            FieldKind::Bool | FieldKind::Array(_) | FieldKind::DataLoc(_) | FieldKind::RelLoc(_) => (None, field.size),
+        };
+        let (python, c_type) = (python_type(field), c_type(field));
+        Self { name: field.name.clone(), python, signed, size, offset: field.offset, c_type }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    const EVENTS: [&str; 5] = [
+        "sched:sched_switch",
+        "sched:sched_wakeup",
+        "syscalls:sys_enter_openat",
+        "syscalls:sys_exit_openat",
+        "task:task_newtask",
+    ];
+
+    #[track_caller]
+    fn check(globs: &str, expected: Expect) {
+        let globs: Vec<String> = globs.split_whitespace().map(str::to_owned).collect();
+        expected.assert_eq(&choose(&globs, &EVENTS).map_or_else(|e| format!("error: {e}"), |found| found.join(" ")));
+    }
+
+    #[test]
+    fn globs() {
+        check(
+            "",
+            expect![
+                "sched:sched_switch sched:sched_wakeup syscalls:sys_enter_openat syscalls:sys_exit_openat task:task_newtask"
+            ],
+        );
+        check("sched:*", expect!["sched:sched_switch sched:sched_wakeup"]);
+        check("*openat*", expect!["syscalls:sys_enter_openat syscalls:sys_exit_openat"]);
+        check("task", expect!["task:task_newtask"]);
+        check("sched_switch s*:*exit*", expect!["sched:sched_switch syscalls:sys_exit_openat"]);
+        check(
+            "sched:sched_wakup",
+            expect!["error: no event of this kernel matches `sched:sched_wakup`; did you mean sched:sched_wakeup?"],
+        );
+        check("nothing:*", expect!["error: no event of this kernel matches `nothing:*`; `perf-prof list` shows all 5"]);
+    }
+
+    #[test]
+    fn fields_as_a_script_sees_them() {
+        let text = "name: x\nID: 7\nformat:\n\
+            \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+            \tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
+            \tfield:pid_t pid;\toffset:24;\tsize:4;\tsigned:1;\n\
+            \tfield:bool ok;\toffset:28;\tsize:1;\tsigned:0;\n\
+            \tfield:void * ptr;\toffset:32;\tsize:8;\tsigned:0;\n\
+            \tfield:unsigned long args[6];\toffset:40;\tsize:48;\tsigned:0;\n\
+            \tfield:__data_loc char[] path;\toffset:88;\tsize:4;\tsigned:0;\n\nprint fmt: \"%d\", REC->pid\n";
+        let format = EventFormat::parse("s", text).unwrap();
+        let fields = Some(format.fields().iter().map(FieldRow::new).collect());
+        let mut out = Vec::new();
+        print(&mut out, &EventRow { event: "s:x", system: "s", name: "x", id: Some(7), fields }).unwrap();
+        expect![[r#"
+            s:x
+                comm  str         char[16]
+                pid   int    s32  pid_t
+                ok    bool        bool
+                ptr   int    u64  void *
+                args  bytes       unsigned long[6]
+                path  str         __data_loc char[]
+        "#]]
+        .assert_eq(&String::from_utf8(out).unwrap());
+    }
+}

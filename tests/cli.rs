@@ -1,0 +1,239 @@
+//! The program as a user runs it: what goes to stdout and stderr, and the status.
+#![cfg(feature = "script")]
+
+use std::{
+    ffi::OsStr,
+    io::Read,
+    os::unix::ffi::OsStrExt,
+    process::{Command, Output, Stdio},
+};
+
+use expect_test::{Expect, expect};
+
+fn perf_prof() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    for name in ["PERF_PROF_PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn run<S: AsRef<OsStr>>(args: &[S]) -> Output {
+    perf_prof().args(args).output().expect("perf-prof runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Wrong usage: nothing on stdout, status 2, and on stderr at most two lines.
+#[track_caller]
+fn check(line: &str, expected: Expect) {
+    let output = run(&line.split_whitespace().collect::<Vec<_>>());
+    let stderr = text(&output.stderr);
+    expected.assert_eq(&stderr);
+    assert_eq!(output.status.code(), Some(2), "{line}");
+    assert!(output.stdout.is_empty() && stderr.lines().count() <= 2, "{line}");
+}
+
+#[test]
+fn wrong_usage() {
+    check(
+        "python",
+        expect![[r#"
+        perf-prof: no event: name some with -e, as in `perf-prof python -e sched:sched_wakeup script.py` (`perf-prof list` shows them)
+        `perf-prof python --help` explains the options, with examples
+    "#]],
+    );
+    check(
+        "python -e sched:sched_wakeup",
+        expect![[r#"
+        perf-prof: no script: name one after the options, as in `perf-prof python -e sched:sched_wakeup script.py`; `help` in its place prints a template
+        `perf-prof python --help` explains the options, with examples
+    "#]],
+    );
+    check(
+        "python -e sched:sched_wakeup/pid>1 x.py",
+        expect![[r#"
+        perf-prof: -e sched:sched_wakeup: the section `/pid>1` is not closed, end it with `/`
+        `perf-prof python --help` explains the options, with examples
+    "#]],
+    );
+    check(
+        "python -e sched:sched_wakeup//key=pid/ x.py",
+        expect![[r#"
+        perf-prof: -e sched:sched_wakeup//key=pid/: the attribute `key` belongs to other profilers than python; known are stack, max-stack=N, alias=NAME, cpus=LIST
+        `perf-prof python --help` explains the options, with examples
+    "#]],
+    );
+    check(
+        "python --intervall 3 -e a:b x.py",
+        expect![[r#"
+        perf-prof: unknown option `--intervall`, did you mean --interval?
+        `perf-prof python --help` explains the options, with examples
+    "#]],
+    );
+    check(
+        "python -i x -e a:b x.py",
+        expect![[r#"
+        perf-prof: invalid value 'x' for '--interval <TIME>': `x` is not a time; write milliseconds as `500`, or `1s`, `500ms`, `100us`
+        `perf-prof python --help` explains the options, with examples
+    "#]],
+    );
+    check(
+        "python -C 0 -p 1 -e a:b x.py",
+        expect![[r#"
+        perf-prof: -C and -p cannot be combined: events are attached to one or the other
+        `perf-prof python --help` explains the options, with examples
+    "#]],
+    );
+    check(
+        "python -C 3-1 -e a:b x.py",
+        expect![[r#"
+        perf-prof: invalid value '3-1' for '--cpus <LIST>': the range of CPUs `3-1` ends before it begins
+        `perf-prof python --help` explains the options, with examples
+    "#]],
+    );
+    check(
+        "python -p 1 -e a:b x.py --exec true",
+        expect![[r#"
+        perf-prof: -p and --exec cannot be combined: events are attached to one or the other
+        `perf-prof python --help` explains the options, with examples
+    "#]],
+    );
+    check(
+        "python -e a:b x.py -N 0",
+        expect![[r#"
+        perf-prof: invalid value '0' for '--exit-N <N>': 0 is not in 1..18446744073709551615
+        `perf-prof python --help` explains the options, with examples
+    "#]],
+    );
+    check(
+        "python -e a:b x.py --on-error=ignore",
+        expect![[r#"
+        perf-prof: invalid value 'ignore' for '--on-error <ACTION>' [possible values: continue, stop]
+        `perf-prof python --help` explains the options, with examples
+    "#]],
+    );
+    check(
+        "python -e a:b help me",
+        expect![[r#"
+        perf-prof: `help` prints a template and takes no arguments, `me` was given (a script of that name is ./help)
+        `perf-prof python --help` explains the options, with examples
+    "#]],
+    );
+    check(
+        "lsit",
+        expect![[r#"
+        perf-prof: unrecognized subcommand 'lsit' (a similar subcommand exists: 'list')
+        `perf-prof --help` shows the commands
+    "#]],
+    );
+}
+
+#[test]
+fn a_shebang_line_without_env_s_is_explained() {
+    let output = run(&["python -e sched:sched_wakeup", "./x.py"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("#!/usr/bin/env -S perf-prof python"));
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    for args in
+        [&["-h"][..], &["--help"], &["python", "-h"], &["python", "-e", "a:b", "x.py", "-h"], &["help", "python"]]
+    {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert!(text(&output.stdout).contains("Usage: perf-prof") && output.stderr.is_empty(), "{args:?}");
+    }
+    let version = concat!("perf-prof ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(text(&run(&["-V"]).stdout), version);
+    assert_eq!(text(&run(&["python", "-V"]).stdout), version);
+    assert!(text(&run(&["-V", "-v"]).stdout).contains("libpython: "));
+    let output = run(&["python", "-V", "-v", "--python", "/nonexistent"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("--python"));
+    assert!(text(&run(&["python", "--help"]).stdout).contains("Whose option is it?"));
+    let output = run::<&str>(&[]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+    assert!(text(&output.stderr).contains("Usage: perf-prof"));
+}
+
+#[test]
+fn arguments_that_are_not_utf8_are_no_panic() {
+    let bad = OsStr::from_bytes(b"\xff\xfe");
+    for place in 0..4 {
+        let mut args = ["python", "-e", "sched:no_such_event", "-C"].map(OsStr::new);
+        args[place] = bad;
+        let output = run(&args);
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{output:?}");
+        assert!(!text(&output.stderr).contains("panicked"), "{output:?}");
+    }
+}
+
+/// Whether tracefs can be read here; says so when it cannot.
+fn tracefs() -> bool {
+    match perf_prof::sys::tracefs::Tracefs::find() {
+        Ok(_) => true,
+        Err(error) => {
+            println!("skipped: {error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn lists_events_and_their_fields() {
+    if !tracefs() {
+        return;
+    }
+    assert_eq!(text(&run(&["list", "sched:sched_switch"]).stdout), "sched:sched_switch\n");
+    let fields = text(&run(&["list", "-v", "sched:sched_switch"]).stdout);
+    assert!(fields.lines().any(|line| line.split_whitespace().eq(["prev_pid", "int", "s32", "pid_t"])), "{fields}");
+
+    let json = |args: &[&str]| -> Vec<serde_json::Value> { serde_json::from_slice(&run(args).stdout).unwrap() };
+    let plain = json(&["list", "--json", "sched:*"]);
+    assert!(plain.len() > 5 && plain.iter().all(|event| event["system"] == "sched" && event.get("fields").is_none()));
+    // Every format of this kernel is understood.
+    let all = json(&["list", "--json", "-v"]);
+    let types = ["int", "str", "bytes", "bool"];
+    let fields = all.iter().flat_map(|event| event["fields"].as_array().unwrap());
+    assert!(fields.into_iter().all(|field| types.contains(&field["python"].as_str().unwrap())));
+
+    let none = run(&["list", "sched:sched_swithc"]);
+    assert_eq!(none.status.code(), Some(1));
+    expect![[r#"
+        perf-prof: no event of this kernel matches `sched:sched_swithc`; did you mean sched:sched_switch?
+    "#]]
+    .assert_eq(&text(&none.stderr));
+}
+
+#[test]
+fn a_closed_pipe_is_a_quiet_end() {
+    if !tracefs() {
+        return;
+    }
+    let mut child = perf_prof().args(["list", "-v"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // More than a pipe holds is to come, so the program writes into the closed pipe whenever that is.
+    let mut first = [0; 16];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+}
+
+#[test]
+fn doctor_names_what_it_checks_and_its_status_says_whether_scripts_can_run() {
+    let json = run(&["doctor", "--json"]);
+    let checks: Vec<serde_json::Value> = serde_json::from_slice(&json.stdout).unwrap();
+    let failed = checks.iter().any(|check| check["state"] == "fail");
+    assert_eq!(json.status.code(), Some(i32::from(failed)));
+    let lines = text(&run(&["doctor"]).stdout);
+    for check in &checks {
+        assert!(lines.contains(check["name"].as_str().unwrap()), "{lines}");
+    }
+    // A venv that is gone is a failure on any machine.
+    let output = perf_prof().arg("doctor").env("VIRTUAL_ENV", "/nonexistent/venv").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("unset VIRTUAL_ENV"));
+}

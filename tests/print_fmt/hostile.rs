@@ -1,0 +1,103 @@
+//! Text and bytes that nobody's kernel makes.
+
+use perf_prof::tracefs::{EventFormat, NoKernel, PrintFmt, PrintFmtError};
+use proptest::prelude::*;
+
+fn fails(print_fmt: &str) -> PrintFmtError {
+    PrintFmt::compile(print_fmt, &[]).unwrap_err()
+}
+
+fn len(print_fmt: &str) -> usize {
+    let mut out = Vec::new();
+    PrintFmt::compile(print_fmt, &[]).unwrap().show(&[0; 64], &NoKernel, &mut out);
+    out.len()
+}
+
+#[test]
+fn nesting_ends_somewhere() {
+    for (open, close) in
+        [("(", ")"), ("!", ""), ("-", ""), ("(u8)", ""), ("a(", ")"), ("1 ? 1 : ", ""), ("({ ", "; })")]
+    {
+        let text = format!("\"%d\", {}1{}", open.repeat(100_000), close.repeat(100_000));
+        assert_eq!(fails(&text), PrintFmtError::TooDeep, "{open}");
+    }
+    assert_eq!(fails(&format!("\"%d\", {}1", "1 + ".repeat(100_000))), PrintFmtError::TooDeep);
+    assert_eq!(fails(&format!("\"%d\", REC{}", "[1]".repeat(100_000))), PrintFmtError::TooDeep);
+}
+
+#[test]
+fn locals_do_not_multiply_without_end() {
+    let locals: String = (1..15).map(|i| format!("int x{i} = x{0} + x{0} + x{0} + x{0};", i - 1)).collect();
+    assert_eq!(fails(&format!("\"%d\", ({{ int x0 = 1; {locals} x14; }})")), PrintFmtError::TooLarge);
+    let chain: String = (1..100).map(|i| format!("int x{i} = x{};", i - 1)).collect();
+    assert_eq!(fails(&format!("\"%d\", ({{ int x0 = 1; {chain} x99; }})")), PrintFmtError::TooDeep);
+    assert!(PrintFmt::compile("\"%d\", ({ int x = x; x; })", &[]).is_ok());
+}
+
+#[test]
+fn widths_are_bounded() {
+    assert_eq!(len("\"%999999999d\", 1"), 8192);
+    assert_eq!(len("\"%.999999999d\", 1"), 8192);
+    assert_eq!(len("\"%*d\", 0x7fffffff, 1"), 8192);
+    assert_eq!(len("\"%*s\", -0x80000000, \"\""), 8192);
+    assert_eq!(len(&format!("\"{}\"{}", "%999999999d".repeat(100), ", 1".repeat(100))), 64 * 1024);
+}
+
+#[test]
+fn arithmetic_has_no_limits_to_fall_over() {
+    for expression in ["1 << 100", "1 >> -1", "-0x7fffffffffffffff - 1 - 1", "(-0x7fffffffffffffff - 1) / -1", "5 / 0"]
+    {
+        assert!(len(&format!("\"%lld\", {expression}")) > 0, "{expression}");
+    }
+    assert!(matches!(fails("\"%d\", 99999999999999999999"), PrintFmtError::Unexpected { .. }));
+}
+
+#[test]
+fn what_is_no_print_format_says_why() {
+    for (text, why) in [
+        ("", "it does not begin with a format string"),
+        ("REC->x", "it does not begin with a format string"),
+        ("\"open", "the string at 0 is not closed"),
+        ("\"%d\"", "it has fewer arguments than conversions"),
+        ("\"%d\", (1", "it ends in the middle of an expression"),
+        ("\"%d\", 1 2", "`2` is not expected at 2"),
+        ("\"%d\", REC->nothing", "the event has no field `nothing`"),
+        ("\"%y\", 1", "`%y` is no conversion of the kernel's printf"),
+        ("\"%s\", __print_flags(1)", "the arguments of `__print_flags` are not understood"),
+        ("\"%d\", @", "`@` is not expected at 6"),
+    ] {
+        assert_eq!(fails(text).to_string(), why, "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_format_says_why() {
+    let why = |text: &str| EventFormat::parse("made", text).unwrap_err().to_string();
+    assert_eq!(why(""), "the event's format has no `print fmt:` line");
+    assert_eq!(why("\nprint fmt: \"\""), "the event's format has no `name:` line");
+    assert_eq!(why("name: x\nprint fmt: \"\""), "the event's format has no `ID:` line");
+    assert_eq!(why("name: x\nID: y\nprint fmt: \"\""), "`ID: y` in the event's format is not understood");
+    let field = "field:int x;	offset:99999999999999999999;	size:4;";
+    assert_eq!(
+        why(&format!("name: x\nID: 1\n{field}\nprint fmt: \"\"")),
+        format!("`{field}` in the event's format is not understood")
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_compiling_panic(text in "\"(%[-+ #0]?[0-9*]{0,3}(\\.[0-9*])?l{0,2}[duxscpo]){0,3}\"(, [-+*/%&|^~!<>=?:().,{}\\[\\]A-Za-z0-9_\" ]{0,20}){0,4}") {
+        if let Ok(print_fmt) = PrintFmt::compile(&text, &[]) {
+            print_fmt.show(&[1; 32], &NoKernel, &mut Vec::new());
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_parsing_panic(text in "(\\PC|\n){0,200}", raw in proptest::collection::vec(any::<u8>(), 0..64)) {
+        for text in [text.clone(), format!("name: x\nID: 1\n\tfield:{text}\nprint fmt: {text}")] {
+            if let Ok(format) = EventFormat::parse("made", &text) {
+                format.render(&raw, &NoKernel, &mut Vec::new());
+            }
+        }
+    }
+}
