@@ -133,8 +133,8 @@ fn permission(paranoid: Option<i32>, capable: bool) -> String {
     let level = paranoid.map_or("unreadable".to_owned(), |level| level.to_string());
     if capable {
         return format!(
-            "kernel.perf_event_paranoid is {level} and the capability is there, so a security module or a container's \
-             seccomp profile forbids perf_event_open"
+            "kernel.perf_event_paranoid is {level} and the capability is there, so it is an event that the kernel lets \
+             nobody sample (as irq_vectors:irq_work_exit), or a security module or a container's seccomp profile forbids it"
         );
     }
     format!(

@@ -9,15 +9,17 @@ mod drain;
 mod error;
 mod limit;
 mod memory;
+mod message;
 mod open;
 mod pace;
 mod reader;
+mod request;
 mod tasks;
 
 use std::{
     collections::VecDeque,
-    os::fd::{AsFd, AsRawFd, RawFd},
-    path::PathBuf,
+    io,
+    os::fd::{AsFd, AsRawFd},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -31,121 +33,20 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use self::{
     limit::Limiter,
     memory::Memory,
+    message::{Control, Message, Rounds},
     open::{Descriptor, Opened},
     pace::Pace,
-    reader::{Control, Message, Phase, Reader, Rounds},
+    reader::{Phase, Reader},
     tasks::{Kind, Tasks},
 };
 use crate::{
     abi::PERF_FORMAT_LOST,
-    record::{Batch, Ended, LossCounts, MARGIN, SampleLayout, Sorter, Source, TrailerLayout, Wait},
-    spec::CpuSet,
+    record::{Batch, Ended, LossCounts, SampleLayout, Sorter, Source, TrailerLayout, Wait},
     sys::{CallError, epoll::Epoll, eventfd::EventFd, perf},
 };
 
-pub use crate::sys::clock::Clock;
 pub use error::CaptureError;
-
-/// What is traced.
-#[derive(Clone, Debug)]
-pub enum Target {
-    /// Everything on these CPUs, or on all that are online.
-    SystemWide {
-        /// `-C`.
-        cpus: Option<CpuSet>,
-    },
-    /// All threads of these processes, and the threads and processes that they create from now on. Ends when these
-    /// processes have exited.
-    Processes(Vec<u32>),
-    /// These threads and no others. Ends when they have exited.
-    Threads(Vec<u32>),
-    /// The tasks of these cgroups, given by their directories.
-    Cgroups(Vec<PathBuf>),
-    /// A child that has not called exec yet, and what it creates: events start when it does, and end with it.
-    Workload {
-        /// The child.
-        pid: u32,
-    },
-}
-
-impl Target {
-    fn cpus(&self) -> Option<&CpuSet> {
-        match self {
-            Target::SystemWide { cpus } => cpus.as_ref(),
-            _ => None,
-        }
-    }
-}
-
-/// Whether a call chain has the frames of one side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frames {
-    /// It has.
-    Sampled,
-    /// It has not.
-    Excluded,
-}
-
-/// A call chain for each sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Callchain {
-    /// The kernel's frames.
-    pub kernel: Frames,
-    /// The program's frames.
-    pub user: Frames,
-    /// The most frames; `None` for `kernel.perf_event_max_stack`.
-    pub max_stack: Option<u16>,
-}
-
-/// A tracepoint to capture.
-#[derive(Clone, Debug)]
-pub struct EventRequest {
-    /// Its id, the perf attr's config.
-    pub tracepoint: u32,
-    /// `sys:name`, for messages.
-    pub name: String,
-    /// A kernel trace filter.
-    pub filter: Option<String>,
-    /// Sample call chains.
-    pub callchain: Option<Callchain>,
-    /// Only on these CPUs; goes before the target's CPUs.
-    pub cpus: Option<CpuSet>,
-}
-
-/// In which order records are handed out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// In the order of their time, across rings. What was seen less than `margin` before a round is held back.
-    Time {
-        /// See [`crate::record::Sorter`].
-        margin: Duration,
-    },
-}
-
-impl Default for Order {
-    fn default() -> Self {
-        Order::Time { margin: MARGIN }
-    }
-}
-
-/// How to capture.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Size of each ring's data, a power of two pages.
-    pub ring_bytes: usize,
-    /// The most bytes that wait in user memory. With an order it is at least what two rounds of full rings need.
-    pub buffer: usize,
-    /// How full a ring wakes the reader.
-    pub watermark_percent: u8,
-    /// Which clock.
-    pub clock: Clock,
-    /// `None`: each ring's records in their order, rings in blocks.
-    pub order: Option<Order>,
-    /// At most this many samples per second and ring.
-    pub sampling_limit: Option<u32>,
-    /// An eventfd: when it becomes readable, it is drained and [`Wait::Woken`] is given, before any backlog.
-    pub wake: Option<RawFd>,
-}
+pub use request::{Callchain, Clock, EventRequest, Frames, Options, Order, Presence, Target};
 
 /// A live source of records.
 pub struct Capture {
@@ -161,7 +62,7 @@ pub struct Capture {
     messages: Receiver<Message>,
     reader: State,
     limited: Arc<AtomicU64>,
-    auto_enabled: bool,
+    start: Start,
     sorter: Option<Sorter>,
     ready: VecDeque<Wait>,
     ended: Option<Ended>,
@@ -173,10 +74,30 @@ enum State {
     Gone,
 }
 
+/// What starts the events.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Start {
+    /// The workload's exec.
+    Exec,
+    /// The ioctl.
+    Enable,
+    /// The ioctl, again after a moment, because tasks inherit the events meanwhile. inherit_event() looks at the state
+    /// of the creator's event before it takes the lock that the ioctl holds: a task that is being created just then
+    /// would have its events off for ever, and what it creates as well.
+    EnableTwice,
+}
+
+/// Long enough for a fork that had begun to be over.
+const A_FORK: Duration = Duration::from_millis(2);
+
 impl Capture {
     /// Opens all events on the target. Nothing is recorded before [`Capture::enable`].
     pub fn open(target: &Target, events: &[EventRequest], options: &Options) -> Result<Capture, CaptureError> {
         let opened = open::open(target, events, options)?;
+        if let (Some(event), true) = (events.first(), opened.ids.is_empty()) {
+            let refused = io::Error::from_raw_os_error(libc::EPERM);
+            return Err(CaptureError::open(&event.name, None, CallError::new("perf_event_open", refused)));
+        }
         let sample = |event: &EventRequest| SampleLayout::new(attr::sample_type(event), opened.read_format);
         let layouts: Vec<SampleLayout> = events.iter().map(sample).collect();
         let kind = if matches!(target, Target::Threads(_)) { Kind::Thread } else { Kind::Process };
@@ -242,7 +163,11 @@ impl Capture {
             messages,
             reader: State::Idle(reader),
             limited,
-            auto_enabled: matches!(target, Target::Workload { .. }),
+            start: match target {
+                Target::Workload { .. } => Start::Exec,
+                Target::Processes(_) => Start::EnableTwice,
+                _ => Start::Enable,
+            },
             sorter,
             ready: VecDeque::new(),
             ended: None,
@@ -269,11 +194,6 @@ impl Capture {
         self.ring_cpus.len()
     }
 
-    /// Samples that were dropped because of [`Options::sampling_limit`]. They are not lost: that was asked for.
-    pub fn limited(&self) -> u64 {
-        self.limited.load(SeqCst)
-    }
-
     /// Starts the reader thread and the events. A workload's events start by themselves, when it calls exec.
     pub fn enable(&mut self) -> Result<(), CallError> {
         if let State::Idle(reader) = std::mem::replace(&mut self.reader, State::Gone) {
@@ -281,12 +201,19 @@ impl Capture {
             let running = thread.spawn(|| reader.run());
             self.reader = State::Running(running.map_err(|error| CallError::new("clone", error))?);
         }
-        if !self.auto_enabled {
-            for descriptor in self.descriptors.iter() {
-                perf::enable(descriptor.fd.as_fd())?;
+        match self.start {
+            Start::Exec => Ok(()),
+            Start::Enable => self.enable_all(),
+            Start::EnableTwice => {
+                self.enable_all()?;
+                std::thread::sleep(A_FORK);
+                self.enable_all()
             }
         }
-        Ok(())
+    }
+
+    fn enable_all(&self) -> Result<(), CallError> {
+        self.descriptors.iter().try_for_each(|descriptor| perf::enable(descriptor.fd.as_fd()))
     }
 
     /// Ends the capture for good. The caller does not wait until the kernel has closed many tracepoints: a child does.
@@ -379,6 +306,10 @@ impl Source for Capture {
 
     fn ring_cpus(&self) -> Vec<Option<u32>> {
         self.ring_cpus.clone()
+    }
+
+    fn limited(&self) -> u64 {
+        self.limited.load(SeqCst)
     }
 
     fn late(&self) -> u64 {

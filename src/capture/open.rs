@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    CaptureError, EventRequest, Options, Target,
+    CaptureError, EventRequest, Options, Presence, Target,
     attr::{self, Follow},
     close,
 };
@@ -96,6 +96,7 @@ pub(super) fn open(target: &Target, events: &[EventRequest], options: &Options) 
             // A ring of a thread takes only what is not bound to a CPU (perf_event_set_output), so `cpus=` of an event
             // makes all of them go to the rings of CPUs.
             let by_cpu = events.iter().any(|event| event.cpus.is_some());
+            all_exist("thread", tids)?;
             let mut opened = opener.open(opener.threads(tids, by_cpu), Follow::Nothing)?;
             opened.tasks = tids.clone();
             Ok(opened)
@@ -105,7 +106,10 @@ pub(super) fn open(target: &Target, events: &[EventRequest], options: &Options) 
             opened.tasks = vec![*pid];
             Ok(opened)
         }
-        Target::Processes(pids) => opener.open_processes(pids),
+        Target::Processes(pids) => {
+            all_exist("process", pids)?;
+            opener.open_processes(pids)
+        }
     }
 }
 
@@ -251,7 +255,12 @@ impl<'a> Opener<'a> {
             }
             let max_stack = event.callchain.and_then(|callchain| callchain.max_stack);
             let attr = attr::tracepoint(event, self.options, follow, opened.read_format);
-            let fd = open_event(&attr, attach).map_err(|error| failed(&event.name, max_stack, error))?;
+            let fd = match open_event(&attr, attach) {
+                Err(error) if event.presence == Presence::IfAllowed && error.errno() == libc::EPERM => {
+                    continue;
+                }
+                result => result.map_err(|error| failed(&event.name, max_stack, error))?,
+            };
             if let Some(filter) = &event.filter {
                 set_filter(fd.as_fd(), &event.name, filter)?;
             }
@@ -271,6 +280,12 @@ impl<'a> Opener<'a> {
         let (kib, mlock_kb) = (self.options.ring_bytes / 1024, procfs::perf_event_mlock_kb());
         CaptureError::Mmap { kib, place, mlock_kb, source: error.source }
     }
+}
+
+/// A mistyped id must not go unnoticed beside others that exist.
+fn all_exist(kind: &'static str, ids: &[u32]) -> Result<(), CaptureError> {
+    let missing: Vec<u32> = ids.iter().copied().filter(|&id| procfs::comm(id).is_none()).collect();
+    if missing.is_empty() { Ok(()) } else { Err(CaptureError::NoSuchTask { kind, ids: missing }) }
 }
 
 /// Opens an event; where descriptors run out, raises the soft limit once and tries again.

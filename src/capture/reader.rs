@@ -2,10 +2,7 @@
 
 use std::{
     os::fd::{AsFd, AsRawFd, RawFd},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
-    },
+    sync::{Arc, atomic::Ordering::SeqCst},
     time::{Duration, Instant},
 };
 
@@ -15,62 +12,23 @@ use super::{
     drain::{Drained, drain},
     limit::Limiter,
     memory::{BLOCK, Memory},
+    message::{Control, Message, Rounds},
     open::Descriptor,
     pace::Pace,
     tasks::Tasks,
 };
 use crate::{
     abi::PERF_RECORD_SAMPLE,
-    record::{Chunk, Ended, record_type},
+    record::{Ended, record_type},
     sys::{
         CallError,
         epoll::{Epoll, Ready},
-        eventfd::{self, EventFd},
+        eventfd::{self},
         perf,
         ring::Ring,
         signals, thread,
     },
 };
-
-/// What the reader tells the consumer, in order.
-#[derive(Debug)]
-pub(super) enum Message {
-    /// Records of one ring.
-    Chunk(Chunk),
-    /// All rings are going to be emptied.
-    RoundBegins(Instant),
-    /// All rings were emptied.
-    RoundEnded,
-    /// Somebody waits: for what came before this, or for its memory.
-    Hurry,
-    /// Everything up to a flush's request came before this.
-    Flushed,
-    /// There is nothing here: look at what is not in the channel.
-    Nudge,
-    /// Nothing more will come.
-    Ended(Ended),
-}
-
-/// What the consumer tells the reader. Signal `bell` after a change.
-#[derive(Debug)]
-pub(super) struct Control {
-    pub bell: Arc<EventFd>,
-    pub stop: AtomicBool,
-    pub quit: AtomicBool,
-    /// How many flushes were asked for.
-    pub flushes: AtomicU64,
-    /// The wake descriptor was readable. Not in the channel: it must not wait behind the backlog.
-    pub woken: AtomicBool,
-}
-
-/// Whether the consumer sorts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rounds {
-    /// Every ring by itself.
-    Unmarked,
-    /// The consumer wants to know the rounds, until everything is older than this margin.
-    Marked(Duration),
-}
 
 /// The reader's own.
 pub(super) struct Reader {

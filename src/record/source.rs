@@ -59,6 +59,9 @@ pub trait Source {
     /// Records that came too late to be delivered in order.
     fn late(&self) -> u64;
 
+    /// Samples left out because of a limit that the user set; they are no losses.
+    fn limited(&self) -> u64;
+
     /// Bytes recorded and not yet handed back.
     fn backlog(&self) -> usize;
 }

@@ -60,12 +60,16 @@ fn places(ring_cpus: &[Option<u32>], counts: &[u64]) -> String {
 }
 
 /// The line at the end, when something was lost or came late.
-pub fn print_totals(stats: &Stats, late: u64) {
+pub fn print_totals(stats: &Stats, source: &dyn Source) {
     let (delivered, lost) = (stats.total_delivered(), stats.total_lost());
     if lost != 0 {
         let share = 100.0 * lost as f64 / (delivered + lost) as f64;
         output::say(format_args!("lost {lost} of {} events ({share:.1} %), delivered {delivered}", delivered + lost));
     }
+    if source.limited() != 0 {
+        output::say(format_args!("{} events were left out by --sampling-limit", source.limited()));
+    }
+    let late = source.late();
     if late != 0 {
         output::say(format_args!("{late} events came too late to be delivered in order"));
     }

@@ -26,12 +26,14 @@ use crate::{
     record::{Ended, SampleLayout, Source},
     script::{self, Choice, Interpreter, Program, Run, ScriptError, announce, interrupt},
     sys::{
-        clock, output,
+        clock::{self, Calibration},
+        output,
         signals::{self, Signals},
         tracefs::{Tracefs, explain_filter},
         workload::Workload,
     },
     template,
+    tracefs::EventFormat,
 };
 
 /// Carries a plan out; the result is the exit status.
@@ -86,7 +88,24 @@ fn with_interpreter(
     signals.on_second_interrupt(interrupt);
     let mut capture = open(plan, selected, workload.as_ref(), signals.wake_fd())?;
 
-    let context = context(plan, tracefs)?;
+    for (index, event) in selected.iter().enumerate() {
+        if !capture.ids().iter().any(|&(_, opened)| opened == index) {
+            let EventFormat { system, name, .. } = &*event.format;
+            output::say(format_args!("{system}:{name} is left out: the kernel does not let it be sampled"));
+        }
+    }
+    if plan.verbosity >= Verbosity::Verbose {
+        let (rings, ids) = (capture.ring_count(), capture.ids().len());
+        let target::Sizes { ring, buffer } = target::sizes(plan);
+        let (ring, buffer) = (ring >> 10, buffer >> 20);
+        output::say(format_args!(
+            "{} events, {ids} descriptors, {rings} rings of {ring} KiB, at most {buffer} MiB of backlog",
+            selected.len()
+        ));
+    }
+    let mut calibration = Calibration::new(target::clock(plan))?;
+    let kernel = RunningKernel::new(tracefs.clone());
+    let context = Arc::new(Context::new(Box::new(kernel), calibration.realtime_offset()?));
     let layout = |event: usize| capture.layout(event);
     let types: Vec<EventType> = selected.iter().enumerate().map(|(at, event)| event_type(event, layout(at))).collect();
     let stats = Arc::new(Stats::new(types.len(), capture.ring_cpus().len()));
@@ -119,6 +138,12 @@ fn with_interpreter(
             output::say(format_args!("cannot reopen the output: {error}"));
         }
     };
+    let mut calibrate = || {
+        // Without a new measurement the one before stays in use.
+        if let Ok(offset) = calibration.realtime_offset() {
+            context.set_realtime_offset(offset);
+        }
+    };
     let mut run_loop = RunLoop {
         source: capture,
         pump,
@@ -127,6 +152,7 @@ fn with_interpreter(
         signals: &signals,
         interval: plan.interval,
         usage_every: plan.usage_self,
+        calibrate: &mut calibrate,
         reopen: &reopen,
     };
     let ending = run_loop.run(&mut program);
@@ -151,11 +177,6 @@ fn open(plan: &Plan, selected: &[Selected], workload: Option<&Workload>, wake: R
         let reason = reason.map(|reason| format!(": {}", reason.trim())).unwrap_or_default();
         anyhow!("{error}{reason}\nits fields: {}", fields.join(", "))
     })
-}
-
-fn context(plan: &Plan, tracefs: &Tracefs) -> Result<Arc<Context>> {
-    let offset = clock::realtime_offset(target::clock(plan))?;
-    Ok(Arc::new(Context::new(Box::new(RunningKernel::new(tracefs.clone())), offset)))
 }
 
 fn load(

@@ -7,7 +7,7 @@ use super::{
     plan::{self, Plan, Switch},
 };
 use crate::{
-    capture::{Callchain, EventRequest, Frames, Options, Order, Target},
+    capture::{Callchain, EventRequest, Frames, Options, Order, Presence, Target},
     spec::{CpuSet, Stack},
     sys::{cgroup, clock::Clock, mmap::page_size, procfs},
 };
@@ -65,7 +65,8 @@ fn request(plan: &Plan, event: &Selected) -> Result<EventRequest> {
         (own, all) => own.as_ref().or(all).cloned(),
     };
     let callchain = callchain(plan, attrs.stack, attrs.max_stack)?;
-    Ok(EventRequest { tracepoint: event.format.id, name, filter: event.spec.filter.clone(), callchain, cpus })
+    let presence = if event.spec.is_pattern() { Presence::IfAllowed } else { Presence::Required };
+    Ok(EventRequest { tracepoint: event.format.id, name, filter: event.spec.filter.clone(), callchain, cpus, presence })
 }
 
 fn callchain(plan: &Plan, stack: Stack, max_stack: Option<u16>) -> Result<Option<Callchain>> {
@@ -86,8 +87,17 @@ fn callchain(plan: &Plan, stack: Stack, max_stack: Option<u16>) -> Result<Option
     Ok(Some(Callchain { kernel, user, max_stack }))
 }
 
-/// How it is captured.
-pub fn options(plan: &Plan, wake: std::os::fd::RawFd) -> Options {
+/// How much memory is used.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// A ring, in bytes.
+    pub ring: usize,
+    /// The bound of what waits in user memory, in bytes.
+    pub buffer: usize,
+}
+
+/// The sizes that the plan asks for, or those that fit the machine.
+pub fn sizes(plan: &Plan) -> Sizes {
     let cpus = procfs::online_cpus().map_or(1, |cpus| cpus.iter().count().max(1));
     let ring = plan.ring_size.map(|size| size.pages(page_size()) * page_size()).unwrap_or_else(|| {
         let share = (ALL_RINGS / cpus).clamp(*RING.start(), *RING.end());
@@ -95,6 +105,12 @@ pub fn options(plan: &Plan, wake: std::os::fd::RawFd) -> Options {
     });
     // A quarter of what is available: the machine's own work comes first.
     let buffer = plan.buffer.unwrap_or_else(|| procfs::available_memory().map_or(256 << 20, |free| free / 4));
+    Sizes { ring, buffer }
+}
+
+/// How it is captured.
+pub fn options(plan: &Plan, wake: std::os::fd::RawFd) -> Options {
+    let Sizes { ring, buffer } = sizes(plan);
     Options {
         ring_bytes: ring,
         buffer,

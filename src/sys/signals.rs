@@ -198,4 +198,33 @@ mod tests {
         assert_eq!(signals.take(), Pending { hangup: 1, user1: 1, user2: 2, ..Pending::default() });
         assert_eq!(signals.take(), Pending::default());
     }
+
+    #[test]
+    fn the_second_interrupt_calls_and_the_third_ends() {
+        static CALLS: AtomicU32 = AtomicU32::new(0);
+        extern "C" fn hook() {
+            CALLS.fetch_add(1, Ordering::SeqCst);
+        }
+        // SAFETY: the child installs handlers, raises signals and ends; nothing there needs another thread.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let signals = Signals::install().unwrap();
+            signals.on_second_interrupt(hook);
+            let mut calls = Vec::new();
+            for _ in 0..3 {
+                // SAFETY: a handler is installed; the third ends this process.
+                unsafe { libc::raise(libc::SIGINT) };
+                calls.push(CALLS.load(Ordering::SeqCst));
+                if calls == [0, 1] && signals.take().interrupt != 2 || calls.len() > 2 || calls.last() > Some(&1) {
+                    break;
+                }
+            }
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(1) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` lives across the call.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGINT, "status {status:#x}");
+    }
 }

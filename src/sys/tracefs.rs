@@ -5,6 +5,7 @@ use std::{
     fs,
     io::{self, Read},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use super::call::{CallError, check};
@@ -152,8 +153,16 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // Left behind, it would be an empty instance; there is nobody to tell.
-        let _ = fs::remove_dir(&self.0);
+        // A child that was forked just now may hold a file of it until it calls exec. Left behind, it would be an empty
+        // instance; there is nobody to tell.
+        for _ in 0..100 {
+            match fs::remove_dir(&self.0) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                _ => return,
+            }
+        }
     }
 }
 

@@ -101,6 +101,7 @@ impl Field {
     }
 
     /// Where an array's bytes lie; `None` for a field that is none.
+    #[inline]
     pub(crate) fn extent(&self) -> Option<Extent> {
         let &Field { offset, size, .. } = self;
         match self.kind {

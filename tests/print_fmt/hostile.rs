@@ -25,6 +25,25 @@ fn nesting_ends_somewhere() {
     assert_eq!(fails(&format!("\"%d\", REC{}", "[1]".repeat(100_000))), PrintFmtError::TooDeep);
 }
 
+/// What is just not too deep can be compiled and evaluated on the stack of any thread.
+#[test]
+fn the_deepest_expressions_have_stack_enough() {
+    let deepest = |make: &dyn Fn(usize) -> String| {
+        let depth = (1..1000).take_while(|&n| PrintFmt::compile(&make(n), &[]).is_ok()).last().unwrap();
+        assert!(depth >= 35, "{depth} of {}", make(1));
+        assert_eq!(len(&make(depth)), 1);
+    };
+    deepest(&|n| format!("\"%c\", {}unknown{}", "(0 || 1 + (u8)".repeat(n), ")".repeat(n)));
+    deepest(&|n| format!("\"%c\", unknown{}", " + 1".repeat(n)));
+    deepest(&|n| format!("\"%c\", {}unknown{}", "unknown ? 1 : ".repeat(n), ""));
+    deepest(&|n| format!("\"%c\", {}unknown{}", "({ ".repeat(n), "; })".repeat(n)));
+    let sum = "unknown".to_owned() + &" + 1".repeat(20);
+    let locals = |n: usize| (1..=n.min(15)).map(|i| format!("int x{i} = {sum} + x{};", i - 1)).collect::<String>();
+    let print_fmt = |n: usize| format!("\"%c\", ({{ int x0 = 1; {} x{}; }})", locals(n), n.min(15));
+    let most = (1..15).take_while(|&n| PrintFmt::compile(&print_fmt(n), &[]).is_ok()).last().unwrap();
+    assert_eq!(len(&print_fmt(most)), 1);
+}
+
 #[test]
 fn locals_do_not_multiply_without_end() {
     let locals: String = (1..15).map(|i| format!("int x{i} = x{0} + x{0} + x{0} + x{0};", i - 1)).collect();

@@ -24,8 +24,9 @@ impl Instance {
         fs::write(self.path.join(file), value).map_err(error)
     }
 
-    /// Records the events of `workload`, of all that it starts, and of the kernel's own threads.
-    pub fn record(&self, workload: impl FnOnce()) -> io::Result<()> {
+    /// Records the events of the threads of `process` while `workload` runs, of all that they start, and of the kernel's
+    /// own threads.
+    pub fn record(&self, process: u32, workload: impl FnOnce()) -> io::Result<()> {
         self.write("tracing_on", "0")?;
         self.write("trace_clock", "perf")?;
         self.write("buffer_size_kb", "65536")?;
@@ -34,7 +35,8 @@ impl Instance {
         self.write("options/context-info", "0")?;
         self.write("options/event-fork", "1")?;
         let mut tids: Vec<String> = kernel_threads();
-        tids.push(fs::read_link("/proc/thread-self")?.file_name().unwrap().to_string_lossy().into_owned());
+        let threads = fs::read_dir(format!("/proc/{process}/task"))?.flatten();
+        tids.extend(threads.map(|thread| thread.file_name().to_string_lossy().into_owned()));
         self.write("set_event_pid", &tids.join(" "))?;
         self.write("events/enable", "1")?;
         // One function is enough to see how calls are shown; not every kernel can trace any.

@@ -7,6 +7,7 @@ mod instance;
 mod machine;
 mod probes;
 mod ring_buffer;
+mod through_perf;
 mod workload;
 
 use std::{
@@ -42,7 +43,7 @@ fn rendered_text_is_the_kernels_own() {
     };
     let probes = Probes::new(workload::probed as *const ());
     let formats = formats();
-    instance.record(workload::run).unwrap();
+    instance.record(std::process::id(), workload::run).unwrap();
 
     let text: Vec<String> = instance.cpus().map(|cpu| instance.text(cpu).unwrap()).collect();
     let mut machine = Machine::read().unwrap();

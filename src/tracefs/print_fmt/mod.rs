@@ -12,6 +12,7 @@ mod parse;
 mod pointer;
 mod render;
 mod spec;
+mod types;
 
 use thiserror::Error;
 

@@ -7,11 +7,12 @@ use super::{
     lex::Token,
 };
 
-/// How deep expressions may nest in the text. The deepest of Linux 6.18 needs 30.
-const MAX_DEPTH: usize = 100;
+/// How deep expressions may nest in the text. Those of Linux 6.18 need less than 25.
+const MAX_DEPTH: usize = 80;
 
-/// How high an expression's tree may be; a long chain of operators is high without nesting.
-const MAX_HEIGHT: usize = 400;
+/// How high an expression's tree may be; a long chain of operators is high without nesting. Those of Linux 6.18 are less
+/// than 30 high.
+pub(super) const MAX_HEIGHT: usize = 120;
 
 /// The format string and the arguments behind it.
 pub(super) fn parse<'t>(tokens: &[Token<'t>]) -> Result<(Box<[u8]>, Vec<Ast<'t>>), PrintFmtError> {

@@ -1,0 +1,234 @@
+//! Every event is delivered or counted: blocks, order, bounds, flushes.
+
+use std::{collections::HashMap, ops::ControlFlow, os::fd::AsRawFd, time::Duration};
+
+use perf_prof::{
+    abi::{PERF_CONTEXT_KERNEL, PERF_CONTEXT_USER},
+    capture::{Callchain, Capture, EventRequest, Frames, Options, Order, Target},
+    record::{Record, Source, Wait},
+    sys::eventfd::EventFd,
+};
+
+use crate::harness::*;
+
+#[test]
+fn every_event_is_delivered() {
+    if skipped() {
+        return;
+    }
+    let target = Target::SystemWide { cpus: None };
+    for order in [None, Some(Order::default())] {
+        let options = Options { order, ..options() };
+        let mut capture = Capture::open(&target, &[getppid_of(gettid())], &options).unwrap();
+        capture.enable().unwrap();
+        getppid(100_000);
+        let mut seen = Seen::default();
+        stop(&mut capture, &mut seen);
+        assert_eq!(seen.total() + capture.losses().unwrap().per_event[0], 100_000, "{order:?}");
+        assert_eq!(capture.late(), 0);
+    }
+}
+
+#[test]
+fn a_flush_hands_out_what_had_happened() {
+    if skipped() {
+        return;
+    }
+    let target = Target::SystemWide { cpus: None };
+    for order in [None, Some(Order::default())] {
+        let options = Options { order, ..options() };
+        let mut capture = Capture::open(&target, &[getppid_of(gettid())], &options).unwrap();
+        capture.enable().unwrap();
+        for round in 1..20 {
+            getppid(10);
+            capture.flush();
+            let mut seen = Seen::default();
+            collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Flushed));
+            assert_eq!(seen.total(), 10, "round {round}, {order:?}");
+        }
+    }
+}
+
+/// What every capture owes: each event is delivered or counted as lost, by the kernel's counters and by the records in
+/// the ring.
+fn burst(options: &Options, times: usize, pause: Option<Duration>) -> (Capture, Seen) {
+    let target = Target::SystemWide { cpus: None };
+    let mut capture = Capture::open(&target, &[getppid_of(gettid())], options).unwrap();
+    capture.enable().unwrap();
+    getppid(times);
+    if let Some(pause) = pause {
+        std::thread::sleep(pause);
+        // One more after the overrun, so that the kernel reports it in the ring.
+        getppid(1);
+    }
+    let mut seen = Seen::default();
+    stop(&mut capture, &mut seen);
+    (capture, seen)
+}
+
+#[test]
+fn losses_are_exact_with_a_tiny_ring() {
+    if skipped() {
+        return;
+    }
+    for order in [None, Some(Order::default())] {
+        let options = Options { ring_bytes: 4096, order, ..options() };
+        pin(0);
+        let (mut capture, seen) = burst(&options, 200_000, Some(Duration::from_millis(300)));
+        let losses = capture.losses().unwrap();
+        assert!(losses.per_event[0] > 0, "a page holds 200,000 events?");
+        assert_eq!(seen.total() + losses.per_event[0], 200_001);
+        // Side-band records may be lost as well; then the ring's count says so.
+        assert_eq!(losses.per_ring[0], seen.lost[&0], "{order:?}");
+    }
+}
+
+#[test]
+fn a_slow_consumer_is_bounded_and_losses_are_exact() {
+    if skipped() {
+        return;
+    }
+    for order in [None, Some(Order::default())] {
+        let options = Options { ring_bytes: 64 << 10, buffer: 1 << 20, order, ..options() };
+        let target = Target::SystemWide { cpus: None };
+        let mut capture = Capture::open(&target, &[getppid_of(gettid())], &options).unwrap();
+        capture.enable().unwrap();
+        // Nobody takes anything meanwhile, and asks to be told at the end of it.
+        getppid(200_000);
+        let bound = (1 << 20).max(2 * capture.ring_count() * (256 << 10));
+        assert!(capture.backlog() <= bound, "{} bytes wait", capture.backlog());
+        let mut seen = Seen::default();
+        capture.flush();
+        collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Flushed));
+        let losses = capture.losses().unwrap();
+        assert!(losses.per_event[0] > 0, "200,000 events in a mebibyte?");
+        assert_eq!(seen.total() + losses.per_event[0], 200_000, "{order:?}");
+        stop(&mut capture, &mut seen);
+        assert_eq!(seen.total() + losses.per_event[0], 200_000, "{order:?}");
+        assert_eq!(capture.backlog(), 0);
+    }
+}
+
+#[test]
+fn the_order_has_no_inversion() {
+    if skipped() {
+        return;
+    }
+    let options = Options { order: Some(Order::default()), ..options() };
+    let target = Target::SystemWide { cpus: None };
+    let own = std::process::id();
+    let filter = Some(format!("common_pid >= {own}"));
+    let events = [event("syscalls", "sys_enter_getppid", filter), event("sched", "sched_switch", None)];
+    let mut capture = Capture::open(&target, &events, &options).unwrap();
+    capture.enable().unwrap();
+    let mut seen = Seen::default();
+    std::thread::scope(|scope| {
+        let busy: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        getppid(2_000);
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                })
+            })
+            .collect();
+        while !busy.iter().all(|thread| thread.is_finished()) {
+            capture.flush();
+            collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Flushed));
+        }
+    });
+    stop(&mut capture, &mut seen);
+    assert_eq!(capture.late(), 0);
+    let lost = capture.losses().unwrap().per_event[0];
+    assert!(seen.samples[&0] + lost >= 300_000, "{} seen, {lost} lost", seen.samples[&0]);
+    assert!(seen.times.is_sorted_by_key(|&(_, time)| time));
+    let rings: std::collections::HashSet<u32> = seen.times.iter().map(|&(ring, _)| ring).collect();
+    assert_eq!(rings.len(), capture.ring_count(), "not every CPU took part");
+}
+
+#[test]
+fn a_sampling_limit_holds() {
+    if skipped() {
+        return;
+    }
+    let options = Options { sampling_limit: Some(10), ..options() };
+    let (mut capture, seen) = burst(&options, 1000, None);
+    let lost = capture.losses().unwrap().per_event[0];
+    assert_eq!(seen.total() + capture.limited() + lost, 1000);
+    let mut windows: HashMap<u32, Vec<u64>> = HashMap::new();
+    seen.times.iter().for_each(|&(ring, time)| windows.entry(ring).or_default().push(time));
+    for times in windows.values() {
+        // The eleventh of a ring begins another second.
+        assert!(times.windows(11).all(|eleven| eleven[10] - eleven[0] >= 1_000_000_000));
+    }
+}
+
+fn is_readable(fd: &EventFd) -> bool {
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd, which lives across the call.
+    unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+}
+
+#[test]
+fn a_signal_goes_before_the_backlog() {
+    if skipped() {
+        return;
+    }
+    let wake = EventFd::new().unwrap();
+    let options = Options { wake: Some(wake.as_raw_fd()), ..options() };
+    let target = Target::SystemWide { cpus: None };
+    let mut capture = Capture::open(&target, &[getppid_of(gettid())], &options).unwrap();
+    capture.enable().unwrap();
+    for _ in 0..10 {
+        getppid(20_000);
+    }
+    wake.signal();
+    while is_readable(&wake) {
+        std::thread::yield_now();
+    }
+    capture.flush();
+    let mut seen = Seen::default();
+    collect(&mut capture, &mut seen, |wait| {
+        assert!(!matches!(wait, Wait::Flushed), "woken behind the backlog");
+        matches!(wait, Wait::Woken)
+    });
+    collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Flushed));
+    assert_eq!(seen.total() + capture.losses().unwrap().per_event[0], 200_000);
+}
+
+#[test]
+fn call_chains_are_sampled_where_asked() {
+    if skipped() {
+        return;
+    }
+    let chain = |kernel, user| Some(Callchain { kernel, user, max_stack: Some(16) });
+    // A syscall's tracepoint gives the program's registers, hence no kernel frames (perf_syscall_enter); this one does.
+    let own = Some(format!("common_pid == {}", gettid()));
+    let request = |callchain| EventRequest { callchain, ..event("sched", "sched_switch", own.clone()) };
+    let events = [
+        request(None),
+        request(chain(Frames::Sampled, Frames::Excluded)),
+        request(chain(Frames::Excluded, Frames::Sampled)),
+    ];
+    let mut capture = Capture::open(&Target::SystemWide { cpus: None }, &events, &options()).unwrap();
+    capture.enable().unwrap();
+    std::thread::sleep(Duration::from_millis(1));
+    capture.stop();
+    let ids: HashMap<u64, usize> = capture.ids().iter().copied().collect();
+    let mut markers = [None; 3];
+    while let Wait::Batch(batch) = capture.wait(None) {
+        let _ = batch.for_each(|_, bytes| {
+            if Record::parse(bytes) == Record::Sample {
+                let event = ids[&capture.layout(0).id(bytes).unwrap()];
+                let layout = capture.layout(event);
+                assert!(layout.raw(bytes).is_some_and(|raw| raw.len() >= 8));
+                let chain = layout.callchain(bytes).unwrap_or_default();
+                assert!(chain.len() <= 17 * 8);
+                markers[event] = Some(chain.first_chunk().map(|first| u64::from_ne_bytes(*first)));
+            }
+            ControlFlow::<()>::Continue(())
+        });
+    }
+    assert_eq!(markers, [Some(None), Some(Some(PERF_CONTEXT_KERNEL)), Some(Some(PERF_CONTEXT_USER))]);
+}

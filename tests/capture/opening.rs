@@ -1,0 +1,156 @@
+//! What cannot be opened says why, and what was opened is closed without waiting.
+
+use expect_test::{Expect, expect};
+use perf_prof::{
+    capture::{Callchain, Capture, CaptureError, EventRequest, Frames, Options, Presence, Target},
+    sys::procfs,
+};
+
+use crate::harness::*;
+
+#[test]
+fn closing_many_tracepoints_is_left_to_a_child() {
+    if skipped() {
+        return;
+    }
+    if std::env::var_os(CHILD).is_none() {
+        in_child("opening::closing_many_tracepoints_is_left_to_a_child");
+        return;
+    }
+    // Orphans become ours, instead of init's.
+    // SAFETY: no pointers are passed.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
+    let mut capture = Capture::open(&Target::SystemWide { cpus: None }, &syscalls(5), &options()).unwrap();
+    capture.enable().unwrap();
+    capture.close();
+    assert_eq!(perf_events_open(), 0);
+    // SAFETY: all zeroes is a siginfo; it lives across the call. The child is left to be waited for again.
+    let child = unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        assert_eq!(libc::waitid(libc::P_ALL, 0, &mut info, libc::WEXITED | libc::WNOWAIT), 0, "there is no child");
+        info.si_pid() as u32
+    };
+    assert_eq!(procfs::comm(child).unwrap(), b"perf-prof-close");
+    let mut status = -1;
+    // SAFETY: `status` lives across the call.
+    assert_eq!(unsafe { libc::waitpid(child as i32, &mut status, 0) }, child as i32);
+    assert_eq!(status, 0);
+}
+
+fn perf_events_open() -> usize {
+    let fds = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let links = fds.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+    links.filter(|link| link.to_string_lossy().contains("perf_event")).count()
+}
+
+#[test]
+fn of_a_pattern_what_nobody_may_sample_is_left_out() {
+    if skipped() || !std::path::Path::new(EVENTS).join("irq_vectors/irq_work_exit").exists() {
+        return;
+    }
+    let everything = Target::SystemWide { cpus: None };
+    let refused = event("irq_vectors", "irq_work_exit", None);
+    assert!(matches!(
+        Capture::open(&everything, std::slice::from_ref(&refused), &options()),
+        Err(CaptureError::Permission { .. })
+    ));
+    let optional = EventRequest { presence: Presence::IfAllowed, ..refused };
+    let events = [optional.clone(), event("syscalls", "sys_enter_getppid", None)];
+    let capture = Capture::open(&everything, &events, &options()).unwrap();
+    assert!(capture.ids().iter().all(|&(_, event)| event == 1));
+    assert!(matches!(Capture::open(&everything, &[optional], &options()), Err(CaptureError::Permission { .. })));
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    if skipped() {
+        return;
+    }
+    let everything = Target::SystemWide { cpus: None };
+    let check = |target: &Target, event: EventRequest, options: &Options, expected: Expect| {
+        let error = Capture::open(target, &[event], options).err().unwrap();
+        expected.assert_eq(&error.to_string());
+    };
+    let getppid = || event("syscalls", "sys_enter_getppid", None);
+    check(
+        &everything,
+        event("sched", "sched_switch", Some("no_such_field == 1".to_owned())),
+        &options(),
+        expect![
+            "the kernel refuses the filter `no_such_field == 1` of sched:sched_switch: Invalid argument (os error 22)"
+        ],
+    );
+    let nowhere = Target::SystemWide { cpus: Some("9999".parse().unwrap()) };
+    let online = procfs::online_cpus().unwrap();
+    let error = Capture::open(&nowhere, &[getppid()], &options()).err().unwrap().to_string();
+    assert_eq!(error, format!("there is no CPU 9999, or it is offline; online are {online}"));
+    check(
+        &Target::Processes(vec![std::process::id(), 1 << 22]),
+        getppid(),
+        &options(),
+        expect!["there is no process 4194304"],
+    );
+    check(&Target::Threads(vec![1 << 22]), getppid(), &options(), expect!["there is no thread 4194304"]);
+    let unknown = EventRequest { tracepoint: 1 << 20, name: "no:such".to_owned(), ..getppid() };
+    check(
+        &everything,
+        unknown,
+        &options(),
+        expect!["cannot open no:such: perf_event_open: Invalid argument (os error 22)"],
+    );
+    let chain = Callchain { kernel: Frames::Sampled, user: Frames::Excluded, max_stack: Some(5000) };
+    let error = Capture::open(&everything, &[EventRequest { callchain: Some(chain), ..getppid() }], &options());
+    assert!(matches!(error.err().unwrap(), CaptureError::MaxStack { asked: 5000, .. }));
+    let huge = Options { ring_bytes: 1 << 40, ..options() };
+    assert!(matches!(Capture::open(&everything, &[getppid()], &huge).err().unwrap(), CaptureError::Mmap { .. }));
+}
+
+#[test]
+fn the_limit_of_open_files_is_raised_or_named() {
+    if skipped() {
+        return;
+    }
+    if std::env::var_os(CHILD).is_some() {
+        let limit = |soft, hard| {
+            let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+            // SAFETY: `limit` lives across the call.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+        };
+        let events = syscalls(100);
+        let first_cpu = Target::SystemWide { cpus: Some("0".parse().unwrap()) };
+        limit(64, 300);
+        let capture = Capture::open(&first_cpu, &events, &options()).unwrap();
+        assert_eq!(capture.ids().len(), 100);
+        capture.close();
+        limit(64, 64);
+        let error = Capture::open(&first_cpu, &events, &options()).err().unwrap();
+        println!("error={error}");
+        return;
+    }
+    let text = in_child("opening::the_limit_of_open_files_is_raised_or_named");
+    let error = text.split_once("error=").unwrap().1.lines().next().unwrap();
+    expect![
+        "too many open files: 101 event descriptors are needed and the limit is 64; select fewer events or CPUs, or \
+         raise the hard limit (`ulimit -Hn`)"
+    ]
+    .assert_eq(error);
+}
+
+#[test]
+fn a_plain_user_is_told_what_is_missing() {
+    if skipped() {
+        return;
+    }
+    if std::env::var_os(CHILD).is_none() {
+        let text = in_child("opening::a_plain_user_is_told_what_is_missing");
+        let error = text.split_once("error=").unwrap().1.lines().next().unwrap();
+        let level = procfs::perf_event_paranoid().unwrap();
+        let expected = format!("kernel.perf_event_paranoid is {level} and CAP_PERFMON is missing; run as root");
+        assert!(error.contains(&expected), "{error}");
+        return;
+    }
+    let events = [event("sched", "sched_switch", None)];
+    // SAFETY: no pointers are passed. By number, so that only this thread changes, not the harness.
+    assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) }, 0);
+    println!("error={}", Capture::open(&Target::SystemWide { cpus: None }, &events, &options()).err().unwrap());
+}

@@ -1,0 +1,236 @@
+//! CPUs, processes, threads, cgroups, workloads: what belongs to them, and when they end.
+
+use std::{
+    collections::HashMap,
+    ffi::OsString,
+    io::{BufRead, BufReader, Write},
+    ops::ControlFlow,
+    process::Stdio,
+};
+
+use perf_prof::{
+    capture::{Capture, EventRequest, Options, Order, Target},
+    record::{Ended, Record, Source, Wait},
+    sys::{procfs, workload::Workload},
+};
+
+use crate::harness::*;
+
+#[test]
+fn a_thread_is_followed_until_it_exits() {
+    if skipped() {
+        return;
+    }
+    for order in [None, Some(Order::default())] {
+        let options = Options { order, ..options() };
+        let (one, other) = (Worker::new(|| getppid(100)), Worker::new(|| getppid(1000)));
+        let events = [event("syscalls", "sys_enter_getppid", None)];
+        let mut capture = Capture::open(&Target::Threads(vec![one.tid]), &events, &options).unwrap();
+        assert_eq!(capture.ring_cpus(), [None]);
+        capture.enable().unwrap();
+        other.work();
+        one.work();
+        let mut seen = Seen::default();
+        collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Ended(Ended::TasksExited)));
+        assert_eq!(seen.total(), 100);
+    }
+}
+
+#[test]
+fn a_thread_on_some_cpus_only() {
+    if skipped() {
+        return;
+    }
+    let cpus: Vec<u32> = procfs::online_cpus().unwrap().iter().collect();
+    let worker = Worker::new(move || {
+        for cpu in cpus {
+            pin(cpu);
+            getppid(10);
+        }
+    });
+    let on_first = EventRequest { cpus: Some("0".parse().unwrap()), ..event("syscalls", "sys_enter_getppid", None) };
+    let mut capture = Capture::open(&Target::Threads(vec![worker.tid]), &[on_first], &options()).unwrap();
+    capture.enable().unwrap();
+    worker.work();
+    let mut seen = Seen::default();
+    collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Ended(Ended::TasksExited)));
+    assert_eq!(seen.total(), 10);
+}
+
+#[test]
+fn a_process_is_followed_with_threads_and_children() {
+    if skipped() {
+        return;
+    }
+    if std::env::var_os(CHILD).is_some() {
+        let early: Vec<_> = (0..4).map(|_| Worker::new(|| getppid(100))).collect();
+        println!("ready");
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        early.into_iter().for_each(Worker::work);
+        (0..4).for_each(|_| std::thread::spawn(|| getppid(100)).join().unwrap());
+        // SAFETY: the child only makes system calls.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                getppid(100);
+                libc::_exit(0);
+            }
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        return;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "targets::a_process_is_followed_with_threads_and_children", "--nocapture"])
+        .env(CHILD, "1");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    while !lines.next().unwrap().unwrap().contains("ready") {}
+    let events = [event("syscalls", "sys_enter_getppid", None)];
+    let mut capture = Capture::open(&Target::Processes(vec![child.id()]), &events, &options()).unwrap();
+    capture.enable().unwrap();
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let reaper = std::thread::spawn(move || {
+        lines.for_each(drop);
+        child.wait().unwrap()
+    });
+    let mut seen = Seen::default();
+    collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Ended(Ended::TasksExited)));
+    assert!(reaper.join().unwrap().success());
+    assert_eq!(seen.total(), 900);
+}
+
+#[test]
+fn a_workload_is_traced_from_exec_to_exit() {
+    if skipped() {
+        return;
+    }
+    let command = ["sh", "-c", "for i in 1 2 3; do cat /dev/null; done; exit 3"].map(OsString::from);
+    let mut workload = Workload::fork(&command).unwrap();
+    let events = [event("sched", "sched_process_exec", None), event("sched", "sched_process_exit", None)];
+    let options = Options { order: Some(Order::default()), ..options() };
+    let mut capture = Capture::open(&Target::Workload { pid: workload.pid() }, &events, &options).unwrap();
+    capture.enable().unwrap();
+    workload.start().unwrap();
+    let mut seen = Seen::default();
+    collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Ended(Ended::TasksExited)));
+    assert_eq!(workload.wait().unwrap().code(), Some(3));
+    assert_eq!(seen.names, ["sh", "cat", "cat", "cat"]);
+    assert_eq!(seen.samples, HashMap::from([(0, 4), (1, 4)]));
+}
+
+#[test]
+fn a_cgroup_is_traced() {
+    if skipped() {
+        return;
+    }
+    let name = format!("perf-prof-test-{}", std::process::id());
+    let directory = match perf_prof::sys::cgroup::resolve("/") {
+        Ok(root) => root[0].join(&name),
+        Err(error) => return println!("skipped: {error}"),
+    };
+    if let Err(error) = std::fs::create_dir(&directory) {
+        return println!("skipped: {}: {error}", directory.display());
+    }
+    let events = [event("sched", "sched_process_exec", None)];
+    let target = Target::Cgroups(perf_prof::sys::cgroup::resolve(&name).unwrap());
+    let mut capture = Capture::open(&target, &events, &options()).unwrap();
+    capture.enable().unwrap();
+    let script = format!("echo $$ > {}/cgroup.procs; exec cat /dev/null", directory.display());
+    let status = std::process::Command::new("sh").args(["-c", &script]).status().unwrap();
+    assert!(status.success() && std::process::Command::new("true").status().unwrap().success());
+    let mut seen = Seen::default();
+    stop(&mut capture, &mut seen);
+    drop(capture);
+    std::fs::remove_dir(&directory).unwrap();
+    assert_eq!((seen.total(), seen.names.as_slice()), (1, ["cat".to_owned()].as_slice()));
+}
+
+#[test]
+fn a_cpu_that_goes_offline_keeps_what_it_recorded() {
+    if skipped() {
+        return;
+    }
+    let switch = "/sys/devices/system/cpu/cpu1/online";
+    // Other tests count on all CPUs, so this one does not run beside them.
+    if std::env::var_os("PERF_PROF_TEST_OFFLINE").is_none() || !std::path::Path::new(switch).exists() {
+        return println!("skipped: takes CPU 1 offline only with PERF_PROF_TEST_OFFLINE=1 and {switch}");
+    }
+    for order in [None, Some(Order::default())] {
+        let options = Options { order, ..options() };
+        let worker = Worker::new(|| {
+            pin(1);
+            getppid(1000);
+        });
+        let events = [getppid_of(worker.tid)];
+        let mut capture = Capture::open(&Target::SystemWide { cpus: None }, &events, &options).unwrap();
+        capture.enable().unwrap();
+        worker.work();
+        std::fs::write(switch, "0").unwrap();
+        getppid(10);
+        let mut seen = Seen::default();
+        capture.flush();
+        collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Flushed));
+        stop(&mut capture, &mut seen);
+        std::fs::write(switch, "1").unwrap();
+        assert_eq!(seen.total(), 1000, "{order:?}");
+    }
+}
+
+/// A thread that appears while its process is being attached to inherits events from its creator, so
+/// attaching to it as well would deliver everything twice.
+#[test]
+fn threads_that_come_and_go_while_attaching_are_never_counted_twice() {
+    if skipped() {
+        return;
+    }
+    const NAME: &str = "targets::threads_that_come_and_go_while_attaching_are_never_counted_twice";
+    const TIMES: u64 = 7;
+    /// Threads that are created when everything is attached.
+    const LATER: usize = 100;
+    if std::env::var_os(CHILD).is_some() {
+        let told = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()).unwrap());
+        println!("ready");
+        let mut left = LATER;
+        while left > 0 {
+            left -= usize::from(told.is_finished());
+            std::thread::spawn(|| getppid(TIMES as usize)).join().unwrap();
+        }
+        return;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", NAME, "--nocapture"]).env(CHILD, NAME);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    while !lines.next().unwrap().unwrap().contains("ready") {}
+    let target = Target::Processes(vec![child.id()]);
+    let events = [event("syscalls", "sys_enter_getppid", None)];
+    let mut capture = Capture::open(&target, &events, &options()).unwrap();
+    capture.enable().unwrap();
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let reaper = std::thread::spawn(move || {
+        lines.for_each(drop);
+        child.wait().unwrap()
+    });
+    let layout = capture.layout(0);
+    let mut per_thread: HashMap<u32, u64> = HashMap::new();
+    loop {
+        match capture.wait(None) {
+            Wait::Batch(batch) => {
+                let _ = batch.for_each(|_, bytes| {
+                    if Record::parse(bytes) == Record::Sample {
+                        *per_thread.entry(layout.pid_tid(bytes).unwrap().1).or_default() += 1;
+                    }
+                    ControlFlow::<()>::Continue(())
+                });
+            }
+            Wait::Ended(_) => break,
+            _ => {}
+        }
+    }
+    assert_eq!(capture.losses().unwrap().per_event, [0]);
+    assert!(per_thread.values().all(|&times| times <= TIMES), "twice");
+    let whole = per_thread.values().filter(|&&times| times == TIMES).count();
+    assert!(whole >= LATER, "{whole} of {LATER} threads");
+    assert!(reaper.join().unwrap().success());
+}
