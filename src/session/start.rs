@@ -183,8 +183,8 @@ fn load(
 ) -> Result<Program, ScriptError> {
     let module = script::Module::load(module, args)?;
     announce(module.path(), plan.verbosity == Verbosity::Quiet);
-    for (name, event) in events::unselected_handlers(&module.handler_like_names(), selected, tracefs) {
-        output::say(format_args!("warning: {name}() is never called: {event} is not selected (-e {event})"));
+    for (name, why) in events::unused_handlers(&module.handler_like_names(), selected, tracefs) {
+        output::say(format_args!("warning: {name}() is never called: {why}"));
     }
     let on_error = match plan.on_error {
         plan::OnError::Continue => script::OnError::Continue,
