@@ -131,7 +131,8 @@ fn python_type(
         // 0: the base's, so the layout is the same.
         basicsize: 0 as c_int,
         itemsize: 0,
-        flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION) as c_uint,
+        flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION | ffi::Py_TPFLAGS_IMMUTABLETYPE)
+            as c_uint,
         slots: slots.as_mut_ptr(),
     };
     let base = base_type(py)?;
