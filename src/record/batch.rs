@@ -54,7 +54,7 @@ impl fmt::Debug for Chunk {
 pub struct SortedRecord {
     /// The record's time, the key.
     pub time: u64,
-    /// Index into the batch's chunks.
+    /// The number of its chunk; the batch's first chunk has the number `Sorted::first`.
     pub chunk: u32,
     /// Offset in that chunk.
     pub offset: u32,
@@ -63,8 +63,10 @@ pub struct SortedRecord {
 /// Records of several rings in the order of their time.
 #[derive(Clone, Debug, Default)]
 pub struct Sorted {
-    /// The chunks that the records lie in; shared with the batches before and after.
+    /// The chunks that the records lie in, and those numbered between them; shared with the batches before and after.
     pub chunks: Vec<Arc<Chunk>>,
+    /// The number of the first of `chunks`; numbers wrap.
+    pub first: u32,
     /// The order of delivery.
     pub records: Vec<SortedRecord>,
 }
@@ -90,7 +92,7 @@ impl Batch {
             }
             Batch::Sorted(sorted) => {
                 for at in &sorted.records {
-                    let chunk = &sorted.chunks[at.chunk as usize];
+                    let chunk = &sorted.chunks[at.chunk.wrapping_sub(sorted.first) as usize];
                     let bytes = &chunk.bytes[at.offset as usize..];
                     deliver(chunk.ring, &bytes[..record_size(bytes).min(bytes.len())])?;
                 }

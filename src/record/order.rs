@@ -45,8 +45,9 @@ pub struct Sorter {
     trailer: TrailerLayout,
     margin: Duration,
     rings: Vec<Pending>,
-    /// Chunks that pending or ready records lie in. A record's `chunk` is an index into this, counted from `first`.
-    chunks: VecDeque<Held>,
+    /// Chunks that pending or ready records lie in, and those between them. A record's `chunk` is an index into this,
+    /// counted from `first`.
+    chunks: VecDeque<Arc<Chunk>>,
     /// The number of the first of `chunks`; wraps.
     first: u32,
     /// When each round of the last margin began, and the highest time seen by then.
@@ -70,15 +71,17 @@ struct Pending {
     /// The highest time that the ring has given.
     highest: u64,
     disordered: bool,
+    sorted: Order,
 }
 
-#[derive(Debug)]
-struct Held {
-    chunk: Option<Arc<Chunk>>,
-    /// Records that were not handed out.
-    records: u32,
-    /// Its index in the batch that is being made.
-    in_batch: Option<u32>,
+/// How a ring's pending records stand.
+#[derive(Clone, Copy, Debug, Default)]
+enum Order {
+    /// As they were handed in.
+    #[default]
+    AsTheyCame,
+    /// Sorted by time, after some came in disorder.
+    Mended,
 }
 
 impl Sorter {
@@ -126,9 +129,8 @@ impl Sorter {
             pending.records.push(SortedRecord { time, chunk: number, offset });
             offset += record.len() as u32;
         }
-        let records = (pending.records.len() - before) as u32;
-        if records > 0 {
-            self.chunks.push_back(Held { chunk: Some(Arc::new(chunk)), records, in_batch: None });
+        if pending.records.len() > before {
+            self.chunks.push_back(Arc::new(chunk));
         }
     }
 
@@ -172,30 +174,17 @@ impl Sorter {
         if self.next == end {
             return None;
         }
-        let mut sorted = Sorted { chunks: Vec::new(), records: self.ready[self.next..end].to_vec() };
+        let records = self.ready[self.next..end].to_vec();
         self.next = end;
-        let lowest = self.first;
-        for record in &mut sorted.records {
-            let held = &mut self.chunks[record.chunk.wrapping_sub(lowest) as usize];
-            record.chunk = match (held.in_batch, &held.chunk) {
-                (Some(index), _) => index,
-                (None, Some(chunk)) => {
-                    let index = sorted.chunks.len() as u32;
-                    sorted.chunks.push(Arc::clone(chunk));
-                    held.in_batch = Some(index);
-                    index
-                }
-                (None, None) => unreachable!("a chunk is held until its last record was handed out"),
-            };
-            held.records -= 1;
-            if held.records == 0 {
-                held.chunk = None;
-            }
-        }
-        self.chunks.iter_mut().for_each(|held| held.in_batch = None);
-        while self.chunks.front().is_some_and(|held| held.records == 0) {
-            self.chunks.pop_front();
-            self.first = self.first.wrapping_add(1);
+        // Distances from the first number, as numbers wrap.
+        let distances = records.iter().map(|record| record.chunk.wrapping_sub(self.first));
+        let (low, high) = distances.fold((u32::MAX, 0), |(low, high), at| (low.min(at), high.max(at)));
+        let chunks = self.chunks.range(low as usize..=high as usize).map(Arc::clone).collect();
+        let sorted = Sorted { chunks, first: self.first.wrapping_add(low), records };
+        if self.next == self.ready.len() {
+            self.ready.clear();
+            self.next = 0;
+            self.let_go();
         }
         Some(sorted)
     }
@@ -210,6 +199,22 @@ impl Sorter {
         self.next == self.ready.len() && self.rings.iter().all(|ring| ring.records.is_empty())
     }
 
+    /// Gives up the chunks before the first that some record still lies in. Chunks are numbered as they come, so one
+    /// that is used up is held for as long as an older one of another ring; that is a round at the most.
+    fn let_go(&mut self) {
+        let first = self.first;
+        let lowest = |records: &[SortedRecord]| records.iter().map(|record| record.chunk.wrapping_sub(first)).min();
+        let ready = lowest(&self.ready[self.next..]);
+        let pending = self.rings.iter().filter_map(|ring| match ring.sorted {
+            // As they came, so in the order of their chunks.
+            Order::AsTheyCame => lowest(ring.records.get(..1)?),
+            Order::Mended => lowest(&ring.records),
+        });
+        let unused = pending.chain(ready).min().map_or(self.chunks.len(), |lowest| lowest as usize);
+        self.chunks.drain(..unused);
+        self.first = first.wrapping_add(unused as u32);
+    }
+
     fn release(&mut self, horizon: u64) {
         self.ready.drain(..self.next);
         self.next = 0;
@@ -218,9 +223,13 @@ impl Sorter {
         for ring in &mut self.rings {
             if std::mem::take(&mut ring.disordered) {
                 ring.records.sort_by_key(|record| record.time);
+                ring.sorted = Order::Mended;
             }
             let count = ring.records.partition_point(|record| record.time <= horizon);
             self.ready.extend(ring.records.drain(..count));
+            if ring.records.is_empty() {
+                ring.sorted = Order::AsTheyCame;
+            }
             runs += u32::from(count > 0);
         }
         if runs > 1 {
