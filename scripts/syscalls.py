@@ -1,12 +1,13 @@
-#!/usr/bin/env -S perf-prof python -e raw_syscalls:sys_enter,raw_syscalls:sys_exit
+#!/usr/bin/env -S perf-prof python -q -e raw_syscalls:sys_enter,raw_syscalls:sys_exit
 """System calls: how many, which errors by name, how long they took.
 
 usage: syscalls.py [OPTION of perf-prof python]... [--top N] [--sort calls|time|errors|max] [--by-pid]
 
 For one process: syscalls.py -p PID; for a command: syscalls.py --exec COMMAND ARGS...
-With -i MS a table of each interval is printed, else one at the end.
+With -i 1000 a table of each second is printed, else one at the end. What was entered before the start is not counted.
 """
 import argparse
+import time
 from collections import Counter, defaultdict
 
 from perf_prof import errno_name, syscall_name
@@ -18,12 +19,11 @@ SORTS = {
     "max": lambda row: row.longest,
 }
 
-parser = argparse.ArgumentParser(
-    description="Count and time system calls.", usage="syscalls.py [--top N] [--sort BY] [--by-pid]"
-)
+parser = argparse.ArgumentParser(description="Count and time system calls.", add_help=False)
 parser.add_argument("--top", type=int, default=20, metavar="N", help="rows of a table (default: 20)")
 parser.add_argument("--sort", choices=SORTS, default="time", help="what the rows are sorted by (default: time)")
 parser.add_argument("--by-pid", action="store_true", help="one row for each process and call")
+parser.add_argument("--usage", action="help", help="show this (--help shows the options of perf-prof)")
 args = parser.parse_args()
 
 
@@ -42,31 +42,28 @@ class Row:
 
 rows = defaultdict(Row)
 entered = {}  # tid -> (number, time)
-
-
-def key(event, number):
-    return (event._pid if args.by_pid else None, number)
+tables = 0
 
 
 def raw_syscalls__sys_enter(event):
     number = event.id
+    row = rows[event._pid if args.by_pid else None, number]
+    row.calls += 1
     entered[event._tid] = (number, event._time)
-    rows[key(event, number)].calls += 1
 
 
 def raw_syscalls__sys_exit(event):
+    # An exit without its entry: entered before the start, or a new task that comes out of its parent's clone.
     number = event.id
-    row = rows[key(event, number)]
     began = entered.pop(event._tid, None)
     if began is None or began[0] != number:
-        # It was entered before the start, so it has not been counted.
-        if began is None:
-            row.calls += 1
-    else:
-        took = event._time - began[1]
-        row.time += took
-        row.timed += 1
-        row.longest = max(row.longest, took)
+        return
+    row = rows[event._pid if args.by_pid else None, number]
+    took = event._time - began[1]
+    row.time += took
+    row.timed += 1
+    if took > row.longest:
+        row.longest = took
     result = event.ret
     # The kernel gives errors as -4095 to -1 (include/linux/err.h, MAX_ERRNO).
     if -4095 <= result < 0:
@@ -86,6 +83,8 @@ def duration(ns):
 
 
 def show():
+    global tables
+    tables += 1
     pid = f"{'PID':>8} " if args.by_pid else ""
     print(f"{pid}{'SYSCALL':<24} {'CALLS':>9} {'TOTAL':>11} {'AVERAGE':>11} {'MAX':>11}  ERRORS")
     order = sorted(rows.items(), key=lambda item: SORTS[args.sort](item[1]), reverse=True)
@@ -98,14 +97,17 @@ def show():
             f"{duration(row.longest):>11}  {errors}".rstrip()
         )
     calls = sum(row.calls for row in rows.values())
-    print(f"{calls} calls of {len({number for _, number in rows})} kinds\n")
+    hidden = len(order) - args.top
+    more = f", {hidden} rows more with a larger --top" if hidden > 0 else ""
+    print(f"{calls} calls of {len({number for _, number in rows})} kinds{more}\n")
     rows.clear()
 
 
 def __interval__():
+    print(time.strftime("%H:%M:%S"))
     show()
 
 
 def __exit__():
-    if rows:
+    if rows or not tables:
         show()

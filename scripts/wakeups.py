@@ -1,16 +1,21 @@
-#!/usr/bin/env -S perf-prof python -e sched:sched_wakeup,sched:sched_wakeup_new -i 1000
+#!/usr/bin/env -S perf-prof python -q -i 1000 -e sched:sched_wakeup,sched:sched_wakeup_new
 """Who is woken up how often: one table per interval (-i), one for the whole run at the end.
 
 usage: wakeups.py [OPTION of perf-prof python]... [--top N] [--comm NAME]
 
 A task that wakes up thousands of times a second keeps a CPU from sleeping; this finds it.
+
+A wake-up is an event of the task that causes it: with -p, -t and --exec the table shows whom these tasks wake up. Who is
+woken is chosen with --comm.
 """
 import argparse
+import time
 from collections import defaultdict
 
-parser = argparse.ArgumentParser(description="Count wake-ups by task.", usage="wakeups.py [--top N] [--comm NAME]")
+parser = argparse.ArgumentParser(description="Count wake-ups by task.", add_help=False)
 parser.add_argument("--top", type=int, default=10, metavar="N", help="rows of a table (default: 10)")
 parser.add_argument("--comm", help="only tasks of this name")
+parser.add_argument("--usage", action="help", help="show this (--help shows the options of perf-prof)")
 args = parser.parse_args()
 
 
@@ -57,7 +62,8 @@ def ranges(cpus):
 
 
 def table(rows, title):
-    print(f"{title}: {sum(row.count for row in rows.values())} wake-ups of {len(rows)} tasks")
+    tasks = f"{len(rows)} task{'' if len(rows) == 1 else 's'}"
+    print(f"{title}: {sum(row.count for row in rows.values())} wake-ups, {tasks}")
     if rows:
         print(f"{'COMM':<16} {'PID':>8} {'WAKEUPS':>10}  CPUS")
     for (comm, pid), row in sorted(rows.items(), key=lambda item: (-item[1].count, item[0]))[: args.top]:
@@ -66,7 +72,7 @@ def table(rows, title):
 
 
 def __interval__():
-    table(now, "this interval")
+    table(now, time.strftime("%H:%M:%S"))
     merge()
 
 

@@ -1,7 +1,10 @@
 //! What reading an event asks of the run that it came from: names of kernel addresses and of tasks, and the offset
 //! between its clock and the wall.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicI64, Ordering::Relaxed},
+};
 
 use super::Tasks;
 use crate::{sys::procfs, tracefs::Kernel};
@@ -11,14 +14,19 @@ pub struct Context {
     /// Names of kernel addresses.
     pub kernel: Box<dyn Kernel + Send + Sync>,
     /// Add to an event's time to get nanoseconds since the Unix epoch.
-    pub realtime_offset: i64,
+    realtime_offset: AtomicI64,
     tasks: Mutex<Tasks>,
 }
 
 impl Context {
     /// The knowledge of a run on this machine.
     pub fn new(kernel: Box<dyn Kernel + Send + Sync>, realtime_offset: i64) -> Self {
-        Self { kernel, realtime_offset, tasks: Mutex::default() }
+        Self { kernel, realtime_offset: realtime_offset.into(), tasks: Mutex::default() }
+    }
+
+    /// The clocks were compared again: they drift apart, and the wall clock is set.
+    pub fn set_realtime_offset(&self, offset: i64) {
+        self.realtime_offset.store(offset, Relaxed);
     }
 
     /// Works on the task names.
@@ -51,11 +59,11 @@ impl Context {
 
     /// Nanoseconds since the Unix epoch.
     pub fn realtime(&self, time: u64) -> i64 {
-        (time as i64).wrapping_add(self.realtime_offset)
+        (time as i64).wrapping_add(self.realtime_offset.load(Relaxed))
     }
 
     /// The event time of a moment given in nanoseconds since the Unix epoch.
     pub fn time_of_realtime(&self, realtime: i64) -> u64 {
-        realtime.wrapping_sub(self.realtime_offset) as u64
+        realtime.wrapping_sub(self.realtime_offset.load(Relaxed)) as u64
     }
 }

@@ -21,6 +21,9 @@ use crate::{
     },
 };
 
+/// How often the events' clock is compared with the wall's: clocks that drift by 50 ppm are then 3 ms apart at most.
+const CALIBRATE_EVERY: Duration = Duration::from_secs(60);
+
 /// Why the run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -50,6 +53,8 @@ pub struct RunLoop<'a, S: Source> {
     pub interval: Option<Duration>,
     /// `--usage-self`.
     pub usage_every: Option<Duration>,
+    /// Compares the events' clock with the wall's, from time to time.
+    pub calibrate: &'a mut dyn FnMut(),
     /// Opens the output anew when SIGUSR1 comes.
     pub reopen: &'a dyn Fn(),
 }
@@ -60,6 +65,7 @@ impl<S: Source> RunLoop<'_, S> {
         let start = Instant::now();
         let mut interval = self.interval.map(|every| Interval::new(every, start));
         let mut usage_interval = self.usage_every.map(|every| Interval::new(every, start));
+        let mut calibration = Interval::new(CALIBRATE_EVERY, start);
         let mut usage = Usage::default();
         let mut losses = LossReport::new(self.source.ring_cpus());
         // A flush is under way; the interval's callback follows it.
@@ -68,7 +74,8 @@ impl<S: Source> RunLoop<'_, S> {
         let mut signal = None;
         loop {
             let interval_at = interval.filter(|_| !flushing).map(|interval| interval.next());
-            let until = interval_at.into_iter().chain(usage_interval.map(|interval| interval.next())).min();
+            let others = [Some(calibration.next()), usage_interval.map(|interval| interval.next())];
+            let until = interval_at.into_iter().chain(others.into_iter().flatten()).min();
             let flow = match self.source.wait(until) {
                 Wait::Batch(batch) => self.deliver(&batch, sink, &mut signal, &mut usage),
                 Wait::Flushed => {
@@ -98,6 +105,9 @@ impl<S: Source> RunLoop<'_, S> {
             if !flushing && signal.is_none() && interval.as_mut().is_some_and(|interval| interval.take(now)) {
                 flushing = true;
                 self.source.flush();
+            }
+            if calibration.take(now) {
+                (self.calibrate)();
             }
             if usage_interval.as_mut().is_some_and(|interval| interval.take(now)) {
                 output::write_line(&usage.line());

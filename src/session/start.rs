@@ -26,7 +26,8 @@ use crate::{
     record::{Ended, SampleLayout, Source},
     script::{self, Choice, Interpreter, Program, Run, ScriptError, announce, interrupt},
     sys::{
-        clock, output,
+        clock::{self, Calibration},
+        output,
         signals::{self, Signals},
         tracefs::{Tracefs, explain_filter},
         workload::Workload,
@@ -102,7 +103,9 @@ fn with_interpreter(
             selected.len()
         ));
     }
-    let context = context(plan, tracefs)?;
+    let mut calibration = Calibration::new(target::clock(plan))?;
+    let kernel = RunningKernel::new(tracefs.clone());
+    let context = Arc::new(Context::new(Box::new(kernel), calibration.realtime_offset()?));
     let layout = |event: usize| capture.layout(event);
     let types: Vec<EventType> = selected.iter().enumerate().map(|(at, event)| event_type(event, layout(at))).collect();
     let stats = Arc::new(Stats::new(types.len(), capture.ring_cpus().len()));
@@ -135,6 +138,12 @@ fn with_interpreter(
             output::say(format_args!("cannot reopen the output: {error}"));
         }
     };
+    let mut calibrate = || {
+        // Without a new measurement the one before stays in use.
+        if let Ok(offset) = calibration.realtime_offset() {
+            context.set_realtime_offset(offset);
+        }
+    };
     let mut run_loop = RunLoop {
         source: capture,
         pump,
@@ -143,6 +152,7 @@ fn with_interpreter(
         signals: &signals,
         interval: plan.interval,
         usage_every: plan.usage_self,
+        calibrate: &mut calibrate,
         reopen: &reopen,
     };
     let ending = run_loop.run(&mut program);
@@ -167,11 +177,6 @@ fn open(plan: &Plan, selected: &[Selected], workload: Option<&Workload>, wake: R
         let reason = reason.map(|reason| format!(": {}", reason.trim())).unwrap_or_default();
         anyhow!("{error}{reason}\nits fields: {}", fields.join(", "))
     })
-}
-
-fn context(plan: &Plan, tracefs: &Tracefs) -> Result<Arc<Context>> {
-    let offset = clock::realtime_offset(target::clock(plan))?;
-    Ok(Arc::new(Context::new(Box::new(RunningKernel::new(tracefs.clone())), offset)))
 }
 
 fn load(

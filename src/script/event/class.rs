@@ -113,9 +113,11 @@ fn python_type(
     shown_name: &str,
     fields: &[&'static Field],
 ) -> PyResult<*mut ffi::PyTypeObject> {
+    let raw_offset = event.layout.raw_offset();
     let field_docs = fields.iter().map(|field| template::field_line(field));
     let descriptors = fields.iter().zip(field_docs.clone()).filter(|(field, _)| !FIRST.contains(&field.name.as_str()));
-    let descriptors = members::terminated(descriptors.map(|(field, doc)| members::field_member(field, &doc)).collect());
+    let descriptors =
+        members::terminated(descriptors.map(|(field, doc)| members::field_member(field, raw_offset, &doc)).collect());
     let doc = format!("{shown_name}\n\nFields:\n    {}\n", field_docs.collect::<Vec<_>>().join("\n    "));
     let doc = CString::new(doc)?.into_raw();
     let name = CString::new(format!("perf_prof.{}", event.handler_name()))?.into_raw();

@@ -25,21 +25,36 @@ type Arguments<'a, 'py> = &'a Bound<'py, PyTuple>;
 type Keywords<'a, 'py> = Option<&'a Bound<'py, PyDict>>;
 type Method = for<'py> fn(Object<'_, 'py>, Arguments<'_, 'py>, Keywords<'_, 'py>) -> PyResult<Bound<'py, PyAny>>;
 
+const PRINT: &CStr = c"print($self, timestamp=True, callchain=True)\n--\n
+Writes the event to sys.stdout: the kernel's own text, and the call chain where there is one.
+
+timestamp puts the local date and time in front.";
+
 /// The method table, which lives as long as the process.
 pub fn table() -> &'static mut [ffi::PyMethodDef] {
+    // What stands before `--` is the signature that `inspect` and `help()` read. The texts are those of the stubs.
     let mut table = vec![
-        method::<0>(c"keys", c"keys() -> list of str: all names."),
-        method::<1>(c"values", c"values() -> list: all values, in the order of keys()."),
-        method::<2>(c"items", c"items() -> list of (name, value)."),
-        method::<3>(c"get", c"get(name, default=None): the value, or default when there is no such name."),
-        method::<4>(c"to_dict", c"to_dict() -> dict of all names and values."),
-        method::<5>(
-            c"print",
-            c"print(timestamp=True, callchain=True): writes the event to sys.stdout, with the kernel's own text.",
+        method::<0>(c"keys", c"keys($self)\n--\n\nAll names, in the order of the event's record."),
+        method::<1>(c"values", c"values($self)\n--\n\nAll values, in the order of keys()."),
+        method::<2>(c"items", c"items($self)\n--\n\nAll (name, value) pairs, in the order of keys()."),
+        method::<3>(
+            c"get",
+            c"get($self, name, default=None)\n--\n\nThe value of a name, or default when there is no such name.",
         ),
-        method::<6>(c"array", c"array(name) -> tuple of int: the typed view of an integer array field."),
-        method::<7>(c"text", c"text(name) -> str: one field as the kernel's print format shows it."),
-        method::<8>(c"__reduce__", c"A copy or pickle is a detached event: complete, and independent of the run."),
+        method::<4>(c"to_dict", c"to_dict($self)\n--\n\nA dict of all names and values."),
+        method::<5>(c"print", PRINT),
+        method::<6>(
+            c"array",
+            c"array($self, name)\n--\n\nThe integers of an array field; TypeError for a field of another kind.",
+        ),
+        method::<7>(
+            c"text",
+            c"text($self, name)\n--\n\nOne field as the kernel's print format shows it: GFP_KERNEL|__GFP_ZERO.",
+        ),
+        method::<8>(
+            c"__reduce__",
+            c"__reduce__($self)\n--\n\nA copy or pickle is a detached event: complete, and independent of the run.",
+        ),
     ];
     // SAFETY: all zero is CPython's mark of the table's end.
     table.push(unsafe { std::mem::zeroed() });

@@ -1,3 +1,5 @@
+//! Selectors as they are written, and what is made of them.
+
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 

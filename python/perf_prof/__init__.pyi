@@ -1,0 +1,136 @@
+"""Script the Linux kernel's events: the event class and what helps reading events."""
+
+from collections.abc import Iterator
+from typing import Any, TypedDict
+
+__version__: str
+
+class _Frame(TypedDict):
+    """One frame of a call chain."""
+
+    addr: int
+    symbol: str
+    offset: int
+    kernel: bool
+    dso: str
+
+class _Counts(TypedDict):
+    """Events that were delivered, and events that were lost."""
+
+    delivered: int
+    lost: int
+
+class _EventCounts(TypedDict):
+    """The same of one event; `lost` is None on kernels before 6.0."""
+
+    delivered: int
+    lost: int | None
+
+class _Stats(TypedDict, total=False):
+    """What `stats()` gives; empty before the run has begun."""
+
+    delivered: int
+    lost: int
+    events: dict[str, _EventCounts]
+    cpus: dict[int, _Counts]
+
+class FieldError(KeyError, AttributeError):
+    """An event has no field of that name; both a KeyError and an AttributeError."""
+
+class PerfEvent:
+    """One kernel event, as its handler gets it. Read-only; fields are decoded when they are read.
+
+    Every event has _pid, _tid, _time (ns), _cpu, _period, common_type, common_flags, common_preempt_count, common_pid,
+    _realtime (ns since the epoch), _callchain (list of frames) and _event ('sys:name'), then its own fields:
+    type(event).__doc__ lists them.
+
+    Access: event.field, event['field'], event.get('field', default=None), 'field' in event, len(event), keys(), values(),
+    items(), iteration over (name, value), dict(event), to_dict(). event.print() writes it as text, event.text('flags') gives
+    one field as the kernel shows it, event.array('args') an integer array as a tuple. An event that is kept stays usable.
+    """
+
+    @property
+    def _pid(self) -> int:
+        """process id (int)"""
+    @property
+    def _tid(self) -> int:
+        """thread id (int)"""
+    @property
+    def _time(self) -> int:
+        """time in ns, of the perf clock; for latencies (int)"""
+    @property
+    def _cpu(self) -> int:
+        """CPU (int)"""
+    @property
+    def _period(self) -> int:
+        """sample period (int)"""
+    @property
+    def common_type(self) -> int:
+        """the event's number in this kernel"""
+    @property
+    def common_flags(self) -> int:
+        """interrupts off, rescheduling due, in hard or soft interrupt: bits of enum trace_flag_type"""
+    @property
+    def common_preempt_count(self) -> int:
+        """how deeply preemption was off, in the low four bits"""
+    @property
+    def common_pid(self) -> int:
+        """thread id, in the first PID namespace"""
+    @property
+    def _realtime(self) -> int:
+        """time in ns since the Unix epoch; for display (int, computed at access)"""
+    @property
+    def _callchain(self) -> list[_Frame]:
+        """call chain, innermost first: list of {'addr','symbol','offset','kernel','dso'} (resolved at access)"""
+    @property
+    def _event(self) -> str:
+        """'sys:name', or 'sys:alias' with alias= (str)"""
+
+    def __getattr__(self, name: str) -> Any:
+        """A field of the event's own; AttributeError when it has none of that name."""
+    def __getitem__(self, name: str, /) -> Any: ...
+    def __contains__(self, name: object, /) -> bool: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[tuple[str, Any]]: ...
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy or pickle is a detached event: complete, and independent of the run."""
+    def keys(self) -> list[str]:
+        """All names, in the order of the event's record."""
+    def values(self) -> list[Any]:
+        """All values, in the order of keys()."""
+    def items(self) -> list[tuple[str, Any]]:
+        """All (name, value) pairs, in the order of keys()."""
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a name, or default when there is no such name."""
+    def to_dict(self) -> dict[str, Any]:
+        """A dict of all names and values."""
+    def print(self, timestamp: bool = True, callchain: bool = True) -> None:
+        """Writes the event to sys.stdout: the kernel's own text, and the call chain where there is one.
+
+        timestamp puts the local date and time in front.
+        """
+    def array(self, name: str) -> tuple[int, ...]:
+        """The integers of an array field; TypeError for a field of another kind."""
+    def text(self, name: str) -> str:
+        """One field as the kernel's print format shows it: GFP_KERNEL|__GFP_ZERO."""
+
+def syscall_name(nr: int) -> str:
+    """The name of a system call of this architecture, or 'sys_NR' for a number without one."""
+
+def syscall_nr(name: str) -> int:
+    """The number of a system call of this architecture. KeyError for a name that it does not have."""
+
+def errno_name(n: int) -> str:
+    """The name of an error number, of either sign: errno_name(-2) == 'ENOENT'. 'errno_N' for one without a name."""
+
+def ksym(addr: int) -> str:
+    """'symbol+0xoffset' of a kernel address; '0x...' when it has no name."""
+
+def stats() -> _Stats:
+    """Counts so far: {'delivered', 'lost', 'events': {name: {'delivered', 'lost'}}, 'cpus': {cpu: {'delivered', 'lost'}}}.
+
+    'lost' of an event is None on kernels before 6.0, which count losses per ring only. In __exit__ they are exact:
+    delivered + lost is what the kernel produced.
+    """

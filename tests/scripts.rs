@@ -1,0 +1,406 @@
+//! The analysis scripts, run by their first lines on workloads whose true numbers are known.
+#![cfg(feature = "script")]
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    thread,
+    time::Duration,
+};
+
+/// Names the workload that a copy of this test program is to be.
+const WORKLOAD: &str = "PERF_PROF_TEST_WORKLOAD";
+
+/// Why this machine cannot run these tests.
+fn skipped() -> bool {
+    // SAFETY: takes nothing and cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    let reason = match fs::read_dir("/sys/kernel/tracing") {
+        _ if !root => "not root".to_owned(),
+        Err(error) => format!("/sys/kernel/tracing: {error}"),
+        Ok(_) => return false,
+    };
+    println!("skipped: {reason}");
+    true
+}
+
+/// A script, as a shell runs it: by its first line, which finds perf-prof in PATH.
+fn script(name: &str) -> Command {
+    let bin = Path::new(env!("CARGO_BIN_EXE_perf-prof")).parent().unwrap();
+    let path = env::var_os("PATH").unwrap_or_default();
+    let path: Vec<PathBuf> = std::iter::once(bin.to_owned()).chain(env::split_paths(&path)).collect();
+    let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name));
+    command.env("PATH", env::join_paths(path).unwrap()).env("LC_ALL", "C");
+    command
+}
+
+/// This program again, as the workload `name`.
+fn workload(name: &str) -> Vec<OsString> {
+    let this = env::current_exe().unwrap();
+    // With one test at a time it runs in the first thread.
+    let args = ["--exact", "the_workload", "--nocapture", "--test-threads=1"];
+    let mut words: Vec<OsString> = vec!["env".into(), format!("{WORKLOAD}={name}").into(), this.into()];
+    words.extend(args.map(OsString::from));
+    words
+}
+
+fn on_workload(name: &str, args: &[&str], work: &str) -> String {
+    text(script(name).args(args).arg("--exec").args(workload(work)).output().unwrap())
+}
+
+#[track_caller]
+fn text(output: Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    assert!(!err.contains("lost") && !err.contains("Traceback"), "{err}");
+    out.into_owned()
+}
+
+/// The words of the line that begins with `first`.
+#[track_caller]
+fn row<'a>(text: &'a str, first: &str) -> Vec<&'a str> {
+    let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    lines.find(|words| words.first() == Some(&first)).unwrap_or_else(|| panic!("no row {first} in\n{text}"))
+}
+
+/// Not a test: what the others trace.
+#[test]
+fn the_workload() {
+    match env::var(WORKLOAD).as_deref() {
+        Ok("calls") => calls(),
+        Ok("ping-pong") => ping_pong(),
+        Ok("sleeps") => sleeps(),
+        Ok("children") => children(),
+        Ok("threads") => threads(),
+        _ => {}
+    }
+}
+
+const GETPPIDS: usize = 1234;
+const RMDIRS: usize = 77;
+const OPENS: usize = 55;
+const FORKS: usize = 5;
+
+fn calls() {
+    // SAFETY: the paths end with a NUL; the child of a fork does nothing but exit.
+    unsafe {
+        for _ in 0..GETPPIDS {
+            libc::syscall(libc::SYS_getppid);
+        }
+        for _ in 0..RMDIRS {
+            libc::syscall(libc::SYS_unlinkat, libc::AT_FDCWD, c"/no/such/directory".as_ptr(), libc::AT_REMOVEDIR);
+        }
+        for _ in 0..OPENS {
+            libc::syscall(libc::SYS_openat, libc::AT_FDCWD, c"/dev/null/file".as_ptr(), libc::O_RDONLY);
+        }
+        for _ in 0..FORKS {
+            match libc::fork() {
+                0 => libc::_exit(0),
+                child => assert_eq!(libc::waitpid(child, std::ptr::null_mut(), 0), child),
+            }
+        }
+    }
+}
+
+#[test]
+fn syscalls_counts_calls_and_errors_exactly() {
+    if skipped() {
+        return;
+    }
+    let out = on_workload("syscalls.py", &["--top", "1000", "--sort", "calls"], "calls");
+    let counted = |name: &str| row(&out, name)[1].parse::<usize>().unwrap();
+    assert_eq!(counted("getppid"), GETPPIDS, "{out}");
+    assert_eq!(counted("unlinkat"), RMDIRS, "{out}");
+    assert!(row(&out, "unlinkat").contains(&format!("ENOENT:{RMDIRS}").as_str()), "{out}");
+    assert!(row(&out, "openat").contains(&format!("ENOTDIR:{OPENS}").as_str()), "{out}");
+    assert!(!row(&out, "getppid").iter().any(|word| word.contains(':')), "{out}");
+    // `env`'s own exec was before the start.
+    assert_eq!(counted("execve"), 1, "{out}");
+    let table = out.lines().skip_while(|line| !line.starts_with("SYSCALL")).skip(1);
+    let rows = table.take_while(|line| !line.contains(" calls of "));
+    let sum: usize = rows.map(|line| line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()).sum();
+    let total = out.lines().find(|line| line.contains(" calls of ")).unwrap();
+    assert_eq!(total.split(' ').next().unwrap().parse::<usize>().unwrap(), sum, "{out}");
+}
+
+/// Each child comes out of its parent's clone too, and that is no call of its own.
+#[test]
+fn syscalls_counts_a_fork_once() {
+    if skipped() {
+        return;
+    }
+    let out = on_workload("syscalls.py", &["--top", "1000"], "calls");
+    assert_eq!(row(&out, "clone")[1], FORKS.to_string(), "{out}");
+    assert_eq!(row(&out, "exit_group")[1], (FORKS + 1).to_string(), "{out}");
+}
+
+#[test]
+fn syscalls_has_a_row_for_each_process_and_says_what_it_leaves_out() {
+    if skipped() {
+        return;
+    }
+    let out = on_workload("syscalls.py", &["--by-pid", "--top", "3", "--sort", "calls"], "calls");
+    let getppid = out.lines().find(|line| line.contains(" getppid ")).unwrap();
+    let words: Vec<&str> = getppid.split_whitespace().collect();
+    assert!(words[0].parse::<u32>().is_ok() && words[2] == GETPPIDS.to_string(), "{out}");
+    assert!(out.contains(" rows more with a larger --top"), "{out}");
+}
+
+fn named(name: &std::ffi::CStr) {
+    // SAFETY: the name ends with a NUL and lives across the call.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+/// Keeps this thread on the first CPU that it may use.
+fn pin() {
+    // SAFETY: the set lives across the calls.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &mut set), 0);
+        let first = (0..libc::CPU_SETSIZE as usize).find(|&cpu| libc::CPU_ISSET(cpu, &set)).unwrap();
+        libc::CPU_ZERO(&mut set);
+        libc::CPU_SET(first, &mut set);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &set), 0);
+    }
+}
+
+/// Whether this thread now is a real-time one.
+fn first_in_first_out() -> bool {
+    // SAFETY: the parameter lives across the call.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &libc::sched_param { sched_priority: 1 }) == 0 }
+}
+
+const ROUNDS: usize = 1000;
+
+/// Two tasks that take turns. First in, first out on one CPU means that neither runs before the other has gone to sleep,
+/// so every byte wakes somebody up.
+fn ping_pong() {
+    pin();
+    assert!(first_in_first_out());
+    let (mut there, mut back) = ([0; 2], [0; 2]);
+    let mut byte = 0u8;
+    let byte = (&raw mut byte).cast();
+    // SAFETY: pipes and byte live across the calls; the child of the fork calls nothing else.
+    unsafe {
+        assert!(libc::pipe(there.as_mut_ptr()) == 0 && libc::pipe(back.as_mut_ptr()) == 0);
+        match libc::fork() {
+            0 => {
+                named(c"pong");
+                libc::write(back[1], byte, 1);
+                for _ in 0..ROUNDS {
+                    libc::read(there[0], byte, 1);
+                    libc::write(back[1], byte, 1);
+                }
+                libc::_exit(0)
+            }
+            child => {
+                libc::read(back[0], byte, 1);
+                named(c"ping");
+                for _ in 0..ROUNDS {
+                    libc::write(there[1], byte, 1);
+                    libc::read(back[0], byte, 1);
+                }
+                named(c"done");
+                libc::waitpid(child, std::ptr::null_mut(), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn wakeups_counts_a_ping_pong_exactly() {
+    // In a thread of its own: it stays a real-time one.
+    if skipped() || !thread::spawn(first_in_first_out).join().unwrap() {
+        return println!("skipped: no tracing or no real-time scheduling");
+    }
+    for name in ["ping", "pong"] {
+        let out = on_workload("wakeups.py", &["-i", "100000", "--comm", name], "ping-pong");
+        let total = format!("whole run: {ROUNDS} wake-ups, 1 task");
+        assert!(out.lines().any(|line| line == total), "{out}");
+        assert_eq!(row(&out, name)[2], ROUNDS.to_string(), "{out}");
+    }
+}
+
+const SLEEPS: u64 = 50;
+
+/// How often this thread, or a process, came to its CPU, by the kernel's own count: the third number of `schedstat`.
+fn arrivals(who: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{who}/schedstat")).unwrap();
+    text.split_whitespace().nth(2).unwrap().parse().unwrap()
+}
+
+/// Sleeps beside a busy loop on the same CPU, and says what the kernel counted of both.
+fn sleeps() {
+    pin();
+    named(c"rq-busy");
+    // SAFETY: the child of the fork calls nothing but getppid.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            // SAFETY: takes nothing and cannot fail.
+            unsafe { libc::syscall(libc::SYS_getppid) };
+        }
+    }
+    named(c"rq-sleep");
+    let before = arrivals("thread-self");
+    for _ in 0..SLEEPS {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let after = arrivals("thread-self");
+    println!("\nrq-sleep {}", after - before);
+    println!("rq-busy {}", arrivals(&child.to_string()));
+    // SAFETY: the child was not reaped yet.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+}
+
+#[test]
+fn runqlat_counts_the_waits_that_the_kernel_counts() {
+    if skipped() || !Path::new("/proc/self/schedstat").exists() {
+        return println!("skipped: no tracing or no schedstat");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let files = ["out", "err"].map(|name| directory.path().join(name));
+    let [out, err] = files.each_ref().map(|path| fs::File::create(path).unwrap());
+    let mut child = script("runqlat.py").args(["-i", "50"]).stdout(out).stderr(err).spawn().unwrap();
+    // The first table says that events flow.
+    while fs::metadata(&files[0]).unwrap().len() == 0 {
+        assert!(child.try_wait().unwrap().is_none(), "{}", fs::read_to_string(&files[1]).unwrap());
+        thread::sleep(Duration::from_millis(10));
+    }
+    let words = workload("sleeps");
+    let truth = Command::new(&words[0]).args(&words[1..]).output().unwrap();
+    // SAFETY: the child was not reaped yet.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let status = child.wait().unwrap();
+    let [stdout, stderr] = files.map(|path| fs::read(path).unwrap());
+    let out = text(Output { status, stdout, stderr });
+    let truth = String::from_utf8(truth.stdout).unwrap();
+
+    let histograms = histograms(&out);
+    for name in ["rq-sleep", "rq-busy"] {
+        let true_count: u64 = row(&truth, name)[1].parse().unwrap();
+        let waits: u64 = histograms.iter().filter(|(command, _)| command == name).map(|(_, count)| count).sum();
+        assert!(true_count >= if name == "rq-sleep" { SLEEPS } else { 1 }, "{truth}");
+        // Before the kernel's count is read and after it a task may wait a few times more.
+        assert!((true_count..true_count + 10).contains(&waits), "{name}: {waits} waits, the kernel says {true_count}");
+    }
+}
+
+/// (command, waits) of each histogram, whose rows are checked to add up to the waits.
+fn histograms(text: &str) -> Vec<(String, u64)> {
+    let mut found: Vec<(String, u64)> = Vec::new();
+    let mut sum = 0;
+    let mut check = |found: &[(String, u64)], row: Option<u64>| match row {
+        Some(count) => sum += count,
+        None => {
+            assert_eq!(found.last().map_or(0, |&(_, count)| count), sum, "{text}");
+            sum = 0;
+        }
+    };
+    for line in text.lines() {
+        if let Some(count) = line.strip_suffix(" waits") {
+            check(&found, None);
+            let (command, count) = count.rsplit_once(": ").unwrap();
+            found.push((command.to_owned(), count.parse().unwrap()));
+        } else if let (true, Some((_, count))) = (line.contains(" -> "), line.split_once(" : ")) {
+            check(&found, Some(count.split_whitespace().next().unwrap().parse().unwrap()));
+        }
+    }
+    check(&found, None);
+    assert!(!found.is_empty());
+    found
+}
+
+/// Where a program lies.
+fn program(name: &str) -> PathBuf {
+    env::split_paths(&env::var_os("PATH").unwrap()).map(|dir| dir.join(name)).find(|path| path.is_file()).unwrap()
+}
+
+/// Processes with known ends. `spawn` returns when the program has been executed.
+fn children() {
+    let run = |name: &str, args: &[&str]| Command::new(program(name)).args(args).status().unwrap();
+    run("true", &[]);
+    run("sh", &["-c", "exit 3"]);
+    run("sleep", &["0.2"]);
+    for signal in [libc::SIGKILL, libc::SIGTERM, libc::SIGABRT] {
+        let mut child = Command::new(program("tail")).args(["-f", "/dev/null"]).spawn().unwrap();
+        // SAFETY: the child was not reaped yet.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        child.wait().unwrap();
+    }
+    let words = workload("threads");
+    Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).status().unwrap();
+}
+
+/// Ends while other threads still run.
+fn threads() {
+    for _ in 0..4 {
+        thread::spawn(|| thread::sleep(Duration::from_secs(1000)));
+    }
+    std::process::exit(9)
+}
+
+#[test]
+fn execsnoop_tells_how_processes_end() {
+    if skipped() {
+        return;
+    }
+    let out = on_workload("execsnoop.py", &[], "children");
+    let ends = |name: &str| -> Vec<String> {
+        let file = program(name).display().to_string();
+        let lines = out.lines().filter(|line| line.ends_with(&format!("  {file}")) && line.contains(" exit  "));
+        let how = |line: &str| line.split_whitespace().skip(4).collect::<Vec<_>>().join(" ");
+        lines.map(how).map(|how| how.split(" after").next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ends("true"), ["exit 0"], "{out}");
+    assert_eq!(ends("sh"), ["exit 3"], "{out}");
+    assert_eq!(ends("tail"), ["killed by SIGKILL", "killed by SIGTERM", "killed by SIGABRT"], "{out}");
+
+    let slept = out.lines().find(|line| line.contains("after") && line.contains("/sleep")).unwrap();
+    let lifetime: f64 = slept.split("after ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    // In milliseconds below a second, in seconds from there on.
+    assert!(lifetime >= 200.0 || slept.contains(" s "), "{slept}");
+
+    // The workload's own process is the parent of all, and its own parent is perf-prof.
+    let this = env::current_exe().unwrap().display().to_string();
+    let main = out.lines().find(|line| line.contains(" exec ") && line.ends_with(&this)).unwrap();
+    let pid = main.split_whitespace().nth(2).unwrap();
+    let of_main = out.lines().filter(|line| line.contains(" exec ") && line.split_whitespace().nth(3) == Some(pid));
+    assert!(of_main.count() >= 7, "{out}");
+}
+
+/// The kernel kills the other threads of a process that exits; that is not how the process ended.
+#[test]
+fn execsnoop_shows_the_exit_code_of_a_process_with_threads() {
+    if skipped() {
+        return;
+    }
+    let out = on_workload("execsnoop.py", &[], "children");
+    let this = env::current_exe().unwrap().display().to_string();
+    let ends = out.lines().filter(|line| line.contains(" exit  ") && line.ends_with(&this));
+    let ends: Vec<&str> = ends.collect();
+    assert!(ends.iter().any(|line| line.contains("exit 9 after")), "{out}");
+    assert!(!ends.iter().any(|line| line.contains("SIGKILL")), "{out}");
+}
+
+#[test]
+fn scripts_explain_themselves() {
+    if skipped() {
+        return;
+    }
+    for name in ["wakeups.py", "runqlat.py", "syscalls.py", "execsnoop.py"] {
+        let out = text(script(name).arg("--usage").output().unwrap());
+        assert!(out.starts_with(&format!("usage: {name}")), "{out}");
+        let wrong = script(name).arg("--no-such-option").output().unwrap();
+        let err = String::from_utf8(wrong.stderr).unwrap();
+        assert_eq!(wrong.status.code(), Some(2), "{err}");
+        assert!(err.contains("unrecognized arguments: --no-such-option") && wrong.stdout.is_empty(), "{err}");
+    }
+}

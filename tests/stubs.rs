@@ -1,0 +1,122 @@
+//! The stubs in `python/perf_prof` and the live module say the same: names, parameters, defaults, texts.
+#![cfg(feature = "script")]
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+use std::{path::Path, process::Command};
+
+/// Runs in the live module; prints a line for each difference.
+const COMPARE: &str = r#"
+import ast, inspect, sys
+import perf_prof
+
+stub = ast.parse(open(sys.argv[1]).read())
+names_in_stub = {}
+for node in stub.body:
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        names_in_stub[node.name] = node
+    elif isinstance(node, ast.AnnAssign):
+        names_in_stub[node.target.id] = node
+
+compared = 0
+
+
+def differ(what):
+    print("DIFFERENT:", what)
+
+
+def same(what, in_stub, live):
+    global compared
+    compared += 1
+    if in_stub != live:
+        differ(f"{what}: the stub has {in_stub!r}, the module {live!r}")
+
+
+def parameters_of_stub(node):
+    args = node.args.posonlyargs + node.args.args
+    defaults = [None] * (len(args) - len(node.args.defaults)) + node.args.defaults
+    found = []
+    for arg, default in zip(args, defaults):
+        if arg.annotation is None and arg.arg != "self":
+            differ(f"{node.name}({arg.arg}) has no type in the stub")
+        found.append((arg.arg, None if default is None else ast.literal_eval(default), default is not None))
+    return found
+
+
+def parameters(function):
+    empty = inspect.Parameter.empty
+    return [
+        (name, None if of.default is empty else of.default, of.default is not empty)
+        for name, of in inspect.signature(function).parameters.items()
+    ]
+
+
+def text(live):
+    return inspect.cleandoc(inspect.getdoc(live) or "")
+
+
+def is_property(node):
+    return any(isinstance(name, ast.Name) and name.id == "property" for name in node.decorator_list)
+
+
+def compare(name, node, live):
+    if node.returns is None:
+        differ(f"{name} has no return type in the stub")
+    same(f"text of {name}", ast.get_docstring(node), text(live))
+    if not ast.get_docstring(node):
+        differ(f"{name} has no text")
+    if not is_property(node):
+        same(f"parameters of {name}", parameters_of_stub(node), parameters(live))
+
+
+def __init__():
+    public = {name for name in dir(perf_prof) if not name.startswith("_")} | {"__version__"}
+    same("names", sorted(name for name in names_in_stub if name in public or not name.startswith("_")), sorted(public))
+    same("text of the module", ast.get_docstring(stub), text(perf_prof))
+    for name, node in names_in_stub.items():
+        if isinstance(node, ast.FunctionDef):
+            compare(name, node, getattr(perf_prof, name))
+        elif isinstance(node, ast.ClassDef) and not name.startswith("_"):
+            live = getattr(perf_prof, name)
+            same(f"text of {name}", ast.get_docstring(node), text(live))
+            if name != "PerfEvent":
+                same(f"bases of {name}", [base.id for base in node.bases], [base.__name__ for base in live.__bases__])
+
+    members = {node.name: node for node in names_in_stub["PerfEvent"].body if isinstance(node, ast.FunctionDef)}
+    base = perf_prof.PerfEvent
+    (event,) = base.__subclasses__()
+    common = {name for name in event.__dict__ if name.startswith("common_")}
+    # What every class or every comparison has by itself.
+    given = {"__doc__", "__module__", "__lt__", "__le__", "__ne__", "__gt__", "__ge__", "__str__", "__repr__"}
+    live = set(base.__dict__) - given | common
+    # Fields differ from event to event: the stub has `__getattr__` for them.
+    same("members", sorted(set(members) - {"__getattr__"}), sorted(live))
+    for name, node in members.items():
+        slot = name.startswith("__") and not ast.get_docstring(node)
+        if name in live and name not in common and not slot:
+            compare(name, node, getattr(base, name))
+    print("compared", compared)
+    sys.exit(0)
+
+
+def __sample__(event):
+    pass
+"#;
+
+#[test]
+fn stubs_and_module_say_the_same() {
+    // SAFETY: takes nothing and cannot fail.
+    if unsafe { libc::geteuid() } != 0 || !Path::new("/sys/kernel/tracing").exists() {
+        return println!("skipped: a script runs only where events can be opened, and that takes root and tracefs");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("compare.py");
+    std::fs::write(&script, COMPARE).unwrap();
+    let stub = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/perf_prof/__init__.pyi");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    let output = command.args(["python", "-e", "sched:sched_wakeup"]).arg(script).arg(stub).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    assert!(!out.contains("DIFFERENT"), "{out}");
+    let compared: usize = out.trim().strip_prefix("compared ").unwrap().parse().unwrap();
+    assert!(compared > 40, "only {compared} things were compared");
+}

@@ -1,0 +1,248 @@
+//! The house rules, read off the tree: `docs/architecture.md` says why they are there.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+/// Where `unsafe` may stand: calls of the kernel, and calls of CPython.
+const UNSAFE: [&str; 2] = ["sys", "script"];
+
+/// No file is longer: whoever opens one shall see what it is about.
+const LINES: usize = 600;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The files below a directory of the project, by their paths in it.
+fn files(below: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root().join(below)).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name();
+        let name = name.to_str().unwrap();
+        // What is built, what fuzzing leaves, what git and Python keep is not the project's.
+        if ["target", ".git", "__pycache__", "artifacts", "corpus"].contains(&name) {
+            continue;
+        }
+        let path = Path::new(below).join(name);
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(files(path.to_str().unwrap())),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
+}
+
+fn rust_files(below: &str) -> Vec<(PathBuf, String)> {
+    let rust = files(below).into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    rust.map(|path| (path.clone(), read(&path))).collect()
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(root().join(path)).unwrap()
+}
+
+/// What of a source file is code: comments and string literals are left out.
+fn code(text: &str) -> String {
+    let mut code = String::new();
+    for line in text.lines() {
+        let line = line.split("//").next().unwrap();
+        // Every second piece between quotes is a literal; one that goes on in the next line is let be.
+        code.extend(line.split('"').step_by(2));
+        code.push('\n');
+    }
+    code
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_')
+}
+
+/// The room that a file of `src` is in; `lib` and `main` are none.
+fn room(path: &Path) -> &str {
+    path.iter().nth(1).unwrap().to_str().unwrap().trim_end_matches(".rs")
+}
+
+/// The rooms in the order of `src/lib.rs`.
+fn rooms() -> Vec<String> {
+    let text = read(Path::new("src/lib.rs"));
+    let rooms = text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    let rooms: Vec<String> = rooms.map(str::to_owned).collect();
+    assert!(rooms.len() > 10, "{rooms:?}");
+    rooms
+}
+
+/// The rooms that some code names after `crate::`, alone or in a list.
+fn used(code: &str) -> Vec<String> {
+    let mut used = Vec::new();
+    for (at, prefix) in code.match_indices("crate::") {
+        let rest = &code[at + prefix.len()..];
+        let Some(list) = rest.strip_prefix('{') else {
+            used.extend(words(rest).next().map(str::to_owned));
+            continue;
+        };
+        // The first word of each entry; what is nested in one is not a room's name.
+        let (mut depth, mut entry) = (1, true);
+        for (at, c) in list.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 1 => entry = true,
+                c if entry && c.is_alphabetic() => {
+                    used.extend(words(&list[at..]).next().map(str::to_owned));
+                    entry = false;
+                }
+                _ => {}
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    used
+}
+
+#[track_caller]
+fn none(broken: Vec<String>) {
+    assert!(broken.is_empty(), "\n{}\n", broken.join("\n"));
+}
+
+#[test]
+fn imports_are_seen_in_all_their_forms() {
+    let code = "use crate::{\n    abi::{A, b::C},\n    sys::D,\n};\nuse crate::spec::E; fn f() { crate::value::g() }";
+    assert_eq!(used(code), ["abi", "sys", "spec", "value"]);
+    assert_eq!(words(&self::code("a(); // unsafe\nb(\"unsafe\")")).filter(|word| *word == "unsafe").count(), 0);
+}
+
+#[test]
+fn rooms_use_only_rooms_above_them() {
+    let rooms = rooms();
+    let place = |name: &str| rooms.iter().position(|room| room == name);
+    let mut broken = Vec::new();
+    for (path, text) in rust_files("src") {
+        let Some(own) = place(room(&path)) else { continue };
+        for name in used(&code(&text)) {
+            // What is no room is a macro or the crate's own attribute.
+            if place(&name).is_some_and(|other| other > own) {
+                broken.push(format!(
+                    "{}: {} uses {name}, which stands below it in src/lib.rs",
+                    path.display(),
+                    rooms[own]
+                ));
+            }
+        }
+    }
+    none(broken);
+}
+
+#[test]
+fn every_folder_of_src_is_a_room_with_a_name_of_its_own() {
+    let rooms = rooms();
+    let mut broken = Vec::new();
+    for (path, _) in rust_files("src") {
+        let stem = path.file_stem().unwrap().to_str().unwrap();
+        if ["utils", "util", "common", "helpers", "misc"].iter().any(|name| stem == *name || room(&path) == *name) {
+            broken.push(format!("{}: a name that says nothing", path.display()));
+        }
+        if !["lib", "main"].contains(&room(&path)) && !rooms.iter().any(|name| name == room(&path)) {
+            broken.push(format!("{}: its room is not in src/lib.rs", path.display()));
+        }
+    }
+    none(broken);
+}
+
+#[test]
+fn every_file_begins_with_what_it_holds() {
+    let all = rust_files("src").into_iter().chain(rust_files("tests"));
+    none(all.filter(|(_, text)| !text.starts_with("//! ")).map(|(path, _)| path.display().to_string()).collect());
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let long = rust_files("src").into_iter().map(|(path, text)| (path, text.lines().count()));
+    none(
+        long.filter(|&(_, lines)| lines > LINES).map(|(path, lines)| format!("{}: {lines}", path.display())).collect(),
+    );
+}
+
+#[test]
+fn python_is_known_to_one_room() {
+    let outside = rust_files("src").into_iter().filter(|(path, _)| room(path) != "script");
+    let outside = outside.filter(|(_, text)| words(&code(text)).any(|word| word.starts_with("pyo3")));
+    none(outside.map(|(path, _)| path.display().to_string()).collect());
+}
+
+#[test]
+fn unsafe_stays_where_the_machine_and_the_interpreter_are() {
+    let outside = rust_files("src").into_iter().filter(|(path, _)| !UNSAFE.contains(&room(path)));
+    let outside = outside.filter(|(_, text)| words(&code(text)).any(|word| word == "unsafe"));
+    none(outside.map(|(path, _)| path.display().to_string()).collect());
+}
+
+/// Targets of the links in a Markdown file that lead to other files of the project.
+fn links(text: &str) -> Vec<&str> {
+    let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+    links.filter(|link| !link.is_empty() && !link.contains("://")).collect()
+}
+
+#[test]
+fn links_lead_to_files_and_every_document_is_linked() {
+    let documents = files("docs").into_iter().chain(["README.md".into()]);
+    let mut broken = Vec::new();
+    for path in documents {
+        let text = read(&path);
+        for link in links(&text) {
+            if !root().join(path.parent().unwrap()).join(link).exists() {
+                broken.push(format!("{}: {link} is not there", path.display()));
+            }
+        }
+    }
+    let readme = read(Path::new("README.md"));
+    let linked = links(&readme);
+    let unlinked = files("docs").into_iter().filter(|path| !linked.contains(&path.to_str().unwrap()));
+    broken.extend(unlinked.map(|path| format!("README.md does not link {}", path.display())));
+    none(broken);
+}
+
+#[test]
+fn no_file_knows_the_machine_that_it_was_written_on() {
+    let mut broken = Vec::new();
+    for path in files("") {
+        // What is no text is a fixture.
+        let Ok(text) = fs::read_to_string(root().join(&path)) else { continue };
+        for place in ["root", "home"] {
+            let place = format!("/{place}/");
+            let lines = text.lines().enumerate().filter(|(_, line)| line.contains(&place));
+            broken.extend(lines.map(|(at, line)| format!("{}:{}: {}", path.display(), at + 1, line.trim())));
+        }
+    }
+    none(broken);
+}
+
+#[test]
+fn scripts_run_by_themselves_and_say_how() {
+    let mut broken = Vec::new();
+    for path in files("scripts") {
+        let text = read(&path);
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if fs::metadata(root().join(&path)).unwrap().permissions().mode() & 0o111 != 0o111 {
+            broken.push(format!("{}: not executable", path.display()));
+        }
+        if !text.starts_with("#!/usr/bin/env -S perf-prof python ") {
+            broken.push(format!("{}: its first line does not run perf-prof", path.display()));
+        }
+        if !text.contains(&format!("usage: {name} [OPTION of perf-prof python]...")) {
+            broken.push(format!("{}: does not say how it is used", path.display()));
+        }
+        if !read(Path::new("README.md")).contains(&format!("scripts/{name}")) {
+            broken.push(format!("{}: not in README.md", path.display()));
+        }
+    }
+    none(broken);
+}
