@@ -387,3 +387,33 @@ def __sample__(event): print(event.pid)
     "#]],
     );
 }
+
+#[test]
+fn a_forked_child_ends_when_it_is_told_to() {
+    let text = "
+import os, signal, time
+def __sample__(event):
+    number = [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT][event.pid - 1]
+    ready, told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(told, b'x')
+            time.sleep(50)
+        except KeyboardInterrupt: os._exit(7)
+        os._exit(6)
+    os.read(ready, 1)
+    os.kill(pid, number)
+    print(number.name, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+def __exit__(): print('exit')
+";
+    check(calls(text, "calls 5"), expect![[r#"
+        SIGTERM -15
+        SIGHUP -1
+        SIGUSR1 -10
+        SIGUSR2 -12
+        SIGINT 7
+        exit
+        --- status 0
+    "#]]);
+}
