@@ -12,7 +12,7 @@ use super::{
     failure::{exit_status, print_traceback},
     host,
 };
-use crate::sys::process;
+use crate::sys::{process, signals};
 
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
@@ -24,6 +24,7 @@ pub fn watch() {
 
 extern "C" fn mark() {
     IS_CHILD.store(true, Relaxed);
+    signals::restore_in_forked_child();
 }
 
 /// Ends the process if it is a script's child, after flushing what it printed.

@@ -24,7 +24,7 @@ pub fn select(specs: &[EventSpec], tracefs: &Tracefs) -> Result<Vec<Selected>> {
     let mut selected = Vec::new();
     for spec in specs {
         if let Some(why) = spec.unsupported() {
-            bail!("{why}");
+            bail!("{}: {why}", spec.selector);
         }
         let EventKind::Tracepoint { system, name } = &spec.kind else {
             bail!("{}: only tracepoints (sys:name) can be selected", spec.selector);

@@ -2,7 +2,7 @@
 
 use std::{
     os::fd::{AsRawFd, RawFd},
-    sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering},
 };
 
 use super::{
@@ -17,6 +17,8 @@ const CAUGHT: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUS
 static COUNTS: [AtomicU32; CAUGHT.len()] = [const { AtomicU32::new(0) }; CAUGHT.len()];
 /// SIGINTs since [`Signals::install`]; unlike `COUNTS` never taken.
 static INTERRUPTS: AtomicU32 = AtomicU32::new(0);
+/// What handled each before, for forked children.
+static BEFORE: [AtomicUsize; CAUGHT.len()] = [const { AtomicUsize::new(libc::SIG_DFL) }; CAUGHT.len()];
 /// The eventfd to signal, -1 while nothing is installed.
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 /// An `extern "C" fn()`, or null.
@@ -58,7 +60,7 @@ impl Signals {
         INTERRUPTS.store(0, Ordering::Relaxed);
         WAKE.store(wake.as_raw_fd(), Ordering::SeqCst);
         let mut signals = Signals { wake, before: Vec::new() };
-        for signal in CAUGHT {
+        for (which, signal) in CAUGHT.into_iter().enumerate() {
             // SAFETY: all zeroes is a sigaction: no flags, an empty mask, SIG_DFL.
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
             action.sa_sigaction = handler as extern "C" fn(i32) as usize;
@@ -67,6 +69,7 @@ impl Signals {
             // SAFETY: both live across the call, and the handler only does what is async-signal-safe.
             check("sigaction", unsafe { libc::sigaction(signal, &action, &mut before) })?;
             signals.before.push((signal, before));
+            BEFORE[which].store(before.sa_sigaction, Ordering::SeqCst);
             if signal != libc::SIGUSR1 && signal != libc::SIGUSR2 && before.sa_sigaction == libc::SIG_IGN {
                 // SAFETY: as above; this puts back what was there.
                 check("sigaction", unsafe { libc::sigaction(signal, &before, std::ptr::null_mut()) })?;
@@ -156,6 +159,23 @@ pub fn block_in_this_thread() {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+    }
+}
+
+/// Puts back what handled our signals before, in a child that a script forked: it must end when it is told to
+/// (`multiprocessing` ends its workers with SIGTERM), and what it is told is none of the run's business.
+/// Async-signal-safe, and without effect where nothing is installed.
+pub fn restore_in_forked_child() {
+    if WAKE.swap(-1, Ordering::SeqCst) < 0 {
+        return;
+    }
+    for (signal, before) in CAUGHT.iter().zip(&BEFORE) {
+        // SAFETY: all zeroes is a sigaction with an empty mask and no flags; the handler is one that was in place.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = before.load(Ordering::SeqCst);
+            libc::sigaction(*signal, &action, std::ptr::null_mut());
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use pyo3::{
     exceptions::PyTypeError,
     ffi,
     prelude::*,
-    types::{PyDict, PyList, PyTuple},
+    types::{PyDict, PyList, PyTuple, PyType},
 };
 
 use super::{
@@ -384,7 +384,11 @@ unsafe extern "C" fn compare(
     let (object, other) = unsafe { (bound(object), bound(other)) };
     let py = object.py();
     let comparable = matches!(operation, ffi::Py_EQ | ffi::Py_NE);
-    let same_kind = base_type(py).and_then(|base| other.is_instance(base)).unwrap_or(false);
+    // Not as `isinstance` does, which believes an object that says that it is one (a mock, say): its memory is read.
+    // SAFETY: the lock is held, and both are objects.
+    let is_event =
+        |base: &Bound<'_, PyType>| unsafe { ffi::PyObject_TypeCheck(other.as_ptr(), base.as_type_ptr()) != 0 };
+    let same_kind = base_type(py).is_ok_and(is_event);
     if !comparable || !same_kind {
         return py.NotImplemented().into_ptr();
     }

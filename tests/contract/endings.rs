@@ -1,0 +1,310 @@
+//! `__exit__` is called once, whatever ended the run, and the status says what did.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
+
+use expect_test::{Expect, expect};
+
+use crate::{
+    harness::{Run, check, finish, skipped},
+    workload::WORKLOAD,
+};
+
+/// Counts calls and tells of its end; `on_call` is what else it does with each.
+fn counting(on_call: &str) -> String {
+    format!(
+        "
+import os, signal, sys
+n = 0
+def __sample__(event):
+    global n
+    n += 1
+    {on_call}
+def __exit__(): print('exit after', n)
+"
+    )
+}
+
+fn ends(on_call: &str, workload: &str, options: &[&str], expect: Expect) {
+    check(Run::script(&counting(on_call)).call_event().workload(workload).options(options), expect);
+}
+
+#[test]
+fn by_the_end_of_the_workload() {
+    ends(
+        "pass",
+        "calls 5",
+        &[],
+        expect![[r#"
+        exit after 5
+        --- status 0
+    "#]],
+    );
+}
+
+#[test]
+fn by_the_end_of_the_workload_with_its_status() {
+    ends(
+        "pass",
+        "calls 5 exit 9",
+        &[],
+        expect![[r#"
+        exit after 5
+        --- status 9
+    "#]],
+    );
+}
+
+#[test]
+fn by_the_end_of_the_workload_and_its_children() {
+    ends(
+        "pass",
+        "calls 2 fork fork",
+        &[],
+        expect![[r#"
+        exit after 4
+        --- status 0
+    "#]],
+    );
+}
+
+#[test]
+fn by_the_number_of_events() {
+    ends(
+        "pass",
+        "calls 100 forever",
+        &["-N", "7"],
+        expect![[r#"
+        exit after 7
+        --- status 0
+    "#]],
+    );
+}
+
+#[test]
+fn by_sys_exit_in_a_handler() {
+    ends(
+        "if n == 4: sys.exit()",
+        "calls 100 forever",
+        &[],
+        expect![[r#"
+        exit after 4
+        --- status 0
+    "#]],
+    );
+}
+
+#[test]
+fn by_sys_exit_with_a_status() {
+    ends(
+        "if n == 4: sys.exit(42)",
+        "calls 100 exit 9",
+        &[],
+        expect![[r#"
+        exit after 4
+        --- status 42
+    "#]],
+    );
+}
+
+#[test]
+fn by_sys_exit_with_a_text() {
+    ends(
+        "if n == 4: sys.exit('enough')",
+        "calls 100 forever",
+        &[],
+        expect![[r#"
+        exit after 4
+        --- stderr
+        enough
+        --- status 1
+    "#]],
+    );
+}
+
+#[test]
+fn by_keyboard_interrupt_of_its_own() {
+    ends(
+        "if n == 4: raise KeyboardInterrupt",
+        "calls 100 forever",
+        &[],
+        expect![[r#"
+        exit after 4
+        --- status 0
+    "#]],
+    );
+}
+
+#[test]
+fn by_sigint_after_what_was_recorded_is_delivered() {
+    ends(
+        "if n == 1: os.kill(os.getpid(), signal.SIGINT)",
+        "calls 100 sleep-ms 200 signal 2 forever",
+        &[],
+        expect![[r#"
+            exit after 100
+            --- status 0
+        "#]],
+    );
+}
+
+#[test]
+fn by_sigterm() {
+    ends(
+        "if n == 5: os.kill(os.getpid(), signal.SIGTERM)",
+        "calls 5 forever",
+        &[],
+        expect![[r#"
+        exit after 5
+        --- status 143
+    "#]],
+    );
+}
+
+#[test]
+fn by_sighup() {
+    ends(
+        "if n == 5: os.kill(os.getpid(), signal.SIGHUP)",
+        "calls 5 forever",
+        &[],
+        expect![[r#"
+        exit after 5
+        --- status 129
+    "#]],
+    );
+}
+
+#[test]
+fn by_a_signal_while_nothing_happens() {
+    ends(
+        "pass",
+        "calls 3 sleep-ms 50 signal 15 forever",
+        &[],
+        expect![[r#"
+        exit after 3
+        --- status 143
+    "#]],
+    );
+}
+
+#[test]
+fn by_the_end_of_the_attached_process() {
+    if skipped() {
+        return;
+    }
+    for option in ["-p", "-t"] {
+        // It makes its calls when it is told to, so that it is attached to in time.
+        let mut target = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([WORKLOAD, "wait-for-input", "calls", "6"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let script = counting("pass") + "\ndef __interval__(): print('ready')\n";
+        let run = Run::script(&script).call_event().options([option, &target.id().to_string(), "-i", "20"]);
+        let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        drop(target.stdin.take());
+        target.wait().unwrap();
+        assert_eq!(lines.last().unwrap().unwrap(), "exit after 6");
+        let outcome = finish(child, run.dir.path());
+        assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
+    }
+}
+
+#[test]
+fn by_a_closed_pipe() {
+    if skipped() {
+        return;
+    }
+    let script = "
+def __sample__(event): print('line', event.pid)
+def __exit__(): open('exited', 'w').write('once')
+";
+    for (case, script) in
+        [script.to_owned(), script.replace("print('line', event.pid)", "event.print()")].iter().enumerate()
+    {
+        let run = Run::script(script).call_event().workload("calls 100000");
+        let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert!(line.contains(if case == 0 { "line 1" } else { "sys_enter_getpgid" }), "{line}");
+        drop(stdout);
+        let outcome = finish(child, run.dir.path());
+        assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
+        assert_eq!(std::fs::read_to_string(run.path("exited")).unwrap(), "once");
+    }
+}
+
+#[test]
+fn by_an_exit_in_an_interval() {
+    let text = "
+import sys
+def __interval__(): sys.exit(5)
+def __exit__(): print('exit')
+";
+    check(
+        Run::script(text).call_event().workload("forever").options(["-i", "10"]),
+        expect![[r#"
+        exit
+        --- status 5
+    "#]],
+    );
+}
+
+#[test]
+fn exit_itself_may_raise_or_exit() {
+    let text = "
+import sys
+def __sample__(event): pass
+def __exit__(): sys.exit(6)
+";
+    check(
+        Run::script(text).call_event().workload("calls 1"),
+        expect![[r#"
+        --- status 6
+    "#]],
+    );
+    let text = "
+def __sample__(event): pass
+def __exit__(): raise ValueError('at the end')
+";
+    check(
+        Run::script(text).call_event().workload("calls 1"),
+        expect![[r#"
+        --- stderr
+        Traceback (most recent call last):
+          File "DIR/s.py", line 3, in __exit__
+            def __exit__(): raise ValueError('at the end')
+                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        ValueError: at the end
+        --- status 0
+    "#]],
+    );
+}
+
+#[test]
+fn atexit_functions_and_threads_of_the_script_end_in_their_order() {
+    let text = "
+import atexit, threading, time
+atexit.register(lambda: print('atexit'))
+def work():
+    time.sleep(0.1)
+    print('thread')
+threading.Thread(target=work).start()
+def __sample__(event): pass
+def __exit__(): print('exit')
+";
+    check(
+        Run::script(text).call_event().workload("calls 1"),
+        expect![[r#"
+        exit
+        thread
+        atexit
+        --- status 0
+    "#]],
+    );
+}

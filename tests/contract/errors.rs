@@ -1,0 +1,283 @@
+//! Every failure: one to three lines on stderr that name the thing, the cause and the way out, and its status.
+
+use std::process::{Command, Stdio};
+
+use expect_test::{Expect, expect};
+
+use crate::harness::{CALL, Outcome, PERF_PROF, Run, finish, skipped};
+
+/// A script that would run.
+fn plain() -> Run {
+    Run::script("def __sample__(event): pass\n")
+}
+
+/// Runs it as another user, who may not trace.
+fn as_nobody(run: &Run) -> Outcome {
+    let mut command = run.command();
+    // SAFETY: both calls are async-signal-safe, and this process may have one thread of that user.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+            libc::setgid(65534);
+            libc::setuid(65534);
+            Ok(())
+        });
+    }
+    std::fs::set_permissions(run.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(), run.dir.path())
+}
+
+fn fails(run: Run, expect: Expect) {
+    if skipped() {
+        return;
+    }
+    let outcome = run.run();
+    failed(&outcome, expect);
+}
+
+fn failed(outcome: &Outcome, expect: Expect) {
+    outcome.assert_civil();
+    assert!(outcome.stderr.lines().count() <= 3, "{}", outcome.stderr);
+    assert_eq!(outcome.stdout, "");
+    expect.assert_eq(&format!("{}status {}\n", outcome.stderr, outcome.status));
+}
+
+#[test]
+fn no_event() {
+    fails(
+        plain(),
+        expect![[r#"
+        perf-prof: no event: name some with -e, as in `perf-prof python -e sched:sched_wakeup script.py` (`perf-prof list` shows them)
+        `perf-prof python --help` explains the options, with examples
+        status 2
+    "#]],
+    );
+}
+
+#[test]
+fn no_module() {
+    let command = Command::new(PERF_PROF).args(["python", "-e", CALL]).output().unwrap();
+    expect![[r#"
+        perf-prof: no script: name one after the options, as in `perf-prof python -e syscalls:sys_enter_getpgid script.py`; `help` in its place prints a template
+        `perf-prof python --help` explains the options, with examples
+        exit status: 2"#]].assert_eq(&format!("{}{}", String::from_utf8_lossy(&command.stderr), command.status));
+}
+
+#[test]
+fn an_unknown_option() {
+    let command = Command::new(PERF_PROF).args(["python", "--intervall", "5", "-e", CALL, "s.py"]).output().unwrap();
+    expect![[r#"
+        perf-prof: unknown option `--intervall`, did you mean --interval?
+        `perf-prof python --help` explains the options, with examples
+        exit status: 2"#]]
+    .assert_eq(&format!("{}{}", String::from_utf8_lossy(&command.stderr), command.status));
+}
+
+#[test]
+fn help_is_no_failure() {
+    let command = Command::new(PERF_PROF).args(["python", "-h"]).output().unwrap();
+    assert!(command.status.success() && command.stderr.is_empty() && !command.stdout.is_empty());
+}
+
+#[test]
+fn an_event_that_is_not_there() {
+    fails(
+        plain().event("sched:sched_wakup"),
+        expect![[r#"
+        perf-prof: unknown event sched:sched_wakup; did you mean sched:sched_wakeup?
+        status 1
+    "#]],
+    );
+}
+
+#[test]
+fn an_event_without_a_system() {
+    fails(
+        plain().event("sched_wakeup"),
+        expect![[r#"
+            perf-prof: sched_wakeup: built-in event sources are not yet in this version; a tracepoint is written system:name (`perf-prof list '*sched_wakeup*'` finds it)
+            status 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_pattern_without_a_match() {
+    fails(
+        plain().event("nosuch*:*"),
+        expect![[r#"
+        perf-prof: no event of this kernel matches nosuch*:*; `perf-prof list` shows them all
+        status 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_filter_that_the_kernel_refuses() {
+    fails(
+        plain().event(format!("{CALL}/pdi==5/")),
+        expect![[r#"
+            perf-prof: the kernel refuses the filter `pdi==5` of syscalls:sys_enter_getpgid: Invalid argument (os error 22): Field not found, at the end of `pdi=`
+            its fields: __syscall_nr (int), pid (pid_t), common_type (unsigned short), common_flags (unsigned char), common_preempt_count (unsigned char), common_pid (int)
+            status 1
+        "#]],
+    );
+}
+
+#[test]
+fn an_attribute_that_is_not_there() {
+    fails(
+        plain().event(format!("{CALL}//stak/")),
+        expect![[r#"
+        perf-prof: -e syscalls:sys_enter_getpgid//stak/: unknown attribute `stak` (did you mean stack?); known are stack, max-stack=N, alias=NAME, cpus=LIST
+        `perf-prof python --help` explains the options, with examples
+        status 2
+    "#]],
+    );
+}
+
+#[test]
+fn an_attribute_of_another_profiler() {
+    fails(
+        plain().event(format!("{CALL}//key=pid/")),
+        expect![[r#"
+        perf-prof: -e syscalls:sys_enter_getpgid//key=pid/: the attribute `key` belongs to other profilers than python; known are stack, max-stack=N, alias=NAME, cpus=LIST
+        `perf-prof python --help` explains the options, with examples
+        status 2
+    "#]],
+    );
+}
+
+#[test]
+fn a_section_that_is_not_closed() {
+    fails(
+        plain().event(format!("{CALL}/pid==5")),
+        expect![[r#"
+        perf-prof: -e syscalls:sys_enter_getpgid: the section `/pid==5` is not closed, end it with `/`
+        `perf-prof python --help` explains the options, with examples
+        status 2
+    "#]],
+    );
+}
+
+#[test]
+fn a_cpu_that_is_not_there() {
+    if skipped() {
+        return;
+    }
+    let outcome = plain().call_event().options(["-C", "4000"]).run();
+    outcome.assert_civil();
+    let start = "perf-prof: there is no CPU 4000, or it is offline; online are 0";
+    assert!(outcome.stderr.starts_with(start) && outcome.stderr.lines().count() == 1, "{}", outcome.stderr);
+    assert_eq!(outcome.status, 1);
+}
+
+#[test]
+fn cpus_with_processes() {
+    fails(
+        plain().call_event().options(["-C", "0", "-p", "1"]),
+        expect![[r#"
+        perf-prof: -C and -p cannot be combined: events are attached to one or the other
+        `perf-prof python --help` explains the options, with examples
+        status 2
+    "#]],
+    );
+}
+
+#[test]
+fn a_process_that_is_not_there() {
+    fails(
+        plain().call_event().options(["-p", "4194303"]),
+        expect![[r#"
+        perf-prof: there is no process 4194303
+        status 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_workload_that_is_not_there() {
+    fails(
+        plain().call_event().exec(["/no/such/command"]),
+        expect![[r#"
+            Loaded module: DIR/s.py
+            perf-prof: cannot execute /no/such/command: No such file or directory (os error 2)
+            status 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_kprobe_where_there_are_none() {
+    if std::path::Path::new("/sys/bus/event_source/devices/kprobe").exists() {
+        println!("skipped: this kernel has kprobes");
+        return;
+    }
+    fails(
+        plain().event("kprobe:do_exit"),
+        expect![[r#"
+            perf-prof: kprobe:do_exit: kprobe events are not yet in this version; tracepoints are, see `perf-prof list`
+            status 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_user_who_may_not_trace() {
+    if skipped() {
+        return;
+    }
+    let outcome = as_nobody(&plain().call_event());
+    outcome.assert_civil();
+    assert!(outcome.stderr.lines().count() <= 3, "{}", outcome.stderr);
+    assert_eq!(outcome.status, 1);
+    // Which of tracefs and the system call refuses first depends on the machine.
+    let (tracefs, call) = ("run as root, or open it to all with `mount -o remount", "kernel.perf_event_paranoid");
+    assert!(outcome.stderr.contains("permission"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains(tracefs) || outcome.stderr.contains(call), "{}", outcome.stderr);
+}
+
+#[test]
+fn rings_that_are_too_large() {
+    fails(
+        plain().call_event().options(["-m", "1T"]),
+        expect![[r#"
+            perf-prof: cannot map a ring of 1073741824 KiB for CPU 0: Cannot allocate memory (os error 12); the kernel has no memory for it: give a smaller -m
+            status 1
+        "#]],
+    );
+}
+
+#[test]
+fn an_output_that_cannot_be_written() {
+    fails(
+        plain().call_event().options(["-o", "/no/such/folder/file"]),
+        expect![[r#"
+        perf-prof: cannot append to '/no/such/folder/file': No such file or directory (os error 2)
+        status 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_python_that_is_not_there() {
+    fails(
+        plain().call_event().options(["--python", "/no/such/python"]),
+        expect![[r#"
+        perf-prof: --python: no usable Python at '/no/such/python'; name an interpreter or the folder of a virtual environment
+        status 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_failed_start_leaves_no_command_running() {
+    if skipped() {
+        return;
+    }
+    // The command is forked before the script is loaded; when that fails it must not run.
+    let run = plain().file("s.py", "1/0\n").call_event();
+    let mark = run.path("ran");
+    let outcome = run.exec([std::ffi::OsStr::new("touch"), mark.as_os_str()]);
+    assert_eq!(outcome.run().status, 1);
+    assert!(!mark.exists());
+}

@@ -1,0 +1,22 @@
+//! What a user of `perf-prof python` relies on, sentence by sentence: each test runs the built program on events of
+//! this kernel. Where the kernel does not let us trace, tests say "skipped" and pass.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+mod callbacks;
+mod differences;
+mod endings;
+mod errors;
+mod event;
+mod exceptions;
+mod harness;
+mod interpreter;
+mod line;
+mod misbehaviour;
+mod module;
+mod perf_prof_module;
+mod signals;
+mod streams;
+mod template;
+mod types;
+mod workload;

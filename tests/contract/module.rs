@@ -1,0 +1,341 @@
+//! Which file a MODULE argument loads, and what the script sees of itself.
+
+use expect_test::expect;
+
+use crate::harness::{Outcome, Run, check, prints, skipped};
+
+/// Says who it is when it is loaded, and nothing else.
+const WHO: &str = "
+import sys
+print(__name__, __file__, sys.argv, sys.path[0])
+def __sample__(event): pass
+";
+
+fn who() -> Run {
+    Run::script(WHO).call_event().workload("calls 1")
+}
+
+#[test]
+fn a_script_by_relative_path() {
+    prints(
+        who().args(["a", "--foo", "-x"]),
+        expect![[r#"
+            s DIR/s.py ['s.py', 'a', '--foo', '-x'] DIR
+        "#]],
+    );
+}
+
+#[test]
+fn a_script_in_another_folder() {
+    prints(
+        who().file("sub/t.py", WHO).module("./sub/t.py"),
+        expect![[r#"
+            t DIR/sub/t.py ['./sub/t.py'] DIR/sub
+        "#]],
+    );
+}
+
+#[test]
+fn a_script_by_absolute_path() {
+    let run = who();
+    let path = run.path("s.py");
+    prints(
+        run.module(path),
+        expect![[r#"
+        s DIR/s.py ['DIR/s.py'] DIR
+    "#]],
+    );
+}
+
+#[test]
+fn a_script_without_extension() {
+    prints(
+        who().file("tool", WHO).module("tool"),
+        expect![[r#"
+        tool DIR/tool ['tool'] DIR
+    "#]],
+    );
+}
+
+#[test]
+fn a_script_with_dots_in_its_name() {
+    prints(
+        who().file("a.b.py", WHO).module("a.b.py"),
+        expect![[r#"
+        a.b DIR/a.b.py ['a.b.py'] DIR
+    "#]],
+    );
+}
+
+#[test]
+fn a_script_with_a_blank_and_umlauts_in_its_name() {
+    prints(
+        who().file("zähler 1.py", WHO).module("zähler 1.py"),
+        expect![[r#"
+        zähler 1 DIR/zähler 1.py ['zähler 1.py'] DIR
+    "#]],
+    );
+}
+
+#[test]
+fn a_script_that_is_named_like_a_module_of_the_standard_library() {
+    // What else needs that module still gets the standard one.
+    let text = "import tempfile, os\nprint(__file__, os is not None, os.path.sep)\ndef __sample__(event): pass\n";
+    prints(
+        who().file("os.py", text).module("os.py"),
+        expect![[r#"
+        DIR/os.py True /
+    "#]],
+    );
+}
+
+#[test]
+fn a_script_that_is_named_like_an_installed_module() {
+    prints(
+        who().file("pip.py", WHO).module("pip.py"),
+        expect![[r#"
+        pip DIR/pip.py ['pip.py'] DIR
+    "#]],
+    );
+}
+
+#[test]
+fn a_module_by_name_in_the_current_directory() {
+    prints(
+        who().file("mine.py", WHO).module("mine"),
+        expect![[r#"
+        mine DIR/mine.py ['mine'] DIR
+    "#]],
+    );
+}
+
+#[test]
+fn a_package_by_name() {
+    prints(
+        who().file("pack/__init__.py", "").file("pack/part.py", WHO).module("pack.part"),
+        expect![[r#"
+        pack.part DIR/pack/part.py ['pack.part'] DIR
+    "#]],
+    );
+}
+
+#[test]
+fn a_module_by_name_in_sys_path() {
+    let run = who().file("lib/elsewhere.py", WHO).module("elsewhere");
+    let path = run.path("lib");
+    prints(
+        run.env("PYTHONPATH", path),
+        expect![[r#"
+        elsewhere DIR/lib/elsewhere.py ['elsewhere'] DIR
+    "#]],
+    );
+}
+
+#[test]
+fn what_lies_beside_the_script_imports() {
+    let text = "import beside\nprint(beside.__file__)\ndef __sample__(event): pass\n";
+    prints(
+        who().file("sub/t.py", text).file("sub/beside.py", "").module("sub/t.py"),
+        expect![[r#"
+        DIR/sub/beside.py
+    "#]],
+    );
+}
+
+#[test]
+fn what_lies_beside_a_script_behind_a_link_imports() {
+    let text = "import beside\nprint(beside.__file__)\ndef __sample__(event): pass\n";
+    let run = who().file("sub/t.py", text).file("sub/beside.py", "").module("link");
+    std::os::unix::fs::symlink(run.path("sub/t.py"), run.path("link")).unwrap();
+    prints(
+        run,
+        expect![[r#"
+        DIR/sub/beside.py
+    "#]],
+    );
+}
+
+#[test]
+fn a_main_guard_does_not_run() {
+    let text = "if __name__ == '__main__': print('guarded')\nprint('loaded')\ndef __sample__(event): pass\n";
+    prints(
+        Run::script(text).call_event().workload("calls 1"),
+        expect![[r#"
+        loaded
+    "#]],
+    );
+}
+
+#[test]
+fn no_bytecode_is_left_beside_the_script() {
+    if skipped() {
+        return;
+    }
+    let run = who().file("beside.py", "").file("s.py", "import beside\ndef __sample__(event): pass\n");
+    assert_eq!(run.run().status, 0);
+    let by_name = who().module("s");
+    assert_eq!(by_name.run().status, 0);
+    for dir in [&run.dir, &by_name.dir] {
+        assert!(!dir.path().join("__pycache__").exists());
+    }
+}
+
+fn loaded(run: Run) -> Option<Outcome> {
+    if skipped() {
+        return None;
+    }
+    let outcome = run.run();
+    assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+    Some(outcome)
+}
+
+/// A script that prints nothing.
+fn mute() -> Run {
+    Run::script("def __sample__(event): pass\n").call_event().workload("calls 1")
+}
+
+#[test]
+fn the_loaded_module_is_named_on_stderr() {
+    let Some(outcome) = loaded(mute()) else { return };
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("", "Loaded module: DIR/s.py\n"));
+}
+
+#[test]
+fn quiet_does_not_name_the_loaded_module() {
+    let Some(outcome) = loaded(mute().options(["-q"])) else { return };
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("", ""));
+}
+
+#[test]
+fn compat_names_the_loaded_module_on_stdout() {
+    let Some(outcome) = loaded(mute().env("PERF_PROF_COMPAT", "1")) else { return };
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("Loaded module: DIR/s.py\n", ""));
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    check(
+        mute().module("no/such.py"),
+        expect![[r#"
+        --- stderr
+        perf-prof: cannot load 'no/such.py': no such file
+        --- status 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_module_that_is_not_there() {
+    check(
+        mute().module("nosuchmodule"),
+        expect![[r#"
+        --- stderr
+        perf-prof: cannot load 'nosuchmodule': no such file, and no module 'nosuchmodule' in the current directory or sys.path (an environment's packages: --python VENV)
+        --- status 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_folder_is_no_script() {
+    check(
+        mute().file("sub/x", "").module("./sub"),
+        expect![[r#"
+        --- stderr
+        perf-prof: cannot load './sub': it is a directory
+        --- status 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_syntax_error_shows_its_place() {
+    check(
+        mute().file("s.py", "def __sample__(event)\n    pass\n"),
+        expect![[r#"
+            --- stderr
+              File "DIR/s.py", line 1
+                def __sample__(event)
+                                     ^
+            SyntaxError: expected ':'
+            perf-prof: cannot load 's.py': it raised SyntaxError (see above)
+            --- status 1
+        "#]],
+    );
+}
+
+#[test]
+fn an_import_that_fails_in_the_script_shows_the_users_frames_only() {
+    check(
+        mute().file("s.py", "import nosuchmodule\n"),
+        expect![[r#"
+        --- stderr
+        Traceback (most recent call last):
+          File "DIR/s.py", line 1, in <module>
+            import nosuchmodule
+        ModuleNotFoundError: No module named 'nosuchmodule'
+        perf-prof: cannot load 's.py': it raised ModuleNotFoundError (see above)
+        --- status 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_script_that_exits_while_it_is_loaded() {
+    check(
+        mute().file("s.py", "import sys\nprint('usage: ...')\nsys.exit(3)\n"),
+        expect![[r#"
+        usage: ...
+        --- status 3
+    "#]],
+    );
+}
+
+#[test]
+fn an_own_argparse_that_refuses_ends_with_its_status() {
+    let text = "import argparse\nargparse.ArgumentParser(prog='s').parse_args()\ndef __sample__(event): pass\n";
+    check(
+        mute().file("s.py", text).args(["--nope"]),
+        expect![[r#"
+        --- stderr
+        usage: s [-h]
+        s: error: unrecognized arguments: --nope
+        --- status 2
+    "#]],
+    );
+}
+
+#[test]
+fn a_module_by_name_that_fails_shows_the_users_frames_only() {
+    check(
+        mute().file("mine.py", "def f(): return 1 / 0\nf()\n").module("mine"),
+        expect![[r#"
+        --- stderr
+        Traceback (most recent call last):
+          File "DIR/mine.py", line 2, in <module>
+            f()
+          File "DIR/mine.py", line 1, in f
+            def f(): return 1 / 0
+                            ~~^~~
+        ZeroDivisionError: division by zero
+        perf-prof: cannot load 'mine': it raised ZeroDivisionError (see above)
+        --- status 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_module_by_name_whose_import_is_not_there_names_that_one() {
+    check(
+        mute().file("mine.py", "import nosuchmodule\n").module("mine"),
+        expect![[r#"
+        --- stderr
+        Traceback (most recent call last):
+          File "DIR/mine.py", line 1, in <module>
+            import nosuchmodule
+        ModuleNotFoundError: No module named 'nosuchmodule'
+        perf-prof: cannot load 'mine': it raised ModuleNotFoundError (see above)
+        --- status 1
+    "#]],
+    );
+}

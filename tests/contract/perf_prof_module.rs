@@ -1,0 +1,82 @@
+//! The module `perf_prof` that scripts import.
+
+use expect_test::expect;
+
+use crate::harness::{CALL, Run, prints};
+
+#[test]
+fn it_imports_without_being_installed() {
+    let text = "
+import perf_prof, sys
+from perf_prof import PerfEvent
+print(isinstance(perf_prof.PerfEvent, type), 'perf_prof' in sys.builtin_module_names, bool(perf_prof.__doc__), bool(PerfEvent.__doc__))
+print(sorted(name for name in dir(perf_prof) if not name.startswith('_')))
+def __sample__(event): pass
+";
+    prints(
+        Run::script(text).call_event().workload("exit 0"),
+        expect![[r#"
+        True True True True
+        ['FieldError', 'PerfEvent', 'errno_name', 'ksym', 'stats', 'syscall_name', 'syscall_nr']
+    "#]],
+    );
+}
+
+#[test]
+fn names_of_system_calls_and_errors() {
+    let text = "
+from perf_prof import errno_name, syscall_name, syscall_nr
+print(syscall_name(syscall_nr('getpgid')), syscall_name(syscall_nr('openat')), syscall_name(99999), syscall_name(-1))
+try: syscall_nr('nosuchcall')
+except KeyError as error: print('KeyError', error)
+print(errno_name(2), errno_name(-2), errno_name(-11), errno_name(-512), errno_name(0), errno_name(-99999))
+def __sample__(event): pass
+";
+    prints(
+        Run::script(text).call_event().workload("exit 0"),
+        expect![[r#"
+        getpgid openat sys_99999 sys_-1
+        KeyError "no system call 'nosuchcall'"
+        ENOENT ENOENT EAGAIN ERESTARTSYS errno_0 errno_99999
+    "#]],
+    );
+}
+
+#[test]
+fn names_of_kernel_addresses() {
+    let text = "
+import perf_prof
+def kmem__kmalloc(event):
+    global name
+    name = perf_prof.ksym(event.call_site)
+def __exit__(): print('+0x' in name, perf_prof.ksym(0), perf_prof.ksym(5))
+";
+    prints(
+        Run::script(text).event("kmem:kmalloc").workload("fork open /proc/self/status"),
+        expect![[r#"
+            True 0x0 0x5
+        "#]],
+    );
+}
+
+#[test]
+fn counts_add_up_by_event_and_by_cpu() {
+    let text = "
+import perf_prof
+print(perf_prof.stats())
+def syscalls__a(event): pass
+def __exit__():
+    stats = perf_prof.stats()
+    print(stats['delivered'], stats['lost'], stats['events'])
+    print(sum(cpu['delivered'] for cpu in stats['cpus'].values()), all(isinstance(cpu, int) for cpu in stats['cpus']))
+";
+    let events = format!("{CALL}//alias=a/,{CALL}/pid<4/");
+    prints(
+        Run::script(text).event(events).workload("calls 10"),
+        expect![[r#"
+        {}
+        13 0 {'syscalls:a': {'delivered': 10, 'lost': 0}, 'syscalls:sys_enter_getpgid': {'delivered': 3, 'lost': 0}}
+        13 True
+    "#]],
+    );
+}

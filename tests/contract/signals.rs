@@ -1,0 +1,208 @@
+//! Ctrl-C once, twice and three times; what is waited for while nothing happens.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Stdio},
+};
+
+use expect_test::expect;
+
+use crate::harness::{Run, check, finish, skipped};
+
+fn start(run: &Run) -> (Child, impl Iterator<Item = String>) {
+    let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    (child, lines)
+}
+
+/// Sends a signal and waits until the process has taken it: two that wait are one.
+fn send(child: &Child, signal: i32) {
+    // SAFETY: sends a signal to a child that has not been waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+    let waits = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let pending = status.lines().filter_map(|line| line.strip_prefix("ShdPnd:").or(line.strip_prefix("SigPnd:")));
+        pending.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask >> (signal - 1) & 1 == 1)
+    };
+    while waits() {
+        std::thread::yield_now();
+    }
+}
+
+/// A handler that says that it was entered and never returns.
+const BUSY: &str = "
+def __sample__(event):
+    print('busy')
+    while True: pass
+def __exit__(): print('exit')
+";
+
+#[test]
+fn a_second_ctrl_c_interrupts_a_callback_that_does_not_return() {
+    if skipped() {
+        return;
+    }
+    let run = Run::script(BUSY).call_event().workload("calls 3");
+    let (mut child, mut lines) = start(&run);
+    assert_eq!(lines.next().unwrap(), "busy");
+    send(&child, libc::SIGINT);
+    // The first only asks.
+    assert!(child.try_wait().unwrap().is_none());
+    send(&child, libc::SIGINT);
+    assert_eq!(lines.collect::<Vec<_>>(), ["exit"]);
+    let outcome = finish(child, run.dir.path());
+    assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
+}
+
+#[test]
+fn a_second_ctrl_c_interrupts_a_callback_that_sleeps() {
+    if skipped() {
+        return;
+    }
+    let text = BUSY.replace("while True: pass", "import time; time.sleep(1000)");
+    let run = Run::script(&text).call_event().workload("calls 3");
+    let (child, mut lines) = start(&run);
+    assert_eq!(lines.next().unwrap(), "busy");
+    send(&child, libc::SIGINT);
+    send(&child, libc::SIGINT);
+    assert_eq!(lines.collect::<Vec<_>>(), ["exit"]);
+    assert_eq!(finish(child, run.dir.path()).status, 0);
+}
+
+#[test]
+fn a_callback_may_clean_up_when_it_is_interrupted() {
+    if skipped() {
+        return;
+    }
+    let text = BUSY.replace(
+        "while True: pass",
+        "\n    try:\n        n = 0\n        while True: n += 1\n    finally: print('cleaned')",
+    );
+    let run = Run::script(&text).call_event().workload("calls 3");
+    let (child, mut lines) = start(&run);
+    assert_eq!(lines.next().unwrap(), "busy");
+    send(&child, libc::SIGINT);
+    send(&child, libc::SIGINT);
+    assert_eq!(lines.collect::<Vec<_>>(), ["cleaned", "exit"]);
+    assert_eq!(finish(child, run.dir.path()).status, 0);
+}
+
+#[test]
+fn a_third_ctrl_c_ends_the_process() {
+    if skipped() {
+        return;
+    }
+    let text = "
+def __sample__(event):
+    print('busy')
+    while True:
+        try:
+            n = 0
+            while True: n += 1
+        except KeyboardInterrupt: print('caught')
+";
+    let run = Run::script(text).call_event().workload("calls 3");
+    let (child, mut lines) = start(&run);
+    assert_eq!(lines.next().unwrap(), "busy");
+    send(&child, libc::SIGINT);
+    send(&child, libc::SIGINT);
+    assert_eq!(lines.next().unwrap(), "caught");
+    send(&child, libc::SIGINT);
+    assert_eq!(lines.count(), 0);
+    assert_eq!(finish(child, run.dir.path()).status, 128 + libc::SIGINT);
+}
+
+#[test]
+fn a_second_ctrl_c_ends_the_delivery_of_what_was_recorded() {
+    if skipped() {
+        return;
+    }
+    let text = "
+import time
+n = 0
+def __sample__(event):
+    global n
+    n += 1
+    if n == 1: print('busy')
+    time.sleep(0.01)
+def __exit__(): print('all' if n == 100000 else 'some')
+";
+    let run = Run::script(text).call_event().workload("calls 100000 forever");
+    let (child, mut lines) = start(&run);
+    assert_eq!(lines.next().unwrap(), "busy");
+    send(&child, libc::SIGINT);
+    send(&child, libc::SIGINT);
+    assert_eq!(lines.collect::<Vec<_>>(), ["some"]);
+    let outcome = finish(child, run.dir.path());
+    assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
+}
+
+#[test]
+fn a_second_ctrl_c_interrupts_exit() {
+    if skipped() {
+        return;
+    }
+    let text = "
+import time
+def __interval__(): print('ready')
+def __exit__():
+    print('exit')
+    time.sleep(1000)
+";
+    let run = Run::script(text).call_event().workload("forever").options(["-i", "20"]);
+    let (child, mut lines) = start(&run);
+    assert_eq!(lines.next().unwrap(), "ready");
+    send(&child, libc::SIGINT);
+    assert!(lines.any(|line| line == "exit"));
+    send(&child, libc::SIGINT);
+    assert_eq!(lines.count(), 0);
+    assert_eq!(finish(child, run.dir.path()).status, 0);
+}
+
+#[test]
+fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
+    // As under nohup.
+    let text = "
+import os, signal
+def __sample__(event): os.kill(os.getpid(), signal.SIGHUP)
+def __exit__(): print('exit')
+";
+    if skipped() {
+        return;
+    }
+    let run = Run::script(text).call_event().workload("calls 3 exit 4");
+    let mut command = run.command();
+    // SAFETY: signal is async-signal-safe.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+            libc::signal(libc::SIGHUP, libc::SIG_IGN);
+            Ok(())
+        });
+    }
+    let outcome = finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(), run.dir.path());
+    assert_eq!((outcome.stdout.as_str(), outcome.status), ("exit\n", 4));
+}
+
+#[test]
+fn threads_of_the_script_run_while_no_event_is_there() {
+    // With the lock held by a waiting loop, the thread would never get to its end and the run to its.
+    let text = "
+import os, signal, threading
+def work():
+    n = 0
+    while n < 1_000_000: n += 1
+    print('counted')
+    os.kill(os.getpid(), signal.SIGINT)
+def __init__(): threading.Thread(target=work).start()
+def __sample__(event): pass
+def __exit__(): print('exit')
+";
+    check(
+        Run::script(text).call_event().workload("forever"),
+        expect![[r#"
+        counted
+        exit
+        --- status 0
+    "#]],
+    );
+}

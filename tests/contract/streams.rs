@@ -1,0 +1,116 @@
+//! stdout and stderr of the script: line buffered, UTF-8, in order with our own lines.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
+
+use expect_test::expect;
+
+use crate::harness::{Run, finish, prints, skipped};
+
+#[test]
+fn lines_come_at_once_through_a_pipe() {
+    if skipped() {
+        return;
+    }
+    // The workload never ends, so a line that waits in a buffer would never come.
+    let run = Run::script("def __sample__(event): print('line')\n").call_event().workload("calls 1 forever");
+    let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "line");
+    // SAFETY: sends a signal to a child that has not been waited for.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    assert_eq!(finish(child, run.dir.path()).status, 0);
+}
+
+#[test]
+fn text_is_utf_8_whatever_the_locale() {
+    let text = "
+import sys
+def __sample__(event):
+    print(sys.stdout.encoding, sys.stderr.encoding, 'grüße 漢字 €')
+";
+    let locales = [("LC_ALL", "C"), ("LC_ALL", "POSIX"), ("LANG", "de_DE.ISO-8859-1"), ("PYTHONIOENCODING", "latin-1")];
+    for (name, value) in locales.into_iter().filter(|_| !skipped()) {
+        let outcome = Run::script(text).call_event().workload("calls 1").env(name, value).run();
+        assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
+        assert_eq!(outcome.stdout, "utf-8 utf-8 grüße 漢字 €\n", "{name}={value}");
+    }
+    prints(
+        Run::script(text).call_event().workload("calls 1").empty_env(),
+        expect![[r#"
+        utf-8 utf-8 grüße 漢字 €
+    "#]],
+    );
+}
+
+#[test]
+fn a_comm_of_any_bytes_is_read_and_printed() {
+    if skipped() {
+        return;
+    }
+    let text = "
+def task__task_rename(event):
+    print(ascii(event.newcomm), event.newcomm)
+def __sample__(event):
+    event.print(timestamp=False)
+";
+    let mut run = Run::script(text).event("task:task_rename").call_event().workload("comm");
+    run = run.operation(b"\xff\xfex").operation(b"calls").operation(b"1");
+    let outcome = run.run();
+    assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
+    let lines: Vec<&[u8]> = outcome.bytes.split(|&byte| byte == b'\n').collect();
+    let renamed = lines.iter().position(|line| line.starts_with(b"'\\udcff\\udcfex' \xff\xfex"));
+    assert!(renamed.is_some(), "{}", outcome.stdout);
+    assert!(lines.iter().any(|line| line.starts_with(b"             \xff\xfex ")), "{}", outcome.stdout);
+}
+
+#[test]
+fn stdout_and_stderr_into_one_pipe_keep_their_order() {
+    if skipped() {
+        return;
+    }
+    let text = "
+import sys
+def __init__(): print('one'); print('two', file=sys.stderr)
+def __sample__(event): print('three'); event.print(); print('five', file=sys.stderr); raise SystemExit('six')
+";
+    let run = Run::script(text).call_event().workload("calls 1");
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = run.command();
+    command.stdout(writer.try_clone().unwrap()).stderr(writer);
+    let child = command.spawn().unwrap();
+    drop(command);
+    let lines: Vec<String> = BufReader::new(reader).lines().map(Result::unwrap).collect();
+    let first_words: Vec<&str> = lines.iter().map(|line| line.split_whitespace().next().unwrap_or_default()).collect();
+    assert_eq!(first_words[..3], ["Loaded", "one", "two"]);
+    assert_eq!((first_words[3], first_words[5], first_words[6]), ("three", "five", "six"), "{lines:?}");
+    assert_eq!(finish(child, run.dir.path()).status, 1);
+}
+
+#[test]
+fn closed_standard_streams_are_no_failure() {
+    if skipped() {
+        return;
+    }
+    let text = "
+def __sample__(event):
+    print('nobody reads this')
+    event.print()
+def __exit__(): open('n', 'w').write('ended')
+";
+    let run = Run::script(text).call_event().workload("calls 3");
+    let mut command = run.command();
+    // SAFETY: close is async-signal-safe.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+            libc::close(0);
+            libc::close(1);
+            libc::close(2);
+            Ok(())
+        });
+    }
+    let status = command.status().unwrap();
+    assert_eq!((status.code(), std::fs::read_to_string(run.path("n")).unwrap().as_str()), (Some(0), "ended"));
+}

@@ -1,0 +1,102 @@
+//! The command that the tests trace: this test program itself, which does what its arguments say before Rust starts.
+//!
+//! So every event is known: `getpgid` is called by nobody but for the sake of a test, and its argument numbers the
+//! calls. It starts in a millisecond, and prints nothing of its own.
+
+use std::ffi::{CStr, c_char, c_int};
+
+/// The first argument that makes the program a workload.
+pub const WORKLOAD: &str = "--contract-workload";
+
+/// glibc calls the functions of this section with `main`'s arguments before `main`.
+#[used]
+// SAFETY: the section holds pointers to functions of this very type, which the C library's start-up code calls once.
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = before_main;
+
+extern "C" fn before_main(argc: c_int, argv: *const *const c_char, _: *const *const c_char) {
+    // SAFETY: `argv` holds `argc` strings that end with a NUL and live as long as the process.
+    let mut args = (0..argc as usize).map(|at| unsafe { CStr::from_ptr(*argv.add(at)) });
+    args.next();
+    if args.next().is_some_and(|arg| arg.to_bytes() == WORKLOAD.as_bytes()) {
+        work(args);
+    }
+}
+
+/// Carries out operations: a name, and for most a number.
+fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
+    // Before anything is counted; a call that no test traces.
+    // SAFETY: takes no pointer and cannot fail.
+    let perf_prof = unsafe { libc::getppid() };
+    // SAFETY: as above. Whoever is left behind by a test that failed ends by itself.
+    unsafe { libc::alarm(100) };
+    let mut call = 0;
+    while let Some(operation) = args.next() {
+        let mut number = || -> i64 {
+            let text = args.next().and_then(|arg| arg.to_str().ok());
+            text.and_then(|text| text.parse::<i64>().ok()).unwrap_or(0)
+        };
+        // SAFETY: plain system calls; pointers are those of live values.
+        unsafe {
+            match operation.to_bytes() {
+                // So many calls, numbered 1, 2, ... over the whole workload.
+                b"calls" => {
+                    for _ in 0..number() {
+                        call += 1;
+                        libc::syscall(libc::SYS_getpgid, call);
+                    }
+                }
+                // One call with this argument.
+                b"call" => {
+                    libc::syscall(libc::SYS_getpgid, number());
+                }
+                // A system call by its number, with three arguments.
+                b"syscall" => {
+                    let (call, a, b) = (number(), number(), number());
+                    libc::syscall(call, a, b, number());
+                }
+                b"signal" => {
+                    libc::kill(perf_prof, number() as c_int);
+                }
+                b"sleep-ms" => {
+                    libc::usleep(number() as u32 * 1000);
+                }
+                b"comm" => {
+                    let name = args.next().unwrap_or_default();
+                    libc::prctl(libc::PR_SET_NAME, name.as_ptr());
+                }
+                // So many times, to `worker`.
+                b"renames" => {
+                    for _ in 0..number() {
+                        libc::prctl(libc::PR_SET_NAME, c"worker".as_ptr());
+                    }
+                }
+                b"open" => {
+                    let path = args.next().unwrap_or_default();
+                    libc::close(libc::open(path.as_ptr(), libc::O_RDONLY));
+                }
+                b"fork" => {
+                    if libc::fork() == 0 {
+                        call += 1;
+                        libc::syscall(libc::SYS_getpgid, call);
+                        libc::_exit(0);
+                    }
+                    libc::wait(std::ptr::null_mut());
+                }
+                // Until somebody says to go on.
+                b"wait-for-input" => {
+                    let mut byte = 0u8;
+                    libc::read(libc::STDIN_FILENO, (&raw mut byte).cast(), 1);
+                }
+                // Until somebody ends it.
+                b"forever" => loop {
+                    libc::pause();
+                },
+                b"exit" => libc::_exit(number() as c_int),
+                _ => libc::_exit(99),
+            }
+        }
+    }
+    // SAFETY: ends the process without running what a Rust program would.
+    unsafe { libc::_exit(0) }
+}
