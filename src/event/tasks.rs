@@ -27,12 +27,15 @@ impl Tasks {
     /// A thread has this name from `time` on.
     pub fn named(&mut self, tid: i32, time: u64, comm: &[u8]) {
         let names = self.names.entry(tid).or_default();
-        if names.len() == MOST_NAMES {
-            names.pop_front();
-        }
         // Rings are read one after the other, so an elder name may come later.
         let at = names.iter().rposition(|&(since, _)| since <= time).map_or(0, |before| before + 1);
-        names.insert(at, (time, comm.into()));
+        // A task that is given its own name again and again must not drive out the names that it had.
+        if at == 0 || *names[at - 1].1 != *comm {
+            names.insert(at, (time, comm.into()));
+        }
+        if names.len() > MOST_NAMES {
+            names.pop_front();
+        }
         self.bound();
     }
 
@@ -114,6 +117,17 @@ mod tests {
     }
 
     #[test]
+    fn the_same_name_given_again_does_not_drive_out_the_ones_before() {
+        let mut tasks = Tasks::default();
+        tasks.named(5, 10, b"first");
+        for time in 20..100 {
+            tasks.named(5, time, b"second");
+        }
+        assert_eq!(name(&tasks, 5, 15), "first");
+        assert_eq!(name(&tasks, 5, 99), "second");
+    }
+
+    #[test]
     fn what_is_remembered_is_bounded() {
         let mut tasks = Tasks::default();
         for tid in 1..=(2 * MOST_TASKS as i32) {
@@ -123,7 +137,7 @@ mod tests {
         assert_eq!(tasks.names.len(), MOST_TASKS);
         assert!(tasks.exited.len() <= MOST_TASKS);
         for time in 0..100 {
-            tasks.named(-1, time, b"y");
+            tasks.named(-1, time, time.to_string().as_bytes());
         }
         assert_eq!(tasks.names[&-1].len(), MOST_NAMES);
     }

@@ -111,6 +111,13 @@ impl SampleLayout {
         record.get(at + 4..)?.get(..size)
     }
 
+    /// Where the raw data begins in every record, when no member of variable size comes before it.
+    pub fn raw_offset(&self) -> Option<usize> {
+        let variable = PERF_SAMPLE_READ | PERF_SAMPLE_CALLCHAIN;
+        (self.sample_type & PERF_SAMPLE_RAW != 0 && self.sample_type & variable == 0)
+            .then(|| self.fixed_end as usize + 4)
+    }
+
     /// Where the member after PERF_SAMPLE_READ begins.
     fn after_read(&self, record: &[u8]) -> Option<usize> {
         let at = self.fixed_end as usize;

@@ -65,6 +65,7 @@ impl Choice {
 
 /// The executable that a path means: itself, or that of the environment whose folder it is.
 fn executable_of(path: &Path) -> Option<PathBuf> {
+    let is_bare_name = path.components().count() == 1 && !path.is_absolute();
     let path = if path.is_absolute() { path.to_owned() } else { env::current_dir().ok()?.join(path) };
     if path.is_dir() {
         return ["bin/python3", "bin/python"].iter().map(|name| path.join(name)).find(|path| path.is_file());
@@ -72,8 +73,8 @@ fn executable_of(path: &Path) -> Option<PathBuf> {
     if path.is_file() {
         return Some(path);
     }
-    // A bare command name, as in `--python python3.11`.
-    let name = path.file_name()?;
+    // As in `--python python3.11`. A path that is not there must not become another Python of the same name.
+    let name = path.file_name().filter(|_| is_bare_name)?;
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
@@ -121,6 +122,14 @@ mod tests {
         fs::write(dir.path().join("pyvenv.cfg"), "home = /usr/bin\nversion = 2.7.18\n").unwrap();
         let error = Choice::make(Some(dir.path())).unwrap_err().to_string();
         assert!(error.contains("2.7") && error.contains(BUILD_VERSION), "{error}");
+    }
+
+    #[test]
+    fn a_path_that_is_not_there_is_not_looked_up_by_its_last_part() {
+        assert!(Choice::make(Some(Path::new("/no/such/sh"))).is_err());
+        assert_eq!(executable_of(Path::new("/no/such/sh")), None);
+        assert_eq!(executable_of(Path::new("./sh")), None);
+        assert!(executable_of(Path::new("sh")).is_some());
     }
 
     #[test]

@@ -31,7 +31,16 @@ pub struct Module {
 impl Module {
     /// Imports it.
     pub fn load(module: &OsStr, args: &[OsString]) -> Result<Module, ScriptError> {
-        Python::attach(|py| Ok(Module { loaded: loader::load(py, module, args)? }))
+        forked::watch();
+        Python::attach(|py| {
+            let loaded = loader::load(py, module, args);
+            forked::leave_if_child(py, || match &loaded {
+                Ok(_) => 0,
+                Err(ScriptError::Exited(status)) => *status,
+                Err(_) => 1,
+            });
+            Ok(Module { loaded: loaded? })
+        })
     }
 
     /// Its file.
@@ -51,7 +60,6 @@ impl Module {
             let callbacks = Callbacks::find(loaded.module.bind(py), &loaded.path, &run.events)?;
             let handlers = handlers(py, &callbacks.handlers, &run).map_err(|e| ScriptError::Start(e.to_string()))?;
             module::set_run(run);
-            forked::watch();
             Ok(Program { callbacks, handlers, failures: Failures::new(on_error), _module: loaded })
         })
     }
@@ -89,14 +97,18 @@ impl Program {
     /// Calls `__init__()`.
     pub fn init(&mut self) -> Result<(), ScriptError> {
         let Some(init) = &self.callbacks.init else { return Ok(()) };
-        Python::attach(|py| match init.function.call0(py) {
-            Ok(_) => Ok(()),
-            Err(error) if error.is_instance_of::<pyo3::exceptions::PySystemExit>(py) => {
-                Err(ScriptError::Exited(exit_status(py, &error)))
-            }
-            Err(error) => {
-                super::failure::print_traceback(py, &error);
-                Err(ScriptError::Init)
+        Python::attach(|py| {
+            let result = init.function.call0(py);
+            forked::leave_if_child(py, || forked::status(py, result.as_ref().err()));
+            match result {
+                Ok(_) => Ok(()),
+                Err(error) if error.is_instance_of::<pyo3::exceptions::PySystemExit>(py) => {
+                    Err(ScriptError::Exited(exit_status(py, &error)))
+                }
+                Err(error) => {
+                    super::failure::print_traceback(py, &error);
+                    Err(ScriptError::Init)
+                }
             }
         })
     }
@@ -146,7 +158,7 @@ impl Entered<'_, '_> {
         let Some(callback) = which(&self.program.callbacks) else { return Flow::Continue(()) };
         let args = pyo3::types::PyTuple::new(py, args(py));
         let result = args.and_then(|args| callback.function.call1(py, args));
-        forked::leave_if_child(py);
+        forked::leave_if_child(py, || forked::status(py, result.as_ref().err()));
         match result {
             Ok(_) => Flow::Continue(()),
             Err(error) => {
@@ -176,11 +188,12 @@ impl Deliver for Entered<'_, '_> {
                 result
             }
         };
-        forked::leave_if_child(self.py);
         if result.is_null() {
             let error = PyErr::fetch(self.py);
+            forked::leave_if_child(self.py, || forked::status(self.py, Some(&error)));
             return self.program.failures.take(self.py, &error, &handler.callback.name);
         }
+        forked::leave_if_child(self.py, || 0);
         // SAFETY: a new reference that the call returned.
         unsafe { ffi::Py_DECREF(result) };
         Flow::Continue(())

@@ -108,11 +108,16 @@ pub extern "C" fn interrupt() {
     unsafe { ffi::PyErr_SetInterrupt() }
 }
 
+/// The version of the linked libpython, `3.11.7`.
+pub fn version() -> String {
+    // SAFETY: a static string, also before CPython is started.
+    let text = unsafe { CStr::from_ptr(ffi::Py_GetVersion()) }.to_string_lossy();
+    text.split_whitespace().next().unwrap_or_default().to_owned()
+}
+
 /// The libpython in use, its version and the prefix, for `-V -v` and the doctor.
 pub fn description(choice: &Choice) -> String {
-    // SAFETY: a static string, also before CPython is started.
-    let version = unsafe { CStr::from_ptr(ffi::Py_GetVersion()) }.to_string_lossy();
-    let version = version.split_whitespace().next().unwrap_or_default();
+    let version = version();
     let library = libpython().unwrap_or_else(|| "linked statically".into());
     let because = choice.because.map(|who| format!(" (from {who})")).unwrap_or_default();
     format!(

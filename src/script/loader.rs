@@ -6,12 +6,20 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use pyo3::{exceptions::PySystemExit, ffi, prelude::*, types::PyDict};
+use pyo3::{
+    exceptions::PySystemExit,
+    ffi,
+    prelude::*,
+    types::{PyDict, PyTraceback},
+};
 
 use super::{
     error::ScriptError,
     failure::{exit_status, print_traceback},
 };
+
+/// What the names of files begin with that Python's own loader consists of.
+const LOADER: &str = "<frozen importlib.";
 
 /// What the user's MODULE argument means.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,7 +60,8 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Loaded,
         match &kind {
             Kind::Script(path) => run_file(py, path),
             Kind::Extension(path) => load_extension(py, path),
-            Kind::Name(name) => Ok(py.import("importlib")?.call_method1("import_module", (name,))?.cast_into()?),
+            // As the statement `import` does, whose errors show the user's frames only.
+            Kind::Name(name) => py.import(name),
         }
     };
     match import() {
@@ -71,6 +80,7 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Loaded,
                 );
                 return Err(ScriptError::NotFound { module: typed, cause });
             }
+            drop_loader_frames(py, &error);
             let exception = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
             print_traceback(py, &error);
             Err(ScriptError::Raised { module: typed, exception })
@@ -89,6 +99,18 @@ fn is_missing(py: Python<'_>, error: &PyErr, name: &str) -> bool {
             .is_ok_and(|missing| missing == name || missing == top)
 }
 
+/// Lets a traceback begin with the user's first frame; a syntax error has none.
+fn drop_loader_frames(py: Python<'_>, error: &PyErr) {
+    let file = |traceback: &Bound<'_, PyTraceback>| -> PyResult<String> {
+        traceback.getattr("tb_frame")?.getattr("f_code")?.getattr("co_filename")?.extract()
+    };
+    let mut traceback = error.traceback(py);
+    while let Some(outermost) = traceback.take_if(|outermost| file(outermost).is_ok_and(|f| f.starts_with(LOADER))) {
+        traceback = outermost.getattr("tb_next").ok().and_then(|next| next.cast_into().ok());
+    }
+    error.set_traceback(py, traceback);
+}
+
 fn kind_of(module: &OsStr) -> Result<Kind, String> {
     let path = Path::new(module);
     let text = module.to_string_lossy();
@@ -98,7 +120,8 @@ fn kind_of(module: &OsStr) -> Result<Kind, String> {
         // A bare name that is both a module here and a file without extension (a program, say) means the module.
         let shadowed = !looks_like_file && (Path::new(&format!("{text}.py")).is_file() || path.is_dir());
         if !shadowed {
-            let absolute = env::current_dir().unwrap_or_default().join(path);
+            // Through its components, so that `./s.py` is not shown as `/dir/./s.py`.
+            let absolute: PathBuf = env::current_dir().unwrap_or_default().join(path).components().collect();
             return Ok(if extension == Some("so") { Kind::Extension(absolute) } else { Kind::Script(absolute) });
         }
     }

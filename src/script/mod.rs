@@ -15,5 +15,7 @@ pub use choice::Choice;
 pub use error::ScriptError;
 pub use failure::OnError;
 pub use host::{Module, Program, announce};
-pub use interpreter::{Interpreter, description as interpreter_description, interrupt, libpython};
+pub use interpreter::{
+    Interpreter, description as interpreter_description, interrupt, libpython, version as interpreter_version,
+};
 pub use module::Run;

@@ -24,7 +24,7 @@ pub fn select(specs: &[EventSpec], tracefs: &Tracefs) -> Result<Vec<Selected>> {
     let mut selected = Vec::new();
     for spec in specs {
         if let Some(why) = spec.unsupported() {
-            bail!("{}: {why}", spec.selector);
+            bail!("{why}");
         }
         let EventKind::Tracepoint { system, name } = &spec.kind else {
             bail!("{}: only tracepoints (sys:name) can be selected", spec.selector);
@@ -69,21 +69,25 @@ fn unknown(system: &str, name: &str, all: &[(String, String)]) -> String {
     }
 }
 
-/// Of functions that look like handlers, those that would handle an event of this kernel that was not selected.
-pub fn unselected_handlers(names: &[String], selected: &[Selected], tracefs: &Tracefs) -> Vec<(String, String)> {
-    let handled = |name: &str| {
-        selected.iter().any(|event| {
-            let shown = event.spec.attrs.alias.as_ref().unwrap_or(&event.format.name);
-            handler_name(&event.format.system, shown) == name
-        })
+/// Of functions that look like handlers, those that no selected event calls though an event of this kernel is called
+/// like that, each with the reason.
+pub fn unused_handlers(names: &[String], selected: &[Selected], tracefs: &Tracefs) -> Vec<(String, String)> {
+    let handler = |event: &Selected| {
+        let shown = event.spec.attrs.alias.as_ref().unwrap_or(&event.format.name);
+        handler_name(&event.format.system, shown)
     };
-    let open: Vec<&String> = names.iter().filter(|name| !handled(name)).collect();
+    let open: Vec<&String> = names.iter().filter(|name| !selected.iter().any(|e| handler(e) == **name)).collect();
     if open.is_empty() {
         return Vec::new();
     }
     let events = tracefs.events().unwrap_or_default();
     let event_of = |name: &str| events.iter().find(|(system, event)| handler_name(system, event) == *name);
-    open.into_iter()
-        .filter_map(|name| event_of(name).map(|(system, event)| (name.clone(), format!("{system}:{event}"))))
-        .collect()
+    let why = |(system, name): &(String, String)| {
+        let aliased = selected.iter().find(|e| e.format.system == *system && e.format.name == *name);
+        match aliased {
+            Some(event) => format!("with its alias, {system}:{name} calls {}()", handler(event)),
+            None => format!("{system}:{name} is not selected (-e {system}:{name})"),
+        }
+    };
+    open.into_iter().filter_map(|name| event_of(name).map(|event| (name.clone(), why(event)))).collect()
 }

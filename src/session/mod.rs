@@ -11,7 +11,9 @@ mod run_loop;
 mod start;
 mod target;
 
+pub use ids::EventIds;
 pub use names::RunningKernel;
+pub use pump::{Break, LossWindow, Pump};
 pub use start::run;
 
 /// The status that the process is to exit with.

@@ -156,7 +156,7 @@ fn with_interpreter(
         reopen: &reopen,
     };
     let ending = run_loop.run(&mut program);
-    let workload_status = workload.map(|workload| end_workload(workload, ending)).transpose()?.flatten();
+    let workload_status = workload.and_then(|workload| end_workload(workload, ending));
     let now = context.time_of_realtime(clock::realtime());
     let at_exit = run_loop.finish(ending, &mut program, now);
     program.clear();
@@ -188,8 +188,8 @@ fn load(
 ) -> Result<Program, ScriptError> {
     let module = script::Module::load(module, args)?;
     announce(module.path(), plan.verbosity == Verbosity::Quiet);
-    for (name, event) in events::unselected_handlers(&module.handler_like_names(), selected, tracefs) {
-        output::say(format_args!("warning: {name}() is never called: {event} is not selected (-e {event})"));
+    for (name, why) in events::unused_handlers(&module.handler_like_names(), selected, tracefs) {
+        output::say(format_args!("warning: {name}() is never called: {why}"));
     }
     let on_error = match plan.on_error {
         plan::OnError::Continue => script::OnError::Continue,
@@ -221,20 +221,25 @@ fn event_type(event: &Selected, layout: SampleLayout) -> EventType {
 }
 
 /// The workload's status; one that still runs is told to end, as its events are of no use to it.
-fn end_workload(mut workload: Workload, ending: Ending) -> Result<Option<u8>> {
+fn end_workload(mut workload: Workload, ending: Ending) -> Option<u8> {
     const PATIENCE: Duration = Duration::from_millis(500);
     if !matches!(ending, Ending::Source(_)) {
         workload.signal(libc::SIGTERM);
     }
     let begun = Instant::now();
     loop {
-        if let Some(status) = workload.try_wait()? {
-            let of_signal = status.signal().map(|signal| 128 + signal);
-            return Ok(status.code().or(of_signal).map(|status| status as u8));
+        match workload.try_wait() {
+            Ok(Some(status)) => {
+                let of_signal = status.signal().map(|signal| 128 + signal);
+                return status.code().or(of_signal).map(|status| status as u8);
+            }
+            Ok(None) => {}
+            // A script that waits for any child (`os.wait()`) has taken the status.
+            Err(_) => return None,
         }
         if begun.elapsed() > PATIENCE {
             output::say(format_args!("the command (pid {}) does not end and is left running", workload.pid()));
-            return Ok(None);
+            return None;
         }
         thread::sleep(Duration::from_millis(2));
     }

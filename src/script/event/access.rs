@@ -81,14 +81,22 @@ pub unsafe fn field(this: &EventObject, field: &Field) -> *mut ffi::PyObject {
     match field.value(this.class().raw(this.record())) {
         // SAFETY: the lock is held.
         Some(value) => unsafe { convert::value(value) },
-        None => {
-            // SAFETY: the lock is held.
-            let py = unsafe { Python::assume_attached() };
-            let text = format!("the record of {} ends before its field '{}'", this.class().shown_name, field.name);
-            pyo3::exceptions::PyValueError::new_err(text).restore(py);
-            std::ptr::null_mut()
-        }
+        // SAFETY: the lock is held.
+        None => unsafe { cut_off(this) },
     }
+}
+
+/// Raises ValueError: the record ends before the field that was asked for.
+///
+/// # Safety
+/// The lock is held.
+#[cold]
+pub unsafe fn cut_off(this: &EventObject) -> *mut ffi::PyObject {
+    // SAFETY: the caller's.
+    let py = unsafe { Python::assume_attached() };
+    let text = format!("this record of {} is cut off before the field", this.class().shown_name);
+    pyo3::exceptions::PyValueError::new_err(text).restore(py);
+    std::ptr::null_mut()
 }
 
 /// Nanoseconds since the Unix epoch.

@@ -44,7 +44,10 @@ fn make(py: Python<'_>) -> PyResult<Py<PyType>> {
         name: c"perf_prof.PerfEvent".as_ptr(),
         basicsize: size_of::<object::EventObject>() as c_int,
         itemsize: 0,
-        flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_BASETYPE | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION) as c_uint,
+        flags: (ffi::Py_TPFLAGS_DEFAULT
+            | ffi::Py_TPFLAGS_BASETYPE
+            | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION
+            | ffi::Py_TPFLAGS_IMMUTABLETYPE) as c_uint,
         slots: slots.as_mut_ptr(),
     };
     // SAFETY: the spec and its slots are complete; name, doc, members and methods live as long as the process.

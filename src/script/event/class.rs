@@ -113,9 +113,11 @@ fn python_type(
     shown_name: &str,
     fields: &[&'static Field],
 ) -> PyResult<*mut ffi::PyTypeObject> {
+    let raw_offset = event.layout.raw_offset();
     let field_docs = fields.iter().map(|field| template::field_line(field));
     let descriptors = fields.iter().zip(field_docs.clone()).filter(|(field, _)| !FIRST.contains(&field.name.as_str()));
-    let descriptors = members::terminated(descriptors.map(|(field, doc)| members::field_member(field, &doc)).collect());
+    let descriptors =
+        members::terminated(descriptors.map(|(field, doc)| members::field_member(field, raw_offset, &doc)).collect());
     let doc = format!("{shown_name}\n\nFields:\n    {}\n", field_docs.collect::<Vec<_>>().join("\n    "));
     let doc = CString::new(doc)?.into_raw();
     let name = CString::new(format!("perf_prof.{}", event.handler_name()))?.into_raw();
@@ -129,7 +131,8 @@ fn python_type(
         // 0: the base's, so the layout is the same.
         basicsize: 0 as c_int,
         itemsize: 0,
-        flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION) as c_uint,
+        flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION | ffi::Py_TPFLAGS_IMMUTABLETYPE)
+            as c_uint,
         slots: slots.as_mut_ptr(),
     };
     let base = base_type(py)?;

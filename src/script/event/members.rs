@@ -4,8 +4,11 @@ use std::ffi::{CString, c_void};
 
 use pyo3::ffi;
 
-use super::access::{self, Member};
-use super::object::EventObject;
+use super::{
+    access::{self, Member},
+    fast,
+    object::EventObject,
+};
 use crate::tracefs::Field;
 
 /// Descriptors of the members that no format gives; they live on the base class.
@@ -24,9 +27,12 @@ pub fn own_members() -> Vec<ffi::PyGetSetDef> {
     own.map(|(&(name, member), doc)| descriptor(name, doc, own_getter(member), std::ptr::null_mut())).collect()
 }
 
-/// The descriptor of a format field. `field` lives as long as the process.
-pub fn field_member(field: &'static Field, doc: &str) -> ffi::PyGetSetDef {
-    descriptor(&field.name, doc, get_field, std::ptr::from_ref(field).cast_mut().cast())
+/// The descriptor of a format field, whose raw data begins at `raw_offset` of every record if at a fixed place at all.
+/// `field` lives as long as the process.
+pub fn field_member(field: &'static Field, raw_offset: Option<usize>, doc: &str) -> ffi::PyGetSetDef {
+    let general: (ffi::getter, _) = (get_field, std::ptr::from_ref(field).cast_mut().cast());
+    let (get, closure) = fast::getter(field, raw_offset).unwrap_or(general);
+    descriptor(&field.name, doc, get, closure)
 }
 
 /// The list's end, which CPython looks for.

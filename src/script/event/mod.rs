@@ -9,6 +9,7 @@ mod base;
 mod class;
 mod convert;
 mod detached;
+mod fast;
 mod members;
 mod methods;
 mod object;

@@ -1,0 +1,166 @@
+//! Records of `sched:sched_wakeup` in memory, as a kernel would write them, and their way to a program.
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+use perf_prof::{
+    abi::*,
+    event::{Context, EventType, Sink, Stats},
+    record::{Batch, Chunk, Recycle, SampleLayout, Sorter, TrailerLayout},
+    script::{Program, Run},
+    session::{EventIds, LossWindow, Pump},
+    tracefs::{EventFormat, NoKernel},
+};
+
+pub const FORMAT: &str = "name: sched_wakeup
+ID: 374
+format:
+	field:unsigned short common_type;	offset:0;	size:2;	signed:0;
+	field:unsigned char common_flags;	offset:2;	size:1;	signed:0;
+	field:unsigned char common_preempt_count;	offset:3;	size:1;	signed:0;
+	field:int common_pid;	offset:4;	size:4;	signed:1;
+
+	field:char comm[16];	offset:8;	size:16;	signed:0;
+	field:pid_t pid;	offset:24;	size:4;	signed:1;
+	field:int prio;	offset:28;	size:4;	signed:1;
+	field:int target_cpu;	offset:32;	size:4;	signed:1;
+
+print fmt: \"comm=%s pid=%d prio=%d target_cpu=%03d\", REC->comm, REC->pid, REC->prio, REC->target_cpu
+";
+
+const SAMPLE_TYPE: u64 =
+    PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ID | PERF_SAMPLE_CPU | PERF_SAMPLE_PERIOD | PERF_SAMPLE_RAW;
+/// The events' id.
+const ID: u64 = 1000;
+/// Bytes of a chunk, as the reader makes them.
+const CHUNK: usize = 256 << 10;
+
+/// One record. Its size is what the kernel's is: header, five members, raw size, raw data.
+pub fn record(time: u64, cpu: u32) -> Vec<u8> {
+    let mut raw = 374u16.to_ne_bytes().to_vec();
+    raw.extend([0, 0]);
+    raw.extend(1234i32.to_ne_bytes());
+    raw.extend(*b"worker\0\0\0\0\0\0\0\0\0\0");
+    for number in [4321 + (time % 7) as i32, 120, cpu as i32] {
+        raw.extend(number.to_ne_bytes());
+    }
+    let mut bytes = PERF_RECORD_SAMPLE.to_ne_bytes().to_vec();
+    bytes.extend([0, 0]);
+    bytes.extend((8 + 5 * 8 + 4 + raw.len() as u16).to_ne_bytes());
+    bytes.extend(1234u32.to_ne_bytes());
+    bytes.extend(1234u32.to_ne_bytes());
+    bytes.extend(time.to_ne_bytes());
+    bytes.extend(ID.to_ne_bytes());
+    bytes.extend(u64::from(cpu).to_ne_bytes());
+    bytes.extend(1u64.to_ne_bytes());
+    bytes.extend((raw.len() as u32).to_ne_bytes());
+    bytes.extend(raw);
+    bytes
+}
+
+pub fn event() -> EventType {
+    let format = EventFormat::parse("sched", FORMAT).unwrap();
+    EventType { alias: None, format: Arc::new(format), layout: SampleLayout::new(SAMPLE_TYPE, 0) }
+}
+
+/// What a program is bound to.
+pub fn run(rings: usize) -> Arc<Run> {
+    let context = Arc::new(Context::new(Box::new(NoKernel), 0));
+    let stats = Arc::new(Stats::new(1, rings));
+    Arc::new(Run { events: vec![event()], context, stats, ring_cpus: (0..rings as u32).map(Some).collect() })
+}
+
+/// Chunks of records, used again and again without being copied.
+pub struct Memory {
+    home: Arc<Home>,
+    rings: usize,
+    pub events: u64,
+}
+
+#[derive(Default)]
+struct Home(Mutex<Vec<(u32, Vec<u8>)>>);
+
+/// Puts a chunk's memory back where it came from.
+struct Way(Arc<Home>, u32);
+
+impl Recycle for Way {
+    fn recycle(&self, memory: Vec<u8>) {
+        self.0.0.lock().unwrap().push((self.1, memory));
+    }
+}
+
+impl Memory {
+    /// So many events, spread over the rings as CPUs that are equally busy would.
+    pub fn new(events: u64, rings: usize) -> Memory {
+        let home = Arc::new(Home::default());
+        let mut open: Vec<Vec<u8>> = vec![Vec::with_capacity(CHUNK); rings];
+        for time in 0..events {
+            let ring = (time % rings as u64) as usize;
+            let bytes = record(1_000_000 + time, ring as u32);
+            if open[ring].len() + bytes.len() > CHUNK {
+                let full = std::mem::replace(&mut open[ring], Vec::with_capacity(CHUNK));
+                home.0.lock().unwrap().push((ring as u32, full));
+            }
+            open[ring].extend(bytes);
+        }
+        let rest = open.into_iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
+        home.0.lock().unwrap().extend(rest.map(|(ring, bytes)| (ring as u32, bytes)));
+        // In the order of each ring; recycling keeps it, as chunks are given back in the order in which they are used.
+        home.0.lock().unwrap().sort_by_key(|(_, bytes)| u64::from_ne_bytes(bytes[16..24].try_into().unwrap()));
+        Memory { home, rings, events }
+    }
+
+    fn chunks(&self) -> Vec<Chunk> {
+        let all = std::mem::take(&mut *self.home.0.lock().unwrap());
+        let way = |ring| Some(Arc::new(Way(self.home.clone(), ring)) as Arc<dyn Recycle>);
+        let mut chunks: Vec<_> = all.into_iter().collect();
+        chunks.sort_by_key(|(_, bytes)| u64::from_ne_bytes(bytes[16..24].try_into().unwrap()));
+        chunks.into_iter().map(|(ring, bytes)| Chunk::new(ring, bytes, way(ring))).collect()
+    }
+
+    /// Delivers all of it, ring by ring.
+    pub fn deliver(&self, program: &mut Program, run: &Run) {
+        let mut pump = self.pump(run);
+        for chunk in self.chunks() {
+            push(&mut pump, program, &Batch::Ring(chunk));
+        }
+    }
+
+    /// Delivers all of it in the order of time; the reader's rounds bring a chunk of each ring.
+    pub fn deliver_in_order(&self, program: &mut Program, run: &Run) {
+        let mut pump = self.pump(run);
+        let (sample, trailer) = (run.events[0].layout, TrailerLayout::new(SAMPLE_TYPE));
+        let mut sorter = Sorter::new(sample, trailer, std::time::Duration::ZERO);
+        let mut chunks = self.chunks().into_iter().peekable();
+        while chunks.peek().is_some() {
+            sorter.begin_round(Instant::now());
+            for chunk in chunks.by_ref().take(self.rings) {
+                sorter.push(chunk);
+            }
+            sorter.end_round();
+            while let Some(batch) = sorter.next_batch() {
+                push(&mut pump, program, &Batch::Sorted(batch));
+            }
+        }
+        sorter.finish();
+        while let Some(batch) = sorter.next_batch() {
+            push(&mut pump, program, &Batch::Sorted(batch));
+        }
+    }
+
+    fn pump(&self, run: &Run) -> Pump {
+        let layouts = (run.events[0].layout, TrailerLayout::new(SAMPLE_TYPE));
+        let ids = EventIds::new(&[(ID, 0)]);
+        Pump::new(ids, layouts, run.context.clone(), run.stats.clone(), LossWindow::Zero, self.rings, None)
+    }
+}
+
+fn push(pump: &mut Pump, program: &mut Program, batch: &Batch) {
+    program.enter(&mut |program| {
+        let flow = pump.deliver(batch, program, |_| ControlFlow::Continue(()));
+        assert!(flow.is_continue(), "{flow:?}");
+    });
+}

@@ -1,0 +1,79 @@
+//! The executable on live events: a generator pinned to one CPU makes system calls, perf-prof is pinned to the other.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use super::{
+    cpu::{pinned, reap_ns},
+    floor, python,
+    table::Table,
+};
+
+const CALLS: u64 = 2_000_000;
+
+pub fn rows(table: &mut Table) {
+    // SAFETY: always callable.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root || std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return table.row("live h1", &[], "ns", "skipped: needs root and two CPUs");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let calls = table.effort.count(CALLS);
+    for (name, fields) in [("h1", ""), ("h3", "    event.id\n    event.common_pid\n")] {
+        let script = dir.path().join(format!("{name}.py"));
+        let handler = format!("n = 0\n\ndef raw_syscalls__sys_enter(event):\n    global n\n    n += 1\n{fields}");
+        fs::write(
+            &script,
+            format!("{handler}\n\ndef __exit__():\n    import perf_prof\n    print(n, perf_prof.stats()['lost'])\n"),
+        )
+        .unwrap();
+        let bare = python::bare(python::body(name));
+        let (mut floor, mut live, mut lost) = (Vec::new(), Vec::new(), 0);
+        for _ in 0..table.effort.runs() {
+            floor.push(floor::calls(&bare, calls));
+            let (start, _, _) = run(&script, 0);
+            let (whole, seen, missed) = run(&script, calls);
+            lost += missed;
+            live.push(whole.saturating_sub(start) as f64 / seen as f64);
+        }
+        let base = format!("floor {name}");
+        let note = format!("user + system CPU of the whole process, less start-up; {lost} lost");
+        table.compared(&format!("live {name}"), &live, (&base, &floor), "ns", &note);
+    }
+}
+
+/// Traces a generator that makes so many calls: CPU time of perf-prof, samples delivered, samples lost.
+fn run(script: &Path, calls: u64) -> (u64, u64, u64) {
+    let mut generator = Command::new(std::env::current_exe().unwrap());
+    generator.args(["--generate", &calls.to_string()]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut generator = pinned(&mut generator, 1).spawn().unwrap();
+    let mut tracer = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    let filter = format!("raw_syscalls:sys_enter/common_pid=={}/", generator.id());
+    tracer.args(["python", "-e", &filter]).arg(script).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut tracer = pinned(&mut tracer, 0).spawn().unwrap();
+    // It says which module it loaded; the events are opened by then, and enabled a moment later.
+    let mut said = std::io::BufReader::new(tracer.stderr.take().unwrap());
+    std::io::BufRead::read_line(&mut said, &mut String::new()).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    drop(generator.stdin.take());
+    assert!(generator.wait().unwrap().success());
+    // SAFETY: the child has not been waited for.
+    unsafe { libc::kill(tracer.id() as i32, libc::SIGINT) };
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut tracer.stdout.take().unwrap(), &mut text).unwrap();
+    let cpu = reap_ns(tracer);
+    let mut numbers = text.split_whitespace().map(|number| number.parse::<u64>().unwrap());
+    (cpu, numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+/// Makes so many system calls, after stdin was closed.
+pub fn generate(calls: u64) {
+    let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
+    for _ in 0..calls {
+        // SAFETY: a system call without arguments; libc's wrapper is not used as it may cache.
+        unsafe { libc::syscall(libc::SYS_getppid) };
+    }
+}

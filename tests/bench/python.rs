@@ -1,0 +1,57 @@
+//! The interpreter, and programs in it.
+
+use std::{ffi::OsStr, fs, sync::Arc};
+
+use perf_prof::script::{Choice, Interpreter, Module, OnError, Program, Run};
+use pyo3::{Py, PyAny, Python, types::PyAnyMethods};
+
+/// The handlers, by row. Each is the body of `sched__sched_wakeup(event)`.
+pub const HANDLERS: [(&str, &str); 4] = [
+    ("h0", "    pass\n"),
+    ("h1", "    global n\n    n += 1\n"),
+    ("h3", "    global n\n    n += 1\n    event.pid\n    event.target_cpu\n"),
+    ("hs", "    global n\n    n += 1\n    event.pid\n    event.target_cpu\n    event.comm\n"),
+];
+
+/// The body of a handler by its row's name.
+pub fn body(name: &str) -> &'static str {
+    HANDLERS.iter().find(|(row, _)| *row == name).map(|(_, body)| *body).unwrap()
+}
+
+pub fn start() -> Interpreter {
+    Interpreter::start(&Choice::make(None).unwrap()).unwrap()
+}
+
+/// A program of one handler for the events of `run`.
+pub fn program(run: Arc<Run>, body: &str) -> Program {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("handler.py");
+    fs::write(&path, format!("n = 0\nkept = []\n\ndef sched__sched_wakeup(event):\n{body}")).unwrap();
+    Module::load(path.as_os_str(), &[]).unwrap().bind(run, OnError::Stop).unwrap()
+}
+
+/// A function and an object with plain attributes to call it with: the floor below which nobody gets.
+pub fn bare(body: &str) -> (Py<PyAny>, Py<PyAny>) {
+    let source = format!(
+        "class Event:\n    __slots__ = ('pid', 'target_cpu', 'comm')\n\nn = 0\nevent = Event()\nevent.pid = 4321\n\
+         event.target_cpu = 1\nevent.comm = 'worker'\n\ndef handler(event):\n{body}"
+    );
+    Python::attach(|py| {
+        let source = std::ffi::CString::new(source).unwrap();
+        let module = pyo3::types::PyModule::from_code(py, &source, c"floor.py", c"floor").unwrap();
+        (module.getattr("handler").unwrap().unbind(), module.getattr("event").unwrap().unbind())
+    })
+}
+
+/// Whether a program is on the PATH.
+pub fn has(command: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(OsStr::new(command)).is_file())
+}
+
+/// Frees what nobody refers to any more.
+pub fn collect() {
+    Python::attach(|py| {
+        py.import("gc").unwrap().call_method0("collect").unwrap();
+    });
+}

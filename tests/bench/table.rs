@@ -1,0 +1,109 @@
+//! The table: rows with a figure, what it is compared with, and the ratio; medians of all runs.
+
+use std::{fmt::Write, fs, process::Command};
+
+/// How long the benchmark may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Only to see that it runs.
+    Quick,
+    /// Figures that mean something.
+    Full,
+}
+
+impl Effort {
+    /// Runs of each row; what is compared alternates, so that a machine that changes its speed changes both.
+    pub fn runs(self) -> usize {
+        match self {
+            Effort::Quick => 1,
+            Effort::Full => 7,
+        }
+    }
+
+    /// `full`, or a hundredth of it.
+    pub fn count(self, full: u64) -> u64 {
+        match self {
+            Effort::Quick => full / 100,
+            Effort::Full => full,
+        }
+    }
+}
+
+/// A row.
+struct Row {
+    name: String,
+    value: f64,
+    unit: &'static str,
+    ratio: Option<(f64, String)>,
+    note: String,
+}
+
+pub struct Table {
+    pub effort: Effort,
+    rows: Vec<Row>,
+}
+
+impl Table {
+    pub fn new(effort: Effort) -> Table {
+        Table { effort, rows: Vec::new() }
+    }
+
+    /// A row without comparison.
+    pub fn row(&mut self, name: &str, values: &[f64], unit: &'static str, note: &str) {
+        self.rows.push(Row { name: name.into(), value: median(values), unit, ratio: None, note: note.into() });
+    }
+
+    /// A row against another one of the same runs: the ratio is the median of the runs' ratios.
+    pub fn compared(&mut self, name: &str, values: &[f64], base: (&str, &[f64]), unit: &'static str, note: &str) {
+        let ratios: Vec<f64> = values.iter().zip(base.1).map(|(value, base)| value / base).collect();
+        let ratio = Some((median(&ratios), base.0.to_owned()));
+        self.rows.push(Row { name: name.into(), value: median(values), unit, ratio, note: note.into() });
+    }
+
+    fn markdown(&self) -> String {
+        let mut text = String::from("| row | ratio | of | median | note |\n|---|---|---|---|---|\n");
+        for Row { name, value, unit, ratio, note } in &self.rows {
+            let (ratio, of) =
+                ratio.as_ref().map_or(Default::default(), |(ratio, of)| (format!("{ratio:.2}"), of.clone()));
+            let _ = writeln!(text, "| {name} | {ratio} | {of} | {value:.1} {unit} | {note} |");
+        }
+        text
+    }
+
+    pub fn print(&self) {
+        println!("\n{}", self.markdown());
+    }
+
+    /// Writes the table where the project keeps it.
+    pub fn write(&self) {
+        let said = |command: &str, arguments: &[&str]| {
+            let output = Command::new(command).args(arguments).output().ok();
+            let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+            text.unwrap_or_default()
+        };
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("?");
+        let text = format!(
+            "# Benchmarks\n\n`cargo bench` writes this file: medians of {} runs, made in one go. Times are noisy, ratios of \
+             one run less so.\n\n* machine: {}, {} CPUs, Linux {}\n* Python: {}\n* commit: {}\n* command: `cargo bench`\n\n{}",
+            self.effort.runs(),
+            model.trim_start_matches([' ', '\t', ':']),
+            std::thread::available_parallelism().map_or(0, usize::from),
+            said("uname", &["-r"]),
+            perf_prof::script::interpreter_version(),
+            said("git", &["describe", "--always", "--dirty"]),
+            self.markdown()
+        );
+        fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/benchmarks.md"), text).unwrap();
+    }
+}
+
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
