@@ -6,6 +6,7 @@ use std::{
     env,
     ffi::OsString,
     fs,
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     thread,
@@ -35,6 +36,14 @@ fn script(name: &str) -> Command {
     let path: Vec<PathBuf> = std::iter::once(bin.to_owned()).chain(env::split_paths(&path)).collect();
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name));
     command.env("PATH", env::join_paths(path).unwrap()).env("LC_ALL", "C");
+    // A shell that runs tests in the background lets them inherit that SIGINT is ignored, and then it would not end us.
+    // SAFETY: `signal` is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        })
+    };
     command
 }
 
