@@ -6,6 +6,7 @@ use std::{
     env,
     ffi::OsString,
     fs,
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     thread,
@@ -35,6 +36,14 @@ fn script(name: &str) -> Command {
     let path: Vec<PathBuf> = std::iter::once(bin.to_owned()).chain(env::split_paths(&path)).collect();
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name));
     command.env("PATH", env::join_paths(path).unwrap()).env("LC_ALL", "C");
+    // A shell that runs tests in the background lets them inherit that SIGINT is ignored, and then it would not end us.
+    // SAFETY: `signal` is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        })
+    };
     command
 }
 
@@ -403,4 +412,45 @@ fn scripts_explain_themselves() {
         assert_eq!(wrong.status.code(), Some(2), "{err}");
         assert!(err.contains("unrecognized arguments: --no-such-option") && wrong.stdout.is_empty(), "{err}");
     }
+}
+
+/// The blocks of Python in a document.
+fn python_blocks(document: &str) -> Vec<String> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap();
+    let blocks = text.split("```python\n").skip(1);
+    blocks.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+/// `system:name` of each handler in a script whose event this kernel has; an alias is none.
+fn handled_events(script: &str) -> Vec<String> {
+    let names = script.lines().filter_map(|line| line.strip_prefix("def ")?.strip_suffix("(event):")?.split_once("__"));
+    let there = |(system, name): &(&str, &str)| {
+        !system.is_empty() && Path::new("/sys/kernel/tracing/events").join(system).join(name).exists()
+    };
+    names.filter(there).map(|(system, name)| format!("{system}:{name}")).collect()
+}
+
+#[test]
+fn examples_in_the_documents_run() {
+    if skipped() {
+        return;
+    }
+    let mut ran = 0;
+    for document in ["README.md", "docs/writing-scripts.md"] {
+        for example in python_blocks(document) {
+            let events = handled_events(&example);
+            if events.is_empty() {
+                continue;
+            }
+            let directory = tempfile::tempdir().unwrap();
+            fs::write(directory.path().join("example.py"), &example).unwrap();
+            let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+            command.current_dir(&directory).args(["python", "-i", "50", "-e", &events.join(","), "example.py"]);
+            // Opens, fails to open, wakes up, allocates.
+            let work = "for i in 1 2 3 4 5 6 7 8 9 10; do ls /nonexistent /tmp | cat; done >/dev/null 2>&1";
+            text(command.args(["--exec", "sh", "-c", work]).output().unwrap());
+            ran += 1;
+        }
+    }
+    assert!(ran >= 6, "{ran} examples ran");
 }

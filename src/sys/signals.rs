@@ -204,8 +204,17 @@ pub(super) unsafe fn reset_in_child() {
 mod tests {
     use super::*;
 
+    /// Tests that run in the background of a shell, or under nohup, inherit signals that are ignored; we leave those so.
+    fn as_in_the_foreground() {
+        for signal in [libc::SIGINT, libc::SIGHUP] {
+            // SAFETY: no handler that could be called.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
+
     #[test]
     fn signals_are_counted_and_wake() {
+        as_in_the_foreground();
         let signals = Signals::install().unwrap();
         for signal in [libc::SIGUSR1, libc::SIGUSR2, libc::SIGUSR2, libc::SIGHUP] {
             // SAFETY: a handler is installed for each of them.
@@ -228,6 +237,7 @@ mod tests {
         // SAFETY: the child installs handlers, raises signals and ends; nothing there needs another thread.
         let child = unsafe { libc::fork() };
         if child == 0 {
+            as_in_the_foreground();
             let signals = Signals::install().unwrap();
             signals.on_second_interrupt(hook);
             let mut calls = Vec::new();
