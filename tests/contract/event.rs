@@ -353,13 +353,13 @@ refused((1, 2), state)
 refused(identity[:2] + (2**64 - 1,) + identity[3:], state)",
         ),
         expect![[r#"
-            the record of syscalls:sys_enter_getpgid ends before its field 'common_type'
-            the record of syscalls:sys_enter_getpgid ends before its field 'common_type'
+            this record of syscalls:sys_enter_getpgid is cut off before the field
+            this record of syscalls:sys_enter_getpgid is cut off before the field
             ValueError
             ValueError
             ValueError
             ValueError
-            the record of syscalls:sys_enter_getpgid ends before its field 'common_type'
+            this record of syscalls:sys_enter_getpgid is cut off before the field
         "#]],
     );
 }
