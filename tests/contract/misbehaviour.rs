@@ -407,7 +407,9 @@ def __sample__(event):
     print(number.name, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 def __exit__(): print('exit')
 ";
-    check(calls(text, "calls 5"), expect![[r#"
+    check(
+        calls(text, "calls 5"),
+        expect![[r#"
         SIGTERM -15
         SIGHUP -1
         SIGUSR1 -10
@@ -415,5 +417,6 @@ def __exit__(): print('exit')
         SIGINT 7
         exit
         --- status 0
-    "#]]);
+    "#]],
+    );
 }
