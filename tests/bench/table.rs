@@ -60,6 +60,42 @@ impl Table {
         self.rows.push(Row { name: name.into(), value: median(values), unit, ratio, note: note.into() });
     }
 
+    /// Every row that the table promises is there, with a figure or with the reason why it has none.
+    pub fn check_rows(&self) {
+        const ROWS: [&str; 25] = [
+            "floor h0",
+            "floor h1",
+            "floor h3",
+            "floor hs",
+            "memory h0",
+            "memory h1",
+            "memory h3",
+            "memory hs",
+            "memory, no handler",
+            "order, 2 rings",
+            "order, 8 rings",
+            "order, 64 rings",
+            "keep all",
+            "keep 1 in 1,000",
+            "access event.pid",
+            "access event.comm",
+            "access event['pid']",
+            "access event.get('pid')",
+            "access 'pid' in event",
+            "access event.to_dict()",
+            "access event.items()",
+            "access event.print()",
+            "live h1",
+            "live h3",
+            "perf script -s",
+        ];
+        for name in ROWS {
+            let row = self.rows.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no row `{name}`"));
+            assert!(row.value.is_finite() || row.note.starts_with("skipped"), "row `{name}` has no figure");
+        }
+        println!("{} rows, {} expected", self.rows.len(), ROWS.len());
+    }
+
     fn markdown(&self) -> String {
         let mut text = String::from("| row | ratio | of | median | note |\n|---|---|---|---|---|\n");
         for Row { name, value, unit, ratio, note } in &self.rows {
