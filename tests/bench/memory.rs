@@ -5,8 +5,17 @@ use super::{cpu::thread_ns, events, python, table::Table};
 const EVENTS: u64 = 2_000_000;
 
 pub fn order(table: &mut Table) {
+    merged(table, &[2, 8, 64]);
+}
+
+/// The same for machines that are not at hand, for `docs/scaling.md`.
+pub fn scale(table: &mut Table) {
+    merged(table, &[64, 128, 256, 512]);
+}
+
+fn merged(table: &mut Table, counts: &[usize]) {
     let events = table.effort.count(EVENTS);
-    for rings in [2, 8, 64] {
+    for &rings in counts {
         let memory = events::Memory::new(events, rings);
         let run = events::run(rings);
         let mut program = python::program(run.clone(), python::body("h1"));

@@ -2,7 +2,7 @@
 //!
 //! The table goes to stdout and to `docs/benchmarks.md`; `cargo bench -- --table` leaves the parts out, and with `--quick`
 //! the table is a short one whose figures mean nothing and which is not written. `cargo test` runs that one, to see that
-//! every row is there.
+//! every row is there. `cargo bench -- --table --scale` merges the rings of large machines.
 
 #![allow(clippy::unwrap_used)]
 
@@ -39,6 +39,10 @@ fn main() {
     }
     let interpreter = python::start();
     let mut table = Table::new(effort);
+    if has("--scale") {
+        memory::scale(&mut table);
+        return table.print();
+    }
     floor::and_memory(&mut table);
     memory::order(&mut table);
     keep::rows(&mut table);
