@@ -86,12 +86,22 @@ impl Stats {
         self.delivered.iter().map(|count| count.load(Relaxed)).sum()
     }
 
-    /// All samples lost: by the kernel's own count where it keeps one, else by what its records said.
+    /// All samples lost: by the kernel's own count where it keeps one, else by what its records said. Between two times
+    /// that the kernel is asked, its records may know more.
     pub fn total_lost(&self) -> u64 {
         match self.kernel() {
             Some(counts) => counts.per_event.iter().sum(),
-            None => self.lost_in_ring.iter().map(|lost| lost.load(Relaxed)).sum(),
+            None => self.told(),
         }
+    }
+
+    /// Whether some record said that records were lost.
+    pub fn has_losses_told(&self) -> bool {
+        self.told() != 0
+    }
+
+    fn told(&self) -> u64 {
+        self.lost_in_ring.iter().map(|lost| lost.load(Relaxed)).sum()
     }
 
     /// What the kernel counted itself, when it was last asked.

@@ -96,11 +96,14 @@ impl Pump {
         let event = self.layout.id(record).and_then(|id| self.ids.event(id));
         let Some(event) = event else { return ControlFlow::Continue(()) };
         if let Some(seen) = self.rings.get_mut(ring) {
-            let time = self.layout.time(record).unwrap_or(0);
-            let before = std::mem::replace(&mut seen.last, time);
+            let before = seen.last;
+            if self.window == LossWindow::Times {
+                seen.last = self.layout.time(record).unwrap_or(0);
+            }
             if seen.lost != 0 {
                 seen.lost = 0;
-                self.tell(program, before, time)?;
+                let after = seen.last;
+                self.tell(program, before, after)?;
             }
         }
         self.stats.delivered(event, ring);
@@ -109,6 +112,7 @@ impl Pump {
         if self.left == 0 { ControlFlow::Break(Break::Limit) } else { ControlFlow::Continue(()) }
     }
 
+    #[cold]
     fn tell(&self, program: &mut dyn Deliver, start: u64, end: u64) -> ControlFlow<Break> {
         let (start, end) = if self.window == LossWindow::Times { (start, end) } else { (0, 0) };
         program.lost(start, end).map_break(Break::Stop)

@@ -34,7 +34,23 @@ pub enum Ending {
     /// The program ended it.
     Program(Stop),
     /// This signal asked for it.
-    Signal(i32),
+    Signal {
+        /// Which one.
+        number: i32,
+        /// What became of the events that were recorded by then.
+        rest: Rest,
+    },
+    /// The events or the command could not be started.
+    NotStarted,
+}
+
+/// What becomes of recorded events when a signal ends the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// They were delivered.
+    Delivered,
+    /// Another signal did not want to wait for that.
+    Dropped,
 }
 
 /// What the loop works with.
@@ -63,6 +79,7 @@ impl<S: Source> RunLoop<'_, S> {
     /// Runs until something ends it; the program's `__exit__` is not called yet.
     pub fn run(&mut self, sink: &mut impl Sink) -> Ending {
         let start = Instant::now();
+        self.stats.set_kernel_counts(self.source.losses());
         let mut interval = self.interval.map(|every| Interval::new(every, start));
         let mut usage_interval = self.usage_every.map(|every| Interval::new(every, start));
         let mut calibration = Interval::new(CALIBRATE_EVERY, start);
@@ -85,7 +102,8 @@ impl<S: Source> RunLoop<'_, S> {
                 Wait::Woken | Wait::Timeout => ControlFlow::Continue(()),
                 Wait::Ended(ended) => {
                     losses.add(&self.pump.take_losses(), Instant::now());
-                    return signal.map_or(Ending::Source(ended), Ending::Signal);
+                    return signal
+                        .map_or(Ending::Source(ended), |number| Ending::Signal { number, rest: Rest::Delivered });
                 }
             };
             let flow = match flow {
@@ -97,7 +115,7 @@ impl<S: Source> RunLoop<'_, S> {
                 return match why {
                     Break::Limit => Ending::Limit,
                     Break::Stop(stop) => Ending::Program(stop),
-                    Break::Now => Ending::Signal(signal.unwrap_or(libc::SIGINT)),
+                    Break::Now => Ending::Signal { number: signal.unwrap_or(libc::SIGINT), rest: Rest::Dropped },
                 };
             }
             let now = Instant::now();
@@ -156,9 +174,9 @@ impl<S: Source> RunLoop<'_, S> {
 
     /// After the run: the losses that nothing has told of yet, then `__exit__`. Gives the status that it asked for.
     pub fn finish(&mut self, ending: Ending, sink: &mut impl Sink, now: u64) -> Option<Stop> {
-        // When delivery ended early, what the kernel dropped since is of no interest, nor is what still lies there.
-        let complete = matches!(ending, Ending::Source(_) | Ending::Signal(_));
-        let kernel = if complete { self.source.losses() } else { None };
+        // When delivery ended early, what was recorded since is neither delivered nor lost.
+        let complete = matches!(ending, Ending::Source(_) | Ending::Signal { rest: Rest::Delivered, .. });
+        let kernel = self.source.losses();
         self.stats.set_kernel_counts(kernel.clone());
         let mut stop = None;
         sink.enter(&mut |program| {
@@ -169,7 +187,9 @@ impl<S: Source> RunLoop<'_, S> {
             let at_exit = program.exit().break_value();
             stop = stop.or(at_exit.map(Break::Stop));
         });
-        report::print_totals(&self.stats, &self.source);
+        if complete || self.stats.has_losses_told() {
+            report::print_totals(&self.stats, &self.source);
+        }
         match stop {
             Some(Break::Stop(stop)) => Some(stop),
             _ => None,

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    io::{self, Write},
     os::{fd::RawFd, unix::process::ExitStatusExt},
     sync::Arc,
     thread,
@@ -44,7 +45,9 @@ pub fn run(plan: Plan) -> Result<ExitStatus> {
     let tracefs = Tracefs::find()?;
     let selected = events::select(&plan.events, &tracefs)?;
     let Module::Script { module, args } = &plan.module else {
-        print!("{}", template::script(&described(&selected), &plan.command_line));
+        let text = template::script(&described(&selected), &plan.command_line);
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write the template")?;
         return Ok(ExitStatus(0));
     };
     let choice = Choice::make(plan.python.as_deref())?;
@@ -119,10 +122,8 @@ fn with_interpreter(
     };
 
     note_tasks(&context);
-    capture.enable()?;
-    if let Some(workload) = &mut workload {
-        workload.start()?;
-    }
+    // From here on the script has begun, so its `__exit__` runs whatever fails.
+    let started = enable(&mut capture, workload.as_mut());
     let pump = Pump::new(
         EventIds::new(capture.ids()),
         (capture.layout(0), capture.trailer()),
@@ -155,13 +156,20 @@ fn with_interpreter(
         calibrate: &mut calibrate,
         reopen: &reopen,
     };
-    let ending = run_loop.run(&mut program);
+    let ending = if started.is_ok() { run_loop.run(&mut program) } else { Ending::NotStarted };
     let workload_status = workload.and_then(|workload| end_workload(workload, ending));
     let now = context.time_of_realtime(clock::realtime());
     let at_exit = run_loop.finish(ending, &mut program, now);
     program.clear();
+    started?;
     let status = status(ending, at_exit, workload_status);
     Ok(Outcome { status, capture: Some(run_loop.source) })
+}
+
+fn enable(capture: &mut Capture, workload: Option<&mut Workload>) -> Result<()> {
+    capture.enable()?;
+    workload.map_or(Ok(()), Workload::start)?;
+    Ok(())
 }
 
 fn open(plan: &Plan, selected: &[Selected], workload: Option<&Workload>, wake: RawFd) -> Result<Capture> {
@@ -245,7 +253,7 @@ fn end_workload(mut workload: Workload, ending: Ending) -> Option<u8> {
     }
 }
 
-/// The exit status: the script's wish first, then what ended the run, then the workload's own.
+/// The exit status: what the script asked for at its end, then what ended the run, then the workload's own.
 fn status(ending: Ending, at_exit: Option<Stop>, workload: Option<u8>) -> u8 {
     let of_stop = |stop: Stop| match stop {
         Stop::Exit(status) => status,
@@ -254,12 +262,47 @@ fn status(ending: Ending, at_exit: Option<Stop>, workload: Option<u8>) -> u8 {
     };
     let run = match ending {
         Ending::Program(stop) => of_stop(stop),
-        Ending::Signal(libc::SIGINT) => 0,
-        Ending::Signal(number) => 128 + number as u8,
+        Ending::Signal { number: libc::SIGINT, .. } => 0,
+        Ending::Signal { number, .. } => 128 + number as u8,
+        Ending::NotStarted => 1,
         Ending::Limit | Ending::Source(_) => 0,
     };
-    match at_exit.map_or(run, |stop| if run == 0 { of_stop(stop) } else { run }) {
-        0 if matches!(ending, Ending::Source(Ended::TasksExited)) => workload.unwrap_or(0),
-        status => status,
+    match (at_exit, run) {
+        (Some(Stop::Exit(status)), _) => status,
+        (Some(stop), 0) => of_stop(stop),
+        (None, 0) if matches!(ending, Ending::Source(Ended::TasksExited)) => workload.unwrap_or(0),
+        (_, run) => run,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::run_loop::Rest;
+
+    #[test]
+    fn the_status_is_the_scripts_then_the_runs_then_the_commands() {
+        let exited = Ending::Source(Ended::TasksExited);
+        let signal = |number| Ending::Signal { number, rest: Rest::Delivered };
+        let rows = [
+            (exited, None, Some(3), 3),
+            (exited, Some(Stop::Exit(0)), Some(3), 0),
+            (exited, Some(Stop::Exit(5)), Some(3), 5),
+            (exited, Some(Stop::Failed), Some(3), 1),
+            (exited, None, None, 0),
+            (Ending::Limit, None, Some(143), 0),
+            (signal(libc::SIGINT), None, Some(130), 0),
+            (signal(libc::SIGTERM), None, None, 143),
+            (signal(libc::SIGHUP), None, None, 129),
+            (signal(libc::SIGTERM), Some(Stop::Exit(5)), None, 5),
+            (Ending::Program(Stop::Exit(7)), None, Some(3), 7),
+            (Ending::Program(Stop::Failed), None, None, 1),
+            (Ending::Program(Stop::Failed), Some(Stop::Exit(4)), None, 4),
+            (Ending::Program(Stop::ClosedPipe), None, None, 0),
+            (Ending::NotStarted, None, None, 1),
+        ];
+        for (ending, at_exit, workload, expected) in rows {
+            assert_eq!(status(ending, at_exit, workload), expected, "{ending:?} {at_exit:?} {workload:?}");
+        }
     }
 }
