@@ -2,7 +2,7 @@
 //! between its clock and the wall.
 
 use std::sync::{
-    Mutex, PoisonError,
+    Mutex, PoisonError, TryLockError,
     atomic::{AtomicI64, Ordering::Relaxed},
 };
 
@@ -37,15 +37,19 @@ impl Context {
 
     /// The name that a thread had at `time`. A thread that nobody has named yet is looked up in procfs.
     pub fn comm(&self, tid: i32, time: u64) -> Option<Vec<u8>> {
-        self.with_tasks(|tasks| {
-            if tasks.name(tid, time).is_none()
-                && let Ok(pid) = u32::try_from(tid)
-                && let Some(comm) = procfs::comm(pid)
-            {
-                tasks.found(tid, &comm);
-            }
-            tasks.name(tid, time).map(<[u8]>::to_vec)
-        })
+        // In a child that a script forked, another thread of the parent may hold the lock for ever.
+        let mut tasks = match self.tasks.try_lock() {
+            Ok(tasks) => tasks,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return procfs::comm(u32::try_from(tid).ok()?),
+        };
+        if tasks.name(tid, time).is_none()
+            && let Ok(pid) = u32::try_from(tid)
+            && let Some(comm) = procfs::comm(pid)
+        {
+            tasks.found(tid, &comm);
+        }
+        tasks.name(tid, time).map(<[u8]>::to_vec)
     }
 
     /// Notes the names of all tasks there are, so that one that exits before it is asked for has a name too.

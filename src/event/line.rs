@@ -39,7 +39,7 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
     let format = &sample.event.format;
     let raw = sample.raw();
     let comm = context.comm.unwrap_or(b"<...>");
-    let tid = sample.pid_tid().1;
+    let tid = sample.task();
     let flags = latency_characters(raw.get(2).copied().unwrap_or(0), raw.get(3).copied().unwrap_or(0));
     // As ftrace does: to the nearest microsecond.
     let micros = sample.time().saturating_add(500) / 1000;

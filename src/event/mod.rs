@@ -13,7 +13,7 @@ mod types;
 pub use callchain::{Frame, frames};
 pub use context::Context;
 pub use line::{LineContext, LineParts, write_line};
-pub use sample::{MEMBERS_AFTER, MEMBERS_BEFORE, Sample};
+pub use sample::Sample;
 pub use sink::{Deliver, Flow, Sink, Stop};
 pub use stats::{EventCounts, Stats};
 pub use tasks::Tasks;

@@ -3,12 +3,6 @@
 use super::EventType;
 use crate::{record::SampleLayout, tracefs::Field, value::Value};
 
-/// Names of the members before the format's common fields, in the order of `keys()`.
-pub const MEMBERS_BEFORE: [&str; 5] = ["_pid", "_tid", "_time", "_cpu", "_period"];
-
-/// Names of the members between the common fields and the event's own.
-pub const MEMBERS_AFTER: [&str; 3] = ["_realtime", "_callchain", "_event"];
-
 /// One sample, borrowed from its batch or from whoever kept its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
@@ -27,6 +21,20 @@ impl<'a> Sample<'a> {
     /// the kernel took its ids away (`perf_event_pid_type` in `kernel/events/core.c`).
     pub fn pid_tid(&self) -> (i32, i32) {
         self.layout().pid_tid(self.record).map_or((-1, -1), |(pid, tid)| (pid as i32, tid as i32))
+    }
+
+    /// The thread that it happened in. Where the kernel has taken the ids of an exiting thread away, the tracepoint's
+    /// own data still has its number.
+    pub fn task(&self) -> i32 {
+        match self.pid_tid().1 {
+            -1 => {
+                self.event.format.field("common_pid").and_then(|field| self.field(field)).map_or(-1, |pid| match pid {
+                    Value::Int(pid) => pid as i32,
+                    _ => -1,
+                })
+            }
+            tid => tid,
+        }
     }
 
     /// Nanoseconds of the capture's clock.

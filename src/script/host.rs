@@ -1,6 +1,7 @@
 //! The script host: where events meet the user's functions.
 
 use std::{
+    collections::HashMap,
     ffi::{OsStr, OsString},
     ptr,
     sync::Arc,
@@ -82,9 +83,16 @@ struct Handler {
 }
 
 fn handlers(py: Python<'_>, found: &[Option<Callback>], run: &Arc<Run>) -> PyResult<Vec<Option<Handler>>> {
+    // The same event selected twice is of one class.
+    let mut classes: HashMap<(String, String), &'static Class> = HashMap::new();
     let handler = |(callback, event): (&Option<Callback>, &EventType)| {
         callback.as_ref().map(|callback| {
-            let class = Class::new(py, event.clone(), run.context.clone())?;
+            let names = (event.real_name(), event.shown_name());
+            let class = match classes.get(&names) {
+                Some(class) if class.event.layout == event.layout => class,
+                _ => Class::new(py, event.clone(), run.context.clone())?,
+            };
+            classes.insert(names, class);
             remember(class);
             let callback = Callback { function: callback.function.clone_ref(py), name: callback.name.clone() };
             Ok(Handler { callback, class, slot: EventSlot::new() })

@@ -121,7 +121,7 @@ pub fn comm(this: &EventObject) -> Option<Vec<u8>> {
         Some(detached) => detached.comm.clone(),
         None => {
             let sample = this.sample();
-            this.class().context.comm(sample.pid_tid().1, sample.time())
+            this.class().context.comm(sample.task(), sample.time())
         }
     }
 }

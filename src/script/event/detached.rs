@@ -87,5 +87,5 @@ fn class(py: Python<'_>, identity: IdentityArgument) -> PyResult<&'static Class>
 pub fn remember(class: &'static Class) {
     let EventType { format, layout, .. } = &class.event;
     let key = (class.shown_name.clone(), layout.sample_type, layout.read_format, format.text().to_owned());
-    CLASSES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(key, class);
+    CLASSES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().entry(key).or_insert(class);
 }

@@ -83,6 +83,13 @@ struct NameSlot {
 /// A name's bytes and a reference to its str.
 type Remembered = ([u8; COMM], *mut ffi::PyObject);
 
+/// The place of a name in the memo, by Fibonacci hashing: the product's highest bits depend on all bytes.
+fn place_of(name: &[u8; COMM]) -> usize {
+    let word = u128::from_ne_bytes(*name);
+    let mixed = ((word >> 64) as u64 ^ word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> (u64::BITS - MEMO.trailing_zeros())) as usize
+}
+
 unsafe extern "C" fn name(object: *mut ffi::PyObject, slot: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: CPython checks that `object` is of the descriptor's class and holds the lock; the closure is the slot, which
     // is never freed. Nothing in here runs Python while the memo is borrowed.
@@ -92,10 +99,7 @@ unsafe extern "C" fn name(object: *mut ffi::PyObject, slot: *mut c_void) -> *mut
         let Some(bytes) = this.record().get(slot.at..).and_then(|rest| rest.first_chunk::<COMM>()) else {
             return access::field(this, slot.field);
         };
-        // Fibonacci hashing: the product's high bits depend on all bytes.
-        let word = u128::from_ne_bytes(*bytes);
-        let mixed = ((word >> 64) as u64 ^ word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let place = &mut (&mut *slot.memo.get())[(mixed >> 32) as usize % MEMO];
+        let place = &mut (&mut *slot.memo.get())[place_of(bytes)];
         if let Some((known, string)) = place
             && known == bytes
         {
@@ -110,5 +114,27 @@ unsafe extern "C" fn name(object: *mut ffi::PyObject, slot: *mut c_void) -> *mut
             }
         }
         string
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// The threads of a pool differ in their last characters only.
+    #[test]
+    fn numbered_names_do_not_share_a_place() {
+        for prefix in ["worker", "kworker", "http-nio-8080-"] {
+            let place = |number: usize| {
+                let mut name = [0; COMM];
+                let text = format!("{prefix}{number}");
+                name[..text.len()].copy_from_slice(text.as_bytes());
+                place_of(&name)
+            };
+            let places: HashSet<usize> = (0..10).map(place).collect();
+            assert!(places.len() >= 7, "{prefix}: {places:?}");
+        }
     }
 }

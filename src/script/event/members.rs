@@ -23,8 +23,8 @@ pub fn own_members() -> Vec<ffi::PyGetSetDef> {
         "call chain, innermost first: list of {'addr','symbol','offset','kernel','dso'} (resolved at access)",
         "'sys:name', or 'sys:alias' with alias= (str)",
     ];
-    let own = Member::OWN.iter().zip(DOCS);
-    own.map(|(&(name, member), doc)| descriptor(name, doc, own_getter(member), std::ptr::null_mut())).collect()
+    let own = Member::OWN.iter().zip(DOCS).zip(GETTERS);
+    own.map(|((&(name, _), doc), get)| descriptor(name, doc, get, std::ptr::null_mut())).collect()
 }
 
 /// The descriptor of a format field, whose raw data begins at `raw_offset` of every record if at a fixed place at all.
@@ -61,13 +61,8 @@ macro_rules! getters {
             }
         )*
 
-        fn own_getter(member: Member) -> ffi::getter {
-            match member {
-                $(Member::$member => $function,)*
-                // Fields have a descriptor of their own each.
-                Member::Field(_) => get_event,
-            }
-        }
+        /// In the order of `Member::OWN`.
+        const GETTERS: [ffi::getter; 8] = [$($function),*];
     };
 }
 
