@@ -19,6 +19,11 @@ fn python() {
              another interpreter with PYO3_PYTHON=/path/to/python3"
         );
     }
+    if config.build_flags().0.iter().any(|flag| flag.to_string() == "Py_GIL_DISABLED") {
+        println!(
+            "cargo::error=perf-prof needs a CPython with its global lock; name another one with PYO3_PYTHON=/path/to/python3"
+        );
+    }
     // A libpython outside the loader's path (pyenv, conda) is found through an rpath.
     pyo3_build_config::add_libpython_rpath_link_args();
     println!("cargo::rustc-env=PERF_PROF_BUILD_PYTHON={}", config.executable().unwrap_or("python3"));
