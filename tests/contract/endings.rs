@@ -308,3 +308,44 @@ def __exit__(): print('exit')
     "#]],
     );
 }
+
+#[test]
+fn a_command_that_cannot_start_after_init_still_ends_with_exit() {
+    if skipped() {
+        return;
+    }
+    let script = "def __init__(): print('init')\ndef __sample__(event): pass\ndef __exit__(): print('exit')\n";
+    let outcome = Run::script(script).call_event().exec(["/no/such/command"]).run();
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (1, "init\nexit\n"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("/no/such/command"), "{}", outcome.stderr);
+}
+
+#[test]
+fn an_exit_in_exit_wins_over_the_commands_status() {
+    if skipped() {
+        return;
+    }
+    let script = "import sys\ndef __sample__(event): pass\ndef __exit__(): sys.exit(5)\n";
+    assert_eq!(Run::script(script).call_event().workload("calls 1 exit 9").run().status, 5);
+}
+
+/// The kernel takes an exiting task's ids away before its last events; their records still name it.
+#[test]
+fn a_task_that_exits_is_named_in_its_last_line() {
+    if skipped() {
+        return;
+    }
+    let script = "
+def sched__sched_switch(event):
+    if event._tid == -1:
+        event.print(timestamp=False)
+        print(event.common_pid)
+def __exit__(): pass
+";
+    let outcome = Run::script(script).event("sched:sched_switch").workload("calls 1").run();
+    let mut lines = outcome.stdout.lines();
+    while let (Some(line), Some(pid)) = (lines.next(), lines.next()) {
+        assert!(!line.contains("<...>"), "{line}");
+        assert!(line.split_whitespace().nth(1) == Some(pid), "{line} is not of {pid}");
+    }
+}

@@ -83,3 +83,17 @@ fn a_command_line_in_a_template_stays_a_comment() {
     let text = fs::read_to_string(dir.path().join("a\nimport nothing")).unwrap();
     assert!(output.status.success() && !text.lines().any(|line| line.starts_with("import")), "{text}");
 }
+
+#[test]
+fn a_template_that_nobody_reads_is_a_quiet_end() {
+    if skipped() {
+        return;
+    }
+    for (redirection, status) in [("| head -1 >/dev/null; exit ${PIPESTATUS[0]}", 0), ("> /dev/full", 1)] {
+        let line = format!("{} python -e 'syscalls:sys_enter_*' help {redirection}", env!("CARGO_BIN_EXE_perf-prof"));
+        let output = std::process::Command::new("bash").args(["-c", &line]).output().unwrap();
+        let complaints = String::from_utf8_lossy(&output.stderr);
+        assert!(!complaints.contains("panicked"), "{complaints}");
+        assert_eq!(output.status.code(), Some(status), "{complaints}");
+    }
+}
