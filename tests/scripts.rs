@@ -338,8 +338,16 @@ fn children() {
     run("true", &[]);
     run("sh", &["-c", "exit 3"]);
     run("sleep", &["0.2"]);
+    let real = program("tail").canonicalize().ok();
     for signal in [libc::SIGKILL, libc::SIGTERM, libc::SIGABRT] {
         let mut child = Command::new(program("tail")).args(["-f", "/dev/null"]).spawn().unwrap();
+        // `spawn` returns when exec has closed the pipe that would tell of its failure, which is before exec is done.
+        let executed = |pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|file| Some(file) == real);
+        while !executed(child.id()) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // The event comes last in exec.
+        thread::sleep(Duration::from_millis(20));
         // SAFETY: the child was not reaped yet.
         unsafe { libc::kill(child.id() as i32, signal) };
         child.wait().unwrap();

@@ -122,7 +122,7 @@ pub fn description(choice: &Choice) -> String {
     let because = choice.because.map(|who| format!(" (from {who})")).unwrap_or_default();
     format!(
         "libpython: {library}\nversion:   {version}\nstdlib:    {}\npython:    {}{because}",
-        choice::BUILD_PREFIX,
+        if Path::new(choice::BUILD_PREFIX).is_dir() { choice::BUILD_PREFIX } else { "found by CPython beside python" },
         choice.executable.display()
     )
 }

@@ -28,6 +28,7 @@ use crate::{
     script::{self, Choice, Interpreter, Program, Run, ScriptError, announce, interrupt},
     sys::{
         clock::{self, Calibration},
+        hold::Held,
         output,
         signals::{self, Signals},
         tracefs::{Tracefs, explain_filter},
@@ -39,6 +40,7 @@ use crate::{
 
 /// Carries a plan out; the result is the exit status.
 pub fn run(plan: Plan) -> Result<ExitStatus> {
+    let held = Held::new()?;
     if let Some(path) = &plan.output {
         output::append_to(path).with_context(|| format!("cannot append to '{}'", path.display()))?;
     }
@@ -58,7 +60,7 @@ pub fn run(plan: Plan) -> Result<ExitStatus> {
     };
     let interpreter = Interpreter::start(&choice)?;
     // However it ends, the interpreter is ended too: it flushes, and joins the script's threads.
-    let result = with_interpreter(&plan, &tracefs, &selected, workload, (module, args));
+    let result = with_interpreter(&plan, &tracefs, &selected, workload, (module, args), held);
     finish(interpreter, result).map(ExitStatus)
 }
 
@@ -85,10 +87,12 @@ fn with_interpreter(
     selected: &[Selected],
     mut workload: Option<Workload>,
     script: (&OsStr, &[OsString]),
+    held: Held,
 ) -> Result<Outcome> {
     // After the interpreter, which sets a handler of its own for SIGINT.
     let signals = Signals::install()?;
     signals.on_second_interrupt(interrupt);
+    drop(held);
     let mut capture = open(plan, selected, workload.as_ref(), signals.wake_fd())?;
 
     for (index, event) in selected.iter().enumerate() {
@@ -204,6 +208,9 @@ fn load(
         plan::OnError::Stop => script::OnError::Stop,
     };
     let mut program = module.bind(run, on_error)?;
+    if !program.has_handlers() && !program.has_interval() && plan.verbosity > Verbosity::Quiet {
+        output::say("no function handles the selected events, they are only counted (__sample__(event) handles all)");
+    }
     program.init()?;
     Ok(program)
 }

@@ -309,7 +309,7 @@ def __exit__(): print('exit')
     let path = writer.path("event.pickle");
     // Where the event is selected, and where nothing of it is known.
     for event in [RENAME, "sched:sched_process_hang"] {
-        let outcome = Run::script(reader).event(event).args([&path]).workload("exit 0").run();
+        let outcome = Run::script(reader).event(event).options(["-q"]).args([&path]).workload("exit 0").run();
         assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
         assert_eq!(outcome.stdout, "True True True worker\nexit\n");
     }
