@@ -176,7 +176,11 @@ import perf_prof
 def __exit__(): print(perf_prof.stats()['events'])
 ";
     let outcome = calls(text, "calls 5").run();
-    assert!(skipped() || outcome.complaints().contains("no function handles the selected events"), "{}", outcome.stderr);
+    assert!(
+        skipped() || outcome.complaints().contains("no function handles the selected events"),
+        "{}",
+        outcome.stderr
+    );
     prints(
         calls(text, "calls 5").options(["-q"]),
         expect![[r#"

@@ -10,7 +10,7 @@ use pyo3::{
     types::{PyTuple, PyType},
 };
 
-use super::{members, methods, object};
+use super::{attributes, members, methods, object};
 
 const DOC: &std::ffi::CStr = c"One kernel event, as its handler gets it. Read-only; fields are decoded when they are read.
 
@@ -34,6 +34,7 @@ fn make(py: Python<'_>) -> PyResult<Py<PyType>> {
     let slot = |slot: c_int, pfunc: *mut c_void| ffi::PyType_Slot { slot, pfunc };
     let mut slots = vec![
         slot(ffi::Py_tp_doc, DOC.as_ptr().cast_mut().cast()),
+        slot(ffi::Py_tp_getattro, attributes::get as *mut c_void),
         slot(ffi::Py_tp_dealloc, object::dealloc as *mut c_void),
         slot(ffi::Py_tp_getset, own.as_mut_ptr().cast()),
         slot(ffi::Py_tp_methods, methods.as_mut_ptr().cast()),

@@ -11,7 +11,12 @@ use pyo3::{
     types::{PyDict, PyString},
 };
 
-use super::{access::Member, base::base_type, members};
+use super::{
+    access::Member,
+    attributes::{Attributes, Getter},
+    base::base_type,
+    members,
+};
 use crate::{
     event::{Context, EventType},
     template,
@@ -33,6 +38,7 @@ pub struct Class {
     members: Vec<(Py<PyString>, Member)>,
     /// Member's index by name. A dict, because names are compared by value and most are interned.
     index: Py<PyDict>,
+    attributes: Attributes,
     /// Common fields, then the event's own.
     fields: Vec<&'static Field>,
     python_type: *mut ffi::PyTypeObject,
@@ -72,9 +78,19 @@ impl Class {
                 }
             }
         }
+        let raw_offset = event.layout.raw_offset();
+        let getters: Vec<Getter> = fields.iter().map(|field| members::field_getter(field, raw_offset)).collect();
+        let getter = |member| match member {
+            Member::Field(at) => Some(getters[at]),
+            own => members::own_getter(own),
+        };
+        let named: Vec<_> =
+            members.iter().filter_map(|(name, member)| Some((name.as_ptr(), getter(*member)?))).collect();
+        let attributes = Attributes::new(&named);
         let shown_name = event.shown_name();
-        let python_type = python_type(py, &event, &shown_name, &fields)?;
-        let class = Class { event, context, shown_name, members, index: index.unbind(), fields, python_type };
+        let python_type = python_type(py, &event, &shown_name, &fields, &getters)?;
+        let index = index.unbind();
+        let class = Class { event, context, shown_name, members, index, attributes, fields, python_type };
         Ok(Box::leak(Box::new(class)))
     }
 
@@ -92,6 +108,12 @@ impl Class {
     pub fn member(&self, name: &Bound<'_, PyAny>) -> PyResult<Option<Member>> {
         let at = self.index.bind(name.py()).get_item(name)?;
         Ok(at.map(|at| at.extract::<usize>()).transpose()?.map(|at| self.members[at].1))
+    }
+
+    /// The getters by name.
+    #[inline]
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
     }
 
     /// A field by its index.
@@ -112,12 +134,13 @@ fn python_type(
     event: &EventType,
     shown_name: &str,
     fields: &[&'static Field],
+    getters: &[Getter],
 ) -> PyResult<*mut ffi::PyTypeObject> {
-    let raw_offset = event.layout.raw_offset();
     let field_docs = fields.iter().map(|field| template::field_line(field));
-    let descriptors = fields.iter().zip(field_docs.clone()).filter(|(field, _)| !FIRST.contains(&field.name.as_str()));
-    let descriptors =
-        members::terminated(descriptors.map(|(field, doc)| members::field_member(field, raw_offset, &doc)).collect());
+    let descriptors = fields.iter().zip(getters).zip(field_docs.clone());
+    let descriptors = descriptors.filter(|((field, _), _)| !FIRST.contains(&field.name.as_str()));
+    let descriptors = descriptors.map(|((field, getter), doc)| members::field_member(field, *getter, &doc));
+    let descriptors = members::terminated(descriptors.collect());
     let doc = format!("{shown_name}\n\nFields:\n    {}\n", field_docs.collect::<Vec<_>>().join("\n    "));
     let doc = CString::new(doc)?.into_raw();
     let name = CString::new(format!("perf_prof.{}", event.handler_name()))?.into_raw();

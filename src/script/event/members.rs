@@ -6,6 +6,7 @@ use pyo3::ffi;
 
 use super::{
     access::{self, Member},
+    attributes::Getter,
     fast,
     object::EventObject,
 };
@@ -27,11 +28,21 @@ pub fn own_members() -> Vec<ffi::PyGetSetDef> {
     own.map(|((&(name, _), doc), get)| descriptor(name, doc, get, std::ptr::null_mut())).collect()
 }
 
-/// The descriptor of a format field, whose raw data begins at `raw_offset` of every record if at a fixed place at all.
-/// `field` lives as long as the process.
-pub fn field_member(field: &'static Field, raw_offset: Option<usize>, doc: &str) -> ffi::PyGetSetDef {
-    let general: (ffi::getter, _) = (get_field, std::ptr::from_ref(field).cast_mut().cast());
-    let (get, closure) = fast::getter(field, raw_offset).unwrap_or(general);
+/// How a member that no format gives is got.
+pub fn own_getter(member: Member) -> Option<Getter> {
+    let at = Member::OWN.iter().position(|&(_, own)| own == member)?;
+    Some(Getter { get: GETTERS[at], closure: std::ptr::null_mut() })
+}
+
+/// How a format field is got whose raw data begins at `raw_offset` of every record, if at a fixed place at all. `field`
+/// lives as long as the process.
+pub fn field_getter(field: &'static Field, raw_offset: Option<usize>) -> Getter {
+    let general = Getter { get: get_field, closure: std::ptr::from_ref(field).cast_mut().cast() };
+    fast::getter(field, raw_offset).map_or(general, |(get, closure)| Getter { get, closure })
+}
+
+/// The descriptor of a format field.
+pub fn field_member(field: &Field, Getter { get, closure }: Getter, doc: &str) -> ffi::PyGetSetDef {
     descriptor(&field.name, doc, get, closure)
 }
 

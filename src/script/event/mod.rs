@@ -5,6 +5,7 @@
 //! what failing first and falling into `__getattr__` does.
 
 mod access;
+mod attributes;
 mod base;
 mod class;
 mod convert;
