@@ -19,7 +19,7 @@ mod tasks;
 use std::{
     collections::VecDeque,
     io,
-    os::fd::{AsFd, AsRawFd},
+    os::fd::AsFd,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -126,12 +126,11 @@ impl Capture {
                 (Rounds::Marked(margin), Some(sorter))
             }
         };
-        let ring_fds = owners.iter().map(|&owner| descriptors[owner].fd.as_raw_fd()).collect();
         let descriptors = Arc::new(descriptors);
         let mut reader = Box::new(Reader {
             rings,
-            ring_fds,
             descriptors: Arc::clone(&descriptors),
+            watched: owners,
             memory: Arc::clone(&memory),
             control: Arc::clone(&control),
             messages: sender,
