@@ -288,7 +288,11 @@ impl Source for Capture {
         if self.read_format & PERF_FORMAT_LOST == 0 {
             return None;
         }
-        let mut counts = LossCounts { per_event: vec![0; self.layouts.len()], per_ring: vec![0; self.ring_count()] };
+        let mut counts = LossCounts {
+            per_event: vec![0; self.layouts.len()],
+            per_ring: vec![0; self.ring_count()],
+            samples_per_ring: vec![0; self.ring_count()],
+        };
         for descriptor in self.descriptors.iter() {
             // The order of perf_read_one(): value, id, lost. Nothing is read of an event in error state, which lost
             // nothing either.
@@ -297,6 +301,7 @@ impl Source for Capture {
                 counts.per_ring[descriptor.ring] += values[2];
                 if let Some(event) = descriptor.event {
                     counts.per_event[event] += values[2];
+                    counts.samples_per_ring[descriptor.ring] += values[2];
                 }
             }
         }
