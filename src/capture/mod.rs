@@ -144,6 +144,7 @@ impl Capture {
             flush: None,
             first: 0,
             reserve,
+            hurried: false,
             sampled: false,
             limiter: options
                 .sampling_limit

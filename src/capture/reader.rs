@@ -53,6 +53,9 @@ pub(super) struct Reader {
     pub first: usize,
     /// Memory that a marked round needs at most; wake-ups for single rings leave it free.
     pub reserve: usize,
+    /// The sorter was told to let go, and there was no room for a round since. Telling it again would do nothing: it
+    /// holds back what came since the last round began, until the next one has.
+    pub hurried: bool,
     pub limiter: Option<Limiter>,
     /// Whether this round has taken samples, or so much that it does not matter what.
     pub sampled: bool,
@@ -339,9 +342,12 @@ impl Reader {
         let spans = || self.rings.iter().zip(&heads).map(|(ring, head)| (head - ring.tail()) as usize);
         let need = spans().map(Memory::cost_of_ring).sum();
         if !self.memory.has_room(need, 0) {
-            self.send(Message::Hurry);
+            if !std::mem::replace(&mut self.hurried, true) {
+                self.send(Message::Hurry);
+            }
             return Round::Starved { need };
         }
+        self.hurried = false;
         let any = spans().any(|span| span > 0);
         if !any && self.flush.is_none() && !self.pace.is_settling(now, margin) {
             return Round::Quiet;
@@ -376,13 +382,66 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Child, Command, Stdio};
+    use std::{
+        process::{Child, Command, Stdio},
+        sync::atomic::{AtomicBool, AtomicU64},
+    };
 
     use super::super::{Capture, Clock, EventRequest, Options, Presence, State, Target};
     use super::*;
+    use crate::sys::eventfd::EventFd;
 
     fn shell(script: &str) -> Child {
         Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// A consumer that was slow for long found a hundred requests per second, in a channel without a bound.
+    #[test]
+    fn a_starved_round_asks_for_memory_once() {
+        let bell = Arc::new(EventFd::new().unwrap());
+        let memory = Arc::new(Memory::new(BLOCK, Arc::clone(&bell)));
+        let control = Control {
+            bell,
+            stop: AtomicBool::new(false),
+            quit: AtomicBool::new(false),
+            flushes: AtomicU64::new(0),
+            woken: AtomicBool::new(false),
+        };
+        let (sender, messages) = crossbeam_channel::unbounded();
+        let ring = Ring::fake(4096, 0);
+        assert!(ring.write(&[0, 0, 0, 0, 0, 0, 8, 0]));
+        let mut reader = Reader {
+            rings: vec![ring],
+            descriptors: Arc::default(),
+            watched: vec![],
+            memory: Arc::clone(&memory),
+            control: Arc::new(control),
+            messages: sender,
+            wake: None,
+            tasks: None,
+            rounds: Rounds::Marked(Duration::ZERO),
+            epoll: Epoll::new().unwrap(),
+            pace: Pace::new(Instant::now()),
+            phase: Phase::Running,
+            flushed: 0,
+            flush: None,
+            first: 0,
+            reserve: 0,
+            hurried: false,
+            limiter: None,
+            sampled: false,
+        };
+        for _ in 0..2 {
+            let all = memory.take(BLOCK);
+            for _ in 0..3 {
+                assert!(matches!(reader.round(Instant::now()), Round::Starved { .. }));
+            }
+            assert!(matches!(messages.try_iter().collect::<Vec<_>>()[..], [Message::Hurry]));
+            crate::record::Recycle::recycle(&*memory, all);
+            assert!(!matches!(reader.round(Instant::now()), Round::Starved { .. }));
+            assert!(messages.try_iter().all(|message| !matches!(message, Message::Hurry)));
+            assert!(reader.rings[0].write(&[0, 0, 0, 0, 0, 0, 8, 0]));
+        }
     }
 
     /// The ring of a CPU was waited for by the event of the first task alone.
