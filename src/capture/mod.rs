@@ -19,7 +19,7 @@ mod tasks;
 use std::{
     collections::VecDeque,
     io,
-    os::fd::{AsFd, AsRawFd},
+    os::fd::AsFd,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -126,12 +126,11 @@ impl Capture {
                 (Rounds::Marked(margin), Some(sorter))
             }
         };
-        let ring_fds = owners.iter().map(|&owner| descriptors[owner].fd.as_raw_fd()).collect();
         let descriptors = Arc::new(descriptors);
         let mut reader = Box::new(Reader {
             rings,
-            ring_fds,
             descriptors: Arc::clone(&descriptors),
+            watched: owners,
             memory: Arc::clone(&memory),
             control: Arc::clone(&control),
             messages: sender,
@@ -145,6 +144,7 @@ impl Capture {
             flush: None,
             first: 0,
             reserve,
+            hurried: false,
             sampled: false,
             limiter: options
                 .sampling_limit
@@ -289,7 +289,11 @@ impl Source for Capture {
         if self.read_format & PERF_FORMAT_LOST == 0 {
             return None;
         }
-        let mut counts = LossCounts { per_event: vec![0; self.layouts.len()], per_ring: vec![0; self.ring_count()] };
+        let mut counts = LossCounts {
+            per_event: vec![0; self.layouts.len()],
+            per_ring: vec![0; self.ring_count()],
+            samples_per_ring: vec![0; self.ring_count()],
+        };
         for descriptor in self.descriptors.iter() {
             // The order of perf_read_one(): value, id, lost. Nothing is read of an event in error state, which lost
             // nothing either.
@@ -298,6 +302,7 @@ impl Source for Capture {
                 counts.per_ring[descriptor.ring] += values[2];
                 if let Some(event) = descriptor.event {
                     counts.per_event[event] += values[2];
+                    counts.samples_per_ring[descriptor.ring] += values[2];
                 }
             }
         }

@@ -33,9 +33,9 @@ use crate::{
 /// The reader's own.
 pub(super) struct Reader {
     pub rings: Vec<Ring>,
-    /// The descriptor to wait for, of each ring.
-    pub ring_fds: Vec<RawFd>,
     pub descriptors: Arc<Vec<Descriptor>>,
+    /// Which descriptor stands for each ring in the epoll set.
+    pub watched: Vec<usize>,
     pub memory: Arc<Memory>,
     pub control: Arc<Control>,
     pub messages: Sender<Message>,
@@ -53,6 +53,9 @@ pub(super) struct Reader {
     pub first: usize,
     /// Memory that a marked round needs at most; wake-ups for single rings leave it free.
     pub reserve: usize,
+    /// The sorter was told to let go, and there was no room for a round since. Telling it again would do nothing: it
+    /// holds back what came since the last round began, until the next one has.
+    pub hurried: bool,
     pub limiter: Option<Limiter>,
     /// Whether this round has taken samples, or so much that it does not matter what.
     pub sampled: bool,
@@ -107,8 +110,8 @@ enum Round {
 impl Reader {
     /// Puts everything that is waited for into the epoll set.
     pub fn watch(&mut self) -> Result<(), CallError> {
-        for (index, &fd) in self.ring_fds.iter().enumerate() {
-            self.epoll.add(fd, index as u64)?;
+        for (index, &watched) in self.watched.iter().enumerate() {
+            self.epoll.add(self.descriptors[watched].fd.as_raw_fd(), index as u64)?;
         }
         self.epoll.add(self.control.bell.as_raw_fd(), BELL)?;
         if let Some(fd) = self.wake {
@@ -167,15 +170,29 @@ impl Reader {
                 self.pace.hasten();
             }
             ring => {
-                // The event's task has exited, or its CPU is gone: the descriptor would stay ready for ever. The ring
-                // is still emptied in each round.
                 if ready.hung_up {
-                    self.epoll.remove(self.ring_fds[ring as usize]);
+                    self.watch_another(ring as usize);
                 }
                 return true;
             }
         }
         false
+    }
+
+    /// The task of a ring's watched event has exited, or its CPU is gone: the descriptor would stay ready for ever.
+    /// Other tasks may still write into the ring, and a wake-up goes to all events that share it
+    /// (ring_buffer_wakeup() in kernel/events/core.c), so the next attachment's dummy takes its place. Should its task
+    /// have exited too, it hangs up at once and the one behind it follows. After the last, the rounds are left.
+    fn watch_another(&mut self, ring: usize) {
+        let watched = self.watched[ring];
+        self.epoll.remove(self.descriptors[watched].fd.as_raw_fd());
+        let is_next = |descriptor: &Descriptor| descriptor.ring == ring && descriptor.event.is_none();
+        let next = self.descriptors.iter().skip(watched + 1).position(is_next);
+        if let Some(next) = next.map(|distance| watched + 1 + distance) {
+            // On failure the ring is seen in each round, as after the last.
+            let _ = self.epoll.add(self.descriptors[next].fd.as_raw_fd(), ring as u64);
+            self.watched[ring] = next;
+        }
     }
 
     fn running(&mut self, ready: &[Ready], rings_ready: bool) {
@@ -325,9 +342,12 @@ impl Reader {
         let spans = || self.rings.iter().zip(&heads).map(|(ring, head)| (head - ring.tail()) as usize);
         let need = spans().map(Memory::cost_of_ring).sum();
         if !self.memory.has_room(need, 0) {
-            self.send(Message::Hurry);
+            if !std::mem::replace(&mut self.hurried, true) {
+                self.send(Message::Hurry);
+            }
             return Round::Starved { need };
         }
+        self.hurried = false;
         let any = spans().any(|span| span > 0);
         if !any && self.flush.is_none() && !self.pace.is_settling(now, margin) {
             return Round::Quiet;
@@ -357,5 +377,115 @@ impl Reader {
 
     fn send(&self, message: Message) {
         let _ = self.messages.send(message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        process::{Child, Command, Stdio},
+        sync::atomic::{AtomicBool, AtomicU64},
+    };
+
+    use super::super::{Capture, Clock, EventRequest, Options, Presence, State, Target};
+    use super::*;
+    use crate::sys::eventfd::EventFd;
+
+    fn shell(script: &str) -> Child {
+        Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// A consumer that was slow for long found a hundred requests per second, in a channel without a bound.
+    #[test]
+    fn a_starved_round_asks_for_memory_once() {
+        let bell = Arc::new(EventFd::new().unwrap());
+        let memory = Arc::new(Memory::new(BLOCK, Arc::clone(&bell)));
+        let control = Control {
+            bell,
+            stop: AtomicBool::new(false),
+            quit: AtomicBool::new(false),
+            flushes: AtomicU64::new(0),
+            woken: AtomicBool::new(false),
+        };
+        let (sender, messages) = crossbeam_channel::unbounded();
+        let ring = Ring::fake(4096, 0);
+        assert!(ring.write(&[0, 0, 0, 0, 0, 0, 8, 0]));
+        let mut reader = Reader {
+            rings: vec![ring],
+            descriptors: Arc::default(),
+            watched: vec![],
+            memory: Arc::clone(&memory),
+            control: Arc::new(control),
+            messages: sender,
+            wake: None,
+            tasks: None,
+            rounds: Rounds::Marked(Duration::ZERO),
+            epoll: Epoll::new().unwrap(),
+            pace: Pace::new(Instant::now()),
+            phase: Phase::Running,
+            flushed: 0,
+            flush: None,
+            first: 0,
+            reserve: 0,
+            hurried: false,
+            limiter: None,
+            sampled: false,
+        };
+        for _ in 0..2 {
+            let all = memory.take(BLOCK);
+            for _ in 0..3 {
+                assert!(matches!(reader.round(Instant::now()), Round::Starved { .. }));
+            }
+            assert!(matches!(messages.try_iter().collect::<Vec<_>>()[..], [Message::Hurry]));
+            crate::record::Recycle::recycle(&*memory, all);
+            assert!(!matches!(reader.round(Instant::now()), Round::Starved { .. }));
+            assert!(messages.try_iter().all(|message| !matches!(message, Message::Hurry)));
+            assert!(reader.rings[0].write(&[0, 0, 0, 0, 0, 0, 8, 0]));
+        }
+    }
+
+    /// The ring of a CPU was waited for by the event of the first task alone.
+    #[test]
+    fn a_ring_still_wakes_when_the_first_of_its_tasks_has_exited() {
+        let id = std::fs::read_to_string("/sys/kernel/tracing/events/syscalls/sys_enter_kill/id");
+        let Ok(id) = id else { return println!("skipped: no tracefs") };
+        // `read` is a builtin, and so is `kill`: no children.
+        let (mut first, mut second) = (shell("read go"), shell("read go; while kill -0 $$; do :; done"));
+        let event = EventRequest {
+            tracepoint: id.trim().parse().unwrap(),
+            name: "syscalls:sys_enter_kill".to_owned(),
+            filter: None,
+            callchain: None,
+            cpus: None,
+            presence: Presence::Required,
+        };
+        let options = Options {
+            ring_bytes: 16 * 4096,
+            buffer: 1 << 20,
+            watermark_percent: 50,
+            clock: Clock::Perf,
+            order: None,
+            sampling_limit: None,
+            wake: None,
+        };
+        let mut capture = Capture::open(&Target::Processes(vec![first.id(), second.id()]), &[event], &options).unwrap();
+        capture.enable_all().unwrap();
+        let State::Idle(mut reader) = std::mem::replace(&mut capture.reader, State::Gone) else { unreachable!() };
+        let (at_first, mut ready) = (reader.watched.clone(), Vec::new());
+        let mut wait = |reader: &mut Reader| {
+            reader.epoll.wait(Some(Duration::from_secs(60)), &mut ready).unwrap();
+            assert!(!ready.is_empty(), "nobody is woken");
+            ready.iter().filter(|&&event| reader.react(event) && !event.hung_up).count()
+        };
+
+        drop(first.stdin.take());
+        first.wait().unwrap();
+        while reader.watched.iter().zip(&at_first).any(|(now, first)| now == first) {
+            wait(&mut reader);
+        }
+        drop(second.stdin.take());
+        while wait(&mut reader) == 0 {}
+        second.kill().unwrap();
+        second.wait().unwrap();
     }
 }

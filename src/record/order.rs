@@ -114,18 +114,15 @@ impl Sorter {
         let before = pending.records.len();
         let mut offset = 0;
         for record in chunk.records() {
-            let time = if record_type(record) == PERF_RECORD_SAMPLE {
-                self.sample.time(record)
-            } else {
-                self.trailer.time(record)
-            };
+            let is_sample = record_type(record) == PERF_RECORD_SAMPLE;
+            let time = if is_sample { self.sample.time(record) } else { self.trailer.time(record) };
             // A record without a time keeps its place behind the one before it.
             let time = time.unwrap_or(pending.last);
             pending.disordered |= time < pending.highest;
             pending.highest = pending.highest.max(time);
             pending.last = time;
             self.highest = self.highest.max(time);
-            self.late += u64::from(time < self.released);
+            self.late += u64::from(is_sample && time < self.released);
             pending.records.push(SortedRecord { time, chunk: number, offset });
             offset += record.len() as u32;
         }
@@ -189,7 +186,7 @@ impl Sorter {
         Some(sorted)
     }
 
-    /// How many records came when newer ones had been released.
+    /// How many samples came when newer records had been released.
     pub fn late(&self) -> u64 {
         self.late
     }
@@ -349,6 +346,17 @@ mod tests {
         sorter.push(samples(1, &[5, 15]));
         sorter.finish();
         check(&mut sorter, expect!["1:5 1:15 0:20; late 1"]);
+    }
+
+    #[test]
+    fn side_band_records_that_are_late_are_no_late_events() {
+        let (start, mut sorter) = (Instant::now(), sorter(0));
+        round(&mut sorter, start, 0, [samples(0, &[10])]);
+        round(&mut sorter, start, 10, []);
+        check(&mut sorter, expect!["0:10; late 0"]);
+        sorter.push(Chunk::new(1, bytes(PERF_RECORD_COMM, 5, 0), None));
+        sorter.finish();
+        check(&mut sorter, expect!["1:5c; late 0"]);
     }
 
     #[test]

@@ -30,13 +30,16 @@ pub enum Wait {
     Ended(Ended),
 }
 
-/// How many samples the kernel dropped, exactly, as far as it tells.
+/// How many records the kernel dropped, exactly, as far as it tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LossCounts {
-    /// Per event, in the order in which the events were asked for.
+    /// Samples per event, in the order in which the events were asked for.
     pub per_event: Vec<u64>,
-    /// Per ring, side-band records included, so that it can be compared with what PERF_RECORD_LOST said.
+    /// All records per ring, side-band records (names, births and deaths of tasks) included: what PERF_RECORD_LOST
+    /// counts, to be compared with that.
     pub per_ring: Vec<u64>,
+    /// Samples alone per ring: the events that the user misses. Its sum is that of `per_event`.
+    pub samples_per_ring: Vec<u64>,
 }
 
 /// Where records come from.
@@ -56,7 +59,7 @@ pub trait Source {
     /// Each ring's CPU, by ring index; `None` for a ring of a thread.
     fn ring_cpus(&self) -> Vec<Option<u32>>;
 
-    /// Records that came too late to be delivered in order.
+    /// Samples that came too late to be delivered in order.
     fn late(&self) -> u64;
 
     /// Samples left out because of a limit that the user set; they are no losses.

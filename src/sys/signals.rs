@@ -13,10 +13,14 @@ use super::{
 /// The signals that are caught, in the order of `COUNTS`.
 const CAUGHT: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
+/// Those that ask the process to end. They are counted together: a supervisor may send SIGTERM where a user presses
+/// Ctrl-C, and a handler that does not return must end by either.
+const ASKS_TO_END: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
 /// How often each came since it was taken.
 static COUNTS: [AtomicU32; CAUGHT.len()] = [const { AtomicU32::new(0) }; CAUGHT.len()];
-/// SIGINTs since [`Signals::install`]; unlike `COUNTS` never taken.
-static INTERRUPTS: AtomicU32 = AtomicU32::new(0);
+/// How often any of those that ask to end came since [`Signals::install`]; unlike `COUNTS` never taken.
+static ASKED: AtomicU32 = AtomicU32::new(0);
 /// What handled each before, for forked children.
 static BEFORE: [AtomicUsize; CAUGHT.len()] = [const { AtomicUsize::new(libc::SIG_DFL) }; CAUGHT.len()];
 /// The eventfd to signal, -1 while nothing is installed.
@@ -57,7 +61,8 @@ impl Signals {
     pub fn install() -> Result<Signals, CallError> {
         let wake = EventFd::new()?;
         COUNTS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
-        INTERRUPTS.store(0, Ordering::Relaxed);
+        ASKED.store(0, Ordering::Relaxed);
+        PENDING.store(false, Ordering::Relaxed);
         WAKE.store(wake.as_raw_fd(), Ordering::SeqCst);
         let mut signals = Signals { wake, before: Vec::new() };
         for (which, signal) in CAUGHT.into_iter().enumerate() {
@@ -78,8 +83,8 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Called in the signal handler at the second SIGINT: must be async-signal-safe. (The third SIGINT ends the process
-    /// whether or not this is set.)
+    /// Called in the signal handler at the second SIGINT, SIGTERM or SIGHUP, whichever they are: must be
+    /// async-signal-safe. (The third ends the process whether or not this is set.)
     pub fn on_second_interrupt(&self, hook: extern "C" fn()) {
         ON_SECOND_INTERRUPT.store(hook as *mut (), Ordering::SeqCst);
     }
@@ -123,8 +128,8 @@ extern "C" fn handler(signal: i32) {
         COUNTS[which].fetch_add(1, Ordering::SeqCst);
         PENDING.store(true, Ordering::SeqCst);
     }
-    if signal == libc::SIGINT {
-        match INTERRUPTS.fetch_add(1, Ordering::SeqCst) {
+    if ASKS_TO_END.contains(&signal) {
+        match ASKED.fetch_add(1, Ordering::SeqCst) {
             0 => {}
             1 => {
                 let hook = ON_SECOND_INTERRUPT.load(Ordering::SeqCst);
@@ -134,7 +139,7 @@ extern "C" fn handler(signal: i32) {
                 }
             }
             _ => {
-                // The user insists. The default disposition ends the process as soon as this handler returns and
+                // Somebody insists. The default disposition ends the process as soon as this handler returns and
                 // unblocks the signal.
                 // SAFETY: both calls are async-signal-safe.
                 unsafe {
@@ -202,7 +207,12 @@ pub(super) unsafe fn reset_in_child() {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, PoisonError};
+
     use super::*;
+
+    /// There can be one `Signals` at a time, but tests run side by side.
+    static INSTALLED: Mutex<()> = Mutex::new(());
 
     /// Tests that run in the background of a shell, or under nohup, inherit signals that are ignored; we leave those so.
     fn as_in_the_foreground() {
@@ -214,6 +224,7 @@ mod tests {
 
     #[test]
     fn signals_are_counted_and_wake() {
+        let _installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
         as_in_the_foreground();
         let signals = Signals::install().unwrap();
         for signal in [libc::SIGUSR1, libc::SIGUSR2, libc::SIGUSR2, libc::SIGHUP] {
@@ -228,8 +239,8 @@ mod tests {
         assert_eq!(signals.take(), Pending::default());
     }
 
-    #[test]
-    fn the_second_interrupt_calls_and_the_third_ends() {
+    /// Raises three signals in a child; gives its status.
+    fn status_after(signals: [i32; 3]) -> i32 {
         static CALLS: AtomicU32 = AtomicU32::new(0);
         extern "C" fn hook() {
             CALLS.fetch_add(1, Ordering::SeqCst);
@@ -238,16 +249,18 @@ mod tests {
         let child = unsafe { libc::fork() };
         if child == 0 {
             as_in_the_foreground();
-            let signals = Signals::install().unwrap();
-            signals.on_second_interrupt(hook);
-            let mut calls = Vec::new();
-            for _ in 0..3 {
-                // SAFETY: a handler is installed; the third ends this process.
-                unsafe { libc::raise(libc::SIGINT) };
-                calls.push(CALLS.load(Ordering::SeqCst));
-                if calls == [0, 1] && signals.take().interrupt != 2 || calls.len() > 2 || calls.last() > Some(&1) {
-                    break;
+            if let Ok(installed) = Signals::install() {
+                installed.on_second_interrupt(hook);
+                for (signal, calls) in signals.into_iter().zip([0, 1]) {
+                    // SAFETY: a handler is installed.
+                    unsafe { libc::raise(signal) };
+                    if CALLS.load(Ordering::SeqCst) != calls {
+                        // SAFETY: ends the child at once.
+                        unsafe { libc::_exit(2) };
+                    }
                 }
+                // SAFETY: as above; this one ends the process.
+                unsafe { libc::raise(signals[2]) };
             }
             // SAFETY: ends the child at once.
             unsafe { libc::_exit(1) };
@@ -255,6 +268,23 @@ mod tests {
         let mut status = 0;
         // SAFETY: `status` lives across the call.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGINT, "status {status:#x}");
+        status
+    }
+
+    /// SIGTERM and SIGHUP only asked, however often they came.
+    #[test]
+    fn the_second_request_to_end_calls_and_the_third_ends() {
+        let (int, term, hup) = (libc::SIGINT, libc::SIGTERM, libc::SIGHUP);
+        for signals in [[int; 3], [term; 3], [hup; 3], [int, hup, term]] {
+            let status = status_after(signals);
+            assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == signals[2], "{signals:?}: {status:#x}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_pending_of_a_former_run() {
+        let _installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+        PENDING.store(true, Ordering::SeqCst);
+        assert!(!Signals::install().unwrap().is_pending());
     }
 }

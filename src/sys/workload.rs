@@ -20,7 +20,7 @@ use super::{
 pub struct Workload {
     pid: u32,
     command: String,
-    /// Closing it, or writing to it, lets the child go on.
+    /// Writing to it lets the child go on; it is there as long as nothing was written.
     go: Option<OwnedFd>,
     /// The child's errno when exec fails; closed by exec when it does not.
     failure: OwnedFd,
@@ -129,8 +129,10 @@ impl Workload {
 
 impl Drop for Workload {
     fn drop(&mut self) {
-        // A child that was never started sees its pipe closed and exits; it is reaped here. One that runs goes on.
+        // A child that was never started is ended and reaped here. Closing the pipe would not do: a child that the
+        // script forked has inherited the writing end. One that runs goes on.
         if self.go.take().is_some() {
+            self.signal(libc::SIGKILL);
             let _ = self.wait();
         } else {
             let _ = self.try_wait();
@@ -201,6 +203,31 @@ mod tests {
     #[test]
     fn a_command_that_is_never_started_ends() {
         drop(Workload::fork(&words(&["sleep", "1000"])).unwrap());
+    }
+
+    /// The pipe stays open in whoever was forked meanwhile.
+    #[test]
+    fn a_command_that_is_never_started_does_not_wait_for_a_forked_child() {
+        let workload = Workload::fork(&words(&["sleep", "1000"])).unwrap();
+        // SAFETY: the child only makes system calls. It would let a drop that waits for it end, but too late.
+        let bystander = unsafe { libc::fork() };
+        if bystander == 0 {
+            // SAFETY: as above.
+            unsafe {
+                libc::alarm(20);
+                loop {
+                    libc::pause();
+                }
+            }
+        }
+        drop(workload);
+        let mut status = 0;
+        // SAFETY: the child was not waited for; `status` lives across the call.
+        unsafe {
+            libc::kill(bystander, libc::SIGKILL);
+            assert_eq!(libc::waitpid(bystander, &mut status, 0), bystander);
+        }
+        assert_eq!(libc::WTERMSIG(status), libc::SIGKILL, "the workload was dropped only when the bystander had ended");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Ctrl-C once, twice and three times; what is waited for while nothing happens.
+//! Ctrl-C, or SIGTERM, once, twice and three times; what is waited for while nothing happens.
 
 use std::{
     io::{BufRead, BufReader},
@@ -35,6 +35,17 @@ def __sample__(event):
     print('busy')
     while True: pass
 def __exit__(): print('exit')
+";
+
+/// A handler that catches what interrupts it.
+const INSISTENT: &str = "
+def __sample__(event):
+    print('busy')
+    while True:
+        try:
+            n = 0
+            while True: n += 1
+        except KeyboardInterrupt: print('caught')
 ";
 
 #[test]
@@ -92,16 +103,7 @@ fn a_third_ctrl_c_ends_the_process() {
     if skipped() {
         return;
     }
-    let text = "
-def __sample__(event):
-    print('busy')
-    while True:
-        try:
-            n = 0
-            while True: n += 1
-        except KeyboardInterrupt: print('caught')
-";
-    let run = Run::script(text).call_event().workload("calls 3");
+    let run = Run::script(INSISTENT).call_event().workload("calls 3");
     let (child, mut lines) = start(&run);
     assert_eq!(lines.next().unwrap(), "busy");
     send(&child, libc::SIGINT);
@@ -110,6 +112,38 @@ def __sample__(event):
     send(&child, libc::SIGINT);
     assert_eq!(lines.count(), 0);
     assert_eq!(finish(child, run.dir.path()).status, 128 + libc::SIGINT);
+}
+
+/// A supervisor sends SIGTERM; it was ignored for ever.
+#[test]
+fn a_second_sigterm_interrupts_a_callback_that_does_not_return() {
+    if skipped() {
+        return;
+    }
+    let run = Run::script(BUSY).call_event().workload("calls 3");
+    let (mut child, mut lines) = start(&run);
+    assert_eq!(lines.next().unwrap(), "busy");
+    send(&child, libc::SIGTERM);
+    assert!(child.try_wait().unwrap().is_none());
+    send(&child, libc::SIGTERM);
+    assert_eq!(lines.collect::<Vec<_>>(), ["exit"]);
+    assert_eq!(finish(child, run.dir.path()).complaints(), "");
+}
+
+#[test]
+fn a_third_sigterm_ends_the_process() {
+    if skipped() {
+        return;
+    }
+    let run = Run::script(INSISTENT).call_event().workload("calls 3");
+    let (child, mut lines) = start(&run);
+    assert_eq!(lines.next().unwrap(), "busy");
+    send(&child, libc::SIGTERM);
+    send(&child, libc::SIGTERM);
+    assert_eq!(lines.next().unwrap(), "caught");
+    send(&child, libc::SIGTERM);
+    assert_eq!(lines.count(), 0);
+    assert_eq!(finish(child, run.dir.path()).status, 128 + libc::SIGTERM);
 }
 
 #[test]
