@@ -73,7 +73,10 @@ impl Stats {
     /// Each ring's delivered and lost counts.
     pub fn per_ring(&self) -> Vec<(u64, u64)> {
         let column = |ring| self.delivered.iter().skip(ring).step_by(self.rings.max(1)).map(|c| c.load(Relaxed)).sum();
-        (0..self.rings).map(|ring| (column(ring), self.lost_records(ring))).collect()
+        // Samples alone where the kernel tells them apart; its records count lost side-band too.
+        let kernel = self.kernel();
+        let counted = |ring: usize| kernel.as_ref().and_then(|counts| counts.samples_per_ring.get(ring).copied());
+        (0..self.rings).map(|ring| (column(ring), counted(ring).unwrap_or_else(|| self.lost_records(ring)))).collect()
     }
 
     /// What PERF_RECORD_LOST said of one ring.

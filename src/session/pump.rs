@@ -4,8 +4,9 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use super::ids::EventIds;
 use crate::{
+    abi::PERF_RECORD_SAMPLE,
     event::{Context, Deliver, Stats, Stop},
-    record::{Batch, Record, SampleLayout, TrailerLayout},
+    record::{Batch, Record, SampleLayout, TrailerLayout, record_type},
 };
 
 /// Why delivery stopped within a batch.
@@ -48,6 +49,8 @@ pub struct Pump {
     window: LossWindow,
     rings: Vec<Ring>,
     left: u64,
+    /// Whether some ring lost records that were not told.
+    untold: bool,
     /// Losses told since the last [`Pump::take_losses`], per ring.
     told: Vec<u64>,
 }
@@ -65,7 +68,7 @@ impl Pump {
     ) -> Self {
         let left = limit.unwrap_or(u64::MAX);
         let (rings, told) = (vec![Ring::default(); rings], vec![0; rings]);
-        Self { ids, layout, trailer, context, stats, window, rings, left, told }
+        Self { ids, layout, trailer, context, stats, window, rings, left, untold: false, told }
     }
 
     /// Delivers a batch. `attend` is asked before each sample whether to go on: signals do not wait for a batch's end.
@@ -77,16 +80,12 @@ impl Pump {
     ) -> ControlFlow<Break> {
         batch.for_each(|ring, record| {
             let ring = ring as usize;
-            match Record::parse(record) {
-                Record::Sample => {
-                    attend(program)?;
-                    self.sample(ring, record, program)
-                }
-                other => {
-                    self.side_band(ring, other, record);
-                    ControlFlow::Continue(())
-                }
+            if record_type(record) == PERF_RECORD_SAMPLE {
+                attend(program)?;
+                return self.sample(ring, record, program);
             }
+            self.side_band(ring, Record::parse(record), record);
+            ControlFlow::Continue(())
         })
     }
 
@@ -95,21 +94,25 @@ impl Pump {
         // An id that we did not open cannot be in our rings; a record that is cut off has none.
         let event = self.layout.id(record).and_then(|id| self.ids.event(id));
         let Some(event) = event else { return ControlFlow::Continue(()) };
-        if let Some(seen) = self.rings.get_mut(ring) {
-            let before = seen.last;
-            if self.window == LossWindow::Times {
-                seen.last = self.layout.time(record).unwrap_or(0);
-            }
-            if seen.lost != 0 {
-                seen.lost = 0;
-                let after = seen.last;
-                self.tell(program, before, after)?;
-            }
+        if self.window == LossWindow::Times || self.untold {
+            self.tell_before(ring, record, program)?;
         }
         self.stats.delivered(event, ring);
         self.left -= 1;
         program.sample(event, record).map_break(Break::Stop)?;
         if self.left == 0 { ControlFlow::Break(Break::Limit) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Tells of what was lost in the ring before this sample.
+    fn tell_before(&mut self, ring: usize, record: &[u8], program: &mut dyn Deliver) -> ControlFlow<Break> {
+        let Some(seen) = self.rings.get_mut(ring) else { return ControlFlow::Continue(()) };
+        let after = self.layout.time(record).unwrap_or(0);
+        let before = std::mem::replace(&mut seen.last, after);
+        if std::mem::take(&mut seen.lost) == 0 {
+            return ControlFlow::Continue(());
+        }
+        self.untold = self.rings.iter().any(|ring| ring.lost != 0);
+        self.tell(program, before, after)
     }
 
     #[cold]
@@ -118,6 +121,7 @@ impl Pump {
         program.lost(start, end).map_break(Break::Stop)
     }
 
+    #[cold]
     fn side_band(&mut self, ring: usize, record: Record<'_>, bytes: &[u8]) {
         let time = || self.trailer.time(bytes).unwrap_or(0);
         match record {
@@ -125,6 +129,7 @@ impl Pump {
                 self.stats.lost(ring, lost);
                 if let (Some(seen), Some(told)) = (self.rings.get_mut(ring), self.told.get_mut(ring)) {
                     seen.lost += lost;
+                    self.untold = true;
                     *told += lost;
                 }
             }
