@@ -35,6 +35,10 @@ use crate::abi::PERF_RECORD_SAMPLE;
 /// The default margin.
 pub const MARGIN: Duration = Duration::from_millis(20);
 
+/// What the sorter needs beside a record's bytes, at most: its place while it is held back, and once more when it is
+/// copied to where the released ones are sorted.
+pub const INDEX_PER_RECORD: usize = 2 * size_of::<SortedRecord>();
+
 /// Records per batch: a batch should take the run loop no more than a few milliseconds.
 const BATCH: usize = 4096;
 
@@ -181,6 +185,7 @@ impl Sorter {
         if self.next == self.ready.len() {
             self.ready.clear();
             self.next = 0;
+            give_back(&mut self.ready);
             self.let_go();
         }
         Some(sorted)
@@ -224,6 +229,8 @@ impl Sorter {
             }
             let count = ring.records.partition_point(|record| record.time <= horizon);
             self.ready.extend(ring.records.drain(..count));
+            // Before the sort, which needs memory as well.
+            give_back(&mut ring.records);
             if ring.records.is_empty() {
                 ring.sorted = Order::AsTheyCame;
             }
@@ -235,6 +242,13 @@ impl Sorter {
         if let Some(last) = self.ready.last() {
             self.released = self.released.max(last.time);
         }
+    }
+}
+
+/// Frees what a backlog needed and the usual rounds do not.
+fn give_back(records: &mut Vec<SortedRecord>) {
+    if records.capacity() > 4 * records.len().max(BATCH) {
+        records.shrink_to(BATCH);
     }
 }
 
@@ -399,6 +413,16 @@ mod tests {
         round(&mut sorter, start, 10, [samples(0, &[4])]);
         ready(&mut sorter);
         assert_eq!(sorter.chunks.len(), 1);
+    }
+
+    #[test]
+    fn the_index_of_a_backlog_is_given_back() {
+        let mut sorter = sorter(0);
+        (0..100).for_each(|chunk| sorter.push(samples(0, &(chunk * 1000..(chunk + 1) * 1000).collect::<Vec<u64>>())));
+        sorter.finish();
+        assert_eq!(ready(&mut sorter).len(), 100_000);
+        let entries = sorter.ready.capacity() + sorter.rings[0].records.capacity();
+        assert!(entries <= 2 * BATCH, "{entries} entries are kept");
     }
 
     #[test]
