@@ -223,7 +223,8 @@ impl Capture {
         self.descriptors.iter().try_for_each(|descriptor| perf::enable(descriptor.fd.as_fd()))
     }
 
-    /// Ends the capture for good. The caller does not wait until the kernel has closed many tracepoints: a child does.
+    /// Ends the capture for good, as dropping it does: this is only a name for it. The drop joins the reader thread and
+    /// has the descriptors closed; where the kernel takes long for many tracepoints, a child waits for it, not the caller.
     pub fn close(self) {}
 
     /// Ends the reader thread, which unmaps the rings.
