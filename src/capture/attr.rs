@@ -19,6 +19,10 @@ pub(super) enum Follow {
 pub(super) const SAMPLE_TYPE: u64 =
     PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ID | PERF_SAMPLE_CPU | PERF_SAMPLE_PERIOD | PERF_SAMPLE_RAW;
 
+/// The smallest record of which there may be many, a task's short name: a header, two ids and eight bytes of text, each
+/// in 8 bytes, and 32 of what is above. A sample has 64 at least.
+pub(super) const SMALLEST_RECORD: usize = 56;
+
 /// What an event samples.
 pub(super) fn sample_type(event: &EventRequest) -> u64 {
     SAMPLE_TYPE | if event.callchain.is_some() { PERF_SAMPLE_CALLCHAIN } else { 0 }

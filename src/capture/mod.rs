@@ -41,7 +41,7 @@ use self::{
 };
 use crate::{
     abi::PERF_FORMAT_LOST,
-    record::{Batch, Ended, LossCounts, SampleLayout, Sorter, Source, TrailerLayout, Wait},
+    record::{Batch, Ended, INDEX_PER_RECORD, LossCounts, SampleLayout, Sorter, Source, TrailerLayout, Wait},
     sys::{CallError, epoll::Epoll, eventfd::EventFd, perf},
 };
 
@@ -106,7 +106,14 @@ impl Capture {
 
         let bell = Arc::new(EventFd::new()?);
         let reserve = rings.iter().map(|ring| Memory::cost_of_ring(ring.size())).sum::<usize>();
-        let limit = if options.order.is_some() { options.buffer.max(2 * reserve) } else { options.buffer };
+        let limit = match options.order {
+            None => options.buffer,
+            // The sorter's index is in the buffer too.
+            Some(_) => {
+                let share = options.buffer / (attr::SMALLEST_RECORD + INDEX_PER_RECORD) * attr::SMALLEST_RECORD;
+                share.max(2 * reserve)
+            }
+        };
         let memory = Arc::new(Memory::new(limit, Arc::clone(&bell)));
         let control = Arc::new(Control {
             bell,
@@ -216,7 +223,8 @@ impl Capture {
         self.descriptors.iter().try_for_each(|descriptor| perf::enable(descriptor.fd.as_fd()))
     }
 
-    /// Ends the capture for good. The caller does not wait until the kernel has closed many tracepoints: a child does.
+    /// Ends the capture for good, as dropping it does: this is only a name for it. The drop joins the reader thread and
+    /// has the descriptors closed; where the kernel takes long for many tracepoints, a child waits for it, not the caller.
     pub fn close(self) {}
 
     /// Ends the reader thread, which unmaps the rings.

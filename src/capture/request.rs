@@ -105,7 +105,8 @@ impl Default for Order {
 pub struct Options {
     /// Size of each ring's data, a power of two pages.
     pub ring_bytes: usize,
-    /// The most bytes that wait in user memory. With an order it is at least what two rounds of full rings need.
+    /// The most user memory for what waits. With an order the index by which it is sorted is in it, a third of it; but
+    /// two rounds of full rings always have room.
     pub buffer: usize,
     /// How full a ring wakes the reader.
     pub watermark_percent: u8,

@@ -9,6 +9,6 @@ mod source;
 
 pub use batch::{Batch, Chunk, Recycle, Sorted, SortedRecord};
 pub use layout::{SampleLayout, TrailerLayout};
-pub use order::{MARGIN, Sorter};
+pub use order::{INDEX_PER_RECORD, MARGIN, Sorter};
 pub use parse::{RECORD_HEADER, Record, Records, record_size, record_type};
 pub use source::{Ended, LossCounts, Source, Wait};

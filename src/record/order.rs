@@ -35,6 +35,10 @@ use crate::abi::PERF_RECORD_SAMPLE;
 /// The default margin.
 pub const MARGIN: Duration = Duration::from_millis(20);
 
+/// What the sorter needs beside a record's bytes, at most: its place while it is held back, and once more when it is
+/// copied to where the released ones are sorted.
+pub const INDEX_PER_RECORD: usize = 2 * size_of::<SortedRecord>();
+
 /// Records per batch: a batch should take the run loop no more than a few milliseconds.
 const BATCH: usize = 4096;
 
@@ -181,6 +185,7 @@ impl Sorter {
         if self.next == self.ready.len() {
             self.ready.clear();
             self.next = 0;
+            give_back(&mut self.ready);
             self.let_go();
         }
         Some(sorted)
@@ -189,11 +194,6 @@ impl Sorter {
     /// How many samples came when newer records had been released.
     pub fn late(&self) -> u64 {
         self.late
-    }
-
-    /// Whether records are held back.
-    pub fn is_empty(&self) -> bool {
-        self.next == self.ready.len() && self.rings.iter().all(|ring| ring.records.is_empty())
     }
 
     /// Gives up the chunks before the first that some record still lies in. Chunks are numbered as they come, so one
@@ -224,6 +224,8 @@ impl Sorter {
             }
             let count = ring.records.partition_point(|record| record.time <= horizon);
             self.ready.extend(ring.records.drain(..count));
+            // Before the sort, which needs memory as well.
+            give_back(&mut ring.records);
             if ring.records.is_empty() {
                 ring.sorted = Order::AsTheyCame;
             }
@@ -235,6 +237,13 @@ impl Sorter {
         if let Some(last) = self.ready.last() {
             self.released = self.released.max(last.time);
         }
+    }
+}
+
+/// Frees what a backlog needed and the usual rounds do not.
+fn give_back(records: &mut Vec<SortedRecord>) {
+    if records.capacity() > 4 * records.len().max(BATCH) {
+        records.shrink_to(BATCH);
     }
 }
 
@@ -270,6 +279,10 @@ mod tests {
     fn sorter(margin: u64) -> Sorter {
         let (sample, trailer) = (SampleLayout::new(SAMPLE_TYPE, 0), TrailerLayout::new(SAMPLE_TYPE));
         Sorter::new(sample, trailer, Duration::from_millis(margin))
+    }
+
+    fn holds_nothing(sorter: &Sorter) -> bool {
+        sorter.chunks.is_empty() && sorter.ready.is_empty() && sorter.rings.iter().all(|ring| ring.records.is_empty())
     }
 
     /// What is ready: ring and time of each record, `c` for a record that is no sample.
@@ -311,7 +324,7 @@ mod tests {
         check(&mut sorter, expect!["1:6 0:7; late 0"]);
         sorter.finish();
         check(&mut sorter, expect!["1:8 0:9; late 0"]);
-        assert!(sorter.is_empty());
+        assert!(holds_nothing(&sorter));
     }
 
     #[test]
@@ -402,6 +415,16 @@ mod tests {
     }
 
     #[test]
+    fn the_index_of_a_backlog_is_given_back() {
+        let mut sorter = sorter(0);
+        (0..100).for_each(|chunk| sorter.push(samples(0, &(chunk * 1000..(chunk + 1) * 1000).collect::<Vec<u64>>())));
+        sorter.finish();
+        assert_eq!(ready(&mut sorter).len(), 100_000);
+        let entries = sorter.ready.capacity() + sorter.rings[0].records.capacity();
+        assert!(entries <= 2 * BATCH, "{entries} entries are kept");
+    }
+
+    #[test]
     fn chunk_numbers_may_wrap() {
         let mut sorter = sorter(0);
         sorter.first = u32::MAX;
@@ -439,7 +462,7 @@ mod tests {
             expected.sort_unstable();
             prop_assert_eq!(output, expected);
             prop_assert_eq!(sorter.late(), 0);
-            prop_assert!(sorter.is_empty());
+            prop_assert!(holds_nothing(&sorter));
         }
 
         /// Whatever comes whenever: nothing is lost, nothing is twice.

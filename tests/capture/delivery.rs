@@ -145,6 +145,56 @@ fn a_slow_consumer_is_bounded_and_losses_are_exact() {
     }
 }
 
+/// A figure of this process, in bytes.
+fn of_status(name: &str) -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+}
+
+/// Sixteen bytes per record, twice while it was ready, came on top of the bound.
+#[test]
+fn the_index_of_the_order_is_within_the_buffer() {
+    if skipped() {
+        return;
+    }
+    const NAME: &str = "delivery::the_index_of_the_order_is_within_the_buffer";
+    if std::env::var_os(CHILD).is_none() {
+        in_child(NAME);
+        return;
+    }
+    const BUFFER: usize = 64 << 20;
+    /// Rings, thread stacks, what the allocator keeps.
+    const BESIDE: usize = 4 << 20;
+    // Nothing is released before its memory is needed: the sorter holds all.
+    let order = Some(Order::Time { margin: Duration::from_secs(1000) });
+    let options = Options { buffer: BUFFER, order, ..options() };
+    let mut capture = Capture::open(&Target::SystemWide { cpus: None }, &[getppid_of(gettid())], &options).unwrap();
+    capture.enable().unwrap();
+    let before = of_status("VmRSS:");
+    // Nobody takes anything meanwhile.
+    while capture.losses().unwrap().per_event[0] == 0 {
+        getppid(10_000);
+    }
+    capture.stop();
+    let mut seen = 0;
+    loop {
+        match capture.wait(None) {
+            Wait::Batch(batch) => {
+                let _ = batch.for_each(|_, _| {
+                    seen += 1;
+                    ControlFlow::<()>::Continue(())
+                });
+            }
+            Wait::Ended(_) => break,
+            _ => {}
+        }
+    }
+    let grown = of_status("VmHWM:") - before;
+    assert!(grown <= BUFFER + BESIDE, "{grown} bytes for {seen} records");
+    println!("{grown} bytes for {seen} records");
+}
+
 #[test]
 fn the_order_has_no_inversion() {
     if skipped() {
