@@ -114,6 +114,7 @@ impl<S: Source> RunLoop<'_, S> {
                 self.source.stop();
                 return match why {
                     Break::Limit => Ending::Limit,
+                    Break::Stop(Stop::Interrupted) => self.interrupted(signal),
                     Break::Stop(stop) => Ending::Program(stop),
                     Break::Now => Ending::Signal { number: signal.unwrap_or(libc::SIGINT), rest: Rest::Dropped },
                 };
@@ -130,6 +131,18 @@ impl<S: Source> RunLoop<'_, S> {
             if usage_interval.as_mut().is_some_and(|interval| interval.take(now)) {
                 output::write_line(&usage.line());
             }
+        }
+    }
+
+    /// A callback was interrupted: by the second of the signals that ask for the end, or by a KeyboardInterrupt that the
+    /// script raised itself.
+    fn interrupted(&self, signal: Option<i32>) -> Ending {
+        let Pending { interrupt, terminate, hangup, .. } = self.signals.take();
+        let came = [(terminate, libc::SIGTERM), (hangup, libc::SIGHUP), (interrupt, libc::SIGINT)];
+        let number = signal.or_else(|| came.into_iter().find(|&(count, _)| count != 0).map(|(_, number)| number));
+        match number {
+            Some(number) => Ending::Signal { number, rest: Rest::Dropped },
+            None => Ending::Program(Stop::Interrupted),
         }
     }
 

@@ -127,7 +127,8 @@ fn a_second_sigterm_interrupts_a_callback_that_does_not_return() {
     assert!(child.try_wait().unwrap().is_none());
     send(&child, libc::SIGTERM);
     assert_eq!(lines.collect::<Vec<_>>(), ["exit"]);
-    assert_eq!(finish(child, run.dir.path()).complaints(), "");
+    let outcome = finish(child, run.dir.path());
+    assert_eq!((outcome.status, outcome.complaints().as_str()), (128 + libc::SIGTERM, ""));
 }
 
 #[test]
