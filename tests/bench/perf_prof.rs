@@ -27,6 +27,14 @@ fn main() {
     {
         return live::generate(calls.parse().unwrap());
     }
+    if let [first, events] = arguments.as_slice()
+        && first == "--keep"
+    {
+        let interpreter = python::start();
+        keep::keep(events.parse().unwrap());
+        interpreter.finish();
+        return;
+    }
     let has = |name: &str| arguments.iter().any(|argument| argument == name);
     // Cargo says `--bench` to a benchmark that is to measure. As a test it may be given a filter, which is not for this one.
     let measured = has("--bench");
