@@ -2,6 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
+pub use crate::script::OnError;
 use crate::spec::{CpuSet, EventSpec, RingSize};
 pub use crate::sys::clock::Clock;
 
@@ -98,16 +99,6 @@ pub enum Order {
     PerCpu,
     /// In the order of their timestamps.
     Time,
-}
-
-/// What follows an exception in a callback.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnError {
-    /// Its traceback is printed and events go on.
-    #[default]
-    Continue,
-    /// The session ends.
-    Stop,
 }
 
 /// How much is said on stderr; more is greater.

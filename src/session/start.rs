@@ -203,11 +203,7 @@ fn load(
     for (name, why) in events::unused_handlers(&module.handler_like_names(), selected, tracefs) {
         output::say(format_args!("warning: {name}() is never called: {why}"));
     }
-    let on_error = match plan.on_error {
-        plan::OnError::Continue => script::OnError::Continue,
-        plan::OnError::Stop => script::OnError::Stop,
-    };
-    let mut program = module.bind(run, on_error)?;
+    let mut program = module.bind(run, plan.on_error)?;
     if !program.has_handlers() && !program.has_interval() && plan.verbosity > Verbosity::Quiet {
         output::say("no function handles the selected events, they are only counted (__sample__(event) handles all)");
     }
