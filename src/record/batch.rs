@@ -71,6 +71,18 @@ pub struct Sorted {
     pub records: Vec<SortedRecord>,
 }
 
+impl Sorted {
+    /// The records in the order of delivery, each with its ring.
+    #[inline]
+    pub fn in_order(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        self.records.iter().map(|at| {
+            let chunk = &self.chunks[at.chunk.wrapping_sub(self.first) as usize];
+            let bytes = &chunk.bytes[at.offset as usize..];
+            (chunk.ring, &bytes[..record_size(bytes).min(bytes.len())])
+        })
+    }
+}
+
 /// Records that are ready to be delivered in this order.
 #[derive(Debug)]
 pub enum Batch {
@@ -91,10 +103,8 @@ impl Batch {
                 }
             }
             Batch::Sorted(sorted) => {
-                for at in &sorted.records {
-                    let chunk = &sorted.chunks[at.chunk.wrapping_sub(sorted.first) as usize];
-                    let bytes = &chunk.bytes[at.offset as usize..];
-                    deliver(chunk.ring, &bytes[..record_size(bytes).min(bytes.len())])?;
+                for (ring, record) in sorted.in_order() {
+                    deliver(ring, record)?;
                 }
             }
         }

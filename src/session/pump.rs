@@ -78,18 +78,40 @@ impl Pump {
         program: &mut dyn Deliver,
         mut attend: impl FnMut(&mut dyn Deliver) -> ControlFlow<Break>,
     ) -> ControlFlow<Break> {
-        batch.for_each(|ring, record| {
-            let ring = ring as usize;
-            if record_type(record) == PERF_RECORD_SAMPLE {
-                attend(program)?;
-                return self.sample(ring, record, program);
+        // Each kind of batch has a loop of its own around the inlined body: one closure for both would be called out of
+        // line for every record.
+        match batch {
+            Batch::Ring(chunk) => {
+                for record in chunk.records() {
+                    self.record(chunk.ring as usize, record, program, &mut attend)?;
+                }
             }
-            self.side_band(ring, Record::parse(record), record);
-            ControlFlow::Continue(())
-        })
+            Batch::Sorted(sorted) => {
+                for (ring, record) in sorted.in_order() {
+                    self.record(ring as usize, record, program, &mut attend)?;
+                }
+            }
+        }
+        ControlFlow::Continue(())
     }
 
-    #[inline]
+    #[inline(always)]
+    fn record(
+        &mut self,
+        ring: usize,
+        record: &[u8],
+        program: &mut dyn Deliver,
+        attend: &mut impl FnMut(&mut dyn Deliver) -> ControlFlow<Break>,
+    ) -> ControlFlow<Break> {
+        if record_type(record) == PERF_RECORD_SAMPLE {
+            attend(program)?;
+            return self.sample(ring, record, program);
+        }
+        self.side_band(ring, Record::parse(record), record);
+        ControlFlow::Continue(())
+    }
+
+    #[inline(always)]
     fn sample(&mut self, ring: usize, record: &[u8], program: &mut dyn Deliver) -> ControlFlow<Break> {
         // An id that we did not open cannot be in our rings; a record that is cut off has none.
         let event = self.layout.id(record).and_then(|id| self.ids.event(id));
