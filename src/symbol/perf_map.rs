@@ -136,7 +136,7 @@ mod tests {
         write!(file, "1000 10 one\n2000 10 tw").unwrap();
         assert!(map.update(&file).unwrap());
         assert_eq!(map.code.len(), 1);
-        write!(file, "o\n").unwrap();
+        writeln!(file, "o").unwrap();
         map.update(&file).unwrap();
         assert_eq!(map.code.lookup(0x2000).unwrap().1.as_ref(), "two");
         file.set_len(12).unwrap();
