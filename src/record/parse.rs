@@ -2,7 +2,8 @@
 
 use crate::abi::{
     PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES,
-    PERF_RECORD_MISC_COMM_EXEC, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE,
+    PERF_RECORD_MISC_COMM_EXEC, PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE,
+    PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE,
 };
 
 /// Size of `struct perf_event_header`: u32 type, u16 misc, u16 size.
@@ -92,10 +93,77 @@ pub enum Record<'a> {
         /// Its thread id.
         tid: u32,
     },
+    /// A process mapped something.
+    Mmap2(Mmap2<'a>),
     /// Sampling was throttled or resumed.
     Throttle,
     /// A kind that nobody here acts upon, or a record too short for its kind.
     Other(u32),
+}
+
+/// What a process mapped (PERF_RECORD_MMAP2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mmap2<'a> {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// To where.
+    pub addr: u64,
+    /// How many bytes.
+    pub len: u64,
+    /// From where in the file, in bytes.
+    pub pgoff: u64,
+    /// Which file, beside its name.
+    pub file: MmapFile<'a>,
+    /// `PROT_*`.
+    pub prot: u32,
+    /// `MAP_*`.
+    pub flags: u32,
+    /// The file's path, or something like `[vdso]` or `//anon`.
+    pub filename: &'a [u8],
+}
+
+/// What tells a mapped file from others of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MmapFile<'a> {
+    /// Where it is stored; all 0 for no file.
+    Inode {
+        /// Major device number.
+        major: u32,
+        /// Minor device number.
+        minor: u32,
+        /// The inode.
+        inode: u64,
+        /// How often the inode was used anew, where its file system counts.
+        generation: u64,
+    },
+    /// What it was built from (PERF_RECORD_MISC_MMAP_BUILD_ID).
+    BuildId(&'a [u8]),
+}
+
+impl<'a> Mmap2<'a> {
+    fn parse(bytes: &'a [u8], misc: u16) -> Option<Self> {
+        let file = if misc & PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
+            let size = usize::from(*bytes.get(40)?);
+            MmapFile::BuildId(bytes.get(44..64)?.get(..size)?)
+        } else {
+            let (major, minor) = (u32_at(bytes, 40)?, u32_at(bytes, 44)?);
+            MmapFile::Inode { major, minor, inode: u64_at(bytes, 48)?, generation: u64_at(bytes, 56)? }
+        };
+        let name = bytes.get(72..)?;
+        Some(Self {
+            pid: u32_at(bytes, 8)?,
+            tid: u32_at(bytes, 12)?,
+            addr: u64_at(bytes, 16)?,
+            len: u64_at(bytes, 24)?,
+            pgoff: u64_at(bytes, 32)?,
+            file,
+            prot: u32_at(bytes, 64)?,
+            flags: u32_at(bytes, 68)?,
+            filename: &name[..name.iter().position(|&b| b == 0).unwrap_or(name.len())],
+        })
+    }
 }
 
 impl<'a> Record<'a> {
@@ -116,8 +184,7 @@ impl<'a> Record<'a> {
             PERF_RECORD_COMM => {
                 let text = bytes.get(16..)?;
                 let comm = &text[..text.iter().position(|&b| b == 0).unwrap_or(text.len())];
-                let misc = u16::from_ne_bytes([bytes[4], bytes[5]]);
-                let exec = misc & PERF_RECORD_MISC_COMM_EXEC != 0;
+                let exec = misc(bytes)? & PERF_RECORD_MISC_COMM_EXEC != 0;
                 Record::Comm { pid: u32_at(bytes, 8)?, tid: u32_at(bytes, 12)?, comm, exec }
             }
             PERF_RECORD_FORK => Record::Fork {
@@ -127,10 +194,15 @@ impl<'a> Record<'a> {
                 ptid: u32_at(bytes, 20)?,
             },
             PERF_RECORD_EXIT => Record::Exit { pid: u32_at(bytes, 8)?, tid: u32_at(bytes, 16)? },
+            PERF_RECORD_MMAP2 => Record::Mmap2(Mmap2::parse(bytes, misc(bytes)?)?),
             PERF_RECORD_THROTTLE | PERF_RECORD_UNTHROTTLE => Record::Throttle,
             _ => return None,
         })
     }
+}
+
+fn misc(bytes: &[u8]) -> Option<u16> {
+    bytes.get(4..)?.first_chunk().map(|b| u16::from_ne_bytes(*b))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
@@ -139,4 +211,46 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|b| u64::from_ne_bytes(*b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mmap2(misc: u16, union: &[u8; 24]) -> Vec<u8> {
+        let mut record = PERF_RECORD_MMAP2.to_ne_bytes().to_vec();
+        record.extend(misc.to_ne_bytes());
+        record.extend(80u16.to_ne_bytes());
+        record.extend([7u32, 8].iter().flat_map(|word| word.to_ne_bytes()));
+        record.extend([0x7f00_0000_1000u64, 0x2000, 0x3000].iter().flat_map(|word| word.to_ne_bytes()));
+        record.extend(union);
+        record.extend([5u32, 2].iter().flat_map(|word| word.to_ne_bytes()));
+        record.extend(b"/bin/x\0\0");
+        record
+    }
+
+    #[test]
+    fn mmap2_with_an_inode_and_with_a_build_id() {
+        let mut inode = [0; 24];
+        (inode[0], inode[4], inode[8], inode[16]) = (8, 1, 42, 3);
+        let bytes = mmap2(0, &inode);
+        let Record::Mmap2(record) = Record::parse(&bytes) else { panic!("{:?}", Record::parse(&bytes)) };
+        assert_eq!(
+            (record.pid, record.tid, record.addr, record.len, record.pgoff),
+            (7, 8, 0x7f00_0000_1000, 0x2000, 0x3000)
+        );
+        assert_eq!(record.file, MmapFile::Inode { major: 8, minor: 1, inode: 42, generation: 3 });
+        assert_eq!((record.prot, record.flags, record.filename), (5, 2, &b"/bin/x"[..]));
+
+        let mut id = [0xab; 24];
+        id[0] = 20;
+        let bytes = mmap2(PERF_RECORD_MISC_MMAP_BUILD_ID, &id);
+        let Record::Mmap2(record) = Record::parse(&bytes) else { panic!("{:?}", Record::parse(&bytes)) };
+        assert_eq!(record.file, MmapFile::BuildId(&[0xab; 20]));
+        id[0] = 21;
+        assert_eq!(Record::parse(&mmap2(PERF_RECORD_MISC_MMAP_BUILD_ID, &id)), Record::Other(PERF_RECORD_MMAP2));
+        for cut in 0..72 {
+            assert!(matches!(Record::parse(&bytes[..cut]), Record::Other(_)), "{cut}");
+        }
+    }
 }

@@ -164,7 +164,7 @@ impl Pump {
                 self.context.with_tasks(|tasks| tasks.forked(ptid as i32, tid as i32, time));
             }
             Record::Exit { tid, .. } => self.context.with_tasks(|tasks| tasks.exited(tid as i32)),
-            Record::Sample | Record::Throttle | Record::Other(_) => {}
+            Record::Sample | Record::Mmap2(_) | Record::Throttle | Record::Other(_) => {}
         }
     }
 

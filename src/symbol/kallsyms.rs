@@ -1,6 +1,6 @@
 //! The kernel's symbols from the text of /proc/kallsyms, looked up as the kernel itself does for `%pS`.
 
-use std::{collections::HashMap, path::Path};
+use std::{borrow::Cow, collections::HashMap, path::Path};
 
 use super::Reason;
 
@@ -41,6 +41,13 @@ pub struct Symbol<'a> {
     pub size: u64,
     /// The module it is in; also `bpf` and other makers of code at run time.
     pub module: Option<&'a str>,
+}
+
+impl Symbol<'_> {
+    /// Where the symbol is, as `perf` shows it: `[kernel.kallsyms]`, `[ext4]`, `[bpf]`.
+    pub fn dso(&self) -> Cow<'static, str> {
+        self.module.map_or(Cow::Borrowed("[kernel.kallsyms]"), |module| format!("[{module}]").into())
+    }
 }
 
 impl Kallsyms {

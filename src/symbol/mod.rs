@@ -1,26 +1,35 @@
-//! Address to name, or the reason why not: kallsyms. Knows nothing of events.
+//! Address to name, or the reason why not: the kernel's symbols, and those of processes through their mappings, their
+//! files, and what they tell of code made at run time. Knows nothing of events.
+//!
+//! `Symbolizer` is told of processes through `Symbolizer::mmap` and `Processes` (`exec`, `forked`, `exited`), and asked by
+//! `Symbolizer::user`. What it is not told it reads from /proc/PID/maps.
 
+mod code_map;
+mod demangle;
+pub mod dwarf;
+pub mod elf;
+mod jit;
+pub mod jitdump;
 mod kallsyms;
+mod kernel;
+pub mod maps;
+mod object;
+mod objects;
+mod open;
+mod options;
+pub mod perf_map;
+mod process;
+mod processes;
+mod reason;
+mod symbolizer;
+mod vdso;
 
+pub use code_map::CodeMap;
+pub use demangle::demangle;
 pub use kallsyms::{Kallsyms, Symbol};
-
-/// No symbol, because: a value that is shown, not an error that ends anything.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Reason {
-    /// The kernel shows zeroes in the place of its addresses.
-    #[error(
-        "the kernel hides its addresses (kernel.kptr_restrict); run as root, or set it with `sysctl kernel.kptr_restrict=0`"
-    )]
-    AddressesHidden,
-    /// The list could not be read.
-    #[error("cannot read {path}: {error}")]
-    Unreadable {
-        /// Which file.
-        path: String,
-        /// Why.
-        error: String,
-    },
-    /// There was nothing in the list: a kernel without CONFIG_KALLSYMS.
-    #[error("the kernel has no symbols (CONFIG_KALLSYMS)")]
-    NoSymbols,
-}
+pub use kernel::KernelSymbols;
+pub use maps::Mapping;
+pub use options::{Demangle, Inline, Options, Srcline};
+pub use processes::Processes;
+pub use reason::Reason;
+pub use symbolizer::{InlinedFrame, Name, Place, Resolved, Symbolizer};

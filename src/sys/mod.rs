@@ -5,6 +5,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod epoll;
 pub mod eventfd;
+pub mod file;
 pub mod hold;
 pub mod holder;
 pub mod limits;

@@ -1,0 +1,83 @@
+//! Names of C++ and Rust as people write them.
+
+use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
+
+/// Depth of a name's nesting that is followed. Names may be anything, our stack is finite.
+const DEPTH: u32 = 96;
+/// What is longer is shown as it is: a few bytes of substitutions may spell out gigabytes.
+const LONGEST: usize = 64 << 10;
+
+/// The name as its language writes it; `None` where it is not mangled, or not understood.
+pub fn demangle(name: &str) -> Option<String> {
+    if name.len() > LONGEST {
+        return None;
+    }
+    // What the compiler makes of a function is its part: `f.cold`, `f.llvm.123`.
+    if name.starts_with("_R") || (name.starts_with("_ZN") && name.contains("17h")) {
+        // The alternate form leaves the hash out that makes Rust's names unique.
+        if let Ok(demangled) = rustc_demangle::try_demangle(name) {
+            return bounded(format_args!("{demangled:#}"));
+        }
+    }
+    let start = ["_Z", "__Z", "___Z", "____Z"].into_iter().find(|prefix| name.starts_with(prefix))?;
+    let (symbol, tail) = BorrowedSymbol::with_tail_and_options(
+        &name.as_bytes()[start.len() - 2..],
+        &ParseOptions::default().recursion_limit(DEPTH),
+    )
+    .ok()?;
+    let mut text = Bounded(String::new());
+    symbol.structured_demangle(&mut text, &DemangleOptions::new().recursion_limit(DEPTH)).ok()?;
+    let mut text = text.0;
+    if !tail.is_empty() {
+        text.push_str(" [clone ");
+        text.push_str(std::str::from_utf8(tail).ok()?);
+        text.push(']');
+    }
+    Some(text)
+}
+
+fn bounded(text: std::fmt::Arguments<'_>) -> Option<String> {
+    let mut bounded = Bounded(String::new());
+    std::fmt::Write::write_fmt(&mut bounded, text).ok()?;
+    Some(bounded.0)
+}
+
+/// Text that refuses to grow without end.
+struct Bounded(String);
+
+impl std::fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        if self.0.len() + text.len() > LONGEST {
+            return Err(std::fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_both_languages_and_of_none() {
+        let shown = |name| demangle(name).unwrap_or_else(|| "-".to_owned());
+        assert_eq!(shown("_ZN3foo3barEi"), "foo::bar(int)");
+        assert_eq!(shown("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"), "core::fmt::Write::write_fmt");
+        assert_eq!(shown("_RNvC6_123foo3bar"), "123foo::bar");
+        assert_eq!(shown("_ZN3foo3barEi.cold"), "foo::bar(int) [clone .cold]");
+        assert_eq!(shown("main"), "-");
+        assert_eq!(shown("_Zweird"), "-");
+    }
+
+    #[test]
+    fn a_name_that_spells_out_gigabytes_is_left_as_it_is() {
+        let mut name = String::from("_Z1fI1aE");
+        for at in 0..40 {
+            name.push_str(&format!("1gIS{}_S{}_E", ["", "0", "1", "2"][at % 4], ["", "0", "1", "2"][at % 4]));
+        }
+        let _ = demangle(&name);
+        let _ = demangle(&format!("_Z{}", "P".repeat(60_000)));
+        let _ = demangle(&format!("_ZN{}17h0123456789abcdefE", "1a".repeat(20_000)));
+    }
+}

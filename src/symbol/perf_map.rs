@@ -1,0 +1,166 @@
+//! `/tmp/perf-PID.map`: one function that a process made at run time per line, `START SIZE NAME`, hexadecimal. Lenient:
+//! lines that are none are skipped.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, SeekFrom},
+    os::unix::fs::MetadataExt,
+};
+
+use super::code_map::CodeMap;
+
+/// Of a file no more is read than that: it is somebody else's, and may be anything.
+pub const READ_LIMIT: u64 = 256 << 20;
+/// Longer lines are skipped.
+const LINE_LIMIT: usize = 16 << 10;
+
+/// A perf map, as far as it was read.
+#[derive(Debug)]
+pub struct PerfMap {
+    /// Its functions.
+    pub code: CodeMap,
+    /// How far it was read.
+    at: u64,
+    device_inode: (u64, u64),
+    limit: usize,
+}
+
+impl PerfMap {
+    /// Nothing is read yet; `limit` bounds the bytes of memory.
+    pub fn new(limit: usize) -> Self {
+        Self { code: CodeMap::new(limit), at: 0, device_inode: (0, 0), limit }
+    }
+
+    /// Reads what the file has more than before; all of it when it is another one, or shorter. Tells whether there was
+    /// something.
+    pub fn update(&mut self, file: &File) -> io::Result<bool> {
+        let metadata = file.metadata()?;
+        let device_inode = (metadata.dev(), metadata.ino());
+        if device_inode != self.device_inode || metadata.len() < self.at {
+            *self = Self { device_inode, ..Self::new(self.limit) };
+        }
+        let more = metadata.len().min(READ_LIMIT).saturating_sub(self.at);
+        if more == 0 {
+            return Ok(false);
+        }
+        let mut input = file;
+        input.seek(SeekFrom::Start(self.at))?;
+        self.at += read(&mut input.take(more), &mut self.code)?;
+        Ok(true)
+    }
+
+    /// Whether there is more than is kept.
+    pub fn is_cut(&self) -> bool {
+        self.code.is_cut() || self.at >= READ_LIMIT
+    }
+}
+
+/// Reads lines into `code`, without keeping more than a block of them. Returns how many bytes belong to whole lines: the
+/// last one may still be being written.
+pub fn read(input: &mut impl Read, code: &mut CodeMap) -> io::Result<u64> {
+    let mut block = vec![0; 64 << 10];
+    let (mut filled, mut done, mut skipping) = (0, 0, false);
+    loop {
+        let size = match input.read(&mut block[filled..]) {
+            Ok(0) => return Ok(done),
+            Ok(size) => size,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        filled += size;
+        let mut start = 0;
+        while let Some(end) = block[start..filled].iter().position(|&byte| byte == b'\n') {
+            if !std::mem::take(&mut skipping) {
+                line(&block[start..start + end], code);
+            }
+            start += end + 1;
+        }
+        if filled - start > LINE_LIMIT {
+            (skipping, start) = (true, filled);
+        }
+        done += start as u64;
+        block.copy_within(start..filled, 0);
+        filled -= start;
+    }
+}
+
+fn line(line: &[u8], code: &mut CodeMap) {
+    let Some((start, rest)) = number(line) else { return };
+    let Some((size, name)) = number(rest) else { return };
+    let name = name.trim_ascii();
+    if !name.is_empty() {
+        code.insert(start, size, &String::from_utf8_lossy(name));
+    }
+}
+
+/// A hexadecimal number, `0x` or not, and what follows the blank behind it.
+fn number(line: &[u8]) -> Option<(u64, &[u8])> {
+    let line = line.trim_ascii_start();
+    let end = line.iter().position(u8::is_ascii_whitespace)?;
+    let digits = std::str::from_utf8(&line[..end]).ok()?;
+    let digits = digits.strip_prefix("0x").or(digits.strip_prefix("0X")).unwrap_or(digits);
+    Some((u64::from_str_radix(digits, 16).ok()?, &line[end + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn map(text: &[u8]) -> (CodeMap, u64) {
+        let mut code = CodeMap::new(1 << 20);
+        let done = read(&mut &text[..], &mut code).unwrap();
+        (code, done)
+    }
+
+    #[test]
+    fn lines_of_all_kinds() {
+        let text = b"7f00 10 py::main:/a b.py\n0x8000 0x20 LazyCompile:~x y.js:3\r\nnonsense\n\n9000 0 empty\n9100 10\nffffffffffffffff 10 end\n7f20 10 last";
+        let (code, done) = map(text);
+        let name = |at| code.lookup(at).map(|(start, name)| format!("{name}+{:#x}", at - start));
+        assert_eq!(name(0x7f01).as_deref(), Some("py::main:/a b.py+0x1"));
+        assert_eq!(name(0x801f).as_deref(), Some("LazyCompile:~x y.js:3+0x1f"));
+        assert_eq!(code.len(), 2);
+        // The last line may be being written.
+        assert_eq!((name(0x7f20), done), (None, (text.len() - "7f20 10 last".len()) as u64));
+    }
+
+    #[test]
+    fn a_map_that_grows_is_read_on_and_one_that_shrinks_anew() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut map = PerfMap::new(1 << 20);
+        assert!(!map.update(&file).unwrap());
+        write!(file, "1000 10 one\n2000 10 tw").unwrap();
+        assert!(map.update(&file).unwrap());
+        assert_eq!(map.code.len(), 1);
+        writeln!(file, "o").unwrap();
+        map.update(&file).unwrap();
+        assert_eq!(map.code.lookup(0x2000).unwrap().1.as_ref(), "two");
+        file.set_len(12).unwrap();
+        map.update(&file).unwrap();
+        assert_eq!(map.code.len(), 1);
+    }
+
+    #[test]
+    fn nonsense_without_end_takes_no_memory() {
+        let mut code = CodeMap::new(1 << 16);
+        // Half a gigabyte that has no line, then a million lines.
+        let mut lines = Vec::new();
+        (0..1_000_000u64).for_each(|at| writeln!(lines, "{:x} 8 function number {at}", at * 16).unwrap());
+        let mut input = io::repeat(b'x').take(512 << 20).chain(&b"\n"[..]).chain(&lines[..]);
+        read(&mut input, &mut code).unwrap();
+        assert!(code.bytes() <= 1 << 16 && code.is_cut() && code.len() > 100, "{} {}", code.bytes(), code.len());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(text in any::<Vec<u8>>(), lines in "([0-9a-fx]{0,17} [0-9a-fx]{0,17} .{0,9}\n){0,5}") {
+            for text in [&text, lines.as_bytes()] {
+                prop_assert!(map(text).1 <= text.len() as u64);
+            }
+        }
+    }
+}

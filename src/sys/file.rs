@@ -1,0 +1,42 @@
+//! Files that somebody else names, opened so that no name makes us wait.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+    path::Path,
+};
+
+use super::call::CallError;
+
+/// Opens a regular file for reading. A pipe of that name would wait for a writer, a device might do anything: both are
+/// errors.
+pub fn open_regular(path: &Path) -> Result<File, CallError> {
+    let wrong = |error| CallError::new(format!("open {}", path.display()), error);
+    let file =
+        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).map_err(wrong)?;
+    match file.metadata().map_err(wrong)?.is_file() {
+        true => Ok(file),
+        false => Err(wrong(io::Error::other("not a regular file"))),
+    }
+}
+
+/// What a file's inode number, as `stat` tells it, is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inodes {
+    /// It is the one in memory maps.
+    AsMapped,
+    /// Memory maps may show the number of a file of another layer.
+    OfOtherFiles,
+}
+
+/// Whether inode numbers of the file system that a file is on are the ones that memory maps show.
+pub fn inodes(file: &File) -> Inodes {
+    // SAFETY: `statfs` is plain numbers, for which zeroes are a value.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open while `file` is borrowed, and `found` is large enough by its type.
+    let result = unsafe { libc::fstatfs(file.as_raw_fd(), &mut found) };
+    // On overlayfs a map shows the inode below until Linux 6.8 (file_user_inode() in include/linux/fs.h).
+    let overlay = result == 0 && i128::from(found.f_type) == i128::from(libc::OVERLAYFS_SUPER_MAGIC);
+    if overlay { Inodes::OfOtherFiles } else { Inodes::AsMapped }
+}

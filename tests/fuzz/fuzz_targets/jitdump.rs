@@ -1,0 +1,13 @@
+//! A jitdump file, the second time with more than the first.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use perf_prof::symbol::jitdump::JitDump;
+
+fuzz_target!(|input: &[u8]| {
+    let mut dump = JitDump::new(1 << 16);
+    dump.update_from(&input[..input.len() / 2]);
+    dump.update_from(input);
+    assert!(dump.code.bytes() <= 1 << 16);
+    dump.code.lookup(0x1000);
+});

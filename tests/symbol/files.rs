@@ -1,0 +1,267 @@
+//! Where a file's names are: in it, in a debug file, packed, in DWARF, nowhere.
+
+use std::{fs, path::Path, process::Command};
+
+use perf_prof::symbol::{
+    Demangle, Inline, Options, Place, Srcline, Symbolizer,
+    elf::{self, DebugSearch, Elf, FunctionError, Symbols},
+};
+use tempfile::tempdir;
+
+use crate::harness::{PROGRAM, Running, compile, names, resolve, shown, symbolizer, tool};
+
+const BOTH: [&str; 2] = ["innermost", "local_one"];
+
+/// The two functions of a program that was built with options and then changed, by name.
+#[track_caller]
+fn check(options: &[&str], change: impl FnOnce(&Path) -> Option<()>, expected: [&str; 2]) {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", PROGRAM, options) else { return };
+    let Some(()) = change(&program) else { return };
+    let running = Running::start(Command::new(&program));
+    assert_eq!(names(&mut symbolizer(), &running, &BOTH), expected);
+}
+
+const NAMED: [&str; 2] = ["innermost+0x4 (p)", "local_one+0x4 (p)"];
+
+#[test]
+fn programs_of_all_kinds() {
+    for options in [
+        &["-pie", "-fPIE"][..],
+        &["-no-pie"],
+        &["-static"],
+        &["-static-pie", "-fPIE"],
+        &["-O2", "-g"],
+        &["-Wl,-z,separate-code"],
+        &["-Wl,-z,noseparate-code"],
+    ] {
+        check(options, |_| Some(()), NAMED);
+    }
+}
+
+#[test]
+fn stripped_with_nothing_left_says_so() {
+    let reason = |path: &Path| format!("{} has no symbols, nor has a debug file of it been found (p)", path.display());
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", PROGRAM, &["-static", "-s"]) else { return };
+    let running = Running::start(Command::new(&program));
+    assert_eq!(names(&mut symbolizer(), &running, &BOTH), [reason(&program), reason(&program)]);
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Moves the debug information to `to` and leaves a link to it.
+fn split(program: &Path, to: &Path) -> Option<()> {
+    tool("objcopy", &["--only-keep-debug", text(program), text(to)])?;
+    tool("strip", &[text(program)])?;
+    tool("objcopy", &[&format!("--add-gnu-debuglink={}", text(to)), text(program)])
+}
+
+#[test]
+fn a_debug_link_leads_to_the_file_beside_or_below() {
+    check(&["-g"], |program| split(program, &program.with_extension("debug")), NAMED);
+    let below = |program: &Path| {
+        let folder = program.with_file_name(".debug");
+        fs::create_dir(&folder).unwrap();
+        split(program, &folder.join("other name"))
+    };
+    check(&["-g", "-Wl,--build-id=none"], below, NAMED);
+}
+
+#[test]
+fn a_debug_file_of_another_build_is_not_taken() {
+    let change = |program: &Path| {
+        let debug = program.with_extension("debug");
+        split(program, &debug)?;
+        let mut bytes = fs::read(&debug).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(&debug, bytes).unwrap();
+        Some(())
+    };
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", PROGRAM, &["-g"]) else { return };
+    let Some(()) = change(&program) else { return };
+    let running = Running::start(Command::new(&program));
+    let found = names(&mut symbolizer(), &running, &BOTH);
+    assert!(found.iter().all(|name| !name.starts_with("innermost") && !name.starts_with("local_one")), "{found:?}");
+}
+
+#[test]
+fn a_build_id_leads_to_the_debug_file() {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", PROGRAM, &["-g", "-Wl,--build-id=sha1"]) else { return };
+    let id: String = Elf::open(&program).unwrap().build_id.unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
+    let debug = folder.path().join(".build-id").join(&id[..2]).join(format!("{}.debug", &id[2..]));
+    fs::create_dir_all(debug.parent().unwrap()).unwrap();
+    let Some(()) = tool("objcopy", &["--only-keep-debug", text(&program), text(&debug)]) else { return };
+    let Some(()) = tool("strip", &[text(&program)]) else { return };
+    let search = DebugSearch { root: "".into(), global: folder.path().to_owned() };
+    let elf = Elf::open(&program).unwrap();
+    let (path, found) = elf::debug_file(&elf, &program, &search).unwrap();
+    assert_eq!(path, debug);
+    let symbols = Symbols::read(&[&elf, &found]).unwrap();
+    assert!(symbols.iter().any(|symbol| symbol.name == b"local_one"));
+    // One that has the place of the right one is not taken.
+    fs::copy("/proc/self/exe", &debug).unwrap();
+    assert!(elf::debug_file(&elf, &program, &search).is_none());
+}
+
+#[test]
+fn names_that_were_left_packed_in_the_file() {
+    let pack = |program: &Path| {
+        let mini = program.with_extension("mini");
+        tool("objcopy", &["--only-keep-debug", text(program), text(&mini)])?;
+        tool("objcopy", &["-S", "--keep-symbol=local_one", "--keep-symbol=innermost", text(&mini)])?;
+        tool("strip", &[text(program)])?;
+        tool("xz", &[text(&mini)])?;
+        tool("objcopy", &["--add-section", &format!(".gnu_debugdata={}.xz", text(&mini)), text(program)])
+    };
+    check(&[], pack, NAMED);
+}
+
+#[test]
+fn dwarf_names_what_has_no_symbol() {
+    let no_symbols = |program: &Path| tool("objcopy", &["-w", "--strip-all", "--keep-section=.debug_*", text(program)]);
+    check(&["-g"], no_symbols, NAMED);
+    check(&["-O2", "-g"], no_symbols, NAMED);
+}
+
+#[test]
+fn entries_of_the_linkage_table_have_names() {
+    let folder = tempdir().unwrap();
+    for options in [&["-Wl,-z,lazy"][..], &["-Wl,-z,now"], &["-fcf-protection=full", "-Wl,-z,ibtplt"]] {
+        let Some(program) = compile(folder.path(), "p", PROGRAM, options) else { return };
+        let elf = Elf::open(&program).unwrap();
+        let symbols = Symbols::read(&[&elf]).unwrap();
+        let found: Vec<_> = symbols.iter().filter(|symbol| symbol.name == b"printf@plt").collect();
+        assert_eq!(found.len(), 1, "{options:?}");
+    }
+}
+
+const INLINED: &str = r#"
+#include <stdio.h>
+volatile int sink;
+static inline __attribute__((always_inline)) void deepest(int x) {
+    sink = x;
+    __asm__ volatile(".globl here\nhere: nop;nop");
+}
+static inline __attribute__((always_inline)) void middle(int x) {
+    deepest(x + 1);
+}
+__attribute__((noinline)) void outermost(int x) {
+    middle(x * 2);
+}
+extern char here[];
+int main(void) {
+    printf("here %p\n.\n", (void *)here);
+    fflush(stdout);
+    outermost(getchar());
+    return 0;
+}
+"#;
+
+#[test]
+fn inlined_functions_and_lines() {
+    let folder = tempdir().unwrap();
+    for options in [&["-O2", "-g"][..], &["-O2", "-gdwarf-4"], &["-O2", "-g", "-gz=zlib"]] {
+        let Some(program) = compile(folder.path(), "p", INLINED, options) else { return };
+        let running = Running::start(Command::new(&program));
+        let with = |inline, srcline| {
+            let mut symbolizer = Symbolizer::new(Options { inline, srcline, ..Options::default() });
+            let found = resolve(&mut symbolizer, running.pid(), running.functions["here"]);
+            let inlined = found.inlined.iter().map(|frame| format!("{} p.c:{}", frame.name, frame.line));
+            let line = found.srcline.as_ref().map(|(file, line)| {
+                assert!(file.ends_with("p.c"), "{file}");
+                *line
+            });
+            (inlined.collect::<Vec<_>>(), line)
+        };
+        assert_eq!(
+            with(Inline::Yes, Srcline::Yes),
+            (vec!["deepest p.c:6".to_owned(), "middle p.c:9".to_owned()], Some(12))
+        );
+        assert_eq!(with(Inline::No, Srcline::Yes), (vec![], Some(6)));
+        assert_eq!(with(Inline::No, Srcline::No), (vec![], None));
+        let line = symbolizer().srcline(running.pid(), running.functions["here"], u64::MAX - 1, Place::Exact).unwrap();
+        assert_eq!(line.1, 6);
+    }
+}
+
+#[test]
+fn names_of_cpp_as_in_the_source_or_as_the_linker_has_them() {
+    let folder = tempdir().unwrap();
+    let source = folder.path().join("p.cc");
+    let text_of = r#"
+#include <cstdio>
+namespace shop { template <typename T> struct Shelf { __attribute__((noinline)) int take(T x) { __asm__ volatile("nop;nop;nop;nop"); return x + 1; } }; }
+int main() {
+    int (shop::Shelf<long>::*take)(long) = &shop::Shelf<long>::take;
+    printf("take %p\n.\n", *(void **)&take);
+    fflush(stdout);
+    getchar();
+}
+"#;
+    fs::write(&source, text_of).unwrap();
+    let program = folder.path().join("p");
+    let Some(()) = tool("g++", &[text(&source), "-o", text(&program)]) else { return };
+    let running = Running::start(Command::new(&program));
+    assert_eq!(names(&mut symbolizer(), &running, &["take"]), ["shop::Shelf<long>::take(long)+0x4 (p)"]);
+    let mut mangled = Symbolizer::new(Options { demangle: Demangle::No, ..Options::default() });
+    assert_eq!(names(&mut mangled, &running, &["take"]), ["_ZN4shop5ShelfIlE4takeEl+0x4 (p)"]);
+}
+
+#[test]
+fn of_several_names_of_an_address_the_one_that_perf_shows() {
+    let source = r#"
+#include <stdio.h>
+__attribute__((noinline)) int __hidden_name(int x) { __asm__ volatile("nop;nop;nop;nop"); return x; }
+extern __typeof(__hidden_name) shown_name __attribute__((alias("__hidden_name")));
+extern __typeof(__hidden_name) shown_name_weak_and_long __attribute__((weak, alias("__hidden_name")));
+int main(void) { printf("f %p\n.\n", (void *)__hidden_name); fflush(stdout); return getchar() == EOF ? 0 : shown_name(1); }
+"#;
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", source, &[]) else { return };
+    let running = Running::start(Command::new(&program));
+    assert_eq!(names(&mut symbolizer(), &running, &["f"]), ["shown_name+0x4 (p)"]);
+}
+
+#[test]
+fn a_return_address_at_a_functions_end_is_that_functions() {
+    let source = r#"
+#include <stdio.h>
+#include <stdlib.h>
+__asm__(".globl first\n.type first,@function\nfirst: nop\nnop\n.size first, .-first\n.globl second\n.type second,@function\nsecond: nop\nnop\n.size second, .-second\n");
+extern char first[], second[];
+int main(void) { printf("first %p\nsecond %p\n.\n", (void *)first, (void *)second); fflush(stdout); return getchar() == EOF ? 0 : 1; }
+"#;
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", source, &[]) else { return };
+    let running = Running::start(Command::new(&program));
+    let mut symbolizer = symbolizer();
+    let mut at = |place| shown(&symbolizer.user(running.pid(), running.functions["second"], 5, place));
+    assert_eq!((at(Place::Exact), at(Place::Return)), ("second+0x0 (p)".into(), "first+0x2 (p)".into()));
+    // Again, from the cache.
+    assert_eq!((at(Place::Exact), at(Place::Return)), ("second+0x0 (p)".into(), "first+0x2 (p)".into()));
+}
+
+#[test]
+fn functions_for_probes() {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", PROGRAM, &["-g"]) else { return };
+    let elf = Elf::open(&program).unwrap();
+    let found = elf::function(&program, "local_one").unwrap();
+    let symbols = Symbols::read(&[&elf]).unwrap();
+    let symbol = symbols.iter().find(|symbol| symbol.name == b"local_one").unwrap();
+    assert_eq!(elf.address_of(found.file_offset), Some(symbol.start));
+    // The same after its names have moved elsewhere, though the debug file has other offsets.
+    let Some(()) = split(&program, &program.with_extension("debug")) else { return };
+    assert_eq!(elf::function(&program, "local_one").unwrap(), found);
+    let error = elf::function(&program, "locl_one").unwrap_err();
+    assert!(matches!(&error, FunctionError::Unknown { near, .. } if near == &["local_one"]), "{error}");
+    let Some(()) = tool("gcc", &["-static", "-s", text(&program.with_extension("c")), "-o", text(&program)]) else {
+        return;
+    };
+    assert!(matches!(elf::function(&program, "main"), Err(FunctionError::NoSymbols { .. })));
+}

@@ -1,0 +1,204 @@
+//! Files that are not where they were: removed, replaced, in namespaces, moved to huge pages, mapped several times.
+
+use std::{fs, path::Path, process::Command};
+
+use perf_prof::symbol::{
+    Mapping, Place, Reason,
+    elf::{self, Elf},
+    maps,
+};
+use tempfile::tempdir;
+
+use crate::harness::{PROGRAM, Running, compile, names, resolve, shown, symbolizer, tool};
+
+const NAMED: [&str; 2] = ["innermost+0x4 (p)", "local_one+0x4 (p)"];
+const BOTH: [&str; 2] = ["innermost", "local_one"];
+
+#[test]
+fn a_file_that_was_removed_while_it_runs() {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", PROGRAM, &[]) else { return };
+    let running = Running::start(Command::new(&program));
+    fs::remove_file(&program).unwrap();
+    assert_eq!(names(&mut symbolizer(), &running, &BOTH), NAMED);
+}
+
+/// A program whose functions have other places than those of `PROGRAM`, and other names.
+fn other(folder: &Path) -> Option<std::path::PathBuf> {
+    let source = PROGRAM
+        .replace("innermost", "something_else")
+        .replace("int main", "int filler(int x) { return x * x * x; } int main");
+    compile(folder, "q", &source, &[])
+}
+
+#[test]
+fn a_file_that_was_replaced_while_it_runs() {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", PROGRAM, &[]) else { return };
+    let running = Running::start(Command::new(&program));
+    fs::rename(other(folder.path()).unwrap(), &program).unwrap();
+    assert_eq!(names(&mut symbolizer(), &running, &BOTH), NAMED);
+}
+
+#[test]
+fn a_file_that_was_replaced_after_its_process_exited_gives_no_wrong_names() {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", PROGRAM, &[]) else { return };
+    let mut running = Running::start(Command::new(&program));
+    let mut symbolizer = symbolizer();
+    // Its mappings are known, but nobody has opened its file.
+    symbolizer.processes().read(running.pid());
+    symbolizer.processes().exited(running.pid(), 1);
+    running.end();
+    let keep = folder.path().join("keep its inode from being used again");
+    fs::hard_link(&program, keep).unwrap();
+    fs::rename(other(folder.path()).unwrap(), &program).unwrap();
+    let found = resolve(&mut symbolizer, running.pid(), running.functions["innermost"]);
+    assert_eq!(found.symbol, Err(Reason::Replaced { path: program.display().to_string() }));
+    fs::remove_file(&program).unwrap();
+}
+
+/// The code of a file as side-band would tell that a process mapped it.
+fn mapping(program: &Path, start: u64, build_id: Option<&[u8]>) -> Mapping {
+    let elf = Elf::open(program).unwrap();
+    let segment = elf.segments.iter().find(|segment| segment.address != 0 && segment.offset != 0).unwrap();
+    Mapping {
+        start,
+        end: start + (8 << 20),
+        file_offset: segment.offset & !0xfff,
+        device: (0, 0),
+        inode: 0,
+        generation: 0,
+        path: program.into(),
+        deleted: false,
+        executable: true,
+        build_id: build_id.map(Into::into),
+    }
+}
+
+/// A process that there is not.
+const NOBODY: u32 = 0x7fff_fff0;
+
+#[test]
+fn a_build_id_tells_that_the_file_is_another_one() {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", PROGRAM, &["-Wl,--build-id=sha1"]) else { return };
+    let id = Elf::open(&program).unwrap().build_id.unwrap();
+    let innermost = elf::function(&program, "innermost").unwrap().file_offset;
+    let right = mapping(&program, 0x5000_0000, Some(&id));
+    let at = right.start + innermost - right.file_offset;
+    let wrong = mapping(&program, 0x5000_0000, Some(&[7; 20]));
+    let mut symbolizer = symbolizer();
+    symbolizer.mmap(NOBODY, 5, &wrong);
+    assert_eq!(
+        resolve(&mut symbolizer, NOBODY, at).symbol,
+        Err(Reason::Replaced { path: program.display().to_string() })
+    );
+    symbolizer.mmap(NOBODY, 6, &right);
+    assert_eq!(shown(&resolve(&mut symbolizer, NOBODY, at)), "innermost+0x0 (p)");
+    assert_eq!(resolve(&mut symbolizer, NOBODY, at).build_id.as_deref(), Some(&*id));
+    // What was there before is still known.
+    assert!(symbolizer.user(NOBODY, at, 5, Place::Exact).symbol.is_err());
+}
+
+#[test]
+fn code_that_was_moved_to_huge_pages_is_the_files() {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", PROGRAM, &[]) else { return };
+    let innermost = elf::function(&program, "innermost").unwrap().file_offset;
+    let file = mapping(&program, 0x4000_0000, None);
+    let at = file.start + innermost - file.file_offset;
+    let anonymous = |start, end| Mapping { start, end, path: "//anon".into(), file_offset: start, ..file.clone() };
+    let mut symbolizer = symbolizer();
+    symbolizer.mmap(NOBODY, 1, &file);
+    symbolizer.mmap(NOBODY, 2, &anonymous(0x4000_0000, 0x4020_0000));
+    assert_eq!(shown(&resolve(&mut symbolizer, NOBODY, at)), "innermost+0x0 (p)");
+    // Not what was mapped over it in other sizes: that is other code.
+    symbolizer.mmap(NOBODY, 3, &anonymous(0x4000_0000, 0x4000_2000));
+    assert_eq!(resolve(&mut symbolizer, NOBODY, at).symbol, Err(Reason::NoPerfMap { pid: NOBODY }));
+}
+
+#[test]
+fn a_program_in_a_mount_namespace_of_its_own() {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", PROGRAM, &[]) else { return };
+    let inside = folder.path().join("inside");
+    fs::create_dir(&inside).unwrap();
+    // Another program has its path outside.
+    let Some(decoy) = other(folder.path()) else { return };
+    fs::rename(decoy, inside.join("p")).unwrap();
+    let script = format!("mount -t tmpfs none {0} && cp {1} {0}/p && exec {0}/p", inside.display(), program.display());
+    if !Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success()) {
+        return println!("skipped: no mount namespaces for us");
+    }
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", &script]);
+    let mut running = Running::start(command);
+    let mut symbolizer = symbolizer();
+    assert_eq!(names(&mut symbolizer, &running, &BOTH), NAMED);
+    // Its namespace is gone with it, its file is still open here.
+    symbolizer.processes().exited(running.pid(), 5);
+    running.end();
+    let main = resolve(&mut symbolizer, running.pid(), running.functions["main"] + 1);
+    assert_eq!(shown(&main), "main+0x1 (p)");
+}
+
+#[test]
+fn a_library_that_was_loaded_later_and_twice_in_memory() {
+    let folder = tempdir().unwrap();
+    let library =
+        "__attribute__((noinline)) int in_library(int x) { __asm__ volatile(\"nop;nop;nop;nop\"); return x; }";
+    let Some(library) = compile(folder.path(), "l.so", library, &["-shared", "-fPIC"]) else { return };
+    let copy = folder.path().join("copy.so");
+    fs::copy(&library, &copy).unwrap();
+    let source = format!(
+        r#"
+#include <stdio.h>
+#include <dlfcn.h>
+int main(void) {{
+    void *one = dlopen("{}", RTLD_NOW), *two = dlopen("{}", RTLD_NOW);
+    printf("one %p\ntwo %p\n.\n", dlsym(one, "in_library"), dlsym(two, "in_library"));
+    fflush(stdout);
+    return getchar() == EOF ? 0 : 1;
+}}"#,
+        library.display(),
+        copy.display()
+    );
+    let Some(program) = compile(folder.path(), "p", &source, &["-ldl"]) else { return };
+    let running = Running::start(Command::new(&program));
+    let expected = ["in_library+0x4 (l.so)", "in_library+0x4 (copy.so)"];
+    assert_eq!(names(&mut symbolizer(), &running, &["one", "two"]), expected);
+}
+
+#[test]
+fn the_vdso_and_what_has_no_functions() {
+    let mut symbolizer = symbolizer();
+    let own = std::process::id();
+    let text = fs::read("/proc/self/maps").unwrap();
+    let special = |name: &str| maps::parse(&text).find(|mapping| mapping.path == Path::new(name));
+    if let Some(vdso) = special("[vdso]") {
+        let found = (vdso.start..vdso.end)
+            .step_by(64)
+            .map(|at| resolve(&mut symbolizer, own, at))
+            .filter(|found| found.symbol.is_ok());
+        assert!(found.count() > 3);
+    }
+    if let Some(vsyscall) = special("[vsyscall]") {
+        let found = resolve(&mut symbolizer, own, vsyscall.start);
+        assert_eq!(shown(&found), "[vsyscall] has no functions ([vsyscall])");
+    }
+    let nowhere = resolve(&mut symbolizer, own, 8);
+    assert_eq!(shown(&nowhere), "the address is in no mapping of the process ([unknown])");
+    let nobody = resolve(&mut symbolizer, NOBODY, 8);
+    assert_eq!(shown(&nobody), "the process has exited, and nothing is known of its mappings ([unknown])");
+    // A name whose file cannot be a binary.
+    let folder = tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    if tool("mkfifo", &[pipe.to_str().unwrap()]).is_some() {
+        let mapping = Mapping { path: pipe.clone(), ..maps::parse(&text).find(|mapping| mapping.executable).unwrap() };
+        symbolizer.mmap(NOBODY, 1, &mapping);
+        let found = resolve(&mut symbolizer, NOBODY, mapping.start);
+        let error = "not a regular file".to_owned();
+        assert_eq!(found.symbol, Err(Reason::Unreadable { path: pipe.display().to_string(), error }));
+    }
+}

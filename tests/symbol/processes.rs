@@ -1,0 +1,164 @@
+//! Processes through time: what was mapped when, what remains of those that have exited, and how much of it.
+
+use std::{path::Path, process::Command};
+
+use perf_prof::symbol::{Mapping, Options, Place, Processes, Reason, Symbolizer};
+use tempfile::tempdir;
+
+use crate::harness::{PROGRAM, Running, compile, resolve, shown, symbolizer};
+
+fn mapping(start: u64, path: &str) -> Mapping {
+    Mapping {
+        start,
+        end: start + 0x1000,
+        file_offset: 0,
+        device: (8, 1),
+        inode: 7,
+        generation: 0,
+        path: Path::new(path).into(),
+        deleted: false,
+        executable: true,
+        build_id: None,
+    }
+}
+
+/// A process that there is not; others follow it.
+const FIRST: u32 = 0x7fff_0000;
+
+fn at(processes: &mut Processes, pid: u32, address: u64, time: u64) -> String {
+    processes
+        .locate(pid, address, time)
+        .map_or_else(|reason| format!("{reason:?}"), |found| found.known.file.dso.to_string())
+}
+
+#[test]
+fn mappings_exec_and_fork_through_time() {
+    let mut processes = Processes::default();
+    let (parent, child) = (FIRST, FIRST + 1);
+    processes.exec(parent, 100);
+    processes.mmap(parent, 110, &mapping(0x1000, "/a"));
+    // Out of order: what came first is told last.
+    processes.mmap(parent, 140, &mapping(0x1000, "/c"));
+    processes.mmap(parent, 130, &mapping(0x1000, "/b"));
+    processes.forked(parent, child, 135);
+    processes.mmap(child, 136, &mapping(0x2000, "/only child"));
+    processes.exec(parent, 200);
+    processes.mmap(parent, 210, &mapping(0x1000, "/new"));
+    let mut of = |pid, address, time| at(&mut processes, pid, address, time);
+    assert_eq!(of(parent, 0x1800, 110), "/a");
+    assert_eq!(of(parent, 0x1800, 131), "/b");
+    assert_eq!(of(parent, 0x1800, 199), "/c");
+    assert_eq!(of(parent, 0x1800, 300), "/new");
+    // Before all that is known the first that is known is the best guess.
+    assert_eq!(of(parent, 0x1800, 5), "/a");
+    assert_eq!(of(child, 0x1800, 500), "/b");
+    assert_eq!((of(child, 0x2000, 500), of(parent, 0x2000, 150)), ("/only child".into(), "NotMapped".into()));
+    assert_eq!(of(child, 0x2fff, 500), "/only child");
+    assert_eq!(of(child, 0x3000, 500), "NotMapped");
+}
+
+#[test]
+fn a_number_that_is_used_again_is_another_process() {
+    let mut processes = Processes::default();
+    processes.mmap(FIRST, 10, &mapping(0x1000, "/a"));
+    processes.exited(FIRST, 20);
+    processes.mmap(FIRST + 1, 1, &mapping(0x1000, "/parent"));
+    processes.forked(FIRST + 1, FIRST, 30);
+    assert_eq!(at(&mut processes, FIRST, 0x1000, 15), "/a");
+    assert_eq!(at(&mut processes, FIRST, 0x1000, 35), "/parent");
+    assert!(!processes.has_exited(FIRST));
+}
+
+#[test]
+fn a_process_that_exited_before_anybody_asked() {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", PROGRAM, &[]) else { return };
+    let mut running = Running::start(Command::new(&program));
+    let mut symbolizer = symbolizer();
+    let text = std::fs::read(format!("/proc/{}/maps", running.pid())).unwrap();
+    perf_prof::symbol::maps::parse(&text).for_each(|mapping| symbolizer.mmap(running.pid(), 5, &mapping));
+    symbolizer.processes().exited(running.pid(), 9);
+    running.end();
+    std::fs::remove_file(&program).unwrap();
+    let found = symbolizer.user(running.pid(), running.functions["local_one"] + 4, 7, Place::Exact);
+    assert_eq!(shown(&found), "local_one+0x4 (p)");
+}
+
+#[test]
+fn a_cached_result_ends_with_its_mapping() {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", PROGRAM, &[]) else { return };
+    let Some(other) = compile(folder.path(), "q", &PROGRAM.replace("innermost", "another"), &[]) else { return };
+    let map =
+        |path: &Path| Mapping { inode: 0, device: (0, 0), end: 0x10_0000, ..mapping(0x1000, path.to_str().unwrap()) };
+    let offset = perf_prof::symbol::elf::function(&program, "innermost").unwrap().file_offset;
+    let mut symbolizer = symbolizer();
+    symbolizer.mmap(FIRST, 10, &map(&program));
+    let name = |symbolizer: &mut Symbolizer, time| shown(&symbolizer.user(FIRST, 0x1000 + offset, time, Place::Exact));
+    assert_eq!(name(&mut symbolizer, 15), "innermost+0x0 (p)");
+    symbolizer.mmap(FIRST, 20, &map(&other));
+    assert_eq!(
+        (name(&mut symbolizer, 15), name(&mut symbolizer, 25)),
+        ("innermost+0x0 (p)".into(), "another+0x0 (q)".into())
+    );
+    assert_eq!(
+        (name(&mut symbolizer, 15), name(&mut symbolizer, 25)),
+        ("innermost+0x0 (p)".into(), "another+0x0 (q)".into())
+    );
+    symbolizer.processes().exec(FIRST, 30);
+    assert_eq!(name(&mut symbolizer, 35), format!("{} ([unknown])", Reason::ProcessGone));
+}
+
+#[test]
+fn exited_processes_are_forgotten_beyond_a_bound() {
+    let mut symbolizer = symbolizer();
+    let files: Vec<String> = (0..40).map(|file| format!("/lib/no such file {file}")).collect();
+    for number in 0..20_000 {
+        let pid = FIRST + number;
+        symbolizer.processes().exec(pid, 1);
+        for (at, path) in files.iter().enumerate() {
+            symbolizer.mmap(pid, 2, &mapping(0x1000 * at as u64, path));
+        }
+        symbolizer.processes().exited(pid, 3);
+        assert!(symbolizer.processes().len() <= 4200, "{number}");
+    }
+    let last = FIRST + 19_999;
+    assert_eq!(at(symbolizer.processes(), last, 0x1000, 2), "/lib/no such file 1");
+    assert_eq!(at(symbolizer.processes(), FIRST, 0x1000, 2), "ProcessGone");
+}
+
+#[test]
+fn many_short_lived_processes_share_what_is_read() {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", PROGRAM, &["-static"]) else { return };
+    let cache_bytes = 32 << 20;
+    let mut symbolizer = Symbolizer::new(Options { cache_bytes, ..Options::default() });
+    let mut most = 0;
+    for _ in 0..100 {
+        let mut running = Running::start(Command::new(&program));
+        let text = std::fs::read(format!("/proc/{}/maps", running.pid())).unwrap();
+        perf_prof::symbol::maps::parse(&text).for_each(|mapping| symbolizer.mmap(running.pid(), 5, &mapping));
+        running.end();
+        symbolizer.processes().exited(running.pid(), 9);
+        let found = resolve(&mut symbolizer, running.pid(), running.functions["local_one"]);
+        assert_eq!(shown(&found), "local_one+0x0 (p)");
+        most = most.max(symbolizer.bytes());
+    }
+    let one = std::fs::metadata(&program).unwrap().len() as usize;
+    assert!(most < one, "{most} bytes for a program of {one}");
+}
+
+#[test]
+fn a_cache_that_is_too_small_is_a_reason_and_not_exceeded() {
+    let own = std::process::id();
+    let mut symbolizer = Symbolizer::new(Options { cache_bytes: 8 << 10, ..Options::default() });
+    let text = std::fs::read("/proc/self/maps").unwrap();
+    let code: Vec<Mapping> = perf_prof::symbol::maps::parse(&text).filter(|mapping| mapping.executable).collect();
+    let mut too_large = 0;
+    for mapping in &code {
+        let found = resolve(&mut symbolizer, own, mapping.start + 0x800);
+        too_large += usize::from(matches!(found.symbol, Err(Reason::TooLarge { .. })));
+        assert!(symbolizer.bytes() <= (8 << 10) + 128 * 256, "{}", symbolizer.bytes());
+    }
+    assert!(too_large > 0, "{code:?}");
+}
