@@ -5,14 +5,21 @@ from typing import Any, TypedDict
 
 __version__: str
 
-class _Frame(TypedDict):
-    """One frame of a call chain."""
+class _KnownFrame(TypedDict):
+    """What every frame of a call chain has; without a symbol, `offset` is the place in the dso."""
 
     addr: int
     symbol: str
     offset: int
     kernel: bool
     dso: str
+
+class _Frame(_KnownFrame, total=False):
+    """One frame of a call chain: `pid` in user frames, `inlined` with --inline, `srcline` with --srcline."""
+
+    pid: int
+    inlined: bool
+    srcline: str
 
 class _Counts(TypedDict):
     """Events that were delivered, and events that were lost."""
@@ -127,6 +134,14 @@ def errno_name(n: int) -> str:
 
 def ksym(addr: int) -> str:
     """'symbol+0xoffset' of a kernel address; '0x...' when it has no name."""
+
+def usym(pid: int, addr: int) -> str:
+    """'symbol+0xoffset' of an address of a process, as it is now; 'dso+0xoffset' when it has no name there, '0x...' when
+    the process has nothing at that address, or is not known."""
+
+def srcline(frame: _Frame) -> str | None:
+    """'file:line' of a user frame, an element of a call chain; None for a frame of the kernel, and where no debug
+    information tells. Reads DWARF, whatever the options say."""
 
 def stats() -> _Stats:
     """Counts so far: {'delivered', 'lost', 'events': {name: {'delivered', 'lost'}}, 'cpus': {cpu: {'delivered', 'lost'}}}.

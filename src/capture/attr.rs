@@ -1,6 +1,6 @@
 //! Requests to `perf_event_attr`.
 
-use super::{Clock, EventRequest, Frames, Options};
+use super::{Clock, EventRequest, Frames, Mappings, Options};
 use crate::abi::*;
 
 /// How events follow the tasks that they are attached to.
@@ -52,6 +52,10 @@ pub(super) fn dummy(options: &Options, follow: Follow, read_format: u64) -> perf
     attr.set_comm(1);
     attr.set_comm_exec(1);
     attr.set_task(1);
+    if options.mappings == Mappings::Told {
+        attr.set_mmap(1);
+        attr.set_mmap2(1);
+    }
     // It samples nothing at all, so it need not ask for more rights than a plain user has (perf_event_paranoid 2).
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);

@@ -46,7 +46,7 @@ use crate::{
 };
 
 pub use error::CaptureError;
-pub use request::{Callchain, Clock, EventRequest, Frames, Options, Order, Presence, Target};
+pub use request::{Callchain, Clock, EventRequest, Frames, Mappings, Options, Order, Presence, Target};
 
 /// A live source of records.
 pub struct Capture {

@@ -387,7 +387,7 @@ mod tests {
         sync::atomic::{AtomicBool, AtomicU64},
     };
 
-    use super::super::{Capture, Clock, EventRequest, Options, Presence, State, Target};
+    use super::super::{Capture, Clock, EventRequest, Mappings, Options, Presence, State, Target};
     use super::*;
     use crate::sys::eventfd::EventFd;
 
@@ -465,6 +465,7 @@ mod tests {
             watermark_percent: 50,
             clock: Clock::Perf,
             order: None,
+            mappings: Mappings::Ignored,
             sampling_limit: None,
             wake: None,
         };

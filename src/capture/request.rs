@@ -100,6 +100,16 @@ impl Default for Order {
     }
 }
 
+/// What is told of the code that processes map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mappings {
+    /// Nothing: no sample has addresses of theirs.
+    #[default]
+    Ignored,
+    /// Each executable mapping (PERF_RECORD_MMAP2).
+    Told,
+}
+
 /// How to capture.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -114,6 +124,8 @@ pub struct Options {
     pub clock: Clock,
     /// `None`: each ring's records in their order, rings in blocks.
     pub order: Option<Order>,
+    /// Whether processes' mappings are told.
+    pub mappings: Mappings,
     /// At most this many samples per second and ring.
     pub sampling_limit: Option<u32>,
     /// An eventfd: when it becomes readable, it is drained and [`crate::record::Wait::Woken`] is given, before any backlog.

@@ -103,6 +103,18 @@ pub struct Options {
     /// Do not sample kernel frames
     #[arg(long, hide = true, overrides_with = "kernel_callchain", help_heading = "Call chains")]
     pub no_kernel_callchain: bool,
+    /// Show functions that were inlined as frames of their own (reads DWARF)
+    #[arg(long, help_heading = "Call chains")]
+    pub inline: bool,
+    /// Show each user frame's source file and line (reads DWARF)
+    #[arg(long, help_heading = "Call chains")]
+    pub srcline: bool,
+    /// Show C++ and Rust names as the linker has them
+    #[arg(long, help_heading = "Call chains")]
+    pub no_demangle: bool,
+    /// Most memory for symbols of programs and libraries, as 64M [default: 256M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Call chains")]
+    pub symbol_cache: Option<usize>,
 
     /// Call __interval__() this often: 500 (ms), 1s, 500ms
     #[arg(short, long, value_name = "TIME", value_parser = parse_interval, help_heading = "Run")]

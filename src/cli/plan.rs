@@ -9,6 +9,7 @@ use super::{
 use crate::{
     session::plan::{Callchain, Clock, Module, Order, Plan, Switch, Target, Verbosity},
     spec::{EventSpec, SpecError, parse_events},
+    symbol::{self, Demangle, Inline, Srcline},
 };
 
 /// Options that do not make a plan.
@@ -57,6 +58,12 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
         user: switch(options.user_callchain, options.no_user_callchain),
         kernel: switch(options.kernel_callchain, options.no_kernel_callchain),
     };
+    let symbols = symbol::Options {
+        cache_bytes: options.symbol_cache.unwrap_or(symbol::Options::default().cache_bytes),
+        demangle: if options.no_demangle { Demangle::No } else { Demangle::Yes },
+        inline: if options.inline { Inline::Yes } else { Inline::No },
+        srcline: if options.srcline { Srcline::Yes } else { Srcline::No },
+    };
     let verbosity = match (options.verbose, options.quiet) {
         (0, true) => Verbosity::Quiet,
         (0, false) => Verbosity::Normal,
@@ -68,6 +75,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
         events,
         interval: options.interval,
         callchain,
+        symbols,
         ring_size: options.mmap_pages,
         exit_n: options.exit_n,
         order: if options.order { Order::Time } else { Order::PerCpu },

@@ -1,9 +1,11 @@
 //! Call chain addresses to frames.
 
-use super::Sample;
+use std::sync::Arc;
+
+use super::{Context, Sample};
 use crate::{
     abi::{PERF_CONTEXT_HV, PERF_CONTEXT_KERNEL, PERF_CONTEXT_MAX, PERF_CONTEXT_USER},
-    tracefs::Kernel,
+    symbol::{Place, Resolved},
 };
 
 /// One frame of a call chain, innermost first in its chain.
@@ -12,20 +14,39 @@ pub struct Frame {
     /// Instruction address; for all but the innermost frame, the return address.
     pub addr: u64,
     /// The function's name, or `Unknown`.
-    pub symbol: String,
-    /// Distance from the function's start; from 0 where there is no function.
+    pub symbol: Arc<str>,
+    /// Distance from the function's start; without a function, the place in the file; from 0 where there is neither.
     pub offset: u64,
-    /// Whether it is the kernel's.
-    pub kernel: bool,
+    /// Where the code is.
+    pub origin: Origin,
     /// `[kernel.kallsyms]`, `[module]` or a file's path.
-    pub dso: String,
+    pub dso: Arc<str>,
+    /// Source file and line, where they were asked for and are known.
+    pub srcline: Option<(Arc<str>, u32)>,
+}
+
+/// Where a frame's code is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// In the kernel.
+    Kernel,
+    /// In a function of this process.
+    User {
+        /// The process.
+        pid: i32,
+    },
+    /// In a function of this process that was inlined into that of the next frame, whose address it has.
+    Inlined {
+        /// The process.
+        pid: i32,
+    },
 }
 
 /// The name of a frame without a symbol.
-const UNKNOWN: &str = "Unknown";
+pub const UNKNOWN: &str = "Unknown";
 
 /// Resolves a sample's call chain.
-pub fn frames(sample: &Sample<'_>, names: &dyn Kernel) -> Vec<Frame> {
+pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Frame> {
     // Without a marker (a chain of one kind only always has one, but bytes may be anything) the address itself tells:
     // kernel addresses have their top bit set on every 64-bit architecture that perf runs on.
     let mut marked = None;
@@ -37,7 +58,11 @@ pub fn frames(sample: &Sample<'_>, names: &dyn Kernel) -> Vec<Frame> {
             PERF_CONTEXT_USER => marked = Some(false),
             marker if marker >= PERF_CONTEXT_MAX => marked = None,
             _ => {
-                frames.push(frame(addr, place, marked.unwrap_or(addr >> 63 == 1), names));
+                if marked.unwrap_or(addr >> 63 == 1) {
+                    frames.push(kernel_frame(addr, place, context));
+                } else {
+                    user_frames(sample, addr, place, context, &mut frames);
+                }
                 place = Place::Return;
                 continue;
             }
@@ -48,30 +73,45 @@ pub fn frames(sample: &Sample<'_>, names: &dyn Kernel) -> Vec<Frame> {
     frames
 }
 
-/// What a frame's address is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// The instruction that was executed.
-    Exact,
-    /// The one after a call. After a call that never returns, at a function's end, that is the next function's first.
-    Return,
+fn kernel_frame(addr: u64, place: Place, context: &Context) -> Frame {
+    let back = u64::from(place == Place::Return);
+    let kernel = || "[kernel.kallsyms]".into();
+    let nameless =
+        Frame { addr, symbol: UNKNOWN.into(), offset: 0, origin: Origin::Kernel, dso: kernel(), srcline: None };
+    match context.kernel.symbol(addr.wrapping_sub(back)) {
+        Some(symbol) => Frame {
+            symbol: symbol.name.into(),
+            offset: symbol.offset + back,
+            dso: symbol.module.map_or_else(kernel, |module| format!("[{module}]").into()),
+            ..nameless
+        },
+        None => nameless,
+    }
 }
 
-fn frame(addr: u64, place: Place, kernel: bool, names: &dyn Kernel) -> Frame {
-    if !kernel {
-        return Frame { addr, symbol: UNKNOWN.into(), offset: 0, kernel, dso: "[unknown]".into() };
+/// The function at an address of the sample's process, after those that were inlined into it there.
+fn user_frames(sample: &Sample<'_>, addr: u64, place: Place, context: &Context, frames: &mut Vec<Frame>) {
+    let pid = sample.pid_tid().0;
+    let resolved = context.with_symbols(|symbols| symbols.user(pid as u32, addr, sample.time(), place));
+    let Resolved { symbol, dso, dso_offset, inlined, srcline, .. } = &*resolved;
+    for function in inlined {
+        let srcline = (!function.file.is_empty()).then(|| (function.file.clone(), function.line));
+        let (symbol, offset, origin) = (function.name.clone(), 0, Origin::Inlined { pid });
+        frames.push(Frame { addr, symbol, offset, origin, dso: dso.clone(), srcline });
     }
-    let back = u64::from(place == Place::Return);
-    match names.symbol(addr.wrapping_sub(back)) {
-        Some(symbol) => Frame {
-            addr,
-            symbol: symbol.name.to_owned(),
-            offset: symbol.offset + back,
-            kernel,
-            dso: symbol.module.map_or_else(|| "[kernel.kallsyms]".to_owned(), |module| format!("[{module}]")),
-        },
-        None => Frame { addr, symbol: UNKNOWN.into(), offset: 0, kernel, dso: "[kernel.kallsyms]".into() },
-    }
+    let (symbol, offset) = match symbol {
+        Ok(symbol) => (symbol.name.clone(), symbol.offset),
+        // The place that was looked up is the call's, the address shown is behind it.
+        Err(_) => (UNKNOWN.into(), dso_offset.wrapping_add(u64::from(place == Place::Return))),
+    };
+    frames.push(Frame {
+        addr,
+        symbol,
+        offset,
+        origin: Origin::User { pid },
+        dso: dso.clone(),
+        srcline: srcline.clone(),
+    });
 }
 
 #[cfg(test)]
@@ -83,7 +123,7 @@ mod tests {
         abi::{PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN},
         event::EventType,
         record::SampleLayout,
-        tracefs::{EventFormat, KernelSymbol},
+        tracefs::{EventFormat, Kernel, KernelSymbol},
     };
 
     /// Two functions, one after the other.
@@ -110,24 +150,27 @@ mod tests {
         let mut record = PERF_RECORD_SAMPLE.to_ne_bytes().to_vec();
         record.extend([0, 0, 16 + 8 * chain.len() as u8, 0]);
         words.for_each(|word| record.extend(word.to_ne_bytes()));
-        let frames = frames(&Sample { event: &event, record: &record }, &Two);
-        frames.iter().map(|f| format!("{}+{:#x} {} {}", f.symbol, f.offset, f.dso, f.kernel)).collect()
+        let frames = frames(&Sample { event: &event, record: &record }, &Context::new(Box::new(Two), 0));
+        frames.iter().map(|f| format!("{}+{:#x} {} {:?}", f.symbol, f.offset, f.dso, f.origin)).collect()
     }
 
     #[test]
     fn a_return_address_at_a_functions_end_is_that_functions() {
         let chain = [PERF_CONTEXT_KERNEL, BASE + 0x10, BASE + 0x10, BASE + 4, PERF_CONTEXT_USER, 0x1000];
         let expected = [
-            "second+0x0 [mod] true",
-            "first+0x10 [kernel.kallsyms] true",
-            "first+0x4 [kernel.kallsyms] true",
-            "Unknown+0x0 [unknown] false",
+            "second+0x0 [mod] Kernel",
+            "first+0x10 [kernel.kallsyms] Kernel",
+            "first+0x4 [kernel.kallsyms] Kernel",
+            "Unknown+0x1000 [unknown] User { pid: -1 }",
         ];
         assert_eq!(shown(&chain), expected);
     }
 
     #[test]
     fn without_markers_the_address_tells() {
-        assert_eq!(shown(&[BASE, 0x1000]), ["first+0x0 [kernel.kallsyms] true", "Unknown+0x0 [unknown] false"]);
+        assert_eq!(
+            shown(&[BASE, 0x1000]),
+            ["first+0x0 [kernel.kallsyms] Kernel", "Unknown+0x1000 [unknown] User { pid: -1 }"]
+        );
     }
 }

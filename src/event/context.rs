@@ -1,4 +1,4 @@
-//! What reading an event asks of the run that it came from: names of kernel addresses and of tasks, and the offset
+//! What reading an event asks of the run that it came from: names of addresses and of tasks, and the offset
 //! between its clock and the wall.
 
 use std::sync::{
@@ -7,7 +7,11 @@ use std::sync::{
 };
 
 use super::Tasks;
-use crate::{sys::procfs, tracefs::Kernel};
+use crate::{
+    symbol::{Options, Symbolizer},
+    sys::procfs,
+    tracefs::Kernel,
+};
 
 /// The run's knowledge, shared by all its events.
 pub struct Context {
@@ -16,12 +20,61 @@ pub struct Context {
     /// Add to an event's time to get nanoseconds since the Unix epoch.
     realtime_offset: AtomicI64,
     tasks: Mutex<Tasks>,
+    symbols: Mutex<Symbolizer>,
+    processes: Processes,
+}
+
+/// Whether a run hears of what processes map, and tells their symbols.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Processes {
+    /// They are read from procfs when an address is asked for.
+    #[default]
+    Ignored,
+    /// It does, from the beginning on.
+    Followed,
 }
 
 impl Context {
     /// The knowledge of a run on this machine.
     pub fn new(kernel: Box<dyn Kernel + Send + Sync>, realtime_offset: i64) -> Self {
-        Self { kernel, realtime_offset: realtime_offset.into(), tasks: Mutex::default() }
+        Self {
+            kernel,
+            realtime_offset: realtime_offset.into(),
+            tasks: Mutex::default(),
+            symbols: Mutex::new(Symbolizer::new(Options::default())),
+            processes: Processes::Ignored,
+        }
+    }
+
+    /// Looks symbols of processes up like this instead of as by default.
+    pub fn with_symbol_options(mut self, options: Options, processes: Processes) -> Self {
+        self.symbols = Mutex::new(Symbolizer::new(options));
+        self.processes = processes;
+        self
+    }
+
+    /// Notes what all processes have mapped, if they are followed, so that the addresses of one that exits before it is
+    /// asked for have names too.
+    pub fn find_mappings(&self) {
+        self.with_followed(|symbols| {
+            for pid in procfs::processes() {
+                symbols.processes().read(pid);
+            }
+        });
+    }
+
+    /// Tells the symbols of what processes do, if they are followed.
+    pub fn with_followed(&self, work: impl FnOnce(&mut Symbolizer)) {
+        if self.processes == Processes::Followed {
+            self.with_symbols(work);
+        }
+    }
+
+    /// Works on the symbols of processes. Only while the interpreter's lock is held, so that nobody ever waits for another
+    /// thread, which a child that a script forked would not have.
+    pub fn with_symbols<R>(&self, work: impl FnOnce(&mut Symbolizer) -> R) -> R {
+        // As with the names of tasks.
+        work(&mut self.symbols.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The clocks were compared again: they drift apart, and the wall clock is set.

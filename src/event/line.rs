@@ -5,7 +5,7 @@ use std::io::Write;
 
 use chrono::{DateTime, Local};
 
-use super::{Frame, Sample};
+use super::{Frame, Origin, Sample};
 use crate::tracefs::Kernel;
 
 /// Which parts of the line are wanted.
@@ -61,8 +61,12 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
     out.push(b'\n');
     if parts.callchain {
         for frame in context.frames {
-            let Frame { addr, symbol, offset, dso, .. } = frame;
-            push(out, format_args!("    {addr:016x} {symbol}+{offset:#x} ({dso})\n"));
+            let Frame { addr, symbol, offset, origin, dso, srcline } = frame;
+            let line = srcline.as_ref().map(|(file, line)| format!(" {file}:{line}")).unwrap_or_default();
+            match origin {
+                Origin::Inlined { .. } => push(out, format_args!("    {addr:016x} {symbol} ({dso}) (inlined){line}\n")),
+                _ => push(out, format_args!("    {addr:016x} {symbol}+{offset:#x} ({dso}){line}\n")),
+            }
         }
     }
 }

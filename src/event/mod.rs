@@ -10,8 +10,8 @@ mod stats;
 mod tasks;
 mod types;
 
-pub use callchain::{Frame, frames};
-pub use context::Context;
+pub use callchain::{Frame, Origin, UNKNOWN, frames};
+pub use context::{Context, Processes};
 pub use line::{LineContext, LineParts, write_line};
 pub use sample::Sample;
 pub use sink::{Deliver, Flow, Sink, Stop};

@@ -10,7 +10,10 @@ use pyo3::{
 use syscalls::Sysno;
 
 use super::event::{base_type, field_error, restore};
-use crate::event::{Context, EventType, Stats};
+use crate::{
+    event::{Context, EventType, Stats},
+    symbol::{Place, Reason},
+};
 
 /// What the module tells of the run that it is in.
 pub struct Run {
@@ -56,6 +59,8 @@ fn perf_prof(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(syscall_nr, module)?)?;
     module.add_function(wrap_pyfunction!(errno_name, module)?)?;
     module.add_function(wrap_pyfunction!(ksym, module)?)?;
+    module.add_function(wrap_pyfunction!(usym, module)?)?;
+    module.add_function(wrap_pyfunction!(srcline, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
     module.add_function(wrap_pyfunction!(restore, module)?)?;
     Ok(())
@@ -109,6 +114,35 @@ fn ksym(addr: u64) -> String {
     let run = run();
     let symbol = run.as_ref().and_then(|run| run.context.kernel.symbol(addr));
     symbol.map_or_else(|| format!("{addr:#x}"), |symbol| format!("{}+{:#x}", symbol.name, symbol.offset))
+}
+
+/// 'symbol+0xoffset' of an address of a process, as it is now; 'dso+0xoffset' when it has no name there, '0x...' when
+/// the process has nothing at that address, or is not known.
+#[pyfunction]
+fn usym(pid: u32, addr: u64) -> String {
+    let Some(run) = run() else { return format!("{addr:#x}") };
+    let resolved = run.context.with_symbols(|symbols| symbols.user(pid, addr, u64::MAX, Place::Exact));
+    match &resolved.symbol {
+        Ok(symbol) => format!("{}+{:#x}", symbol.name, symbol.offset),
+        Err(Reason::NotMapped) => format!("{addr:#x}"),
+        Err(_) => format!("{}+{:#x}", resolved.dso, resolved.dso_offset),
+    }
+}
+
+/// 'file:line' of a user frame, an element of a call chain; None for a frame of the kernel, and where no debug
+/// information tells. Reads DWARF, whatever the options say.
+#[pyfunction]
+fn srcline(frame: &Bound<'_, PyDict>) -> PyResult<Option<String>> {
+    if let Some(known) = frame.get_item("srcline")? {
+        return known.extract();
+    }
+    let (Some(run), Some(pid), Some(addr)) = (run(), frame.get_item("pid")?, frame.get_item("addr")?) else {
+        return Ok(None);
+    };
+    let (pid, addr): (i32, u64) = (pid.extract()?, addr.extract()?);
+    // The address is where a call returns to, but for the innermost frame: there the line may be the next one's.
+    let found = run.context.with_symbols(|symbols| symbols.srcline(pid as u32, addr, u64::MAX, Place::Return));
+    Ok(found.ok().map(|(file, line)| format!("{file}:{line}")))
 }
 
 /// Counts so far: {'delivered', 'lost', 'events': {name: {'delivered', 'lost'}}, 'cpus': {cpu: {'delivered', 'lost'}}}.

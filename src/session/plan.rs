@@ -3,8 +3,11 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 pub use crate::script::OnError;
-use crate::spec::{CpuSet, EventSpec, RingSize};
 pub use crate::sys::clock::Clock;
+use crate::{
+    spec::{CpuSet, EventSpec, RingSize},
+    symbol,
+};
 
 /// Everything that a session is told before it begins.
 #[derive(Clone, Debug)]
@@ -19,6 +22,8 @@ pub struct Plan {
     pub interval: Option<Duration>,
     /// Call chains of all events.
     pub callchain: Callchain,
+    /// How addresses of processes get names.
+    pub symbols: symbol::Options,
     /// The size of each ring; `None` leaves it to the session.
     pub ring_size: Option<RingSize>,
     /// End after this many delivered samples.

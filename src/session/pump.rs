@@ -155,16 +155,30 @@ impl Pump {
                     *told += lost;
                 }
             }
-            Record::Comm { tid, comm, .. } => {
+            Record::Comm { pid, tid, comm, exec } => {
                 let time = time();
                 self.context.with_tasks(|tasks| tasks.named(tid as i32, time, comm));
+                if exec {
+                    self.context.with_followed(|symbols| symbols.processes().exec(pid, time));
+                }
             }
-            Record::Fork { tid, ptid, .. } => {
+            Record::Fork { pid, ppid, tid, ptid } => {
                 let time = time();
                 self.context.with_tasks(|tasks| tasks.forked(ptid as i32, tid as i32, time));
+                self.context.with_followed(|symbols| symbols.processes().forked(ppid, pid, time));
             }
-            Record::Exit { tid, .. } => self.context.with_tasks(|tasks| tasks.exited(tid as i32)),
-            Record::Sample | Record::Mmap2(_) | Record::Throttle | Record::Other(_) => {}
+            Record::Exit { pid, tid } => {
+                self.context.with_tasks(|tasks| tasks.exited(tid as i32));
+                if pid == tid {
+                    let time = time();
+                    self.context.with_followed(|symbols| symbols.processes().exited(pid, time));
+                }
+            }
+            Record::Mmap2(mmap) => {
+                let time = time();
+                self.context.with_followed(|symbols| symbols.mmap(mmap.pid, time, &mmap.into()));
+            }
+            Record::Sample | Record::Throttle | Record::Other(_) => {}
         }
     }
 

@@ -22,8 +22,8 @@ use super::{
     target,
 };
 use crate::{
-    capture::{Capture, CaptureError},
-    event::{Context, EventType, Stats, Stop},
+    capture::{Capture, CaptureError, EventRequest, Mappings},
+    event::{Context, EventType, Processes, Stats, Stop},
     record::{Ended, SampleLayout, Source},
     script::{self, Choice, Interpreter, Program, Run, ScriptError, announce, interrupt},
     sys::{
@@ -93,7 +93,9 @@ fn with_interpreter(
     let signals = Signals::install()?;
     signals.on_second_interrupt(interrupt);
     drop(held);
-    let mut capture = open(plan, selected, workload.as_ref(), signals.wake_fd())?;
+    let requests = target::requests(plan, selected)?;
+    let mappings = target::mappings(&requests);
+    let mut capture = open(plan, selected, &requests, workload.as_ref(), signals.wake_fd())?;
 
     for (index, event) in selected.iter().enumerate() {
         if !capture.ids().iter().any(|&(_, opened)| opened == index) {
@@ -112,7 +114,9 @@ fn with_interpreter(
     }
     let mut calibration = Calibration::new(target::clock(plan))?;
     let kernel = RunningKernel::new(tracefs.clone());
-    let context = Arc::new(Context::new(Box::new(kernel), calibration.realtime_offset()?));
+    let processes = if mappings == Mappings::Told { Processes::Followed } else { Processes::Ignored };
+    let context = Context::new(Box::new(kernel), calibration.realtime_offset()?);
+    let context = Arc::new(context.with_symbol_options(plan.symbols, processes));
     let layout = |event: usize| capture.layout(event);
     let types: Vec<EventType> = selected.iter().enumerate().map(|(at, event)| event_type(event, layout(at))).collect();
     let stats = Arc::new(Stats::new(types.len(), capture.ring_cpus().len()));
@@ -126,6 +130,7 @@ fn with_interpreter(
     };
 
     note_tasks(&context);
+    context.find_mappings();
     // From here on the script has begun, so its `__exit__` runs whatever fails.
     let started = enable(&mut capture, workload.as_mut());
     let pump = Pump::new(
@@ -176,10 +181,16 @@ fn enable(capture: &mut Capture, workload: Option<&mut Workload>) -> Result<()> 
     Ok(())
 }
 
-fn open(plan: &Plan, selected: &[Selected], workload: Option<&Workload>, wake: RawFd) -> Result<Capture> {
+fn open(
+    plan: &Plan,
+    selected: &[Selected],
+    requests: &[EventRequest],
+    workload: Option<&Workload>,
+    wake: RawFd,
+) -> Result<Capture> {
     let target = target::target(plan, workload.map(Workload::pid))?;
-    let requests = target::requests(plan, selected)?;
-    Capture::open(&target, &requests, &target::options(plan, wake)).map_err(|error| {
+    let options = target::options(plan, target::mappings(requests), wake);
+    Capture::open(&target, requests, &options).map_err(|error| {
         let CaptureError::Filter { event, filter, .. } = &error else { return error.into() };
         let format = selected.iter().map(|event| &event.format).find(|f| format!("{}:{}", f.system, f.name) == *event);
         let Some(format) = format else { return error.into() };

@@ -7,7 +7,7 @@ use super::{
     plan::{self, Plan, Switch},
 };
 use crate::{
-    capture::{Callchain, EventRequest, Frames, Options, Order, Presence, Target},
+    capture::{Callchain, EventRequest, Frames, Mappings, Options, Order, Presence, Target},
     spec::{CpuSet, Stack},
     sys::{cgroup, clock::Clock, mmap::page_size, procfs},
 };
@@ -108,8 +108,14 @@ pub fn sizes(plan: &Plan) -> Sizes {
     Sizes { ring, buffer }
 }
 
+/// Whether what processes map has to be known: only where samples have addresses of theirs.
+pub fn mappings(requests: &[EventRequest]) -> Mappings {
+    let has_user_frames = |request: &EventRequest| request.callchain.is_some_and(|chain| chain.user == Frames::Sampled);
+    if requests.iter().any(has_user_frames) { Mappings::Told } else { Mappings::Ignored }
+}
+
 /// How it is captured.
-pub fn options(plan: &Plan, wake: std::os::fd::RawFd) -> Options {
+pub fn options(plan: &Plan, mappings: Mappings, wake: std::os::fd::RawFd) -> Options {
     let Sizes { ring, buffer } = sizes(plan);
     Options {
         ring_bytes: ring,
@@ -117,6 +123,7 @@ pub fn options(plan: &Plan, wake: std::os::fd::RawFd) -> Options {
         watermark_percent: plan.watermark.unwrap_or(25),
         clock: clock(plan),
         order: (plan.order == plan::Order::Time).then(Order::default),
+        mappings,
         sampling_limit: plan.sampling_limit,
         wake: Some(wake),
     }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use perf_prof::{
-    capture::{Capture, Clock, EventRequest, Options, Presence},
+    capture::{Capture, Clock, EventRequest, Mappings, Options, Presence},
     record::{Ended, Record, Source, Wait},
     sys::tracefs::Tracefs,
 };
@@ -48,6 +48,7 @@ pub fn options() -> Options {
         watermark_percent: 50,
         clock: Clock::Perf,
         order: None,
+        mappings: Mappings::Ignored,
         sampling_limit: None,
         wake: None,
     }

@@ -17,6 +17,7 @@ mod module;
 mod perf_prof_module;
 mod signals;
 mod streams;
+mod symbols;
 mod template;
 mod types;
 mod workload;

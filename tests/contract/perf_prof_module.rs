@@ -16,9 +16,9 @@ def __sample__(event): pass
     prints(
         Run::script(text).call_event().workload("exit 0"),
         expect![[r#"
-        True True True True
-        ['FieldError', 'PerfEvent', 'errno_name', 'ksym', 'stats', 'syscall_name', 'syscall_nr']
-    "#]],
+            True True True True
+            ['FieldError', 'PerfEvent', 'errno_name', 'ksym', 'srcline', 'stats', 'syscall_name', 'syscall_nr', 'usym']
+        "#]],
     );
 }
 

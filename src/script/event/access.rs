@@ -111,7 +111,7 @@ pub fn realtime(this: &EventObject) -> i64 {
 pub fn resolve(this: &EventObject) -> Vec<Frame> {
     match this.extra().and_then(|extra| extra.detached.as_ref()) {
         Some(detached) => detached.frames.clone(),
-        None => frames(&this.sample(), &*this.class().context.kernel),
+        None => frames(&this.sample(), &this.class().context),
     }
 }
 

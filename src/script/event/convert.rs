@@ -8,7 +8,10 @@ use pyo3::{
     types::{PyDict, PyList, PyTuple},
 };
 
-use crate::{event::Frame, value::Value};
+use crate::{
+    event::{Frame, Origin},
+    value::Value,
+};
 
 /// A new reference to a value's Python object; null with an exception set when memory is short.
 ///
@@ -64,10 +67,19 @@ pub fn callchain<'py>(py: Python<'py>, frames: &[Frame]) -> PyResult<Bound<'py, 
     for frame in frames {
         let dict = PyDict::new(py);
         dict.set_item(pyo3::intern!(py, "addr"), frame.addr)?;
-        dict.set_item(pyo3::intern!(py, "symbol"), &frame.symbol)?;
+        dict.set_item(pyo3::intern!(py, "symbol"), &*frame.symbol)?;
         dict.set_item(pyo3::intern!(py, "offset"), frame.offset)?;
-        dict.set_item(pyo3::intern!(py, "kernel"), frame.kernel)?;
-        dict.set_item(pyo3::intern!(py, "dso"), &frame.dso)?;
+        dict.set_item(pyo3::intern!(py, "kernel"), frame.origin == Origin::Kernel)?;
+        dict.set_item(pyo3::intern!(py, "dso"), &*frame.dso)?;
+        if let Origin::User { pid } | Origin::Inlined { pid } = frame.origin {
+            dict.set_item(pyo3::intern!(py, "pid"), pid)?;
+        }
+        if let Origin::Inlined { .. } = frame.origin {
+            dict.set_item(pyo3::intern!(py, "inlined"), true)?;
+        }
+        if let Some((file, line)) = &frame.srcline {
+            dict.set_item(pyo3::intern!(py, "srcline"), format!("{file}:{line}"))?;
+        }
         list.append(dict)?;
     }
     Ok(list.into_any())

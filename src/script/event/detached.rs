@@ -21,7 +21,7 @@ use super::{
     object::{self, Detached},
 };
 use crate::{
-    event::{Context, EventType, Frame},
+    event::{Context, EventType, Frame, Origin},
     record::SampleLayout,
     tracefs::{EventFormat, NoKernel},
 };
@@ -42,7 +42,7 @@ pub fn reduce<'py>(
     let this = event(object);
     let EventType { alias, format, layout } = &this.class().event;
     let frames = access::resolve(this);
-    let frames = frames.iter().map(|frame| (frame.addr, &frame.symbol, frame.offset, frame.kernel, &frame.dso));
+    let frames = frames.iter().map(taken_apart);
     let comm = access::comm(this).map(|comm| PyBytes::new(py, &comm));
     let identity = (&format.system, alias, layout.sample_type, layout.read_format, format.text());
     let state = (PyBytes::new(py, this.record()), comm, access::realtime(this), PyList::new(py, frames)?);
@@ -51,7 +51,29 @@ pub fn reduce<'py>(
 }
 
 type IdentityArgument = (String, Option<String>, u64, u64, String);
-type StateArgument = (Vec<u8>, Option<Vec<u8>>, i64, Vec<(u64, String, u64, bool, String)>);
+type StateArgument = (Vec<u8>, Option<Vec<u8>>, i64, Vec<FrameParts>);
+/// Address, symbol, offset, dso, the process of a user frame and whether it was inlined, file and line.
+type FrameParts = (u64, String, u64, String, Option<(i32, bool)>, Option<(String, u32)>);
+
+fn taken_apart(frame: &Frame) -> FrameParts {
+    let origin = match frame.origin {
+        Origin::Kernel => None,
+        Origin::User { pid } => Some((pid, false)),
+        Origin::Inlined { pid } => Some((pid, true)),
+    };
+    let srcline = frame.srcline.as_ref().map(|(file, line)| (file.to_string(), *line));
+    (frame.addr, frame.symbol.to_string(), frame.offset, frame.dso.to_string(), origin, srcline)
+}
+
+fn put_together((addr, symbol, offset, dso, origin, srcline): FrameParts) -> Frame {
+    let origin = match origin {
+        None => Origin::Kernel,
+        Some((pid, false)) => Origin::User { pid },
+        Some((pid, true)) => Origin::Inlined { pid },
+    };
+    let srcline = srcline.map(|(file, line)| (file.into(), line));
+    Frame { addr, symbol: symbol.into(), offset, origin, dso: dso.into(), srcline }
+}
 
 /// `perf_prof._restore(identity, state)`: puts an event together again.
 #[pyfunction]
@@ -61,8 +83,7 @@ pub fn restore(py: Python<'_>, identity: IdentityArgument, state: StateArgument)
     if record.len() > usize::from(u16::MAX) {
         return Err(PyValueError::new_err("no record is larger than 65535 bytes"));
     }
-    let frame = |(addr, symbol, offset, kernel, dso)| Frame { addr, symbol, offset, kernel, dso };
-    let frames = frames.into_iter().map(frame).collect();
+    let frames = frames.into_iter().map(put_together).collect();
     object::detached(py, class(py, identity)?, &record, Detached { comm, realtime, frames })
 }
 

@@ -1,0 +1,119 @@
+//! Names of user frames, of programs that are compiled here.
+
+use std::process::Command;
+
+use expect_test::expect;
+
+use crate::harness::*;
+
+const PROGRAM: &str = r#"
+#include <sys/syscall.h>
+#include <unistd.h>
+// The C library's own wrapper has no frame, so that its caller would be missing.
+static inline long getpgid_here(void) {
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(SYS_getpgid), "D"(0) : "rcx", "r11", "memory");
+    return result;
+}
+static inline __attribute__((always_inline)) long inlined(int x) { return getpgid_here() + x; }
+__attribute__((noinline)) long leaf(int x) {
+    // Who asks for his frame has one.
+    __asm__ volatile("" : : "r"(__builtin_frame_address(0)));
+    return inlined(x) + 1;
+}
+__attribute__((noinline)) long middle(int x) { return leaf(x) + 1; }
+int main(void) { long sum = 0; for (int i = 0; i < 50; i++) sum += middle(i); return sum == 0; }
+"#;
+
+/// The program, compiled in the run's folder; `None` where there is no compiler.
+fn compile(run: &Run, options: &[&str]) -> Option<std::path::PathBuf> {
+    let (source, program) = (run.dir.path().join("p.c"), run.dir.path().join("p"));
+    std::fs::write(&source, PROGRAM).unwrap();
+    let options = ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"].iter().chain(options);
+    match Command::new("cc").args(options).arg("-o").args([&program, &source]).status() {
+        Ok(status) => {
+            assert!(status.success());
+            Some(program)
+        }
+        Err(error) => {
+            println!("skipped: cc: {error}");
+            None
+        }
+    }
+}
+
+fn chains(options: &[&str], compiler: &[&str], frame: &str, expected: expect_test::Expect) {
+    if skipped() {
+        return;
+    }
+    // The chain is asked for when the program is gone.
+    let text = format!(
+        "
+import perf_prof
+chains = []
+kept = []
+
+def __sample__(event):
+    kept.append(event)
+
+def __exit__():
+    for event in kept:
+        frames = event._callchain
+        names = [f['symbol'] for f in frames]
+        chains.append(tuple({frame} for f in frames[:names.index('main') + 1]))
+    print(len(chains), *set(chains))
+"
+    );
+    let run = Run::script(&text).event(format!("{CALL}//stack/"));
+    let Some(program) = compile(&run, compiler) else { return };
+    let run = run.options(["--user-callchain", "--no-kernel-callchain"]).options(options.iter().copied());
+    prints(run.exec([program]), expected);
+}
+
+#[test]
+fn functions_of_a_program_that_has_exited() {
+    chains(
+        &[],
+        &[],
+        "f['symbol']",
+        expect![[r#"
+            50 ('leaf', 'middle', 'main')
+        "#]],
+    );
+}
+
+#[test]
+fn functions_of_a_program_that_is_not_position_independent() {
+    chains(
+        &[],
+        &["-no-pie"],
+        "(f['symbol'], f['kernel'], f['dso'].rpartition('/')[2])",
+        expect![[r#"
+            50 (('leaf', False, 'p'), ('middle', False, 'p'), ('main', False, 'p'))
+        "#]],
+    );
+}
+
+#[test]
+fn inlined_functions_and_lines() {
+    chains(
+        &["--inline", "--srcline"],
+        &[],
+        "(f['symbol'], f.get('inlined', False), f['srcline'].rpartition('/')[2])",
+        expect![[r#"
+            50 (('inlined', True, 'p.c:10'), ('leaf', False, 'p.c:14'), ('middle', False, 'p.c:16'), ('main', False, 'p.c:17'))
+        "#]],
+    );
+}
+
+#[test]
+fn the_line_of_a_frame_without_an_option() {
+    chains(
+        &[],
+        &[],
+        "(f['symbol'], perf_prof.srcline(f).rpartition('/')[2])",
+        expect![[r#"
+            50 (('leaf', 'p.c:7'), ('middle', 'p.c:16'), ('main', 'p.c:17'))
+        "#]],
+    );
+}
