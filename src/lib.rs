@@ -17,6 +17,8 @@ pub mod capture;
 
 pub mod symbol;
 
+pub mod unwind;
+
 pub mod event;
 
 pub mod template;

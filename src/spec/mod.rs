@@ -1,6 +1,7 @@
 //! Selector text to `EventSpec`: grammar, attributes, CPU lists, times and sizes. Knows nothing of the machine.
 
 mod attrs;
+mod call_graph;
 mod cpus;
 mod error;
 mod event;
@@ -10,6 +11,7 @@ mod parse;
 mod quantity;
 
 pub use attrs::{Attrs, Stack};
+pub use call_graph::{CallGraph, CallGraphError, StackSize};
 pub use cpus::{CpuSet, CpuSetError};
 pub use error::{Bracket, SpecError};
 pub use event::{EventKind, EventSpec, ProbeKind, handler_name};

@@ -1,0 +1,168 @@
+//! Unwind information of files, kept as long as there is room, and the rules of addresses asked for lately. Knows no stack.
+
+use std::collections::HashMap;
+
+use super::{
+    Arch, FileKey, Mapping, Missing, Modules,
+    rule::{Context, Entry, Rule, Rules, TableRow},
+};
+
+/// What a file takes of which nothing could be read: that too is remembered.
+const EMPTY: usize = 256;
+
+/// The files whose unwind information was asked for.
+#[derive(Debug)]
+pub(super) struct Cache {
+    arch: &'static Arch,
+    files: HashMap<FileKey, Known>,
+    bytes: usize,
+    limit: usize,
+    /// Counts the uses, for what was not used the longest.
+    uses: u64,
+    /// Counts the files that were read.
+    reads: u64,
+    recent: Vec<Recent>,
+    context: Context,
+}
+
+/// What is known of a file.
+#[derive(Debug)]
+struct Known {
+    /// No other file has it, and it does not come again when the file is read again.
+    number: u64,
+    used: u64,
+    bytes: usize,
+    own: Result<Rules, Missing>,
+    /// Of the separate debug file, once that was looked for.
+    debug: Option<Option<Rules>>,
+}
+
+/// A rule that was found lately.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    file: u64,
+    place: u64,
+    rule: Result<Rule, Missing>,
+}
+
+/// How many rules are remembered: those of some hundred stacks.
+const RECENT: usize = 1 << 12;
+
+impl Cache {
+    pub(super) fn new(arch: &'static Arch, limit: usize) -> Cache {
+        let none = Recent { file: 0, place: 0, rule: Err(Missing::NoEntry) };
+        Cache {
+            arch,
+            files: HashMap::new(),
+            bytes: 0,
+            limit,
+            uses: 0,
+            reads: 0,
+            recent: vec![none; RECENT],
+            context: Context::new(),
+        }
+    }
+
+    /// How many bytes the files' unwind information takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The rule at an address of a mapping.
+    pub(super) fn rule(&mut self, modules: &dyn Modules, mapping: &Mapping, address: u64) -> Result<Rule, Missing> {
+        let key = mapping.file.ok_or(Missing::NoFile)?;
+        let place = mapping.offset.wrapping_add(address.wrapping_sub(mapping.start));
+        self.uses += 1;
+        let uses = self.uses;
+        let number = match self.files.get_mut(&key) {
+            Some(known) => {
+                known.used = uses;
+                known.number
+            }
+            None => self.read(modules, key, address),
+        };
+        // Neighbouring addresses get neighbouring places: a multiplication would only spread them over more memory.
+        let slot = (place ^ number << 5) as usize % RECENT;
+        let recent = self.recent[slot];
+        if recent.file == number && recent.place == place {
+            return recent.rule;
+        }
+        let rule = self.look_up(modules, key, place, address);
+        self.recent[slot] = Recent { file: number, place, rule };
+        rule
+    }
+
+    /// Gives the rules at an address as they stand in the section.
+    pub(super) fn with_row<T>(
+        &mut self,
+        mapping: &Mapping,
+        address: u64,
+        then: impl FnOnce(&TableRow, Entry<'_>) -> T,
+    ) -> Option<T> {
+        let known = self.files.get(&mapping.file?)?;
+        let own = known.own.as_ref().ok()?;
+        let address = own.address(mapping.offset.wrapping_add(address.wrapping_sub(mapping.start)))?;
+        let mut then = Some(then);
+        for rules in [own].into_iter().chain(known.debug.iter().flatten()) {
+            let done =
+                rules.with_row(address, &mut self.context, |row, entry| then.take().map(|then| then(row, entry)));
+            if let Some(done) = done {
+                return done;
+            }
+        }
+        None
+    }
+
+    /// Reads a file's unwind information and gives its number.
+    fn read(&mut self, modules: &dyn Modules, key: FileKey, address: u64) -> u64 {
+        let image = modules.open(address).map_err(|_| Missing::Unreadable);
+        let own = image.and_then(|image| Rules::read(&image, self.arch, self.limit));
+        let bytes = own.as_ref().map_or(EMPTY, Rules::bytes);
+        self.make_room(bytes);
+        self.reads += 1;
+        self.bytes += bytes;
+        self.files.insert(key, Known { number: self.reads, used: self.uses, bytes, own, debug: None });
+        self.reads
+    }
+
+    fn look_up(&mut self, modules: &dyn Modules, key: FileKey, place: u64, address: u64) -> Result<Rule, Missing> {
+        let known = self.files.get_mut(&key).ok_or(Missing::NoFile)?;
+        let own = known.own.as_ref().map_err(|&why| why)?;
+        let at = own.address(place).ok_or(Missing::NoEntry)?;
+        let missing = match own.rule(self.arch, at, &mut self.context) {
+            Ok(rule) => return Ok(rule),
+            Err(why) => why,
+        };
+        if known.debug.is_none() {
+            let image = modules.open_debug(address);
+            let rules = image.and_then(|image| Rules::read(&image, self.arch, self.limit).ok());
+            let bytes = rules.as_ref().map_or(0, Rules::bytes);
+            known.bytes += bytes;
+            known.debug = Some(rules);
+            self.bytes += bytes;
+            self.make_room(0);
+        }
+        // It may have been the one to go.
+        let debug = self.files.get(&key).and_then(|known| known.debug.as_ref()?.as_ref());
+        let Some(debug) = debug else { return Err(missing) };
+        debug.rule(self.arch, at, &mut self.context).map_err(|_| missing)
+    }
+
+    /// Forgets files that were not used for long, a quarter of all bytes at once, so that it is done seldom.
+    fn make_room(&mut self, bytes: usize) {
+        if self.bytes.saturating_add(bytes) <= self.limit {
+            return;
+        }
+        let wanted = (self.limit - self.limit / 4).saturating_sub(bytes);
+        let mut oldest: Vec<_> = self.files.iter().map(|(&key, known)| (known.used, key)).collect();
+        oldest.sort_unstable();
+        for (_, key) in oldest {
+            if self.bytes <= wanted {
+                return;
+            }
+            if let Some(known) = self.files.remove(&key) {
+                self.bytes -= known.bytes;
+            }
+        }
+    }
+}

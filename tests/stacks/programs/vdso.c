@@ -1,0 +1,23 @@
+/* The C library's clock_gettime calls the vdso's, which makes the system call itself for a clock that only the kernel reads:
+   (vdso) <- clock_gettime <- asks <- main. */
+#include <time.h>
+
+#include "rare.h"
+
+KEPT long asks(long n)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    AFTER();
+    return time.tv_nsec + n;
+}
+
+int main(int argc, char **argv)
+{
+    long sum = 0, i;
+    prepare();
+    for (i = 0; i < TIMES; i++)
+        sum += asks(i);
+    linger(argc, argv);
+    return sum == 42;
+}
