@@ -1,6 +1,6 @@
 //! Requests to `perf_event_attr`.
 
-use super::{Clock, EventRequest, Frames, Mappings, Options};
+use super::{Clock, EventRequest, Frames, Mappings, Options, UserStack};
 use crate::abi::*;
 
 /// How events follow the tasks that they are attached to.
@@ -25,7 +25,14 @@ pub(super) const SMALLEST_RECORD: usize = 56;
 
 /// What an event samples.
 pub(super) fn sample_type(event: &EventRequest) -> u64 {
-    SAMPLE_TYPE | if event.callchain.is_some() { PERF_SAMPLE_CALLCHAIN } else { 0 }
+    let callchain = if event.callchain.is_some() { PERF_SAMPLE_CALLCHAIN } else { 0 };
+    let user_stack = user_stack(event).map_or(0, |_| PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER);
+    SAMPLE_TYPE | callchain | user_stack
+}
+
+/// What an event copies of user space.
+pub(super) fn user_stack(event: &EventRequest) -> Option<UserStack> {
+    event.callchain.and_then(|callchain| callchain.user_stack)
 }
 
 /// The attr of a tracepoint.
@@ -37,8 +44,14 @@ pub(super) fn tracepoint(event: &EventRequest, options: &Options, follow: Follow
     attr.__bindgen_anon_1.sample_period = 1;
     if let Some(callchain) = event.callchain {
         attr.set_exclude_callchain_kernel((callchain.kernel == Frames::Excluded).into());
-        attr.set_exclude_callchain_user((callchain.user == Frames::Excluded).into());
+        // Frames that are unwound from a copy of the stack need no walk along frame pointers.
+        let walked = callchain.user == Frames::Sampled && callchain.user_stack.is_none();
+        attr.set_exclude_callchain_user((!walked).into());
         attr.sample_max_stack = callchain.max_stack.unwrap_or(0);
+    }
+    if let Some(UserStack { registers, bytes }) = user_stack(event) {
+        attr.sample_regs_user = registers;
+        attr.sample_stack_user = bytes;
     }
     attr
 }

@@ -46,7 +46,7 @@ use crate::{
 };
 
 pub use error::CaptureError;
-pub use request::{Callchain, Clock, EventRequest, Frames, Mappings, Options, Order, Presence, Target};
+pub use request::{Callchain, Clock, EventRequest, Frames, Mappings, Options, Order, Presence, Target, UserStack};
 
 /// A live source of records.
 pub struct Capture {
@@ -98,7 +98,10 @@ impl Capture {
             let refused = io::Error::from_raw_os_error(libc::EPERM);
             return Err(CaptureError::open(&event.name, None, CallError::new("perf_event_open", refused)));
         }
-        let sample = |event: &EventRequest| SampleLayout::new(attr::sample_type(event), opened.read_format);
+        let sample = |event: &EventRequest| {
+            let registers = attr::user_stack(event).map_or(0, |copied| copied.registers);
+            SampleLayout::new(attr::sample_type(event), opened.read_format).with_regs_user(registers)
+        };
         let layouts: Vec<SampleLayout> = events.iter().map(sample).collect();
         let kind = if matches!(target, Target::Threads(_)) { Kind::Thread } else { Kind::Process };
         let tasks = (!opened.tasks.is_empty()).then(|| Tasks::watch(&opened.tasks, kind));

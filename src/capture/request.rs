@@ -45,6 +45,15 @@ pub enum Frames {
     Excluded,
 }
 
+/// What is copied of user space with each sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserStack {
+    /// Which registers, by their numbers in perf (`sample_regs_user`).
+    pub registers: u64,
+    /// Bytes of the stack (`sample_stack_user`).
+    pub bytes: u32,
+}
+
 /// A call chain for each sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Callchain {
@@ -54,6 +63,8 @@ pub struct Callchain {
     pub user: Frames,
     /// The most frames; `None` for `kernel.perf_event_max_stack`.
     pub max_stack: Option<u16>,
+    /// Copy registers and so many bytes of the stack, to find the program's frames by unwind information.
+    pub user_stack: Option<UserStack>,
 }
 
 /// Whether a capture may go on without an event.

@@ -10,7 +10,7 @@ use clap::{
 
 use crate::{
     session::plan::OnError,
-    spec::{CpuSet, RingSize, parse_interval, parse_pages, parse_size},
+    spec::{CallGraph, CpuSet, RingSize, parse_interval, parse_pages, parse_size},
 };
 
 const USAGE: &str = "perf-prof python [OPTION...] -e EVENT[,EVENT...] [--] MODULE [ARGS...]
@@ -89,8 +89,11 @@ pub struct Options {
     pub exec: Option<String>,
 
     /// Sample call chains on every event, kernel frames by default
-    #[arg(short = 'g', long, help_heading = "Call chains")]
-    pub call_graph: bool,
+    #[arg(short = 'g', help_heading = "Call chains")]
+    pub callchains: bool,
+    /// The same, and how user frames are found: fp, the default, or dwarf[,SIZE] for programs without frame pointers
+    #[arg(long, value_name = "HOW", num_args = 0..=1, help_heading = "Call chains")]
+    pub call_graph: Option<Option<CallGraph>>,
     /// Sample user frames [--no-user-callchain: do not]
     #[arg(long, overrides_with = "no_user_callchain", help_heading = "Call chains")]
     pub user_callchain: bool,

@@ -54,7 +54,8 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
         Some(module) => Module::Script { module, args: split.script },
     };
     let callchain = Callchain {
-        every_event: if options.call_graph { Switch::On } else { Switch::Off },
+        every_event: if options.callchains || options.call_graph.is_some() { Switch::On } else { Switch::Off },
+        how: options.call_graph.flatten().unwrap_or_default(),
         user: switch(options.user_callchain, options.no_user_callchain),
         kernel: switch(options.kernel_callchain, options.no_kernel_callchain),
     };

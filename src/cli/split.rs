@@ -8,7 +8,7 @@ use std::{
     os::unix::ffi::{OsStrExt, OsStringExt},
 };
 
-use crate::spec::near;
+use crate::spec::{CallGraph, near};
 
 /// Everything after it is the command to trace.
 pub const EXEC: &str = "exec";
@@ -26,6 +26,8 @@ pub struct Flag {
 enum Takes {
     Nothing,
     Value,
+    /// One or none: the next argument is it if it reads as a way to take call chains. `--call-graph` alone is like that.
+    Perhaps,
 }
 
 /// The arguments by whom they are for.
@@ -65,14 +67,18 @@ pub fn flags(command: &clap::Command) -> Vec<Flag> {
     let flag = |arg: &clap::Arg| Flag {
         short: arg.get_short().and_then(|short| u8::try_from(short).ok()),
         long: arg.get_long().map(str::to_owned),
-        takes: if arg.get_action().takes_values() { Takes::Value } else { Takes::Nothing },
+        takes: match arg.get_num_args() {
+            Some(range) if arg.get_action().takes_values() && range.min_values() == 0 => Takes::Perhaps,
+            _ if arg.get_action().takes_values() => Takes::Value,
+            _ => Takes::Nothing,
+        },
     };
     command.get_arguments().map(flag).collect()
 }
 
 /// Splits arguments, the program's and the subcommand's name not among them.
 pub fn split(flags: &[Flag], args: impl IntoIterator<Item = OsString>) -> Result<Split, SplitError> {
-    let mut args = args.into_iter();
+    let mut args = args.into_iter().peekable();
     let mut split = Split::default();
     while let Some(arg) = args.next() {
         match arg.as_bytes() {
@@ -95,6 +101,11 @@ pub fn split(flags: &[Flag], args: impl IntoIterator<Item = OsString>) -> Result
             bytes if bytes.starts_with(b"--exec=") => return Err(SplitError::Workload),
             [b'-', _, ..] => match ours(flags, &arg) {
                 Some(Ours::Whole) => split.ours.push(arg),
+                Some(Ours::PerhapsNext) => {
+                    let fits = |next: &OsString| next.to_str().is_some_and(|next| next.parse::<CallGraph>().is_ok());
+                    let arg = args.next_if(fits).map_or(arg.clone(), |value| joined(arg, value));
+                    split.ours.push(arg);
+                }
                 Some(Ours::NeedsNext) => {
                     let value = args.next().ok_or_else(|| SplitError::Value(arg.to_string_lossy().into_owned()))?;
                     // In one token, so that a value that looks like an option stays a value.
@@ -118,6 +129,8 @@ enum Ours {
     Whole,
     /// An option whose value is the next token.
     NeedsNext,
+    /// An option whose value is the next token, if that is one.
+    PerhapsNext,
 }
 
 fn ours(flags: &[Flag], arg: &OsStr) -> Option<Ours> {
@@ -130,7 +143,8 @@ fn ours(flags: &[Flag], arg: &OsStr) -> Option<Ours> {
         let flag = flags.iter().find(|flag| flag.long.as_ref().is_some_and(|long| long.as_bytes() == name))?;
         return match (flag.takes, value) {
             (Takes::Value, None) => Some(Ours::NeedsNext),
-            (Takes::Value, Some(_)) | (Takes::Nothing, None) => Some(Ours::Whole),
+            (Takes::Perhaps, None) => Some(Ours::PerhapsNext),
+            (Takes::Value | Takes::Perhaps, Some(_)) | (Takes::Nothing, None) => Some(Ours::Whole),
             // `--order=asc` is no form of our `--order`.
             (Takes::Nothing, Some(_)) => None,
         };

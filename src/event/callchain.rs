@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Context, Sample};
+use super::{Context, Sample, unwound};
 use crate::{
     abi::{PERF_CONTEXT_HV, PERF_CONTEXT_KERNEL, PERF_CONTEXT_MAX, PERF_CONTEXT_USER},
     symbol::{Place, Resolved},
@@ -69,6 +69,13 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Frame> {
         }
         // Each side's innermost frame is where it was, not where it will go on.
         place = Place::Exact;
+    }
+    if let Some(copied) = sample.event.layout.user_stack(sample.record) {
+        let mut place = Place::Exact;
+        for addr in unwound::addresses(sample, &copied, context) {
+            user_frames(sample, addr, place, context, &mut frames);
+            place = Place::Return;
+        }
     }
     frames
 }

@@ -11,7 +11,11 @@ use crate::{
     symbol::{Options, Symbolizer},
     sys::procfs,
     tracefs::Kernel,
+    unwind::Unwinder,
 };
+
+/// Bytes that the unwind information of files may take.
+const UNWIND_CACHE: usize = 64 << 20;
 
 /// The run's knowledge, shared by all its events.
 pub struct Context {
@@ -21,6 +25,7 @@ pub struct Context {
     realtime_offset: AtomicI64,
     tasks: Mutex<Tasks>,
     symbols: Mutex<Symbolizer>,
+    unwinder: Mutex<Unwinder>,
     processes: Processes,
 }
 
@@ -42,6 +47,7 @@ impl Context {
             realtime_offset: realtime_offset.into(),
             tasks: Mutex::default(),
             symbols: Mutex::new(Symbolizer::new(Options::default())),
+            unwinder: Mutex::new(Unwinder::new(UNWIND_CACHE)),
             processes: Processes::Ignored,
         }
     }
@@ -51,6 +57,11 @@ impl Context {
         self.symbols = Mutex::new(Symbolizer::new(options));
         self.processes = processes;
         self
+    }
+
+    /// Works on the unwind information of files; as [`Context::with_symbols`], which may be called around it.
+    pub fn with_unwinder<R>(&self, work: impl FnOnce(&mut Unwinder) -> R) -> R {
+        work(&mut self.unwinder.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Notes what all processes have mapped, if they are followed, so that the addresses of one that exits before it is

@@ -9,6 +9,7 @@ mod sink;
 mod stats;
 mod tasks;
 mod types;
+mod unwound;
 
 pub use callchain::{Frame, Origin, UNKNOWN, frames};
 pub use context::{Context, Processes};

@@ -23,6 +23,21 @@ pub struct SampleLayout {
     period: u16,
     /// Where the first member of variable size begins.
     fixed_end: u16,
+    /// The attr's `sample_regs_user`.
+    regs_user: u64,
+}
+
+/// A task's registers in user space, and a copy of its stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserStack<'a> {
+    /// `PERF_SAMPLE_REGS_ABI_*`; 0 for a task that has no user space.
+    pub abi: u64,
+    /// Which registers there are (`sample_regs_user`).
+    pub mask: u64,
+    /// The registers' values in the order of the mask's bits: a run of native u64.
+    pub registers: &'a [u8],
+    /// The stack from the stack pointer upwards, as far as it could be copied.
+    pub stack: &'a [u8],
 }
 
 impl SampleLayout {
@@ -44,7 +59,12 @@ impl SampleLayout {
         let cpu = next(PERF_SAMPLE_CPU);
         let period = next(PERF_SAMPLE_PERIOD);
         let id = if identifier != ABSENT { identifier } else { id };
-        Self { sample_type, read_format, tid, time, id, cpu, period, fixed_end: at }
+        Self { sample_type, read_format, tid, time, id, cpu, period, fixed_end: at, regs_user: 0 }
+    }
+
+    /// With the attr's `sample_regs_user`.
+    pub fn with_regs_user(self, regs_user: u64) -> Self {
+        Self { regs_user, ..self }
     }
 
     /// The process that the sample was taken in, and its thread.
@@ -109,6 +129,33 @@ impl SampleLayout {
         }
         let size = u32::from_ne_bytes(*record.get(at..)?.first_chunk()?) as usize;
         record.get(at + 4..)?.get(..size)
+    }
+
+    /// The registers and the stack of user space (PERF_SAMPLE_REGS_USER and PERF_SAMPLE_STACK_USER).
+    pub fn user_stack<'a>(&self, record: &'a [u8]) -> Option<UserStack<'a>> {
+        let both = PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
+        if self.sample_type & both != both {
+            return None;
+        }
+        let mut at = self.after_read(record)?;
+        if self.sample_type & PERF_SAMPLE_CALLCHAIN != 0 {
+            let count = usize::try_from(u64_at(record, at)?).ok()?;
+            at = at.checked_add(count.checked_mul(8)?)?.checked_add(8)?;
+        }
+        if self.sample_type & PERF_SAMPLE_RAW != 0 {
+            let size = u32::from_ne_bytes(*record.get(at..)?.first_chunk()?) as usize;
+            at = at.checked_add(4)?.checked_add(size)?;
+        }
+        let abi = u64_at(record, at)?;
+        let registers = if abi == 0 { 0 } else { 8 * self.regs_user.count_ones() as usize };
+        let registers = record.get(at + 8..)?.get(..registers)?;
+        at += 8 + registers.len();
+        let size = usize::try_from(u64_at(record, at)?).ok()?;
+        let stack = record.get(at + 8..)?.get(..size)?;
+        // Behind it, how much of it was copied.
+        let copied = if size == 0 { 0 } else { u64_at(record, at + 8 + size)? };
+        let stack = &stack[..size.min(usize::try_from(copied).ok()?)];
+        Some(UserStack { abi, mask: self.regs_user, registers, stack })
     }
 
     /// Where the raw data begins in every record, when no member of variable size comes before it.

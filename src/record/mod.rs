@@ -8,7 +8,7 @@ mod parse;
 mod source;
 
 pub use batch::{Batch, Chunk, Recycle, Sorted, SortedRecord};
-pub use layout::{SampleLayout, TrailerLayout};
+pub use layout::{SampleLayout, TrailerLayout, UserStack};
 pub use order::{INDEX_PER_RECORD, MARGIN, Sorter};
 pub use parse::{Mmap2, MmapFile, RECORD_HEADER, Record, Records, record_size, record_type};
 pub use source::{Ended, LossCounts, Source, Wait};

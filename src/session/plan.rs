@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 pub use crate::script::OnError;
 pub use crate::sys::clock::Clock;
 use crate::{
-    spec::{CpuSet, EventSpec, RingSize},
+    spec::{CallGraph, CpuSet, EventSpec, RingSize},
     symbol,
 };
 
@@ -80,6 +80,8 @@ pub enum Target {
 pub struct Callchain {
     /// Whether every event carries one.
     pub every_event: Switch,
+    /// How user frames are found.
+    pub how: CallGraph,
     /// Frames of user space; `None` where nothing was said.
     pub user: Option<Switch>,
     /// Frames of the kernel; `None` where nothing was said.

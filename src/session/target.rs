@@ -7,9 +7,10 @@ use super::{
     plan::{self, Plan, Switch},
 };
 use crate::{
-    capture::{Callchain, EventRequest, Frames, Mappings, Options, Order, Presence, Target},
-    spec::{CpuSet, Stack},
+    capture::{Callchain, EventRequest, Frames, Mappings, Options, Order, Presence, Target, UserStack},
+    spec::{CallGraph, CpuSet, Stack},
     sys::{cgroup, clock::Clock, mmap::page_size, procfs},
+    unwind,
 };
 
 /// The most memory that rings take by default, all together.
@@ -71,7 +72,7 @@ fn request(plan: &Plan, event: &Selected) -> Result<EventRequest> {
 
 fn callchain(plan: &Plan, stack: Stack, max_stack: Option<u16>) -> Result<Option<Callchain>> {
     // Whoever asks for the frames of one side asks for a call chain.
-    let plan::Callchain { every_event, user, kernel } = plan.callchain;
+    let plan::Callchain { every_event, user, kernel, how } = plan.callchain;
     let asked = [Some(every_event), user, kernel].contains(&Some(Switch::On));
     if !asked && stack == Stack::Inherit && max_stack.is_none() {
         return Ok(None);
@@ -80,11 +81,23 @@ fn callchain(plan: &Plan, stack: Stack, max_stack: Option<u16>) -> Result<Option
         Switch::On => Frames::Sampled,
         Switch::Off => Frames::Excluded,
     };
-    let (kernel, user) = (frames(kernel, Switch::On), frames(user, Switch::Off));
+    // Stacks are copied for nothing but user frames.
+    let default = if how == CallGraph::FramePointer { Switch::Off } else { Switch::On };
+    let (kernel, user) = (frames(kernel, Switch::On), frames(user, default));
     if kernel == Frames::Excluded && user == Frames::Excluded {
         bail!("call chains without kernel frames and without user frames are empty: add --user-callchain");
     }
-    Ok(Some(Callchain { kernel, user, max_stack }))
+    let user_stack = match how {
+        CallGraph::Dwarf(size) if user == Frames::Sampled => match unwind::sample_regs_user() {
+            0 => bail!("--call-graph dwarf: {}; use --call-graph fp", unwind::Ended::NotSupported),
+            registers => Some(UserStack { registers, bytes: size.bytes() }),
+        },
+        CallGraph::LastBranches => {
+            bail!("--call-graph lbr is not in this version; use --call-graph dwarf for programs without frame pointers")
+        }
+        CallGraph::FramePointer | CallGraph::Dwarf(_) => None,
+    };
+    Ok(Some(Callchain { kernel, user, max_stack, user_stack }))
 }
 
 /// How much memory is used.

@@ -4,6 +4,7 @@
 //! `Symbolizer` is told of processes through `Symbolizer::mmap` and `Processes` (`exec`, `forked`, `exited`), and asked by
 //! `Symbolizer::user`. What it is not told it reads from /proc/PID/maps.
 
+mod code;
 mod code_map;
 mod demangle;
 pub mod dwarf;
@@ -24,6 +25,7 @@ mod reason;
 mod symbolizer;
 mod vdso;
 
+pub use code::{Code, CodeImage};
 pub use code_map::CodeMap;
 pub use demangle::demangle;
 pub use kallsyms::{Kallsyms, Symbol};

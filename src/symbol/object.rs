@@ -62,6 +62,11 @@ impl Object {
         }
     }
 
+    /// Its bytes, for who reads them in his own way.
+    pub fn image(&self) -> std::io::Result<super::CodeImage> {
+        self.elf.image()
+    }
+
     /// What it was built from.
     pub fn build_id(&self) -> Option<&Arc<[u8]>> {
         self.elf.build_id.as_ref()

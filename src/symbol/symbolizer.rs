@@ -123,6 +123,10 @@ impl Symbolizer {
         &mut self.processes
     }
 
+    pub(super) fn objects(&mut self) -> &mut Objects {
+        &mut self.objects
+    }
+
     /// A process made a mapping. A file that is mapped for the first time is opened now, while the process is there.
     pub fn mmap(&mut self, pid: u32, time: u64, mapping: &Mapping) {
         if let Some(new) = self.processes.mmap(pid, time, mapping) {

@@ -98,7 +98,7 @@ fn what_cannot_be_opened_says_why() {
         &options(),
         expect!["cannot open no:such: perf_event_open: Invalid argument (os error 22)"],
     );
-    let chain = Callchain { kernel: Frames::Sampled, user: Frames::Excluded, max_stack: Some(5000) };
+    let chain = Callchain { kernel: Frames::Sampled, user: Frames::Excluded, max_stack: Some(5000), user_stack: None };
     let error = Capture::open(&everything, &[EventRequest { callchain: Some(chain), ..getppid() }], &options());
     assert!(matches!(error.err().unwrap(), CaptureError::MaxStack { asked: 5000, .. }));
     let huge = Options { ring_bytes: 1 << 40, ..options() };

@@ -3,8 +3,12 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
+#[cfg(target_arch = "x86_64")]
+mod chains;
 mod damaged;
 mod elf;
+#[cfg(target_arch = "x86_64")]
+mod harness;
 #[cfg(target_arch = "x86_64")]
 mod programs;
 #[cfg(target_arch = "x86_64")]

@@ -11,6 +11,8 @@ use object::{
     read::elf::{CompressionHeader, FileHeader, NoteIterator, ProgramHeader, SectionHeader},
 };
 
+use crate::symbol::CodeImage;
+
 /// No section of a file that is what it says is larger; none that is larger is read.
 const SECTION_LIMIT: u64 = 1 << 30;
 /// Nor has a file more sections or segments.
@@ -108,6 +110,14 @@ impl Section {
 }
 
 impl Elf {
+    /// Its bytes, independent of this.
+    pub fn image(&self) -> std::io::Result<CodeImage> {
+        Ok(match &self.bytes {
+            Bytes::File(file) => CodeImage::File(file.try_clone()?),
+            Bytes::Memory(bytes) => CodeImage::Bytes(Arc::clone(bytes)),
+        })
+    }
+
     /// Opens a file by its path.
     pub fn open(path: &Path) -> Result<Self, ElfError> {
         Self::of_file(crate::sys::file::open_regular(path).map_err(|error| ElfError::Io(error.to_string()))?)

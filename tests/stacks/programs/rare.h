@@ -9,19 +9,29 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Without the C library's function, which keeps no frame pointer. */
+/* A function that calls no other may go without a frame, whatever the compiler is told; one that asks for it may not. */
+#ifdef FRAMES
+#define FRAME() __asm__ volatile("" : : "r"(__builtin_frame_address(0)))
+#else
+#define FRAME() ((void)0)
+#endif
+
+/* Without the C library's function, which keeps no frame pointer. The instruction after the call, which the sample's address is
+   that of, belongs to the same function. */
 #if defined(__x86_64__)
 #define RARE()                                                                                    \
     do {                                                                                          \
         long rare_ = SYS_getppid;                                                                 \
-        __asm__ volatile("syscall" : "+a"(rare_) : : "rcx", "r11", "memory");                     \
+        FRAME();                                                                                  \
+        __asm__ volatile("syscall; nop" : "+a"(rare_) : : "rcx", "r11", "memory");                \
     } while (0)
 #elif defined(__aarch64__)
 #define RARE()                                                                                    \
     do {                                                                                          \
         register long number_ __asm__("x8") = SYS_getppid;                                        \
         register long result_ __asm__("x0");                                                      \
-        __asm__ volatile("svc 0" : "=r"(result_) : "r"(number_) : "memory");                      \
+        FRAME();                                                                                  \
+        __asm__ volatile("svc 0; nop" : "=r"(result_) : "r"(number_) : "memory");                      \
     } while (0)
 #endif
 

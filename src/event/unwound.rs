@@ -1,0 +1,50 @@
+//! A sample's user frames, unwound from the registers and the copy of the stack that it has. Reads no file itself.
+
+use std::{cell::RefCell, io};
+
+use super::{Context, Sample};
+use crate::{
+    record::UserStack,
+    symbol::{CodeImage, Symbolizer},
+    unwind::{Arch, FileKey, Image, Mapping, Modules, Registers},
+};
+
+/// The most frames, as the kernel has it by default for call chains (PERF_MAX_STACK_DEPTH).
+const LIMIT: usize = 127;
+
+/// The instruction pointer and the return addresses, innermost first.
+pub fn addresses(sample: &Sample<'_>, copied: &UserStack<'_>, context: &Context) -> Vec<u64> {
+    let mut addresses = Vec::new();
+    let Some(arch) = Arch::native() else { return addresses };
+    let values = copied.registers.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
+    let registers = Registers::from_perf(arch, copied.abi, copied.mask, values);
+    context.with_symbols(|symbols| {
+        let process = Process { pid: sample.pid_tid().0 as u32, time: sample.time(), symbols: RefCell::new(symbols) };
+        // Why it ended is of no use to a script: the frames that are there are right.
+        context.with_unwinder(|unwinder| unwinder.unwind(&process, &registers, copied.stack, LIMIT, &mut addresses));
+    });
+    addresses
+}
+
+/// The process of a sample, as it was then.
+struct Process<'a> {
+    pid: u32,
+    time: u64,
+    symbols: RefCell<&'a mut Symbolizer>,
+}
+
+impl Modules for Process<'_> {
+    fn mapping(&self, address: u64) -> Option<Mapping> {
+        let code = self.symbols.borrow_mut().code(self.pid, address, self.time).ok()?;
+        let file = code.file.map(|id| FileKey([id, 0, 0, 0]));
+        Some(Mapping { start: code.start, end: code.end, offset: code.file_offset, file })
+    }
+
+    fn open(&self, address: u64) -> io::Result<Image> {
+        match self.symbols.borrow_mut().code_image(self.pid, address, self.time) {
+            Ok(CodeImage::File(file)) => Ok(Image::File(file)),
+            Ok(CodeImage::Bytes(bytes)) => Ok(Image::Bytes(bytes)),
+            Err(reason) => Err(io::Error::other(reason)),
+        }
+    }
+}

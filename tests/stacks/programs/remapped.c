@@ -1,0 +1,65 @@
+/* leaf <- middle <- outer <- main, after the program's own code was moved to other memory at the same address, as programs do that
+   want huge pages for it. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include "rare.h"
+
+KEPT long leaf(long n)
+{
+    RARE();
+    AFTER();
+    return n + 1;
+}
+
+KEPT long middle(long n)
+{
+    volatile long kept = n;
+    long r = leaf(n);
+    AFTER();
+    return r + kept;
+}
+
+KEPT long outer(long n)
+{
+    volatile long kept = n;
+    long r = middle(n);
+    AFTER();
+    return r - kept;
+}
+
+static int remap(void)
+{
+    unsigned long start, end, own = (unsigned long)&remap;
+    char line[512], right[5];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    int found = 0;
+    void *copy;
+    while (!found && maps && fgets(line, sizeof line, maps))
+        found = sscanf(line, "%lx-%lx %4s", &start, &end, right) == 3 && start <= own && own < end;
+    if (!found)
+        return -1;
+    fclose(maps);
+    copy = mmap(NULL, end - start, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (copy == MAP_FAILED)
+        return -1;
+    memcpy(copy, (void *)start, end - start);
+    if (mprotect(copy, end - start, PROT_READ | PROT_EXEC))
+        return -1;
+    return mremap(copy, end - start, end - start, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start) == (void *)start ? 0 : -1;
+}
+
+int main(int argc, char **argv)
+{
+    long sum = 0, i;
+    prepare();
+    if (remap()) {
+        perror("mremap");
+        return 2;
+    }
+    for (i = 0; i < TIMES; i++)
+        sum += outer(i);
+    linger(argc, argv);
+    return sum == 42;
+}

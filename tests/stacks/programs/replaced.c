@@ -1,0 +1,42 @@
+/* leaf <- middle <- outer <- main in a file that is gone, or another one, by the time of the calls. */
+#include <stdio.h>
+
+#include "rare.h"
+
+KEPT long leaf(long n)
+{
+    RARE();
+    AFTER();
+    return n + 1;
+}
+
+KEPT long middle(long n)
+{
+    volatile long kept = n;
+    long r = leaf(n);
+    AFTER();
+    return r + kept;
+}
+
+KEPT long outer(long n)
+{
+    volatile long kept = n;
+    long r = middle(n);
+    AFTER();
+    return r - kept;
+}
+
+int main(int argc, char **argv)
+{
+    long sum = 0, i;
+    prepare();
+    /* replaced OTHER linger: OTHER is put in this program's place. replaced linger: it is removed. */
+    if (argc > 2 ? rename(argv[1], argv[0]) : unlink(argv[0])) {
+        perror(argv[0]);
+        return 2;
+    }
+    for (i = 0; i < TIMES; i++)
+        sum += outer(i);
+    linger(argc, argv);
+    return sum == 42;
+}
