@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
+mod aarch64;
 mod damaged;
+mod eh_frame;
 mod elf;
 #[cfg(target_arch = "x86_64")]
 mod programs;
