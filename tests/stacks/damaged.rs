@@ -4,7 +4,10 @@ use expect_test::{Expect, expect};
 use perf_prof::unwind::{Arch, Registers, Unwinder};
 use proptest::prelude::*;
 
-use crate::elf::{BASE, OneFile, SECTIONS, TEXT, elf};
+use crate::{
+    eh_frame::Described,
+    elf::{BASE, OneFile, SECTIONS, TEXT, elf},
+};
 
 const X86_64: u16 = 62;
 const LIMIT: usize = 20;
@@ -15,22 +18,8 @@ const WORDS: u64 = 64;
 
 /// `.eh_frame` with one common entry and one function that is all of the code.
 fn eh_frame(common: &[u8], function: &[u8]) -> Vec<u8> {
-    // Version 1, "zR", factors 1 and -8, the return address in column 16; addresses relative to their place, in 4 bytes.
-    let mut common = [&[0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b], common].concat();
-    common.resize(common.len().next_multiple_of(4), 0);
-    let mut bytes = (common.len() as u32).to_le_bytes().to_vec();
-    bytes.extend(common);
-    let mut entry = (bytes.len() as u32 + 4).to_le_bytes().to_vec();
-    let begin = TEXT as i64 - (SECTIONS as i64 + bytes.len() as i64 + 8);
-    entry.extend((begin as i32).to_le_bytes());
-    entry.extend(0x1000u32.to_le_bytes());
-    entry.push(0);
-    entry.extend(function);
-    entry.resize(entry.len().next_multiple_of(4), 0);
-    bytes.extend((entry.len() as u32).to_le_bytes());
-    bytes.extend(entry);
-    bytes.extend([0; 4]);
-    bytes
+    let described = Described { augmentation: b"zR", link: 16, common, start: 0, size: 0x1000, function };
+    crate::eh_frame::eh_frame(&[described])
 }
 
 /// The frame's address is the stack pointer and 8, the return address is right below it.

@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
+mod aarch64;
 #[cfg(target_arch = "x86_64")]
 mod chains;
 mod damaged;
+mod eh_frame;
 mod elf;
 #[cfg(target_arch = "x86_64")]
 mod harness;

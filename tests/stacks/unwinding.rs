@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use object::{Object, ObjectSymbol};
-use perf_prof::unwind::{Ended, Modules, Registers, Unwinder};
+use perf_prof::unwind::{Ended, Missing, Modules, Registers, Unwinder};
 
 use crate::{
     programs::{Programs, test},
@@ -364,6 +364,37 @@ fn an_interpreters_stack_is_complete() {
         traced.finish();
         Ok(())
     });
+}
+
+/// From the dynamic linker's first steps on. What the C library's start files add has no unwind information; nothing else ends a
+/// walk before its time.
+#[test]
+fn a_program_of_the_system_is_unwound_wherever_it_is() {
+    let program = Path::new("/bin/ls");
+    if !program.exists() {
+        println!("skipped: no {}", program.display());
+        return;
+    }
+    let traced = Traced::start(program, &["/"]);
+    let mut unwinder = Unwinder::new(64 << 20);
+    let mut maps = traced.maps();
+    let (mut complete, mut uncovered) = (0, 0);
+    // A number that no loop's length is a multiple of.
+    for step in 0..17 * 3000 {
+        let Some(stop) = traced.step() else { break };
+        if step % 17 != 0 {
+            continue;
+        }
+        if maps.at(stop.regs.rip).is_none() {
+            maps = traced.maps();
+        }
+        match walk(&mut unwinder, &maps, &traced, &stop) {
+            (_, Ended::Root) => complete += 1,
+            (_, Ended::NoUnwindInfo { why: Missing::NoEntry, .. }) => uncovered += 1,
+            (frames, ended) => panic!("{:x}: {frames:x?} {ended}", stop.regs.rip),
+        }
+    }
+    assert!(complete >= 1000 && uncovered * 100 <= complete, "{complete} complete, {uncovered} uncovered");
 }
 
 /// Keeps within its bytes whatever it is asked, and still unwinds.
