@@ -22,7 +22,7 @@ pub struct Frame {
 }
 
 /// The name of a frame without a symbol.
-const UNKNOWN: &str = "Unknown";
+pub const UNKNOWN: &str = "Unknown";
 
 /// Resolves a sample's call chain.
 pub fn frames(sample: &Sample<'_>, names: &dyn Kernel) -> Vec<Frame> {

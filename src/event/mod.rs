@@ -10,7 +10,7 @@ mod stats;
 mod tasks;
 mod types;
 
-pub use callchain::{Frame, frames};
+pub use callchain::{Frame, UNKNOWN, frames};
 pub use context::Context;
 pub use line::{LineContext, LineParts, write_line};
 pub use sample::Sample;
