@@ -11,6 +11,9 @@ event of the task that causes it, so this has to see all tasks: choose with --co
 """
 import argparse
 import time
+from collections import defaultdict
+
+from perf_prof import Log2Hist
 
 parser = argparse.ArgumentParser(description="Run-queue latency per command.", add_help=False)
 parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")
@@ -19,10 +22,8 @@ parser.add_argument("--all", action="store_true", help="one histogram for all co
 parser.add_argument("--usage", action="help", help="show this (--help shows the options of perf-prof)")
 args = parser.parse_args()
 
-BAR = 40
-
 waiting = {}  # tid -> time since which it could run
-histograms = {}  # command -> [count of waits below 2**n and not below 2**(n-1) microseconds]
+histograms = defaultdict(Log2Hist)  # command -> its waits
 unpaired = 0
 tables = 0
 
@@ -40,7 +41,7 @@ def sched__sched_switch(event):
         if since is None:
             unpaired += 1
         elif (args.pid is None or args.pid == tid) and (args.comm is None or args.comm == event.next_comm):
-            record("all commands" if args.all else event.next_comm, now - since)
+            histograms["all commands" if args.all else event.next_comm].add(max(now - since, 0) / 1000)
     # 0 is TASK_RUNNING, 0x100 preempted (TASK_REPORT_MAX, include/linux/sched.h): it waits from now on.
     state = event.prev_state
     prev = event.prev_pid
@@ -52,13 +53,6 @@ def sched__sched_switch(event):
             waiting.pop(prev, None)
 
 
-def record(command, ns):
-    slot = max(ns // 1000, 0).bit_length()
-    counts = histograms.setdefault(command, [])
-    counts.extend([0] * (slot + 1 - len(counts)))
-    counts[slot] += 1
-
-
 def __lost__(lost_start, lost_end):
     # What waited then may have been switched to in the gap.
     waiting.clear()
@@ -67,15 +61,9 @@ def __lost__(lost_start, lost_end):
 def show():
     global tables
     tables += 1
-    for command, counts in sorted(histograms.items(), key=lambda item: -sum(item[1])):
-        most = max(counts)
-        print(f"{command}: {sum(counts)} waits")
-        print(f"{'usecs':>24} : {'count':<9} distribution")
-        first = next(slot for slot, count in enumerate(counts) if count)
-        for slot in range(first, len(counts)):
-            low, high = (1 << slot >> 1, (1 << slot) - 1)
-            bar = "*" * (counts[slot] * BAR // most)
-            print(f"{low:>10} -> {high:<10} : {counts[slot]:<9} |{bar:<{BAR}}|")
+    for command, histogram in sorted(histograms.items(), key=lambda item: -len(item[1])):
+        print(f"{command}: {len(histogram)} waits")
+        histogram.print()
         print()
     if not histograms:
         print("no waits seen")

@@ -23,6 +23,8 @@ pub mod event;
 
 pub mod template;
 
+pub mod picture;
+
 #[cfg(feature = "script")]
 pub mod script;
 

@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Names the workload that a copy of this test program is to be.
@@ -61,6 +61,26 @@ fn on_workload(name: &str, args: &[&str], work: &str) -> String {
     text(script(name).args(args).arg("--exec").args(workload(work)).output().unwrap())
 }
 
+/// What a script that watches the whole machine prints, and what the workload beside it says.
+fn beside(name: &str, args: &[&str], work: &str) -> (String, String) {
+    let directory = tempfile::tempdir().unwrap();
+    let files = ["out", "err"].map(|name| directory.path().join(name));
+    let [out, err] = files.each_ref().map(|path| fs::File::create(path).unwrap());
+    let mut child = script(name).args(args).stdout(out).stderr(err).spawn().unwrap();
+    // The first table says that events flow.
+    while fs::metadata(&files[0]).unwrap().len() == 0 {
+        assert!(child.try_wait().unwrap().is_none(), "{}", fs::read_to_string(&files[1]).unwrap());
+        thread::sleep(Duration::from_millis(10));
+    }
+    let words = workload(work);
+    let truth = Command::new(&words[0]).args(&words[1..]).output().unwrap();
+    // SAFETY: the child was not reaped yet.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let status = child.wait().unwrap();
+    let [stdout, stderr] = files.map(|path| fs::read(path).unwrap());
+    (text(Output { status, stdout, stderr }), String::from_utf8(truth.stdout).unwrap())
+}
+
 #[track_caller]
 fn text(output: Output) -> String {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -85,6 +105,7 @@ fn the_workload() {
         Ok("sleeps") => sleeps(),
         Ok("children") => children(),
         Ok("threads") => threads(),
+        Ok("naps") => naps(),
         _ => {}
     }
 }
@@ -274,24 +295,7 @@ fn runqlat_counts_the_waits_that_the_kernel_counts() {
     if skipped() || !Path::new("/proc/self/schedstat").exists() {
         return println!("skipped: no tracing or no schedstat");
     }
-    let directory = tempfile::tempdir().unwrap();
-    let files = ["out", "err"].map(|name| directory.path().join(name));
-    let [out, err] = files.each_ref().map(|path| fs::File::create(path).unwrap());
-    let mut child = script("runqlat.py").args(["-i", "50"]).stdout(out).stderr(err).spawn().unwrap();
-    // The first table says that events flow.
-    while fs::metadata(&files[0]).unwrap().len() == 0 {
-        assert!(child.try_wait().unwrap().is_none(), "{}", fs::read_to_string(&files[1]).unwrap());
-        thread::sleep(Duration::from_millis(10));
-    }
-    let words = workload("sleeps");
-    let truth = Command::new(&words[0]).args(&words[1..]).output().unwrap();
-    // SAFETY: the child was not reaped yet.
-    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
-    let status = child.wait().unwrap();
-    let [stdout, stderr] = files.map(|path| fs::read(path).unwrap());
-    let out = text(Output { status, stdout, stderr });
-    let truth = String::from_utf8(truth.stdout).unwrap();
-
+    let (out, truth) = beside("runqlat.py", &["-i", "50"], "sleeps");
     let histograms = histograms(&out);
     for name in ["rq-sleep", "rq-busy"] {
         let true_count: u64 = row(&truth, name)[1].parse().unwrap();
@@ -300,6 +304,66 @@ fn runqlat_counts_the_waits_that_the_kernel_counts() {
         // Before the kernel's count is read and after it a task may wait a few times more.
         assert!((true_count..true_count + 10).contains(&waits), "{name}: {waits} waits, the kernel says {true_count}");
     }
+}
+
+const NAPS: u64 = 20;
+
+/// Sleeps in a task of its own name, and says how long at least and at most.
+fn naps() {
+    // On one CPU that is never idle: some kernels do not trace how an idle CPU switches to a task.
+    // SAFETY: a set of CPUs is plain data, and the calls read no more than it.
+    unsafe {
+        let mut cpus: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu() as usize, &mut cpus);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&cpus), &cpus), 0);
+    }
+    thread::spawn(|| {
+        loop {
+            std::hint::spin_loop();
+        }
+    });
+    named(c"napper");
+    let began = Instant::now();
+    for _ in 0..NAPS {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let took = began.elapsed();
+    named(c"awake");
+    println!("\nnaps {}", took.as_micros());
+}
+
+#[test]
+fn offcpu_adds_up_the_naps_of_a_sleeper() {
+    if skipped() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let [folded, svg] = ["off.folded", "off.svg"].map(|name| directory.path().join(name).display().to_string());
+    let args = |file| ["-i", "50", "--comm", "napper", "--state", "interruptible", "--flame", file];
+    let (out, truth) = beside("offcpu.py", &args(&folded), "naps");
+    let took: u64 = row(&truth, "naps")[1].parse().unwrap();
+    let lines = fs::read_to_string(&folded).unwrap();
+    let asleep = lines.lines().map(|line| line.rsplit_once(' ').unwrap());
+    let asleep = asleep.inspect(|(stack, _)| {
+        assert!(stack.starts_with("napper;") && stack.contains(";do_nanosleep_[k];schedule_[k]"), "{stack}")
+    });
+    let sum: u64 = asleep.map(|(_, us)| us.parse::<u64>().unwrap()).sum();
+    // Each nap begins a little before it leaves the CPU, and may lose a microsecond by rounding.
+    assert!((NAPS * 9_500..=took).contains(&sum), "{sum} us in {lines}, the sleeper measured {took} us");
+    // The tables of all intervals together are the same time.
+    let tables = out.lines().filter_map(|line| line.split_once(" off CPU in ")).map(|(time, _)| microseconds(time));
+    assert!(tables.sum::<u64>().abs_diff(sum) <= sum / 100, "{out}");
+    assert!(out.contains(" do_nanosleep\n") && !out.contains("_[k]"), "{out}");
+
+    beside("offcpu.py", &args(&svg), "naps");
+    let svg = fs::read_to_string(&svg).unwrap();
+    assert!(svg.contains("<title>do_nanosleep (") && svg.contains(" us, 100.00%)"), "{svg}");
+}
+
+/// `1.5 s` and `1.5 ms`.
+fn microseconds(shown: &str) -> u64 {
+    let (number, unit) = shown.trim().split_once(' ').unwrap();
+    (number.parse::<f64>().unwrap() * if unit == "s" { 1e6 } else { 1e3 }) as u64
 }
 
 /// (command, waits) of each histogram, whose rows are checked to add up to the waits.
@@ -412,7 +476,7 @@ fn scripts_explain_themselves() {
     if skipped() {
         return;
     }
-    for name in ["wakeups.py", "runqlat.py", "syscalls.py", "execsnoop.py"] {
+    for name in ["wakeups.py", "runqlat.py", "syscalls.py", "execsnoop.py", "offcpu.py"] {
         let out = text(script(name).arg("--usage").output().unwrap());
         assert!(out.starts_with(&format!("usage: {name}")), "{out}");
         let wrong = script(name).arg("--no-such-option").output().unwrap();

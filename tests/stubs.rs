@@ -36,7 +36,7 @@ def parameters_of_stub(node):
     defaults = [None] * (len(args) - len(node.args.defaults)) + node.args.defaults
     found = []
     for arg, default in zip(args, defaults):
-        if arg.annotation is None and arg.arg != "self":
+        if arg.annotation is None and arg.arg not in ("self", "cls"):
             differ(f"{node.name}({arg.arg}) has no type in the stub")
         found.append((arg.arg, None if default is None else ast.literal_eval(default), default is not None))
     return found
@@ -68,6 +68,17 @@ def compare(name, node, live):
         same(f"parameters of {name}", parameters_of_stub(node), parameters(live))
 
 
+def compare_class(name, node, live):
+    """A class that scripts make objects of."""
+    members = {node.name: node for node in node.body if isinstance(node, ast.FunctionDef)}
+    given = {"__doc__", "__module__", "__str__"}
+    same(f"members of {name}", sorted(members), sorted(set(live.__dict__) - given))
+    same(f"parameters of {name}", parameters_of_stub(members.pop("__new__"))[1:], parameters(live))
+    for name, node in members.items():
+        if not name.startswith("__"):
+            compare(name, node, live.__dict__[name])
+
+
 def __init__():
     public = {name for name in dir(perf_prof) if not name.startswith("_")} | {"__version__"}
     same("names", sorted(name for name in names_in_stub if name in public or not name.startswith("_")), sorted(public))
@@ -79,7 +90,10 @@ def __init__():
             live = getattr(perf_prof, name)
             same(f"text of {name}", ast.get_docstring(node), text(live))
             if name != "PerfEvent":
-                same(f"bases of {name}", [base.id for base in node.bases], [base.__name__ for base in live.__bases__])
+                bases = [base.id for base in node.bases] or ["object"]
+                same(f"bases of {name}", bases, [base.__name__ for base in live.__bases__])
+                if "__new__" in live.__dict__:
+                    compare_class(name, node, live)
 
     members = {node.name: node for node in names_in_stub["PerfEvent"].body if isinstance(node, ast.FunctionDef)}
     base = perf_prof.PerfEvent

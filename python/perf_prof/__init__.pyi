@@ -1,7 +1,8 @@
 """Script the Linux kernel's events: the event class and what helps reading events."""
 
-from collections.abc import Iterator
-from typing import Any, TypedDict
+from collections.abc import Iterable, Iterator
+from os import PathLike
+from typing import Any, Protocol, TypedDict
 
 __version__: str
 
@@ -122,6 +123,63 @@ class PerfEvent:
         """The integers of an array field; TypeError for a field of another kind."""
     def text(self, name: str) -> str:
         """One field as the kernel's print format shows it: GFP_KERNEL|__GFP_ZERO."""
+
+class FlameGraph:
+    """Stacks with their weights, to be saved as a flame graph (SVG, for a browser) or as folded text.
+
+    colors: 'hot' (the default), 'offcpu' for time spent waiting, 'java', 'js', 'python', 'rust' and so on by the kind of
+    function, or a plain 'red', 'green', 'blue', 'aqua', ... count_name says what weights count, 'us' for instance. inverted
+    draws the callers on top. len() is the number of different stacks.
+    """
+
+    def __new__(
+        cls,
+        title: str | None = None,
+        colors: str | None = None,
+        count_name: str = "samples",
+        subtitle: str | None = None,
+        inverted: bool = False,
+    ) -> FlameGraph: ...
+    def add(self, stack: PerfEvent | list[str] | tuple[str, ...], weight: int = 1) -> None:
+        """Adds a stack: an event's call chain below the name of its task, or a list or tuple of names, the outermost first.
+
+        Frames without a symbol are shown as [file], the kernel's frames end in _[k] in folded text.
+        """
+    @property
+    def total(self) -> int:
+        """The sum of all weights."""
+    def folded(self) -> str:
+        """The stacks as text, a line for each: names from the outermost, separated by ';', a blank, the weight."""
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes a file: a picture for x.svg, folded text for x.folded.
+
+        ValueError for another ending, and for a picture of no stacks.
+        """
+    def __len__(self) -> int: ...
+
+class _Writes(Protocol):
+    """A file that text can be written to."""
+
+    def write(self, text: str, /) -> Any: ...
+
+class Log2Hist:
+    """A histogram of powers of two. name says what the values are, 'usecs' for instance.
+
+    For several of them: collections.defaultdict(Log2Hist). len() is the number of values.
+    """
+
+    def __new__(cls, name: str = "usecs") -> Log2Hist: ...
+    def add(self, value: float, n: int = 1) -> None:
+        """Counts a value n times. What is behind the decimal point does not matter; all that is negative is one row."""
+    def update(self, values: Iterable[float] | Log2Hist) -> None:
+        """Counts each of these values, or all that another Log2Hist has counted."""
+    def print(self, file: _Writes | None = None) -> None:
+        """Writes the histogram to a file, or to sys.stdout."""
+    def to_dict(self) -> dict[int, int]:
+        """The counts by each row's smallest value: {0: 3, 2: 1, 4: 7}; -1 stands for all that was negative."""
+    def clear(self) -> None:
+        """Forgets all values."""
+    def __len__(self) -> int: ...
 
 def syscall_name(nr: int) -> str:
     """The name of a system call of this architecture, or 'sys_NR' for a number without one."""

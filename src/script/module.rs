@@ -9,7 +9,11 @@ use pyo3::{
 };
 use syscalls::Sysno;
 
-use super::event::{base_type, field_error, restore};
+use super::{
+    event::{base_type, field_error, restore},
+    flame_graph::FlameGraph,
+    histogram::Log2Hist,
+};
 use crate::{
     event::{Context, EventType, Stats},
     symbol::{Place, Reason},
@@ -54,6 +58,8 @@ fn perf_prof(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("PerfEvent", base_type(py)?)?;
     module.add("FieldError", field_error(py)?)?;
+    module.add_class::<FlameGraph>()?;
+    module.add_class::<Log2Hist>()?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(syscall_name, module)?)?;
     module.add_function(wrap_pyfunction!(syscall_nr, module)?)?;

@@ -15,6 +15,7 @@ mod line;
 mod misbehaviour;
 mod module;
 mod perf_prof_module;
+mod pictures;
 mod signals;
 mod streams;
 mod symbols;

@@ -104,6 +104,14 @@ pub fn event<'a>(object: &'a Bound<'_, PyAny>) -> &'a EventObject {
     unsafe { EventObject::of(object.as_ptr()) }
 }
 
+/// Whether an object is an event.
+pub fn is_event(object: &Bound<'_, PyAny>) -> bool {
+    // Not as `isinstance` does, which believes an object that says that it is one (a mock, say): its memory is read.
+    // SAFETY: the lock is held, and both are objects.
+    let is = |base: &Bound<'_, PyType>| unsafe { ffi::PyObject_TypeCheck(object.as_ptr(), base.as_type_ptr()) != 0 };
+    base_type(object.py()).is_ok_and(is)
+}
+
 fn member<'py>(object: &Bound<'py, PyAny>, member: access::Member) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: an instance, as above, and the lock is held.
     unsafe { Bound::from_owned_ptr_or_err(object.py(), member.get(object.as_ptr())) }
@@ -384,12 +392,7 @@ unsafe extern "C" fn compare(
     let (object, other) = unsafe { (bound(object), bound(other)) };
     let py = object.py();
     let comparable = matches!(operation, ffi::Py_EQ | ffi::Py_NE);
-    // Not as `isinstance` does, which believes an object that says that it is one (a mock, say): its memory is read.
-    // SAFETY: the lock is held, and both are objects.
-    let is_event =
-        |base: &Bound<'_, PyType>| unsafe { ffi::PyObject_TypeCheck(other.as_ptr(), base.as_type_ptr()) != 0 };
-    let same_kind = base_type(py).is_ok_and(is_event);
-    if !comparable || !same_kind {
+    if !comparable || !is_event(&other) {
         return py.NotImplemented().into_ptr();
     }
     let (a, b) = (event(&object), event(&other));

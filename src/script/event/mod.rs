@@ -14,8 +14,10 @@ mod fast;
 mod members;
 mod methods;
 mod object;
+mod stack;
 
 pub use base::{base_type, field_error};
 pub use class::Class;
 pub use detached::{remember, restore};
 pub use object::{EventSlot, kept};
+pub use stack::{Stack, stack_of};

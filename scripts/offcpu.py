@@ -1,0 +1,99 @@
+#!/usr/bin/env -S perf-prof python -q --order -g --user-callchain -e sched:sched_switch
+"""Time off CPU by stack: where tasks were while they slept, waited or stood in the run queue, and for how long.
+
+usage: offcpu.py [OPTION of perf-prof python]... [--top N] [--flame FILE] [--comm NAME] [--pid PID] [--state STATE] [--min US]
+
+The stack is that of the task as it left its CPU. The time ends when the task is back on one, so a task that never comes
+back is not in it. With -i 1000 a table of each second is printed, else one at the end; the flame graph (FILE.svg, or
+FILE.folded for text) is of the whole run.
+
+Needs --order (its first line has it): a task leaves one CPU and may come back on another. That it comes back is an event
+of the task that was there before, so this has to see all tasks: choose with --comm and --pid, not with -p, -t or --exec.
+"""
+import argparse
+import time
+
+from perf_prof import FlameGraph
+
+# By the bits of prev_state (include/linux/sched.h): without one it could go on, as it could with that for preempted.
+STATES = {
+    "any": lambda state: True,
+    "interruptible": lambda state: state & 1,
+    "uninterruptible": lambda state: state & 2,
+    "runnable": lambda state: not state & 0xFF,
+}
+
+parser = argparse.ArgumentParser(description="Time off CPU by stack.", add_help=False)
+parser.add_argument("--top", type=int, default=10, metavar="N", help="stacks of a table (default: 10)")
+parser.add_argument("--flame", metavar="FILE", help="write a flame graph: FILE.svg, or FILE.folded as text")
+parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")
+parser.add_argument("--pid", type=int, help="only the threads of this process")
+parser.add_argument("--state", choices=STATES, default="any", help="only tasks that left in this state (default: any)")
+parser.add_argument("--min", type=int, default=0, metavar="US", help="only times of at least so many microseconds")
+parser.add_argument("--usage", action="help", help="show this (--help shows the options of perf-prof)")
+args = parser.parse_args()
+
+in_state = STATES[args.state]
+left = {}  # tid -> the event with which it left its CPU
+table = FlameGraph()
+whole = FlameGraph(colors="offcpu", count_name="us") if args.flame else None
+tables = 0
+
+
+def sched__sched_switch(event):
+    began = left.pop(event.next_pid, None)
+    if began is not None:
+        us = (event._time - began._time) // 1000
+        if us >= args.min:
+            table.add(began, us)
+            if whole is not None:
+                whole.add(began, us)
+    tid = event.prev_pid
+    if (
+        tid
+        and in_state(event.prev_state)
+        and (args.comm is None or args.comm == event.prev_comm)
+        and (args.pid is None or args.pid == event._pid)
+    ):
+        left[tid] = event
+
+
+def __lost__(lost_start, lost_end):
+    # What left its CPU before may have been back and away again in the gap.
+    left.clear()
+
+
+def duration(us):
+    """1234567 -> '1.235 s'"""
+    return f"{us / 10**6:.3f} s" if us >= 10**6 else f"{us / 10**3:.3f} ms"
+
+
+def show():
+    global table, tables
+    tables += 1
+    stacks = [line.rpartition(" ") for line in table.folded().splitlines()]
+    stacks.sort(key=lambda stack: -int(stack[2]))
+    for frames, _, us in stacks[: args.top]:
+        task, *frames = frames.split(";")
+        print(f"{duration(int(us)):>12} {int(us) / table.total:>7.1%}  {task}")
+        for frame in reversed(frames):
+            print(f"{'':>24}{frame.removesuffix('_[k]')}")
+    hidden = len(stacks) - args.top
+    more = f", {hidden} more with a larger --top" if hidden > 0 else ""
+    print(f"{duration(table.total)} off CPU in {len(stacks)} stacks{more}\n")
+    table = FlameGraph()
+
+
+def __interval__():
+    print(time.strftime("%H:%M:%S"))
+    show()
+
+
+def __exit__():
+    if table or not tables:
+        show()
+    if whole:
+        whole.save(args.flame)
+        print(f"{args.flame}: {duration(whole.total)} in {len(whole)} stacks")
+    elif args.flame:
+        print(f"{args.flame}: not written, no task came back to a CPU")

@@ -1,0 +1,256 @@
+//! Pictures: flame graphs and histograms, as scripts make them.
+
+use expect_test::expect;
+
+use crate::harness::{RENAME, Run, prints};
+
+#[test]
+fn stacks_of_names_are_merged_and_folded() {
+    let text = "
+from perf_prof import FlameGraph
+graph = FlameGraph()
+print(len(graph), graph.total, bool(graph), repr(graph.folded()))
+graph.add(['main', 'read'], 3)
+graph.add(('main', 'read'))
+graph.add(['main'], weight=2)
+graph.add(['main', 'f<[u8; 8]>', 'wait 5'])
+graph.add(['name \\udcff'])
+graph.add([])
+graph.add(['nothing'], 0)
+print(graph.folded(), end='')
+print(len(graph), graph.total, bool(graph))
+def __sample__(event): pass
+";
+    prints(
+        Run::script(text).call_event().workload("exit 0"),
+        expect![[r#"
+        0 0 False ''
+        [unknown] 1
+        main 2
+        main;f<[u8: 8]>;wait_5 1
+        main;read 4
+        name ��� 1
+        5 9 True
+    "#]],
+    );
+}
+
+#[test]
+fn a_stack_of_something_else_is_an_error_that_changes_nothing() {
+    let text = "
+from perf_prof import FlameGraph
+graph = FlameGraph()
+for stack, weight in ('main', 1), (5, 1), (['main', 5], 1), (['main'], -1), (['main'], 1.5), (['main'], 2**64):
+    try: graph.add(stack, weight)
+    except Exception as error: print(type(error).__name__, error)
+graph.add(['a'], 2**64 - 1)
+try: graph.add(['b'])
+except OverflowError as error: print(error)
+print(len(graph), graph.total)
+try: FlameGraph(colors='blood')
+except ValueError as error: print(error)
+def __sample__(event): pass
+";
+    prints(
+        Run::script(text).call_event().workload("exit 0"),
+        expect![[r#"
+        TypeError a stack is an event or a list of names, not 'str'
+        TypeError a stack is an event or a list of names, not 'int'
+        TypeError names of frames are str, but number 1 is 'int'
+        OverflowError can't convert negative int to unsigned
+        TypeError 'float' object cannot be interpreted as an integer
+        OverflowError int too big to convert
+        the weights add up to more than 2**64 - 1
+        1 18446744073709551615
+        unknown colors 'blood'; there are offcpu, aqua, blue, green, hot, io, java, js, mem, orange, perl, python, purple, red, rust, wakeup, yellow
+    "#]],
+    );
+}
+
+#[test]
+fn the_file_is_what_its_ending_says_or_an_error_that_names_it() {
+    let text = "
+import pathlib
+from perf_prof import FlameGraph
+graph = FlameGraph('<title>', count_name='us', subtitle='below')
+def save(path):
+    try: graph.save(path)
+    except Exception as error: print(type(error).__name__, error)
+save('empty.svg')
+save('empty.folded')
+graph.add(['main', '<f>'], 5)
+save('x.folded')
+save(pathlib.Path('x.svg'))
+for path in 'x.png', 'x', 'nowhere/x.svg', '/proc/x.svg', b'x.svg':
+    save(path)
+print(repr(open('empty.folded').read()), repr(open('x.folded').read()))
+import xml.etree.ElementTree as ElementTree
+svg = ElementTree.parse('x.svg').getroot()
+print([title.text for title in svg.iter('{http://www.w3.org/2000/svg}title')])
+print([text.text for text in svg.iter('{http://www.w3.org/2000/svg}text') if text.get('id') in ('title', 'subtitle')])
+def __sample__(event): pass
+";
+    prints(
+        Run::script(text).call_event().workload("exit 0"),
+        expect![[r#"
+        ValueError empty.svg: no stacks were added
+        ValueError x.png: a flame graph is saved as .svg or .folded
+        ValueError x: a flame graph is saved as .svg or .folded
+        FileNotFoundError [Errno 2] No such file or directory: 'nowhere/x.svg'
+        FileNotFoundError [Errno 2] No such file or directory: '/proc/x.svg'
+        TypeError 'bytes' object is not an instance of 'str'
+        '' 'main;<f> 5\n'
+        ['all (5 us, 100%)', 'main (5 us, 100.00%)', '<f> (5 us, 100.00%)']
+        ['<title>', 'below']
+    "#]],
+    );
+}
+
+/// The same stacks, added up by the script itself and by the graph, and read back from the picture.
+#[test]
+fn a_graph_of_events_has_the_names_and_weights_of_their_call_chains() {
+    let text = "
+import re
+from collections import Counter
+from xml.etree import ElementTree
+from perf_prof import FlameGraph
+graph = FlameGraph()
+counts = Counter()
+def task__task_rename(event):
+    graph.add(event, 2)
+    names = [frame['symbol'] + '_[k]' for frame in reversed(event._callchain)]
+    counts[';'.join([event.oldcomm, *names])] += 2
+def __exit__():
+    lines = dict(line.rsplit(' ', 1) for line in graph.folded().splitlines())
+    print(lines == {stack: str(count) for stack, count in counts.items()}, len(lines) == len(graph), graph.total)
+    print(all(stack.endswith('__set_task_comm_[k]') for stack in lines), sorted(stack.split(';')[0] for stack in lines))
+    graph.save('x.svg')
+    svg = ElementTree.parse('x.svg').getroot()
+    titles = [title.text for title in svg.iter('{http://www.w3.org/2000/svg}title')]
+    boxes = {}
+    for title in titles:
+        name, weight = re.fullmatch(r'(.*) \\(([0-9,]+) samples, [0-9.]+%\\)', title).groups()
+        boxes[name] = boxes.get(name, 0) + int(weight.replace(',', ''))
+    print(boxes['all'], boxes['__set_task_comm'], boxes['worker'], any('_[k]' in name for name in boxes))
+";
+    let run = Run::script(text).event(format!("{RENAME}stack/")).workload("comm first renames 10");
+    prints(
+        run,
+        expect![[r#"
+        True True 20
+        True ['first', 'worker']
+        20 20 18 False
+    "#]],
+    );
+}
+
+#[test]
+fn without_call_chain_the_task_is_the_stack() {
+    let text = "
+from perf_prof import FlameGraph
+graph = FlameGraph()
+kept = []
+def __sample__(event):
+    graph.add(event)
+    kept.append(event)
+def __exit__():
+    import pickle
+    graph.add(pickle.loads(pickle.dumps(kept[0])), 10)
+    print(graph.folded(), end='')
+";
+    prints(
+        Run::script(text).call_event().workload("comm first calls 2 comm second calls 1"),
+        expect![[r#"
+        first 12
+        second 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_histogram_has_the_form_that_bpf_tools_made_known() {
+    let text = "
+import io
+from collections import defaultdict
+from perf_prof import Log2Hist
+hist = Log2Hist()
+print(len(hist), hist.to_dict())
+hist.print()
+hist.update([1, 2.9, 3, 5, True])
+hist.update(i * i for i in range(20))
+hist.add(100, n=7)
+hist.add(-0.5)
+print(len(hist), hist.to_dict())
+hist.print()
+file = io.StringIO()
+hist.print(file)
+print(file.getvalue() == str(hist) + '\\n')
+other = Log2Hist('bytes')
+other.update(hist)
+other.update(other)
+print(len(other), str(other).splitlines()[0])
+other.clear()
+print(len(other), bool(other))
+large = Log2Hist('ns')
+for value in 2**63, 2**64, float('inf'), -2**70: large.add(value)
+large.print()
+each = defaultdict(Log2Hist)
+each['a'].add(1)
+print(each['a'].to_dict())
+def __sample__(event): pass
+";
+    prints(
+        Run::script(text).call_event().workload("exit 0"),
+        expect![[r#"
+        0 {}
+             usecs               : count     distribution
+        33 {-1: 1, 0: 4, 2: 2, 4: 2, 8: 1, 16: 2, 32: 2, 64: 11, 128: 4, 256: 4}
+             usecs               : count     distribution
+               < 0               : 1        |***                                     |
+                 0 -> 1          : 4        |**************                          |
+                 2 -> 3          : 2        |*******                                 |
+                 4 -> 7          : 2        |*******                                 |
+                 8 -> 15         : 1        |***                                     |
+                16 -> 31         : 2        |*******                                 |
+                32 -> 63         : 2        |*******                                 |
+                64 -> 127        : 11       |****************************************|
+               128 -> 255        : 4        |**************                          |
+               256 -> 511        : 4        |**************                          |
+        True
+        66      bytes               : count     distribution
+        0 False
+                  ns                                 : count     distribution
+                         < 0                         : 1        |*************                           |
+         9223372036854775808 -> 18446744073709551615 : 3        |****************************************|
+        {0: 1}
+    "#]],
+    );
+}
+
+#[test]
+fn what_is_no_value_is_an_error() {
+    let text = "
+from perf_prof import Log2Hist
+hist = Log2Hist()
+def values():
+    yield 1
+    hist.add(2)
+    raise LookupError('enough')
+for call in lambda: hist.add('1'), lambda: hist.add(float('nan')), lambda: hist.add(1, -1), lambda: hist.update(5), lambda: hist.update(values()):
+    try: call()
+    except Exception as error: print(type(error).__name__, error)
+print(hist.to_dict())
+def __sample__(event): pass
+";
+    prints(
+        Run::script(text).call_event().workload("exit 0"),
+        expect![[r#"
+        TypeError 'str' object cannot be interpreted as an integer
+        ValueError a value that is not a number is in no row
+        OverflowError can't convert negative int to unsigned
+        TypeError 'int' object is not iterable
+        LookupError enough
+        {0: 1, 2: 1}
+    "#]],
+    );
+}
