@@ -12,6 +12,8 @@ mod elf;
 #[cfg(target_arch = "x86_64")]
 mod harness;
 #[cfg(target_arch = "x86_64")]
+mod oracle;
+#[cfg(target_arch = "x86_64")]
 mod programs;
 #[cfg(target_arch = "x86_64")]
 mod traced;
