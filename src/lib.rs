@@ -19,6 +19,8 @@ pub mod symbol;
 
 pub mod event;
 
+pub mod profiler;
+
 pub mod template;
 
 #[cfg(feature = "script")]

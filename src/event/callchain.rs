@@ -48,6 +48,12 @@ pub fn frames(sample: &Sample<'_>, names: &dyn Kernel) -> Vec<Frame> {
     frames
 }
 
+/// Where a sample's instruction is.
+pub fn ip_frame(sample: &Sample<'_>, names: &dyn Kernel) -> Option<Frame> {
+    let addr = sample.event.layout.ip(sample.record)?;
+    Some(frame(addr, Place::Exact, sample.is_in_kernel().unwrap_or(addr >> 63 == 1), names))
+}
+
 /// What a frame's address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -81,7 +87,7 @@ mod tests {
     use super::*;
     use crate::{
         abi::{PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN},
-        event::EventType,
+        event::{EventType, Format},
         record::SampleLayout,
         tracefs::{EventFormat, KernelSymbol},
     };
@@ -105,7 +111,7 @@ mod tests {
     fn shown(chain: &[u64]) -> Vec<String> {
         let format = EventFormat::parse("s", "name: e\nID: 1\nformat:\n\nprint fmt: \"\"\n").unwrap();
         let layout = SampleLayout::new(PERF_SAMPLE_CALLCHAIN, 0);
-        let event = EventType { alias: None, format: Arc::new(format), layout };
+        let event = EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout };
         let words = std::iter::once(chain.len() as u64).chain(chain.iter().copied());
         let mut record = PERF_RECORD_SAMPLE.to_ne_bytes().to_vec();
         record.extend([0, 0, 16 + 8 * chain.len() as u8, 0]);

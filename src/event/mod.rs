@@ -10,11 +10,11 @@ mod stats;
 mod tasks;
 mod types;
 
-pub use callchain::{Frame, frames};
+pub use callchain::{Frame, frames, ip_frame};
 pub use context::Context;
 pub use line::{LineContext, LineParts, write_line};
 pub use sample::Sample;
 pub use sink::{Deliver, Flow, Sink, Stop};
 pub use stats::{EventCounts, Stats};
 pub use tasks::Tasks;
-pub use types::EventType;
+pub use types::{EventType, Format, SourceFormat};

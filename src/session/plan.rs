@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 pub use crate::script::OnError;
-use crate::spec::{CpuSet, EventSpec, RingSize};
+use crate::spec::{CpuSet, EventSpec, Rate, RingSize};
 pub use crate::sys::clock::Clock;
 
 /// Everything that a session is told before it begins.
@@ -19,6 +19,8 @@ pub struct Plan {
     pub interval: Option<Duration>,
     /// Call chains of all events.
     pub callchain: Callchain,
+    /// How often events that are no tracepoints are sampled, where they do not say themselves.
+    pub rate: Option<Rate>,
     /// The size of each ring; `None` leaves it to the session.
     pub ring_size: Option<RingSize>,
     /// End after this many delivered samples.

@@ -91,7 +91,7 @@ fn what_cannot_be_opened_says_why() {
         expect!["there is no process 4194304"],
     );
     check(&Target::Threads(vec![1 << 22]), getppid(), &options(), expect!["there is no thread 4194304"]);
-    let unknown = EventRequest { tracepoint: 1 << 20, name: "no:such".to_owned(), ..getppid() };
+    let unknown = EventRequest::tracepoint("no:such", 1 << 20);
     check(
         &everything,
         unknown,

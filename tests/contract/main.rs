@@ -16,6 +16,7 @@ mod misbehaviour;
 mod module;
 mod perf_prof_module;
 mod signals;
+mod sources;
 mod streams;
 mod template;
 mod types;

@@ -265,7 +265,9 @@ fn text<'py>(
     let class = this.class();
     let mut shown = Vec::new();
     let raw = class.raw(this.record());
-    class.event.format.render_field(&class.field(index).name, raw, &*class.context.kernel, &mut shown);
+    if let Some(format) = class.event.format.tracepoint() {
+        format.render_field(&class.field(index).name, raw, &*class.context.kernel, &mut shown);
+    }
     convert::text(object.py(), &shown)
 }
 
