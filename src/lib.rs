@@ -21,6 +21,8 @@ pub mod unwind;
 
 pub mod event;
 
+pub mod profiler;
+
 pub mod template;
 
 pub mod picture;

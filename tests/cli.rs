@@ -62,9 +62,9 @@ fn wrong_usage() {
     check(
         "python -e sched:sched_wakeup//key=pid/ x.py",
         expect![[r#"
-        perf-prof: -e sched:sched_wakeup//key=pid/: the attribute `key` belongs to other profilers than python; known are stack, max-stack=N, alias=NAME, cpus=LIST
-        `perf-prof python --help` explains the options, with examples
-    "#]],
+            perf-prof: -e sched:sched_wakeup//key=pid/: the attribute `key` belongs to other profilers than python; known are stack, max-stack=N, alias=NAME, cpus=LIST, and for what is no tracepoint period=N, freq=HZ, sample=MEMBER+MEMBER...
+            `perf-prof python --help` explains the options, with examples
+        "#]],
     );
     check(
         "python --intervall 3 -e a:b x.py",
@@ -198,8 +198,17 @@ fn lists_events_and_their_fields() {
     // Every format of this kernel is understood.
     let all = json(&["list", "--json", "-v"]);
     let types = ["int", "str", "bytes", "bool"];
-    let fields = all.iter().flat_map(|event| event["fields"].as_array().unwrap());
+    let tracepoints = all.iter().filter(|event| event["kind"] == "tracepoint");
+    let fields = tracepoints.flat_map(|event| event["fields"].as_array().unwrap());
     assert!(fields.into_iter().all(|field| types.contains(&field["python"].as_str().unwrap())));
+    // So are the events that are no tracepoints.
+    let kind = |name: &str| all.iter().find(|event| event["event"] == name).map(|event| event["kind"].clone());
+    assert_eq!(kind("profile").unwrap(), "built-in source");
+    assert_eq!(kind("cpu-clock").unwrap(), "software event");
+    assert_eq!(kind("software//").unwrap(), "PMU");
+    let faults = text(&run(&["list", "-v", "page-faults"]).stdout);
+    assert!(faults.starts_with("page-faults                    [software event]\n"), "{faults}");
+    assert!(faults.lines().any(|line| line.trim_start().starts_with("addr ")), "{faults}");
 
     let none = run(&["list", "sched:sched_swithc"]);
     assert_eq!(none.status.code(), Some(1));

@@ -48,9 +48,9 @@ class FieldError(KeyError, AttributeError):
 class PerfEvent:
     """One kernel event, as its handler gets it. Read-only; fields are decoded when they are read.
 
-    Every event has _pid, _tid, _time (ns), _cpu, _period, common_type, common_flags, common_preempt_count, common_pid,
-    _realtime (ns since the epoch), _callchain (list of frames) and _event ('sys:name'), then its own fields:
-    type(event).__doc__ lists them.
+    Every event has _pid, _tid, _time (ns), _cpu, _period, _realtime (ns since the epoch), _callchain (list of frames) and
+    _event (its name: 'sys:name', 'profile'), tracepoints also common_type, common_flags, common_preempt_count, common_pid. Then
+    its own fields, of what is no tracepoint the members of its samples (ip, addr, period, ...): type(event).__doc__ lists them.
 
     Access: event.field, event['field'], event.get('field', default=None), 'field' in event, len(event), keys(), values(),
     items(), iteration over (name, value), dict(event), to_dict(). event.print() writes it as text, event.text('flags') gives
@@ -92,7 +92,7 @@ class PerfEvent:
         """call chain, innermost first: list of {'addr','symbol','offset','kernel','dso'} (resolved at access)"""
     @property
     def _event(self) -> str:
-        """'sys:name', or 'sys:alias' with alias= (str)"""
+        """'sys:name', or 'sys:alias' with alias=; of what is no tracepoint, its name or alias (str)"""
 
     def __getattr__(self, name: str) -> Any:
         """A field of the event's own; AttributeError when it has none of that name."""

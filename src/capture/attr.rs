@@ -1,7 +1,7 @@
 //! Requests to `perf_event_attr`.
 
-use super::{Clock, EventRequest, Frames, Mappings, Options, UserStack};
-use crate::abi::*;
+use super::{Clock, Config, EventRequest, Excluded, Frames, Mappings, Options, PerfEvent, Sampling};
+use crate::{abi::*, record::SampleFormat};
 
 /// How events follow the tasks that they are attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,54 +14,91 @@ pub(super) enum Follow {
     ChildrenFromExec,
 }
 
-/// What all events of a capture sample. The fixed members come before the variable ones, so an event with a call chain
-/// has its id and time at the same place as one without.
-pub(super) const SAMPLE_TYPE: u64 =
-    PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ID | PERF_SAMPLE_CPU | PERF_SAMPLE_PERIOD | PERF_SAMPLE_RAW;
+/// What every sample of a capture of tracepoints holds. The fixed members come before the variable ones, so an event with
+/// a call chain has its id and time at the same place as one without.
+const SAMPLE_TYPE: u64 = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ID | PERF_SAMPLE_CPU | PERF_SAMPLE_PERIOD;
+
+/// Members that stand before the time of a sample, or behind it at the end of other records: when one event samples them,
+/// all do, and the ring's owner too.
+const COMMON: u64 = PERF_SAMPLE_IP | PERF_SAMPLE_STREAM_ID;
+
+/// What every sample of these events holds, so that id and time lie at the same place in all of them, and in all records
+/// that are no samples.
+///
+/// A tracepoint's samples hold nothing but that and their data. Any other event may sample what stands between the time
+/// and the id (PERF_SAMPLE_ADDR); so as soon as there is one, all records begin or end with PERF_SAMPLE_IDENTIFIER, whose
+/// place is fixed.
+pub(super) fn common_members(events: &[EventRequest]) -> u64 {
+    let asked = events.iter().fold(0, |all, event| all | event.samples.sample_type);
+    let of_tracepoints = SAMPLE_TYPE | PERF_SAMPLE_RAW | PERF_SAMPLE_CALLCHAIN;
+    let identifier = if asked & !of_tracepoints == 0 { 0 } else { PERF_SAMPLE_IDENTIFIER };
+    SAMPLE_TYPE | identifier | asked & COMMON
+}
 
 /// The smallest record of which there may be many, a task's short name: a header, two ids and eight bytes of text, each
 /// in 8 bytes, and 32 of what is above. A sample has 64 at least.
 pub(super) const SMALLEST_RECORD: usize = 56;
 
-/// What an event samples.
-pub(super) fn sample_type(event: &EventRequest) -> u64 {
+/// How an event's samples look, in a capture in which all samples hold `common`.
+pub(super) fn samples(event: &EventRequest, common: u64, read_format: u64) -> SampleFormat {
     let callchain = if event.callchain.is_some() { PERF_SAMPLE_CALLCHAIN } else { 0 };
-    let user_stack = user_stack(event).map_or(0, |_| PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER);
-    SAMPLE_TYPE | callchain | user_stack
+    let SampleFormat { sample_type, read_format: own, .. } = event.samples;
+    SampleFormat { sample_type: sample_type | common | callchain, read_format: own | read_format, ..event.samples }
 }
 
-/// What an event copies of user space.
-pub(super) fn user_stack(event: &EventRequest) -> Option<UserStack> {
-    event.callchain.and_then(|callchain| callchain.user_stack)
-}
-
-/// The attr of a tracepoint.
-pub(super) fn tracepoint(event: &EventRequest, options: &Options, follow: Follow, read_format: u64) -> perf_event_attr {
-    let mut attr = common(options, follow, read_format);
-    attr.type_ = PERF_TYPE_TRACEPOINT;
-    attr.config = event.tracepoint.into();
-    attr.sample_type = sample_type(event);
-    attr.__bindgen_anon_1.sample_period = 1;
+/// The attr of an event.
+pub(super) fn event(
+    event: &EventRequest,
+    samples: &SampleFormat,
+    options: &Options,
+    follow: Follow,
+) -> perf_event_attr {
+    let mut attr = base(options, follow, samples.read_format);
+    let PerfEvent { kind, config, config1, config2, config3, breakpoint } = &event.event;
+    (attr.type_, attr.config, attr.config3, attr.bp_type) = (*kind, *config, *config3, *breakpoint);
+    // A breakpoint's address and length share the places of these.
+    attr.__bindgen_anon_3.config1 = match config1 {
+        Config::Number(number) => *number,
+        // The request, which owns the text, outlives the attr's use.
+        Config::Text(text) => text.as_ptr() as u64,
+    };
+    attr.__bindgen_anon_4.config2 = *config2;
+    attr.sample_type = samples.sample_type;
+    attr.branch_sample_type = samples.branch_sample_type;
+    attr.sample_regs_user = samples.regs_user;
+    attr.sample_regs_intr = samples.regs_intr;
+    attr.sample_stack_user = event.stack_user;
+    match event.sampling {
+        Sampling::Period(period) => attr.__bindgen_anon_1.sample_period = period,
+        Sampling::Frequency(frequency) => {
+            attr.set_freq(1);
+            attr.__bindgen_anon_1.sample_freq = frequency;
+        }
+    }
+    let Excluded { user, kernel, hv, host, guest, idle } = event.excluded;
+    attr.set_exclude_user(user.into());
+    attr.set_exclude_kernel(kernel.into());
+    attr.set_exclude_hv(hv.into());
+    attr.set_exclude_host(host.into());
+    attr.set_exclude_guest(guest.into());
+    attr.set_exclude_idle(idle.into());
+    attr.set_precise_ip(event.precise.into());
     if let Some(callchain) = event.callchain {
         attr.set_exclude_callchain_kernel((callchain.kernel == Frames::Excluded).into());
         // Frames that are unwound from a copy of the stack need no walk along frame pointers.
-        let walked = callchain.user == Frames::Sampled && callchain.user_stack.is_none();
+        let walked = callchain.user == Frames::Sampled && event.stack_user == 0;
         attr.set_exclude_callchain_user((!walked).into());
         attr.sample_max_stack = callchain.max_stack.unwrap_or(0);
-    }
-    if let Some(UserStack { registers, bytes }) = user_stack(event) {
-        attr.sample_regs_user = registers;
-        attr.sample_stack_user = bytes;
     }
     attr
 }
 
 /// The attr of the event that owns a ring: it counts nothing, and brings the names, births and deaths of tasks.
-pub(super) fn dummy(options: &Options, follow: Follow, read_format: u64) -> perf_event_attr {
-    let mut attr = common(options, follow, read_format);
+pub(super) fn dummy(options: &Options, follow: Follow, common: u64, read_format: u64) -> perf_event_attr {
+    let mut attr = base(options, follow, read_format);
     attr.type_ = PERF_TYPE_SOFTWARE;
     attr.config = PERF_COUNT_SW_DUMMY.into();
-    attr.sample_type = SAMPLE_TYPE & !PERF_SAMPLE_RAW;
+    attr.sample_type = common;
     attr.set_comm(1);
     attr.set_comm_exec(1);
     attr.set_task(1);
@@ -75,7 +112,7 @@ pub(super) fn dummy(options: &Options, follow: Follow, read_format: u64) -> perf
     attr
 }
 
-fn common(options: &Options, follow: Follow, read_format: u64) -> perf_event_attr {
+fn base(options: &Options, follow: Follow, read_format: u64) -> perf_event_attr {
     let mut attr = perf_event_attr { read_format, ..Default::default() };
     attr.set_disabled(1);
     attr.set_inherit((follow != Follow::Nothing).into());
@@ -89,4 +126,55 @@ fn common(options: &Options, follow: Follow, read_format: u64) -> perf_event_att
         attr.clockid = libc::CLOCK_MONOTONIC;
     }
     attr
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        capture::Callchain,
+        record::{SampleLayout, TrailerLayout},
+    };
+
+    fn request(kind: u32, sample_type: u64) -> EventRequest {
+        let mut request = EventRequest::new("e", PerfEvent { kind, ..PerfEvent::default() });
+        request.samples.sample_type = sample_type;
+        request
+    }
+
+    /// Whichever events are captured together, id and time lie at one place in the samples of all and at one distance from
+    /// the end of their other records.
+    #[test]
+    fn ids_and_times_of_all_events_lie_at_the_same_place() {
+        let tracepoint = || EventRequest::tracepoint("s:n", 1);
+        let stack = Callchain { kernel: Frames::Sampled, user: Frames::Sampled, max_stack: None };
+        let with_stack = EventRequest { callchain: Some(stack), ..tracepoint() };
+        let clock = || request(PERF_TYPE_SOFTWARE, PERF_SAMPLE_IP);
+        let faults = || request(PERF_TYPE_SOFTWARE, PERF_SAMPLE_IP | PERF_SAMPLE_ADDR);
+        let all = || request(PERF_TYPE_HARDWARE, (1 << 25) - 1);
+        let bare = || request(PERF_TYPE_SOFTWARE, PERF_SAMPLE_ADDR);
+        for events in [
+            vec![tracepoint(), with_stack],
+            vec![tracepoint(), clock()],
+            vec![clock(), faults(), tracepoint()],
+            vec![bare(), tracepoint()],
+            vec![all(), tracepoint(), faults()],
+            vec![all()],
+        ] {
+            let common = common_members(&events);
+            let layouts: Vec<SampleLayout> =
+                events.iter().map(|event| SampleLayout::of(samples(event, common, 0))).collect();
+            let record: Vec<u8> = (0..=255).collect();
+            let place = |layout: &SampleLayout| (layout.id(&record), layout.time(&record));
+            assert!(layouts.iter().all(|layout| place(layout) == place(&layouts[0])), "{events:?}");
+            let trailer = |sample_type| TrailerLayout::new(sample_type);
+            let own = |layout: &SampleLayout| trailer(layout.format.sample_type);
+            assert!(layouts.iter().all(|layout| own(layout) == trailer(common)), "{events:?}");
+        }
+    }
+
+    #[test]
+    fn tracepoints_alone_have_no_identifier_and_each_sample_stays_small() {
+        assert_eq!(common_members(&[EventRequest::tracepoint("s:n", 1)]), SAMPLE_TYPE);
+    }
 }

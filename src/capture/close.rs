@@ -8,14 +8,15 @@
 use std::collections::HashSet;
 
 use super::{EventRequest, open::Descriptor};
-use crate::sys::holder;
+use crate::{abi::PERF_TYPE_TRACEPOINT, sys::holder};
 
 /// So many different tracepoints are closed at once; it is not noticed.
 const FEW: usize = 4;
 
 /// How many different tracepoints there are.
 pub(super) fn distinct(events: &[EventRequest]) -> usize {
-    events.iter().map(|event| event.tracepoint).collect::<HashSet<_>>().len()
+    let tracepoints = events.iter().filter(|event| event.event.kind == PERF_TYPE_TRACEPOINT);
+    tracepoints.map(|event| event.event.config).collect::<HashSet<_>>().len()
 }
 
 /// Closes the descriptors of `distinct` tracepoints, now or soon.

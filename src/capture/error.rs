@@ -2,7 +2,9 @@
 
 use std::{io, path::PathBuf};
 
+use super::{EventRequest, Sampling};
 use crate::{
+    abi::*,
     spec::CpuSet,
     sys::{CallError, limits, procfs},
 };
@@ -92,6 +94,38 @@ pub enum CaptureError {
         /// The limit.
         max: i32,
     },
+    /// More samples per second than the kernel gives.
+    #[error(
+        "{event}: {asked} samples per second are more than kernel.perf_event_max_sample_rate={max}; lower it (`-F max` takes \
+         that), or raise that with `sysctl kernel.perf_event_max_sample_rate={asked}`"
+    )]
+    SampleRate {
+        /// Which event.
+        event: String,
+        /// Samples per second asked for.
+        asked: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// A CPU watches a few addresses only.
+    #[error(
+        "cannot open {event}: the breakpoint slots of a CPU are used up (x86 and most others have 4, shared with all \
+         debuggers); select fewer mem: events"
+    )]
+    BreakpointSlots {
+        /// Which event.
+        event: String,
+    },
+    /// The machine or its kernel does not have the event, or not in the form that was asked for.
+    #[error("cannot open {event}: {cause} ({source})")]
+    Unsupported {
+        /// Which event.
+        event: String,
+        /// What that means, and what may help.
+        cause: &'static str,
+        /// The system call and its error.
+        source: CallError,
+    },
     /// An event could not be opened for another reason.
     #[error("cannot open {event}: {source}")]
     Open {
@@ -106,18 +140,31 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
-    /// What perf_event_open's errno means for `event`.
-    pub(super) fn open(event: &str, asked_stack: Option<u16>, source: CallError) -> Self {
-        let event = event.to_owned();
-        match (source.errno(), asked_stack) {
-            (libc::EACCES | libc::EPERM, _) => CaptureError::Permission {
+    /// What perf_event_open's errno means for an event.
+    pub(super) fn open(request: &EventRequest, source: CallError) -> Self {
+        let event = request.name.clone();
+        let max_stack = request.callchain.and_then(|callchain| callchain.max_stack);
+        let rate = procfs::perf_event_max_sample_rate();
+        match (source.errno(), max_stack, request.sampling, rate) {
+            (libc::EACCES | libc::EPERM, ..) => CaptureError::Permission {
                 event,
                 paranoid: procfs::perf_event_paranoid(),
                 capable: [procfs::CAP_PERFMON, procfs::CAP_SYS_ADMIN].map(procfs::has_capability).contains(&true),
             },
             // perf_event_open refuses a sample_max_stack above the sysctl with EOVERFLOW (get_callchain_buffers).
-            (libc::EOVERFLOW, Some(asked)) => {
+            (libc::EOVERFLOW, Some(asked), ..) => {
                 CaptureError::MaxStack { event, asked, max: procfs::perf_event_max_stack().unwrap_or(127) }
+            }
+            // It refuses a frequency above the sysctl with EINVAL.
+            (libc::EINVAL, _, Sampling::Frequency(asked), Some(max)) if asked > max => {
+                CaptureError::SampleRate { event, asked, max }
+            }
+            (libc::ENOSPC, ..) if request.event.kind == PERF_TYPE_BREAKPOINT => CaptureError::BreakpointSlots { event },
+            (libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::EINVAL, ..)
+                if request.event.kind != PERF_TYPE_TRACEPOINT =>
+            {
+                let cause = cause(request, source.errno());
+                CaptureError::Unsupported { event, cause, source }
             }
             _ => CaptureError::Open { event, source },
         }
@@ -126,6 +173,45 @@ impl CaptureError {
     /// Descriptors ran out, although the soft limit was raised.
     pub(super) fn too_many_files(needed: usize) -> Self {
         CaptureError::TooManyFiles { needed, limit: limits::file_limit().map_or(0, |limit| limit.soft) }
+    }
+}
+
+/// What an errno says of an event that is no tracepoint.
+fn cause(request: &EventRequest, errno: i32) -> &'static str {
+    let EventRequest { event, samples, precise, .. } = request;
+    let of_hardware = [PERF_TYPE_HARDWARE, PERF_TYPE_HW_CACHE, PERF_TYPE_RAW].contains(&event.kind);
+    let asks = |bits: u64| samples.sample_type & bits != 0;
+    match (errno, event.kind) {
+        // With a larger register mask or stack than it takes, EINVAL says everything and nothing.
+        (libc::EOPNOTSUPP | libc::EINVAL, _) if *precise > 0 => {
+            "this machine cannot sample it so precisely; leave the modifier `p` out"
+        }
+        (libc::EOPNOTSUPP | libc::EINVAL, _) if asks(PERF_SAMPLE_BRANCH_STACK) => {
+            "this machine records no branches for it; leave branch_stack out"
+        }
+        (libc::EOPNOTSUPP | libc::EINVAL, _) if asks(PERF_SAMPLE_AUX) => {
+            "aux data comes from a PMU that traces, as intel_pt; leave aux out"
+        }
+        (libc::EINVAL, _) if asks(PERF_SAMPLE_READ) => {
+            "the counter cannot be read in each sample of inherited events; leave read out, or trace CPUs or threads (-C, -t)"
+        }
+        (libc::ENOENT, _) if of_hardware => {
+            "this machine does not have the hardware event, as most virtual machines; cpu-clock samples by time everywhere"
+        }
+        (libc::ENOENT | libc::ENODEV, _) => "this kernel or CPU does not have the event",
+        (libc::EOPNOTSUPP, _) if of_hardware => {
+            "this machine's hardware cannot sample it; cpu-clock samples by time everywhere"
+        }
+        (libc::EOPNOTSUPP, _) => "it cannot be sampled, only be counted",
+        (_, PERF_TYPE_BREAKPOINT) => {
+            "no breakpoint can be there: the address has to be a multiple of the length (1, 2, 4 or 8), and few machines have \
+             all of r, w and x"
+        }
+        _ if of_hardware => "the hardware does not take it in this form: event, modifiers, or what is sampled",
+        _ => {
+            "its PMU refuses it: a config, modifier, period or sample member that it does not have, or no samples at all \
+             (PMUs outside of the cores only count)"
+        }
     }
 }
 

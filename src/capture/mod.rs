@@ -1,6 +1,6 @@
 //! Live capture: open, ring, reader thread, loss accounting. Knows nothing of Python.
 //!
-//! On each CPU (or for each thread) a dummy event owns a ring, and all tracepoints there write into it. One reader
+//! On each CPU (or for each thread) a dummy event owns a ring, and all events there write into it. One reader
 //! thread moves what the rings hold into bounded memory; the consumer takes it from there with [`Source::wait`].
 
 mod attr;
@@ -46,13 +46,17 @@ use crate::{
 };
 
 pub use error::CaptureError;
-pub use request::{Callchain, Clock, EventRequest, Frames, Mappings, Options, Order, Presence, Target, UserStack};
+pub use request::{
+    Callchain, Clock, Config, EventRequest, Excluded, Frames, Mappings, Options, Order, PerfEvent, Presence, Sampling,
+    Target,
+};
 
 /// A live source of records.
 pub struct Capture {
     descriptors: Arc<Vec<Descriptor>>,
     ids: Vec<(u64, usize)>,
     layouts: Vec<SampleLayout>,
+    trailer: TrailerLayout,
     ring_cpus: Vec<Option<u32>>,
     read_format: u64,
     /// How many different ones.
@@ -96,13 +100,10 @@ impl Capture {
         let opened = open::open(target, events, options)?;
         if let (Some(event), true) = (events.first(), opened.ids.is_empty()) {
             let refused = io::Error::from_raw_os_error(libc::EPERM);
-            return Err(CaptureError::open(&event.name, None, CallError::new("perf_event_open", refused)));
+            return Err(CaptureError::open(event, CallError::new("perf_event_open", refused)));
         }
-        let sample = |event: &EventRequest| {
-            let registers = attr::user_stack(event).map_or(0, |copied| copied.registers);
-            SampleLayout::new(attr::sample_type(event), opened.read_format).with_regs_user(registers)
-        };
-        let layouts: Vec<SampleLayout> = events.iter().map(sample).collect();
+        let common = attr::common_members(events);
+        let layouts = layouts(events, opened.read_format);
         let kind = if matches!(target, Target::Threads(_)) { Kind::Thread } else { Kind::Process };
         let tasks = (!opened.tasks.is_empty()).then(|| Tasks::watch(&opened.tasks, kind));
         let Opened { descriptors, rings, owners, ring_cpus, ids, read_format, .. } = opened;
@@ -128,11 +129,12 @@ impl Capture {
         let (sender, messages) = crossbeam_channel::unbounded();
         let limited = Arc::new(AtomicU64::new(0));
         // Where id and time lie is the same for all events.
-        let fixed = SampleLayout::new(attr::SAMPLE_TYPE, read_format);
+        let fixed = SampleLayout::new(common, read_format);
+        let trailer = TrailerLayout::new(common);
         let (rounds, sorter) = match options.order {
             None => (Rounds::Unmarked, None),
             Some(Order::Time { margin }) => {
-                let sorter = Sorter::new(fixed, TrailerLayout::new(attr::SAMPLE_TYPE), margin);
+                let sorter = Sorter::new(fixed, trailer, margin);
                 (Rounds::Marked(margin), Some(sorter))
             }
         };
@@ -165,6 +167,7 @@ impl Capture {
             descriptors,
             ids,
             layouts,
+            trailer,
             ring_cpus,
             read_format,
             tracepoints: close::distinct(events),
@@ -184,6 +187,11 @@ impl Capture {
         })
     }
 
+    /// How the samples of these events would look, were they captured together.
+    pub fn layouts(events: &[EventRequest]) -> Vec<SampleLayout> {
+        layouts(events, 0)
+    }
+
     /// The perf id of each descriptor of an event, and which request it is of.
     pub fn ids(&self) -> &[(u64, usize)] {
         &self.ids
@@ -196,7 +204,7 @@ impl Capture {
 
     /// The layout of what stands at the end of records that are no samples.
     pub fn trailer(&self) -> TrailerLayout {
-        TrailerLayout::new(attr::SAMPLE_TYPE)
+        self.trailer
     }
 
     /// How many rings there are.
@@ -259,6 +267,11 @@ impl Capture {
     }
 }
 
+fn layouts(events: &[EventRequest], read_format: u64) -> Vec<SampleLayout> {
+    let common = attr::common_members(events);
+    events.iter().map(|event| SampleLayout::of(attr::samples(event, common, read_format))).collect()
+}
+
 impl Source for Capture {
     fn wait(&mut self, until: Option<Instant>) -> Wait {
         loop {
@@ -306,14 +319,17 @@ impl Source for Capture {
             samples_per_ring: vec![0; self.ring_count()],
         };
         for descriptor in self.descriptors.iter() {
-            // The order of perf_read_one(): value, id, lost. Nothing is read of an event in error state, which lost
-            // nothing either.
-            let mut values = [0; 3];
-            if perf::read(descriptor.fd.as_fd(), &mut values).is_ok_and(|count| count == values.len()) {
-                counts.per_ring[descriptor.ring] += values[2];
+            // The order of perf_read_one(): value, the times, id, lost. Nothing is read of an event in error state, which
+            // lost nothing either.
+            let format = descriptor.event.map_or(self.read_format, |event| self.layouts[event].format.read_format);
+            let mut values = [0; 5];
+            let values = &mut values[..1 + format.count_ones() as usize];
+            let whole = perf::read(descriptor.fd.as_fd(), values).is_ok_and(|count| count == values.len());
+            if let (true, Some(&lost)) = (whole, values.last()) {
+                counts.per_ring[descriptor.ring] += lost;
                 if let Some(event) = descriptor.event {
-                    counts.per_event[event] += values[2];
-                    counts.samples_per_ring[descriptor.ring] += values[2];
+                    counts.per_event[event] += lost;
+                    counts.samples_per_ring[descriptor.ring] += lost;
                 }
             }
         }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    CaptureError, EventRequest, Options, Presence, Target,
+    CaptureError, EventRequest, Options, PerfEvent, Presence, Target,
     attr::{self, Follow},
     close,
 };
@@ -36,7 +36,7 @@ pub(super) struct Descriptor {
 /// Everything that was opened.
 #[derive(Debug, Default)]
 pub(super) struct Opened {
-    /// Dummies come before the tracepoints of their attachment.
+    /// Dummies come before the events of their attachment.
     pub descriptors: Vec<Descriptor>,
     pub rings: Vec<Ring>,
     /// The descriptor that owns each ring, by index.
@@ -212,13 +212,10 @@ impl<'a> Opener<'a> {
             (To::Cgroup(dir), cpu) => Attach::Cgroup(dir, cpu.unwrap_or(0)),
             (To::Thread(tid), cpu) => Attach::Thread(tid, cpu),
         };
-        let failed = |name: &str, max_stack, error: CallError| match error.errno() {
-            libc::EMFILE | libc::ENFILE => CaptureError::too_many_files(needed),
-            _ => CaptureError::open(name, max_stack, error),
-        };
 
         const DUMMY: &str = "task events";
-        let dummy = |read_format| open_event(&attr::dummy(self.options, follow, read_format), attach);
+        let common = attr::common_members(self.events);
+        let dummy = |read_format| open_event(&attr::dummy(self.options, follow, common, read_format), attach);
         let fd = match dummy(opened.read_format) {
             // PERF_FORMAT_LOST came with Linux 6.0.
             Err(error) if error.errno() == libc::EINVAL && opened.read_format & PERF_FORMAT_LOST != 0 => {
@@ -227,7 +224,10 @@ impl<'a> Opener<'a> {
             }
             result => result,
         };
-        let fd = fd.map_err(|error| failed(DUMMY, None, error))?;
+        let fd = fd.map_err(|error| match error.errno() {
+            libc::EMFILE | libc::ENFILE => CaptureError::too_many_files(needed),
+            _ => CaptureError::open(&EventRequest::new(DUMMY, PerfEvent::default()), error),
+        })?;
         let owner = on.cpu.and_then(|cpu| opened.ring_cpus.iter().position(|&ring| ring == Some(cpu)));
         let ring = match owner {
             Some(ring) => {
@@ -253,13 +253,16 @@ impl<'a> Opener<'a> {
             if !on_this_cpu {
                 continue;
             }
-            let max_stack = event.callchain.and_then(|callchain| callchain.max_stack);
-            let attr = attr::tracepoint(event, self.options, follow, opened.read_format);
+            let samples = attr::samples(event, common, opened.read_format);
+            let attr = attr::event(event, &samples, self.options, follow);
             let fd = match open_event(&attr, attach) {
                 Err(error) if event.presence == Presence::IfAllowed && error.errno() == libc::EPERM => {
                     continue;
                 }
-                result => result.map_err(|error| failed(&event.name, max_stack, error))?,
+                Err(error) if [libc::EMFILE, libc::ENFILE].contains(&error.errno()) => {
+                    return Err(CaptureError::too_many_files(needed));
+                }
+                result => result.map_err(|error| CaptureError::open(event, error))?,
             };
             if let Some(filter) = &event.filter {
                 set_filter(fd.as_fd(), &event.name, filter)?;

@@ -387,7 +387,7 @@ mod tests {
         sync::atomic::{AtomicBool, AtomicU64},
     };
 
-    use super::super::{Capture, Clock, EventRequest, Mappings, Options, Presence, State, Target};
+    use super::super::{Capture, Clock, EventRequest, Mappings, Options, State, Target};
     use super::*;
     use crate::sys::eventfd::EventFd;
 
@@ -451,14 +451,7 @@ mod tests {
         let Ok(id) = id else { return println!("skipped: no tracefs") };
         // `read` is a builtin, and so is `kill`: no children.
         let (mut first, mut second) = (shell("read go"), shell("read go; while kill -0 $$; do :; done"));
-        let event = EventRequest {
-            tracepoint: id.trim().parse().unwrap(),
-            name: "syscalls:sys_enter_kill".to_owned(),
-            filter: None,
-            callchain: None,
-            cpus: None,
-            presence: Presence::Required,
-        };
+        let event = EventRequest::tracepoint("syscalls:sys_enter_kill", id.trim().parse().unwrap());
         let options = Options {
             ring_bytes: 16 * 4096,
             buffer: 1 << 20,

@@ -1,9 +1,13 @@
 //! What to capture, and how: plain data.
 
-use std::{os::fd::RawFd, path::PathBuf, time::Duration};
+use std::{ffi::CStr, os::fd::RawFd, path::PathBuf, sync::Arc, time::Duration};
 
 pub use crate::sys::clock::Clock;
-use crate::{record::MARGIN, spec::CpuSet};
+use crate::{
+    abi::{PERF_SAMPLE_RAW, PERF_TYPE_TRACEPOINT},
+    record::{MARGIN, SampleFormat},
+    spec::CpuSet,
+};
 
 /// What is traced.
 #[derive(Clone, Debug)]
@@ -45,15 +49,6 @@ pub enum Frames {
     Excluded,
 }
 
-/// What is copied of user space with each sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UserStack {
-    /// Which registers, by their numbers in perf (`sample_regs_user`).
-    pub registers: u64,
-    /// Bytes of the stack (`sample_stack_user`).
-    pub bytes: u32,
-}
-
 /// A call chain for each sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Callchain {
@@ -63,8 +58,6 @@ pub struct Callchain {
     pub user: Frames,
     /// The most frames; `None` for `kernel.perf_event_max_stack`.
     pub max_stack: Option<u16>,
-    /// Copy registers and so many bytes of the stack, to find the program's frames by unwind information.
-    pub user_stack: Option<UserStack>,
 }
 
 /// Whether a capture may go on without an event.
@@ -78,13 +71,81 @@ pub enum Presence {
     IfAllowed,
 }
 
-/// A tracepoint to capture.
+/// How often an event is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sampling {
+    /// Each time that so many were counted.
+    Period(u64),
+    /// So many times a second; the kernel adapts the period.
+    Frequency(u64),
+}
+
+/// A number of an attr that may also be the address of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Config {
+    /// A number.
+    Number(u64),
+    /// A text that the kernel reads when the event is opened, as the name of a probed function or file.
+    Text(Arc<CStr>),
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config::Number(0)
+    }
+}
+
+/// Which event it is, to the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PerfEvent {
+    /// `type`: one of PERF_TYPE_* or a PMU's number.
+    pub kind: u32,
+    /// `config`.
+    pub config: u64,
+    /// `config1`; of a breakpoint its address.
+    pub config1: Config,
+    /// `config2`; of a breakpoint its length.
+    pub config2: u64,
+    /// `config3`.
+    pub config3: u64,
+    /// `bp_type`: the accesses that a breakpoint stops at, bits of HW_BREAKPOINT_*.
+    pub breakpoint: u32,
+}
+
+/// Where an event does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Excluded {
+    /// In user space.
+    pub user: bool,
+    /// In the kernel.
+    pub kernel: bool,
+    /// In the hypervisor.
+    pub hv: bool,
+    /// Outside of guests.
+    pub host: bool,
+    /// In guests.
+    pub guest: bool,
+    /// In idle tasks; only the clocks of the kernel's software heed it.
+    pub idle: bool,
+}
+
+/// An event to capture.
 #[derive(Clone, Debug)]
 pub struct EventRequest {
-    /// Its id, the perf attr's config.
-    pub tracepoint: u32,
-    /// `sys:name`, for messages.
+    /// Its name, for messages.
     pub name: String,
+    /// Which one it is.
+    pub event: PerfEvent,
+    /// How often it is sampled.
+    pub sampling: Sampling,
+    /// Where it does not count.
+    pub excluded: Excluded,
+    /// `precise_ip`: how far the address may be from the instruction, 0 for any distance to 3 for none.
+    pub precise: u8,
+    /// What its samples hold beside what all samples of a capture do.
+    pub samples: SampleFormat,
+    /// `sample_stack_user`: bytes of user stack, for PERF_SAMPLE_STACK_USER.
+    pub stack_user: u32,
     /// A kernel trace filter.
     pub filter: Option<String>,
     /// Sample call chains.
@@ -93,6 +154,33 @@ pub struct EventRequest {
     pub cpus: Option<CpuSet>,
     /// Whether the capture may go on without it.
     pub presence: Presence,
+}
+
+impl EventRequest {
+    /// A request for an event that says nothing of how: each time it happens, everywhere, with no more than what all
+    /// samples hold.
+    pub fn new(name: impl Into<String>, event: PerfEvent) -> EventRequest {
+        EventRequest {
+            name: name.into(),
+            event,
+            sampling: Sampling::Period(1),
+            excluded: Excluded::default(),
+            precise: 0,
+            samples: SampleFormat::default(),
+            stack_user: 0,
+            filter: None,
+            callchain: None,
+            cpus: None,
+            presence: Presence::Required,
+        }
+    }
+
+    /// A request for the tracepoint with this id: its data is sampled.
+    pub fn tracepoint(name: impl Into<String>, id: u32) -> EventRequest {
+        let event = PerfEvent { kind: PERF_TYPE_TRACEPOINT, config: id.into(), ..PerfEvent::default() };
+        let samples = SampleFormat { sample_type: PERF_SAMPLE_RAW, ..SampleFormat::default() };
+        EventRequest { samples, ..Self::new(name, event) }
+    }
 }
 
 /// In which order records are handed out.

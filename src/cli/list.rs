@@ -1,4 +1,4 @@
-//! `perf-prof list`: the events of this kernel, their fields and the types that a script sees.
+//! `perf-prof list`: the events of this machine, their fields and the types that a script sees.
 
 use std::{
     io::{self, BufWriter, Write},
@@ -11,9 +11,12 @@ use serde::Serialize;
 
 use super::report::Failure;
 use crate::{
-    spec::{glob_matches, near},
+    capture::Capture,
+    profiler::{self, Machine, RunningMachine},
+    record::SampleMember,
+    spec::{glob_matches, near, parse_events},
     sys::tracefs::Tracefs,
-    template::{c_type, python_type},
+    template::{c_type, member_python_type, python_type},
     tracefs::{EventFormat, Field, FieldKind},
 };
 
@@ -31,11 +34,18 @@ pub struct List {
     json: bool,
 }
 
+/// The kind of the events that are no others.
+const TRACEPOINT: &str = "tracepoint";
+
 /// An event as `--json` shows it.
 #[derive(Serialize)]
 struct EventRow<'a> {
     event: &'a str,
-    system: &'a str,
+    /// A tracepoint, or what else it is.
+    kind: &'static str,
+    /// Of a tracepoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system: Option<&'a str>,
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u32>,
@@ -53,9 +63,15 @@ struct FieldRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     signed: Option<bool>,
     /// Bytes in the record; for an array elsewhere in it, of its locator.
-    size: usize,
-    offset: usize,
-    c_type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    c_type: Option<String>,
+    /// What it is, where no C type says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meaning: Option<&'static str>,
 }
 
 impl List {
@@ -63,12 +79,19 @@ impl List {
     pub fn run(&self) -> Result<ExitCode, Failure> {
         let tracefs = Tracefs::find().context("cannot list events")?;
         let text = tracefs.available_events().context("cannot list events")?;
-        let mut events: Vec<&str> = text.lines().filter(|line| line.contains(':')).collect();
-        events.sort_unstable();
-        events.dedup();
+        let mut tracepoints: Vec<&str> = text.lines().filter(|line| line.contains(':')).collect();
+        tracepoints.sort_unstable();
+        tracepoints.dedup();
+        let machine = RunningMachine;
+        let sources = profiler::there_are(&machine);
+        let events: Vec<(&str, &'static str)> = sources
+            .iter()
+            .map(|(name, kind)| (name.as_str(), *kind))
+            .chain(tracepoints.into_iter().map(|event| (event, TRACEPOINT)))
+            .collect();
         let chosen = choose(&self.globs, &events)?;
         let mut out = BufWriter::new(io::stdout().lock());
-        let rows = chosen.into_iter().map(|event| self.row(&tracefs, event));
+        let rows = chosen.into_iter().map(|(event, kind)| self.row(&tracefs, &machine, event, kind));
         if self.json {
             let rows: Vec<EventRow<'_>> = rows.collect::<anyhow::Result<_>>()?;
             serde_json::to_writer_pretty(&mut out, &rows).map_err(io::Error::from)?;
@@ -82,32 +105,55 @@ impl List {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn row<'a>(&self, tracefs: &Tracefs, event: &'a str) -> anyhow::Result<EventRow<'a>> {
-        let (system, name) = event.split_once(':').unwrap_or((event, ""));
-        let mut row = EventRow { event, system, name, id: None, fields: None };
-        if self.verbose > 0 {
-            let text = tracefs.format(system, name)?;
-            let format = EventFormat::parse(system, &text).with_context(|| event.to_owned())?;
-            row.id = Some(format.id);
-            row.fields = Some(format.fields().iter().map(FieldRow::new).collect());
+    fn row<'a>(
+        &self,
+        tracefs: &Tracefs,
+        machine: &dyn Machine,
+        event: &'a str,
+        kind: &'static str,
+    ) -> anyhow::Result<EventRow<'a>> {
+        let tracepoint = event.split_once(':').filter(|_| kind == TRACEPOINT);
+        let (system, name) = tracepoint.map_or((None, event), |(system, name)| (Some(system), name));
+        let mut row = EventRow { event, kind, system, name, id: None, fields: None };
+        if self.verbose == 0 {
+            return Ok(row);
         }
+        let Some(system) = system else {
+            // A PMU by itself is no event: its terms make one.
+            row.fields = members(event, machine).ok().flatten();
+            return Ok(row);
+        };
+        let text = tracefs.format(system, name)?;
+        let format = EventFormat::parse(system, &text).with_context(|| event.to_owned())?;
+        row.id = Some(format.id);
+        row.fields = Some(format.fields().iter().map(FieldRow::new).collect());
         Ok(row)
     }
 }
 
+/// What samples of an event hold that is no tracepoint.
+fn members(event: &str, machine: &dyn Machine) -> anyhow::Result<Option<Vec<FieldRow>>> {
+    let specs = parse_events(event)?;
+    let Some(spec) = specs.first() else { return Ok(None) };
+    let source = profiler::source(spec, None, machine)?;
+    let layouts = Capture::layouts(&[source.request]);
+    let members = layouts.first().map(|layout| SampleMember::of(layout.format.sample_type));
+    Ok(members.map(|members| members.map(FieldRow::of_sample).collect()))
+}
+
 /// The events that any of `globs` matches; all without one. A glob that matches nothing is an error.
-fn choose<'a>(globs: &[String], events: &[&'a str]) -> anyhow::Result<Vec<&'a str>> {
+fn choose<'a>(globs: &[String], events: &[(&'a str, &'static str)]) -> anyhow::Result<Vec<(&'a str, &'static str)>> {
     for glob in globs {
-        if !events.iter().any(|event| chooses(glob, event)) {
-            let near = near(glob, events.iter().copied());
+        if !events.iter().any(|(event, _)| chooses(glob, event)) {
+            let near = near(glob, events.iter().map(|&(event, _)| event));
             match near[..] {
                 [] => bail!("no event of this kernel matches `{glob}`; `perf-prof list` shows all {}", events.len()),
                 _ => bail!("no event of this kernel matches `{glob}`; did you mean {}?", near.join(" or ")),
             }
         }
     }
-    let chosen = |event: &&&'a str| globs.is_empty() || globs.iter().any(|glob| chooses(glob, event));
-    Ok(events.iter().filter(chosen).copied().collect())
+    let chosen = |event: &str| globs.is_empty() || globs.iter().any(|glob| chooses(glob, event));
+    Ok(events.iter().filter(|(event, _)| chosen(event)).copied().collect())
 }
 
 /// Whether `glob` matches `system:name`, or without a colon one of the two.
@@ -120,17 +166,21 @@ fn chooses(glob: &str, event: &str) -> bool {
 }
 
 fn print(out: &mut impl Write, row: &EventRow<'_>) -> io::Result<()> {
-    writeln!(out, "{}", row.event)?;
+    match row.kind {
+        TRACEPOINT => writeln!(out, "{}", row.event)?,
+        kind => writeln!(out, "{:30} [{kind}]", row.event)?,
+    }
     let Some(fields) = &row.fields else { return Ok(()) };
     let width = fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
     for field in fields {
-        let FieldRow { name, python, c_type, size, signed, .. } = field;
-        let number = match signed {
-            Some(true) => format!("s{}", size * 8),
-            Some(false) => format!("u{}", size * 8),
-            None => String::new(),
+        let FieldRow { name, python, c_type, size, signed, meaning, .. } = field;
+        let number = match (signed, size) {
+            (Some(true), Some(size)) => format!("s{}", size * 8),
+            (Some(false), Some(size)) => format!("u{}", size * 8),
+            _ => String::new(),
         };
-        writeln!(out, "    {name:width$}  {python:5}  {number:3}  {c_type}")?;
+        let what = c_type.as_deref().or(*meaning).unwrap_or_default();
+        writeln!(out, "    {name:width$}  {python:5}  {number:3}  {what}")?;
     }
     Ok(())
 }
@@ -143,8 +193,14 @@ impl FieldRow {
             FieldKind::Pointer => (Some(false), field.size),
             FieldKind::Bool | FieldKind::Array(_) | FieldKind::DataLoc(_) | FieldKind::RelLoc(_) => (None, field.size),
         };
-        let (python, c_type) = (python_type(field), c_type(field));
-        Self { name: field.name.clone(), python, signed, size, offset: field.offset, c_type }
+        let (python, c_type) = (python_type(field), Some(c_type(field)));
+        let (size, offset) = (Some(size), Some(field.offset));
+        Self { name: field.name.clone(), python, signed, size, offset, c_type, meaning: None }
+    }
+
+    fn of_sample(member: SampleMember) -> Self {
+        let (name, python, meaning) = (member.name().to_owned(), member_python_type(member), Some(member.doc()));
+        Self { name, python, signed: None, size: None, offset: None, c_type: None, meaning }
     }
 }
 
@@ -154,7 +210,8 @@ mod tests {
 
     use super::*;
 
-    const EVENTS: [&str; 5] = [
+    const EVENTS: [&str; 6] = [
+        "cpu-clock",
         "sched:sched_switch",
         "sched:sched_wakeup",
         "syscalls:sys_enter_openat",
@@ -165,7 +222,9 @@ mod tests {
     #[track_caller]
     fn check(globs: &str, expected: Expect) {
         let globs: Vec<String> = globs.split_whitespace().map(str::to_owned).collect();
-        expected.assert_eq(&choose(&globs, &EVENTS).map_or_else(|e| format!("error: {e}"), |found| found.join(" ")));
+        let events = EVENTS.map(|event| (event, if event.contains(':') { TRACEPOINT } else { "software event" }));
+        let names = |found: Vec<(&str, _)>| found.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ");
+        expected.assert_eq(&choose(&globs, &events).map_or_else(|e| format!("error: {e}"), names));
     }
 
     #[test]
@@ -173,18 +232,19 @@ mod tests {
         check(
             "",
             expect![
-                "sched:sched_switch sched:sched_wakeup syscalls:sys_enter_openat syscalls:sys_exit_openat task:task_newtask"
+                "cpu-clock sched:sched_switch sched:sched_wakeup syscalls:sys_enter_openat syscalls:sys_exit_openat task:task_newtask"
             ],
         );
         check("sched:*", expect!["sched:sched_switch sched:sched_wakeup"]);
         check("*openat*", expect!["syscalls:sys_enter_openat syscalls:sys_exit_openat"]);
+        check("cpu-*", expect!["cpu-clock"]);
         check("task", expect!["task:task_newtask"]);
         check("sched_switch s*:*exit*", expect!["sched:sched_switch syscalls:sys_exit_openat"]);
         check(
             "sched:sched_wakup",
             expect!["error: no event of this kernel matches `sched:sched_wakup`; did you mean sched:sched_wakeup?"],
         );
-        check("nothing:*", expect!["error: no event of this kernel matches `nothing:*`; `perf-prof list` shows all 5"]);
+        check("nothing:*", expect!["error: no event of this kernel matches `nothing:*`; `perf-prof list` shows all 6"]);
     }
 
     #[test]
@@ -200,7 +260,8 @@ mod tests {
         let format = EventFormat::parse("s", text).unwrap();
         let fields = Some(format.fields().iter().map(FieldRow::new).collect());
         let mut out = Vec::new();
-        print(&mut out, &EventRow { event: "s:x", system: "s", name: "x", id: Some(7), fields }).unwrap();
+        let (system, kind) = (Some("s"), TRACEPOINT);
+        print(&mut out, &EventRow { event: "s:x", kind, system, name: "x", id: Some(7), fields }).unwrap();
         expect![[r#"
             s:x
                 comm  str         char[16]

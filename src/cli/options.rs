@@ -10,7 +10,7 @@ use clap::{
 
 use crate::{
     session::plan::OnError,
-    spec::{CallGraph, CpuSet, RingSize, parse_interval, parse_pages, parse_size},
+    spec::{CallGraph, CpuSet, Rate, RingSize, parse_interval, parse_pages, parse_size},
 };
 
 const USAGE: &str = "perf-prof python [OPTION...] -e EVENT[,EVENT...] [--] MODULE [ARGS...]
@@ -36,9 +36,18 @@ Events
       -e 'sched:sched_wakeup//alias=w1/cpus=0-3/'
       -e 'syscalls:sys_enter_*open*'
 
+  What is no tracepoint is named as perf does, and sampled; -c and -F say how often, as
+  do the attributes period=N and freq=HZ. sample=MEMBER+... adds to what samples hold.
+
+      -e 'profile/-F 997 -g/'           what the CPUs execute
+      -e cycles:u,page-faults,cs        hardware and software events, u k: where they count
+      -e 'cpu/event=0xc0,period=100000/u,r00c0'   a PMU's own
+      -e mem:0x601040/4:w               accesses of a place in memory
+
 Script
-  A function system__name(event) in the script is called for each of its events, and
-  __sample__(event) for events without one. Further there are __init__(), __exit__(),
+  A function system__name(event) in the script is called for each of its events (of what
+  is no tracepoint: its name, with _ for - . and :), and __sample__(event) for events
+  without one. Further there are __init__(), __exit__(),
   __interval__() with -i, __lost__(start, end), and __print_stat__(indent) on SIGUSR2.
   `help` instead of a script prints a script that has them all.
 
@@ -69,7 +78,7 @@ Exit status
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "What")]
 pub struct Options {
-    /// Events: system:name[/filter/ATTR/.../],...
+    /// Events: system:name[/filter/ATTR/.../], profile, cycles:u,...
     #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append)]
     pub events: Vec<String>,
     /// Only these CPUs, as 0-3,7
@@ -84,6 +93,12 @@ pub struct Options {
     /// Only these cgroups, as paths or globs
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cgroups: Vec<String>,
+    /// Sample what is no tracepoint each time that so many were counted
+    #[arg(short = 'c', long, value_name = "N", value_parser = parse_count)]
+    pub count: Option<Rate>,
+    /// Sample what is no tracepoint so often a second, or `max`
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = parse_freq)]
+    pub freq: Option<Rate>,
     /// Only this command and its children; ends with it
     #[arg(long = super::split::EXEC, value_name = "CMD [ARGS...]")]
     pub exec: Option<String>,
@@ -192,6 +207,14 @@ pub fn command() -> Command {
         .max_term_width(110);
     command.build();
     command
+}
+
+fn parse_count(text: &str) -> Result<Rate, String> {
+    Rate::period(text).ok_or_else(|| format!("`{text}` is not a number above 0"))
+}
+
+fn parse_freq(text: &str) -> Result<Rate, String> {
+    Rate::frequency(text).ok_or_else(|| format!("`{text}` is neither a number above 0 nor `max`"))
 }
 
 fn parse_ids(list: &str) -> Result<Ids, String> {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     session::plan::{Callchain, Clock, Module, Order, Plan, Switch, Target, Verbosity},
-    spec::{EventSpec, SpecError, parse_events},
+    spec::{EventSpec, Rate, SpecError, parse_events},
     symbol::{self, Demangle, Inline, Srcline},
 };
 
@@ -36,6 +36,9 @@ pub enum PlanError {
     /// Two options that name different things to attach to.
     #[error("{0} and {1} cannot be combined: events are attached to one or the other")]
     Conflict(&'static str, &'static str),
+    /// Both of two ways to say how often.
+    #[error("-c and -F cannot be combined: events are sampled by their number or by time")]
+    TwoRates,
 }
 
 /// Makes the plan. `argv` is the whole command line, for the template's header.
@@ -77,6 +80,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
         interval: options.interval,
         callchain,
         symbols,
+        rate: rate(options.count, options.freq)?,
         ring_size: options.mmap_pages,
         exit_n: options.exit_n,
         order: if options.order { Order::Time } else { Order::PerCpu },
@@ -92,6 +96,13 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
         module,
         target: target(options.cpus, options.pids, options.tids, options.cgroups, split.workload)?,
     })
+}
+
+fn rate(period: Option<Rate>, frequency: Option<Rate>) -> Result<Option<Rate>, PlanError> {
+    match (period, frequency) {
+        (Some(_), Some(_)) => Err(PlanError::TwoRates),
+        (period, frequency) => Ok(period.or(frequency)),
+    }
 }
 
 fn switch(on: bool, off: bool) -> Option<Switch> {

@@ -70,14 +70,26 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Frame> {
         // Each side's innermost frame is where it was, not where it will go on.
         place = Place::Exact;
     }
-    if let Some(copied) = sample.event.layout.user_stack(sample.record) {
+    let layout = &sample.event.layout;
+    if let (Some(registers), Some(stack)) = (layout.regs_user(sample.record), layout.stack_user(sample.record)) {
         let mut place = Place::Exact;
-        for addr in unwound::addresses(sample, &copied, context) {
+        for addr in unwound::addresses(sample, &registers, stack, context) {
             user_frames(sample, addr, place, context, &mut frames);
             place = Place::Return;
         }
     }
     frames
+}
+
+/// Where a sample's instruction is: the innermost function where inlined ones are told.
+pub fn ip_frame(sample: &Sample<'_>, context: &Context) -> Option<Frame> {
+    let addr = sample.event.layout.ip(sample.record)?;
+    if sample.is_in_kernel().unwrap_or(addr >> 63 == 1) {
+        return Some(kernel_frame(addr, Place::Exact, context));
+    }
+    let mut frames = Vec::new();
+    user_frames(sample, addr, Place::Exact, context, &mut frames);
+    frames.into_iter().next()
 }
 
 fn kernel_frame(addr: u64, place: Place, context: &Context) -> Frame {
@@ -128,7 +140,7 @@ mod tests {
     use super::*;
     use crate::{
         abi::{PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN},
-        event::EventType,
+        event::{EventType, Format},
         record::SampleLayout,
         tracefs::{EventFormat, Kernel, KernelSymbol},
     };
@@ -152,7 +164,7 @@ mod tests {
     fn shown(chain: &[u64]) -> Vec<String> {
         let format = EventFormat::parse("s", "name: e\nID: 1\nformat:\n\nprint fmt: \"\"\n").unwrap();
         let layout = SampleLayout::new(PERF_SAMPLE_CALLCHAIN, 0);
-        let event = EventType { alias: None, format: Arc::new(format), layout };
+        let event = EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout };
         let words = std::iter::once(chain.len() as u64).chain(chain.iter().copied());
         let mut record = PERF_RECORD_SAMPLE.to_ne_bytes().to_vec();
         record.extend([0, 0, 16 + 8 * chain.len() as u8, 0]);

@@ -1,12 +1,16 @@
 //! The line of text that `event.print()` writes: wall clock, task, latency characters, CPU, time, name, the kernel's
-//! own text, and the call chain below.
+//! own text or the sample's members, and the call chain below.
 
 use std::io::Write;
 
 use chrono::{DateTime, Local};
 
-use super::{Frame, Origin, Sample};
-use crate::tracefs::Kernel;
+use super::{EventType, Format, Frame, Origin, Sample};
+use crate::{
+    record::{Counters, SampleMember},
+    tracefs::Kernel,
+    value::Value,
+};
 
 /// Which parts of the line are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +29,8 @@ pub struct LineContext<'a> {
     pub realtime: i64,
     /// The resolved call chain.
     pub frames: &'a [Frame],
+    /// Where the sample's instruction is, of an event that samples that.
+    pub ip: Option<Frame>,
     /// Names of kernel addresses.
     pub kernel: &'a dyn Kernel,
 }
@@ -36,11 +42,17 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
         let wall = DateTime::from_timestamp_nanos(context.realtime).with_timezone(&Local);
         push(out, format_args!("{} ", wall.format("%Y-%m-%d %H:%M:%S%.6f")));
     }
-    let format = &sample.event.format;
-    let raw = sample.raw();
+    let EventType { format, .. } = sample.event;
     let comm = context.comm.unwrap_or(b"<...>");
     let tid = sample.task();
-    let flags = latency_characters(raw.get(2).copied().unwrap_or(0), raw.get(3).copied().unwrap_or(0));
+    let flags = match format {
+        Format::Tracepoint(_) => {
+            let raw = sample.raw();
+            latency_characters(raw.get(2).copied().unwrap_or(0), raw.get(3).copied().unwrap_or(0))
+        }
+        // Only a tracepoint's data tells.
+        Format::Source(_) => *b"....",
+    };
     // As ftrace does: to the nearest microsecond.
     let micros = sample.time().saturating_add(500) / 1000;
     out.extend(std::iter::repeat_n(b' ', 16usize.saturating_sub(comm.len())));
@@ -48,16 +60,18 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
     push(
         out,
         format_args!(
-            " {tid:>6} {} [{:03}] {}.{:06}: {}:{}: ",
+            " {tid:>6} {} [{:03}] {}.{:06}: {}: ",
             flags.iter().map(|&c| c as char).collect::<String>(),
             sample.cpu(),
             micros / 1_000_000,
             micros % 1_000_000,
-            format.system,
-            format.name
+            format.name(),
         ),
     );
-    format.render(raw, context.kernel, out);
+    match format {
+        Format::Tracepoint(format) => format.render(sample.raw(), context.kernel, out),
+        Format::Source(_) => write_members(sample, context, out),
+    }
     out.push(b'\n');
     if parts.callchain {
         for frame in context.frames {
@@ -67,6 +81,50 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
                 Origin::Inlined { .. } => push(out, format_args!("    {addr:016x} {symbol} ({dso}) (inlined){line}\n")),
                 _ => push(out, format_args!("    {addr:016x} {symbol}+{offset:#x} ({dso}){line}\n")),
             }
+        }
+    }
+}
+
+/// What a sample holds, as far as it fits in a line: where it was, numbers, counters, and the sizes of the rest. The head
+/// of the line and the frames below it have the other members.
+fn write_members(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u8>) {
+    let (layout, record) = (&sample.event.layout, sample.record);
+    let mut separator = "";
+    for member in sample.event.members() {
+        use SampleMember::*;
+        let name = member.name();
+        let text = match member {
+            Identifier | Id | StreamId | Pid | Tid | Time | Cpu | Callchain => continue,
+            Ip => context
+                .ip
+                .as_ref()
+                .map(|Frame { addr, symbol, offset, dso, .. }| format!("ip={addr:x} {symbol}+{offset:#x} ({dso})")),
+            Period => layout.period(record).map(|period| format!("period={period}")),
+            Read => layout.reading(record).map(|reading| match reading.counters {
+                Counters::One(counter) => format!("read={}", counter.value),
+                Counters::Group(group) => {
+                    let values: Vec<String> = group.iter().map(|counter| counter.value.to_string()).collect();
+                    format!("read=[{}]", values.join(" "))
+                }
+            }),
+            RegsUser => layout.regs_user(record).map(|registers| format!("{name}={}", registers.iter().count())),
+            RegsIntr => layout.regs_intr(record).map(|registers| format!("{name}={}", registers.iter().count())),
+            Weight | Cgroup | DataPageSize | CodePageSize => match layout.value(member, record) {
+                Some(Value::Uint(value)) => Some(format!("{name}={value}")),
+                _ => None,
+            },
+            Addr | DataSrc | Transaction | PhysAddr => match layout.value(member, record) {
+                Some(Value::Uint(value)) => Some(format!("{name}={value:#x}")),
+                _ => None,
+            },
+            Raw | BranchStack | StackUser | Aux => match layout.value(member, record) {
+                Some(Value::Bytes(bytes)) => Some(format!("{name}=<{} bytes>", bytes.len())),
+                _ => None,
+            },
+        };
+        if let Some(text) = text {
+            push(out, format_args!("{separator}{text}"));
+            separator = " ";
         }
     }
 }

@@ -11,11 +11,11 @@ mod tasks;
 mod types;
 mod unwound;
 
-pub use callchain::{Frame, Origin, UNKNOWN, frames};
+pub use callchain::{Frame, Origin, UNKNOWN, frames, ip_frame};
 pub use context::{Context, Processes};
 pub use line::{LineContext, LineParts, write_line};
 pub use sample::Sample;
 pub use sink::{Deliver, Flow, Sink, Stop};
 pub use stats::{EventCounts, Stats};
 pub use tasks::Tasks;
-pub use types::EventType;
+pub use types::{EventType, Format, SourceFormat};

@@ -1,7 +1,15 @@
 //! A sample of an event type: members decoded when they are asked for, never before.
 
 use super::EventType;
-use crate::{record::SampleLayout, tracefs::Field, value::Value};
+use crate::{
+    abi::{
+        PERF_RECORD_MISC_CPUMODE_MASK, PERF_RECORD_MISC_GUEST_KERNEL, PERF_RECORD_MISC_GUEST_USER,
+        PERF_RECORD_MISC_HYPERVISOR, PERF_RECORD_MISC_KERNEL, PERF_RECORD_MISC_USER,
+    },
+    record::SampleLayout,
+    tracefs::Field,
+    value::Value,
+};
 
 /// One sample, borrowed from its batch or from whoever kept its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -28,10 +36,11 @@ impl<'a> Sample<'a> {
     pub fn task(&self) -> i32 {
         match self.pid_tid().1 {
             -1 => {
-                self.event.format.field("common_pid").and_then(|field| self.field(field)).map_or(-1, |pid| match pid {
-                    Value::Int(pid) => pid as i32,
+                let common_pid = self.event.format.tracepoint().and_then(|format| format.field("common_pid"));
+                match common_pid.and_then(|field| self.field(field)) {
+                    Some(Value::Int(pid)) => pid as i32,
                     _ => -1,
-                })
+                }
             }
             tid => tid,
         }
@@ -55,6 +64,16 @@ impl<'a> Sample<'a> {
     /// The tracepoint's data: `trace_entry`, then the fields. Empty when the record is cut off.
     pub fn raw(&self) -> &'a [u8] {
         self.event.layout.raw(self.record).unwrap_or(&[])
+    }
+
+    /// Whether the sample was taken in the kernel; `None` where its header does not say.
+    pub fn is_in_kernel(&self) -> Option<bool> {
+        let misc = u16::from_ne_bytes(*self.record.get(4..)?.first_chunk()?);
+        match misc & PERF_RECORD_MISC_CPUMODE_MASK {
+            PERF_RECORD_MISC_KERNEL | PERF_RECORD_MISC_HYPERVISOR | PERF_RECORD_MISC_GUEST_KERNEL => Some(true),
+            PERF_RECORD_MISC_USER | PERF_RECORD_MISC_GUEST_USER => Some(false),
+            _ => None,
+        }
     }
 
     /// Call chain addresses with their context markers, innermost first.

@@ -4,7 +4,8 @@ use std::{cell::RefCell, io};
 
 use super::{Context, Sample};
 use crate::{
-    record::UserStack,
+    abi::RegsAbi,
+    record,
     symbol::{CodeImage, Symbolizer},
     unwind::{Arch, FileKey, Image, Mapping, Modules, Registers},
 };
@@ -13,15 +14,21 @@ use crate::{
 const LIMIT: usize = 127;
 
 /// The instruction pointer and the return addresses, innermost first.
-pub fn addresses(sample: &Sample<'_>, copied: &UserStack<'_>, context: &Context) -> Vec<u64> {
+pub fn addresses(sample: &Sample<'_>, copied: &record::Registers<'_>, stack: &[u8], context: &Context) -> Vec<u64> {
     let mut addresses = Vec::new();
     let Some(arch) = Arch::native() else { return addresses };
-    let values = copied.registers.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
-    let registers = Registers::from_perf(arch, copied.abi, copied.mask, values);
+    let abi = match copied.abi {
+        RegsAbi::None => 0,
+        RegsAbi::Bits32 => 1,
+        RegsAbi::Bits64 => 2,
+        RegsAbi::Other(abi) => abi,
+    };
+    let values = copied.words.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
+    let registers = Registers::from_perf(arch, abi, copied.mask, values);
     context.with_symbols(|symbols| {
         let process = Process { pid: sample.pid_tid().0 as u32, time: sample.time(), symbols: RefCell::new(symbols) };
         // Why it ended is of no use to a script: the frames that are there are right.
-        context.with_unwinder(|unwinder| unwinder.unwind(&process, &registers, copied.stack, LIMIT, &mut addresses));
+        context.with_unwinder(|unwinder| unwinder.unwind(&process, &registers, stack, LIMIT, &mut addresses));
     });
     addresses
 }

@@ -3,12 +3,14 @@
 
 mod batch;
 mod layout;
+mod members;
 mod order;
 mod parse;
 mod source;
 
 pub use batch::{Batch, Chunk, Recycle, Sorted, SortedRecord};
-pub use layout::{SampleLayout, TrailerLayout, UserStack};
+pub use layout::{SampleFormat, SampleLayout, TrailerLayout};
+pub use members::{Counter, Counters, MemberType, Reading, Registers, SampleMember};
 pub use order::{INDEX_PER_RECORD, MARGIN, Sorter};
 pub use parse::{Mmap2, MmapFile, RECORD_HEADER, Record, Records, record_size, record_type};
 pub use source::{Ended, LossCounts, Source, Wait};

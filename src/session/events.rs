@@ -4,30 +4,56 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 
+use super::plan::{Plan, Target};
 use crate::{
+    capture::EventRequest,
+    event::{EventType, Format},
+    profiler::{self, Machine, RunningMachine, SourceError, Stacks, Tasks},
+    record::SampleLayout,
     spec::{EventKind, EventSpec, handler_name, near},
     sys::tracefs::Tracefs,
     tracefs::EventFormat,
 };
 
-/// An event that was selected, with its format.
+/// An event that was selected, with what its samples hold and what is asked of the kernel for it.
 #[derive(Clone, Debug)]
 pub struct Selected {
     /// The selector that it came from.
     pub spec: EventSpec,
-    /// Its format.
-    pub format: Arc<EventFormat>,
+    /// What its samples hold.
+    pub format: Format,
+    /// What is asked of the kernel; what holds for all events (CPUs, call chains) is added when it is opened.
+    pub request: EventRequest,
+    /// What its own options say of call chains.
+    pub stacks: Stacks,
+    /// What `-v` shows of it.
+    pub note: Option<String>,
 }
 
-/// Expands the selectors over the tracepoints of this kernel, in the order in which they stand.
-pub fn select(specs: &[EventSpec], tracefs: &Tracefs) -> Result<Vec<Selected>> {
+impl Selected {
+    /// The event type with this layout.
+    pub fn event_type(&self, layout: SampleLayout) -> EventType {
+        EventType { alias: self.spec.attrs.alias.clone(), format: self.format.clone(), layout }
+    }
+
+    fn tracepoint(spec: &EventSpec, format: Arc<EventFormat>) -> Selected {
+        let name = format!("{}:{}", format.system, format.name);
+        let request = EventRequest::tracepoint(name, format.id);
+        let (spec, format) = (spec.clone(), Format::Tracepoint(format));
+        Selected { spec, format, request, stacks: Stacks::default(), note: None }
+    }
+}
+
+/// Resolves the selectors on this machine, in the order in which they stand.
+pub fn select(plan: &Plan, tracefs: &Tracefs) -> Result<Vec<Selected>> {
     let mut selected = Vec::new();
-    for spec in specs {
+    for spec in &plan.events {
         if let Some(why) = spec.unsupported() {
             bail!("{}: {why}", spec.selector);
         }
         let EventKind::Tracepoint { system, name } = &spec.kind else {
-            bail!("{}: only tracepoints (sys:name) can be selected", spec.selector);
+            selected.push(source(plan, spec, tracefs)?);
+            continue;
         };
         if spec.is_pattern() {
             let all = tracefs.events()?;
@@ -36,16 +62,54 @@ pub fn select(specs: &[EventSpec], tracefs: &Tracefs) -> Result<Vec<Selected>> {
                 bail!("no event of this kernel matches {system}:{name}; `perf-prof list` shows them all");
             }
             for (system, name) in matching {
-                selected.push(Selected { spec: spec.clone(), format: format(tracefs, system, name)? });
+                selected.push(Selected::tracepoint(spec, format(tracefs, system, name)?));
             }
         } else {
             if !tracefs.has_event(system, name) {
                 bail!("{}", unknown(system, name, &tracefs.events()?));
             }
-            selected.push(Selected { spec: spec.clone(), format: format(tracefs, system, name)? });
+            selected.push(Selected::tracepoint(spec, format(tracefs, system, name)?));
         }
     }
     Ok(selected)
+}
+
+/// Resolves what is no tracepoint.
+fn source(plan: &Plan, spec: &EventSpec, tracefs: &Tracefs) -> Result<Selected> {
+    let machine = RunningMachine;
+    let source = match profiler::source(spec, plan.rate, &machine) {
+        Ok(source) => source,
+        Err(SourceError::Unknown { name }) => bail!("{}", unknown_source(&name, &machine, tracefs)),
+        Err(error) => return Err(error.into()),
+    };
+    // All events of a run share their rings, which belong to CPUs or threads.
+    let name = &source.request.name;
+    match (&source.tasks, &plan.target) {
+        (Tasks::Inherit, _) => {}
+        (Tasks::Processes(own), Target::Processes(all)) if own == all => {}
+        (Tasks::Threads(own), Target::Threads(all)) if own == all => {}
+        (Tasks::Processes(_), _) => {
+            bail!("{name}: -p holds for all events of a run: give it to perf-prof, as `-p PID`")
+        }
+        (Tasks::Threads(_), _) => bail!("{name}: -t holds for all events of a run: give it to perf-prof, as `-t TID`"),
+    }
+    let format = source.format();
+    Ok(Selected { spec: spec.clone(), format, request: source.request, stacks: source.stacks, note: source.note })
+}
+
+fn unknown_source(name: &str, machine: &dyn Machine, tracefs: &Tracefs) -> String {
+    // Without tracefs there are still the others.
+    let tracepoints = tracefs.events().unwrap_or_default();
+    let mut names: Vec<String> = tracepoints.iter().map(|(system, name)| format!("{system}:{name}")).collect();
+    names.extend(profiler::names(machine).into_iter().map(|(name, _)| name));
+    match near(name, names.iter().map(String::as_str))[..] {
+        [] => format!(
+            "unknown event {name}: neither a built-in source ({}) nor an event that perf has a name for, and a tracepoint is \
+             written system:name; `perf-prof list` shows them all",
+            profiler::BUILT_IN.map(|(name, _)| name).join(", ")
+        ),
+        ref near => format!("unknown event {name}; did you mean {}?", near.join(" or ")),
+    }
 }
 
 fn format(tracefs: &Tracefs, system: &str, name: &str) -> Result<Arc<EventFormat>> {
@@ -57,12 +121,14 @@ fn format(tracefs: &Tracefs, system: &str, name: &str) -> Result<Arc<EventFormat
 
 fn unknown(system: &str, name: &str, all: &[(String, String)]) -> String {
     let typed = format!("{system}:{name}");
-    let names: Vec<String> = all.iter().map(|(system, name)| format!("{system}:{name}")).collect();
-    let near = near(&typed, names.iter().map(String::as_str));
+    let mut names: Vec<String> = all.iter().map(|(system, name)| format!("{system}:{name}")).collect();
     // The system may be the wrong one, and the name right.
-    let elsewhere: Vec<&str> =
-        all.iter().zip(&names).filter(|((_, n), _)| n == name).map(|(_, full)| full.as_str()).collect();
-    let guesses = if elsewhere.is_empty() { near } else { elsewhere };
+    let elsewhere = all.iter().filter(|(_, n)| n == name).map(|(system, name)| format!("{system}:{name}"));
+    let mut guesses: Vec<String> = elsewhere.collect();
+    if guesses.is_empty() {
+        names.extend(profiler::names(&RunningMachine).into_iter().map(|(name, _)| name));
+        guesses = near(&typed, names.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
+    }
     match guesses.as_slice() {
         [] => format!("unknown event {typed}; `perf-prof list '{system}:*'` shows what there is"),
         guesses => format!("unknown event {typed}; did you mean {}?", guesses.join(" or ")),
@@ -72,10 +138,7 @@ fn unknown(system: &str, name: &str, all: &[(String, String)]) -> String {
 /// Of functions that look like handlers, those that no selected event calls though an event of this kernel is called
 /// like that, each with the reason.
 pub fn unused_handlers(names: &[String], selected: &[Selected], tracefs: &Tracefs) -> Vec<(String, String)> {
-    let handler = |event: &Selected| {
-        let shown = event.spec.attrs.alias.as_ref().unwrap_or(&event.format.name);
-        handler_name(&event.format.system, shown)
-    };
+    let handler = |event: &Selected| event.event_type(SampleLayout::new(0, 0)).handler_name();
     let open: Vec<&String> = names.iter().filter(|name| !selected.iter().any(|e| handler(e) == **name)).collect();
     if open.is_empty() {
         return Vec::new();
@@ -83,7 +146,7 @@ pub fn unused_handlers(names: &[String], selected: &[Selected], tracefs: &Tracef
     let events = tracefs.events().unwrap_or_default();
     let event_of = |name: &str| events.iter().find(|(system, event)| handler_name(system, event) == *name);
     let why = |(system, name): &(String, String)| {
-        let aliased = selected.iter().find(|e| e.format.system == *system && e.format.name == *name);
+        let aliased = selected.iter().find(|e| e.format.name() == format!("{system}:{name}"));
         match aliased {
             Some(event) => format!("with its alias, {system}:{name} calls {}()", handler(event)),
             None => format!("{system}:{name} is not selected (-e {system}:{name})"),

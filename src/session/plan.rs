@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 pub use crate::script::OnError;
 pub use crate::sys::clock::Clock;
 use crate::{
-    spec::{CallGraph, CpuSet, EventSpec, RingSize},
+    spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize},
     symbol,
 };
 
@@ -24,6 +24,8 @@ pub struct Plan {
     pub callchain: Callchain,
     /// How addresses of processes get names.
     pub symbols: symbol::Options,
+    /// How often events that are no tracepoints are sampled, where they do not say themselves.
+    pub rate: Option<Rate>,
     /// The size of each ring; `None` leaves it to the session.
     pub ring_size: Option<RingSize>,
     /// End after this many delivered samples.

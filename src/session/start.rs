@@ -24,7 +24,7 @@ use super::{
 use crate::{
     capture::{Capture, CaptureError, EventRequest, Mappings},
     event::{Context, EventType, Processes, Stats, Stop},
-    record::{Ended, SampleLayout, Source},
+    record::{Ended, Source},
     script::{self, Choice, Interpreter, Program, Run, ScriptError, announce, interrupt},
     sys::{
         clock::{self, Calibration},
@@ -35,7 +35,6 @@ use crate::{
         workload::Workload,
     },
     template,
-    tracefs::EventFormat,
 };
 
 /// Carries a plan out; the result is the exit status.
@@ -45,9 +44,9 @@ pub fn run(plan: Plan) -> Result<ExitStatus> {
         output::append_to(path).with_context(|| format!("cannot append to '{}'", path.display()))?;
     }
     let tracefs = Tracefs::find()?;
-    let selected = events::select(&plan.events, &tracefs)?;
+    let selected = events::select(&plan, &tracefs)?;
     let Module::Script { module, args } = &plan.module else {
-        let text = template::script(&described(&selected), &plan.command_line);
+        let text = template::script(&described(&plan, &selected)?, &plan.command_line);
         let mut stdout = io::stdout().lock();
         stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write the template")?;
         return Ok(ExitStatus(0));
@@ -99,8 +98,7 @@ fn with_interpreter(
 
     for (index, event) in selected.iter().enumerate() {
         if !capture.ids().iter().any(|&(_, opened)| opened == index) {
-            let EventFormat { system, name, .. } = &*event.format;
-            output::say(format_args!("{system}:{name} is left out: the kernel does not let it be sampled"));
+            output::say(format_args!("{} is left out: the kernel does not let it be sampled", event.format.name()));
         }
     }
     if plan.verbosity >= Verbosity::Verbose {
@@ -111,6 +109,7 @@ fn with_interpreter(
             "{} events, {ids} descriptors, {rings} rings of {ring} KiB, at most {buffer} MiB of backlog",
             selected.len()
         ));
+        selected.iter().filter_map(|event| event.note.as_ref()).for_each(output::say);
     }
     let mut calibration = Calibration::new(target::clock(plan))?;
     let kernel = RunningKernel::new(tracefs.clone());
@@ -118,7 +117,7 @@ fn with_interpreter(
     let context = Context::new(Box::new(kernel), calibration.realtime_offset()?);
     let context = Arc::new(context.with_symbol_options(plan.symbols, processes));
     let layout = |event: usize| capture.layout(event);
-    let types: Vec<EventType> = selected.iter().enumerate().map(|(at, event)| event_type(event, layout(at))).collect();
+    let types: Vec<EventType> = selected.iter().enumerate().map(|(at, event)| event.event_type(layout(at))).collect();
     let stats = Arc::new(Stats::new(types.len(), capture.ring_cpus().len()));
     let run = Run { events: types, context: context.clone(), stats: stats.clone(), ring_cpus: capture.ring_cpus() };
     let run = Arc::new(run);
@@ -192,8 +191,10 @@ fn open(
     let options = target::options(plan, target::mappings(requests), wake);
     Capture::open(&target, requests, &options).map_err(|error| {
         let CaptureError::Filter { event, filter, .. } = &error else { return error.into() };
-        let format = selected.iter().map(|event| &event.format).find(|f| format!("{}:{}", f.system, f.name) == *event);
-        let Some(format) = format else { return error.into() };
+        let mut formats = selected.iter().filter_map(|event| event.format.tracepoint());
+        let Some(format) = formats.find(|format| format!("{}:{}", format.system, format.name) == *event) else {
+            return error.into();
+        };
         let reason = explain_filter(&format.system, &format.name, filter);
         let fields = format.fields().iter().chain(format.common_fields());
         let fields: Vec<String> = fields.map(|field| format!("{} ({})", field.name, template::c_type(field))).collect();
@@ -233,13 +234,10 @@ fn note_tasks(context: &Arc<Context>) {
     let _ = thread::Builder::new().name("tasks".into()).spawn(body);
 }
 
-fn described(selected: &[Selected]) -> Vec<EventType> {
-    let layout = SampleLayout::new(0, 0);
-    selected.iter().map(|event| event_type(event, layout)).collect()
-}
-
-fn event_type(event: &Selected, layout: SampleLayout) -> EventType {
-    EventType { alias: event.spec.attrs.alias.clone(), format: event.format.clone(), layout }
+/// The event types as they will be captured, but for where their ids are found.
+fn described(plan: &Plan, selected: &[Selected]) -> Result<Vec<EventType>> {
+    let layouts = Capture::layouts(&target::requests(plan, selected)?);
+    Ok(selected.iter().zip(layouts).map(|(event, layout)| event.event_type(layout)).collect())
 }
 
 /// The workload's status; one that still runs is told to end, as its events are of no use to it.

@@ -7,7 +7,8 @@ use super::{
     plan::{self, Plan, Switch},
 };
 use crate::{
-    capture::{Callchain, EventRequest, Frames, Mappings, Options, Order, Presence, Target, UserStack},
+    abi::{PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER},
+    capture::{Callchain, EventRequest, Frames, Mappings, Options, Order, Presence, Target},
     spec::{CallGraph, CpuSet, Stack},
     sys::{cgroup, clock::Clock, mmap::page_size, procfs},
     unwind,
@@ -52,52 +53,76 @@ pub fn requests(plan: &Plan, selected: &[Selected]) -> Result<Vec<EventRequest>>
 }
 
 fn request(plan: &Plan, event: &Selected) -> Result<EventRequest> {
-    let name = format!("{}:{}", event.format.system, event.format.name);
+    let EventRequest { name, cpus, .. } = &event.request;
     let attrs = &event.spec.attrs;
-    // An event's own CPUs, of those that all events are limited to.
-    let cpus = match (&attrs.cpus, target_cpus(plan)) {
-        (Some(own), Some(all)) => {
-            let both: CpuSet = own.iter().filter(|&cpu| all.contains(cpu)).collect();
-            if both.iter().next().is_none() {
-                bail!("{name}: cpus={own} and -C {all} have no CPU in common");
+    // An event's own CPUs, of those that it can be opened on, of those that all events are limited to.
+    let limits = [("cpus=", attrs.cpus.as_ref()), ("its own CPUs ", cpus.as_ref()), ("-C ", target_cpus(plan))];
+    let limits: Vec<(&str, &CpuSet)> = limits.into_iter().filter_map(|(what, set)| Some((what, set?))).collect();
+    let mut cpus: Option<CpuSet> = None;
+    for (_, limit) in &limits {
+        cpus = Some(match cpus {
+            Some(cpus) => cpus.iter().filter(|&cpu| limit.contains(cpu)).collect(),
+            None => (*limit).clone(),
+        });
+    }
+    if cpus.as_ref().is_some_and(CpuSet::is_empty) {
+        let limits: Vec<String> = limits.iter().map(|(what, set)| format!("{what}{set}")).collect();
+        bail!("{name}: {} have no CPU in common", limits.join(" and "));
+    }
+    let callchain = callchain(plan, event)?;
+    let (mut samples, mut stack_user) = (event.request.samples, event.request.stack_user);
+    match plan.callchain.how {
+        CallGraph::Dwarf(size) if callchain.is_some_and(|chain| chain.user == Frames::Sampled) => {
+            let registers = unwind::sample_regs_user();
+            if registers == 0 {
+                bail!("--call-graph dwarf: {}", unwind::Ended::NotSupported);
             }
-            Some(both)
+            samples.sample_type |= PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
+            samples.regs_user |= registers;
+            stack_user = size.bytes();
         }
-        (own, all) => own.as_ref().or(all).cloned(),
-    };
-    let callchain = callchain(plan, attrs.stack, attrs.max_stack)?;
-    let presence = if event.spec.is_pattern() { Presence::IfAllowed } else { Presence::Required };
-    Ok(EventRequest { tracepoint: event.format.id, name, filter: event.spec.filter.clone(), callchain, cpus, presence })
-}
-
-fn callchain(plan: &Plan, stack: Stack, max_stack: Option<u16>) -> Result<Option<Callchain>> {
-    // Whoever asks for the frames of one side asks for a call chain.
-    let plan::Callchain { every_event, user, kernel, how } = plan.callchain;
-    let asked = [Some(every_event), user, kernel].contains(&Some(Switch::On));
-    if !asked && stack == Stack::Inherit && max_stack.is_none() {
-        return Ok(None);
-    }
-    let frames = |switch: Option<Switch>, default| match switch.unwrap_or(default) {
-        Switch::On => Frames::Sampled,
-        Switch::Off => Frames::Excluded,
-    };
-    // Stacks are copied for nothing but user frames.
-    let default = if how == CallGraph::FramePointer { Switch::Off } else { Switch::On };
-    let (kernel, user) = (frames(kernel, Switch::On), frames(user, default));
-    if kernel == Frames::Excluded && user == Frames::Excluded {
-        bail!("call chains without kernel frames and without user frames are empty: add --user-callchain");
-    }
-    let user_stack = match how {
-        CallGraph::Dwarf(size) if user == Frames::Sampled => match unwind::sample_regs_user() {
-            0 => bail!("--call-graph dwarf: {}; use --call-graph fp", unwind::Ended::NotSupported),
-            registers => Some(UserStack { registers, bytes: size.bytes() }),
-        },
         CallGraph::LastBranches => {
             bail!("--call-graph lbr is not in this version; use --call-graph dwarf for programs without frame pointers")
         }
-        CallGraph::FramePointer | CallGraph::Dwarf(_) => None,
+        CallGraph::FramePointer | CallGraph::Dwarf(_) => {}
+    }
+    let presence = if event.spec.is_pattern() { Presence::IfAllowed } else { Presence::Required };
+    Ok(EventRequest {
+        filter: event.spec.filter.clone(),
+        callchain,
+        cpus,
+        presence,
+        samples,
+        stack_user,
+        ..event.request.clone()
+    })
+}
+
+fn callchain(plan: &Plan, event: &Selected) -> Result<Option<Callchain>> {
+    let attrs = &event.spec.attrs;
+    let plan::Callchain { every_event, user, kernel, how } = plan.callchain;
+    let frames = |switch: Switch| match switch {
+        Switch::On => Frames::Sampled,
+        Switch::Off => Frames::Excluded,
     };
-    Ok(Some(Callchain { kernel, user, max_stack, user_stack }))
+    // Whoever asks for the frames of one side asks for a call chain.
+    let asked = [Some(every_event), user, kernel].contains(&Some(Switch::On)) || event.stacks.asked;
+    if !asked && attrs.stack == Stack::Inherit && attrs.max_stack.is_none() {
+        return Ok(None);
+    }
+    // A tracepoint lies in the kernel. What is sampled may be anywhere.
+    // Stacks are copied for nothing but user frames.
+    let of_user = if event.format.tracepoint().is_some() && how == CallGraph::FramePointer {
+        Frames::Excluded
+    } else {
+        Frames::Sampled
+    };
+    let user = event.stacks.user.or(user.map(frames)).unwrap_or(of_user);
+    let kernel = event.stacks.kernel.or(kernel.map(frames)).unwrap_or(Frames::Sampled);
+    if kernel == Frames::Excluded && user == Frames::Excluded {
+        bail!("call chains without kernel frames and without user frames are empty: add --user-callchain");
+    }
+    Ok(Some(Callchain { kernel, user, max_stack: attrs.max_stack }))
 }
 
 /// How much memory is used.

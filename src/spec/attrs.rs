@@ -1,4 +1,5 @@
-//! The attributes of an event: `stack`, `max-stack=`, `alias=`, `cpus=`. Knows nothing of the machine.
+//! The attributes of an event: `stack`, `max-stack=`, `alias=`, `cpus=`, `period=`, `freq=`, `sample=`. Knows nothing of the
+//! machine.
 
 use std::fmt;
 
@@ -7,10 +8,14 @@ use super::{
     error::{SpecError, ValueError},
     near::near,
     parse::{quoted, unquote},
+    terms::Rate,
 };
 
 /// What the known attributes are, for error messages.
-const KNOWN: &str = "stack, max-stack=N, alias=NAME, cpus=LIST";
+const KNOWN: &str = "stack, max-stack=N, alias=NAME, cpus=LIST, and for what is no tracepoint period=N, freq=HZ, sample=MEMBER+MEMBER...";
+
+/// Their names.
+const NAMES: [&str; 9] = ["stack", "max-stack", "alias", "cpus", "period", "c", "freq", "F", "sample"];
 
 /// Attributes which the C implementation's other profilers have. Accepted silently they would do nothing here.
 const FOREIGN: [&str; 15] = [
@@ -39,6 +44,10 @@ pub struct Attrs {
     pub alias: Option<String>,
     /// `cpus=LIST`: where this event is opened.
     pub cpus: Option<CpuSet>,
+    /// `period=N`, `c=N`, `freq=HZ`, `F=HZ`: how often what is no tracepoint is sampled.
+    pub rate: Option<Rate>,
+    /// `sample=MEMBER+MEMBER...`: what its samples hold beside the usual.
+    pub sample: Vec<String>,
 }
 
 impl Attrs {
@@ -72,9 +81,34 @@ impl Attrs {
                 Ok(cpus) => self.cpus = Some(cpus),
                 Err(error) => return failed("cpus", ValueError::Cpus(error)),
             },
+            ("period" | "c" | "freq" | "F", Some(_)) if self.rate.is_some() => {
+                return failed("period or freq", ValueError::Twice);
+            }
+            ("period" | "c", value) => match Rate::period(value.unwrap_or_default()) {
+                Some(rate) => self.rate = Some(rate),
+                None => return failed("period", ValueError::Period(value.unwrap_or_default().to_owned())),
+            },
+            ("freq" | "F", value) => match Rate::frequency(value.unwrap_or_default()) {
+                Some(rate) => self.rate = Some(rate),
+                None => return failed("freq", ValueError::Frequency(value.unwrap_or_default().to_owned())),
+            },
+            ("sample", None) => return failed("sample", ValueError::Missing("sample=MEMBER+MEMBER...")),
+            ("sample", Some(value)) => self.sample.extend(value.split('+').map(|name| name.trim().to_owned())),
             (name, _) => return Err(unknown(selector, name)),
         }
         Ok(())
+    }
+}
+
+impl Attrs {
+    /// An attribute that a tracepoint cannot have.
+    pub(super) fn of_sources(&self) -> Option<&'static str> {
+        match (self.rate, self.sample.is_empty()) {
+            (Some(Rate::Period(_)), _) => Some("period"),
+            (Some(_), _) => Some("freq"),
+            (None, false) => Some("sample"),
+            (None, true) => None,
+        }
     }
 }
 
@@ -92,6 +126,15 @@ impl fmt::Display for Attrs {
         if let Some(cpus) = &self.cpus {
             write!(f, "cpus={cpus}/")?;
         }
+        match self.rate {
+            Some(Rate::Period(period)) => write!(f, "period={period}/")?,
+            Some(Rate::Frequency(frequency)) => write!(f, "freq={frequency}/")?,
+            Some(Rate::MaxFrequency) => f.write_str("freq=max/")?,
+            None => {}
+        }
+        if !self.sample.is_empty() {
+            write!(f, "sample={}/", quoted(&self.sample.join("+")))?;
+        }
         Ok(())
     }
 }
@@ -101,6 +144,6 @@ fn unknown(selector: &str, name: &str) -> SpecError {
     if FOREIGN.contains(&name) {
         return SpecError::ForeignAttribute { selector, attribute, known: KNOWN };
     }
-    let near = near(name, ["stack", "max-stack", "alias", "cpus"].into_iter());
+    let near = near(name, NAMES.into_iter().filter(|name| name.len() > 1));
     SpecError::Attribute { selector, attribute, near, known: KNOWN }
 }

@@ -88,6 +88,25 @@ pub enum SpecError {
         /// The known ones.
         known: &'static str,
     },
+    /// An attribute that only other events have.
+    #[error(
+        "{selector}: {attribute} is for events that are no tracepoints: each time that a tracepoint is passed is an event"
+    )]
+    NotOfTracepoints {
+        /// The selector.
+        selector: String,
+        /// The attribute's name.
+        attribute: &'static str,
+    },
+    /// Not a place in memory.
+    #[error(
+        "{selector}: a breakpoint is written mem:ADDR[/LEN][:rwx], with an address as 0x601040, a length of 1, 2, 4 or 8 \
+         and the accesses that it stops at"
+    )]
+    Breakpoint {
+        /// The selector, as far as it was read.
+        selector: String,
+    },
     /// A value that the attribute cannot have.
     #[error("{selector}: {attribute}: {reason}")]
     Value {
@@ -115,6 +134,12 @@ pub enum ValueError {
     /// Not a depth of stacks.
     #[error("`{0}` is not a number of frames between 1 and 65535")]
     Frames(String),
+    /// Not a period.
+    #[error("`{0}` is not a number of occurrences above 0")]
+    Period(String),
+    /// Not a frequency.
+    #[error("`{0}` is neither a number of samples per second nor `max`")]
+    Frequency(String),
     /// Not a list of CPUs.
     #[error(transparent)]
     Cpus(#[from] CpuSetError),

@@ -4,8 +4,11 @@ use std::fmt;
 
 use super::{
     attrs::Attrs,
+    breakpoint::Breakpoint,
     glob::{glob_matches, is_glob},
+    modifiers::Modifiers,
     parse::quoted,
+    perf_names::named_event,
 };
 
 /// One event of the list, as asked for.
@@ -31,12 +34,23 @@ pub enum EventKind {
         /// The part after it.
         name: String,
     },
-    /// A built-in event source.
-    Profiler {
+    /// What has a name but no system: a built-in event source, an event by its perf name, a PMU.
+    Source {
         /// Its name.
         name: String,
-        /// Its own options, the text of its first section.
+        /// The text of its first section: options of a built-in source, terms of others.
         option: Option<String>,
+        /// The letters behind the colon.
+        modifiers: Modifiers,
+    },
+    /// A place in memory that is watched.
+    Breakpoint {
+        /// Which place.
+        breakpoint: Breakpoint,
+        /// The terms of its first section.
+        option: Option<String>,
+        /// The letters behind the last colon.
+        modifiers: Modifiers,
     },
     /// A dynamic probe.
     Probe {
@@ -87,18 +101,22 @@ impl EventSpec {
     pub fn matches(&self, system: &str, name: &str) -> bool {
         match &self.kind {
             EventKind::Tracepoint { system: s, name: n } => glob_matches(s, system) && glob_matches(n, name),
-            EventKind::Profiler { .. } | EventKind::Probe { .. } => false,
+            EventKind::Source { .. } | EventKind::Breakpoint { .. } | EventKind::Probe { .. } => false,
+        }
+    }
+
+    /// Whether its name and letters alone would be read as a tracepoint: `uncore:u` is one, `uncore//:u` is not.
+    fn would_be_tracepoint(&self) -> bool {
+        match &self.kind {
+            EventKind::Source { name, modifiers, .. } => !modifiers.is_empty() && named_event(name).is_none(),
+            _ => false,
         }
     }
 
     /// Why this version cannot open the event, when it cannot. The caller names the event.
     pub fn unsupported(&self) -> Option<String> {
         match &self.kind {
-            EventKind::Tracepoint { .. } => None,
-            EventKind::Profiler { name, .. } => Some(format!(
-                "built-in event sources are not yet in this version; a tracepoint is written system:name \
-                 (`perf-prof list '*{name}*'` finds it)"
-            )),
+            EventKind::Tracepoint { .. } | EventKind::Source { .. } | EventKind::Breakpoint { .. } => None,
             EventKind::Probe { kind, .. } => Some(format!(
                 "{} events are not yet in this version; tracepoints are, see `perf-prof list`",
                 kind.name()
@@ -110,30 +128,43 @@ impl EventSpec {
 impl fmt::Display for EventSpec {
     /// A selector that asks for the same, in its simplest form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let first = match &self.kind {
+        let (first, modifiers) = match &self.kind {
             EventKind::Tracepoint { system, name } => {
                 write!(f, "{system}:{name}")?;
-                &self.filter
+                (&self.filter, None)
             }
             EventKind::Probe { kind, text } => {
                 write!(f, "{}:{text}", kind.name())?;
-                &self.filter
+                (&self.filter, None)
             }
-            EventKind::Profiler { name, option } => {
+            EventKind::Source { name, option, modifiers } => {
                 f.write_str(name)?;
-                option
+                (option, Some(modifiers))
+            }
+            EventKind::Breakpoint { breakpoint, option, modifiers } => {
+                write!(f, "{breakpoint}")?;
+                (option, Some(modifiers))
             }
         };
         let attrs = self.attrs.to_string();
         match first {
-            Some(first) => write!(f, "/{}/{attrs}", quoted(first)),
-            None if !attrs.is_empty() => write!(f, "//{attrs}"),
-            None => Ok(()),
+            Some(first) => write!(f, "/{}/{attrs}", quoted(first))?,
+            None if !attrs.is_empty() || self.would_be_tracepoint() => write!(f, "//{attrs}")?,
+            None => {}
+        }
+        match modifiers {
+            Some(modifiers) if !modifiers.is_empty() => write!(f, ":{modifiers}"),
+            _ => Ok(()),
         }
     }
 }
 
 /// The name of the handler of `system:name`: `system__name`, with what no Python name can hold turned to `_`.
 pub fn handler_name(system: &str, name: &str) -> String {
-    format!("{system}__{name}").replace(['-', '.', ':'], "_")
+    source_handler_name(&format!("{system}__{name}"))
+}
+
+/// The name of the handler of an event that is no tracepoint: its name, with what no Python name can hold turned to `_`.
+pub fn source_handler_name(name: &str) -> String {
+    name.replace(['-', '.', ':'], "_")
 }

@@ -1,21 +1,30 @@
-//! Selector text to `EventSpec`: grammar, attributes, CPU lists, times and sizes. Knows nothing of the machine.
+//! Selector text to `EventSpec`: grammar, attributes, perf's names of events, CPU lists, times and sizes. Knows nothing of
+//! the machine.
 
 mod attrs;
+mod breakpoint;
 mod call_graph;
 mod cpus;
 mod error;
 mod event;
 mod glob;
+mod modifiers;
 mod near;
 mod parse;
+mod perf_names;
 mod quantity;
+mod terms;
 
 pub use attrs::{Attrs, Stack};
+pub use breakpoint::{Access, Breakpoint};
 pub use call_graph::{CallGraph, CallGraphError, StackSize};
 pub use cpus::{CpuSet, CpuSetError};
 pub use error::{Bracket, SpecError};
-pub use event::{EventKind, EventSpec, ProbeKind, handler_name};
+pub use event::{EventKind, EventSpec, ProbeKind, handler_name, source_handler_name};
 pub use glob::{glob_matches, is_glob};
+pub use modifiers::{Modifiers, Precise};
 pub use near::near;
 pub use parse::parse_events;
+pub use perf_names::{Group, NamedEvent, named_event, perf_event_names};
 pub use quantity::{QuantityError, RingSize, parse_interval, parse_pages, parse_size};
+pub use terms::{Rate, Term, number, terms};

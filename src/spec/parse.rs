@@ -4,9 +4,12 @@ use std::borrow::Cow;
 
 use super::{
     attrs::Attrs,
+    breakpoint,
     error::{Bracket, SpecError},
     event::{EventKind, EventSpec, ProbeKind},
     glob::is_glob,
+    modifiers::Modifiers,
+    perf_names::named_event,
 };
 
 /// Parses a list of selectors.
@@ -27,11 +30,19 @@ pub fn parse_events(list: &str) -> Result<Vec<EventSpec>, SpecError> {
 
 /// One selector at the beginning of `text`, and what follows it: nothing, or a comma and more.
 fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecError> {
-    let mut end = find(text, 0, &[',', '/'])?.unwrap_or(text.len());
+    let breakpoint = breakpoint::take(text)?;
+    let mut end = match &breakpoint {
+        Some((.., end)) => *end,
+        None => find(text, 0, &[',', '/'])?.unwrap_or(text.len()),
+    };
     let name = text[..end].trim();
+    let kind =
+        breakpoint.map(|(breakpoint, modifiers, _)| EventKind::Breakpoint { breakpoint, option: None, modifiers });
     if name.is_empty() {
         return Err(SpecError::Missing { list: list.to_owned() });
     }
+    let takes_modifiers = kind.is_some() || !name.contains(':');
+    let mut behind = None;
     let mut sections = Vec::new();
     if text[end..].starts_with('/') {
         end += 1;
@@ -46,6 +57,14 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
             if after.is_empty() || after.starts_with(',') {
                 break;
             }
+            // As perf has it, letters may stand behind the terms: `cpu/event=0xc0/u`.
+            let colon = usize::from(after.starts_with(':'));
+            let letters = &after[colon..after.find(',').unwrap_or(after.len())];
+            if let Some(modifiers) = Modifiers::parse(letters.trim()).filter(|_| takes_modifiers) {
+                behind = Some(modifiers);
+                end = text.len() - after.len() + colon + letters.len();
+                break;
+            }
         }
     }
     let selector = text[..end].trim().to_owned();
@@ -55,12 +74,23 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
     for section in sections {
         attrs.add(&selector, section)?;
     }
-    let spec = match kind(&selector, name)? {
-        EventKind::Profiler { name, .. } => {
-            EventSpec { selector, kind: EventKind::Profiler { name, option: first }, filter: None, attrs }
+    let mut filter = None;
+    let kind = match kind.map_or_else(|| self::kind(&selector, name), Ok)? {
+        EventKind::Source { name, modifiers, .. } => {
+            EventKind::Source { name, option: first, modifiers: behind.unwrap_or(modifiers) }
         }
-        kind => EventSpec { selector, kind, filter: first, attrs },
+        EventKind::Breakpoint { breakpoint, modifiers, .. } => {
+            EventKind::Breakpoint { breakpoint, option: first, modifiers: behind.unwrap_or(modifiers) }
+        }
+        kind => {
+            filter = first;
+            if let Some(attribute) = attrs.of_sources() {
+                return Err(SpecError::NotOfTracepoints { selector, attribute });
+            }
+            kind
+        }
     };
+    let spec = EventSpec { selector, kind, filter, attrs };
     Ok((spec, text[end..].trim_start()))
 }
 
@@ -73,9 +103,12 @@ fn kind(selector: &str, name: &str) -> Result<EventKind, SpecError> {
         if is_glob(name) {
             return Err(SpecError::Wildcard { selector: selector.to_owned() });
         }
-        let profiler = is_word(name).then(|| EventKind::Profiler { name: name.to_owned(), option: None });
-        return profiler.ok_or_else(|| wrong(name));
+        return if is_word(name) { Ok(source(name, Modifiers::default())) } else { Err(wrong(name)) };
     };
+    // A tracepoint's name is longer than a few letters of modifiers, should there ever be a system of that name.
+    if let (Some(_), Some(modifiers)) = (named_event(system), Modifiers::parse(event)) {
+        return Ok(source(system, modifiers));
+    }
     match ProbeKind::named(system) {
         Some(kind) if !event.is_empty() => Ok(EventKind::Probe { kind, text: event.to_owned() }),
         None if is_word(system) && is_word(event) => {
@@ -83,6 +116,10 @@ fn kind(selector: &str, name: &str) -> Result<EventKind, SpecError> {
         }
         _ => Err(wrong(name)),
     }
+}
+
+fn source(name: &str, modifiers: Modifiers) -> EventKind {
+    EventKind::Source { name: name.to_owned(), option: None, modifiers }
 }
 
 /// Where the first of `separators` stands in `text` after `from`, outside of quotes and parentheses.

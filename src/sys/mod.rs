@@ -14,6 +14,7 @@ pub mod output;
 pub mod perf;
 pub mod pidfd;
 mod pipe;
+pub mod pmu;
 pub mod process;
 pub mod procfs;
 pub mod ring;

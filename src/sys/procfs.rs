@@ -67,6 +67,11 @@ pub fn perf_event_max_stack() -> Option<i32> {
     sysctl("perf_event_max_stack")
 }
 
+/// `kernel.perf_event_max_sample_rate`, the most samples per second and CPU that may be asked for.
+pub fn perf_event_max_sample_rate() -> Option<u64> {
+    sysctl("perf_event_max_sample_rate").and_then(|rate| u64::try_from(rate).ok())
+}
+
 /// Whether this thread has a capability in force, by its number in `include/uapi/linux/capability.h`.
 pub fn has_capability(number: u32) -> bool {
     let Ok(status) = fs::read_to_string("/proc/thread-self/status") else { return false };

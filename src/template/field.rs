@@ -1,6 +1,9 @@
 //! What a field is to a script: its Python type and its C declaration.
 
-use crate::tracefs::{ElementType, Field, FieldKind};
+use crate::{
+    record::{MemberType, SampleMember},
+    tracefs::{ElementType, Field, FieldKind},
+};
 
 /// The Python type that a field's value has.
 pub fn python_type(field: &Field) -> &'static str {
@@ -41,4 +44,19 @@ pub fn field_line(field: &Field) -> String {
         _ => String::new(),
     };
     format!("{name} : {}    (C: {}{note})", python_type(field), c_type(field))
+}
+
+/// The Python type of a sample's member.
+pub fn member_python_type(member: SampleMember) -> &'static str {
+    match member.kind() {
+        MemberType::Int => "int",
+        MemberType::Bytes => "bytes",
+        MemberType::Callchain => "list",
+        MemberType::Read | MemberType::Registers => "dict",
+    }
+}
+
+/// One member of a sample in a docstring: `ip : int    (address of the instruction)`.
+pub fn member_line(member: SampleMember) -> String {
+    format!("{} : {}    ({})", member.name(), member_python_type(member), member.doc())
 }

@@ -3,5 +3,5 @@
 mod field;
 mod script;
 
-pub use field::{c_type, field_line, python_type};
+pub use field::{c_type, field_line, member_line, member_python_type, python_type};
 pub use script::script;

@@ -2,8 +2,8 @@
 
 use std::{collections::HashSet, fmt::Write};
 
-use super::field_line;
-use crate::event::EventType;
+use super::{field_line, member_line};
+use crate::event::{EventType, Format};
 
 const HEADER: &str = r#"#
 # Functions marked [OPTIONAL] can be deleted. What a function raises is printed, and the events go on.
@@ -12,10 +12,10 @@ const HEADER: &str = r#"#
 #   _pid, _tid      process and thread id (int)
 #   _time           ns of the perf clock, for latencies (int)
 #   _cpu, _period   CPU and sample period (int)
-#   common_type, common_flags, common_preempt_count, common_pid    (int)
+#   common_type, common_flags, common_preempt_count, common_pid    (int; of tracepoints)
 #   _realtime       ns since the Unix epoch, for display (int)
 #   _callchain      list of {'addr', 'symbol', 'offset', 'kernel', 'dso'}, innermost first; [] without -g or stack
-#   _event          'sys:name', or 'sys:alias' with alias= (str)
+#   _event          'sys:name', or 'sys:alias' with alias=; of what is no tracepoint, its name or alias (str)
 # and the fields that its handler's docstring lists.
 #
 # Ways to read it
@@ -95,11 +95,15 @@ fn handler(text: &mut String, event: &EventType) {
     let (name, shown, real) = (event.handler_name(), event.shown_name(), event.real_name());
     let of = if shown == real { String::new() } else { format!(" ({real})") };
     let _ = write!(text, "\n\ndef {name}(event) -> None:\n    \"\"\"{shown}{of}\n");
-    if !event.format.fields().is_empty() {
+    let lines: Vec<String> = match &event.format {
+        Format::Tracepoint(format) => format.fields().iter().map(field_line).collect(),
+        Format::Source(_) => event.members().map(member_line).collect(),
+    };
+    if !lines.is_empty() {
         text.push_str("\n    Fields:\n");
     }
-    for field in event.format.fields() {
-        let _ = writeln!(text, "        {}", field_line(field));
+    for line in lines {
+        let _ = writeln!(text, "        {line}");
     }
     text.push_str("    \"\"\"\n    global events\n    events += 1\n    event.print()\n");
 }

@@ -8,7 +8,7 @@ use std::{
 
 use perf_prof::{
     abi::*,
-    event::{Context, EventType, Sink, Stats},
+    event::{Context, EventType, Format, Sink, Stats},
     record::{Batch, Chunk, Recycle, SampleLayout, Sorter, TrailerLayout},
     script::{Program, Run},
     session::{EventIds, LossWindow, Pump},
@@ -63,7 +63,7 @@ pub fn record(time: u64, cpu: u32) -> Vec<u8> {
 
 pub fn event() -> EventType {
     let format = EventFormat::parse("sched", FORMAT).unwrap();
-    EventType { alias: None, format: Arc::new(format), layout: SampleLayout::new(SAMPLE_TYPE, 0) }
+    EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout: SampleLayout::new(SAMPLE_TYPE, 0) }
 }
 
 /// What a program is bound to.

@@ -10,6 +10,7 @@ use super::events;
 pub fn run() {
     let mut criterion = Criterion::default().measurement_time(Duration::from_secs(2)).without_plots();
     let event = events::event();
+    let format = event.format.tracepoint().unwrap();
     let bytes: Vec<u8> = (0..1000).flat_map(|time| events::record(time, 0)).collect();
     let record = events::record(1, 0);
 
@@ -26,14 +27,14 @@ pub fn run() {
     group.throughput(Throughput::Elements(1));
     let raw = event.layout.raw(&record).unwrap();
     for name in ["pid", "comm"] {
-        let field = event.format.field(name).unwrap();
+        let field = format.field(name).unwrap();
         group.bench_function(format!("value of {name}"), |bencher| bencher.iter(|| field.value(black_box(raw))));
     }
     group.bench_function("text", |bencher| {
         let mut text = Vec::new();
         bencher.iter(|| {
             text.clear();
-            event.format.render(black_box(raw), &NoKernel, &mut text);
+            format.render(black_box(raw), &NoKernel, &mut text);
             text.len()
         })
     });

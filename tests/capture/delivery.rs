@@ -288,7 +288,7 @@ fn call_chains_are_sampled_where_asked() {
     if skipped() {
         return;
     }
-    let chain = |kernel, user| Some(Callchain { kernel, user, max_stack: Some(16), user_stack: None });
+    let chain = |kernel, user| Some(Callchain { kernel, user, max_stack: Some(16) });
     // A syscall's tracepoint gives the program's registers, hence no kernel frames (perf_syscall_enter); this one does.
     let own = Some(format!("common_pid == {}", gettid()));
     let request = |callchain| EventRequest { callchain, ..event("sched", "sched_switch", own.clone()) };

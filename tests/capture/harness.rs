@@ -7,7 +7,7 @@ use std::{
 };
 
 use perf_prof::{
-    capture::{Capture, Clock, EventRequest, Mappings, Options, Presence},
+    capture::{Capture, Clock, EventRequest, Mappings, Options},
     record::{Ended, Record, Source, Wait},
     sys::tracefs::Tracefs,
 };
@@ -25,15 +25,7 @@ pub fn skipped() -> bool {
 
 pub fn event(system: &str, name: &str, filter: Option<String>) -> EventRequest {
     let id = std::fs::read_to_string(format!("{EVENTS}/{system}/{name}/id")).unwrap();
-    let tracepoint = id.trim().parse().unwrap();
-    EventRequest {
-        tracepoint,
-        name: format!("{system}:{name}"),
-        filter,
-        callchain: None,
-        cpus: None,
-        presence: Presence::Required,
-    }
+    EventRequest { filter, ..EventRequest::tracepoint(format!("{system}:{name}"), id.trim().parse().unwrap()) }
 }
 
 /// The events of this thread alone: tests run side by side.

@@ -91,14 +91,14 @@ fn what_cannot_be_opened_says_why() {
         expect!["there is no process 4194304"],
     );
     check(&Target::Threads(vec![1 << 22]), getppid(), &options(), expect!["there is no thread 4194304"]);
-    let unknown = EventRequest { tracepoint: 1 << 20, name: "no:such".to_owned(), ..getppid() };
+    let unknown = EventRequest::tracepoint("no:such", 1 << 20);
     check(
         &everything,
         unknown,
         &options(),
         expect!["cannot open no:such: perf_event_open: Invalid argument (os error 22)"],
     );
-    let chain = Callchain { kernel: Frames::Sampled, user: Frames::Excluded, max_stack: Some(5000), user_stack: None };
+    let chain = Callchain { kernel: Frames::Sampled, user: Frames::Excluded, max_stack: Some(5000) };
     let error = Capture::open(&everything, &[EventRequest { callchain: Some(chain), ..getppid() }], &options());
     assert!(matches!(error.err().unwrap(), CaptureError::MaxStack { asked: 5000, .. }));
     let huge = Options { ring_bytes: 1 << 40, ..options() };

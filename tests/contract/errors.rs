@@ -94,7 +94,7 @@ fn an_event_without_a_system() {
     fails(
         plain().event("sched_wakeup"),
         expect![[r#"
-            perf-prof: sched_wakeup: built-in event sources are not yet in this version; a tracepoint is written system:name (`perf-prof list '*sched_wakeup*'` finds it)
+            perf-prof: unknown event sched_wakeup; did you mean sched:sched_wakeup?
             status 1
         "#]],
     );
@@ -128,10 +128,10 @@ fn an_attribute_that_is_not_there() {
     fails(
         plain().event(format!("{CALL}//stak/")),
         expect![[r#"
-        perf-prof: -e syscalls:sys_enter_getpgid//stak/: unknown attribute `stak` (did you mean stack?); known are stack, max-stack=N, alias=NAME, cpus=LIST
-        `perf-prof python --help` explains the options, with examples
-        status 2
-    "#]],
+            perf-prof: -e syscalls:sys_enter_getpgid//stak/: unknown attribute `stak` (did you mean stack?); known are stack, max-stack=N, alias=NAME, cpus=LIST, and for what is no tracepoint period=N, freq=HZ, sample=MEMBER+MEMBER...
+            `perf-prof python --help` explains the options, with examples
+            status 2
+        "#]],
     );
 }
 
@@ -140,10 +140,10 @@ fn an_attribute_of_another_profiler() {
     fails(
         plain().event(format!("{CALL}//key=pid/")),
         expect![[r#"
-        perf-prof: -e syscalls:sys_enter_getpgid//key=pid/: the attribute `key` belongs to other profilers than python; known are stack, max-stack=N, alias=NAME, cpus=LIST
-        `perf-prof python --help` explains the options, with examples
-        status 2
-    "#]],
+            perf-prof: -e syscalls:sys_enter_getpgid//key=pid/: the attribute `key` belongs to other profilers than python; known are stack, max-stack=N, alias=NAME, cpus=LIST, and for what is no tracepoint period=N, freq=HZ, sample=MEMBER+MEMBER...
+            `perf-prof python --help` explains the options, with examples
+            status 2
+        "#]],
     );
 }
 

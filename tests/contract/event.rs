@@ -347,10 +347,10 @@ def refused(*args):
 refused(identity, (b'',) + state[1:])
 refused(identity, (state[0][:40],) + state[1:])
 refused(identity, (bytes(70000),) + state[1:])
-refused(identity[:4] + ('no format',), state)
+refused(identity[:1] + ('no format',) + identity[2:], state)
 refused(identity, state[:2])
 refused((1, 2), state)
-refused(identity[:2] + (2**64 - 1,) + identity[3:], state)",
+refused(identity[:3] + ([2**64 - 1] + identity[3][1:],), state)",
         ),
         expect![[r#"
             this record of syscalls:sys_enter_getpgid is cut off before the field

@@ -17,6 +17,7 @@ mod module;
 mod perf_prof_module;
 mod pictures;
 mod signals;
+mod sources;
 mod streams;
 mod symbols;
 mod template;

@@ -23,6 +23,34 @@ extern "C" fn before_main(argc: c_int, argv: *const *const c_char, _: *const *co
     }
 }
 
+/// What breakpoints are put on.
+static mut STORED: u64 = 0;
+
+fn pin(cpu: usize) {
+    // SAFETY: all zeroes is an empty set, which lives across the calls.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &set);
+    }
+}
+
+/// Is busy until the process has had so many milliseconds more of CPU time.
+fn burn(milliseconds: i64) {
+    let used = || {
+        // SAFETY: the call writes the value, which lives across it.
+        unsafe {
+            let mut time: libc::timespec = std::mem::zeroed();
+            libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time);
+            time.tv_sec as i64 * 1000 + time.tv_nsec as i64 / 1_000_000
+        }
+    };
+    let end = used() + milliseconds;
+    while used() < end {
+        (0..100_000).for_each(|number| _ = std::hint::black_box(number));
+    }
+}
+
 /// Carries out operations: a name, and for most a number.
 fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
     // Before anything is counted; a call that no test traces.
@@ -83,6 +111,32 @@ fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
                     }
                     libc::wait(std::ptr::null_mut());
                 }
+                // A child on this CPU that is busy for so many milliseconds of CPU time.
+                b"fork-burn" => {
+                    let (cpu, milliseconds) = (number(), number());
+                    if libc::fork() == 0 {
+                        pin(cpu as usize);
+                        burn(milliseconds);
+                        libc::_exit(0);
+                    }
+                }
+                b"burn" => burn(number()),
+                b"wait-for-children" => while libc::wait(std::ptr::null_mut()) > 0 {},
+                // So many pages that are touched for the first time.
+                b"faults" => {
+                    let size = number() as usize * 4096;
+                    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+                    let pages =
+                        libc::mmap(std::ptr::null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+                    libc::madvise(pages, size, libc::MADV_NOHUGEPAGE);
+                    (0..size).step_by(4096).for_each(|at| pages.cast::<u8>().add(at).write_volatile(1));
+                }
+                // Prints where the variable is that `stores` writes.
+                b"tell" => {
+                    let line = format!("{:p}\n", &raw const STORED);
+                    libc::write(libc::STDOUT_FILENO, line.as_ptr().cast(), line.len());
+                }
+                b"stores" => (0..number() as u64).for_each(|value| (&raw mut STORED).write_volatile(value)),
                 // Until somebody says to go on.
                 b"wait-for-input" => {
                     let mut byte = 0u8;

@@ -5,6 +5,7 @@ use pyo3::{ffi, prelude::*};
 use super::{convert, object::EventObject};
 use crate::{
     event::{Frame, frames},
+    record::{MemberType, SampleMember},
     tracefs::Field,
     value::Value,
 };
@@ -30,6 +31,8 @@ pub enum Member {
     Event,
     /// A field of the format, common fields first.
     Field(usize),
+    /// A member of a sample that is no tracepoint's.
+    Sample(SampleMember),
 }
 
 impl Member {
@@ -66,6 +69,19 @@ impl Member {
             Member::Event => Value::Str(this.class().shown_name.as_bytes()),
             // SAFETY: the caller's.
             Member::Field(index) => return unsafe { field(this, this.class().field(index)) },
+            Member::Sample(SampleMember::Callchain) => {
+                // SAFETY: the caller's.
+                return unsafe { callchain(object) };
+            }
+            Member::Sample(member) if member.kind() == MemberType::Int || member.kind() == MemberType::Bytes => {
+                match sample.event.layout.value(member, sample.record) {
+                    Some(value) => value,
+                    // SAFETY: the caller's.
+                    None => return unsafe { cut_off(this) },
+                }
+            }
+            // SAFETY: the caller's.
+            Member::Sample(member) => return unsafe { dict(this, member) },
         };
         // SAFETY: the lock is held.
         unsafe { convert::value(value) }
@@ -82,6 +98,31 @@ pub unsafe fn field(this: &EventObject, field: &Field) -> *mut ffi::PyObject {
         // SAFETY: the lock is held.
         Some(value) => unsafe { convert::value(value) },
         // SAFETY: the lock is held.
+        None => unsafe { cut_off(this) },
+    }
+}
+
+/// A new reference to the dict of a member that has several values.
+///
+/// # Safety
+/// The lock is held.
+unsafe fn dict(this: &EventObject, member: SampleMember) -> *mut ffi::PyObject {
+    // SAFETY: the caller's.
+    let py = unsafe { Python::assume_attached() };
+    let (layout, record) = (&this.class().event.layout, this.record());
+    let dict = match member {
+        SampleMember::Read => layout.reading(record).map(|reading| convert::reading(py, &reading)),
+        SampleMember::RegsUser => layout.regs_user(record).map(|registers| convert::registers(py, &registers)),
+        SampleMember::RegsIntr => layout.regs_intr(record).map(|registers| convert::registers(py, &registers)),
+        _ => None,
+    };
+    match dict {
+        Some(Ok(dict)) => dict.into_ptr(),
+        Some(Err(error)) => {
+            error.restore(py);
+            std::ptr::null_mut()
+        }
+        // SAFETY: the caller's.
         None => unsafe { cut_off(this) },
     }
 }
@@ -113,6 +154,15 @@ pub fn resolve(this: &EventObject) -> Vec<Frame> {
         Some(detached) => detached.frames.clone(),
         None => frames(&this.sample(), &this.class().context),
     }
+}
+
+/// Where the sample's instruction is, of an event that samples that; not of a tracepoint, whose line does not show it.
+pub fn ip_frame(this: &EventObject) -> Option<Frame> {
+    let class = this.class();
+    if class.event.format.tracepoint().is_some() {
+        return None;
+    }
+    crate::event::ip_frame(&this.sample(), &class.context)
 }
 
 /// The name of the task, as known at the event's time.

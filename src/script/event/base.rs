@@ -14,9 +14,9 @@ use super::{attributes, members, methods, object};
 
 const DOC: &std::ffi::CStr = c"One kernel event, as its handler gets it. Read-only; fields are decoded when they are read.
 
-Every event has _pid, _tid, _time (ns), _cpu, _period, common_type, common_flags, common_preempt_count, common_pid,
-_realtime (ns since the epoch), _callchain (list of frames) and _event ('sys:name'), then its own fields:
-type(event).__doc__ lists them.
+Every event has _pid, _tid, _time (ns), _cpu, _period, _realtime (ns since the epoch), _callchain (list of frames) and
+_event (its name: 'sys:name', 'profile'), tracepoints also common_type, common_flags, common_preempt_count, common_pid. Then
+its own fields, of what is no tracepoint the members of its samples (ip, addr, period, ...): type(event).__doc__ lists them.
 
 Access: event.field, event['field'], event.get('field', default=None), 'field' in event, len(event), keys(), values(),
 items(), iteration over (name, value), dict(event), to_dict(). event.print() writes it as text, event.text('flags') gives

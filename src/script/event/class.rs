@@ -18,7 +18,7 @@ use super::{
     members,
 };
 use crate::{
-    event::{Context, EventType},
+    event::{Context, EventType, Format},
     template,
     tracefs::Field,
 };
@@ -57,13 +57,14 @@ unsafe impl Sync for Class {}
 impl Class {
     /// Makes the class of an event type.
     pub fn new(py: Python<'_>, event: EventType, context: Arc<Context>) -> PyResult<&'static Class> {
-        let format = event.format.clone();
-        let fields: Vec<&'static Field> = format.common_fields().iter().chain(format.fields()).map(lasting).collect();
-        let common = format.common_fields().len();
-        let named = |range: std::ops::Range<usize>| range.map(|at| (fields[at].name.as_str(), Member::Field(at)));
-        let all = Member::OWN[..5].iter().copied().chain(named(0..common));
-        let all = all.chain(Member::OWN[5..].iter().copied()).chain(named(common..fields.len()));
-
+        let fields: Vec<&'static Field> = match &event.format {
+            Format::Tracepoint(format) => format.common_fields().iter().chain(format.fields()).map(lasting).collect(),
+            Format::Source(_) => Vec::new(),
+        };
+        let all = match &event.format {
+            Format::Tracepoint(format) => tracepoint_members(&fields, format.common_fields().len()),
+            Format::Source(_) => source_members(&event),
+        };
         let index = PyDict::new(py);
         let mut members: Vec<(Py<PyString>, Member)> = Vec::new();
         for (name, member) in all {
@@ -82,6 +83,7 @@ impl Class {
         let getters: Vec<Getter> = fields.iter().map(|field| members::field_getter(field, raw_offset)).collect();
         let getter = |member| match member {
             Member::Field(at) => Some(getters[at]),
+            Member::Sample(member) => Some(members::sample_getter(member, &event.layout)),
             own => members::own_getter(own),
         };
         let named: Vec<_> =
@@ -129,6 +131,20 @@ impl Class {
     }
 }
 
+/// The members of a tracepoint's events: of `fields`, the first `common` are those that all tracepoints have.
+fn tracepoint_members(fields: &[&'static Field], common: usize) -> Vec<(&'static str, Member)> {
+    let named = |range: std::ops::Range<usize>| range.map(|at| (fields[at].name.as_str(), Member::Field(at)));
+    let first = Member::OWN[..5].iter().copied().chain(named(0..common));
+    first.chain(Member::OWN[5..].iter().copied()).chain(named(common..fields.len())).collect()
+}
+
+/// The members of other events.
+fn source_members(event: &EventType) -> Vec<(&'static str, Member)> {
+    const OWN: [Member; 6] = [Member::Pid, Member::Tid, Member::Time, Member::Cpu, Member::Realtime, Member::Event];
+    let own = OWN.into_iter().filter_map(|own| Member::OWN.into_iter().find(|&(_, member)| member == own));
+    own.chain(event.members().map(|member| (member.name(), Member::Sample(member)))).collect()
+}
+
 fn python_type(
     py: Python<'_>,
     event: &EventType,
@@ -136,12 +152,20 @@ fn python_type(
     fields: &[&'static Field],
     getters: &[Getter],
 ) -> PyResult<*mut ffi::PyTypeObject> {
-    let field_docs = fields.iter().map(|field| template::field_line(field));
-    let descriptors = fields.iter().zip(getters).zip(field_docs.clone());
-    let descriptors = descriptors.filter(|((field, _), _)| !FIRST.contains(&field.name.as_str()));
-    let descriptors = descriptors.map(|((field, getter), doc)| members::field_member(field, *getter, &doc));
+    let of_fields = fields.iter().zip(getters).map(|(field, getter)| {
+        let doc = template::field_line(field);
+        (field.name.as_str(), *getter, doc)
+    });
+    let of_samples = event.members().map(|member| {
+        let doc = template::member_line(member);
+        (member.name(), members::sample_getter(member, &event.layout), doc)
+    });
+    let all: Vec<(&str, Getter, String)> = of_fields.chain(of_samples).collect();
+    let descriptors = all.iter().filter(|(name, ..)| !FIRST.contains(name));
+    let descriptors = descriptors.map(|(name, getter, doc)| members::member(name, *getter, doc));
     let descriptors = members::terminated(descriptors.collect());
-    let doc = format!("{shown_name}\n\nFields:\n    {}\n", field_docs.collect::<Vec<_>>().join("\n    "));
+    let docs: Vec<&str> = all.iter().map(|(.., doc)| doc.as_str()).collect();
+    let doc = format!("{shown_name}\n\nFields:\n    {}\n", docs.join("\n    "));
     let doc = CString::new(doc)?.into_raw();
     let name = CString::new(format!("perf_prof.{}", event.handler_name()))?.into_raw();
     let mut slots = [

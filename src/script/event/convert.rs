@@ -5,11 +5,13 @@ use std::ffi::c_char;
 use pyo3::{
     ffi,
     prelude::*,
-    types::{PyDict, PyList, PyTuple},
+    types::{PyDict, PyList, PyString, PyTuple},
 };
 
 use crate::{
+    abi::{RegsAbi, register_name},
     event::{Frame, Origin},
+    record::{Counter, Counters, Reading, Registers},
     value::Value,
 };
 
@@ -83,4 +85,57 @@ pub fn callchain<'py>(py: Python<'py>, frames: &[Frame]) -> PyResult<Bound<'py, 
         list.append(dict)?;
     }
     Ok(list.into_any())
+}
+
+/// Registers by name, with the kind of program that they are of as `abi`.
+pub fn registers<'py>(py: Python<'py>, registers: &Registers<'_>) -> PyResult<Bound<'py, PyAny>> {
+    let dict = PyDict::new(py);
+    let abi = match registers.abi {
+        RegsAbi::None => 0,
+        RegsAbi::Bits32 => 1,
+        RegsAbi::Bits64 => 2,
+        RegsAbi::Other(abi) => abi,
+    };
+    dict.set_item(pyo3::intern!(py, "abi"), abi)?;
+    for (bit, value) in registers.iter() {
+        match register_name(bit) {
+            Some(name) => dict.set_item(PyString::intern(py, name), value)?,
+            None => dict.set_item(format!("reg{bit}"), value)?,
+        }
+    }
+    Ok(dict.into_any())
+}
+
+/// A counter's values by name; of a group, a list of its members in `cntr`.
+pub fn reading<'py>(py: Python<'py>, reading: &Reading) -> PyResult<Bound<'py, PyAny>> {
+    let dict = PyDict::new(py);
+    let put = |dict: &Bound<'py, PyDict>, name: &str, value: Option<u64>| match value {
+        Some(value) => dict.set_item(PyString::intern(py, name), value),
+        None => Ok(()),
+    };
+    let own = |dict: &Bound<'py, PyDict>, counter: &Counter| {
+        put(dict, "id", counter.id)?;
+        put(dict, "lost", counter.lost)
+    };
+    let first = match &reading.counters {
+        Counters::One(counter) => ("value", counter.value),
+        Counters::Group(group) => ("nr", group.len() as u64),
+    };
+    put(&dict, first.0, Some(first.1))?;
+    put(&dict, "time_enabled", reading.time_enabled)?;
+    put(&dict, "time_running", reading.time_running)?;
+    match &reading.counters {
+        Counters::One(counter) => own(&dict, counter)?,
+        Counters::Group(group) => {
+            let list = PyList::empty(py);
+            for counter in group {
+                let member = PyDict::new(py);
+                put(&member, "value", Some(counter.value))?;
+                own(&member, counter)?;
+                list.append(member)?;
+            }
+            dict.set_item(pyo3::intern!(py, "cntr"), list)?;
+        }
+    }
+    Ok(dict.into_any())
 }

@@ -1,7 +1,8 @@
 //! Copies and pickles of events: complete by themselves, also in another process.
 //!
-//! What is pickled is the record with the text of its format, so that the class can be made again where it is not
-//! known, and what only the run could tell: the task's name, the wall clock, the names of the call chain.
+//! What is pickled is the record with the text of its format and what the attr says of samples, so that the class can be
+//! made again where it is not known, and what only the run could tell: the task's name, the wall clock, the names of the
+//! call chain.
 
 use std::{
     collections::HashMap,
@@ -21,13 +22,14 @@ use super::{
     object::{self, Detached},
 };
 use crate::{
-    event::{Context, EventType, Frame, Origin},
-    record::SampleLayout,
+    event::{Context, EventType, Format, Frame, Origin},
+    record::{SampleFormat, SampleLayout},
     tracefs::{EventFormat, NoKernel},
 };
 
-/// What tells one class from another: shown name, `sample_type`, `read_format`, the format's text.
-type Identity = (String, u64, u64, String);
+/// What tells one class from another: kind (a tracepoint's system, or none), name or text of the format, alias, what the
+/// attr says of samples.
+type Identity = (Option<String>, String, Option<String>, [u64; 5]);
 
 /// Classes of detached events by what they are of.
 static CLASSES: Mutex<Option<HashMap<Identity, &'static Class>>> = Mutex::new(None);
@@ -40,17 +42,15 @@ pub fn reduce<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     let this = event(object);
-    let EventType { alias, format, layout } = &this.class().event;
     let frames = access::resolve(this);
     let frames = frames.iter().map(taken_apart);
     let comm = access::comm(this).map(|comm| PyBytes::new(py, &comm));
-    let identity = (&format.system, alias, layout.sample_type, layout.read_format, format.text());
+    let identity = identity(&this.class().event);
     let state = (PyBytes::new(py, this.record()), comm, access::realtime(this), PyList::new(py, frames)?);
     let restore = py.import("perf_prof")?.getattr("_restore")?;
     (restore, (identity, state)).into_pyobject(py).map(Bound::into_any)
 }
 
-type IdentityArgument = (String, Option<String>, u64, u64, String);
 type StateArgument = (Vec<u8>, Option<Vec<u8>>, i64, Vec<FrameParts>);
 /// Address, symbol, offset, dso, the process of a user frame and whether it was inlined, file and line.
 type FrameParts = (u64, String, u64, String, Option<(i32, bool)>, Option<(String, u32)>);
@@ -78,7 +78,7 @@ fn put_together((addr, symbol, offset, dso, origin, srcline): FrameParts) -> Fra
 /// `perf_prof._restore(identity, state)`: puts an event together again.
 #[pyfunction]
 #[pyo3(name = "_restore")]
-pub fn restore(py: Python<'_>, identity: IdentityArgument, state: StateArgument) -> PyResult<Py<PyAny>> {
+pub fn restore(py: Python<'_>, identity: Identity, state: StateArgument) -> PyResult<Py<PyAny>> {
     let (record, comm, realtime, frames) = state;
     if record.len() > usize::from(u16::MAX) {
         return Err(PyValueError::new_err("no record is larger than 65535 bytes"));
@@ -87,26 +87,44 @@ pub fn restore(py: Python<'_>, identity: IdentityArgument, state: StateArgument)
     object::detached(py, class(py, identity)?, &record, Detached { comm, realtime, frames })
 }
 
-fn class(py: Python<'_>, identity: IdentityArgument) -> PyResult<&'static Class> {
-    let (system, alias, sample_type, read_format, text) = identity;
-    let format = EventFormat::parse(&system, &text).map_err(|error| PyValueError::new_err(error.to_string()))?;
-    let layout = SampleLayout::new(sample_type, read_format);
-    let event = EventType { alias, format: Arc::new(format), layout };
-    let key = (event.shown_name(), sample_type, read_format, text);
+fn identity(event: &EventType) -> Identity {
+    let SampleFormat { sample_type, read_format, branch_sample_type, regs_user, regs_intr } = event.layout.format;
+    let samples = [sample_type, read_format, branch_sample_type, regs_user, regs_intr];
+    match &event.format {
+        Format::Tracepoint(format) => {
+            (Some(format.system.clone()), format.text().to_owned(), event.alias.clone(), samples)
+        }
+        Format::Source(format) => (None, format.name.clone(), event.alias.clone(), samples),
+    }
+}
+
+fn event_type((system, text, alias, samples): Identity) -> PyResult<EventType> {
+    let format = match system {
+        Some(system) => match EventFormat::parse(&system, &text) {
+            Ok(format) => Format::Tracepoint(Arc::new(format)),
+            Err(error) => return Err(PyValueError::new_err(error.to_string())),
+        },
+        None => Format::source(text),
+    };
+    let [sample_type, read_format, branch_sample_type, regs_user, regs_intr] = samples;
+    let samples = SampleFormat { sample_type, read_format, branch_sample_type, regs_user, regs_intr };
+    Ok(EventType { alias, format, layout: SampleLayout::of(samples) })
+}
+
+fn class(py: Python<'_>, key: Identity) -> PyResult<&'static Class> {
     let known =
         |classes: &mut Option<HashMap<Identity, &'static Class>>| classes.get_or_insert_default().get(&key).copied();
     // Making a class runs Python, which may come back here: the lock is not held meanwhile.
     if let Some(class) = known(&mut CLASSES.lock().unwrap_or_else(PoisonError::into_inner)) {
         return Ok(class);
     }
-    let class = Class::new(py, event, Arc::new(Context::new(Box::new(NoKernel), 0)))?;
+    let class = Class::new(py, event_type(key.clone())?, Arc::new(Context::new(Box::new(NoKernel), 0)))?;
     CLASSES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(key, class);
     Ok(class)
 }
 
 /// Makes a run's class known, so that copies within the run are of the very same class.
 pub fn remember(class: &'static Class) {
-    let EventType { format, layout, .. } = &class.event;
-    let key = (class.shown_name.clone(), layout.sample_type, layout.read_format, format.text().to_owned());
+    let key = identity(&class.event);
     CLASSES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().entry(key).or_insert(class);
 }

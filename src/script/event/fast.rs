@@ -9,6 +9,7 @@ use pyo3::ffi;
 
 use super::{access, convert, object::EventObject};
 use crate::{
+    record::{SampleLayout, SampleMember},
     tracefs::{ElementType, Field, FieldKind},
     value::Value,
 };
@@ -28,6 +29,17 @@ pub fn getter(field: &'static Field, raw_offset: Option<usize>) -> Option<(ffi::
         FieldKind::Pointer => Some((integer(field.size as u8, false)?, at as *mut c_void)),
         _ => None,
     }
+}
+
+/// The same for a sample's member, where it has one place in all records of that layout.
+pub fn sample_getter(member: SampleMember, layout: &SampleLayout) -> Option<(ffi::getter, *mut c_void)> {
+    let at = layout.fixed_offset(member)?;
+    let (width, signed) = match member {
+        SampleMember::Pid | SampleMember::Tid => (4, true),
+        SampleMember::Cpu => (4, false),
+        _ => (8, false),
+    };
+    Some((integer(width, signed)?, at as *mut c_void))
 }
 
 macro_rules! integers {

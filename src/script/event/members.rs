@@ -10,7 +10,10 @@ use super::{
     fast,
     object::EventObject,
 };
-use crate::tracefs::Field;
+use crate::{
+    record::{SampleLayout, SampleMember},
+    tracefs::Field,
+};
 
 /// Descriptors of the members that no format gives; they live on the base class.
 pub fn own_members() -> Vec<ffi::PyGetSetDef> {
@@ -22,7 +25,7 @@ pub fn own_members() -> Vec<ffi::PyGetSetDef> {
         "sample period (int)",
         "time in ns since the Unix epoch; for display (int, computed at access)",
         "call chain, innermost first: list of {'addr','symbol','offset','kernel','dso'} (resolved at access)",
-        "'sys:name', or 'sys:alias' with alias= (str)",
+        "'sys:name', or 'sys:alias' with alias=; of what is no tracepoint, its name or alias (str)",
     ];
     let own = Member::OWN.iter().zip(DOCS).zip(GETTERS);
     own.map(|((&(name, _), doc), get)| descriptor(name, doc, get, std::ptr::null_mut())).collect()
@@ -41,9 +44,15 @@ pub fn field_getter(field: &'static Field, raw_offset: Option<usize>) -> Getter 
     fast::getter(field, raw_offset).map_or(general, |(get, closure)| Getter { get, closure })
 }
 
-/// The descriptor of a format field.
-pub fn field_member(field: &Field, Getter { get, closure }: Getter, doc: &str) -> ffi::PyGetSetDef {
-    descriptor(&field.name, doc, get, closure)
+/// How a member of a sample is got.
+pub fn sample_getter(member: SampleMember, layout: &SampleLayout) -> Getter {
+    let general = Getter { get: get_sample_member, closure: member as usize as *mut c_void };
+    fast::sample_getter(member, layout).map_or(general, |(get, closure)| Getter { get, closure })
+}
+
+/// The descriptor of a member of the event's own.
+pub fn member(name: &str, Getter { get, closure }: Getter, doc: &str) -> ffi::PyGetSetDef {
+    descriptor(name, doc, get, closure)
 }
 
 /// The list's end, which CPython looks for.
@@ -61,6 +70,16 @@ fn descriptor(name: &str, doc: &str, get: ffi::getter, closure: *mut c_void) -> 
 unsafe extern "C" fn get_field(object: *mut ffi::PyObject, closure: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: CPython checks that `object` is of the descriptor's class; the closure is the leaked field.
     unsafe { access::field(EventObject::of(object), &*closure.cast::<Field>()) }
+}
+
+unsafe extern "C" fn get_sample_member(object: *mut ffi::PyObject, member: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: CPython checks that `object` is of the descriptor's class, and holds the lock.
+    unsafe {
+        match SampleMember::of(!0).nth(member as usize) {
+            Some(member) => Member::Sample(member).get(object),
+            None => access::cut_off(EventObject::of(object)),
+        }
+    }
 }
 
 macro_rules! getters {

@@ -228,6 +228,7 @@ fn print<'py>(
         comm: comm.as_deref(),
         realtime: access::realtime(this),
         frames: &frames,
+        ip: access::ip_frame(this),
         kernel: &*this.class().context.kernel,
     };
     let mut line = Vec::with_capacity(256);
@@ -273,7 +274,9 @@ fn text<'py>(
     let class = this.class();
     let mut shown = Vec::new();
     let raw = class.raw(this.record());
-    class.event.format.render_field(&class.field(index).name, raw, &*class.context.kernel, &mut shown);
+    if let Some(format) = class.event.format.tracepoint() {
+        format.render_field(&class.field(index).name, raw, &*class.context.kernel, &mut shown);
+    }
     convert::text(object.py(), &shown)
 }
 

@@ -18,7 +18,10 @@ fn check(list: &str, expected: Expect) {
 fn show(event: &EventSpec) -> String {
     let mut line = match &event.kind {
         EventKind::Tracepoint { system, name } => format!("tracepoint {system} {name}"),
-        EventKind::Profiler { name, option } => format!("profiler {name} option={option:?}"),
+        EventKind::Source { name, option, modifiers } => format!("source {name} option={option:?} [{modifiers}]"),
+        EventKind::Breakpoint { breakpoint, option, modifiers } => {
+            format!("{breakpoint} option={option:?} [{modifiers}]")
+        }
         EventKind::Probe { kind, text } => format!("{} {text}", kind.name()),
     };
     if event.is_pattern() {
@@ -38,6 +41,12 @@ fn show(event: &EventSpec) -> String {
     }
     if let Some(cpus) = &event.attrs.cpus {
         line += &format!(" cpus={cpus}");
+    }
+    if let Some(rate) = event.attrs.rate {
+        line += &format!(" {rate:?}");
+    }
+    if !event.attrs.sample.is_empty() {
+        line += &format!(" sample={:?}", event.attrs.sample);
     }
     line
 }
@@ -114,12 +123,12 @@ fn a_comma_in_an_open_section_belongs_to_it() {
 
 #[test]
 fn other_sources() {
-    check("profile", expect!["profiler profile option=None"]);
+    check("profile", expect!["source profile option=None []"]);
     check(
         "profile/-F 997 -g/alias=p/,task-state",
         expect![[r#"
-        profiler profile option=Some("-F 997 -g") alias=[p]
-        profiler task-state option=None"#]],
+            source profile option=Some("-F 997 -g") [] alias=[p]
+            source task-state option=None []"#]],
     );
     check(
         "kprobe:vfs_read,kretprobe:vfs_read+0x10//stack/",
@@ -147,13 +156,13 @@ fn errors() {
     check(
         "a:b//stak/",
         expect![
-            "error: a:b//stak/: unknown attribute `stak` (did you mean stack?); known are stack, max-stack=N, alias=NAME, cpus=LIST"
+            "error: a:b//stak/: unknown attribute `stak` (did you mean stack?); known are stack, max-stack=N, alias=NAME, cpus=LIST, and for what is no tracepoint period=N, freq=HZ, sample=MEMBER+MEMBER..."
         ],
     );
     check(
         "a:b//key=pid/",
         expect![
-            "error: a:b//key=pid/: the attribute `key` belongs to other profilers than python; known are stack, max-stack=N, alias=NAME, cpus=LIST"
+            "error: a:b//key=pid/: the attribute `key` belongs to other profilers than python; known are stack, max-stack=N, alias=NAME, cpus=LIST, and for what is no tracepoint period=N, freq=HZ, sample=MEMBER+MEMBER..."
         ],
     );
     check("a:b//stack=1/", expect!["error: a:b//stack=1/: stack: takes no value, but `1` was given"]);
@@ -203,7 +212,7 @@ fn errors() {
     check(
         "a:b/file ~ /usr/*/",
         expect![
-            "error: a:b/file ~ /usr/*/: unknown attribute `usr` (a filter that holds a `/` has to be quoted); known are stack, max-stack=N, alias=NAME, cpus=LIST"
+            "error: a:b/file ~ /usr/*/: unknown attribute `usr` (a filter that holds a `/` has to be quoted); known are stack, max-stack=N, alias=NAME, cpus=LIST, and for what is no tracepoint period=N, freq=HZ, sample=MEMBER+MEMBER..."
         ],
     );
 }
@@ -224,12 +233,99 @@ fn handlers() {
 }
 
 #[test]
-fn sources_of_later_versions_are_named() {
+fn perf_events_by_their_names() {
+    check(
+        "cycles:u,cpu-clock,page-faults:k",
+        expect![[r#"
+        source cycles option=None [u]
+        source cpu-clock option=None []
+        source page-faults option=None [k]"#]],
+    );
+    check(
+        "cycles:pp/period=1000/stack/,instructions//F=99/:u",
+        expect![[r#"
+        source cycles option=Some("period=1000") [pp] stack
+        source instructions option=None [u] Frequency(99)"#]],
+    );
+    check(
+        "cpu/event=0xc0,umask=1/u,cpu/cache-misses,name=x/:kp,r00c0:u",
+        expect![[r#"
+        source cpu option=Some("event=0xc0,umask=1") [u]
+        source cpu option=Some("cache-misses,name=x") [kp]
+        source r00c0 option=None [u]"#]],
+    );
+    check(
+        "cpu-clock//c=1000000/sample=regs_user+read/,L1-dcache-load-misses//freq=max/",
+        expect![[r#"
+        source cpu-clock option=None [] Period(1000000) sample=["regs_user", "read"]
+        source L1-dcache-load-misses option=None [] MaxFrequency"#]],
+    );
+    // A system is not an event's name, however short what follows it.
+    check(
+        "sched:u,cycles:sched_switch",
+        expect![[r#"
+        tracepoint sched u
+        tracepoint cycles sched_switch"#]],
+    );
+}
+
+#[test]
+fn breakpoints() {
+    check(
+        "mem:0x601040,mem:0x601040/4,mem:4096:w,mem:0x10/8:rw:u",
+        expect![[r#"
+        mem:0x601040:rw option=None []
+        mem:0x601040/4:rw option=None []
+        mem:0x1000:w option=None []
+        mem:0x10/8:rw option=None [u]"#]],
+    );
+    check(
+        "mem:0x10/4//stack/,mem:0x10//alias=x/,mem:0x10/1:x/period=5/:k",
+        expect![[r#"
+        mem:0x10/4:rw option=None [] stack
+        mem:0x10:rw option=None [] alias=[x]
+        mem:0x10/1:x option=Some("period=5") [k]"#]],
+    );
+    for wrong in ["mem:", "mem:x", "mem:main", "mem:0x10/3", "mem:0x10:q", "mem:0x10:w:w:u", "mem:0x10/4/"] {
+        assert!(parse_events(wrong).is_err(), "{wrong}");
+    }
+    check(
+        "mem:0x10/3",
+        expect![
+            "error: mem:0x10/3: a breakpoint is written mem:ADDR[/LEN][:rwx], with an address as 0x601040, a length of 1, 2, 4 or 8 and the accesses that it stops at"
+        ],
+    );
+}
+
+#[test]
+fn rates_and_members_are_not_for_tracepoints() {
+    check(
+        "a:b//period=3/",
+        expect![
+            "error: a:b//period=3/: period is for events that are no tracepoints: each time that a tracepoint is passed is an event"
+        ],
+    );
+    check(
+        "a:b//sample=addr/",
+        expect![
+            "error: a:b//sample=addr/: sample is for events that are no tracepoints: each time that a tracepoint is passed is an event"
+        ],
+    );
+    check(
+        "cycles//F=0/",
+        expect!["error: cycles//F=0/: freq: `0` is neither a number of samples per second nor `max`"],
+    );
+    check("cycles//c=x/", expect!["error: cycles//c=x/: period: `x` is not a number of occurrences above 0"]);
+    check("cycles//c=5/F=7/", expect!["error: cycles//c=5/F=7/: period or freq: was given twice"]);
+}
+
+#[test]
+fn probes_of_later_versions_are_named() {
     let text = |list: &str| parse_events(list).unwrap().remove(0).unsupported().unwrap_or_default();
     expect![[r#"
-        built-in event sources are not yet in this version; a tracepoint is written system:name (`perf-prof list '*profile*'` finds it)
         kprobe events are not yet in this version; tracepoints are, see `perf-prof list`
-    "#]].assert_eq(&[text("profile"), text("kprobe:vfs_read//stack/"), text("a:b")].join("\n"));
+    "#]]
+    .assert_eq(&[text("kprobe:vfs_read//stack/"), text("a:b")].join("\n"));
 }
 
 proptest! {
@@ -239,7 +335,7 @@ proptest! {
     }
 
     #[test]
-    fn display_parses_back(list in "(p|a:b|k*:[c]|uprobe:f@\"/x\")(/[x'\",( )/=]{0,12}/(stack/|alias=['\"a/ ]{1,6}/|max-stack=7/|cpus=0,2-5/){0,3})?") {
+    fn display_parses_back(list in "(p|a:b|k*:[c]|uprobe:f@\"/x\"|cycles:u|r1f|mem:0x10(/4)?(:w)?(:k)?)(/[x'\",( )/=]{0,12}/(stack/|alias=['\"a/ ]{1,6}/|max-stack=7/|cpus=0,2-5/|c=[0-2]/|F=max/|sample=[ab+]{1,3}/){0,3}(:u|kpp)?)?") {
         if let Ok(events) = parse_events(&list) {
             let shown: Vec<String> = events.iter().map(ToString::to_string).collect();
             let again = parse_events(&shown.join(",")).map_err(|e| TestCaseError::fail(format!("{shown:?}: {e}")))?;

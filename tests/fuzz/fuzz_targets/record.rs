@@ -1,18 +1,31 @@
-//! Eight bytes of sample type, eight of read format, then a ring's records.
+//! Eight bytes each of sample type, read format, branch type and masks of registers, then a ring's records.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof::record::{Record, Records, SampleLayout, TrailerLayout};
+use perf_prof::record::{Record, Records, SampleFormat, SampleLayout, SampleMember, TrailerLayout};
 
 fuzz_target!(|input: &[u8]| {
-    let Some((sample_type, rest)) = input.split_first_chunk() else { return };
-    let Some((read_format, records)) = rest.split_first_chunk() else { return };
-    let (sample_type, read_format) = (u64::from_ne_bytes(*sample_type), u64::from_ne_bytes(*read_format));
-    let layout = SampleLayout::new(sample_type, read_format);
-    let trailer = TrailerLayout::new(sample_type);
+    let Some((words, records)) = input.split_first_chunk::<40>() else { return };
+    let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| words[8 * at + byte]));
+    let format = SampleFormat {
+        sample_type: word(0),
+        read_format: word(1),
+        branch_sample_type: word(2),
+        regs_user: word(3),
+        regs_intr: word(4),
+    };
+    let layout = SampleLayout::of(format);
+    let trailer = TrailerLayout::new(format.sample_type);
     for record in Records::new(records) {
         let _ = Record::parse(record);
         let _ = (layout.pid_tid(record), layout.time(record), layout.id(record), layout.cpu(record));
         let _ = (layout.period(record), layout.callchain(record), layout.raw(record), trailer.time(record));
+        for member in SampleMember::of(!0) {
+            let _ = layout.value(member, record);
+        }
+        let _ = (layout.reading(record), layout.stack_user(record));
+        for registers in [layout.regs_user(record), layout.regs_intr(record)].into_iter().flatten() {
+            let _ = registers.iter().count();
+        }
     }
 });

@@ -1,0 +1,504 @@
+//! Events that are no tracepoints: `profile`, events by the names that perf has for them, PMUs, breakpoints.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Command, Stdio},
+};
+
+use expect_test::expect;
+
+use crate::{
+    harness::{CALL, Run, check, finish, prints, skipped},
+    workload::WORKLOAD,
+};
+
+/// Counts per process, and says at the end what they were.
+const PER_PROCESS: &str = "
+from collections import Counter
+n = Counter()
+def profile(event): n[event._pid] += 1
+";
+
+#[test]
+fn profile_samples_where_the_time_goes() {
+    let script = PER_PROCESS.to_owned()
+        + "
+def __exit__():
+    seventy, thirty = sorted(n.values(), reverse=True)[:2]
+    share = seventy / (seventy + thirty)
+    print('share', 0.6 < share < 0.8 or share, 'count', 600 < seventy + thirty < 1500 or n)";
+    let run = Run::script(&script).event("profile/-F 997/");
+    prints(
+        run.workload("fork-burn 0 700 fork-burn 1 300 wait-for-children"),
+        expect![[r#"
+            share True count True
+        "#]],
+    );
+}
+
+#[test]
+fn a_sample_has_the_members_of_its_sample_type() {
+    let script = "
+def cpu_clock(event):
+    global seen
+    if seen: return
+    seen = True
+    print(*event.keys())
+    print(event._event, event.pid == event._pid, event.tid == event._tid, event.time == event._time, event.cpu == event._cpu)
+    print(event.ip == event['ip'] > 0, event.id == event.identifier > 0, event.period, event._period == event.period)
+    print(len(event) == len(dict(event)) == len(event.keys()), repr(event) == f'<PerfEvent cpu-clock cpu={event.cpu} pid={event.pid} time={event.time}>')
+    print('_callchain' in event, event._callchain, 'addr' in event, event.get('addr'))
+    print(type(event).__name__, type(event).__module__, [name for name in dir(event) if not name.startswith('_')])
+    print(type(event).__doc__)
+    import copy, pickle
+    again = pickle.loads(pickle.dumps(event))
+    print(again == event, hash(again) == hash(event), again.to_dict() == event.to_dict(), type(again) is type(event))
+    try: event.addr
+    except AttributeError as error: print(error)
+    try: event['adr']
+    except KeyError as error: print(error)
+    try: event.array('ip')
+    except TypeError as error: print(error)
+    print(event.text('period'))
+seen = False";
+    prints(
+        Run::script(script).event("cpu-clock//period=1000000/").workload("burn 50"),
+        expect![[r#"
+        _pid _tid _time _cpu _realtime _event identifier ip pid tid time id cpu period
+        cpu-clock True True True True
+        True True 1000000 True
+        True True
+        False [] False None
+        cpu_clock perf_prof ['array', 'cpu', 'get', 'id', 'identifier', 'ip', 'items', 'keys', 'period', 'pid', 'print', 'text', 'tid', 'time', 'to_dict', 'values']
+        cpu-clock
+
+        Fields:
+            identifier : int    (the event's id on its CPU or thread)
+            ip : int    (address of the instruction)
+            pid : int    (process id)
+            tid : int    (thread id)
+            time : int    (time in ns, of the perf clock)
+            id : int    (id of the event or of its group's leader)
+            cpu : int    (CPU)
+            period : int    (how much was counted for this sample)
+
+        True True True True
+        'perf_prof.cpu_clock' object has no attribute 'addr'
+        "cpu-clock has no field 'adr'"
+        field 'ip' is not an array of integers
+        1000000
+    "#]],
+    );
+}
+
+#[test]
+fn handlers_are_called_by_name_or_alias() {
+    let script = "
+from collections import Counter
+n = Counter()
+def page_faults(event): n['page_faults', event._event] += 1
+def cpu_clock_u(event): n['cpu_clock_u', event._event] += 1
+def mine(event): n['mine', event._event] += 1
+def __sample__(event): n['sample', event._event] += 1
+def __exit__(): print(*sorted(n), sep='\\n')";
+    let events = "page-faults,minor-faults//alias=mine/,cpu-clock:u/period=1000000/,task-clock//c=1000000/";
+    prints(
+        Run::script(script).event(events).workload("faults 10 burn 30"),
+        expect![[r#"
+            ('cpu_clock_u', 'cpu-clock:u')
+            ('mine', 'mine')
+            ('page_faults', 'page-faults')
+            ('sample', 'task-clock')
+        "#]],
+    );
+}
+
+#[test]
+fn page_faults_say_which_page_was_missing() {
+    let script = "
+pages = []
+def page_faults_u(event): pages.append(event.addr >> 12)
+def __exit__():
+    runs = [at for at in range(1, len(pages)) if pages[at] == pages[at - 1] + 1]
+    print(len(runs) >= 199, all(page > 0 for page in pages))";
+    prints(Run::script(script).event("page-faults:u").workload("faults 200"), expect!["True True\n"]);
+}
+
+#[test]
+fn context_switches_and_minor_faults_are_counted_one_by_one() {
+    let script = "
+from collections import Counter
+n = Counter()
+def __sample__(event): n[event._event] += event.period
+def __exit__(): print(n['context-switches'] >= 3, n['minor-faults'] >= 20, n['major-faults'] >= 0)";
+    prints(
+        Run::script(script)
+            .event("context-switches,minor-faults,major-faults")
+            .workload("faults 20 sleep-ms 2 sleep-ms 2 sleep-ms 2"),
+        expect!["True True True\n"],
+    );
+}
+
+#[test]
+fn events_that_never_come_can_be_selected() {
+    let script = "
+def __sample__(event): print(event._event)
+def __exit__(): print('ran')";
+    let events = "bpf-output,alignment-faults,emulation-faults,dummy,cpu-migrations//alias=m/cpus=0/";
+    prints(Run::script(script).event(events).options(["-N1"]).workload("exit 0"), expect!["ran\n"]);
+}
+
+#[test]
+fn a_breakpoint_counts_each_access() {
+    if skipped() {
+        return;
+    }
+    let mut target = Command::new(std::env::current_exe().unwrap())
+        .args([WORKLOAD, "tell", "wait-for-input", "stores", "1000"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = BufReader::new(target.stdout.take().unwrap()).lines();
+    let address = told.next().unwrap().unwrap();
+    let script = format!(
+        "
+n = 0
+def mem(event):
+    global n
+    n += event.addr == {address} and event.period == 1
+def __interval__(): print('ready')
+def __exit__(): print('accesses', n)"
+    );
+    let run = Run::script(&script).event(format!("mem:{address}/8:w"));
+    let run = run.options(["-p", &target.id().to_string(), "-i", "20"]);
+    let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = lines.next().map(Result::unwrap);
+    target.stdin.take().unwrap().write_all(b"x").unwrap();
+    target.wait().unwrap();
+    let last = lines.last().map(Result::unwrap);
+    let outcome = finish(child, run.dir.path());
+    assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
+    assert_eq!((first.as_deref(), last.as_deref()), (Some("ready"), Some("accesses 1000")));
+}
+
+#[test]
+fn all_breakpoint_slots_in_use_is_an_error_that_says_so() {
+    let events: Vec<String> = (0..40).map(|at| format!("mem:{:#x}/8:w", 0x10000 + 8 * at)).collect();
+    check(
+        Run::script("def __sample__(event): pass").event(events.join(",")).workload("exit 0"),
+        expect![[r#"
+        --- stderr
+        perf-prof: cannot open mem: the breakpoint slots of a CPU are used up (x86 and most others have 4, shared with all debuggers); select fewer mem: events
+        --- status 1
+    "#]],
+    );
+}
+
+#[test]
+fn kinds_are_delivered_in_one_order() {
+    let script = "
+from collections import Counter
+n, last, disordered, ids = Counter(), 0, 0, Counter()
+def __sample__(event):
+    global last, disordered
+    disordered += event._time < last
+    last = event._time
+    n[event._event] += 1
+def syscalls__sys_enter_getpgid(event):
+    __sample__(event)
+    assert event.pid == n[event._event] and '_callchain' in event and event._callchain == []
+def __exit__():
+    print(disordered, n['syscalls:sys_enter_getpgid'], n['profile'] > 10, n['page-faults'] > 90)";
+    let events = format!("profile/-F 997 -g/,{CALL},page-faults//sample=regs_user+read/stack/");
+    prints(
+        Run::script(script)
+            .event(events)
+            .options(["--order"])
+            .workload("calls 50 burn 100 faults 100 calls 50 burn 20"),
+        expect!["0 100 True True\n"],
+    );
+}
+
+#[test]
+fn members_that_are_asked_for_are_there() {
+    let script = "
+import sys
+def page_faults_u(event):
+    global seen
+    if seen: return
+    seen = True
+    print(*event.keys())
+    print(sorted(event.read), event.read['value'] > 0, event.read['time_enabled'] >= event.read['time_running'] > 0)
+    print(event.read['id'] == event.identifier, event.read['lost'])
+    registers = event.regs_user
+    print(registers['abi'], len(registers) > 20, next(iter(registers)), registers.get('ip', registers.get('pc')) == event.ip)
+    print(event.regs_intr['abi'], len(event.stack_user) == 8 + int.from_bytes(event.stack_user[:8], sys.byteorder) > 8)
+    print({type(event[name]) for name in ('phys_addr', 'cgroup', 'data_page_size', 'code_page_size')}, event.stream_id > 0)
+    print([frame['kernel'] for frame in event.callchain][:1], event.callchain is event.callchain == event._callchain)
+    print(event.weight, type(event.data_src), event.transaction, event.raw)
+seen = False";
+    let members = "regs_user+regs_intr+stack_user+read+phys_addr+cgroup+data_page_size+code_page_size+stream_id+callchain+\
+                   weight+data_src+transaction+raw";
+    let event = format!("page-faults:u//sample={members}/");
+    prints(
+        Run::script(script).event(event).workload("faults 50"),
+        expect![[r#"
+        _pid _tid _time _cpu _realtime _event identifier ip pid tid time addr id stream_id cpu period callchain raw read regs_user stack_user weight data_src transaction regs_intr phys_addr cgroup data_page_size code_page_size
+        ['id', 'lost', 'time_enabled', 'time_running', 'value'] True True
+        True 0
+        2 True abi True
+        2 True
+        {<class 'int'>} True
+        [False] True
+        0 <class 'int'> 0 b'\x00\x00\x00\x00'
+    "#]],
+    );
+}
+
+#[test]
+fn the_line_of_a_sample_shows_where_it_was() {
+    let script = "
+import re, io, sys
+def page_faults_u(event):
+    global seen
+    if seen: return
+    seen = True
+    out, sys.stdout = sys.stdout, io.StringIO()
+    event.print(timestamp=False, callchain=False)
+    text, sys.stdout = sys.stdout.getvalue(), out
+    head = r'\\S+ +\\d+ \\.\\.\\.\\. \\[\\d{3}\\] \\d+\\.\\d{6}: page-faults:u: '
+    print(bool(re.fullmatch(head + r'ip=[0-9a-f]+ \\S+ \\(\\S+\\) addr=0x[0-9a-f]+ period=1\\n', text.lstrip())) or text)
+seen = False";
+    prints(Run::script(script).event("page-faults:u").workload("faults 5"), expect!["True\n"]);
+}
+
+#[test]
+fn hardware_events_where_there_are_any() {
+    if skipped() {
+        return;
+    }
+    let script = "
+from collections import Counter
+n = Counter()
+def __sample__(event): n[event._event] += 1
+def __exit__(): print(n['cycles:u'] > 10, n['instructions:u'] > 10)";
+    let run = Run::script(script).event("cycles:u,instructions:u").options(["-F", "997"]).workload("burn 100");
+    let outcome = run.run();
+    outcome.assert_civil();
+    if outcome.stderr.contains("does not have the hardware event") {
+        return println!("skipped: {}", outcome.stderr);
+    }
+    assert_eq!((outcome.stdout.as_str(), outcome.status), ("True True\n", 0), "{}", outcome.stderr);
+}
+
+#[test]
+fn rates_are_for_all_that_is_no_tracepoint() {
+    let script = "
+n = 0
+def cpu_clock(event):
+    global n
+    n += 1
+    assert event.period == 10_000_000
+def syscalls__sys_enter_getpgid(event): pass
+def __exit__(): print(5 <= n <= 15 or n)";
+    let events = format!("cpu-clock,{CALL}");
+    prints(
+        Run::script(script).event(events).options(["-c", "10000000"]).workload("burn 100 calls 1"),
+        expect!["True\n"],
+    );
+}
+
+#[test]
+fn what_cannot_be_had_says_why() {
+    let fails = |event: &str, options: &[&str], expected| {
+        check(Run::script("def __sample__(event): pass").event(event).options(options).workload("exit 0"), expected);
+    };
+    fails(
+        "cpu-clok",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: unknown event cpu-clok; did you mean cpu-clock?
+        --- status 1
+    "#]],
+    );
+    fails(
+        "nonsense-of-all-kinds",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: unknown event nonsense-of-all-kinds: neither a built-in source (profile) nor an event that perf has a name for, and a tracepoint is written system:name; `perf-prof list` shows them all
+        --- status 1
+    "#]],
+    );
+    fails(
+        "profil",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: unknown event profil; did you mean profile?
+        --- status 1
+    "#]],
+    );
+    fails(
+        "software/evnt=1/",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: software: unknown term `evnt`; it takes config, config1, config2, config3, period, freq, name
+        --- status 1
+    "#]],
+    );
+    fails(
+        "cpu-clock//sample=adr/",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: sample=adr: samples have no such member; they have identifier ip pid tid time addr id stream_id cpu period callchain raw read branch_stack regs_user stack_user weight data_src transaction regs_intr phys_addr aux cgroup data_page_size code_page_size weight_struct
+        --- status 1
+    "#]],
+    );
+    fails(
+        "profile/-x/",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: profile: unknown option `-x`; it has -F/--freq HZ, --period N, -g/--call-graph, --[no-]user-callchain, --[no-]kernel-callchain, --exclude-user, --exclude-kernel, -C/--cpus LIST, -p/--pids LIST, -t/--tids LIST
+        --- status 1
+    "#]],
+    );
+    fails(
+        "profile/-p 1/",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: profile: -p holds for all events of a run: give it to perf-prof, as `-p PID`
+        --- status 1
+    "#]],
+    );
+    fails(
+        "cpu-clock",
+        &["-c", "5", "-F", "7"],
+        expect![[r#"
+        --- stderr
+        perf-prof: -c and -F cannot be combined: events are sampled by their number or by time
+        `perf-prof python --help` explains the options, with examples
+        --- status 2
+    "#]],
+    );
+    fails(
+        "cpu-clock//sample=branch_stack/",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: cannot open cpu-clock: this machine records no branches for it; leave branch_stack out (perf_event_open: Operation not supported (os error 95))
+        --- status 1
+    "#]],
+    );
+    fails(
+        "mem:0x1001/8:w",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: cannot open mem: no breakpoint can be there: the address has to be a multiple of the length (1, 2, 4 or 8), and few machines have all of r, w and x (perf_event_open: Invalid argument (os error 22))
+        --- status 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_pmu_that_is_missing_names_those_there_are() {
+    if skipped() {
+        return;
+    }
+    let outcome = Run::script("def __sample__(event): pass").event("nopmu/event=1/").workload("exit 0").run();
+    outcome.assert_civil();
+    let (said, there) = outcome.stderr.split_once("; this machine has ").unwrap();
+    assert_eq!((said, outcome.status), ("perf-prof: there is no PMU nopmu", 1));
+    assert!(there.split(", ").any(|pmu| pmu.trim() == "software"), "{there}");
+}
+
+#[test]
+fn a_frequency_above_the_limit_names_it() {
+    if skipped() {
+        return;
+    }
+    let run = Run::script("def __sample__(event): pass").event("cpu-clock//F=100000000/").workload("exit 0");
+    let outcome = run.run();
+    outcome.assert_civil();
+    let limit = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap();
+    let expected =
+        format!("100000000 samples per second are more than kernel.perf_event_max_sample_rate={}", limit.trim());
+    assert!(outcome.status == 1 && outcome.stderr.contains(&expected), "{}", outcome.stderr);
+}
+
+#[test]
+fn the_highest_frequency_is_the_limit() {
+    let script = "def __sample__(event): pass\ndef __exit__(): print('ran')";
+    prints(Run::script(script).event("cpu-clock").options(["-F", "max"]).workload("burn 5"), expect!["ran\n"]);
+}
+
+#[test]
+fn verbose_says_what_profile_samples() {
+    if skipped() {
+        return;
+    }
+    let run = Run::script("def __sample__(event): pass").event("profile").options(["-v"]).workload("exit 0");
+    let outcome = run.run();
+    outcome.assert_civil();
+    assert!(outcome.stderr.contains("profile samples "), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_template_shows_the_members() {
+    if skipped() {
+        return;
+    }
+    let run = Run::script("").event("profile/-g/,page-faults//alias=f/").module("help");
+    let outcome = run.run();
+    let from = outcome.stdout.find("def profile(").unwrap();
+    let to = outcome.stdout.find("# [OPTIONAL] Called for every event").unwrap();
+    expect![[r#"
+        def profile(event) -> None:
+            """profile
+
+            Fields:
+                identifier : int    (the event's id on its CPU or thread)
+                ip : int    (address of the instruction)
+                pid : int    (process id)
+                tid : int    (thread id)
+                time : int    (time in ns, of the perf clock)
+                id : int    (id of the event or of its group's leader)
+                cpu : int    (CPU)
+                period : int    (how much was counted for this sample)
+                callchain : list    (call chain, innermost first)
+            """
+            global events
+            events += 1
+            event.print()
+
+
+        def f(event) -> None:
+            """f (page-faults)
+
+            Fields:
+                identifier : int    (the event's id on its CPU or thread)
+                ip : int    (address of the instruction)
+                pid : int    (process id)
+                tid : int    (thread id)
+                time : int    (time in ns, of the perf clock)
+                addr : int    (address of the data, as of the page that was missing)
+                id : int    (id of the event or of its group's leader)
+                cpu : int    (CPU)
+                period : int    (how much was counted for this sample)
+            """
+            global events
+            events += 1
+            event.print()
+
+
+    "#]]
+    .assert_eq(&outcome.stdout[from..to]);
+}
