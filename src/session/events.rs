@@ -6,7 +6,8 @@ use anyhow::{Result, anyhow, bail};
 
 use super::plan::{Plan, Target};
 use crate::{
-    capture::EventRequest,
+    abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE},
+    capture::{EventRequest, PerfEvent},
     event::{EventType, Format},
     profiler::{self, Machine, RunningMachine, SourceError, Stacks, Tasks},
     record::SampleLayout,
@@ -71,7 +72,29 @@ pub fn select(plan: &Plan, tracefs: &Tracefs) -> Result<Vec<Selected>> {
             selected.push(Selected::tracepoint(spec, format(tracefs, system, name)?));
         }
     }
+    all_differ(&selected)?;
     Ok(selected)
+}
+
+/// The kernel prepares one sample for all events of a software event's occurrence, and the first one's id stays in it
+/// (`do_perf_sw_event()` and `perf_prepare_sample()` in kernel/events/core.c): all would come as one of them. Clocks are
+/// timers of their own.
+fn all_differ(selected: &[Selected]) -> Result<()> {
+    let counted = |event: &&Selected| {
+        let PerfEvent { kind, config, .. } = event.request.event;
+        kind == PERF_TYPE_SOFTWARE && ![PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK].contains(&config)
+    };
+    let mut seen: Vec<&Selected> = Vec::new();
+    for event in selected.iter().filter(counted) {
+        if let Some(other) = seen.iter().find(|other| other.request.event.config == event.request.event.config) {
+            let (one, other) = (&event.spec.selector, &other.spec.selector);
+            bail!(
+                "{other} and {one} are the same software event, which the kernel hands to one of them only; select it once"
+            );
+        }
+        seen.push(event);
+    }
+    Ok(())
 }
 
 /// Resolves what is no tracepoint.

@@ -114,6 +114,18 @@ def __exit__(): print(*sorted(n), sep='\\n')";
 }
 
 #[test]
+fn one_software_event_selected_twice_would_come_as_one() {
+    check(
+        Run::script("def __sample__(event): pass").event("page-faults,faults//alias=mine/").workload("faults 1"),
+        expect![[r#"
+            --- stderr
+            perf-prof: page-faults and faults//alias=mine/ are the same software event, which the kernel hands to one of them only; select it once
+            --- status 1
+        "#]],
+    );
+}
+
+#[test]
 fn page_faults_say_which_page_was_missing() {
     let script = "
 pages = []
