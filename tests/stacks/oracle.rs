@@ -31,6 +31,8 @@ struct Frame {
     symbol: String,
     dso: String,
     kernel: bool,
+    /// At a function's first byte: a return address there is of a call at the end of the function before.
+    at_start: bool,
 }
 
 const SCRIPT: &str = "\
@@ -108,6 +110,7 @@ fn ours(text: &str) -> Stacks {
                 symbol: if symbol == "Unknown" { String::new() } else { symbol.to_owned() },
                 dso: frame[2].as_str().unwrap().to_owned(),
                 kernel: frame[3].as_bool().unwrap(),
+                at_start: false,
             }
         });
         let stack = (event[2].as_u64().unwrap(), frames.collect());
@@ -129,7 +132,8 @@ fn theirs(text: &str) -> Stacks {
         let frames = lines.map(|line| {
             let (addr, rest) = line.trim_start().split_once(' ').unwrap();
             let (symbol, dso) = rest.rsplit_once(" (").unwrap();
-            let symbol = symbol.rsplit_once("+0x").map_or(symbol, |(symbol, _)| symbol);
+            let (symbol, offset) = symbol.rsplit_once("+0x").unwrap_or((symbol, ""));
+            let at_start = offset == "0";
             let addr = u64::from_str_radix(addr, 16).unwrap();
             let symbol = if symbol == "[unknown]" { "" } else { symbol };
             Frame {
@@ -137,6 +141,7 @@ fn theirs(text: &str) -> Stacks {
                 symbol: symbol.to_owned(),
                 dso: dso.trim_end_matches(')').to_owned(),
                 kernel: addr >> 63 == 1,
+                at_start,
             }
         });
         let key = (event.trim_end_matches(':').to_owned(), tid.parse().unwrap());
@@ -181,6 +186,7 @@ fn frames_have_the_names_that_perf_gives_them() {
         println!("{} stacks of ours, {} of perf's, {} pairs", count(&ours), count(&theirs), pairs.len());
         assert!(pairs.len() >= 100 && pairs.len() * 100 >= count(&ours) * 99, "too few");
         let (mut frames, mut differences, mut other_chains) = ([0; 2], BTreeMap::new(), 0);
+        let mut at_functions_end = 0;
         for (ours, theirs) in &pairs {
             // perf shows the place in the file for user frames, and the file's begin is at a page's.
             let place = |frame: &Frame| if frame.addr >> 63 == 1 { frame.addr } else { frame.addr % 4096 };
@@ -189,9 +195,11 @@ fn frames_have_the_names_that_perf_gives_them() {
                 other_chains += 1;
                 continue;
             }
-            for (ours, theirs) in ours.iter().zip(*theirs) {
+            for (at, (ours, theirs)) in ours.iter().zip(*theirs).enumerate() {
                 frames[usize::from(ours.kernel)] += 1;
-                if ours.symbol != theirs.symbol {
+                if at > 0 && theirs.at_start {
+                    at_functions_end += 1;
+                } else if ours.symbol != theirs.symbol {
                     let names = (ours.kernel, ours.dso.clone(), ours.symbol.clone(), theirs.symbol.clone());
                     *differences.entry(names).or_insert(0) += 1;
                 }
@@ -199,10 +207,10 @@ fn frames_have_the_names_that_perf_gives_them() {
         }
         // Two events of one task within a moment may be paired crosswise.
         println!("{other_chains} pairs are of different occurrences");
+        println!("{at_functions_end} return addresses at a function's end, where perf names the next function");
         assert!(other_chains * 100 <= pairs.len(), "{other_chains} of {}", pairs.len());
         let (mut different, mut named_by_us) = ([0; 2], [0; 2]);
         for ((kernel, dso, ours, theirs), count) in &differences {
-            // A return address at a function's very end is that function's; perf names the one that follows.
             let counts = if theirs.is_empty() { &mut named_by_us } else { &mut different };
             counts[usize::from(*kernel)] += count;
             println!("{count:6} {dso}: `{ours}`, perf `{theirs}`");
