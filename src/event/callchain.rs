@@ -52,6 +52,7 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Frame> {
     let mut marked = None;
     let mut frames = Vec::new();
     let mut place = Place::Exact;
+    let mut walked = false;
     for addr in sample.callchain() {
         match addr {
             PERF_CONTEXT_KERNEL | PERF_CONTEXT_HV => marked = Some(true),
@@ -61,6 +62,7 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Frame> {
                 if marked.unwrap_or(addr >> 63 == 1) {
                     frames.push(kernel_frame(addr, place, context));
                 } else {
+                    walked = true;
                     user_frames(sample, addr, place, context, &mut frames);
                 }
                 place = Place::Return;
@@ -70,8 +72,11 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Frame> {
         // Each side's innermost frame is where it was, not where it will go on.
         place = Place::Exact;
     }
+    // A script may ask for registers and stack beside frames that the kernel walked: those are not found twice.
     let layout = &sample.event.layout;
-    if let (Some(registers), Some(stack)) = (layout.regs_user(sample.record), layout.stack_user(sample.record)) {
+    if !walked
+        && let (Some(registers), Some(stack)) = (layout.regs_user(sample.record), layout.stack_user(sample.record))
+    {
         let mut place = Place::Exact;
         for addr in unwound::addresses(sample, &registers, stack, context) {
             user_frames(sample, addr, place, context, &mut frames);

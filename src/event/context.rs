@@ -81,7 +81,8 @@ impl Context {
         }
     }
 
-    /// Works on the symbols of processes. Only while the interpreter's lock is held, so that nobody ever waits for another
+    /// Works on the symbols of processes. Only while the interpreter's lock is held, or before
+    /// events flow, so that nobody ever waits for another
     /// thread, which a child that a script forked would not have.
     pub fn with_symbols<R>(&self, work: impl FnOnce(&mut Symbolizer) -> R) -> R {
         // As with the names of tasks.
