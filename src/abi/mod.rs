@@ -1,5 +1,6 @@
-//! The perf ABI as data: record types, sample and read bits, attr, register names. Knows nothing of system calls.
+//! The perf ABI as data: record types, sample and read bits, attr, register names, the numbers of perf.data. Knows nothing of system calls.
 
+pub mod perf_data;
 mod registers;
 
 pub use registers::{ALL_REGISTERS, RegsAbi, register_name};
