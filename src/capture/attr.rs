@@ -106,6 +106,8 @@ pub(super) fn dummy(options: &Options, follow: Follow, common: u64, read_format:
         attr.set_mmap(1);
         attr.set_mmap2(1);
     }
+    // Linux 5.1. A kernel without PERF_FORMAT_LOST (6.0) is asked for neither.
+    attr.set_ksymbol((read_format & PERF_FORMAT_LOST != 0).into());
     // It samples nothing at all, so it need not ask for more rights than a plain user has (perf_event_paranoid 2).
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);

@@ -104,7 +104,7 @@ fn kernel_frame(addr: u64, place: Place, context: &Context) -> Frame {
         Frame { addr, symbol: UNKNOWN.into(), offset: 0, origin: Origin::Kernel, dso: kernel(), srcline: None };
     match context.kernel.symbol(addr.wrapping_sub(back)) {
         Some(symbol) => Frame {
-            symbol: symbol.name.into(),
+            symbol: symbol.name.as_ref().into(),
             offset: symbol.offset + back,
             dso: symbol.module.map_or_else(kernel, |module| format!("[{module}]").into()),
             ..nameless
@@ -157,6 +157,7 @@ mod tests {
         fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
             let (name, start) = if addr < BASE + 0x10 { ("first", BASE) } else { ("second", BASE + 0x10) };
             let module = (name == "second").then_some("mod");
+            let (name, module) = (name.into(), module.map(Into::into));
             (addr >= BASE).then_some(KernelSymbol { name, offset: addr - start, size: 0x10, module })
         }
         fn string(&self, _: u64) -> Option<&[u8]> {

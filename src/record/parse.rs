@@ -1,9 +1,9 @@
 //! One record's bytes to what they mean, for the kinds that a session acts upon.
 
 use crate::abi::{
-    PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES,
-    PERF_RECORD_MISC_COMM_EXEC, PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE,
-    PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE,
+    PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL, PERF_RECORD_LOST,
+    PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_COMM_EXEC, PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MMAP2,
+    PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE,
 };
 
 /// Size of `struct perf_event_header`: u32 type, u16 misc, u16 size.
@@ -95,6 +95,8 @@ pub enum Record<'a> {
     },
     /// A process mapped something.
     Mmap2(Mmap2<'a>),
+    /// The kernel got a function, or lost one: a BPF program was loaded or unloaded.
+    Ksymbol,
     /// Sampling was throttled or resumed.
     Throttle,
     /// A kind that nobody here acts upon, or a record too short for its kind.
@@ -194,6 +196,7 @@ impl<'a> Record<'a> {
                 ptid: u32_at(bytes, 20)?,
             },
             PERF_RECORD_EXIT => Record::Exit { pid: u32_at(bytes, 8)?, tid: u32_at(bytes, 16)? },
+            PERF_RECORD_KSYMBOL => Record::Ksymbol,
             PERF_RECORD_MMAP2 => Record::Mmap2(Mmap2::parse(bytes, misc(bytes)?)?),
             PERF_RECORD_THROTTLE | PERF_RECORD_UNTHROTTLE => Record::Throttle,
             _ => return None,

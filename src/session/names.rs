@@ -4,11 +4,11 @@
 use std::{
     collections::HashMap,
     fs,
-    sync::{Mutex, OnceLock, PoisonError},
+    sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError},
 };
 
 use crate::{
-    symbol::Kallsyms,
+    symbol::{KernelSymbols, Symbol},
     sys::{output, tracefs::Tracefs},
     tracefs::{BitField, Btf, EventFormat, Kernel, KernelSymbol, learn, printk_formats},
 };
@@ -16,7 +16,9 @@ use crate::{
 /// The running kernel.
 pub struct RunningKernel {
     tracefs: Tracefs,
-    symbols: OnceLock<Option<Kallsyms>>,
+    symbols: Mutex<KernelSymbols>,
+    /// That there are no symbols is said once, as every stack will be without names.
+    hidden: Once,
     strings: OnceLock<HashMap<u64, Box<[u8]>>>,
     constants: OnceLock<Btf>,
     /// Per struct that was asked for: reading one costs a walk through all of BTF, keeping all costs its size.
@@ -29,12 +31,18 @@ impl RunningKernel {
     pub fn new(tracefs: Tracefs) -> Self {
         Self {
             tracefs,
-            symbols: OnceLock::new(),
+            symbols: Mutex::default(),
+            hidden: Once::new(),
             strings: OnceLock::new(),
             constants: OnceLock::new(),
             structs: Mutex::default(),
             hz: OnceLock::new(),
         }
+    }
+
+    /// Only those who hold the interpreter's lock come here, so nobody waits.
+    fn symbols(&self) -> MutexGuard<'_, KernelSymbols> {
+        self.symbols.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn with_struct<R>(&self, tag: &str, ask: impl Fn(&Btf) -> R) -> R {
@@ -48,8 +56,21 @@ impl RunningKernel {
 
 impl Kernel for RunningKernel {
     fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
-        let found = self.symbols.get_or_init(read_symbols).as_ref()?.lookup(addr)?;
-        Some(KernelSymbol { name: found.name, offset: found.offset, size: found.size, module: found.module })
+        match self.symbols().list(addr) {
+            Ok(list) => {
+                let Symbol { name, offset, size, module } = list.lookup(addr)?;
+                let module = module.map(|module| module.to_owned().into());
+                Some(KernelSymbol { name: name.to_owned().into(), offset, size, module })
+            }
+            Err(reason) => {
+                self.hidden.call_once(|| output::say(format_args!("kernel addresses have no names: {reason}")));
+                None
+            }
+        }
+    }
+
+    fn symbols_changed(&self) {
+        self.symbols().changed();
     }
 
     fn string(&self, addr: u64) -> Option<&[u8]> {
@@ -80,17 +101,6 @@ impl Kernel for RunningKernel {
             learn::hz(&EventFormat::parse(system, &text).ok()?)
         };
         *self.hz.get_or_init(learn)
-    }
-}
-
-/// The kernel's symbols; where there are none, says why once, as every stack will be without names.
-fn read_symbols() -> Option<Kallsyms> {
-    match Kallsyms::read("/proc/kallsyms") {
-        Ok(symbols) => Some(symbols),
-        Err(reason) => {
-            output::say(format_args!("kernel addresses have no names: {reason}"));
-            None
-        }
     }
 }
 

@@ -178,6 +178,7 @@ impl Pump {
                 let time = time();
                 self.context.with_followed(|symbols| symbols.mmap(mmap.pid, time, &mmap.into()));
             }
+            Record::Ksymbol => self.context.kernel.symbols_changed(),
             Record::Sample | Record::Throttle | Record::Other(_) => {}
         }
     }

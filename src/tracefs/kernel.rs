@@ -1,18 +1,20 @@
 //! What rendering asks of the running kernel, as a port. Knows nothing of where the answers come from.
 
+use std::borrow::Cow;
+
 use super::btf::BitField;
 
 /// A kernel symbol that an address belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelSymbol<'a> {
     /// Its name.
-    pub name: &'a str,
+    pub name: Cow<'a, str>,
     /// How far into the symbol the address is.
     pub offset: u64,
     /// The symbol's size as `kallsyms_lookup` tells it: up to the next symbol of another address.
     pub size: u64,
     /// The module that it is part of.
-    pub module: Option<&'a str>,
+    pub module: Option<Cow<'a, str>>,
 }
 
 /// Answers about the kernel that wrote the events. Each has a "not known"; the text then shows `?` in that place, or
@@ -20,6 +22,9 @@ pub struct KernelSymbol<'a> {
 pub trait Kernel {
     /// The symbol at an address (`/proc/kallsyms`).
     fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>>;
+
+    /// There are symbols that were not there before: a BPF program was loaded.
+    fn symbols_changed(&self) {}
 
     /// The string at an address that tracefs' `printk_formats` lists.
     fn string(&self, addr: u64) -> Option<&[u8]>;

@@ -117,3 +117,21 @@ fn the_line_of_a_frame_without_an_option() {
         "#]],
     );
 }
+
+/// The symbols had been read before the program was there.
+#[test]
+fn a_bpf_program_that_is_loaded_later_has_its_name_at_once() {
+    let jit = std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").unwrap_or_default();
+    if skipped() || !matches!(jit.trim(), "1" | "2") {
+        println!("skipped: /proc/sys/net/core/bpf_jit_enable is {jit:?}: programs are not compiled");
+        return;
+    }
+    let text = include_str!("later_bpf_program.py");
+    prints(
+        Run::script(text).event("bpf_trace:bpf_trace_printk").options(["-g", "-i", "100"]),
+        expect![[r#"
+            True
+            ['later_prog']
+        "#]],
+    );
+}

@@ -12,7 +12,7 @@ struct Small;
 impl Kernel for Small {
     fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
         let offset = addr.checked_sub(0xffff_ffff_8100_1000).filter(|&offset| offset < 0x60)?;
-        Some(KernelSymbol { name: "do_work", offset, size: 0x60, module: None })
+        Some(KernelSymbol { name: "do_work".into(), offset, size: 0x60, module: None })
     }
 
     fn string(&self, addr: u64) -> Option<&[u8]> {

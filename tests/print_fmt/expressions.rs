@@ -19,7 +19,12 @@ struct Known;
 impl Kernel for Known {
     fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
         let module = (addr & 1 == 1).then_some("mod");
-        (addr < 0x100).then_some(KernelSymbol { name: "sym", offset: addr, size: 0x100, module })
+        (addr < 0x100).then_some(KernelSymbol {
+            name: "sym".into(),
+            offset: addr,
+            size: 0x100,
+            module: module.map(Into::into),
+        })
     }
 
     fn string(&self, _addr: u64) -> Option<&[u8]> {
