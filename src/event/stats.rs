@@ -23,6 +23,8 @@ pub struct Stats {
     delivered: Vec<AtomicU64>,
     /// Per ring, what PERF_RECORD_LOST said.
     lost_in_ring: Vec<AtomicU64>,
+    /// Samples of which nobody can tell the event.
+    unattributed: AtomicU64,
     /// What the kernel counted itself, when it was last asked.
     kernel: Mutex<Option<LossCounts>>,
 }
@@ -31,7 +33,13 @@ impl Stats {
     /// Counts for so many events and rings.
     pub fn new(events: usize, rings: usize) -> Self {
         let zeros = |count| std::iter::repeat_with(|| AtomicU64::new(0)).take(count).collect();
-        Self { rings, delivered: zeros(events * rings), lost_in_ring: zeros(rings), kernel: Mutex::new(None) }
+        Self {
+            rings,
+            delivered: zeros(events * rings),
+            lost_in_ring: zeros(rings),
+            unattributed: 0.into(),
+            kernel: Mutex::new(None),
+        }
     }
 
     /// A sample was delivered.
@@ -48,6 +56,16 @@ impl Stats {
         if let Some(lost) = self.lost_in_ring.get(ring) {
             lost.fetch_add(count, Relaxed);
         }
+    }
+
+    /// A sample came of which nobody can tell the event.
+    pub fn unattributed(&self) {
+        self.unattributed.fetch_add(1, Relaxed);
+    }
+
+    /// Samples of which nobody could tell the event.
+    pub fn total_unattributed(&self) -> u64 {
+        self.unattributed.load(Relaxed)
     }
 
     /// Puts in what the kernel counted.

@@ -76,16 +76,17 @@ pub fn select(plan: &Plan, tracefs: &Tracefs) -> Result<Vec<Selected>> {
     Ok(selected)
 }
 
-/// The kernel prepares one sample for all events of a software event's occurrence, and the first one's id stays in it
-/// (`do_perf_sw_event()` and `perf_prepare_sample()` in kernel/events/core.c): all would come as one of them. Clocks are
-/// timers of their own.
+/// Whether occurrences of the event are counted by the kernel's software. It then prepares one sample for all events that
+/// count them, and the first one's id stays in it (`do_perf_sw_event()` and `perf_prepare_sample()` in
+/// kernel/events/core.c): all come as one of them. Clocks are timers of their own.
+fn is_counted(event: &Selected) -> bool {
+    let PerfEvent { kind, config, .. } = event.request.event;
+    kind == PERF_TYPE_SOFTWARE && ![PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK].contains(&config)
+}
+
 fn all_differ(selected: &[Selected]) -> Result<()> {
-    let counted = |event: &&Selected| {
-        let PerfEvent { kind, config, .. } = event.request.event;
-        kind == PERF_TYPE_SOFTWARE && ![PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK].contains(&config)
-    };
     let mut seen: Vec<&Selected> = Vec::new();
-    for event in selected.iter().filter(counted) {
+    for event in selected.iter().filter(|event| is_counted(event)) {
         if let Some(other) = seen.iter().find(|other| other.request.event.config == event.request.event.config) {
             let (one, other) = (&event.spec.selector, &other.spec.selector);
             bail!(
@@ -95,6 +96,16 @@ fn all_differ(selected: &[Selected]) -> Result<()> {
         seen.push(event);
     }
     Ok(())
+}
+
+/// The event of samples with an id that is not ours: when another program counts the same software event, they have the id
+/// of its event. `None` where more than one of ours may be meant.
+pub fn stray(selected: &[Selected]) -> Option<usize> {
+    let mut counted = selected.iter().enumerate().filter(|(_, event)| is_counted(event));
+    match (counted.next(), counted.next()) {
+        (Some((index, _)), None) => Some(index),
+        _ => None,
+    }
 }
 
 /// Resolves what is no tracepoint.

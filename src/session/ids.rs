@@ -14,6 +14,7 @@ pub struct EventIds {
     lowest: u64,
     table: Vec<u32>,
     sparse: HashMap<u64, u32>,
+    stray: Option<usize>,
 }
 
 /// An id that no event has.
@@ -27,13 +28,23 @@ impl EventIds {
         let span = usize::try_from(highest - lowest).unwrap_or(usize::MAX);
         if span / SPARSE > ids.len() {
             let sparse = ids.iter().map(|&(id, event)| (id, event as u32)).collect();
-            return Self { lowest, table: Vec::new(), sparse };
+            return Self { lowest, table: Vec::new(), sparse, stray: None };
         }
         let mut table = vec![NONE; span + 1];
         for &(id, event) in ids {
             table[(id - lowest) as usize] = event as u32;
         }
-        Self { lowest, table, sparse: HashMap::new() }
+        Self { lowest, table, sparse: HashMap::new(), stray: None }
+    }
+
+    /// Gives samples with an id that nobody here opened to this event.
+    pub fn with_stray(self, stray: Option<usize>) -> Self {
+        Self { stray, ..self }
+    }
+
+    /// The event of samples with an id that nobody here opened.
+    pub fn stray(&self) -> Option<usize> {
+        self.stray
     }
 
     /// The event's index.

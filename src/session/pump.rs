@@ -113,9 +113,8 @@ impl Pump {
 
     #[inline(always)]
     fn sample(&mut self, ring: usize, record: &[u8], program: &mut dyn Deliver) -> ControlFlow<Break> {
-        // An id that we did not open cannot be in our rings; a record that is cut off has none.
         let event = self.layout.id(record).and_then(|id| self.ids.event(id));
-        let Some(event) = event else { return ControlFlow::Continue(()) };
+        let Some(event) = event.or_else(|| self.stray(record)) else { return ControlFlow::Continue(()) };
         if self.window == LossWindow::Times || self.untold {
             self.tell_before(ring, record, program)?;
         }
@@ -123,6 +122,17 @@ impl Pump {
         self.left -= 1;
         program.sample(event, record).map_break(Break::Stop)?;
         if self.left == 0 { ControlFlow::Break(Break::Limit) } else { ControlFlow::Continue(()) }
+    }
+
+    /// The event of a sample that has the id of another program's event: see [`events::stray`](super::events::stray).
+    #[cold]
+    fn stray(&self, record: &[u8]) -> Option<usize> {
+        // A record that is cut off has no id.
+        self.layout.id(record)?;
+        if self.ids.stray().is_none() {
+            self.stats.unattributed();
+        }
+        self.ids.stray()
     }
 
     /// Tells of what was lost in the ring before this sample.

@@ -66,6 +66,13 @@ pub fn print_totals(stats: &Stats, source: &dyn Source) {
         let share = 100.0 * lost as f64 / (delivered + lost) as f64;
         output::say(format_args!("lost {lost} of {} events ({share:.1} %), delivered {delivered}", delivered + lost));
     }
+    if stats.total_unattributed() != 0 {
+        output::say(format_args!(
+            "{} events were not delivered: another program counts the same software event, and the kernel gave them the number of \
+             its event; with one software event a run they can be told apart",
+            stats.total_unattributed()
+        ));
+    }
     if source.limited() != 0 {
         output::say(format_args!("{} events were left out by --sampling-limit", source.limited()));
     }

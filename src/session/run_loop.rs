@@ -200,7 +200,7 @@ impl<S: Source> RunLoop<'_, S> {
             let at_exit = program.exit().break_value();
             stop = stop.or(at_exit.map(Break::Stop));
         });
-        if complete || self.stats.has_losses_told() {
+        if complete || self.stats.has_losses_told() || self.stats.total_unattributed() != 0 {
             report::print_totals(&self.stats, &self.source);
         }
         match stop {

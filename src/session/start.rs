@@ -133,7 +133,7 @@ fn with_interpreter(
     // From here on the script has begun, so its `__exit__` runs whatever fails.
     let started = enable(&mut capture, workload.as_mut());
     let pump = Pump::new(
-        EventIds::new(capture.ids()),
+        EventIds::new(capture.ids()).with_stray(events::stray(selected)),
         (capture.layout(0), capture.trailer()),
         context.clone(),
         stats.clone(),

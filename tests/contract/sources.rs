@@ -125,6 +125,44 @@ fn one_software_event_selected_twice_would_come_as_one() {
     );
 }
 
+/// The kernel then gives the samples of the older event the id of the newer one.
+#[test]
+fn a_software_event_that_another_program_counts_too_is_still_delivered() {
+    let script = "
+import ctypes, mmap, os, struct, sys, perf_prof
+libc, calls, faults = ctypes.CDLL(None, use_errno=True), 0, 0
+
+def __interval__():
+    global calls, other
+    calls += 1
+    if calls == 2:
+        print(faults >= 1000)
+        sys.exit()
+    # type software, size 64, config page faults, period 1, sample_type IDENTIFIER and ID; of this thread, on any CPU.
+    attr = struct.pack('<IIQQQ', 1, 64, 2, 1, 0x10040).ljust(64, b'\\0')
+    other = libc.syscall(perf_prof.syscall_nr('perf_event_open'), attr, 0, -1, -1, 0)
+    if other < 0: raise OSError(ctypes.get_errno(), 'perf_event_open')
+    memory = mmap.mmap(-1, 1000 * mmap.PAGESIZE)
+    for page in range(1000): memory[page * mmap.PAGESIZE] = 1
+
+def __sample__(event):
+    global faults
+    faults += event._pid == os.getpid()
+";
+    let run = |events: &str| Run::script(script).options(["-i", "500"]).event(events).run();
+    if skipped() {
+        return;
+    }
+    let alone = run("page-faults");
+    assert_eq!((alone.stdout.as_str(), alone.complaints().as_str()), ("True\n", ""));
+    // Which of the two it was nobody can tell.
+    let two = run("page-faults,context-switches");
+    assert!(
+        two.stdout == "True\n" || two.complaints().contains("events were not delivered: another program"),
+        "{two:?}"
+    );
+}
+
 #[test]
 fn page_faults_say_which_page_was_missing() {
     let script = "
