@@ -1,4 +1,4 @@
-#!/usr/bin/env -S perf-prof python -q -g -e minor-faults,major-faults
+#!/usr/bin/env -S perf-prof python -q --order -g -e minor-faults,major-faults
 """Page faults: where memory is touched that is not there yet, by function, by stack or by process.
 
 usage: faults.py [OPTION of perf-prof python]... [--by function|stack|process] [--top N] [--sort minor|major|all]
@@ -9,6 +9,9 @@ disk. For one process: faults.py -p PID; for a command: faults.py --exec COMMAND
 the faults in it, TOTAL those in what it calls too; that needs programs with frame pointers, or --call-graph dwarf. With
 -i 1000 a table of each second is printed, else one at the end; the flame graph (FILE.svg, or FILE.folded for text) is of
 the whole run.
+
+Needs --order (its first line has it): what a process maps where is told by the CPU on which it does so, and has to come
+before the faults on another one.
 """
 import argparse
 import time

@@ -1,4 +1,4 @@
-#!/usr/bin/env -S perf-prof python -q -e profile/-g/
+#!/usr/bin/env -S perf-prof python -q --order -e profile/-g/
 """What the CPUs execute: the functions that take the most time, by themselves and with what they call.
 
 usage: profile.py [OPTION of perf-prof python]... [--top N] [--sort self|total] [--by-pid] [--flame FILE]
@@ -7,6 +7,9 @@ For one process: profile.py -p PID; for a command: profile.py --exec COMMAND ARG
 pointers for TOTAL to be right; for those without: profile.py --call-graph dwarf. -F HZ samples as often as that a second
 instead of 997 times. With -i 1000 a table of each second is printed, else one at the end; the flame graph (FILE.svg, or
 FILE.folded for text) is of the whole run.
+
+Needs --order (its first line has it): what a process maps where is told by the CPU on which it does so, and has to come
+before the samples of another one.
 """
 import argparse
 import time
