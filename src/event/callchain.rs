@@ -1,11 +1,13 @@
-//! Call chain addresses to frames.
+//! Call chain addresses to frames. What was found once is kept: call chains are of the same few thousand addresses.
 
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use super::{Context, Sample, unwound};
 use crate::{
     abi::{PERF_CONTEXT_HV, PERF_CONTEXT_KERNEL, PERF_CONTEXT_MAX, PERF_CONTEXT_USER},
-    symbol::{Place, Resolved},
+    symbol::{Place, Resolved, Slot},
 };
 
 /// One frame of a call chain, innermost first in its chain.
@@ -23,6 +25,8 @@ pub struct Frame {
     pub dso: Arc<str>,
     /// Source file and line, where they were asked for and are known.
     pub srcline: Option<(Arc<str>, u32)>,
+    /// For what a sink makes of it: a frame that is met again is the same one.
+    pub slot: Slot,
 }
 
 /// Where a frame's code is.
@@ -45,14 +49,49 @@ pub enum Origin {
 /// The name of a frame without a symbol.
 pub const UNKNOWN: &str = "Unknown";
 
+/// Where BPF programs are.
+const BPF: &str = "[bpf]";
+
+/// Frames of the kernel by address, as far as they were met.
+#[derive(Debug, Default)]
+pub struct KernelFrames(FxHashMap<(u64, Place), Arc<Frame>>);
+
+/// So many are kept, of about half a kilobyte each with what a sink makes of them.
+const KERNEL_FRAMES: usize = 1 << 14;
+
+impl KernelFrames {
+    #[inline]
+    fn get(&mut self, addr: u64, place: Place, context: &Context) -> Arc<Frame> {
+        match self.0.get(&(addr, place)) {
+            Some(frame) => Arc::clone(frame),
+            None => self.find(addr, place, context),
+        }
+    }
+
+    #[cold]
+    fn find(&mut self, addr: u64, place: Place, context: &Context) -> Arc<Frame> {
+        let frame = Arc::new(kernel_frame(addr, place, context));
+        // A module or a BPF program may give the address a name later, or another one.
+        if *frame.symbol == *UNKNOWN || *frame.dso == *BPF {
+            return frame;
+        }
+        if self.0.len() >= KERNEL_FRAMES {
+            self.0.clear();
+        }
+        self.0.insert((addr, place), Arc::clone(&frame));
+        frame
+    }
+}
+
 /// Resolves a sample's call chain.
-pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Frame> {
+pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
     // Without a marker (a chain of one kind only always has one, but bytes may be anything) the address itself tells:
     // kernel addresses have their top bit set on every 64-bit architecture that perf runs on.
     let mut marked = None;
-    let mut frames = Vec::new();
+    let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);
     let mut place = Place::Exact;
     let mut walked = false;
+    let mut kernel = context.kernel_frames();
     for addr in sample.callchain() {
         match addr {
             PERF_CONTEXT_KERNEL | PERF_CONTEXT_HV => marked = Some(true),
@@ -60,7 +99,7 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Frame> {
             marker if marker >= PERF_CONTEXT_MAX => marked = None,
             _ => {
                 if marked.unwrap_or(addr >> 63 == 1) {
-                    frames.push(kernel_frame(addr, place, context));
+                    frames.push(kernel.get(addr, place, context));
                 } else {
                     walked = true;
                     user_frames(sample, addr, place, context, &mut frames);
@@ -87,10 +126,10 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Frame> {
 }
 
 /// Where a sample's instruction is: the innermost function where inlined ones are told.
-pub fn ip_frame(sample: &Sample<'_>, context: &Context) -> Option<Frame> {
+pub fn ip_frame(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>> {
     let addr = sample.event.layout.ip(sample.record)?;
     if sample.is_in_kernel().unwrap_or(addr >> 63 == 1) {
-        return Some(kernel_frame(addr, Place::Exact, context));
+        return Some(context.kernel_frames().get(addr, Place::Exact, context));
     }
     let mut frames = Vec::new();
     user_frames(sample, addr, Place::Exact, context, &mut frames);
@@ -99,43 +138,51 @@ pub fn ip_frame(sample: &Sample<'_>, context: &Context) -> Option<Frame> {
 
 fn kernel_frame(addr: u64, place: Place, context: &Context) -> Frame {
     let back = u64::from(place == Place::Return);
-    let kernel = || "[kernel.kallsyms]".into();
-    let nameless =
-        Frame { addr, symbol: UNKNOWN.into(), offset: 0, origin: Origin::Kernel, dso: kernel(), srcline: None };
-    match context.kernel.symbol(addr.wrapping_sub(back)) {
-        Some(symbol) => Frame {
-            symbol: symbol.name.as_ref().into(),
-            offset: symbol.offset + back,
-            dso: symbol.module.map_or_else(kernel, |module| format!("[{module}]").into()),
-            ..nameless
-        },
-        None => nameless,
-    }
+    let (symbol, offset, module) = match context.kernel.symbol(addr.wrapping_sub(back)) {
+        Some(symbol) => (symbol.name, symbol.offset + back, symbol.module),
+        None => (UNKNOWN.into(), 0, None),
+    };
+    let symbol: Arc<str> = symbol.as_ref().into();
+    let dso = module.map_or_else(|| "[kernel.kallsyms]".into(), |module| format!("[{module}]").into());
+    Frame { addr, symbol, offset, origin: Origin::Kernel, dso, srcline: None, slot: Slot::default() }
 }
 
 /// The function at an address of the sample's process, after those that were inlined into it there.
-fn user_frames(sample: &Sample<'_>, addr: u64, place: Place, context: &Context, frames: &mut Vec<Frame>) {
+fn user_frames(sample: &Sample<'_>, addr: u64, place: Place, context: &Context, frames: &mut Vec<Arc<Frame>>) {
     let pid = sample.pid_tid().0;
     let resolved = context.with_symbols(|symbols| symbols.user(pid as u32, addr, sample.time(), place));
-    let Resolved { symbol, dso, dso_offset, inlined, srcline, .. } = &*resolved;
-    for function in inlined {
-        let srcline = (!function.file.is_empty()).then(|| (function.file.clone(), function.line));
-        let (symbol, offset, origin) = (function.name.clone(), 0, Origin::Inlined { pid });
-        frames.push(Frame { addr, symbol, offset, origin, dso: dso.clone(), srcline });
+    // What is kept was resolved for this address of this process.
+    match resolved.slot.get::<Vec<Arc<Frame>>>() {
+        Some(made) => frames.extend_from_slice(made),
+        None => {
+            let made: Vec<Arc<Frame>> = user(&resolved, pid, addr, place).map(Arc::new).collect();
+            frames.extend_from_slice(&made);
+            resolved.slot.put(made);
+        }
     }
+}
+
+fn user(resolved: &Resolved, pid: i32, addr: u64, place: Place) -> impl Iterator<Item = Frame> {
+    let Resolved { symbol, dso, dso_offset, inlined, srcline, .. } = resolved;
+    let frame = move |symbol, offset, origin, srcline| Frame {
+        addr,
+        symbol,
+        offset,
+        origin,
+        dso: Arc::clone(dso),
+        srcline,
+        slot: Slot::default(),
+    };
+    let inlined = inlined.iter().map(move |function| {
+        let srcline = (!function.file.is_empty()).then(|| (function.file.clone(), function.line));
+        frame(function.name.clone(), 0, Origin::Inlined { pid }, srcline)
+    });
     let (symbol, offset) = match symbol {
         Ok(symbol) => (symbol.name.clone(), symbol.offset),
         // The place that was looked up is the call's, the address shown is behind it.
         Err(_) => (UNKNOWN.into(), dso_offset.wrapping_add(u64::from(place == Place::Return))),
     };
-    frames.push(Frame {
-        addr,
-        symbol,
-        offset,
-        origin: Origin::User { pid },
-        dso: dso.clone(),
-        srcline: srcline.clone(),
-    });
+    inlined.chain([frame(symbol, offset, Origin::User { pid }, srcline.clone())])
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 //! between its clock and the wall.
 
 use std::sync::{
-    Mutex, PoisonError, TryLockError,
+    Mutex, MutexGuard, PoisonError, TryLockError,
     atomic::{AtomicI64, Ordering::Relaxed},
 };
 
-use super::Tasks;
+use super::{Tasks, callchain::KernelFrames};
 use crate::{
     symbol::{Options, Symbolizer},
     sys::procfs,
@@ -24,6 +24,7 @@ pub struct Context {
     /// Add to an event's time to get nanoseconds since the Unix epoch.
     realtime_offset: AtomicI64,
     tasks: Mutex<Tasks>,
+    kernel_frames: Mutex<KernelFrames>,
     symbols: Mutex<Symbolizer>,
     unwinder: Mutex<Unwinder>,
     processes: Processes,
@@ -46,6 +47,7 @@ impl Context {
             kernel,
             realtime_offset: realtime_offset.into(),
             tasks: Mutex::default(),
+            kernel_frames: Mutex::default(),
             symbols: Mutex::new(Symbolizer::new(Options::default())),
             unwinder: Mutex::new(Unwinder::new(UNWIND_CACHE)),
             processes: Processes::Ignored,
@@ -87,6 +89,11 @@ impl Context {
     pub fn with_symbols<R>(&self, work: impl FnOnce(&mut Symbolizer) -> R) -> R {
         // As with the names of tasks.
         work(&mut self.symbols.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Frames of the kernel that were met; as [`Context::with_symbols`], which may be called while this is held.
+    pub(super) fn kernel_frames(&self) -> MutexGuard<'_, KernelFrames> {
+        self.kernel_frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The clocks were compared again: they drift apart, and the wall clock is set.

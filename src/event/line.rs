@@ -1,7 +1,7 @@
 //! The line of text that `event.print()` writes: wall clock, task, latency characters, CPU, time, name, the kernel's
 //! own text or the sample's members, and the call chain below.
 
-use std::io::Write;
+use std::{io::Write, sync::Arc};
 
 use chrono::{DateTime, Local};
 
@@ -28,9 +28,9 @@ pub struct LineContext<'a> {
     /// Nanoseconds since the Unix epoch.
     pub realtime: i64,
     /// The resolved call chain.
-    pub frames: &'a [Frame],
+    pub frames: &'a [Arc<Frame>],
     /// Where the sample's instruction is, of an event that samples that.
-    pub ip: Option<Frame>,
+    pub ip: Option<Arc<Frame>>,
     /// Names of kernel addresses.
     pub kernel: &'a dyn Kernel,
 }
@@ -75,7 +75,7 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
     out.push(b'\n');
     if parts.callchain {
         for frame in context.frames {
-            let Frame { addr, symbol, offset, origin, dso, srcline } = frame;
+            let Frame { addr, symbol, offset, origin, dso, srcline, .. } = &**frame;
             let line = srcline.as_ref().map(|(file, line)| format!(" {file}:{line}")).unwrap_or_default();
             match origin {
                 Origin::Inlined { .. } => push(out, format_args!("    {addr:016x} {symbol} ({dso}) (inlined){line}\n")),
@@ -97,7 +97,7 @@ fn write_members(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u
             Identifier | Id | StreamId | Pid | Tid | Time | Cpu | Callchain => continue,
             Ip => context
                 .ip
-                .as_ref()
+                .as_deref()
                 .map(|Frame { addr, symbol, offset, dso, .. }| format!("ip={addr:x} {symbol}+{offset:#x} ({dso})")),
             Period => layout.period(record).map(|period| format!("period={period}")),
             Read => layout.reading(record).map(|reading| match reading.counters {

@@ -68,6 +68,10 @@ impl Dwarf {
     /// The functions that an address is in, innermost first; all but the last are inlined into the next.
     pub fn frames(&self, address: u64) -> Vec<DwarfFrame> {
         let mut frames = Vec::new();
+        // `addr2line` looks for the range up to the next address, and there is none.
+        if address == u64::MAX {
+            return frames;
+        }
         let Ok(mut found) = self.context.find_frames(address).skip_all_loads() else { return frames };
         while let Ok(Some(frame)) = found.next() {
             let name = frame.function.as_ref().and_then(|function| Some(function.raw_name().ok()?.into_owned()));

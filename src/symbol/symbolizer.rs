@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::{
-    Reason,
+    Reason, Slot,
     dwarf::DwarfFrame,
     jit::Jit,
     maps::{Backing, Mapping},
@@ -46,6 +46,8 @@ pub struct Resolved {
     pub inlined: Vec<InlinedFrame>,
     /// With `Srcline::Yes` file and line. Where inlined functions are told: of the call in `symbol`.
     pub srcline: Option<(Arc<str>, u32)>,
+    /// For who asked: a result that is kept keeps this too.
+    pub slot: Slot,
 }
 
 /// A function, and how far an address is behind its begin.
@@ -230,6 +232,7 @@ impl Symbolizer {
             build_id: None,
             inlined: Vec::new(),
             srcline: None,
+            slot: Slot::default(),
         }
     }
 

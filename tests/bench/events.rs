@@ -40,6 +40,12 @@ const CHUNK: usize = 256 << 10;
 
 /// One record. Its size is what the kernel's is: header, five members, raw size, raw data.
 pub fn record(time: u64, cpu: u32) -> Vec<u8> {
+    sample(1234, time, cpu, None)
+}
+
+/// One record of a process, with its call chain where there are any.
+pub fn sample(pid: u32, time: u64, cpu: u32, chain: Option<&[u64]>) -> Vec<u8> {
+    let chain: Vec<u64> = chain.map_or(Vec::new(), |chain| [chain.len() as u64].iter().chain(chain).copied().collect());
     let mut raw = 374u16.to_ne_bytes().to_vec();
     raw.extend([0, 0]);
     raw.extend(1234i32.to_ne_bytes());
@@ -49,28 +55,42 @@ pub fn record(time: u64, cpu: u32) -> Vec<u8> {
     }
     let mut bytes = PERF_RECORD_SAMPLE.to_ne_bytes().to_vec();
     bytes.extend([0, 0]);
-    bytes.extend((8 + 5 * 8 + 4 + raw.len() as u16).to_ne_bytes());
-    bytes.extend(1234u32.to_ne_bytes());
-    bytes.extend(1234u32.to_ne_bytes());
+    bytes.extend((8 + 5 * 8 + 8 * chain.len() as u16 + 4 + raw.len() as u16).to_ne_bytes());
+    bytes.extend(pid.to_ne_bytes());
+    bytes.extend(pid.to_ne_bytes());
     bytes.extend(time.to_ne_bytes());
     bytes.extend(ID.to_ne_bytes());
     bytes.extend(u64::from(cpu).to_ne_bytes());
     bytes.extend(1u64.to_ne_bytes());
+    chain.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
     bytes.extend((raw.len() as u32).to_ne_bytes());
     bytes.extend(raw);
     bytes
 }
 
 pub fn event() -> EventType {
+    event_of(SAMPLE_TYPE)
+}
+
+fn event_of(sample_type: u64) -> EventType {
     let format = EventFormat::parse("sched", FORMAT).unwrap();
-    EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout: SampleLayout::new(SAMPLE_TYPE, 0) }
+    EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout: SampleLayout::new(sample_type, 0) }
 }
 
 /// What a program is bound to.
 pub fn run(rings: usize) -> Arc<Run> {
-    let context = Arc::new(Context::new(Box::new(NoKernel), 0));
+    run_of(event(), Context::new(Box::new(NoKernel), 0), rings)
+}
+
+/// The same for events with call chains.
+pub fn run_with_chains(context: Context) -> Arc<Run> {
+    run_of(event_of(SAMPLE_TYPE | PERF_SAMPLE_CALLCHAIN), context, 1)
+}
+
+fn run_of(event: EventType, context: Context, rings: usize) -> Arc<Run> {
     let stats = Arc::new(Stats::new(1, rings));
-    Arc::new(Run { events: vec![event()], context, stats, ring_cpus: (0..rings as u32).map(Some).collect() })
+    let ring_cpus = (0..rings as u32).map(Some).collect();
+    Arc::new(Run { events: vec![event], context: Arc::new(context), stats, ring_cpus })
 }
 
 /// Chunks of records, used again and again without being copied.
@@ -95,11 +115,17 @@ impl Recycle for Way {
 impl Memory {
     /// So many events, spread over the rings as CPUs that are equally busy would.
     pub fn new(events: u64, rings: usize) -> Memory {
+        let ring = |time| (time % rings as u64) as u32;
+        Memory::of(rings, (0..events).map(|time| (ring(time) as usize, record(1_000_000 + time, ring(time)))))
+    }
+
+    /// These records, each of its ring.
+    pub fn of(rings: usize, records: impl Iterator<Item = (usize, Vec<u8>)>) -> Memory {
         let home = Arc::new(Home::default());
         let mut open: Vec<Vec<u8>> = vec![Vec::with_capacity(CHUNK); rings];
-        for time in 0..events {
-            let ring = (time % rings as u64) as usize;
-            let bytes = record(1_000_000 + time, ring as u32);
+        let mut events = 0;
+        for (ring, bytes) in records {
+            events += 1;
             if open[ring].len() + bytes.len() > CHUNK {
                 let full = std::mem::replace(&mut open[ring], Vec::with_capacity(CHUNK));
                 home.0.lock().unwrap().push((ring as u32, full));

@@ -16,6 +16,8 @@ mod memory;
 mod parts;
 mod perf;
 mod python;
+mod stacks;
+mod symbols;
 mod table;
 
 use table::{Effort, Table};
@@ -32,6 +34,14 @@ fn main() {
     {
         let interpreter = python::start();
         keep::keep(events.parse().unwrap());
+        interpreter.finish();
+        return;
+    }
+    if let [first, processes] = arguments.as_slice()
+        && first == "--symbols"
+    {
+        let interpreter = python::start();
+        symbols::processes(processes.parse().unwrap());
         interpreter.finish();
         return;
     }
@@ -55,6 +65,8 @@ fn main() {
     memory::order(&mut table);
     keep::rows(&mut table);
     access::rows(&mut table);
+    stacks::rows(&mut table);
+    symbols::rows(&mut table);
     live::rows(&mut table);
     perf::rows(&mut table);
     interpreter.finish();

@@ -62,7 +62,7 @@ impl Table {
 
     /// Every row that the table promises is there, with a figure or with the reason why it has none.
     pub fn check_rows(&self) {
-        const ROWS: [&str; 25] = [
+        const ROWS: [&str; 28] = [
             "floor h0",
             "floor h1",
             "floor h3",
@@ -85,13 +85,19 @@ impl Table {
             "access event.to_dict()",
             "access event.items()",
             "access event.print()",
+            "call chain of 20 kernel frames",
+            "symbols of a large library, first touch",
+            "symbols of 1,000 processes",
             "live h1",
             "live h3",
             "perf script -s",
         ];
         for name in ROWS {
             let row = self.rows.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no row `{name}`"));
-            assert!(row.value.is_finite() || row.note.starts_with("skipped"), "row `{name}` has no figure");
+            assert!(
+                row.value.is_finite() || row.note.starts_with("skipped") || row.note.starts_with("not measured"),
+                "row `{name}` has no figure"
+            );
         }
         println!("{} rows, {} expected", self.rows.len(), ROWS.len());
     }

@@ -19,9 +19,9 @@ fn use_it(bytes: &[u8]) -> Option<usize> {
     let symbols = Symbols::read(&parts).ok()?;
     let dwarf = Dwarf::read(&elf, None);
     for found in symbols.iter().take(200) {
-        symbols.lookup(found.start + 1);
+        symbols.lookup(found.start.wrapping_add(1));
         if let Ok(dwarf) = &dwarf {
-            dwarf.frames(found.start + 1);
+            dwarf.frames(found.start.wrapping_add(1));
         }
     }
     Some(symbols.len())
@@ -53,6 +53,17 @@ fn files_that_are_cut_off() {
     let elf = Elf::open(file.path()).unwrap();
     file.as_file().set_len(1000).unwrap();
     assert!(Symbols::read(&[&elf]).is_err());
+}
+
+/// A damaged symbol table may have a function there, and the address behind it overflowed.
+#[test]
+fn the_last_address_of_all_is_in_no_function() {
+    let Some(whole) = program() else { return };
+    let elf = Elf::of_bytes(Arc::from(whole)).unwrap();
+    let dwarf = Dwarf::read(&elf, None).unwrap();
+    assert_eq!(dwarf.frames(u64::MAX), []);
+    let main = Symbols::read(&[&elf]).unwrap().iter().find(|found| found.name == b"main").unwrap().start;
+    assert_eq!(dwarf.frames(main).len(), 1);
 }
 
 #[test]

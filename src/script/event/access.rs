@@ -1,5 +1,7 @@
 //! Which members an event has, and each member's value as a Python object.
 
+use std::sync::Arc;
+
 use pyo3::{ffi, prelude::*};
 
 use super::{convert, object::EventObject};
@@ -149,7 +151,7 @@ pub fn realtime(this: &EventObject) -> i64 {
 }
 
 /// The resolved call chain.
-pub fn resolve(this: &EventObject) -> Vec<Frame> {
+pub fn resolve(this: &EventObject) -> Vec<Arc<Frame>> {
     match this.extra().and_then(|extra| extra.detached.as_ref()) {
         Some(detached) => detached.frames.clone(),
         None => frames(&this.sample(), &this.class().context),
@@ -157,7 +159,7 @@ pub fn resolve(this: &EventObject) -> Vec<Frame> {
 }
 
 /// Where the sample's instruction is, of an event that samples that; not of a tracepoint, whose line does not show it.
-pub fn ip_frame(this: &EventObject) -> Option<Frame> {
+pub fn ip_frame(this: &EventObject) -> Option<Arc<Frame>> {
     let class = this.class();
     if class.event.format.tracepoint().is_some() {
         return None;

@@ -1,6 +1,6 @@
 //! Decoded values to Python objects.
 
-use std::ffi::c_char;
+use std::{ffi::c_char, sync::Arc};
 
 use pyo3::{
     ffi,
@@ -63,28 +63,39 @@ pub fn tuple<'py, 'a>(py: Python<'py>, values: impl Iterator<Item = Value<'a>>) 
     Ok(PyTuple::new(py, objects)?.into_any())
 }
 
-/// A call chain as a list of dicts.
-pub fn callchain<'py>(py: Python<'py>, frames: &[Frame]) -> PyResult<Bound<'py, PyAny>> {
-    let list = PyList::empty(py);
-    for frame in frames {
-        let dict = PyDict::new(py);
-        dict.set_item(pyo3::intern!(py, "addr"), frame.addr)?;
-        dict.set_item(pyo3::intern!(py, "symbol"), &*frame.symbol)?;
-        dict.set_item(pyo3::intern!(py, "offset"), frame.offset)?;
-        dict.set_item(pyo3::intern!(py, "kernel"), frame.origin == Origin::Kernel)?;
-        dict.set_item(pyo3::intern!(py, "dso"), &*frame.dso)?;
-        if let Origin::User { pid } | Origin::Inlined { pid } = frame.origin {
-            dict.set_item(pyo3::intern!(py, "pid"), pid)?;
+/// A call chain as a list of dicts. Each has its own, copied from one that is kept with the frame: what is in it is made
+/// once.
+pub fn callchain<'py>(py: Python<'py>, frames: &[Arc<Frame>]) -> PyResult<Bound<'py, PyAny>> {
+    let dict = |frame: &Arc<Frame>| match frame.slot.get::<Py<PyDict>>() {
+        Some(kept) => kept.bind(py).copy(),
+        None => {
+            let made = self::frame(py, frame)?;
+            let copy = made.copy()?;
+            frame.slot.put(made.unbind());
+            Ok(copy)
         }
-        if let Origin::Inlined { .. } = frame.origin {
-            dict.set_item(pyo3::intern!(py, "inlined"), true)?;
-        }
-        if let Some((file, line)) = &frame.srcline {
-            dict.set_item(pyo3::intern!(py, "srcline"), format!("{file}:{line}"))?;
-        }
-        list.append(dict)?;
+    };
+    let dicts = frames.iter().map(dict).collect::<PyResult<Vec<_>>>()?;
+    Ok(PyList::new(py, dicts)?.into_any())
+}
+
+fn frame<'py>(py: Python<'py>, frame: &Frame) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item(pyo3::intern!(py, "addr"), frame.addr)?;
+    dict.set_item(pyo3::intern!(py, "symbol"), &*frame.symbol)?;
+    dict.set_item(pyo3::intern!(py, "offset"), frame.offset)?;
+    dict.set_item(pyo3::intern!(py, "kernel"), frame.origin == Origin::Kernel)?;
+    dict.set_item(pyo3::intern!(py, "dso"), &*frame.dso)?;
+    if let Origin::User { pid } | Origin::Inlined { pid } = frame.origin {
+        dict.set_item(pyo3::intern!(py, "pid"), pid)?;
     }
-    Ok(list.into_any())
+    if let Origin::Inlined { .. } = frame.origin {
+        dict.set_item(pyo3::intern!(py, "inlined"), true)?;
+    }
+    if let Some((file, line)) = &frame.srcline {
+        dict.set_item(pyo3::intern!(py, "srcline"), format!("{file}:{line}"))?;
+    }
+    Ok(dict)
 }
 
 /// Registers by name, with the kind of program that they are of as `abi`.

@@ -24,6 +24,7 @@ use super::{
 use crate::{
     event::{Context, EventType, Format, Frame, Origin},
     record::{SampleFormat, SampleLayout},
+    symbol::Slot,
     tracefs::{EventFormat, NoKernel},
 };
 
@@ -43,7 +44,7 @@ pub fn reduce<'py>(
     let py = object.py();
     let this = event(object);
     let frames = access::resolve(this);
-    let frames = frames.iter().map(taken_apart);
+    let frames = frames.iter().map(|frame| taken_apart(frame));
     let comm = access::comm(this).map(|comm| PyBytes::new(py, &comm));
     let identity = identity(&this.class().event);
     let state = (PyBytes::new(py, this.record()), comm, access::realtime(this), PyList::new(py, frames)?);
@@ -72,7 +73,7 @@ fn put_together((addr, symbol, offset, dso, origin, srcline): FrameParts) -> Fra
         Some((pid, true)) => Origin::Inlined { pid },
     };
     let srcline = srcline.map(|(file, line)| (file.into(), line));
-    Frame { addr, symbol: symbol.into(), offset, origin, dso: dso.into(), srcline }
+    Frame { addr, symbol: symbol.into(), offset, origin, dso: dso.into(), srcline, slot: Slot::default() }
 }
 
 /// `perf_prof._restore(identity, state)`: puts an event together again.
@@ -83,7 +84,7 @@ pub fn restore(py: Python<'_>, identity: Identity, state: StateArgument) -> PyRe
     if record.len() > usize::from(u16::MAX) {
         return Err(PyValueError::new_err("no record is larger than 65535 bytes"));
     }
-    let frames = frames.into_iter().map(put_together).collect();
+    let frames = frames.into_iter().map(|parts| Arc::new(put_together(parts))).collect();
     object::detached(py, class(py, identity)?, &record, Detached { comm, realtime, frames })
 }
 

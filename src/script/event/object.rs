@@ -3,7 +3,10 @@
 use std::{
     ffi::c_void,
     ptr, slice,
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use pyo3::{ffi, prelude::*};
@@ -42,7 +45,7 @@ pub struct Detached {
     /// Nanoseconds since the Unix epoch.
     pub realtime: i64,
     /// The call chain with its names.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<Arc<Frame>>,
 }
 
 impl EventObject {

@@ -1,5 +1,7 @@
 //! An event's stack for who draws it: the task and the frames with their names.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 
 use super::{
@@ -13,7 +15,7 @@ pub struct Stack {
     /// The task's name, as known at the event's time.
     pub task: String,
     /// Innermost first.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<Arc<Frame>>,
 }
 
 /// The stack of an object that is an event; without call chain it has no frames.

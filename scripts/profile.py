@@ -1,0 +1,103 @@
+#!/usr/bin/env -S perf-prof python -q --order -e profile/-g/
+"""What the CPUs execute: the functions that take the most time, by themselves and with what they call.
+
+usage: profile.py [OPTION of perf-prof python]... [--top N] [--sort self|total] [--by-pid] [--flame FILE]
+
+For one process: profile.py -p PID; for a command: profile.py --exec COMMAND ARGS... The command's programs need frame
+pointers for TOTAL to be right; for those without: profile.py --call-graph dwarf. -F HZ samples as often as that a second
+instead of 997 times. With -i 1000 a table of each second is printed, else one at the end; the flame graph (FILE.svg, or
+FILE.folded for text) is of the whole run.
+
+Needs --order (its first line has it): what a process maps where is told by the CPU on which it does so, and has to come
+before the samples of another one.
+"""
+import argparse
+import time
+from collections import defaultdict
+
+from perf_prof import FlameGraph
+
+parser = argparse.ArgumentParser(description="Functions by the CPU time that they take.", add_help=False)
+parser.add_argument("--top", type=int, default=20, metavar="N", help="rows of a table (default: 20)")
+parser.add_argument("--sort", choices=("self", "total"), default="self", help="what the rows are sorted by (default: self)")
+parser.add_argument("--by-pid", action="store_true", help="one row for each process and function")
+parser.add_argument("--flame", metavar="FILE", help="write a flame graph: FILE.svg, or FILE.folded as text")
+parser.add_argument("--usage", action="help", help="show this (--help shows the options of perf-prof)")
+args = parser.parse_args()
+
+
+class Row:
+    """One function's share."""
+
+    __slots__ = ("own", "total", "samples")
+
+    def __init__(self):
+        self.own = 0  # what was counted while it was executed
+        self.total = 0  # the same, and while it waited for what it called
+        self.samples = 0
+
+
+rows = defaultdict(Row)
+samples = weight = 0
+graph = FlameGraph() if args.flame else None
+tables = 0
+
+
+def profile(event):
+    global samples, weight
+    # Samples do not stand for equally much: the kernel changes the period to hold the frequency.
+    period = event.period
+    samples += 1
+    weight += period
+    pid = event._pid if args.by_pid else None
+    seen = set()  # a function that calls itself has its time once
+    for frame in event._callchain:
+        key = pid, frame["symbol"], frame["dso"]
+        if key not in seen:
+            row = rows[key]
+            if not seen:
+                row.own += period
+                row.samples += 1
+            row.total += period
+            seen.add(key)
+    if graph is not None:
+        graph.add(event)
+
+
+def function(symbol, dso):
+    """A function and the name of its file; all of a file that has no names is one row."""
+    file = dso.rpartition("/")[2] if dso.startswith("/") else dso
+    return f"[unknown] ({file})" if symbol == "Unknown" else f"{symbol} ({file})"
+
+
+def show():
+    global samples, weight, tables
+    tables += 1
+    pid = f"{'PID':>8} " if args.by_pid else ""
+    print(f"{pid}{'SELF':>7} {'TOTAL':>7} {'SAMPLES':>8}  FUNCTION")
+    by = (lambda row: (row.own, row.total)) if args.sort == "self" else (lambda row: (row.total, row.own))
+    order = sorted(rows.items(), key=lambda item: by(item[1]), reverse=True)
+    for (process, symbol, dso), row in order[: args.top]:
+        pid = f"{process:>8} " if args.by_pid else ""
+        shares = f"{row.own / weight:>7.1%} {row.total / weight:>7.1%}"
+        print(f"{pid}{shares} {row.samples:>8}  {function(symbol, dso)}")
+    hidden = len(order) - args.top
+    more = f", {hidden} more with a larger --top" if hidden > 0 else ""
+    print(f"{samples} samples in {len(order)} functions{more}\n")
+    rows.clear()
+    samples = weight = 0
+
+
+def __interval__():
+    print(time.strftime("%H:%M:%S"))
+    show()
+
+
+def __exit__():
+    if rows or not tables:
+        show()
+    if graph:
+        graph.save(args.flame)
+        print(f"{args.flame}: {graph.total} samples in {len(graph)} stacks")
+    elif graph is not None:
+        print(f"{args.flame}: not written, there were no samples")

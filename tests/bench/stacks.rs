@@ -1,0 +1,75 @@
+//! What a call chain costs that a handler reads: frames of the kernel whose names were looked up before.
+
+use perf_prof::{
+    abi::PERF_CONTEXT_KERNEL,
+    event::Context,
+    symbol::Kallsyms,
+    tracefs::{Kernel, KernelSymbol},
+};
+
+use super::{cpu::thread_ns, events, python, table::Table};
+
+const EVENTS: u64 = 100_000;
+const FRAMES: usize = 20;
+/// So many places are the frames of all chains, and so many different chains there are.
+const PLACES: usize = 400;
+const CHAINS: usize = 100;
+
+/// The symbols of this machine's kernel.
+struct Symbols(Kallsyms);
+
+impl Kernel for Symbols {
+    fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
+        let found = self.0.lookup(addr)?;
+        Some(KernelSymbol { name: found.name, offset: found.offset, size: found.size, module: found.module })
+    }
+
+    fn string(&self, _addr: u64) -> Option<&[u8]> {
+        None
+    }
+}
+
+/// Functions of the kernel, spread over its text.
+fn functions() -> Vec<u64> {
+    let text = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    let functions = text.lines().filter(|line| line.contains(" T ") && !line.contains('\t'));
+    let functions: Vec<u64> =
+        functions.filter_map(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok()).collect();
+    functions.iter().copied().step_by((functions.len() / PLACES).max(1)).take(PLACES).collect()
+}
+
+pub fn rows(table: &mut Table) {
+    let name = format!("call chain of {FRAMES} kernel frames");
+    let (places, symbols) = match (functions(), Kallsyms::read("/proc/kallsyms")) {
+        (places, Ok(symbols)) if places.len() == PLACES => (places, symbols),
+        (_, Err(reason)) => return table.row(&name, &[], "ns", &format!("not measured: {reason}")),
+        _ => return table.row(&name, &[], "ns", "not measured: too few functions in /proc/kallsyms"),
+    };
+    let chain = |number: usize| {
+        let frames = (0..FRAMES).map(|frame| places[(number * 7 + frame * frame * 3) % PLACES] + 5);
+        [PERF_CONTEXT_KERNEL].into_iter().chain(frames).collect::<Vec<u64>>()
+    };
+    let chains: Vec<Vec<u64>> = (0..CHAINS).map(chain).collect();
+    let events = table.effort.count(EVENTS);
+    let record = |time: u64| events::sample(1234, time, 0, Some(&chains[time as usize % CHAINS]));
+    let memory = events::Memory::of(1, (0..events).map(|time| (0, record(time))));
+    let run = events::run_with_chains(Context::new(Box::new(Symbols(symbols)), 0));
+    let mut nothing = python::program(run.clone(), "    pass\n");
+    let mut all = python::program(run.clone(), "    event._callchain\n");
+    let check = format!(
+        "    assert len(event._callchain) == {FRAMES}\n    assert all(f['symbol'] != 'Unknown' for f in event._callchain)\n"
+    );
+    let mut checked = python::program(run.clone(), &check);
+    // All names are looked up now.
+    memory.deliver(&mut checked, &run);
+    let mut each = Vec::new();
+    for _ in 0..table.effort.runs() {
+        let begun = thread_ns();
+        memory.deliver(&mut nothing, &run);
+        let between = thread_ns();
+        memory.deliver(&mut all, &run);
+        each.push((thread_ns() - between) as f64 / events as f64 - (between - begun) as f64 / events as f64);
+    }
+    [nothing, all, checked].into_iter().for_each(perf_prof::script::Program::clear);
+    table.row(&name, &each, "ns", "`event._callchain`: a list of 20 dicts; names looked up before");
+}
