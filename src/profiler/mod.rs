@@ -1,17 +1,19 @@
 //! Events that are no tracepoints, from what was asked for to what is opened: built-in sources, one file each, perf's named
-//! events, PMUs and breakpoints. Knows nothing of Python.
+//! events, PMUs, breakpoints and dynamic probes. Knows nothing of Python.
 
 mod breakpoint;
 mod error;
 mod machine;
 mod perf_event;
 mod pmu;
+mod probe;
 mod profile;
 mod samples;
 
 pub use self::{
     error::SourceError,
     machine::{Machine, RunningMachine},
+    probe::{FileError, PlaceError, ProbeError, ProbeEvent, probe},
 };
 use crate::{
     abi::*,
@@ -88,7 +90,7 @@ pub fn source(spec: &EventSpec, rate: Option<Rate>, machine: &dyn Machine) -> Re
             modify(&mut source.request, *modifiers, machine);
             source
         }
-        EventKind::Tracepoint { .. } | EventKind::Probe { .. } => {
+        EventKind::Tracepoint { .. } | EventKind::Probe(_) => {
             return Err(SourceError::Unknown { name: spec.selector.clone() });
         }
     };
@@ -158,7 +160,10 @@ pub fn names(machine: &dyn Machine) -> Vec<(String, &'static str)> {
         Group::Hardware => (name, "hardware event"),
         Group::Cache => (name, "hardware cache event"),
     });
-    let pmus = machine.pmus().into_iter().map(|name| (name + "//", "PMU"));
+    let pmus = machine.pmus().into_iter().flat_map(|name| match probe::names(&name) {
+        [] => vec![(name + "//", "PMU")],
+        probes => probes.iter().map(|&(name, what)| (name.to_owned(), what)).collect(),
+    });
     built_in.chain(named).chain(pmus).collect()
 }
 

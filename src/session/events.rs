@@ -9,9 +9,9 @@ use crate::{
     abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE},
     capture::{EventRequest, PerfEvent},
     event::{EventType, Format},
-    profiler::{self, Machine, RunningMachine, SourceError, Stacks, Tasks},
+    profiler::{self, Machine, ProbeEvent, RunningMachine, SourceError, Stacks, Tasks},
     record::SampleLayout,
-    spec::{EventKind, EventSpec, handler_name, near},
+    spec::{EventKind, EventSpec, Probe, handler_name, near},
     sys::tracefs::Tracefs,
     tracefs::EventFormat,
 };
@@ -49,12 +49,16 @@ impl Selected {
 pub fn select(plan: &Plan, tracefs: &Tracefs) -> Result<Vec<Selected>> {
     let mut selected = Vec::new();
     for spec in &plan.events {
-        if let Some(why) = spec.unsupported() {
-            bail!("{}: {why}", spec.selector);
-        }
-        let EventKind::Tracepoint { system, name } = &spec.kind else {
-            selected.push(source(plan, spec, tracefs)?);
-            continue;
+        let (system, name) = match &spec.kind {
+            EventKind::Tracepoint { system, name } => (system, name),
+            EventKind::Probe(probe) => {
+                selected.push(self::probe(plan, spec, probe)?);
+                continue;
+            }
+            EventKind::Source { .. } | EventKind::Breakpoint { .. } => {
+                selected.push(source(plan, spec, tracefs)?);
+                continue;
+            }
         };
         if spec.is_pattern() {
             let all = tracefs.events()?;
@@ -108,7 +112,19 @@ pub fn stray(selected: &[Selected]) -> Option<usize> {
     }
 }
 
-/// Resolves what is no tracepoint.
+/// Resolves a dynamic probe. A file is what it is for the processes that are traced.
+fn probe(plan: &Plan, spec: &EventSpec, probe: &Probe) -> Result<Selected> {
+    let processes = match &plan.target {
+        Target::Processes(ids) | Target::Threads(ids) => ids.as_slice(),
+        _ => &[],
+    };
+    let found = profiler::probe(probe, processes, &RunningMachine);
+    let ProbeEvent { request, format, note } = found.map_err(|error| anyhow!("{}: {error}", spec.selector))?;
+    let (spec, format) = (spec.clone(), Format::Tracepoint(Arc::new(format)));
+    Ok(Selected { spec, format, request, stacks: Stacks::default(), note })
+}
+
+/// Resolves what is neither a tracepoint nor a probe.
 fn source(plan: &Plan, spec: &EventSpec, tracefs: &Tracefs) -> Result<Selected> {
     let machine = RunningMachine;
     let source = match profiler::source(spec, plan.rate, &machine) {

@@ -26,6 +26,7 @@ use crate::{
     event::{Context, EventType, Processes, Stats, Stop},
     record::{Ended, Source},
     script::{self, Choice, Interpreter, Program, Run, ScriptError, announce, interrupt},
+    spec::EventKind,
     sys::{
         clock::{self, Calibration},
         hold::Held,
@@ -191,12 +192,15 @@ fn open(
     let options = target::options(plan, target::mappings(requests), wake);
     Capture::open(&target, requests, &options).map_err(|error| {
         let CaptureError::Filter { event, filter, .. } = &error else { return error.into() };
-        let mut formats = selected.iter().filter_map(|event| event.format.tracepoint());
-        let Some(format) = formats.find(|format| format!("{}:{}", format.system, format.name) == *event) else {
+        let Some(of_event) = selected.iter().find(|selected| selected.format.name() == *event) else {
             return error.into();
         };
-        let reason = explain_filter(&format.system, &format.name, filter);
-        let fields = format.fields().iter().chain(format.common_fields());
+        let Some(format) = of_event.format.tracepoint() else { return error.into() };
+        // For the probes of perf events the kernel knows the common fields alone, and they have no file in tracefs.
+        let is_probe = matches!(of_event.spec.kind, EventKind::Probe(_));
+        let reason = if is_probe { None } else { explain_filter(&format.system, &format.name, filter) };
+        let own = if is_probe { &[] } else { format.fields() };
+        let fields = own.iter().chain(format.common_fields());
         let fields: Vec<String> = fields.map(|field| format!("{} ({})", field.name, template::c_type(field))).collect();
         let reason = reason.map(|reason| format!(": {}", reason.trim())).unwrap_or_default();
         anyhow!("{error}{reason}\nits fields: {}", fields.join(", "))

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::cpus::CpuSetError;
+use super::{cpus::CpuSetError, probe::ProbeSyntaxError};
 
 /// What opens a run of text in which `,` and `/` do not separate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +106,14 @@ pub enum SpecError {
     Breakpoint {
         /// The selector, as far as it was read.
         selector: String,
+    },
+    /// Not a place of a probe.
+    #[error("{selector}: {error}")]
+    Probe {
+        /// The selector, and what follows it in the list.
+        selector: String,
+        /// What is wrong.
+        error: ProbeSyntaxError,
     },
     /// A value that the attribute cannot have.
     #[error("{selector}: {attribute}: {reason}")]

@@ -9,6 +9,7 @@ use super::{
     modifiers::Modifiers,
     parse::quoted,
     perf_names::named_event,
+    probe::Probe,
 };
 
 /// One event of the list, as asked for.
@@ -53,42 +54,7 @@ pub enum EventKind {
         modifiers: Modifiers,
     },
     /// A dynamic probe.
-    Probe {
-        /// Where it is put.
-        kind: ProbeKind,
-        /// What stands after the colon.
-        text: String,
-    },
-}
-
-/// Where a dynamic probe is put.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProbeKind {
-    /// A kernel function's entry.
-    Kprobe,
-    /// A kernel function's return.
-    Kretprobe,
-    /// A user function's entry.
-    Uprobe,
-    /// A user function's return.
-    Uretprobe,
-}
-
-impl ProbeKind {
-    /// The kind with this name.
-    pub(super) fn named(name: &str) -> Option<Self> {
-        [Self::Kprobe, Self::Kretprobe, Self::Uprobe, Self::Uretprobe].into_iter().find(|kind| kind.name() == name)
-    }
-
-    /// The name, as it stands before the colon.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kprobe => "kprobe",
-            Self::Kretprobe => "kretprobe",
-            Self::Uprobe => "uprobe",
-            Self::Uretprobe => "uretprobe",
-        }
-    }
+    Probe(Probe),
 }
 
 impl EventSpec {
@@ -101,7 +67,7 @@ impl EventSpec {
     pub fn matches(&self, system: &str, name: &str) -> bool {
         match &self.kind {
             EventKind::Tracepoint { system: s, name: n } => glob_matches(s, system) && glob_matches(n, name),
-            EventKind::Source { .. } | EventKind::Breakpoint { .. } | EventKind::Probe { .. } => false,
+            EventKind::Source { .. } | EventKind::Breakpoint { .. } | EventKind::Probe(_) => false,
         }
     }
 
@@ -110,17 +76,6 @@ impl EventSpec {
         match &self.kind {
             EventKind::Source { name, modifiers, .. } => !modifiers.is_empty() && named_event(name).is_none(),
             _ => false,
-        }
-    }
-
-    /// Why this version cannot open the event, when it cannot. The caller names the event.
-    pub fn unsupported(&self) -> Option<String> {
-        match &self.kind {
-            EventKind::Tracepoint { .. } | EventKind::Source { .. } | EventKind::Breakpoint { .. } => None,
-            EventKind::Probe { kind, .. } => Some(format!(
-                "{} events are not yet in this version; tracepoints are, see `perf-prof list`",
-                kind.name()
-            )),
         }
     }
 }
@@ -133,8 +88,8 @@ impl fmt::Display for EventSpec {
                 write!(f, "{system}:{name}")?;
                 (&self.filter, None)
             }
-            EventKind::Probe { kind, text } => {
-                write!(f, "{}:{text}", kind.name())?;
+            EventKind::Probe(probe) => {
+                write!(f, "{probe}")?;
                 (&self.filter, None)
             }
             EventKind::Source { name, option, modifiers } => {
@@ -166,5 +121,5 @@ pub fn handler_name(system: &str, name: &str) -> String {
 
 /// The name of the handler of an event that is no tracepoint: its name, with what no Python name can hold turned to `_`.
 pub fn source_handler_name(name: &str) -> String {
-    name.replace(['-', '.', ':'], "_")
+    name.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect()
 }

@@ -6,10 +6,11 @@ use super::{
     attrs::Attrs,
     breakpoint,
     error::{Bracket, SpecError},
-    event::{EventKind, EventSpec, ProbeKind},
+    event::{EventKind, EventSpec},
     glob::is_glob,
     modifiers::Modifiers,
     perf_names::named_event,
+    probe,
 };
 
 /// Parses a list of selectors.
@@ -30,24 +31,31 @@ pub fn parse_events(list: &str) -> Result<Vec<EventSpec>, SpecError> {
 
 /// One selector at the beginning of `text`, and what follows it: nothing, or a comma and more.
 fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecError> {
-    let breakpoint = breakpoint::take(text)?;
-    let mut end = match &breakpoint {
-        Some((.., end)) => *end,
-        None => find(text, 0, &[',', '/'])?.unwrap_or(text.len()),
+    let unclosed = |bracket| SpecError::Unclosed { bracket, text: text.to_owned() };
+    // What has a `/` of its own in its name.
+    let with_slashes = match probe::take(text) {
+        Some(probe) => {
+            let wrong = |error| SpecError::Probe { selector: text.trim().to_owned(), error };
+            probe.map(|(probe, end)| Some((EventKind::Probe(probe), end))).map_err(wrong)?
+        }
+        None => breakpoint::take(text)?
+            .map(|(breakpoint, modifiers, end)| (EventKind::Breakpoint { breakpoint, option: None, modifiers }, end)),
+    };
+    let (kind, mut end) = match with_slashes {
+        Some((kind, end)) => (Some(kind), end),
+        None => (None, find(text, 0, &[',', '/']).map_err(unclosed)?.unwrap_or(text.len())),
     };
     let name = text[..end].trim();
-    let kind =
-        breakpoint.map(|(breakpoint, modifiers, _)| EventKind::Breakpoint { breakpoint, option: None, modifiers });
     if name.is_empty() {
         return Err(SpecError::Missing { list: list.to_owned() });
     }
-    let takes_modifiers = kind.is_some() || !name.contains(':');
+    let takes_modifiers = matches!(kind, Some(EventKind::Breakpoint { .. })) || !name.contains(':');
     let mut behind = None;
     let mut sections = Vec::new();
     if text[end..].starts_with('/') {
         end += 1;
         loop {
-            let close = find(text, end, &['/'])?.ok_or_else(|| SpecError::UnclosedSection {
+            let close = find(text, end, &['/']).map_err(unclosed)?.ok_or_else(|| SpecError::UnclosedSection {
                 selector: name.to_owned(),
                 section: text[end..].to_owned(),
             })?;
@@ -109,13 +117,10 @@ fn kind(selector: &str, name: &str) -> Result<EventKind, SpecError> {
     if let (Some(_), Some(modifiers)) = (named_event(system), Modifiers::parse(event)) {
         return Ok(source(system, modifiers));
     }
-    match ProbeKind::named(system) {
-        Some(kind) if !event.is_empty() => Ok(EventKind::Probe { kind, text: event.to_owned() }),
-        None if is_word(system) && is_word(event) => {
-            Ok(EventKind::Tracepoint { system: system.to_owned(), name: event.to_owned() })
-        }
-        _ => Err(wrong(name)),
+    if !is_word(system) || !is_word(event) {
+        return Err(wrong(name));
     }
+    Ok(EventKind::Tracepoint { system: system.to_owned(), name: event.to_owned() })
 }
 
 fn source(name: &str, modifiers: Modifiers) -> EventKind {
@@ -123,7 +128,7 @@ fn source(name: &str, modifiers: Modifiers) -> EventKind {
 }
 
 /// Where the first of `separators` stands in `text` after `from`, outside of quotes and parentheses.
-fn find(text: &str, from: usize, separators: &[char]) -> Result<Option<usize>, SpecError> {
+pub(super) fn find(text: &str, from: usize, separators: &[char]) -> Result<Option<usize>, Bracket> {
     let mut quote = None;
     let mut depth = 0usize;
     for (at, c) in text[from..].char_indices() {
@@ -138,13 +143,12 @@ fn find(text: &str, from: usize, separators: &[char]) -> Result<Option<usize>, S
             (None, _) => {}
         }
     }
-    let bracket = match quote {
-        Some('\'') => Bracket::Single,
-        Some(_) => Bracket::Double,
-        None if depth > 0 => Bracket::Parenthesis,
-        None => return Ok(None),
-    };
-    Err(SpecError::Unclosed { bracket, text: text.to_owned() })
+    match quote {
+        Some('\'') => Err(Bracket::Single),
+        Some(_) => Err(Bracket::Double),
+        None if depth > 0 => Err(Bracket::Parenthesis),
+        None => Ok(None),
+    }
 }
 
 /// `text` without the pair of quotes that encloses all of it. Quotes inside a filter are the filter's own.

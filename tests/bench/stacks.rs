@@ -3,7 +3,7 @@
 use perf_prof::{
     abi::PERF_CONTEXT_KERNEL,
     event::Context,
-    symbol::Kallsyms,
+    symbol::{Kallsyms, Symbol},
     tracefs::{Kernel, KernelSymbol},
 };
 
@@ -20,8 +20,8 @@ struct Symbols(Kallsyms);
 
 impl Kernel for Symbols {
     fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
-        let found = self.0.lookup(addr)?;
-        Some(KernelSymbol { name: found.name, offset: found.offset, size: found.size, module: found.module })
+        let Symbol { name, offset, size, module } = self.0.lookup(addr)?;
+        Some(KernelSymbol { name: name.into(), offset, size, module: module.map(Into::into) })
     }
 
     fn string(&self, _addr: u64) -> Option<&[u8]> {

@@ -22,7 +22,7 @@ fn show(event: &EventSpec) -> String {
         EventKind::Breakpoint { breakpoint, option, modifiers } => {
             format!("{breakpoint} option={option:?} [{modifiers}]")
         }
-        EventKind::Probe { kind, text } => format!("{} {text}", kind.name()),
+        EventKind::Probe(probe) => probe.to_string(),
     };
     if event.is_pattern() {
         line += " pattern";
@@ -132,13 +132,11 @@ fn other_sources() {
     );
     check(
         "kprobe:vfs_read,kretprobe:vfs_read+0x10//stack/",
-        expect![[r#"
-        kprobe vfs_read
-        kretprobe vfs_read+0x10 stack"#]],
+        expect!["error: kretprobe:vfs_read+0x10//stack/: a return probe is put on a whole function, without `+0x10`"],
     );
     check(
         "uprobe:malloc@\"/usr/lib/libc.so.6\"/pid>1/",
-        expect![[r#"uprobe malloc@"/usr/lib/libc.so.6" filter=[pid>1]"#]],
+        expect![[r#"uprobe:malloc@"/usr/lib/libc.so.6" filter=[pid>1]"#]],
     );
 }
 
@@ -206,7 +204,7 @@ fn errors() {
     check(
         "kprobe:",
         expect![
-            "error: kprobe:: `kprobe:` cannot be an event's name; a tracepoint is written system:name, as sched:sched_wakeup"
+            "error: kprobe:: the function is missing; a probe is written kprobe:FUNCTION[+OFFSET] or kprobe:0xADDRESS"
         ],
     );
     check(
@@ -319,15 +317,6 @@ fn rates_and_members_are_not_for_tracepoints() {
     check("cycles//c=5/F=7/", expect!["error: cycles//c=5/F=7/: period or freq: was given twice"]);
 }
 
-#[test]
-fn probes_of_later_versions_are_named() {
-    let text = |list: &str| parse_events(list).unwrap().remove(0).unsupported().unwrap_or_default();
-    expect![[r#"
-        kprobe events are not yet in this version; tracepoints are, see `perf-prof list`
-    "#]]
-    .assert_eq(&[text("kprobe:vfs_read//stack/"), text("a:b")].join("\n"));
-}
-
 proptest! {
     #[test]
     fn any_text_is_a_list_or_an_error(list in ".*|[a:/,'\"() =*]{0,40}") {
@@ -335,7 +324,7 @@ proptest! {
     }
 
     #[test]
-    fn display_parses_back(list in "(p|a:b|k*:[c]|uprobe:f@\"/x\"|cycles:u|r1f|mem:0x10(/4)?(:w)?(:k)?)(/[x'\",( )/=]{0,12}/(stack/|alias=['\"a/ ]{1,6}/|max-stack=7/|cpus=0,2-5/|c=[0-2]/|F=max/|sample=[ab+]{1,3}/){0,3}(:u|kpp)?)?") {
+    fn display_parses_back(list in "(p|a:b|k*:[c]|uprobe:f@\"/x\"|uprobe:[f:+@\"/x0 ]{1,9}|k(ret)?probe:[f+:x0]{1,5}|cycles:u|r1f|mem:0x10(/4)?(:w)?(:k)?)(/[x'\",( )/=]{0,12}/(stack/|alias=['\"a/ ]{1,6}/|max-stack=7/|cpus=0,2-5/|c=[0-2]/|F=max/|sample=[ab+]{1,3}/){0,3}(:u|kpp)?)?") {
         if let Ok(events) = parse_events(&list) {
             let shown: Vec<String> = events.iter().map(ToString::to_string).collect();
             let again = parse_events(&shown.join(",")).map_err(|e| TestCaseError::fail(format!("{shown:?}: {e}")))?;

@@ -78,6 +78,8 @@ pub struct Segment {
     pub size: u64,
     /// To what address.
     pub address: u64,
+    /// Whether it is loaded as code.
+    pub executable: bool,
 }
 
 /// A section's header.
@@ -267,7 +269,12 @@ where
     for segment in header.program_headers(endian, data)? {
         let (offset, size) = segment.file_range(endian);
         match segment.p_type(endian) {
-            elf::PT_LOAD => segments.push(Segment { offset, size, address: segment.p_vaddr(endian).into() }),
+            elf::PT_LOAD => segments.push(Segment {
+                offset,
+                size,
+                address: segment.p_vaddr(endian).into(),
+                executable: segment.p_flags(endian).0 & elf::PF_X.0 != 0,
+            }),
             elf::PT_NOTE if build_id.is_none() && size <= NOTE_LIMIT => {
                 build_id =
                     segment.notes(endian, data).ok().flatten().and_then(|notes| find_build_id::<E>(endian, notes));

@@ -12,6 +12,8 @@ use crate::{spec, symbol::demangle::demangle};
 pub struct FunctionOffset {
     /// From the file's begin.
     pub file_offset: u64,
+    /// The address that it is loaded to, as `nm` and `objdump` show it.
+    pub address: u64,
     /// The function's size; 0 where the file does not state it.
     pub size: u64,
 }
@@ -23,6 +25,20 @@ pub struct Function {
     pub name: String,
     /// Where it is.
     pub offset: FunctionOffset,
+    /// When it runs.
+    pub kind: FunctionKind,
+}
+
+/// When a function runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FunctionKind {
+    /// When it is called.
+    Called,
+    /// When a program calls it that was linked with an earlier version of the file, as those of libc's before 2.14 call
+    /// another `memcpy`.
+    Superseded,
+    /// When a program starts, to choose what will be called by its name (STT_GNU_IFUNC).
+    Chooser,
 }
 
 /// No such function, because.
@@ -53,7 +69,7 @@ pub enum FunctionError {
         near: Vec<String>,
     },
     /// It has several of that name.
-    #[error("{path} has {count} functions `{name}`; give the offset of one: {}", hex(offsets))]
+    #[error("{path} has {count} functions `{name}`; give the address of one: {}", hex(addresses))]
     Ambiguous {
         /// The file.
         path: String,
@@ -62,7 +78,20 @@ pub enum FunctionError {
         /// How many.
         count: usize,
         /// Where the first of them are.
-        offsets: Vec<u64>,
+        addresses: Vec<u64>,
+    },
+    /// It would not be called.
+    #[error(
+        "{path}: which code is called as `{name}` is chosen when a program starts (IFUNC); name the one that is chosen{}",
+        implementations(others)
+    )]
+    Chosen {
+        /// The file.
+        path: String,
+        /// What was asked for.
+        name: String,
+        /// Functions that are called alike.
+        others: Vec<String>,
     },
 }
 
@@ -70,8 +99,15 @@ fn spec_near(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
 }
 
-fn hex(offsets: &[u64]) -> String {
-    offsets.iter().map(|offset| format!("{offset:#x}")).collect::<Vec<_>>().join(", ")
+fn implementations(others: &[String]) -> String {
+    match others {
+        [] => ": its name is in the debug symbols, which are not installed".to_owned(),
+        others => format!(", as {}", others.join(", ")),
+    }
+}
+
+fn hex(addresses: &[u64]) -> String {
+    addresses.iter().map(|address| format!("{address:#x}")).collect::<Vec<_>>().join(", ")
 }
 
 /// The function `name` of a file: by its name in the symbol table, without its version, or demangled.
@@ -79,28 +115,43 @@ pub fn function(file: &Path, name: &str) -> Result<FunctionOffset, FunctionError
     let functions = functions(file)?;
     let path = || file.display().to_string();
     let plain = |function: &&Function| function.name == name || function.name.split('@').next() == Some(name);
-    let mut found: Vec<FunctionOffset> = functions.iter().filter(plain).map(|function| function.offset).collect();
+    let mut found: Vec<&Function> = functions.iter().filter(plain).collect();
     if found.is_empty() && name.contains([':', '(', '<', ' ']) {
         let demangled = |function: &&Function| {
             demangle(&function.name).is_some_and(|full| full == name || full.split('(').next() == Some(name))
         };
-        found = functions.iter().filter(demangled).map(|function| function.offset).collect();
+        found = functions.iter().filter(demangled).collect();
     }
-    found.sort_by_key(|offset| offset.file_offset);
-    found.dedup_by_key(|offset| offset.file_offset);
+    // What nothing is linked with any more is meant only if there is nothing else.
+    if found.iter().any(|function| function.kind != FunctionKind::Superseded) {
+        found.retain(|function| function.kind != FunctionKind::Superseded);
+    }
+    found.sort_by_key(|function| function.offset.file_offset);
+    found.dedup_by_key(|function| function.offset.file_offset);
     match found[..] {
-        [only] => Ok(only),
+        [Function { kind: FunctionKind::Chooser, .. }] => {
+            let implements = |function: &&Function| {
+                function.name != name && function.name.contains(name) && function.kind == FunctionKind::Called
+            };
+            let others =
+                functions.iter().filter(implements).take(NAMED).map(|function| function.name.clone()).collect();
+            Err(FunctionError::Chosen { path: path(), name: name.to_owned(), others })
+        }
+        [only] => Ok(only.offset),
         [] => {
             let near = spec::near(name, functions.iter().map(|function| function.name.as_str()));
             let near = near.into_iter().map(str::to_owned).collect();
             Err(FunctionError::Unknown { path: path(), name: name.to_owned(), near })
         }
         _ => {
-            let offsets = found.iter().take(4).map(|offset| offset.file_offset).collect();
-            Err(FunctionError::Ambiguous { path: path(), name: name.to_owned(), count: found.len(), offsets })
+            let addresses = found.iter().take(NAMED).map(|function| function.offset.address).collect();
+            Err(FunctionError::Ambiguous { path: path(), name: name.to_owned(), count: found.len(), addresses })
         }
     }
 }
+
+/// The most functions that a message names.
+const NAMED: usize = 6;
 
 /// All functions of a file, all names of each.
 pub fn functions(file: &Path) -> Result<Vec<Function>, FunctionError> {
@@ -119,7 +170,15 @@ pub fn functions(file: &Path) -> Result<Vec<Function>, FunctionError> {
                     functions.extend(candidates.iter().filter_map(|symbol| {
                         let name = String::from_utf8_lossy(table.name_of(symbol)).into_owned();
                         let file_offset = main.offset_of(symbol.start)?;
-                        Some(Function { name, offset: FunctionOffset { file_offset, size: symbol.size } })
+                        let offset = FunctionOffset { file_offset, address: symbol.start, size: symbol.size };
+                        // A table that is not for the dynamic linker has versions in its names.
+                        let superseded = symbol.superseded || name.contains('@') && !name.contains("@@");
+                        let kind = match (superseded, symbol.chooses) {
+                            (true, _) => FunctionKind::Superseded,
+                            (false, true) => FunctionKind::Chooser,
+                            (false, false) => FunctionKind::Called,
+                        };
+                        Some(Function { name, offset, kind })
                     }));
                 }
                 Ok(None) => {}

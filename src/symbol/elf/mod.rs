@@ -8,5 +8,5 @@ mod table;
 
 pub use debug_file::{DebugSearch, debug_file, mini_debug_info, shared_debug_file};
 pub use file::{Elf, ElfError, Section, Segment};
-pub use function::{Function, FunctionError, FunctionOffset, function, functions};
+pub use function::{Function, FunctionError, FunctionKind, FunctionOffset, function, functions};
 pub use table::{Found, Symbols};

@@ -64,6 +64,10 @@ pub(super) struct Candidate {
     pub limit: u64,
     name: NameAt,
     typed: bool,
+    /// Whether it is no function but chooses one when a program starts (STT_GNU_IFUNC).
+    pub chooses: bool,
+    /// Whether it is the function for programs that were linked with an earlier version of it.
+    pub superseded: bool,
     binding: elf::SymbolBind,
 }
 
@@ -92,7 +96,16 @@ impl Symbols {
                 text.extend_from_slice(&name);
                 text.push(0);
                 let limit = start.saturating_add(size);
-                candidates.push(Candidate { start, size, limit, name: at, typed: true, binding: elf::STB_LOCAL });
+                candidates.push(Candidate {
+                    start,
+                    size,
+                    limit,
+                    name: at,
+                    typed: true,
+                    chooses: false,
+                    superseded: false,
+                    binding: elf::STB_LOCAL,
+                });
             }
             names.push(text);
         }
@@ -191,6 +204,8 @@ pub(super) struct RawTable {
     symbols: Vec<u8>,
     /// Its names.
     pub names: Vec<u8>,
+    /// The version of each symbol that a program is linked with, two bytes each; empty where there are none.
+    versions: Vec<u8>,
 }
 
 impl RawTable {
@@ -200,7 +215,14 @@ impl RawTable {
         let Some(strings) = elf.sections.get(section.link) else {
             return Err(ElfError::Malformed("a symbol table without names"));
         };
-        Ok(Some(Self { symbols: elf.data(section)?, names: elf.data(strings)? }))
+        let versions = elf.sections.iter().find(|section| section.kind == elf::SHT_GNU_VERSYM);
+        // Without versions, all names are the last ones.
+        let versions = versions.filter(|_| kind == elf::SHT_DYNSYM).and_then(|section| elf.data(section).ok());
+        Ok(Some(Self {
+            symbols: elf.data(section)?,
+            names: elf.data(strings)?,
+            versions: versions.unwrap_or_default(),
+        }))
     }
 
     /// Its functions and code labels; `number` is the number that its names will have.
@@ -221,6 +243,15 @@ impl RawTable {
         Some(&rest[..rest.iter().position(|&byte| byte == 0)?])
     }
 
+    fn is_superseded(&self, elf: &Elf, index: usize) -> bool {
+        let bytes = self.versions.get(index * 2..).and_then(|rest| rest.first_chunk());
+        let version = bytes.map(|&bytes: &[u8; 2]| match elf.endian {
+            Endianness::Little => u16::from_le_bytes(bytes),
+            Endianness::Big => u16::from_be_bytes(bytes),
+        });
+        version.is_some_and(|version| version & elf::VERSYM_HIDDEN.0 != 0)
+    }
+
     /// The name of a candidate of this table.
     pub fn name_of(&self, candidate: &Candidate) -> &[u8] {
         candidate.name.of(std::slice::from_ref(&self.names))
@@ -233,7 +264,7 @@ impl RawTable {
     fn of_size<S: Sym<Endian = Endianness> + object::Pod>(&self, elf: &Elf, number: usize) -> Vec<Candidate> {
         let symbols = self.slice::<S>();
         let mut candidates = Vec::with_capacity(symbols.len());
-        for symbol in symbols {
+        for (index, symbol) in symbols.iter().enumerate() {
             let kind = symbol.st_type();
             let typed = kind == elf::STT_FUNC || kind == elf::STT_GNU_IFUNC;
             if !typed && kind != elf::STT_NOTYPE {
@@ -260,6 +291,8 @@ impl RawTable {
                 limit: section.address.saturating_add(section.size),
                 name,
                 typed,
+                chooses: kind == elf::STT_GNU_IFUNC,
+                superseded: self.is_superseded(elf, index),
                 binding: symbol.st_bind(),
             });
         }

@@ -1,0 +1,76 @@
+//! What a probe's samples hold, described as the kernel describes its events. Knows nothing of where the probe is.
+
+use crate::{
+    spec::ProbeKind,
+    tracefs::{EventFormat, FormatError},
+};
+
+/// The format of a probe's event. The probes that perf events make have no format file, but their data is that of probes
+/// which have one: the addresses come behind the common fields (`struct uprobe_trace_entry_head` and
+/// `struct kprobe_trace_entry_head` in kernel/trace).
+pub(super) fn format(kind: ProbeKind, name: &str) -> Result<EventFormat, FormatError> {
+    let (fields, print_fmt): (&[&str], _) = match kind.is_return() {
+        false => (&["__probe_ip"], "\"(%lx)\", REC->__probe_ip"),
+        true => (&["__probe_func", "__probe_ret_ip"], "\"(%lx <- %lx)\", REC->__probe_func, REC->__probe_ret_ip"),
+    };
+    let mut text = format!(
+        "name: {name}
+ID: 0
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+"
+    );
+    let size = size_of::<libc::c_ulong>();
+    for (at, field) in fields.iter().enumerate() {
+        text += &format!("\tfield:unsigned long {field};\toffset:{};\tsize:{size};\tsigned:0;\n", 8 + at * size);
+    }
+    text += &format!("\nprint fmt: {print_fmt}\n");
+    EventFormat::parse(kind.name(), &text)
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::{tracefs::NoKernel, value::Value};
+
+    /// A sample's data as Linux 6.18 wrote it, filled up at the end to a multiple of 8 with the size in front of it.
+    fn raw(addresses: &[u64]) -> Vec<u8> {
+        let mut raw = vec![0, 0, 0, 1, 0xbc, 0x0b, 0, 0];
+        addresses.iter().for_each(|address| raw.extend(address.to_ne_bytes()));
+        raw.extend([0; 4]);
+        raw
+    }
+
+    fn shown(format: &EventFormat, raw: &[u8]) -> String {
+        let fields = format.common_fields().iter().chain(format.fields());
+        let mut text: Vec<String> = fields
+            .map(|field| match field.value(raw) {
+                Some(Value::Uint(number)) => format!("{}={number:#x}", field.name),
+                value => format!("{}={value:?}", field.name),
+            })
+            .collect();
+        let mut line = Vec::new();
+        format.render(raw, &NoKernel, &mut line);
+        text.push(String::from_utf8(line).unwrap());
+        text.join(" ")
+    }
+
+    #[test]
+    fn the_entry_of_a_function() {
+        let format = format(ProbeKind::Uprobe, "f+0x4").unwrap();
+        assert_eq!((&*format.system, &*format.name), ("uprobe", "f+0x4"));
+        expect!["common_type=0x0 common_flags=0x0 common_preempt_count=0x1 common_pid=Some(Int(3004)) __probe_ip=0x563695e73190 (0x563695e73190)"].assert_eq(&shown(&format, &raw(&[0x5636_95e7_3190])));
+    }
+
+    #[test]
+    fn the_return_of_a_function() {
+        let format = format(ProbeKind::Kretprobe, "vfs_read").unwrap();
+        expect!["common_type=0x0 common_flags=0x0 common_preempt_count=0x1 common_pid=Some(Int(3004)) __probe_func=0x5610e75ab190 __probe_ret_ip=0x5610e75ab07a (0x5610e75ab07a <- 0x5610e75ab190)"].assert_eq(&shown(&format, &raw(&[0x5610_e75a_b190, 0x5610_e75a_b07a])));
+    }
+}
