@@ -27,6 +27,8 @@ pub mod template;
 
 pub mod picture;
 
+pub mod parallel;
+
 #[cfg(feature = "script")]
 pub mod script;
 

@@ -7,6 +7,7 @@ use super::{
     split::Split,
 };
 use crate::{
+    parallel::shell_quote,
     session::plan::{Callchain, Clock, Module, Order, Plan, Switch, Target, Verbosity},
     spec::{EventSpec, Rate, SpecError, parse_events},
     symbol::{self, Demangle, Inline, Srcline},
@@ -141,16 +142,6 @@ fn target(
         (.., Some(cpus)) => Target::Cpus(cpus),
         (.., None) => Target::AllCpus,
     })
-}
-
-/// The argument as a shell has to be given it.
-fn shell_quote(arg: &OsStr) -> String {
-    let text = arg.to_string_lossy();
-    let plain = |c: char| c.is_alphanumeric() || "_-./:=,@%+".contains(c);
-    match !text.is_empty() && text.chars().all(plain) {
-        true => text.into_owned(),
-        false => format!("'{}'", text.replace('\'', r"'\''")),
-    }
 }
 
 #[cfg(test)]
@@ -354,11 +345,5 @@ mod tests {
             &["-e", "a:b", "-C0", "x.py", "--exec", "true"],
             expect!["error: -C and --exec cannot be combined: events are attached to one or the other"],
         );
-    }
-
-    #[test]
-    fn quoting() {
-        let quoted = ["a:b", "", "it's", "x>1 && y", "*"].map(|text| shell_quote(OsStr::new(text)));
-        expect![[r#"a:b '' 'it'\''s' 'x>1 && y' '*'"#]].assert_eq(&quoted.join(" "));
     }
 }
