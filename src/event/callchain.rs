@@ -12,7 +12,10 @@ use crate::{
 
 /// One frame of a call chain, innermost first in its chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(C)] // So that what is read of a frame that is met again, count and slot, is one cache line.
 pub struct Frame {
+    /// For what a sink makes of it: a frame that is met again is the same one.
+    pub slot: Slot,
     /// Instruction address; for all but the innermost frame, the return address.
     pub addr: u64,
     /// The function's name, or `Unknown`.
@@ -25,8 +28,6 @@ pub struct Frame {
     pub dso: Arc<str>,
     /// Source file and line, where they were asked for and are known.
     pub srcline: Option<(Arc<str>, u32)>,
-    /// For what a sink makes of it: a frame that is met again is the same one.
-    pub slot: Slot,
 }
 
 /// Where a frame's code is.
@@ -54,17 +55,28 @@ const BPF: &str = "[bpf]";
 
 /// Frames of the kernel by address, as far as they were met.
 #[derive(Debug, Default)]
-pub struct KernelFrames(FxHashMap<(u64, Place), Arc<Frame>>);
+pub struct KernelFrames {
+    exact: FxHashMap<u64, Arc<Frame>>,
+    returns: FxHashMap<u64, Arc<Frame>>,
+}
 
-/// So many are kept, of about half a kilobyte each with what a sink makes of them.
+/// So many of each are kept, of about half a kilobyte each with what a sink makes of them.
 const KERNEL_FRAMES: usize = 1 << 14;
 
 impl KernelFrames {
     #[inline]
     fn get(&mut self, addr: u64, place: Place, context: &Context) -> Arc<Frame> {
-        match self.0.get(&(addr, place)) {
+        match self.of(place).get(&addr) {
             Some(frame) => Arc::clone(frame),
             None => self.find(addr, place, context),
+        }
+    }
+
+    #[inline]
+    fn of(&mut self, place: Place) -> &mut FxHashMap<u64, Arc<Frame>> {
+        match place {
+            Place::Exact => &mut self.exact,
+            Place::Return => &mut self.returns,
         }
     }
 
@@ -75,10 +87,11 @@ impl KernelFrames {
         if *frame.symbol == *UNKNOWN || *frame.dso == *BPF {
             return frame;
         }
-        if self.0.len() >= KERNEL_FRAMES {
-            self.0.clear();
+        let known = self.of(place);
+        if known.len() >= KERNEL_FRAMES {
+            known.clear();
         }
-        self.0.insert((addr, place), Arc::clone(&frame));
+        known.insert(addr, Arc::clone(&frame));
         frame
     }
 }

@@ -100,22 +100,22 @@ impl Cached {
     }
 }
 
-/// What a result takes beside its name: itself, and its place in the table.
-const RESULT: usize = 256;
+/// What a result takes: itself, its place in the table, its name, and what who asked keeps with it, a script's frame.
+const RESULT: usize = 1024;
 
 impl Symbolizer {
-    /// Nothing is known yet. Of the memory, five eighths are for binaries, a quarter for code made at run time, and the
-    /// rest for results.
+    /// Nothing is known yet. Of the memory, half is for binaries, a quarter for code made at run time, and the rest for
+    /// results.
     pub fn new(options: Options) -> Self {
-        let eighth = options.cache_bytes / 8;
+        let quarter = options.cache_bytes / 4;
         Self {
             options,
             processes: Processes::default(),
-            objects: Objects::new(5 * eighth),
-            jit: Jit::new(2 * eighth),
+            objects: Objects::new(2 * quarter),
+            jit: Jit::new(quarter),
             young: FxHashMap::default(),
             old: FxHashMap::default(),
-            results_limit: (eighth / RESULT / 2).max(64),
+            results_limit: (quarter / RESULT / 2).max(64),
             unknown: "[unknown]".into(),
         }
     }

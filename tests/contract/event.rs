@@ -486,6 +486,25 @@ def __sample__(event):
 }
 
 #[test]
+fn what_a_script_does_to_a_frame_is_not_seen_in_the_next_event() {
+    let text = "
+last = None
+n = 0
+def __sample__(event):
+    global last, n
+    chain = [dict(frame) for frame in event._callchain]
+    n += last == chain and all(list(frame) == ['addr', 'symbol', 'offset', 'kernel', 'dso'] for frame in chain)
+    last = chain
+    for frame in event._callchain:
+        frame['symbol'] = 'mine'
+        del frame['dso']
+        frame['more'] = n
+def __exit__(): print(n)
+";
+    prints(Run::script(text).event(format!("{RENAME}stack/")).workload("renames 5"), expect!["4\n"]);
+}
+
+#[test]
 fn methods_refuse_what_they_do_not_know() {
     prints(
         with_event(

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use perf_prof::symbol::{Mapping, Options, Place, Processes, Reason, Symbolizer};
+use perf_prof::symbol::{Mapping, Options, Place, Processes, Reason, Symbolizer, elf::Elf};
 use tempfile::tempdir;
 
 use crate::harness::{PROGRAM, Running, compile, resolve, shown, symbolizer};
@@ -148,6 +148,55 @@ fn many_short_lived_processes_share_what_is_read() {
     assert!(most < one, "{most} bytes for a program of {one}");
 }
 
+/// The code of a file, mapped so that addresses are `at` and the place in the file.
+fn code(path: &Path, at: u64) -> Option<Mapping> {
+    let elf = Elf::open(path).ok()?;
+    let text = elf.section(".text")?;
+    let offset = elf.offset_of(text.address)?;
+    let (start, end) = (at + offset / 4096 * 4096, at + (offset + text.size).next_multiple_of(4096));
+    let path = path.to_str()?;
+    Some(Mapping { inode: 0, device: (0, 0), end, file_offset: start - at, ..mapping(start, path) })
+}
+
+#[test]
+fn a_thousand_short_lived_processes_stay_within_a_small_cache() {
+    let text = std::fs::read("/proc/self/maps").unwrap();
+    let libc =
+        perf_prof::symbol::maps::parse(&text).find(|mapping| mapping.path.to_string_lossy().contains("/libc.so"));
+    let Some(libc) = libc else { return println!("skipped: not linked with a shared libc") };
+    let files = std::fs::read_dir(libc.path.parent().unwrap()).unwrap().flatten().map(|entry| entry.path());
+    let files = files.filter(|path| path.to_string_lossy().contains(".so") && path.is_file());
+    let codes: Vec<Mapping> =
+        files.enumerate().filter_map(|(number, path)| code(&path, (number as u64 + 1) << 32)).take(200).collect();
+    let names = |cache_bytes: usize| {
+        let mut symbolizer = Symbolizer::new(Options { cache_bytes, ..Options::default() });
+        let (mut most, mut named) = (0, 0);
+        for number in 0..1000 {
+            let pid = FIRST + number as u32;
+            let own: Vec<&Mapping> = (0..5).map(|file| &codes[(number * 3 + file * 7) % codes.len()]).collect();
+            symbolizer.processes().exec(pid, 1);
+            own.iter().for_each(|mapping| symbolizer.mmap(pid, 2, mapping));
+            symbolizer.processes().exited(pid, 4);
+            for mapping in own {
+                let middle = mapping.start + (mapping.end - mapping.start) / 2;
+                let found = symbolizer.user(pid, middle, 3, Place::Exact);
+                named += usize::from(found.symbol.is_ok());
+                most = most.max(symbolizer.bytes());
+            }
+        }
+        (most, named)
+    };
+    let (large, small) = (Options::default().cache_bytes, 2 << 20);
+    let (all, named) = names(large);
+    let (most, named_in_small) = names(small);
+    assert!(most <= small, "{most} bytes");
+    // It is too small for a few files, and all others are read again and again.
+    assert!(named_in_small > named / 2, "{named_in_small} of {named}");
+    if all <= small {
+        println!("not tested: all libraries here take {all} bytes");
+    }
+}
+
 #[test]
 fn a_cache_that_is_too_small_is_a_reason_and_not_exceeded() {
     let own = std::process::id();
@@ -158,7 +207,7 @@ fn a_cache_that_is_too_small_is_a_reason_and_not_exceeded() {
     for mapping in &code {
         let found = resolve(&mut symbolizer, own, mapping.start + 0x800);
         too_large += usize::from(matches!(found.symbol, Err(Reason::TooLarge { .. })));
-        assert!(symbolizer.bytes() <= (8 << 10) + 128 * 256, "{}", symbolizer.bytes());
+        assert!(symbolizer.bytes() <= (8 << 10) + 128 * 1024, "{}", symbolizer.bytes());
     }
     assert!(too_large > 0, "{code:?}");
 }

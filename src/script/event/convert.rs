@@ -66,17 +66,24 @@ pub fn tuple<'py, 'a>(py: Python<'py>, values: impl Iterator<Item = Value<'a>>) 
 /// A call chain as a list of dicts. Each has its own, copied from one that is kept with the frame: what is in it is made
 /// once.
 pub fn callchain<'py>(py: Python<'py>, frames: &[Arc<Frame>]) -> PyResult<Bound<'py, PyAny>> {
-    let dict = |frame: &Arc<Frame>| match frame.slot.get::<Py<PyDict>>() {
-        Some(kept) => kept.bind(py).copy(),
-        None => {
-            let made = self::frame(py, frame)?;
-            let copy = made.copy()?;
-            frame.slot.put(made.unbind());
-            Ok(copy)
+    // SAFETY: the lock is held (`py`); the list is as long as there are frames, each of its places is set once, and one
+    // that is given up before that is freed as it is.
+    unsafe {
+        let list = Bound::from_owned_ptr_or_err(py, ffi::PyList_New(frames.len() as ffi::Py_ssize_t))?;
+        for (at, frame) in frames.iter().enumerate() {
+            let dict = match frame.slot.get::<Py<PyDict>>() {
+                Some(kept) => kept.bind(py).copy()?,
+                None => {
+                    let made = self::frame(py, frame)?;
+                    let copy = made.copy()?;
+                    frame.slot.put(made.unbind());
+                    copy
+                }
+            };
+            ffi::PyList_SET_ITEM(list.as_ptr(), at as ffi::Py_ssize_t, dict.into_ptr());
         }
-    };
-    let dicts = frames.iter().map(dict).collect::<PyResult<Vec<_>>>()?;
-    Ok(PyList::new(py, dicts)?.into_any())
+        Ok(list)
+    }
 }
 
 fn frame<'py>(py: Python<'py>, frame: &Frame) -> PyResult<Bound<'py, PyDict>> {
