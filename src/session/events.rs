@@ -27,8 +27,19 @@ pub struct Selected {
     pub request: EventRequest,
     /// What its own options say of call chains.
     pub stacks: Stacks,
+    /// Where it happens, so what its call chains have to show if nobody says.
+    pub place: Place,
     /// What `-v` shows of it.
     pub note: Option<String>,
+}
+
+/// Where an event happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the kernel: tracepoints and their like.
+    Kernel,
+    /// In programs, or in either.
+    Anywhere,
 }
 
 impl Selected {
@@ -37,11 +48,11 @@ impl Selected {
         EventType { alias: self.spec.attrs.alias.clone(), format: self.format.clone(), layout }
     }
 
-    fn tracepoint(spec: &EventSpec, format: Arc<EventFormat>) -> Selected {
+    fn tracepoint(spec: &EventSpec, format: Arc<EventFormat>, place: Place) -> Selected {
         let name = format!("{}:{}", format.system, format.name);
         let request = EventRequest::tracepoint(name, format.id);
         let (spec, format) = (spec.clone(), Format::Tracepoint(format));
-        Selected { spec, format, request, stacks: Stacks::default(), note: None }
+        Selected { spec, format, request, stacks: Stacks::default(), place, note: None }
     }
 }
 
@@ -67,13 +78,13 @@ pub fn select(plan: &Plan, tracefs: &Tracefs) -> Result<Vec<Selected>> {
                 bail!("no event of this kernel matches {system}:{name}; `perf-prof list` shows them all");
             }
             for (system, name) in matching {
-                selected.push(Selected::tracepoint(spec, format(tracefs, system, name)?));
+                selected.push(tracepoint(spec, tracefs, system, name)?);
             }
         } else {
             if !tracefs.has_event(system, name) {
                 bail!("{}", unknown(system, name, &tracefs.events()?));
             }
-            selected.push(Selected::tracepoint(spec, format(tracefs, system, name)?));
+            selected.push(tracepoint(spec, tracefs, system, name)?);
         }
     }
     all_differ(&selected)?;
@@ -121,7 +132,8 @@ fn probe(plan: &Plan, spec: &EventSpec, probe: &Probe) -> Result<Selected> {
     let found = profiler::probe(probe, processes, &RunningMachine);
     let ProbeEvent { request, format, note } = found.map_err(|error| anyhow!("{}: {error}", spec.selector))?;
     let (spec, format) = (spec.clone(), Format::Tracepoint(Arc::new(format)));
-    Ok(Selected { spec, format, request, stacks: Stacks::default(), note })
+    let place = if probe.kind.is_user() { Place::Anywhere } else { Place::Kernel };
+    Ok(Selected { spec, format, request, stacks: Stacks::default(), place, note })
 }
 
 /// Resolves what is neither a tracepoint nor a probe.
@@ -144,7 +156,8 @@ fn source(plan: &Plan, spec: &EventSpec, tracefs: &Tracefs) -> Result<Selected> 
         (Tasks::Threads(_), _) => bail!("{name}: -t holds for all events of a run: give it to perf-prof, as `-t TID`"),
     }
     let format = source.format();
-    Ok(Selected { spec: spec.clone(), format, request: source.request, stacks: source.stacks, note: source.note })
+    let (spec, place) = (spec.clone(), Place::Anywhere);
+    Ok(Selected { spec, format, request: source.request, stacks: source.stacks, place, note: source.note })
 }
 
 fn unknown_source(name: &str, machine: &dyn Machine, tracefs: &Tracefs) -> String {
@@ -162,11 +175,14 @@ fn unknown_source(name: &str, machine: &dyn Machine, tracefs: &Tracefs) -> Strin
     }
 }
 
-fn format(tracefs: &Tracefs, system: &str, name: &str) -> Result<Arc<EventFormat>> {
+fn tracepoint(spec: &EventSpec, tracefs: &Tracefs, system: &str, name: &str) -> Result<Selected> {
     let text = tracefs.format(system, name)?;
     let format =
         EventFormat::parse(system, &text).map_err(|error| anyhow!("the format of {system}:{name}: {error}"))?;
-    Ok(Arc::new(format))
+    // Probes that somebody has defined look alike, whether they are in the kernel or in a program.
+    let is_probe = ["__probe_ip", "__probe_func"].iter().any(|field| format.field(field).is_some());
+    let place = if is_probe && tracefs.is_uprobe(system, name) { Place::Anywhere } else { Place::Kernel };
+    Ok(Selected::tracepoint(spec, Arc::new(format), place))
 }
 
 fn unknown(system: &str, name: &str, all: &[(String, String)]) -> String {

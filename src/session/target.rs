@@ -3,13 +3,13 @@
 use anyhow::{Result, bail};
 
 use super::{
-    events::Selected,
+    events::{Place, Selected},
     plan::{self, Plan, Switch},
 };
 use crate::{
     abi::{PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER},
     capture::{Callchain, EventRequest, Frames, Mappings, Options, Order, Presence, Target},
-    spec::{CallGraph, CpuSet, EventKind, Stack},
+    spec::{CallGraph, CpuSet, Stack},
     sys::{cgroup, clock::Clock, mmap::page_size, procfs},
     unwind,
 };
@@ -110,14 +110,11 @@ fn callchain(plan: &Plan, event: &Selected) -> Result<Option<Callchain>> {
     if !asked && attrs.stack == Stack::Inherit && attrs.max_stack.is_none() {
         return Ok(None);
     }
-    // A tracepoint lies in the kernel. What is sampled may be anywhere, and a probe is where it was put.
-    let in_kernel = match &event.spec.kind {
-        EventKind::Tracepoint { .. } => true,
-        EventKind::Probe(probe) => !probe.kind.is_user(),
-        EventKind::Source { .. } | EventKind::Breakpoint { .. } => false,
-    };
     // Stacks are copied for nothing but user frames.
-    let of_user = if in_kernel && how == CallGraph::FramePointer { Frames::Excluded } else { Frames::Sampled };
+    let of_user = match (event.place, how) {
+        (Place::Kernel, CallGraph::FramePointer) => Frames::Excluded,
+        _ => Frames::Sampled,
+    };
     let user = event.stacks.user.or(user.map(frames)).unwrap_or(of_user);
     let kernel = event.stacks.kernel.or(kernel.map(frames)).unwrap_or(Frames::Sampled);
     if kernel == Frames::Excluded && user == Frames::Excluded {

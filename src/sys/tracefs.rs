@@ -97,6 +97,16 @@ impl Tracefs {
         self.read(&format!("events/{system}/{name}/format"))
     }
 
+    /// Whether an event is a probe that somebody has put into a program; the list of these has lines as
+    /// `p:system/name /path:0x1180 arguments`.
+    pub fn is_uprobe(&self, system: &str, name: &str) -> bool {
+        // A kernel that has no such probes has no list.
+        let list = self.read("uprobe_events").unwrap_or_default();
+        let event = format!("{system}/{name}");
+        let mut events = list.lines().filter_map(|line| line.split_whitespace().next()?.split_once(':'));
+        events.any(|(_, defined)| defined == event)
+    }
+
     /// The kernel's format strings by address, for print formats that hold only their addresses.
     pub fn printk_formats(&self) -> Result<String, TracefsError> {
         self.read("printk_formats")

@@ -215,7 +215,7 @@ fn a_kprobe_where_there_are_none() {
     fails(
         plain().event("kprobe:do_exit"),
         expect![[r#"
-            perf-prof: kprobe:do_exit: kprobe events are not yet in this version; tracepoints are, see `perf-prof list`
+            perf-prof: kprobe:do_exit: this kernel has no kprobe PMU (CONFIG_KPROBE_EVENTS); a tracepoint may be near: `perf-prof list` shows them
             status 1
         "#]],
     );

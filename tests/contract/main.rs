@@ -16,6 +16,7 @@ mod misbehaviour;
 mod module;
 mod perf_prof_module;
 mod pictures;
+mod probes;
 mod signals;
 mod sources;
 mod streams;

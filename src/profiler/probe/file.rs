@@ -14,12 +14,18 @@ use std::{
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// A path without a file.
-    #[error("cannot open {path}: {error}{}", if path.ends_with('/') { "; a path is put in quotes where a filter follows" } else { "" })]
+    #[error("cannot open {path}: {error}{}", hint(path))]
     Path {
         /// Which.
         path: String,
         /// Why.
         error: io::Error,
+    },
+    /// A directory, a device.
+    #[error("{path} is no program or library: not a regular file")]
+    Irregular {
+        /// Which.
+        path: String,
     },
     /// A name that is nowhere.
     #[error("no program or library {name} is in PATH or where the dynamic linker looks; write its path")]
@@ -51,6 +57,14 @@ pub enum FileError {
         /// A process that sees another one.
         other: u32,
     },
+}
+
+fn hint(path: &str) -> &'static str {
+    match path {
+        _ if path.ends_with('/') => "; a path has to be in quotes where a filter follows",
+        _ if path.starts_with("/proc/") || !path.starts_with('/') => "",
+        _ => "; for a path in a container, name a process in it with -p",
+    }
 }
 
 /// Finds the file as these processes see it; without any, as we do.
@@ -129,10 +143,7 @@ impl View {
             };
             return match fs::metadata(&path) {
                 Ok(file) if file.is_file() => Ok(path),
-                Ok(_) => {
-                    let error = io::Error::other("not a regular file");
-                    Err(FileError::Path { path: path.display().to_string(), error })
-                }
+                Ok(_) => Err(FileError::Irregular { path: path.display().to_string() }),
                 Err(error) => Err(FileError::Path { path: path.display().to_string(), error }),
             };
         }
@@ -359,7 +370,10 @@ mod tests {
         }
         assert_eq!(found("/opt/app/libmine.so"), "ROOT/opt/app/libmine.so");
         assert_eq!(found("/opt/../../opt/app/../app/libmine.so"), "ROOT/opt/app/libmine.so");
-        assert_eq!(found("/no/such"), "cannot open ROOT/no/such: No such file or directory (os error 2)");
+        assert_eq!(
+            found("/no/such"),
+            "cannot open ROOT/no/such: No such file or directory (os error 2); for a path in a container, name a process in it with -p"
+        );
     }
 
     #[test]
