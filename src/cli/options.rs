@@ -15,7 +15,8 @@ use crate::{
 
 const USAGE: &str = "perf-prof python [OPTION...] -e EVENT[,EVENT...] [--] MODULE [ARGS...]
        perf-prof python [OPTION...] -e EVENT[,EVENT...] help
-       perf-prof python [OPTION...] -e EVENT MODULE [ARGS...] --exec CMD [ARGS...]";
+       perf-prof python [OPTION...] -e EVENT MODULE [ARGS...] --exec CMD [ARGS...]
+       perf-prof python [OPTION...] --input PATH [-e EVENT,...] MODULE [ARGS...]";
 
 const ABOUT: &str = "Call the functions of a Python script for the kernel's events";
 
@@ -68,6 +69,9 @@ Examples
       perf-prof python -e sched:sched_switch -i 1s -C 0,1 -g s.py
   Only what a command and its children do:
       perf-prof python -e 'syscalls:sys_enter_*' s.py --exec make -j4
+  The same script on what was recorded before, here or on another machine:
+      perf record -e 'syscalls:sys_enter_*' -a sleep 1
+      perf-prof python --input perf.data s.py
 
 Exit status
   0 when it ran (also when ended by Ctrl-C or a closed pipe), 1 when it could not start
@@ -81,6 +85,9 @@ pub struct Options {
     /// Events: system:name[/filter/ATTR/.../], profile, cycles:u,...
     #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append)]
     pub events: Vec<String>,
+    /// Take the events from this recording: a file or directory of `perf record`, or - for a pipe
+    #[arg(long, value_name = "PATH")]
+    pub input: Option<PathBuf>,
     /// Only these CPUs, as 0-3,7
     #[arg(short = 'C', long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,

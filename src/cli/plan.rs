@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     parallel::shell_quote,
-    session::plan::{Callchain, Clock, Module, Order, Plan, Switch, Target, Verbosity},
+    session::plan::{Callchain, Clock, Input, Module, Order, Plan, Switch, Target, Verbosity},
     spec::{EventSpec, Rate, SpecError, parse_events},
     symbol::{self, Demangle, Inline, Srcline},
 };
@@ -24,7 +24,7 @@ pub enum PlanError {
     NoEvent,
     /// No script.
     #[error(
-        "no script: name one after the options, as in `perf-prof python -e {0} script.py`; `help` in its place prints \
+        "no script: name one after the options, as in `perf-prof python {0} script.py`; `help` in its place prints \
          a template"
     )]
     NoModule(String),
@@ -37,6 +37,9 @@ pub enum PlanError {
     /// Two options that name different things to attach to.
     #[error("{0} and {1} cannot be combined: events are attached to one or the other")]
     Conflict(&'static str, &'static str),
+    /// Options for live events.
+    #[error("{0} says how events are recorded, and cannot be combined with --input, where they have been")]
+    OfLive(&'static str),
     /// Both of two ways to say how often.
     #[error("-c and -F cannot be combined: events are sampled by their number or by time")]
     TwoRates,
@@ -48,9 +51,13 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
     for list in &options.events {
         events.extend(parse_events(list)?);
     }
-    let Some(first) = events.first() else { return Err(PlanError::NoEvent) };
+    let first = match (events.first(), &options.input) {
+        (None, None) => return Err(PlanError::NoEvent),
+        (_, Some(path)) => format!("--input {}", shell_quote(path.as_os_str())),
+        (Some(first), None) => format!("-e {}", shell_quote(OsStr::new(&first.selector))),
+    };
     let module = match split.module {
-        None => return Err(PlanError::NoModule(shell_quote(OsStr::new(&first.selector)))),
+        None => return Err(PlanError::NoModule(first)),
         Some(module) if module == "help" => match split.script.first() {
             None => Module::Template,
             Some(arg) => return Err(PlanError::TemplateArguments(arg.to_string_lossy().into_owned())),
@@ -75,6 +82,11 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
         (1, _) => Verbosity::Verbose,
         (2.., _) => Verbosity::Debug,
     };
+    let input = input(&options, split.workload.is_some())?;
+    let target = match input {
+        Some(_) => Target::AllCpus,
+        None => target(options.cpus, options.pids, options.tids, options.cgroups, split.workload)?,
+    };
     Ok(Plan {
         command_line: argv.iter().map(|arg| shell_quote(arg)).collect::<Vec<_>>().join(" "),
         events,
@@ -95,8 +107,35 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
         buffer: options.buffer,
         on_error: options.on_error.unwrap_or_default(),
         module,
-        target: target(options.cpus, options.pids, options.tids, options.cgroups, split.workload)?,
+        target,
+        input,
     })
+}
+
+/// The recording, and what is wanted of it.
+fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanError> {
+    let Some(path) = &options.input else { return Ok(None) };
+    let of_live = [
+        ("-m", options.mmap_pages.is_some()),
+        ("-F", options.freq.is_some()),
+        ("-c", options.count.is_some()),
+        ("--cgroups", !options.cgroups.is_empty()),
+        ("--exec", has_workload),
+        ("--buffer", options.buffer.is_some()),
+        ("--watermark", options.watermark.is_some()),
+        ("--sampling-limit", options.sampling_limit.is_some()),
+        ("--monotonic", options.monotonic),
+    ];
+    if let Some((option, _)) = of_live.into_iter().find(|(_, given)| *given) {
+        return Err(PlanError::OfLive(option));
+    }
+    let ids = |ids: &Option<Ids>| ids.as_ref().map(|Ids(ids)| ids.clone());
+    Ok(Some(Input {
+        path: path.clone(),
+        cpus: options.cpus.clone(),
+        pids: ids(&options.pids),
+        tids: ids(&options.tids),
+    }))
 }
 
 fn rate(period: Option<Rate>, frequency: Option<Rate>) -> Result<Option<Rate>, PlanError> {

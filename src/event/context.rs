@@ -38,6 +38,8 @@ pub enum Processes {
     Ignored,
     /// It does, from the beginning on.
     Followed,
+    /// It does, and of nothing else: the processes of a recording are not those of this machine.
+    Recorded,
 }
 
 impl Context {
@@ -56,7 +58,11 @@ impl Context {
 
     /// Looks symbols of processes up like this instead of as by default.
     pub fn with_symbol_options(mut self, options: Options, processes: Processes) -> Self {
-        self.symbols = Mutex::new(Symbolizer::new(options));
+        let symbolizer = Symbolizer::new(options);
+        self.symbols = Mutex::new(match processes {
+            Processes::Recorded => symbolizer.recorded(),
+            Processes::Ignored | Processes::Followed => symbolizer,
+        });
         self.processes = processes;
         self
     }
@@ -78,7 +84,7 @@ impl Context {
 
     /// Tells the symbols of what processes do, if they are followed.
     pub fn with_followed(&self, work: impl FnOnce(&mut Symbolizer)) {
-        if self.processes == Processes::Followed {
+        if self.processes != Processes::Ignored {
             self.with_symbols(work);
         }
     }
@@ -107,15 +113,18 @@ impl Context {
         work(&mut self.tasks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The name that a thread had at `time`. A thread that nobody has named yet is looked up in procfs.
+    /// The name that a thread had at `time`. A thread that nobody has named yet is looked up in
+    /// procfs, unless the run is a recording's.
     pub fn comm(&self, tid: i32, time: u64) -> Option<Vec<u8>> {
         // In a child that a script forked, another thread of the parent may hold the lock for ever.
         let mut tasks = match self.tasks.try_lock() {
             Ok(tasks) => tasks,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) if self.processes == Processes::Recorded => return None,
             Err(TryLockError::WouldBlock) => return procfs::comm(u32::try_from(tid).ok()?),
         };
-        if tasks.name(tid, time).is_none()
+        if self.processes != Processes::Recorded
+            && tasks.name(tid, time).is_none()
             && let Ok(pid) = u32::try_from(tid)
             && let Some(comm) = procfs::comm(pid)
         {

@@ -143,6 +143,10 @@ impl SampleLayout {
 pub struct TrailerLayout {
     /// Distance of the time from the record's end, 0 when it has none.
     time: u16,
+    /// Distance of the event's id from there.
+    id: u16,
+    /// Distance of the CPU from there.
+    cpu: u16,
     /// Size of the whole trailer.
     size: u16,
 }
@@ -150,27 +154,49 @@ pub struct TrailerLayout {
 impl TrailerLayout {
     /// The trailer's layout for an attr with `sample_id_all`.
     pub fn new(sample_type: u64) -> Self {
-        let bits = [
-            PERF_SAMPLE_TID,
-            PERF_SAMPLE_TIME,
-            PERF_SAMPLE_ID,
-            PERF_SAMPLE_STREAM_ID,
-            PERF_SAMPLE_CPU,
-            PERF_SAMPLE_IDENTIFIER,
-        ];
-        let present = |of: &[u64]| 8 * of.iter().filter(|&&bit| sample_type & bit != 0).count() as u16;
-        let size = present(&bits);
-        let time = if sample_type & PERF_SAMPLE_TIME != 0 { size - present(&bits[..1]) } else { 0 };
-        Self { time, size }
+        let mut size = 0;
+        // From the last member to the first.
+        let mut distance = |bit: u64| {
+            size += if sample_type & bit != 0 { 8 } else { 0 };
+            if sample_type & bit != 0 { size } else { ABSENT }
+        };
+        let identifier = distance(PERF_SAMPLE_IDENTIFIER);
+        let cpu = distance(PERF_SAMPLE_CPU);
+        distance(PERF_SAMPLE_STREAM_ID);
+        let id = distance(PERF_SAMPLE_ID);
+        let time = distance(PERF_SAMPLE_TIME);
+        distance(PERF_SAMPLE_TID);
+        Self { time, id: if identifier != ABSENT { identifier } else { id }, cpu, size }
     }
 
     /// When the record was written.
     #[inline]
     pub fn time(&self, record: &[u8]) -> Option<u64> {
-        if self.time == 0 || record.len() < RECORD_HEADER + self.size as usize {
+        self.member(record, self.time)
+    }
+
+    /// The id of the event in whose ring it was written.
+    pub fn id(&self, record: &[u8]) -> Option<u64> {
+        self.member(record, self.id)
+    }
+
+    /// The CPU that it was written on.
+    pub fn cpu(&self, record: &[u8]) -> Option<u32> {
+        let both = self.member(record, self.cpu)?.to_ne_bytes();
+        Some(u32::from_ne_bytes([both[0], both[1], both[2], both[3]]))
+    }
+
+    /// How many bytes of the record it takes.
+    pub fn size(&self) -> usize {
+        self.size.into()
+    }
+
+    #[inline]
+    fn member(&self, record: &[u8], distance: u16) -> Option<u64> {
+        if distance == ABSENT || record.len() < RECORD_HEADER + self.size as usize {
             return None;
         }
-        u64_at(record, record.len() - self.time as usize)
+        u64_at(record, record.len() - distance as usize)
     }
 }
 

@@ -2,6 +2,7 @@
 //! Knows nothing of where bytes come from.
 
 mod batch;
+mod ids;
 mod layout;
 mod members;
 mod order;
@@ -9,6 +10,7 @@ mod parse;
 mod source;
 
 pub use batch::{Batch, Chunk, Recycle, Sorted, SortedRecord};
+pub use ids::EventIds;
 pub use layout::{SampleFormat, SampleLayout, TrailerLayout};
 pub use members::{Counter, Counters, MemberType, Reading, Registers, SampleMember};
 pub use order::{INDEX_PER_RECORD, MARGIN, Sorter};

@@ -2,8 +2,8 @@
 
 use crate::abi::{
     PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL, PERF_RECORD_LOST,
-    PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_COMM_EXEC, PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MMAP2,
-    PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE,
+    PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_COMM_EXEC, PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MISC_MMAP_DATA,
+    PERF_RECORD_MMAP, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE,
 };
 
 /// Size of `struct perf_event_header`: u32 type, u16 misc, u16 size.
@@ -93,7 +93,7 @@ pub enum Record<'a> {
         /// Its thread id.
         tid: u32,
     },
-    /// A process mapped something.
+    /// A process mapped something. PERF_RECORD_MMAP, which tells less, comes as one without an inode.
     Mmap2(Mmap2<'a>),
     /// The kernel got a function, or lost one: a BPF program was loaded or unloaded.
     Ksymbol,
@@ -153,7 +153,20 @@ impl<'a> Mmap2<'a> {
             let (major, minor) = (u32_at(bytes, 40)?, u32_at(bytes, 44)?);
             MmapFile::Inode { major, minor, inode: u64_at(bytes, 48)?, generation: u64_at(bytes, 56)? }
         };
-        let name = bytes.get(72..)?;
+        let (prot, flags) = (u32_at(bytes, 64)?, u32_at(bytes, 68)?);
+        Self::range(bytes, bytes.get(72..)?, file, prot, flags)
+    }
+
+    /// PERF_RECORD_MMAP, which knows of data and code only.
+    fn parse_mmap(bytes: &'a [u8], misc: u16) -> Option<Self> {
+        const PROT_READ: u32 = 1;
+        const PROT_EXEC: u32 = 4;
+        let prot = if misc & PERF_RECORD_MISC_MMAP_DATA != 0 { PROT_READ } else { PROT_READ | PROT_EXEC };
+        let file = MmapFile::Inode { major: 0, minor: 0, inode: 0, generation: 0 };
+        Self::range(bytes, bytes.get(40..)?, file, prot, 0)
+    }
+
+    fn range(bytes: &'a [u8], name: &'a [u8], file: MmapFile<'a>, prot: u32, flags: u32) -> Option<Self> {
         Some(Self {
             pid: u32_at(bytes, 8)?,
             tid: u32_at(bytes, 12)?,
@@ -161,8 +174,8 @@ impl<'a> Mmap2<'a> {
             len: u64_at(bytes, 24)?,
             pgoff: u64_at(bytes, 32)?,
             file,
-            prot: u32_at(bytes, 64)?,
-            flags: u32_at(bytes, 68)?,
+            prot,
+            flags,
             filename: &name[..name.iter().position(|&b| b == 0).unwrap_or(name.len())],
         })
     }
@@ -197,6 +210,7 @@ impl<'a> Record<'a> {
             },
             PERF_RECORD_EXIT => Record::Exit { pid: u32_at(bytes, 8)?, tid: u32_at(bytes, 16)? },
             PERF_RECORD_KSYMBOL => Record::Ksymbol,
+            PERF_RECORD_MMAP => Record::Mmap2(Mmap2::parse_mmap(bytes, misc(bytes)?)?),
             PERF_RECORD_MMAP2 => Record::Mmap2(Mmap2::parse(bytes, misc(bytes)?)?),
             PERF_RECORD_THROTTLE | PERF_RECORD_UNTHROTTLE => Record::Throttle,
             _ => return None,

@@ -201,20 +201,23 @@ fn unknown(system: &str, name: &str, all: &[(String, String)]) -> String {
     }
 }
 
-/// Of functions that look like handlers, those that no selected event calls though an event of this kernel is called
-/// like that, each with the reason.
-pub fn unused_handlers(names: &[String], selected: &[Selected], tracefs: &Tracefs) -> Vec<(String, String)> {
-    let handler = |event: &Selected| event.event_type(SampleLayout::new(0, 0)).handler_name();
-    let open: Vec<&String> = names.iter().filter(|name| !selected.iter().any(|e| handler(e) == **name)).collect();
+/// Of functions that look like handlers, those that no selected event calls though one of `all` events is called like
+/// that, each with the reason.
+pub fn unused_handlers(
+    names: &[String],
+    selected: &[EventType],
+    all: &dyn Fn() -> Vec<(String, String)>,
+) -> Vec<(String, String)> {
+    let open: Vec<&String> = names.iter().filter(|name| !selected.iter().any(|e| e.handler_name() == **name)).collect();
     if open.is_empty() {
         return Vec::new();
     }
-    let events = tracefs.events().unwrap_or_default();
+    let events = all();
     let event_of = |name: &str| events.iter().find(|(system, event)| handler_name(system, event) == *name);
     let why = |(system, name): &(String, String)| {
-        let aliased = selected.iter().find(|e| e.format.name() == format!("{system}:{name}"));
+        let aliased = selected.iter().find(|e| e.real_name() == format!("{system}:{name}"));
         match aliased {
-            Some(event) => format!("with its alias, {system}:{name} calls {}()", handler(event)),
+            Some(event) => format!("with its alias, {system}:{name} calls {}()", event.handler_name()),
             None => format!("{system}:{name} is not selected (-e {system}:{name})"),
         }
     };

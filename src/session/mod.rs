@@ -1,19 +1,24 @@
 //! Plan and run loop: source to sink, interval, statistics, end. Knows nothing of argv.
 
 mod events;
-mod ids;
 mod interval;
 mod names;
 pub mod plan;
+mod program;
 mod pump;
+mod recorded;
+mod replay;
+mod replayed;
 mod report;
 mod run_loop;
 mod start;
+mod status;
 mod target;
 
-pub use ids::EventIds;
+pub use crate::record::EventIds;
 pub use names::RunningKernel;
 pub use pump::{Break, LossWindow, Pump};
+pub use replayed::{Replayed, Route};
 pub use start::run;
 
 /// The status that the process is to exit with.

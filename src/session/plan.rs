@@ -18,6 +18,8 @@ pub struct Plan {
     pub events: Vec<EventSpec>,
     /// What they are attached to.
     pub target: Target,
+    /// The recording that takes the place of live events.
+    pub input: Option<Input>,
     /// How often `__interval__` is called.
     pub interval: Option<Duration>,
     /// Call chains of all events.
@@ -52,6 +54,19 @@ pub struct Plan {
     pub on_error: OnError,
     /// What is to be run.
     pub module: Module,
+}
+
+/// A recording, and what is wanted of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Input {
+    /// A file, a directory, or `-` for stdin.
+    pub path: PathBuf,
+    /// Only samples of these CPUs.
+    pub cpus: Option<CpuSet>,
+    /// Only samples of these processes.
+    pub pids: Option<Vec<u32>>,
+    /// Only samples of these threads.
+    pub tids: Option<Vec<u32>>,
 }
 
 /// What events are attached to.

@@ -2,11 +2,11 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use super::ids::EventIds;
+use super::replayed::Replayed;
 use crate::{
     abi::PERF_RECORD_SAMPLE,
     event::{Context, Deliver, Stats, Stop},
-    record::{Batch, Record, SampleLayout, TrailerLayout, record_type},
+    record::{Batch, EventIds, Record, SampleLayout, TrailerLayout, record_type},
 };
 
 /// Why delivery stopped within a batch.
@@ -53,6 +53,8 @@ pub struct Pump {
     untold: bool,
     /// Losses told since the last [`Pump::take_losses`], per ring.
     told: Vec<u64>,
+    /// What is done with the samples of a recording instead of with those of rings.
+    replayed: Option<Box<Replayed>>,
 }
 
 impl Pump {
@@ -68,7 +70,18 @@ impl Pump {
     ) -> Self {
         let left = limit.unwrap_or(u64::MAX);
         let (rings, told) = (vec![Ring::default(); rings], vec![0; rings]);
-        Self { ids, layout, trailer, context, stats, window, rings, left, untold: false, told }
+        Self { ids, layout, trailer, context, stats, window, rings, left, untold: false, told, replayed: None }
+    }
+
+    /// Takes the records from a recording, whose events need not look alike.
+    pub fn of_recording(mut self, replayed: Replayed) -> Self {
+        self.replayed = Some(Box::new(replayed));
+        self
+    }
+
+    /// What was done with the samples of a recording.
+    pub fn replayed(&self) -> Option<&Replayed> {
+        self.replayed.as_deref()
     }
 
     /// Delivers a batch. `attend` is asked before each sample whether to go on: signals do not wait for a batch's end.
@@ -78,6 +91,11 @@ impl Pump {
         program: &mut dyn Deliver,
         mut attend: impl FnMut(&mut dyn Deliver) -> ControlFlow<Break>,
     ) -> ControlFlow<Break> {
+        if let Some(mut replayed) = self.replayed.take() {
+            let flow = batch.for_each(|_, record| self.recorded(&mut replayed, record, program, &mut attend));
+            self.replayed = Some(replayed);
+            return flow;
+        }
         // Each kind of batch has a loop of its own around the inlined body: one closure for both would be called out of
         // line for every record.
         match batch {
@@ -107,7 +125,36 @@ impl Pump {
             attend(program)?;
             return self.sample(ring, record, program);
         }
-        self.side_band(ring, Record::parse(record), record);
+        self.side_band(ring, Record::parse(record), self.trailer.time(record).unwrap_or(0));
+        ControlFlow::Continue(())
+    }
+
+    /// A record of a recording.
+    #[inline]
+    fn recorded(
+        &mut self,
+        replayed: &mut Replayed,
+        record: &[u8],
+        program: &mut dyn Deliver,
+        attend: &mut impl FnMut(&mut dyn Deliver) -> ControlFlow<Break>,
+    ) -> ControlFlow<Break> {
+        let rings = self.rings.len();
+        if record_type(record) != PERF_RECORD_SAMPLE {
+            let (ring, time) = replayed.place(record, rings);
+            if !replayed.counts(record) {
+                self.side_band(ring, Record::parse(record), time);
+            }
+            return ControlFlow::Continue(());
+        }
+        attend(program)?;
+        let Some(sample) = replayed.sample(record, rings) else { return ControlFlow::Continue(()) };
+        while replayed.interval_passed(sample.time) {
+            program.interval().map_break(Break::Stop)?;
+        }
+        for event in replayed.events(&sample, record) {
+            self.tell_before(sample.ring, sample.time, program)?;
+            self.deliver_sample(event, sample.ring, record, program)?;
+        }
         ControlFlow::Continue(())
     }
 
@@ -116,8 +163,19 @@ impl Pump {
         let event = self.layout.id(record).and_then(|id| self.ids.event(id));
         let Some(event) = event.or_else(|| self.stray(record)) else { return ControlFlow::Continue(()) };
         if self.window == LossWindow::Times || self.untold {
-            self.tell_before(ring, record, program)?;
+            self.tell_before(ring, self.layout.time(record).unwrap_or(0), program)?;
         }
+        self.deliver_sample(event, ring, record, program)
+    }
+
+    #[inline(always)]
+    fn deliver_sample(
+        &mut self,
+        event: usize,
+        ring: usize,
+        record: &[u8],
+        program: &mut dyn Deliver,
+    ) -> ControlFlow<Break> {
         self.stats.delivered(event, ring);
         self.left -= 1;
         program.sample(event, record).map_break(Break::Stop)?;
@@ -135,10 +193,9 @@ impl Pump {
         self.ids.stray()
     }
 
-    /// Tells of what was lost in the ring before this sample.
-    fn tell_before(&mut self, ring: usize, record: &[u8], program: &mut dyn Deliver) -> ControlFlow<Break> {
+    /// Tells of what was lost in the ring before a sample of this time.
+    fn tell_before(&mut self, ring: usize, after: u64, program: &mut dyn Deliver) -> ControlFlow<Break> {
         let Some(seen) = self.rings.get_mut(ring) else { return ControlFlow::Continue(()) };
-        let after = self.layout.time(record).unwrap_or(0);
         let before = std::mem::replace(&mut seen.last, after);
         if std::mem::take(&mut seen.lost) == 0 {
             return ControlFlow::Continue(());
@@ -154,38 +211,26 @@ impl Pump {
     }
 
     #[cold]
-    fn side_band(&mut self, ring: usize, record: Record<'_>, bytes: &[u8]) {
-        let time = || self.trailer.time(bytes).unwrap_or(0);
+    fn side_band(&mut self, ring: usize, record: Record<'_>, time: u64) {
         match record {
-            Record::Lost { lost } => {
-                self.stats.lost(ring, lost);
-                if let (Some(seen), Some(told)) = (self.rings.get_mut(ring), self.told.get_mut(ring)) {
-                    seen.lost += lost;
-                    self.untold = true;
-                    *told += lost;
-                }
-            }
+            Record::Lost { lost } => self.lost(ring, lost),
             Record::Comm { pid, tid, comm, exec } => {
-                let time = time();
                 self.context.with_tasks(|tasks| tasks.named(tid as i32, time, comm));
                 if exec {
                     self.context.with_followed(|symbols| symbols.processes().exec(pid, time));
                 }
             }
             Record::Fork { pid, ppid, tid, ptid } => {
-                let time = time();
                 self.context.with_tasks(|tasks| tasks.forked(ptid as i32, tid as i32, time));
                 self.context.with_followed(|symbols| symbols.processes().forked(ppid, pid, time));
             }
             Record::Exit { pid, tid } => {
                 self.context.with_tasks(|tasks| tasks.exited(tid as i32));
                 if pid == tid {
-                    let time = time();
                     self.context.with_followed(|symbols| symbols.processes().exited(pid, time));
                 }
             }
             Record::Mmap2(mmap) => {
-                let time = time();
                 self.context.with_followed(|symbols| symbols.mmap(mmap.pid, time, &mmap.into()));
             }
             Record::Ksymbol => self.context.kernel.symbols_changed(),
@@ -193,8 +238,27 @@ impl Pump {
         }
     }
 
+    fn lost(&mut self, ring: usize, lost: u64) {
+        self.stats.lost(ring, lost);
+        if let (Some(seen), Some(told)) = (self.rings.get_mut(ring), self.told.get_mut(ring)) {
+            seen.lost += lost;
+            self.untold = true;
+            *told += lost;
+        }
+    }
+
     /// Tells the program of losses that no sample came after. `kernel` has each ring's total where the kernel counts.
     pub fn tell_the_rest(&mut self, program: &mut dyn Deliver, kernel: Option<&[u64]>, now: u64) -> ControlFlow<Break> {
+        if let Some(replayed) = &self.replayed
+            && let Some(counts) = replayed.losses(self.rings.len())
+        {
+            // What was lost at a ring's end has no record of its own there.
+            let unsaid = counts.per_event.iter().sum::<u64>().saturating_sub(self.stats.total_lost());
+            if unsaid != 0 {
+                self.lost(self.rings.len() - 1, unsaid);
+            }
+            self.stats.set_kernel_counts(Some(counts));
+        }
         for ring in 0..self.rings.len() {
             let unsaid = kernel
                 .and_then(|totals| totals.get(ring))

@@ -2,7 +2,6 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    io::{self, Write},
     os::{fd::RawFd, unix::process::ExitStatusExt},
     sync::Arc,
     thread,
@@ -14,18 +13,20 @@ use anyhow::{Context as _, Result, anyhow};
 use super::{
     ExitStatus,
     events::{self, Selected},
-    ids::EventIds,
     names::RunningKernel,
     plan::{self, Module, Order, Plan, Verbosity},
+    program,
     pump::{LossWindow, Pump},
+    replay,
     run_loop::{Ending, RunLoop},
+    status::status,
     target,
 };
 use crate::{
     capture::{Capture, CaptureError, EventRequest, Mappings},
-    event::{Context, EventType, Processes, Stats, Stop},
-    record::{Ended, Source},
-    script::{self, Choice, Interpreter, Program, Run, ScriptError, announce, interrupt},
+    event::{Context, EventType, Processes, Stats},
+    record::{EventIds, Source},
+    script::{Choice, Interpreter, Run, ScriptError, interrupt},
     spec::EventKind,
     sys::{
         clock::{self, Calibration},
@@ -44,13 +45,13 @@ pub fn run(plan: Plan) -> Result<ExitStatus> {
     if let Some(path) = &plan.output {
         output::append_to(path).with_context(|| format!("cannot append to '{}'", path.display()))?;
     }
+    if let Some(input) = &plan.input {
+        return replay::run(&plan, input, held);
+    }
     let tracefs = Tracefs::find()?;
     let selected = events::select(&plan, &tracefs)?;
     let Module::Script { module, args } = &plan.module else {
-        let text = template::script(&described(&plan, &selected)?, &plan.command_line);
-        let mut stdout = io::stdout().lock();
-        stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write the template")?;
-        return Ok(ExitStatus(0));
+        return program::print_template(&plan, &described(&plan, &selected)?);
     };
     let choice = Choice::make(plan.python.as_deref())?;
     // Before the interpreter: a child that is forked from a process with threads may do little.
@@ -72,13 +73,12 @@ struct Outcome {
 
 /// Ends the interpreter, so that all output is out, before the slow closing of events.
 fn finish(interpreter: Interpreter, result: Result<Outcome>) -> Result<u8> {
-    let failed = interpreter.finish() != 0;
+    let flushed = program::end(interpreter);
     let Outcome { status, capture } = result?;
     if let Some(capture) = capture {
         capture.close();
     }
-    // 120 is what python3 ends with when it cannot flush.
-    Ok(if status == 0 && failed { 120 } else { status })
+    Ok(flushed.status(status))
 }
 
 fn with_interpreter(
@@ -123,7 +123,8 @@ fn with_interpreter(
     let run = Run { events: types, context: context.clone(), stats: stats.clone(), ring_cpus: capture.ring_cpus() };
     let run = Arc::new(run);
 
-    let mut program = match load(plan, tracefs, selected, run.clone(), script) {
+    let kernel_events = || tracefs.events().unwrap_or_default();
+    let mut program = match program::load(plan, run.clone(), script, &kernel_events) {
         Ok(program) => program,
         Err(ScriptError::Exited(status)) => return Ok(Outcome { status, capture: Some(capture) }),
         Err(error) => return Err(error.into()),
@@ -142,12 +143,7 @@ fn with_interpreter(
         run.ring_cpus.len(),
         plan.exit_n,
     );
-    let reopen = || {
-        // The file cannot be opened now: what is open stays in use.
-        if let Some(Err(error)) = plan.output.as_ref().map(|path| output::append_to(path)) {
-            output::say(format_args!("cannot reopen the output: {error}"));
-        }
-    };
+    let reopen = || program::reopen_output(plan);
     let mut calibrate = || {
         // Without a new measurement the one before stays in use.
         if let Ok(offset) = calibration.realtime_offset() {
@@ -207,26 +203,6 @@ fn open(
     })
 }
 
-fn load(
-    plan: &Plan,
-    tracefs: &Tracefs,
-    selected: &[Selected],
-    run: Arc<Run>,
-    (module, args): (&OsStr, &[OsString]),
-) -> Result<Program, ScriptError> {
-    let module = script::Module::load(module, args)?;
-    announce(module.path(), plan.verbosity == Verbosity::Quiet);
-    for (name, why) in events::unused_handlers(&module.handler_like_names(), selected, tracefs) {
-        output::say(format_args!("warning: {name}() is never called: {why}"));
-    }
-    let mut program = module.bind(run, plan.on_error)?;
-    if !program.has_handlers() && !program.has_interval() && plan.verbosity > Verbosity::Quiet {
-        output::say("no function handles the selected events, they are only counted (__sample__(event) handles all)");
-    }
-    program.init()?;
-    Ok(program)
-}
-
 /// Learns the names of all tasks beside the run: a machine may have a hundred thousand, and nothing waits for them.
 fn note_tasks(context: &Arc<Context>) {
     let context = context.clone();
@@ -266,59 +242,5 @@ fn end_workload(mut workload: Workload, ending: Ending) -> Option<u8> {
             return None;
         }
         thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// The exit status: what the script asked for at its end, then what ended the run, then the workload's own.
-fn status(ending: Ending, at_exit: Option<Stop>, workload: Option<u8>) -> u8 {
-    let of_stop = |stop: Stop| match stop {
-        Stop::Exit(status) => status,
-        Stop::Failed => 1,
-        Stop::Interrupted | Stop::ClosedPipe => 0,
-    };
-    let run = match ending {
-        Ending::Program(stop) => of_stop(stop),
-        Ending::Signal { number: libc::SIGINT, .. } => 0,
-        Ending::Signal { number, .. } => 128 + number as u8,
-        Ending::NotStarted => 1,
-        Ending::Limit | Ending::Source(_) => 0,
-    };
-    match (at_exit, run) {
-        (Some(Stop::Exit(status)), _) => status,
-        (Some(stop), 0) => of_stop(stop),
-        (None, 0) if matches!(ending, Ending::Source(Ended::TasksExited)) => workload.unwrap_or(0),
-        (_, run) => run,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::session::run_loop::Rest;
-
-    #[test]
-    fn the_status_is_the_scripts_then_the_runs_then_the_commands() {
-        let exited = Ending::Source(Ended::TasksExited);
-        let signal = |number| Ending::Signal { number, rest: Rest::Delivered };
-        let rows = [
-            (exited, None, Some(3), 3),
-            (exited, Some(Stop::Exit(0)), Some(3), 0),
-            (exited, Some(Stop::Exit(5)), Some(3), 5),
-            (exited, Some(Stop::Failed), Some(3), 1),
-            (exited, None, None, 0),
-            (Ending::Limit, None, Some(143), 0),
-            (signal(libc::SIGINT), None, Some(130), 0),
-            (signal(libc::SIGTERM), None, None, 143),
-            (signal(libc::SIGHUP), None, None, 129),
-            (signal(libc::SIGTERM), Some(Stop::Exit(5)), None, 5),
-            (Ending::Program(Stop::Exit(7)), None, Some(3), 7),
-            (Ending::Program(Stop::Failed), None, None, 1),
-            (Ending::Program(Stop::Failed), Some(Stop::Exit(4)), None, 4),
-            (Ending::Program(Stop::ClosedPipe), None, None, 0),
-            (Ending::NotStarted, None, None, 1),
-        ];
-        for (ending, at_exit, workload, expected) in rows {
-            assert_eq!(status(ending, at_exit, workload), expected, "{ending:?} {at_exit:?} {workload:?}");
-        }
     }
 }

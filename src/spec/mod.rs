@@ -26,7 +26,7 @@ pub use glob::{glob_matches, is_glob};
 pub use modifiers::{Modifiers, Precise};
 pub use near::near;
 pub use parse::parse_events;
-pub use perf_names::{Group, NamedEvent, named_event, perf_event_names};
+pub use perf_names::{Group, NamedEvent, named_event, perf_event_name, perf_event_names};
 pub use probe::{Place, Probe, ProbeKind, ProbeSyntaxError};
 pub use quantity::{QuantityError, RingSize, parse_interval, parse_pages, parse_size};
 pub use terms::{Rate, Term, number, terms};

@@ -76,6 +76,12 @@ pub fn named_event(name: &str) -> Option<NamedEvent> {
     software.or_else(hardware).or_else(|| cache(name)).or_else(|| raw(name))
 }
 
+/// The name of an event; a raw code where it has none.
+pub fn perf_event_name(event: NamedEvent) -> Option<String> {
+    let named = perf_event_names().map(|(name, _)| name).find(|name| named_event(name) == Some(event));
+    named.or_else(|| (event.kind == PERF_TYPE_RAW).then(|| format!("r{:x}", event.config)))
+}
+
 /// The names there are, older ones left out, in groups.
 pub fn perf_event_names() -> impl Iterator<Item = (String, Group)> {
     let software = SOFTWARE.iter().map(|row| (row.0.to_owned(), Group::Software));

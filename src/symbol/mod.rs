@@ -33,7 +33,7 @@ pub use kallsyms::{Kallsyms, Symbol};
 pub use kernel::KernelSymbols;
 pub use maps::Mapping;
 pub use options::{Demangle, Inline, Options, Srcline};
-pub use processes::Processes;
+pub use processes::{Processes, Whose};
 pub use reason::Reason;
 pub use slot::Slot;
 pub use symbolizer::{InlinedFrame, Name, Place, Resolved, Symbolizer};

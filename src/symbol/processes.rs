@@ -34,9 +34,25 @@ pub struct Processes {
     ids: u64,
     clock: u64,
     exited: usize,
+    whose: Whose,
+}
+
+/// Whose processes they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Whose {
+    /// This machine's: what is not told of them is read from procfs.
+    #[default]
+    Ours,
+    /// A recording's: nothing is known of them but what is told.
+    Recorded,
 }
 
 impl Processes {
+    /// None was heard of yet.
+    pub fn new(whose: Whose) -> Self {
+        Self { whose, ..Self::default() }
+    }
+
     /// A mapping was made (PERF_RECORD_MMAP2). Ones without code are of no interest. Returns it if its file is new.
     pub fn mmap(&mut self, pid: u32, time: u64, mapping: &Mapping) -> Option<Known> {
         if !mapping.executable || mapping.start >= mapping.end {
@@ -110,6 +126,9 @@ impl Processes {
 
     /// Reads a process's mappings as they are now, which is done by itself for an address that nothing is known of.
     pub fn read(&mut self, pid: u32) -> bool {
+        if self.whose == Whose::Recorded {
+            return false;
+        }
         let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         let mappings: Vec<Mapping> = maps::parse(&text).filter(|mapping| mapping.executable).collect();
         if mappings.is_empty() && !self.processes.contains_key(&pid) {

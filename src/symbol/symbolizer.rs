@@ -13,7 +13,7 @@ use super::{
     objects::Objects,
     options::{Inline, Options, Srcline},
     process::{Known, Located},
-    processes::Processes,
+    processes::{Processes, Whose},
 };
 
 /// What a frame's address is.
@@ -118,6 +118,12 @@ impl Symbolizer {
             results_limit: (quarter / RESULT / 2).max(64),
             unknown: "[unknown]".into(),
         }
+    }
+
+    /// Of processes of a recording, of which this machine knows nothing.
+    pub fn recorded(mut self) -> Self {
+        self.processes = Processes::new(Whose::Recorded);
+        self
     }
 
     /// What is known of processes, to be told more.

@@ -1,0 +1,127 @@
+//! What a recording says of an event: its attr, in whatever size and byte order it was written.
+
+use super::bytes::{ByteOrder, Bytes};
+use crate::record::{SampleFormat, SampleLayout, TrailerLayout};
+
+/// `struct perf_event_attr` as a recording holds it; members that its perf did not know are 0. Layout:
+/// `include/uapi/linux/perf_event.h`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attr {
+    /// `type`: PERF_TYPE_*.
+    pub kind: u32,
+    /// `config`; of a tracepoint its id.
+    pub config: u64,
+    /// `sample_period` or `sample_freq`.
+    pub sample_period: u64,
+    /// The flags as a word; see [`Attr::has`].
+    pub flags: u64,
+    /// `config1` or the breakpoint's address.
+    pub config1: u64,
+    /// `config2` or the breakpoint's length.
+    pub config2: u64,
+    /// Size of the copied user stack.
+    pub sample_stack_user: u32,
+    /// The clock of its times, if `use_clockid` is set.
+    pub clockid: i32,
+    /// What tells how its samples look.
+    pub format: SampleFormat,
+}
+
+/// A flag of an attr, by its bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum AttrFlag {
+    /// `sample_period` is a frequency.
+    Freq = 10,
+    /// Records that are no samples end with the sample's id.
+    SampleIdAll = 18,
+    /// `clockid` is set.
+    UseClockid = 25,
+}
+
+/// The size of the first attr that there was, PERF_ATTR_SIZE_VER0.
+pub(super) const SMALLEST_ATTR: usize = 64;
+
+impl Attr {
+    /// Parses an attr of `bytes.len()` bytes: the members that are there.
+    pub fn parse(bytes: &[u8], order: ByteOrder) -> Option<Attr> {
+        let mut read = Bytes::new(bytes.get(..bytes.len().min(512))?, order);
+        let (kind, size) = (read.u32()?, read.u32()? as usize);
+        // An attr may state a smaller size than it was given room for; 0 is the first version's.
+        let size = if size == 0 { SMALLEST_ATTR } else { size };
+        let mut read = Bytes::new(bytes.get(8..size.min(bytes.len()))?, order);
+        let (config, sample_period) = (read.u64()?, read.u64()?);
+        let (sample_type, read_format) = (read.u64()?, read.u64()?);
+        let flags = flags(read.take(8)?, order);
+        let mut attr = Attr { kind, config, sample_period, flags, ..Attr::default() };
+        attr.format = SampleFormat { sample_type, read_format, ..SampleFormat::default() };
+        // wakeup_events, bp_type.
+        read.take(8)?;
+        attr.config1 = read.u64().unwrap_or(0);
+        attr.config2 = read.u64().unwrap_or(0);
+        attr.format.branch_sample_type = read.u64().unwrap_or(0);
+        attr.format.regs_user = read.u64().unwrap_or(0);
+        attr.sample_stack_user = read.u32().unwrap_or(0);
+        attr.clockid = read.u32().unwrap_or(0) as i32;
+        attr.format.regs_intr = read.u64().unwrap_or(0);
+        Some(attr)
+    }
+
+    /// Whether a flag is set.
+    pub fn has(&self, flag: AttrFlag) -> bool {
+        self.flags >> flag as u32 & 1 != 0
+    }
+
+    /// Where members of its samples lie.
+    pub fn layout(&self) -> SampleLayout {
+        SampleLayout::of(self.format)
+    }
+
+    /// Where the sample id lies in records that are no samples; `None` when they have none.
+    pub fn trailer(&self) -> Option<TrailerLayout> {
+        self.has(AttrFlag::SampleIdAll).then(|| TrailerLayout::new(self.format.sample_type))
+    }
+}
+
+/// The flags. They are a bit field, whose first bit is the lowest of the first byte on little-endian machines and the
+/// highest of it on the others.
+fn flags(bytes: &[u8], order: ByteOrder) -> u64 {
+    let little = |byte: u8| byte;
+    let written_little = (order == ByteOrder::Native) == cfg!(target_endian = "little");
+    let bits = if written_little { little } else { u8::reverse_bits };
+    bytes.iter().rev().fold(0, |flags, &byte| flags << 8 | u64::from(bits(byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::{PERF_SAMPLE_ID, PERF_SAMPLE_TIME};
+
+    /// An attr's bytes as a machine with this byte order writes them: words of 4 and 8 bytes.
+    fn bytes(big: bool, size: usize) -> Vec<u8> {
+        let u32s = |value: u32| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+        let u64s = |value: u64| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+        let mut bytes = [u32s(2), u32s(size as u32)].concat();
+        for word in [0x176, 1, PERF_SAMPLE_TIME | PERF_SAMPLE_ID, 4] {
+            bytes.extend(u64s(word));
+        }
+        // freq and sample_id_all.
+        bytes.extend(if big { [0, 0x20, 0x20, 0, 0, 0, 0, 0] } else { [0, 4, 4, 0, 0, 0, 0, 0] });
+        bytes.extend([u64s(0), u64s(7), u64s(8), u64s(9)].concat());
+        bytes.resize(size, 0);
+        bytes
+    }
+
+    #[test]
+    fn attrs_of_any_size_and_byte_order() {
+        for big in [false, true] {
+            for size in [64, 72, 96, 136, 160] {
+                let attr = Attr::parse(&bytes(big, size), ByteOrder::of_big_endian(big)).unwrap();
+                assert_eq!((attr.kind, attr.config, attr.sample_period), (2, 0x176, 1));
+                assert!(attr.has(AttrFlag::Freq) && attr.has(AttrFlag::SampleIdAll) && !attr.has(AttrFlag::UseClockid));
+                assert_eq!((attr.config1, attr.config2), (7, if size >= 72 { 8 } else { 0 }), "{size}");
+            }
+        }
+        assert_eq!(Attr::parse(&bytes(false, 64)[..40], ByteOrder::of_big_endian(false)), None);
+    }
+}

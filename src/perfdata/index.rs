@@ -1,0 +1,172 @@
+//! Where the records of an uncompressed run of bytes lie in time, block by block: what is known after looking at every
+//! record's header and time once.
+//!
+//! With it records are put in order exactly, however they are mixed up in the file, while no more is in memory than blocks
+//! that overlap in time; and a range of times is found without reading what lies outside of it.
+
+use super::{
+    bytes::ByteOrder, error::PerfDataError, header::Section, input::Input, layouts::Layouts, select::Selection,
+};
+use crate::{
+    abi::{PERF_RECORD_SAMPLE, perf_data::*},
+    record::{RECORD_HEADER, record_size, record_type},
+};
+
+/// How many bytes a block has at most.
+pub const BLOCK: usize = 256 << 10;
+
+/// Some records, one behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// How many bytes it has, all of whole records.
+    pub size: u32,
+    /// How many records.
+    pub records: u32,
+    /// How many of them are samples.
+    pub samples: u32,
+    /// The least time of its records.
+    pub first: u64,
+    /// The greatest time of its records.
+    pub last: u64,
+    /// The time that a record has which has none itself and is the block's first: that of the record before it.
+    pub before: u64,
+}
+
+/// The blocks of a run of records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockIndex {
+    /// In the file's order.
+    pub blocks: Vec<Block>,
+    /// The times of the first and of the last sample, by time; `None` without samples.
+    pub samples: Option<(u64, u64)>,
+}
+
+impl BlockIndex {
+    /// How many bytes there are.
+    pub fn bytes(&self) -> u64 {
+        self.blocks.iter().map(|block| u64::from(block.size)).sum()
+    }
+
+    /// How many samples there are.
+    pub fn sample_count(&self) -> u64 {
+        self.blocks.iter().map(|block| u64::from(block.samples)).sum()
+    }
+
+    /// The numbers of the blocks that have to be read for what is selected, by the time at which they begin: those with
+    /// wanted samples, and those with side-band of before. Stable, so that what is simultaneous keeps the file's order.
+    pub fn wanted(&self, selection: &Selection) -> Vec<u32> {
+        let last = selection.last_time();
+        let wanted = |block: &Block| {
+            let side_band = block.records > block.samples && block.first <= last;
+            side_band || selection.some_time(block.first, block.last)
+        };
+        let mut numbers: Vec<u32> =
+            (0..self.blocks.len() as u32).filter(|&number| wanted(&self.blocks[number as usize])).collect();
+        numbers.sort_by_key(|&number| self.blocks[number as usize].first);
+        numbers
+    }
+}
+
+/// What a run of records turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Indexed {
+    /// Plain records.
+    Plain(BlockIndex),
+    /// Some are compressed.
+    Compressed,
+}
+
+/// What stands behind a record and is no record: how many bytes, by the record's first 16 in native order. AUX area data
+/// and a pipe's tracing data come like that.
+pub(super) fn payload(record: &[u8]) -> u64 {
+    let word = |at: usize| record.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |b| u64::from_ne_bytes(*b));
+    match record_type(record) {
+        PERF_RECORD_AUXTRACE => word(8),
+        PERF_RECORD_HEADER_TRACING_DATA => {
+            record.get(8..).and_then(|bytes| bytes.first_chunk()).map_or(0, |b| u64::from(u32::from_ne_bytes(*b)))
+        }
+        _ => 0,
+    }
+}
+
+/// Looks at all records of a section. A record that is cut off at its end, or damaged, ends it with a warning.
+pub fn index(
+    input: &dyn Input,
+    name: &str,
+    section: Section,
+    order: ByteOrder,
+    layouts: &Layouts,
+    warnings: &mut Vec<String>,
+) -> Result<Indexed, PerfDataError> {
+    let mut found = BlockIndex::default();
+    let mut buffer = vec![0; BLOCK];
+    let end = section.offset.saturating_add(section.size);
+    let (mut offset, mut before) = (section.offset, 0);
+    while offset < end {
+        let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(BLOCK);
+        let filled = input.read_at(&mut buffer[..room], offset).map_err(|error| PerfDataError::io(name, error))?;
+        let bytes = &mut buffer[..filled];
+        let mut block = Block { offset, size: 0, records: 0, samples: 0, first: u64::MAX, last: 0, before };
+        let (mut at, mut skip) = (0, 0);
+        let mut damaged = false;
+        while let Some(rest) = bytes.get_mut(at..).filter(|rest| rest.len() >= RECORD_HEADER) {
+            let size = super::swap::record_size(rest, order);
+            damaged = size < RECORD_HEADER;
+            if damaged || size > rest.len() {
+                break;
+            }
+            let record = &mut rest[..size];
+            super::swap::record(record, order, layouts);
+            let kind = record_type(record);
+            if kind == PERF_RECORD_COMPRESSED || kind == PERF_RECORD_COMPRESSED2 {
+                return Ok(Indexed::Compressed);
+            }
+            let time = layouts.time(record).unwrap_or(before);
+            before = time;
+            block.first = block.first.min(time);
+            block.last = block.last.max(time);
+            block.records += 1;
+            if kind == PERF_RECORD_SAMPLE {
+                block.samples += 1;
+                let (first, last) = found.samples.unwrap_or((time, time));
+                found.samples = Some((first.min(time), last.max(time)));
+            }
+            at += size;
+            skip = payload(record);
+            if skip != 0 {
+                break;
+            }
+        }
+        block.size = at as u32;
+        if at != 0 {
+            found.blocks.push(block);
+        }
+        offset = offset.saturating_add(at as u64).saturating_add(skip);
+        if damaged || at == 0 || skip > end.saturating_sub(offset.saturating_sub(skip)) {
+            let left = end.saturating_sub(offset.saturating_sub(skip));
+            let why = if damaged { "what follows is no record" } else { "it is cut off" };
+            warnings.push(format!("{name}: its last {left} bytes are left out: {why}"));
+            break;
+        }
+    }
+    Ok(Indexed::Plain(found))
+}
+
+/// The records in bytes that were looked at before.
+pub(super) fn enter(bytes: &mut [u8], order: ByteOrder, layouts: &Layouts) {
+    if order == ByteOrder::Native {
+        return;
+    }
+    let mut at = 0;
+    while let Some(rest) = bytes.get_mut(at..).filter(|rest| rest.len() >= RECORD_HEADER) {
+        let size = super::swap::record_size(rest, order);
+        if size < RECORD_HEADER || size > rest.len() {
+            break;
+        }
+        super::swap::record(&mut rest[..size], order, layouts);
+        debug_assert_eq!(record_size(rest), size);
+        at += size;
+    }
+}

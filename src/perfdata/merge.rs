@@ -1,0 +1,272 @@
+//! Puts the records of several streams in the order of their time. Knows nothing of files.
+//!
+//! Each stream says how old a record can be at the least that did not come yet. What is older than the least of these
+//! bounds is complete, and is released. So order is exact where the bounds are.
+//!
+//! ```text
+//!   stream 0   [ a  c  e ]                [ g  h ]           bound: g
+//!   stream 1   [   b  d     f   i ]                 [ k ]    bound: k
+//!                                      ^
+//!                                      a..f are released, i waits
+//! ```
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::{error::PerfDataError, stream::Stream};
+use crate::record::{Chunk, Sorted, SortedRecord};
+
+/// Records per batch: a batch should take the run loop no more than a few milliseconds.
+const BATCH: usize = 4096;
+
+/// So many records are loaded before some are sorted, if nobody waits for them.
+const ROUND: usize = 16 << 10;
+
+/// When what is complete is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Release {
+    /// When there is much of it.
+    InRounds,
+    /// At once: the recording is still being made.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for recordings that come through a pipe"))]
+    AtOnce,
+}
+
+/// Merges streams.
+pub(super) struct Merger {
+    streams: Vec<Box<dyn Stream>>,
+    release: Release,
+    /// Records that wait: first those left over from the last release, in order.
+    pending: Vec<SortedRecord>,
+    /// The blocks that waiting or released records lie in, by number.
+    chunks: FxHashMap<u32, Loaded>,
+    /// Released records in order, from `next` on not handed out yet.
+    ready: Vec<SortedRecord>,
+    next: usize,
+    /// Everything up to here was released.
+    released: u64,
+    late: u64,
+}
+
+/// A block in memory.
+struct Loaded {
+    chunk: Arc<Chunk>,
+    /// How many of its records were not handed out yet.
+    left: usize,
+    /// Its place among the chunks of the batch that is made, while one is.
+    place: u32,
+}
+
+/// No place yet.
+const NOWHERE: u32 = u32::MAX;
+
+impl Merger {
+    pub fn new(streams: Vec<Box<dyn Stream>>, release: Release) -> Self {
+        Self {
+            streams,
+            release,
+            pending: Vec::new(),
+            chunks: FxHashMap::default(),
+            ready: Vec::new(),
+            next: 0,
+            released: 0,
+            late: 0,
+        }
+    }
+
+    /// The next records in order; `None` at the end.
+    pub fn next_batch(&mut self) -> Result<Option<Sorted>, PerfDataError> {
+        while self.next == self.ready.len() {
+            self.ready.clear();
+            self.next = 0;
+            if !self.fill()? {
+                return Ok(None);
+            }
+        }
+        let end = self.ready.len().min(self.next + BATCH);
+        let mut records = self.ready[self.next..end].to_vec();
+        self.next = end;
+        let mut chunks: Vec<Arc<Chunk>> = Vec::new();
+        let mut used = Vec::new();
+        for record in &mut records {
+            let Some(loaded) = self.chunks.get_mut(&record.chunk) else { continue };
+            if loaded.place == NOWHERE {
+                loaded.place = chunks.len() as u32;
+                chunks.push(loaded.chunk.clone());
+                used.push(record.chunk);
+            }
+            loaded.left -= 1;
+            record.chunk = loaded.place;
+        }
+        for number in used {
+            let Some(loaded) = self.chunks.get_mut(&number) else { continue };
+            loaded.place = NOWHERE;
+            if loaded.left == 0 {
+                self.chunks.remove(&number);
+            }
+        }
+        Ok(Some(Sorted { chunks, first: 0, records }))
+    }
+
+    /// How many samples came when newer ones had been released: none where the bounds are exact.
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// How many bytes of the recording were read.
+    pub fn consumed(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.consumed()).sum()
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        self.chunks.values().map(|loaded| loaded.chunk.bytes().len()).sum()
+    }
+
+    /// Gives up what was not handed out.
+    pub fn stop(&mut self) {
+        self.streams.clear();
+        self.pending.clear();
+        self.ready.clear();
+        self.next = 0;
+        self.chunks.clear();
+    }
+
+    /// Loads blocks and releases what is complete by then. Gives `false` at the end.
+    fn fill(&mut self) -> Result<bool, PerfDataError> {
+        let left_over = self.pending.len();
+        // As many as were left over, at least: so a record is sorted again and again only as the pile grows.
+        let enough = match self.release {
+            Release::InRounds => left_over + left_over.max(ROUND),
+            Release::AtOnce => left_over,
+        };
+        let bound = loop {
+            let (at, bound) = self.least()?;
+            if bound == u64::MAX || (self.pending.len() >= enough && self.pending.len() > left_over) {
+                break bound;
+            }
+            let before = self.pending.len();
+            let Some((number, chunk)) = self.streams[at].load(&mut self.pending)? else { continue };
+            let new = &self.pending[before..];
+            self.late += new.iter().filter(|record| record.time < self.released).count() as u64;
+            if !new.is_empty() {
+                let (chunk, left) = (Arc::new(chunk), new.len());
+                self.chunks.insert(number, Loaded { chunk, left, place: NOWHERE });
+            }
+        };
+        // Of what is simultaneous, what lies first in the file comes first. Within a block the order is the file's
+        // already, and the sort is stable.
+        self.pending.sort_by_key(|record| (record.time, record.chunk));
+        // Not those of the bound's own time: one may come that stands before them in the file.
+        let count = self.pending.partition_point(|record| record.time < bound);
+        self.ready.extend(self.pending.drain(..count));
+        if let Some(last) = self.ready.last() {
+            self.released = last.time;
+        }
+        Ok(bound != u64::MAX || count > 0)
+    }
+
+    /// The stream that holds the others up, and its bound.
+    fn least(&mut self) -> Result<(usize, u64), PerfDataError> {
+        let mut least = (0, u64::MAX);
+        for (at, stream) in self.streams.iter_mut().enumerate() {
+            let bound = stream.bound()?;
+            if bound < least.1 {
+                least = (at, bound);
+            }
+        }
+        Ok(least)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::record::{RECORD_HEADER, record_size};
+
+    /// A stream of blocks that are in memory, whose bounds are exact. A record holds its time and a number.
+    struct InMemory {
+        blocks: Vec<(u32, Vec<(u64, u64)>)>,
+        next: usize,
+    }
+
+    impl InMemory {
+        fn new(base: u32, blocks: Vec<Vec<(u64, u64)>>) -> Self {
+            let mut blocks: Vec<_> =
+                blocks.into_iter().enumerate().map(|(n, block)| (base + n as u32, block)).collect();
+            blocks.sort_by_key(|(_, block)| block.iter().map(|record| record.0).min());
+            Self { blocks, next: 0 }
+        }
+    }
+
+    impl Stream for InMemory {
+        fn bound(&mut self) -> Result<u64, PerfDataError> {
+            let times = |(_, block): &(u32, Vec<(u64, u64)>)| block.iter().map(|record| record.0).min().unwrap_or(0);
+            Ok(self.blocks.get(self.next).map_or(u64::MAX, times))
+        }
+
+        fn load(&mut self, records: &mut Vec<SortedRecord>) -> Result<Option<(u32, Chunk)>, PerfDataError> {
+            let Some((number, block)) = self.blocks.get(self.next) else { return Ok(None) };
+            self.next += 1;
+            let mut bytes = Vec::new();
+            for &(time, tag) in block {
+                records.push(SortedRecord { time, chunk: *number, offset: bytes.len() as u32 });
+                bytes.extend(9u32.to_ne_bytes());
+                bytes.extend([0, 0, 24, 0]);
+                bytes.extend([time, tag].iter().flat_map(|word| word.to_ne_bytes()));
+            }
+            Ok(Some((*number, Chunk::new(0, bytes, None))))
+        }
+
+        fn consumed(&self) -> u64 {
+            0
+        }
+    }
+
+    fn all(streams: Vec<Box<dyn Stream>>, release: Release) -> (Vec<(u64, u64)>, u64) {
+        let mut merger = Merger::new(streams, release);
+        let mut found = Vec::new();
+        while let Some(sorted) = merger.next_batch().unwrap() {
+            for (_, record) in sorted.in_order() {
+                assert_eq!(record_size(record), RECORD_HEADER + 16);
+                let word = |at: usize| u64::from_ne_bytes(record[at..at + 8].try_into().unwrap());
+                found.push((word(8), word(16)));
+            }
+        }
+        assert_eq!(merger.bytes(), 0);
+        (found, merger.late())
+    }
+
+    proptest! {
+        #[test]
+        fn any_disorder_is_put_in_order_and_the_simultaneous_stay_as_they_are(
+            streams in prop::collection::vec(
+                prop::collection::vec(prop::collection::vec(0u64..50, 0..20), 0..8), 0..4),
+            at_once: bool,
+        ) {
+            let mut tag = 0;
+            let mut base = 0;
+            let mut expected = Vec::new();
+            let mut boxed: Vec<Box<dyn Stream>> = Vec::new();
+            for blocks in streams {
+                let mut tagged = Vec::new();
+                for block in blocks {
+                    let records: Vec<_> = block.into_iter().map(|time| { tag += 1; (time, tag) }).collect();
+                    expected.extend(records.iter().copied());
+                    tagged.push(records);
+                }
+                let count = tagged.len() as u32;
+                boxed.push(Box::new(InMemory::new(base, tagged)));
+                base += count;
+            }
+            expected.sort_by_key(|record| record.0);
+            let release = if at_once { Release::AtOnce } else { Release::InRounds };
+            let (found, late) = all(boxed, release);
+            prop_assert_eq!(found, expected);
+            prop_assert_eq!(late, 0);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! perf.data: header, features, records in the order of time. Knows nothing of Python, and nothing of what events mean.
+//!
+//! [`Recording::open`] reads what a recording says of itself; [`Recording::replay`] makes a `Source` of it.
+
+mod attr;
+mod bytes;
+mod error;
+mod features;
+mod header;
+mod index;
+mod input;
+mod layouts;
+mod merge;
+mod pool;
+mod recording;
+mod replay;
+mod select;
+mod stream;
+mod swap;
+mod tracing_data;
+
+pub use attr::{Attr, AttrFlag};
+pub use bytes::{ByteOrder, Bytes};
+pub use error::PerfDataError;
+pub use features::{BuildId, ClockData, Compressed, EventDesc, Features, feature_name};
+pub use header::{AttrIds, FileHeader, Header, Section};
+pub use index::{BLOCK, Block, BlockIndex};
+pub use input::Input;
+pub use layouts::Layouts;
+pub use recording::{RecordedEvent, Recording};
+pub use replay::{Progress, Replay, ring_of};
+pub use select::{Selection, Wanted};
+pub use tracing_data::TracingData;

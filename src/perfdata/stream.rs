@@ -1,0 +1,97 @@
+//! Where blocks of records come from, one after the other, and what is known of those that did not come yet.
+
+use std::sync::Arc;
+
+use super::{
+    bytes::ByteOrder,
+    error::PerfDataError,
+    index::{BlockIndex, enter},
+    input::Input,
+    layouts::Layouts,
+    pool::Pool,
+    select::{Selection, Wanted},
+};
+use crate::record::{Chunk, Recycle, SortedRecord};
+
+/// A run of records that is read block by block.
+pub(super) trait Stream: Send {
+    /// No record that comes later is older than this; `u64::MAX` when none comes any more.
+    fn bound(&mut self) -> Result<u64, PerfDataError>;
+
+    /// The next block, and its wanted records, which are appended to `records` with the block's number; `None` at the
+    /// end. Blocks of a stream have numbers in the order in which they lie in it.
+    fn load(&mut self, records: &mut Vec<SortedRecord>) -> Result<Option<(u32, Chunk)>, PerfDataError>;
+
+    /// How many bytes of the recording were read.
+    fn consumed(&self) -> u64;
+}
+
+/// What all streams of a replay share.
+#[derive(Clone)]
+pub(super) struct Gate {
+    pub order: ByteOrder,
+    pub layouts: Arc<Layouts>,
+    pub selection: Arc<Selection>,
+    pub pool: Arc<Pool>,
+}
+
+impl Gate {
+    /// Lists the wanted records of a block. `before` is the time of records without one at the block's begin.
+    pub fn list(&self, bytes: &[u8], number: u32, mut before: u64, records: &mut Vec<SortedRecord>) {
+        let mut offset = 0;
+        for record in crate::record::Records::new(bytes) {
+            let time = self.layouts.time(record).unwrap_or(before);
+            before = time;
+            if self.selection.wants(record, time, &self.layouts) != Wanted::No {
+                records.push(SortedRecord { time, chunk: number, offset });
+            }
+            offset += record.len() as u32;
+        }
+    }
+
+    /// The chunk for these bytes, whose memory is used again afterwards.
+    pub fn chunk(&self, bytes: Vec<u8>) -> Chunk {
+        let home: Arc<dyn Recycle> = self.pool.clone();
+        Chunk::new(0, bytes, Some(home))
+    }
+}
+
+/// Blocks of a file that was indexed, those that begin earliest first: so no more of them is in memory than overlap.
+pub(super) struct IndexedStream {
+    pub input: Arc<dyn Input>,
+    pub name: String,
+    pub gate: Gate,
+    pub index: Arc<BlockIndex>,
+    /// Numbers of blocks, by their first time.
+    pub wanted: Vec<u32>,
+    pub next: usize,
+    /// The number that its first block has among those of all streams.
+    pub base: u32,
+    pub consumed: u64,
+}
+
+impl Stream for IndexedStream {
+    fn bound(&mut self) -> Result<u64, PerfDataError> {
+        Ok(self.wanted.get(self.next).map_or(u64::MAX, |&block| self.index.blocks[block as usize].first))
+    }
+
+    fn load(&mut self, records: &mut Vec<SortedRecord>) -> Result<Option<(u32, Chunk)>, PerfDataError> {
+        let Some(&number) = self.wanted.get(self.next) else { return Ok(None) };
+        self.next += 1;
+        let block = self.index.blocks[number as usize];
+        let mut bytes = self.gate.pool.take(block.size as usize);
+        let filled =
+            self.input.read_at(&mut bytes, block.offset).map_err(|error| PerfDataError::io(&self.name, error))?;
+        // It was truncated since it was indexed.
+        bytes.truncate(filled);
+        self.consumed += u64::from(block.size);
+        enter(&mut bytes, self.gate.order, &self.gate.layouts);
+        let number = self.base + number;
+        self.gate.list(&bytes, number, block.before, records);
+        Ok(Some((number, self.gate.chunk(bytes))))
+    }
+
+    fn consumed(&self) -> u64 {
+        self.consumed
+    }
+}

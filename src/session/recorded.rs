@@ -1,0 +1,117 @@
+//! Selectors to the events of a recording.
+
+use anyhow::{Result, bail};
+
+use super::replayed::Route;
+use crate::{
+    abi::{PERF_COUNT_SW_DUMMY, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT},
+    event::{EventType, Format},
+    perfdata::{RecordedEvent, Recording},
+    spec::{EventKind, EventSpec, NamedEvent, near, perf_event_name},
+};
+
+/// The events that were selected of a recording.
+#[derive(Clone, Debug, Default)]
+pub struct Selected {
+    /// In the order in which they were selected.
+    pub types: Vec<EventType>,
+    /// Of each attr, those that get its samples.
+    pub routes: Vec<Vec<Route>>,
+}
+
+/// Resolves the selectors; without any, all events that can have samples.
+pub fn select(specs: &[EventSpec], recording: &Recording) -> Result<Selected> {
+    let formats: Vec<Format> = recording.events.iter().map(format).collect();
+    let mut selected = Selected { types: Vec::new(), routes: vec![Vec::new(); formats.len()] };
+    if specs.is_empty() {
+        for (attr, event) in recording.events.iter().enumerate().filter(|(_, event)| !is_dummy(event)) {
+            selected.add(attr, EventType { alias: None, format: formats[attr].clone(), layout: event.layout() }, None);
+        }
+        if selected.types.is_empty() {
+            bail!("{} has no events with samples", recording.name);
+        }
+    }
+    for spec in specs {
+        let matching: Vec<usize> = (0..formats.len()).filter(|&attr| matches(spec, &formats[attr])).collect();
+        if matching.is_empty() {
+            bail!("{}", unknown(spec, recording, &formats));
+        }
+        for attr in matching {
+            let layout = recording.events[attr].layout();
+            let alias = spec.attrs.alias.clone();
+            selected.add(attr, EventType { alias, format: formats[attr].clone(), layout }, Some(spec));
+        }
+    }
+    Ok(selected)
+}
+
+impl Selected {
+    fn add(&mut self, attr: usize, event: EventType, spec: Option<&EventSpec>) {
+        let cpus = spec.and_then(|spec| spec.attrs.cpus.clone());
+        self.routes[attr].push(Route { event: self.types.len(), cpus });
+        self.types.push(event);
+    }
+
+    /// Of each attr, whether somebody gets its samples.
+    pub fn attrs(&self) -> Vec<bool> {
+        self.routes.iter().map(|routes| !routes.is_empty()).collect()
+    }
+}
+
+/// Whether it is there for its side-band only: perf adds it to every recording of a whole machine.
+fn is_dummy(event: &RecordedEvent) -> bool {
+    (event.attr.kind, event.attr.config) == (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY.into())
+}
+
+/// What an event's samples hold. A tracepoint without a format is an event with raw data.
+fn format(event: &RecordedEvent) -> Format {
+    if let Some(format) = &event.format {
+        return Format::Tracepoint(format.clone());
+    }
+    let (kind, config) = (event.attr.kind, event.attr.config);
+    let named = || perf_event_name(NamedEvent { kind, config });
+    let unnamed = || match kind {
+        PERF_TYPE_TRACEPOINT => format!("tracepoint-{config}"),
+        _ => format!("event-{kind}-{config:x}"),
+    };
+    Format::source(event.name.clone().or_else(named).unwrap_or_else(unnamed))
+}
+
+fn matches(spec: &EventSpec, format: &Format) -> bool {
+    let name = match format {
+        Format::Tracepoint(format) => return spec.matches(&format.system, &format.name),
+        Format::Source(format) => &format.name,
+    };
+    // As it was typed for `perf record`, or without the letters that perf added.
+    let plain = EventSpec { attrs: Default::default(), filter: None, ..spec.clone() }.to_string();
+    *name == plain
+        || match &spec.kind {
+            EventKind::Source { name: wanted, option: None, modifiers } if modifiers.is_empty() => {
+                name.split_once([':', '/']).map_or(name.as_str(), |(name, _)| name) == wanted
+            }
+            EventKind::Tracepoint { system, name: event } => *name == format!("{system}:{event}"),
+            _ => false,
+        }
+}
+
+fn unknown(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> String {
+    let names: Vec<String> = formats.iter().map(Format::name).collect();
+    let (typed, recorded) = (&spec.selector, &recording.name);
+    let asked = match &spec.kind {
+        EventKind::Tracepoint { system, name } => format!("{system}:{name}"),
+        EventKind::Source { name, .. } => name.clone(),
+        _ => typed.clone(),
+    };
+    let mut names_there = names.clone();
+    names_there.dedup();
+    match near(&asked, names.iter().map(String::as_str))[..] {
+        [] => {
+            const SHOWN: usize = 8;
+            let more = names_there.len().saturating_sub(SHOWN);
+            names_there.truncate(SHOWN);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("{asked} is not in {recorded}, which has {}{more}", names_there.join(", "))
+        }
+        ref near => format!("{asked} is not in {recorded}; did you mean {}?", near.join(" or ")),
+    }
+}

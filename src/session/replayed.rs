@@ -1,0 +1,151 @@
+//! What becomes of a recording's samples: the events that were selected of it, intervals by the samples' own time, and
+//! counts of what was lost. Knows nothing of where the records are.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    abi::PERF_RECORD_LOST_SAMPLES,
+    perfdata::{Layouts, ring_of},
+    record::{LossCounts, Record, record_type},
+    spec::CpuSet,
+};
+
+/// A selected event that gets samples of an attr.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Its index among the selected events.
+    pub event: usize,
+    /// The CPUs that it was limited to.
+    pub cpus: Option<CpuSet>,
+}
+
+/// The state of a replay, beside the pump's own.
+#[derive(Debug)]
+pub struct Replayed {
+    layouts: Arc<Layouts>,
+    /// The selected events of each attr.
+    routes: Vec<Vec<Route>>,
+    /// How many events were selected.
+    events: usize,
+    interval: Option<Interval>,
+    /// Samples lost per attr, as perf counted them at the recording's end.
+    lost: Vec<u64>,
+    strangers: u64,
+    last: u64,
+}
+
+/// `__interval__` by the samples' time.
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    every: u64,
+    /// When it is next due; `None` before the first sample.
+    next: Option<u64>,
+}
+
+/// After a longer silence than that, the intervals that passed in it are called once.
+const MOST_INTERVALS: u64 = 100_000;
+
+/// Where and when a sample was taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    /// Its attr.
+    attr: usize,
+    /// Its time.
+    pub time: u64,
+    /// The ring that it counts for: its CPU's.
+    pub ring: usize,
+    cpu: Option<u32>,
+}
+
+impl Replayed {
+    /// A replay of which these events were selected: of each attr, those that get its samples.
+    pub fn new(layouts: Arc<Layouts>, routes: Vec<Vec<Route>>, interval: Option<Duration>) -> Self {
+        let events = routes.iter().map(Vec::len).sum();
+        let every = interval.map(|every| u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).max(1));
+        let lost = vec![0; layouts.len()];
+        let interval = every.map(|every| Interval { every, next: None });
+        Self { layouts, routes, events, interval, lost, strangers: 0, last: 0 }
+    }
+
+    /// Samples whose id no event of the recording has.
+    pub fn strangers(&self) -> u64 {
+        self.strangers
+    }
+
+    /// The time of the last sample.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Where and when a sample was taken; `None` for one that belongs to no event.
+    #[inline]
+    pub(super) fn sample(&mut self, record: &[u8], rings: usize) -> Option<Taken> {
+        let Some(attr) = self.layouts.attr_of(record) else {
+            self.strangers += 1;
+            return None;
+        };
+        let layout = self.layouts.sample(attr);
+        let (time, cpu) = (layout.time(record).unwrap_or(self.last), layout.cpu(record));
+        self.last = time;
+        Some(Taken { attr, time, ring: ring_of(cpu, rings), cpu })
+    }
+
+    /// The ring and the time of a record that is no sample.
+    pub(super) fn place(&self, record: &[u8], rings: usize) -> (usize, u64) {
+        (ring_of(self.layouts.cpu(record), rings), self.layouts.time(record).unwrap_or(0))
+    }
+
+    /// The selected events that get a sample.
+    #[inline]
+    pub(super) fn events<'a>(&'a self, taken: &Taken, _record: &[u8]) -> impl Iterator<Item = usize> + use<'a> {
+        let cpu = taken.cpu;
+        let wanted = move |route: &&Route| match (&route.cpus, cpu) {
+            (None, _) => true,
+            (Some(cpus), Some(cpu)) => cpus.contains(cpu),
+            (Some(_), None) => false,
+        };
+        self.routes[taken.attr].iter().filter(wanted).map(|route| route.event)
+    }
+
+    /// Whether an interval has ended before a sample of this time; to be asked until it has not.
+    #[inline]
+    pub(super) fn interval_passed(&mut self, time: u64) -> bool {
+        let Some(interval) = &mut self.interval else { return false };
+        let next = *interval.next.get_or_insert(time.saturating_add(interval.every));
+        if next > time || next == u64::MAX {
+            return false;
+        }
+        // A time that is damaged may lie any number of intervals ahead.
+        let ahead = (time - next) / interval.every;
+        let skipped = if ahead > MOST_INTERVALS { ahead } else { 0 };
+        interval.next = Some(next.saturating_add(interval.every.saturating_mul(skipped + 1)));
+        true
+    }
+
+    /// Takes perf's own count of an event's lost samples (PERF_FORMAT_LOST), which it writes at the end, without a time.
+    /// The ring's PERF_RECORD_LOST have told of the same losses at their places.
+    pub(super) fn counts(&mut self, record: &[u8]) -> bool {
+        if record_type(record) != PERF_RECORD_LOST_SAMPLES || self.layouts.time(record).is_some() {
+            return false;
+        }
+        let (Some(attr), Record::Lost { lost }) = (self.layouts.event_of_trailer(record), Record::parse(record)) else {
+            return false;
+        };
+        self.lost[attr] += lost;
+        true
+    }
+
+    /// The lost samples of the selected events, if perf has counted them.
+    pub(super) fn losses(&self, rings: usize) -> Option<LossCounts> {
+        if self.lost.iter().all(|&lost| lost == 0) {
+            return None;
+        }
+        let mut per_event = vec![0; self.events];
+        for (routes, &lost) in self.routes.iter().zip(&self.lost) {
+            for route in routes {
+                per_event[route.event] = lost;
+            }
+        }
+        Some(LossCounts { per_event, per_ring: vec![0; rings], samples_per_ring: Vec::new() })
+    }
+}

@@ -1,0 +1,6 @@
+//! Recordings replayed: those that the real perf makes are compared with what it says of them itself.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+mod harness;
+mod kinds;
