@@ -3,6 +3,7 @@
 mod doctor;
 mod list;
 mod options;
+mod parallel;
 mod plan;
 mod report;
 mod split;
@@ -39,6 +40,7 @@ enum Subcommands {
     List(list::List),
     /// Check whether this machine is ready, and say how to mend what is not
     Doctor(doctor::Doctor),
+    Parallel(parallel::Parallel),
 }
 
 /// All commands. `python` stands here for the help only: its arguments are split before they are parsed.
@@ -72,6 +74,7 @@ fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
         _ if program.version => version::print(program.verbose, None),
         Some(Subcommands::List(list)) => list.run(),
         Some(Subcommands::Doctor(doctor)) => doctor.run(),
+        Some(Subcommands::Parallel(parallel)) => parallel.run(),
         None => {
             // Nobody is left to tell when stderr is closed.
             let _ = write!(io::stderr(), "{}", self::program().render_help());

@@ -194,12 +194,20 @@ impl Job {
     }
 
     fn failed(&self, status: ExitStatus) -> JobError {
-        const SHOWN: usize = 2000;
         let text = fs::read(self.messages()).unwrap_or_default();
-        let end = text.len().saturating_sub(SHOWN);
-        let said = String::from_utf8_lossy(&text[end..]).trim().to_owned();
-        JobError::Failed { command: self.command.quoted(), status, said }
+        JobError::Failed { command: self.command.quoted(), status, said: shortened(&String::from_utf8_lossy(&text)) }
     }
+}
+
+/// What a program said before it failed: usage begins with what is wrong, a traceback ends with it.
+fn shortened(text: &str) -> String {
+    const EACH: usize = 8;
+    let lines: Vec<&str> = text.trim().lines().collect();
+    if lines.len() <= 2 * EACH + 1 {
+        return lines.join("\n");
+    }
+    let (first, last) = (&lines[..EACH], &lines[lines.len() - EACH..]);
+    format!("{}\n... {} more lines ...\n{}", first.join("\n"), lines.len() - 2 * EACH, last.join("\n"))
 }
 
 impl Running<'_> {
@@ -272,6 +280,17 @@ mod tests {
         assert_eq!((read("counted/out.txt").trim(), read("head/out.txt").trim()), ("271", "y"));
         let nothing = job(folder.path(), "nothing", "true", Some("grep 7"));
         assert!(matches!(run(&[nothing], 1, |_| {}, || false), Err(JobError::Failed { .. })));
+    }
+
+    #[test]
+    fn of_many_messages_the_first_and_the_last_are_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = run(&[job(folder.path(), "many", "seq 100 >&2; false", None)], 1, |_| {}, || false).unwrap_err();
+        let shown = error.to_string();
+        assert!(
+            shown.ends_with(":\n1\n2\n3\n4\n5\n6\n7\n8\n... 84 more lines ...\n93\n94\n95\n96\n97\n98\n99\n100"),
+            "{shown}"
+        );
     }
 
     #[test]

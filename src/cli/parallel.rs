@@ -1,0 +1,208 @@
+//! `perf-prof parallel`: a command that reads a recording, run several times side by side, each time on a part of it.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, anyhow, bail};
+use clap::{ArgAction, Args};
+
+use super::report::Failure;
+use crate::{
+    parallel::{self, Command, Divide, Job, JobError, Progress, Recorded, Split, Splits, TimeRange},
+    perfdata::Recording,
+    sys::{output, signals::Signals},
+};
+
+const LONG_ABOUT: &str = "\
+Run a command that reads a recording several times side by side, each time on a part of it
+
+The command is `perf-prof python --input FILE script.py`, `perf-prof script`, `perf script` of perf itself, or a script with a
+first line of ours. Each job is given its part as --time, and with -c its CPU. A --time, and with -c a list of CPUs, that
+the command has itself is what is divided.
+
+Each job has a folder with cmd.txt, out.txt and err.txt (removed when it is empty). When all have ended well their outputs
+are joined, in the order of time, in out.txt of the output folder. When one fails, all others are ended.";
+
+const AFTER_HELP: &str = "\
+Examples:
+  perf-prof parallel -- perf-prof python --input perf.data script.py
+      as many parts as there are CPUs here
+  perf-prof parallel -n 8 -j 4 -p 'grep nginx' -- perf-prof script -i perf.data
+      8 parts, 4 at a time, of each only the lines with nginx
+  perf-prof parallel -i 0.5 -o parts -- perf script --ns
+      a part for each half a second, in the folder parts
+  perf-prof parallel -c -D -- perf script
+      show the commands, one for each CPU, and run nothing
+
+A script that counts sees the counts of its part only. To have one result of one script, use `perf-prof python --jobs`.";
+
+/// Run a command that reads a recording several times side by side, each time on a part of it
+#[derive(Args)]
+#[command(long_about = LONG_ABOUT, after_help = AFTER_HELP)]
+pub struct Parallel {
+    /// Jobs that run at a time (0: as many as there are CPUs)
+    #[arg(short, long, value_name = "N", default_value_t = 0)]
+    jobs: usize,
+    /// Parts that time is divided into (default: as many as jobs run at a time; with -c: 1)
+    #[arg(short, long, value_name = "NR", conflicts_with = "interval")]
+    nr: Option<usize>,
+    /// The length of a part
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    interval: Option<Duration>,
+    /// Give each CPU jobs of its own
+    #[arg(short = 'c', long)]
+    per_cpu: bool,
+    /// No part is made shorter than this
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds, default_value = "0.1")]
+    min_interval: Duration,
+    /// A shell command that each job's output goes through
+    #[arg(short, long, value_name = "PIPE_TO")]
+    pipe_to: Option<OsString>,
+    /// The folder for the jobs' files, which is made
+    #[arg(short, long, value_name = "DIR", default_value = "parallel-perf-output")]
+    output_dir: PathBuf,
+    /// Show the commands, run nothing
+    #[arg(short = 'D', long)]
+    dry_run: bool,
+    /// Say which jobs begin, and how they go
+    #[arg(short, long, action = ArgAction::Count, conflicts_with = "quiet")]
+    verbose: u8,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+    /// The command, with its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// A length of time in seconds, as `0.5`.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds, as 0.5 is".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| "not a length of time".to_owned())
+}
+
+impl Parallel {
+    /// Runs the jobs.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        if self.nr == Some(0) || self.interval.is_some_and(|interval| interval.is_zero()) {
+            let message = "there is nothing to divide time by: -n and -i are more than 0".to_owned();
+            return Err(Failure::Usage(message, "`perf-prof parallel --help` explains the options"));
+        }
+        let jobs = self.plan()?;
+        if self.dry_run {
+            let mut out = io::stdout().lock();
+            for job in &jobs {
+                writeln!(out, "{}", job.command.quoted())?;
+            }
+            return Ok(ExitCode::SUCCESS);
+        }
+        if self.output_dir.exists() {
+            return Err(anyhow!(
+                "{} exists already: remove it, or name another folder with -o",
+                self.output_dir.display()
+            )
+            .into());
+        }
+        self.work(&jobs)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn at_once(&self) -> usize {
+        match self.jobs {
+            0 => thread::available_parallelism().map_or(1, usize::from),
+            jobs => jobs,
+        }
+    }
+
+    fn plan(&self) -> anyhow::Result<Vec<Job>> {
+        let command = Command::new(self.command.clone());
+        let input = parallel::input(&command)?;
+        if input == Path::new("-") {
+            bail!("a pipe cannot be divided: write the recording to a file first");
+        }
+        let recorded = recorded(&input)?;
+        let split = Split {
+            splits: if self.per_cpu { Splits::CpusAndTime } else { Splits::Time },
+            divide: match (self.interval, self.nr) {
+                (Some(interval), _) => Divide::Every(interval),
+                (None, Some(nr)) => Divide::Into(nr),
+                (None, None) => Divide::Into(if self.per_cpu { 1 } else { self.at_once() }),
+            },
+            least: self.min_interval,
+            pipe_to: self.pipe_to.clone(),
+            output: self.output_dir.clone(),
+        };
+        Ok(parallel::jobs(command, &recorded, &split)?)
+    }
+
+    fn work(&self, jobs: &[Job]) -> anyhow::Result<()> {
+        let signals = Signals::install()?;
+        let shown = !self.quiet && self.verbose == 0 && io::stderr().is_terminal();
+        let mut begun = 0;
+        let watch = |Progress { jobs: all, done, running }| {
+            if shown {
+                // Nobody is left to tell when stderr is closed.
+                let _ = write!(io::stderr(), "\r{all} jobs: {done} done, {running} running ");
+            }
+            if self.verbose > 0 {
+                for job in &jobs[begun..done + running] {
+                    output::say(format_args!("{}", job.command.quoted()));
+                }
+                begun = done + running;
+            }
+        };
+        let result = parallel::run(jobs, self.at_once(), watch, || signals.is_pending());
+        if shown {
+            let _ = writeln!(io::stderr());
+        }
+        // What there was to say of a failure is in the error; the other jobs' messages stay where they are.
+        if let Err(error @ JobError::Interrupted) = result {
+            bail!(error);
+        }
+        result?;
+        for job in jobs {
+            let messages = job.messages();
+            match fs::metadata(&messages) {
+                Ok(metadata) if metadata.len() == 0 => fs::remove_file(&messages)?,
+                Ok(_) if !self.quiet => output::say(format_args!("{} has messages", messages.display())),
+                _ => {}
+            }
+        }
+        if let Some(path) = parallel::joined(jobs, &self.output_dir) {
+            join(jobs, &path).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if !self.quiet {
+            let path = self.output_dir.join("out.txt");
+            output::say(format_args!("all {} jobs ended well; their output is in {}", jobs.len(), path.display()));
+        }
+        Ok(())
+    }
+}
+
+/// What a recording holds: by its header where that says it, else by a look at all of its records.
+fn recorded(path: &Path) -> anyhow::Result<Recorded> {
+    let mut recording = Recording::open(path)?;
+    let Some((start, end)) = recording.times()? else {
+        bail!(
+            "{}: there is nothing to divide: no sample has a time, or its records are compressed and it does not say",
+            path.display()
+        );
+    };
+    let (available, _) = recording.features.cpus.unwrap_or((1, 1));
+    Ok(Recorded { times: TimeRange { start, end }, cpus: (0..available.max(1)).collect() })
+}
+
+fn join(jobs: &[Job], path: &Path) -> io::Result<()> {
+    let mut joined = File::create(path)?;
+    for job in jobs {
+        io::copy(&mut File::open(job.output())?, &mut joined)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! `perf-prof parallel` on recordings of the real `perf`.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+/// Records context switches; `None` where that cannot be done here.
+fn recording(folder: &Path) -> Option<()> {
+    let perf = Command::new("perf")
+        .args(["record", "-q", "-a", "-e", "sched:sched_switch,sched:sched_wakeup", "-o", "perf.data"])
+        .args(["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 0.05; done"])
+        .current_dir(folder)
+        .output();
+    match perf {
+        Ok(output) if output.status.success() => Some(()),
+        Ok(output) => {
+            println!("skipped: perf record: {}", String::from_utf8_lossy(&output.stderr));
+            None
+        }
+        Err(error) => {
+            println!("skipped: perf: {error}");
+            None
+        }
+    }
+}
+
+fn parallel(folder: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    command.arg("parallel").args(args).current_dir(folder).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn parts_joined_are_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if recording(folder).is_none() {
+        return;
+    }
+    let whole = Command::new("perf").args(["script", "--ns"]).current_dir(folder).output().unwrap();
+    assert!(whole.stdout.len() > 1000);
+    let output = parallel(folder, &["-n", "5", "-j", "2", "-m", "0.01", "-o", "parts", "--", "perf", "script", "--ns"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(said(&output), "perf-prof: all 5 jobs ended well; their output is in parts/out.txt\n");
+    assert_eq!(fs::read(folder.join("parts/out.txt")).unwrap(), whole.stdout);
+    let read = |name: &str| fs::read_to_string(folder.join("parts").join(name)).unwrap();
+    assert!((0..5).all(|part| !read(&format!("time-range-{part}/out.txt")).is_empty()));
+    assert!(read("time-range-4/cmd.txt").starts_with("perf script --time="));
+    assert!(!folder.join("parts/time-range-0/err.txt").exists());
+
+    let again = parallel(folder, &["-o", "parts", "--", "perf", "script"]);
+    assert!(said(&again).contains("parts exists already"), "{}", said(&again));
+}
+
+#[test]
+fn a_dry_run_shows_the_commands_and_a_failure_names_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if recording(folder).is_none() {
+        return;
+    }
+    let output = parallel(folder, &["-D", "-n", "2", "--", "perf", "script", "--ns"]);
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(
+        lines.len() == 2 && lines[0].starts_with("perf script --time=,") && lines[1].ends_with(", --ns"),
+        "{shown}"
+    );
+    assert!(!folder.join("parallel-perf-output").exists());
+
+    let output = parallel(folder, &["-n", "2", "--", "perf", "script", "--no-such-option"]);
+    let message = said(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(message.contains("--no-such-option failed (exit status: 129); the other jobs were ended"), "{message}");
+    assert!(message.contains("unknown option `no-such-option'"), "{message}");
+}
+
+#[test]
+fn what_cannot_be_divided_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |args: &[&str]| {
+        let output = parallel(folder.path(), args);
+        (output.status.code(), said(&output).lines().next().unwrap_or_default().to_owned())
+    };
+    let pipe = "perf-prof: a pipe cannot be divided: write the recording to a file first";
+    assert_eq!(refused(&["--", "perf", "script", "-i", "-"]), (Some(1), pipe.into()));
+    let none = "perf-prof: there is nothing to divide time by: -n and -i are more than 0";
+    assert_eq!(refused(&["-n", "0", "--", "perf", "script"]), (Some(2), none.into()));
+    let (status, missing) = refused(&["--", "perf", "script", "-i", "missing"]);
+    assert!(status == Some(1) && missing.contains("missing") && missing.contains("No such file"), "{missing}");
+}
