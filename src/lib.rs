@@ -15,6 +15,8 @@ pub mod sys;
 
 pub mod capture;
 
+pub mod perfdata;
+
 pub mod symbol;
 
 pub mod unwind;

@@ -4,6 +4,7 @@ mod doctor;
 mod list;
 mod options;
 mod plan;
+mod record;
 mod report;
 mod split;
 mod version;
@@ -35,6 +36,8 @@ struct Program {
 
 #[derive(Subcommand)]
 enum Subcommands {
+    /// Record events into a file that perf reads too
+    Record(Box<record::Record>),
     /// List the events of this kernel
     List(list::List),
     /// Check whether this machine is ready, and say how to mend what is not
@@ -70,6 +73,7 @@ fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
     };
     match program.command {
         _ if program.version => version::print(program.verbose, None),
+        Some(Subcommands::Record(record)) => record.run(argv),
         Some(Subcommands::List(list)) => list.run(),
         Some(Subcommands::Doctor(doctor)) => doctor.run(),
         None => {

@@ -21,6 +21,11 @@ pub enum PlanError {
          them)"
     )]
     NoEvent,
+    /// No `-e` of a recording.
+    #[error(
+        "no event: name some with -e, as in `perf-prof record -e sched:sched_wakeup -a` (`perf-prof list` shows them)"
+    )]
+    NothingToRecord,
     /// No script.
     #[error(
         "no script: name one after the options, as in `perf-prof python -e {0} script.py`; `help` in its place prints \
@@ -98,7 +103,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
     })
 }
 
-fn rate(period: Option<Rate>, frequency: Option<Rate>) -> Result<Option<Rate>, PlanError> {
+pub(super) fn rate(period: Option<Rate>, frequency: Option<Rate>) -> Result<Option<Rate>, PlanError> {
     match (period, frequency) {
         (Some(_), Some(_)) => Err(PlanError::TwoRates),
         (period, frequency) => Ok(period.or(frequency)),
@@ -144,7 +149,7 @@ fn target(
 }
 
 /// The argument as a shell has to be given it.
-fn shell_quote(arg: &OsStr) -> String {
+pub(super) fn shell_quote(arg: &OsStr) -> String {
     let text = arg.to_string_lossy();
     let plain = |c: char| c.is_alphanumeric() || "_-./:=,@%+".contains(c);
     match !text.is_empty() && text.chars().all(plain) {

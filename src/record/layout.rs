@@ -164,6 +164,11 @@ impl TrailerLayout {
         Self { time, size }
     }
 
+    /// Its size in bytes.
+    pub fn size(&self) -> usize {
+        self.size.into()
+    }
+
     /// When the record was written.
     #[inline]
     pub fn time(&self, record: &[u8]) -> Option<u64> {

@@ -6,6 +6,7 @@ mod interval;
 mod names;
 pub mod plan;
 mod pump;
+pub mod record;
 mod report;
 mod run_loop;
 mod start;

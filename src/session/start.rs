@@ -165,7 +165,10 @@ fn with_interpreter(
         reopen: &reopen,
     };
     let ending = if started.is_ok() { run_loop.run(&mut program) } else { Ending::NotStarted };
-    let workload_status = workload.and_then(|workload| end_workload(workload, ending));
+    let workload_status = workload.and_then(|workload| {
+        let ended_by_itself = matches!(ending, Ending::Source(_));
+        end_workload(workload, (!ended_by_itself).then_some(libc::SIGTERM))
+    });
     let now = context.time_of_realtime(clock::realtime());
     let at_exit = run_loop.finish(ending, &mut program, now);
     program.clear();
@@ -189,18 +192,21 @@ fn open(
 ) -> Result<Capture> {
     let target = target::target(plan, workload.map(Workload::pid))?;
     let options = target::options(plan, target::mappings(requests), wake);
-    Capture::open(&target, requests, &options).map_err(|error| {
-        let CaptureError::Filter { event, filter, .. } = &error else { return error.into() };
-        let mut formats = selected.iter().filter_map(|event| event.format.tracepoint());
-        let Some(format) = formats.find(|format| format!("{}:{}", format.system, format.name) == *event) else {
-            return error.into();
-        };
-        let reason = explain_filter(&format.system, &format.name, filter);
-        let fields = format.fields().iter().chain(format.common_fields());
-        let fields: Vec<String> = fields.map(|field| format!("{} ({})", field.name, template::c_type(field))).collect();
-        let reason = reason.map(|reason| format!(": {}", reason.trim())).unwrap_or_default();
-        anyhow!("{error}{reason}\nits fields: {}", fields.join(", "))
-    })
+    Capture::open(&target, requests, &options).map_err(|error| explained(error, selected))
+}
+
+/// Why these events could not be opened; of a filter, the kernel's own reason and the fields that there are.
+pub(super) fn explained(error: CaptureError, selected: &[Selected]) -> anyhow::Error {
+    let CaptureError::Filter { event, filter, .. } = &error else { return error.into() };
+    let mut formats = selected.iter().filter_map(|event| event.format.tracepoint());
+    let Some(format) = formats.find(|format| format!("{}:{}", format.system, format.name) == *event) else {
+        return error.into();
+    };
+    let reason = explain_filter(&format.system, &format.name, filter);
+    let fields = format.fields().iter().chain(format.common_fields());
+    let fields: Vec<String> = fields.map(|field| format!("{} ({})", field.name, template::c_type(field))).collect();
+    let reason = reason.map(|reason| format!(": {}", reason.trim())).unwrap_or_default();
+    anyhow!("{error}{reason}\nits fields: {}", fields.join(", "))
 }
 
 fn load(
@@ -240,11 +246,11 @@ fn described(plan: &Plan, selected: &[Selected]) -> Result<Vec<EventType>> {
     Ok(selected.iter().zip(layouts).map(|(event, layout)| event.event_type(layout)).collect())
 }
 
-/// The workload's status; one that still runs is told to end, as its events are of no use to it.
-fn end_workload(mut workload: Workload, ending: Ending) -> Option<u8> {
+/// The workload's status. One that is still to run is sent a signal first, as its events are of no use to anybody.
+pub(super) fn end_workload(mut workload: Workload, signal: Option<i32>) -> Option<u8> {
     const PATIENCE: Duration = Duration::from_millis(500);
-    if !matches!(ending, Ending::Source(_)) {
-        workload.signal(libc::SIGTERM);
+    if let Some(signal) = signal {
+        workload.signal(signal);
     }
     let begun = Instant::now();
     loop {
