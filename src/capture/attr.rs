@@ -1,6 +1,6 @@
 //! Requests to `perf_event_attr`.
 
-use super::{Clock, Config, EventRequest, Excluded, Frames, Mappings, Options, PerfEvent, Sampling};
+use super::{Clock, Config, EventRequest, Excluded, Frames, Mapped, Mappings, Members, Options, PerfEvent, Sampling};
 use crate::{abi::*, record::SampleFormat};
 
 /// How events follow the tasks that they are attached to.
@@ -27,9 +27,16 @@ const COMMON: u64 = PERF_SAMPLE_IP | PERF_SAMPLE_STREAM_ID;
 ///
 /// A tracepoint's samples hold nothing but that and their data. Any other event may sample what stands between the time
 /// and the id (PERF_SAMPLE_ADDR); so as soon as there is one, all records begin or end with PERF_SAMPLE_IDENTIFIER, whose
-/// place is fixed.
-pub(super) fn common_members(events: &[EventRequest]) -> u64 {
+/// place is fixed. In a recording they always do, and PERF_SAMPLE_ID would say it twice, so it
+/// is there only when an event asks for it.
+pub(super) fn common_members(events: &[EventRequest], members: Members) -> u64 {
     let asked = events.iter().fold(0, |all, event| all | event.samples.sample_type);
+    if members == Members::Recorded {
+        return SAMPLE_TYPE & !PERF_SAMPLE_ID
+            | PERF_SAMPLE_IDENTIFIER
+            | PERF_SAMPLE_IP
+            | asked & (COMMON | PERF_SAMPLE_ID);
+    }
     let of_tracepoints = SAMPLE_TYPE | PERF_SAMPLE_RAW | PERF_SAMPLE_CALLCHAIN;
     let identifier = if asked & !of_tracepoints == 0 { 0 } else { PERF_SAMPLE_IDENTIFIER };
     SAMPLE_TYPE | identifier | asked & COMMON
@@ -102,12 +109,14 @@ pub(super) fn dummy(options: &Options, follow: Follow, common: u64, read_format:
     attr.set_comm(1);
     attr.set_comm_exec(1);
     attr.set_task(1);
-    if options.mappings == Mappings::Told {
+    if options.mappings != Mappings::Ignored {
         attr.set_mmap(1);
         attr.set_mmap2(1);
     }
     // Linux 5.1. A kernel without PERF_FORMAT_LOST (6.0) is asked for neither.
     attr.set_ksymbol((read_format & PERF_FORMAT_LOST != 0).into());
+    attr.set_build_id(matches!(options.mappings, Mappings::Identified(_)).into());
+    attr.set_mmap_data((options.mappings == Mappings::Identified(Mapped::All)).into());
     // It samples nothing at all, so it need not ask for more rights than a plain user has (perf_event_paranoid 2).
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
@@ -163,20 +172,22 @@ mod tests {
             vec![all(), tracepoint(), faults()],
             vec![all()],
         ] {
-            let common = common_members(&events);
-            let layouts: Vec<SampleLayout> =
-                events.iter().map(|event| SampleLayout::of(samples(event, common, 0))).collect();
-            let record: Vec<u8> = (0..=255).collect();
-            let place = |layout: &SampleLayout| (layout.id(&record), layout.time(&record));
-            assert!(layouts.iter().all(|layout| place(layout) == place(&layouts[0])), "{events:?}");
-            let trailer = |sample_type| TrailerLayout::new(sample_type);
-            let own = |layout: &SampleLayout| trailer(layout.format.sample_type);
-            assert!(layouts.iter().all(|layout| own(layout) == trailer(common)), "{events:?}");
+            for members in [Members::Lean, Members::Recorded] {
+                let common = common_members(&events, members);
+                let layouts: Vec<SampleLayout> =
+                    events.iter().map(|event| SampleLayout::of(samples(event, common, 0))).collect();
+                let record: Vec<u8> = (0..=255).collect();
+                let place = |layout: &SampleLayout| (layout.id(&record), layout.time(&record));
+                assert!(layouts.iter().all(|layout| place(layout) == place(&layouts[0])), "{events:?}");
+                let trailer = |sample_type| TrailerLayout::new(sample_type);
+                let own = |layout: &SampleLayout| trailer(layout.format.sample_type);
+                assert!(layouts.iter().all(|layout| own(layout) == trailer(common)), "{events:?}");
+            }
         }
     }
 
     #[test]
     fn tracepoints_alone_have_no_identifier_and_each_sample_stays_small() {
-        assert_eq!(common_members(&[EventRequest::tracepoint("s:n", 1)]), SAMPLE_TYPE);
+        assert_eq!(common_members(&[EventRequest::tracepoint("s:n", 1)], Members::Lean), SAMPLE_TYPE);
     }
 }

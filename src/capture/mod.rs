@@ -40,21 +40,40 @@ use self::{
     tasks::{Kind, Tasks},
 };
 use crate::{
-    abi::PERF_FORMAT_LOST,
+    abi::{PERF_FORMAT_LOST, perf_event_attr},
     record::{Batch, Ended, INDEX_PER_RECORD, LossCounts, SampleLayout, Sorter, Source, TrailerLayout, Wait},
     sys::{CallError, epoll::Epoll, eventfd::EventFd, perf},
 };
 
 pub use error::CaptureError;
 pub use request::{
-    Callchain, Clock, Config, EventRequest, Excluded, Frames, Mappings, Options, Order, PerfEvent, Presence, Sampling,
-    Target,
+    Callchain, Clock, Config, EventRequest, Excluded, Frames, Mapped, Mappings, Members, Options, Order, PerfEvent,
+    Presence, Sampling, Target,
 };
+
+/// An event as the kernel was asked for it: what a recording says of it.
+#[derive(Clone, Debug, Default)]
+pub struct EventAttr {
+    /// Its name, as it was asked for.
+    pub name: String,
+    /// Its attr, but for the size.
+    pub attr: perf_event_attr,
+    /// The ids that its records carry, one for each descriptor; none where the kernel did not let it be sampled.
+    pub ids: Vec<u64>,
+}
+
+impl EventAttr {
+    fn opened(&mut self, attr: perf_event_attr, id: u64) {
+        self.attr = attr;
+        self.ids.push(id);
+    }
+}
 
 /// A live source of records.
 pub struct Capture {
     descriptors: Arc<Vec<Descriptor>>,
     ids: Vec<(u64, usize)>,
+    attrs: Vec<EventAttr>,
     layouts: Vec<SampleLayout>,
     trailer: TrailerLayout,
     ring_cpus: Vec<Option<u32>>,
@@ -108,11 +127,11 @@ impl Capture {
             let refused = io::Error::from_raw_os_error(libc::EPERM);
             return Err(CaptureError::open(event, CallError::new("perf_event_open", refused)));
         }
-        let common = attr::common_members(events);
-        let layouts = layouts(events, opened.read_format);
+        let common = attr::common_members(events, options.members);
+        let layouts = layouts(events, options.members, opened.read_format);
         let kind = if matches!(target, Target::Threads(_)) { Kind::Thread } else { Kind::Process };
         let tasks = (!opened.tasks.is_empty()).then(|| Tasks::watch(&opened.tasks, kind));
-        let Opened { descriptors, rings, owners, ring_cpus, ids, read_format, .. } = opened;
+        let Opened { descriptors, rings, owners, ring_cpus, ids, attrs, read_format, .. } = opened;
 
         let bell = Arc::new(EventFd::new()?);
         let reserve = rings.iter().map(|ring| Memory::cost_of_ring(ring.size())).sum::<usize>();
@@ -172,6 +191,7 @@ impl Capture {
         Ok(Capture {
             descriptors,
             ids,
+            attrs,
             layouts,
             trailer,
             ring_cpus,
@@ -195,12 +215,17 @@ impl Capture {
 
     /// How the samples of these events would look, were they captured together.
     pub fn layouts(events: &[EventRequest]) -> Vec<SampleLayout> {
-        layouts(events, 0)
+        layouts(events, Members::Lean, 0)
     }
 
     /// The perf id of each descriptor of an event, and which request it is of.
     pub fn ids(&self) -> &[(u64, usize)] {
         &self.ids
+    }
+
+    /// The attr of each request, and last that of the event that follows tasks.
+    pub fn attrs(&self) -> &[EventAttr] {
+        &self.attrs
     }
 
     /// The layout of a request's samples.
@@ -218,13 +243,31 @@ impl Capture {
         self.ring_cpus.len()
     }
 
+    /// Starts the reader thread, and what tells of tasks and their mappings. Whoever lists what there is already does it
+    /// after this: what begins meanwhile is told.
+    pub fn follow_tasks(&mut self) -> Result<(), CallError> {
+        self.start_reader()?;
+        match self.start {
+            Start::Exec => Ok(()),
+            Start::Enable | Start::EnableAgain => self.enable_those(|descriptor| descriptor.event.is_none()),
+        }
+    }
+
+    fn start_reader(&mut self) -> Result<(), CallError> {
+        self.reader = match std::mem::replace(&mut self.reader, State::Gone) {
+            State::Idle(reader) => {
+                let thread = std::thread::Builder::new().name("perf-prof-reader".to_owned());
+                let running = thread.spawn(|| reader.run());
+                State::Running(running.map_err(|error| CallError::new("clone", error))?)
+            }
+            other => other,
+        };
+        Ok(())
+    }
+
     /// Starts the reader thread and the events. A workload's events start by themselves, when it calls exec.
     pub fn enable(&mut self) -> Result<(), CallError> {
-        if let State::Idle(reader) = std::mem::replace(&mut self.reader, State::Gone) {
-            let thread = std::thread::Builder::new().name("perf-prof-reader".to_owned());
-            let running = thread.spawn(|| reader.run());
-            self.reader = State::Running(running.map_err(|error| CallError::new("clone", error))?);
-        }
+        self.start_reader()?;
         match self.start {
             Start::Exec => Ok(()),
             Start::Enable => self.enable_all(),
@@ -239,7 +282,12 @@ impl Capture {
     }
 
     fn enable_all(&self) -> Result<(), CallError> {
-        self.descriptors.iter().try_for_each(|descriptor| perf::enable(descriptor.fd.as_fd()))
+        self.enable_those(|_| true)
+    }
+
+    fn enable_those(&self, which: impl Fn(&Descriptor) -> bool) -> Result<(), CallError> {
+        let mut those = self.descriptors.iter().filter(|descriptor| which(descriptor));
+        those.try_for_each(|descriptor| perf::enable(descriptor.fd.as_fd()))
     }
 
     /// Ends the capture for good, as dropping it does: this is only a name for it. The drop joins the reader thread and
@@ -275,8 +323,8 @@ impl Capture {
     }
 }
 
-fn layouts(events: &[EventRequest], read_format: u64) -> Vec<SampleLayout> {
-    let common = attr::common_members(events);
+fn layouts(events: &[EventRequest], members: Members, read_format: u64) -> Vec<SampleLayout> {
+    let common = attr::common_members(events, members);
     events.iter().map(|event| SampleLayout::of(attr::samples(event, common, read_format))).collect()
 }
 

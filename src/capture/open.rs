@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    CaptureError, EventRequest, Options, PerfEvent, Presence, Target,
+    CaptureError, EventAttr, EventRequest, Mappings, Options, PerfEvent, Presence, Target,
     attr::{self, Follow},
     close,
 };
@@ -45,6 +45,8 @@ pub(super) struct Opened {
     pub ring_cpus: Vec<Option<u32>>,
     /// Perf id to request.
     pub ids: Vec<(u64, usize)>,
+    /// The attr of each request, and last that of the dummies.
+    pub attrs: Vec<EventAttr>,
     pub read_format: u64,
     /// The tasks whose end is the capture's end.
     pub tasks: Vec<u32>,
@@ -63,6 +65,9 @@ enum To<'a> {
     Cgroup(BorrowedFd<'a>),
     Thread(u32),
 }
+
+/// What perf calls its event that counts nothing and follows tasks.
+const DUMMY_NAME: &str = "dummy:HG";
 
 /// How often a process that keeps creating threads is listed anew before it is taken as it is.
 const LISTINGS: usize = 8;
@@ -166,6 +171,8 @@ impl<'a> Opener<'a> {
 
     fn open(&self, on: Vec<Attachment<'_>>, follow: Follow) -> Result<Opened, CaptureError> {
         let mut opened = Opened { read_format: PERF_FORMAT_ID | PERF_FORMAT_LOST, ..Opened::default() };
+        let names = self.events.iter().map(|event| event.name.as_str()).chain([DUMMY_NAME]);
+        opened.attrs = names.map(|name| EventAttr { name: name.to_owned(), ..EventAttr::default() }).collect();
         match self.open_into(&mut opened, on, follow) {
             Ok(()) => Ok(opened),
             Err(error) => {
@@ -214,16 +221,21 @@ impl<'a> Opener<'a> {
         };
 
         const DUMMY: &str = "task events";
-        let common = attr::common_members(self.events);
-        let dummy = |read_format| open_event(&attr::dummy(self.options, follow, common, read_format), attach);
-        let fd = match dummy(opened.read_format) {
-            // PERF_FORMAT_LOST came with Linux 6.0.
-            Err(error) if error.errno() == libc::EINVAL && opened.read_format & PERF_FORMAT_LOST != 0 => {
-                opened.read_format &= !PERF_FORMAT_LOST;
-                dummy(opened.read_format)
-            }
-            result => result,
-        };
+        let common = attr::common_members(self.events, self.options.members);
+        let mut attr = attr::dummy(self.options, follow, common, opened.read_format);
+        let mut fd = open_event(&attr, attach);
+        // PERF_FORMAT_LOST came with Linux 6.0, build ids with 5.12.
+        if opened.owners.is_empty() && fd.as_ref().is_err_and(|error| error.errno() == libc::EINVAL) {
+            opened.read_format &= !PERF_FORMAT_LOST;
+            attr.read_format = opened.read_format;
+            fd = open_event(&attr, attach);
+        }
+        if matches!(self.options.mappings, Mappings::Identified(_))
+            && fd.as_ref().is_err_and(|e| [libc::EINVAL, libc::E2BIG].contains(&e.errno()))
+        {
+            attr.set_build_id(0);
+            fd = open_event(&attr, attach);
+        }
         let fd = fd.map_err(|error| match error.errno() {
             libc::EMFILE | libc::ENFILE => CaptureError::too_many_files(needed),
             _ => CaptureError::open(&EventRequest::new(DUMMY, PerfEvent::default()), error),
@@ -242,6 +254,7 @@ impl<'a> Opener<'a> {
                 opened.rings.len() - 1
             }
         };
+        opened.attrs[self.events.len()].opened(attr, perf::id(fd.as_fd())?);
         opened.descriptors.push(Descriptor { fd, event: None, ring });
 
         for (index, event) in self.events.iter().enumerate() {
@@ -268,7 +281,9 @@ impl<'a> Opener<'a> {
                 set_filter(fd.as_fd(), &event.name, filter)?;
             }
             perf::set_output(fd.as_fd(), opened.descriptors[opened.owners[ring]].fd.as_fd())?;
-            opened.ids.push((perf::id(fd.as_fd())?, index));
+            let id = perf::id(fd.as_fd())?;
+            opened.ids.push((id, index));
+            opened.attrs[index].opened(attr, id);
             opened.descriptors.push(Descriptor { fd, event: Some(index), ring });
         }
         Ok(())

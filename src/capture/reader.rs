@@ -387,7 +387,7 @@ mod tests {
         sync::atomic::{AtomicBool, AtomicU64},
     };
 
-    use super::super::{Capture, Clock, EventRequest, Mappings, Options, State, Target};
+    use super::super::{Capture, Clock, EventRequest, Mappings, Members, Options, State, Target};
     use super::*;
     use crate::sys::eventfd::EventFd;
 
@@ -459,6 +459,7 @@ mod tests {
             clock: Clock::Perf,
             order: None,
             mappings: Mappings::Ignored,
+            members: Members::default(),
             sampling_limit: None,
             wake: None,
         };

@@ -207,6 +207,27 @@ pub enum Mappings {
     Ignored,
     /// Each executable mapping (PERF_RECORD_MMAP2).
     Told,
+    /// The same, with the build id of the file in place of its inode, where the kernel (5.12) finds one.
+    Identified(Mapped),
+}
+
+/// Which mappings are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapped {
+    /// Those that code can run in.
+    Code,
+    /// All: perf unwinds by what lies beside the code in the file.
+    All,
+}
+
+/// What all records hold, beside what single events ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Members {
+    /// No more than delivering them takes.
+    #[default]
+    Lean,
+    /// What perf's tools look for in a recording: the address of each sample, and the id as the first member.
+    Recorded,
 }
 
 /// How to capture.
@@ -225,6 +246,8 @@ pub struct Options {
     pub order: Option<Order>,
     /// Whether processes' mappings are told.
     pub mappings: Mappings,
+    /// What all records hold.
+    pub members: Members,
     /// At most this many samples per second and ring.
     pub sampling_limit: Option<u32>,
     /// An eventfd: when it becomes readable, it is drained and [`crate::record::Wait::Woken`] is given, before any backlog.

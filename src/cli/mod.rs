@@ -5,6 +5,7 @@ mod list;
 mod options;
 mod parallel;
 mod plan;
+mod record;
 mod report;
 mod split;
 mod version;
@@ -36,6 +37,8 @@ struct Program {
 
 #[derive(Subcommand)]
 enum Subcommands {
+    /// Record events into a file that perf reads too
+    Record(Box<record::Record>),
     /// List the events of this kernel
     List(list::List),
     /// Check whether this machine is ready, and say how to mend what is not
@@ -72,6 +75,7 @@ fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
     };
     match program.command {
         _ if program.version => version::print(program.verbose, None),
+        Some(Subcommands::Record(record)) => record.run(argv),
         Some(Subcommands::List(list)) => list.run(),
         Some(Subcommands::Doctor(doctor)) => doctor.run(),
         Some(Subcommands::Parallel(parallel)) => parallel.run(),

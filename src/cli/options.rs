@@ -216,15 +216,15 @@ pub fn command() -> Command {
     command
 }
 
-fn parse_count(text: &str) -> Result<Rate, String> {
+pub(super) fn parse_count(text: &str) -> Result<Rate, String> {
     Rate::period(text).ok_or_else(|| format!("`{text}` is not a number above 0"))
 }
 
-fn parse_freq(text: &str) -> Result<Rate, String> {
+pub(super) fn parse_freq(text: &str) -> Result<Rate, String> {
     Rate::frequency(text).ok_or_else(|| format!("`{text}` is neither a number above 0 nor `max`"))
 }
 
-fn parse_ids(list: &str) -> Result<Ids, String> {
+pub(super) fn parse_ids(list: &str) -> Result<Ids, String> {
     let id = |text: &str| text.trim().parse().ok().filter(|&id| (1..=i32::MAX as u32).contains(&id));
     let ids: Result<Vec<u32>, String> =
         list.split(',').map(|text| id(text).ok_or_else(|| format!("`{text}` is not the id of a task"))).collect();

@@ -22,6 +22,11 @@ pub enum PlanError {
          them)"
     )]
     NoEvent,
+    /// No `-e` of a recording.
+    #[error(
+        "no event: name some with -e, as in `perf-prof record -e sched:sched_wakeup -a` (`perf-prof list` shows them)"
+    )]
+    NothingToRecord,
     /// No script.
     #[error(
         "no script: name one after the options, as in `perf-prof python {0} script.py`; `help` in its place prints \
@@ -138,7 +143,7 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
     }))
 }
 
-fn rate(period: Option<Rate>, frequency: Option<Rate>) -> Result<Option<Rate>, PlanError> {
+pub(super) fn rate(period: Option<Rate>, frequency: Option<Rate>) -> Result<Option<Rate>, PlanError> {
     match (period, frequency) {
         (Some(_), Some(_)) => Err(PlanError::TwoRates),
         (period, frequency) => Ok(period.or(frequency)),

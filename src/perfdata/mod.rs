@@ -18,6 +18,7 @@ mod select;
 mod stream;
 mod swap;
 mod tracing_data;
+pub mod write;
 
 pub use attr::{Attr, AttrFlag};
 pub use bytes::{ByteOrder, Bytes};

@@ -6,6 +6,7 @@ mod names;
 pub mod plan;
 mod program;
 mod pump;
+pub mod record;
 mod recorded;
 mod replay;
 mod replayed;

@@ -162,7 +162,10 @@ fn with_interpreter(
         reopen: &reopen,
     };
     let ending = if started.is_ok() { run_loop.run(&mut program) } else { Ending::NotStarted };
-    let workload_status = workload.and_then(|workload| end_workload(workload, ending));
+    let workload_status = workload.and_then(|workload| {
+        let ended_by_itself = matches!(ending, Ending::Source(_));
+        end_workload(workload, (!ended_by_itself).then_some(libc::SIGTERM))
+    });
     let now = context.time_of_realtime(clock::realtime());
     let at_exit = run_loop.finish(ending, &mut program, now);
     program.clear();
@@ -186,21 +189,24 @@ fn open(
 ) -> Result<Capture> {
     let target = target::target(plan, workload.map(Workload::pid))?;
     let options = target::options(plan, target::mappings(requests), wake);
-    Capture::open(&target, requests, &options).map_err(|error| {
-        let CaptureError::Filter { event, filter, .. } = &error else { return error.into() };
-        let Some(of_event) = selected.iter().find(|selected| selected.format.name() == *event) else {
-            return error.into();
-        };
-        let Some(format) = of_event.format.tracepoint() else { return error.into() };
-        // For the probes of perf events the kernel knows the common fields alone, and they have no file in tracefs.
-        let is_probe = matches!(of_event.spec.kind, EventKind::Probe(_));
-        let reason = if is_probe { None } else { explain_filter(&format.system, &format.name, filter) };
-        let own = if is_probe { &[] } else { format.fields() };
-        let fields = own.iter().chain(format.common_fields());
-        let fields: Vec<String> = fields.map(|field| format!("{} ({})", field.name, template::c_type(field))).collect();
-        let reason = reason.map(|reason| format!(": {}", reason.trim())).unwrap_or_default();
-        anyhow!("{error}{reason}\nits fields: {}", fields.join(", "))
-    })
+    Capture::open(&target, requests, &options).map_err(|error| explained(error, selected))
+}
+
+/// Why these events could not be opened; of a filter, the kernel's own reason and the fields that there are.
+pub(super) fn explained(error: CaptureError, selected: &[Selected]) -> anyhow::Error {
+    let CaptureError::Filter { event, filter, .. } = &error else { return error.into() };
+    let Some(of_event) = selected.iter().find(|selected| selected.format.name() == *event) else {
+        return error.into();
+    };
+    let Some(format) = of_event.format.tracepoint() else { return error.into() };
+    // For the probes of perf events the kernel knows the common fields alone, and they have no file in tracefs.
+    let is_probe = matches!(of_event.spec.kind, EventKind::Probe(_));
+    let reason = if is_probe { None } else { explain_filter(&format.system, &format.name, filter) };
+    let own = if is_probe { &[] } else { format.fields() };
+    let fields = own.iter().chain(format.common_fields());
+    let fields: Vec<String> = fields.map(|field| format!("{} ({})", field.name, template::c_type(field))).collect();
+    let reason = reason.map(|reason| format!(": {}", reason.trim())).unwrap_or_default();
+    anyhow!("{error}{reason}\nits fields: {}", fields.join(", "))
 }
 
 /// Learns the names of all tasks beside the run: a machine may have a hundred thousand, and nothing waits for them.
@@ -220,11 +226,11 @@ fn described(plan: &Plan, selected: &[Selected]) -> Result<Vec<EventType>> {
     Ok(selected.iter().zip(layouts).map(|(event, layout)| event.event_type(layout)).collect())
 }
 
-/// The workload's status; one that still runs is told to end, as its events are of no use to it.
-fn end_workload(mut workload: Workload, ending: Ending) -> Option<u8> {
+/// The workload's status. One that is still to run is sent a signal first, as its events are of no use to anybody.
+pub(super) fn end_workload(mut workload: Workload, signal: Option<i32>) -> Option<u8> {
     const PATIENCE: Duration = Duration::from_millis(500);
-    if !matches!(ending, Ending::Source(_)) {
-        workload.signal(libc::SIGTERM);
+    if let Some(signal) = signal {
+        workload.signal(signal);
     }
     let begun = Instant::now();
     loop {

@@ -21,6 +21,16 @@ pub fn open_regular(path: &Path) -> Result<File, CallError> {
     }
 }
 
+/// Makes room on the disk for the first `size` bytes of a file.
+pub fn allocate(file: &File, size: u64) -> Result<(), CallError> {
+    // SAFETY: no pointers are passed, and the descriptor is open while `file` is borrowed.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, size as libc::off_t) } {
+        0 => Ok(()),
+        // It returns the error instead of setting errno.
+        error => Err(CallError::new("posix_fallocate", io::Error::from_raw_os_error(error))),
+    }
+}
+
 /// What a file's inode number, as `stat` tells it, is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inodes {

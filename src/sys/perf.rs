@@ -21,6 +21,13 @@ pub enum Attach<'a> {
     Cgroup(BorrowedFd<'a>, u32),
 }
 
+/// The attr's bytes, in the order in which the kernel reads them.
+pub fn attr_bytes(attr: &perf_event_attr) -> [u8; size_of::<perf_event_attr>()] {
+    // SAFETY: the attr is plain numbers without padding between them, so all of its bytes are initialised, and any bytes
+    // are a value of the array.
+    unsafe { std::mem::transmute(*attr) }
+}
+
 /// Opens an event. The attr's size is filled in.
 pub fn open(attr: &perf_event_attr, attach: Attach<'_>) -> Result<OwnedFd, CallError> {
     let (pid, cpu, flags) = match attach {

@@ -39,6 +39,21 @@ pub fn comm(tid: u32) -> Option<Vec<u8>> {
     Some(comm)
 }
 
+/// A process's parent.
+pub fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name stands in parentheses and may hold any byte itself; the state and the parent follow it.
+    let close = stat.iter().rposition(|&byte| byte == b')')?;
+    std::str::from_utf8(stat.get(close + 1..)?).ok()?.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The process that a thread is of.
+pub fn process_of(tid: u32) -> Option<u32> {
+    let status = fs::read(format!("/proc/{tid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
 /// Whether the task has exited: gone, or a zombie that its parent has not reaped.
 pub fn has_exited(tid: u32) -> bool {
     // The state follows the name, which stands in parentheses and may hold any byte itself.

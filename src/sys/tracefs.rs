@@ -115,13 +115,24 @@ impl Tracefs {
     /// Reads a file below the root.
     pub fn read(&self, path: &str) -> Result<String, TracefsError> {
         let path = self.root.join(path);
-        match fs::read(&path) {
+        match read_at_once(&path) {
             // Tables of the kernel hold strings of drivers, which are not all UTF-8.
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(TracefsError::Permission(path)),
             Err(error) => Err(CallError::new(format!("read {}", path.display()), error).into()),
         }
     }
+}
+
+/// Reads a file, beginning with a large piece: some files (show_header() in kernel/trace/trace_events.c) give their text to
+/// the first read alone, as much of it as was asked for.
+fn read_at_once(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = fs::File::open(path)?;
+    let mut bytes = vec![0; 16 << 10];
+    let size = file.read(&mut bytes)?;
+    bytes.truncate(size);
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The kernel's own words on why it refuses a trace filter, where it has some.
@@ -195,6 +206,18 @@ mod tests {
         assert_eq!(reason(field), "Field not found, at the end of `prev_pidd`");
         assert_eq!(reason("(prev_pid == 1\n^\nparse_error: Too many '('\n"), "Too many '('");
         assert_eq!(filter_reason("none\n"), None);
+    }
+
+    /// It ended after 32 bytes.
+    #[test]
+    fn a_file_that_is_given_once_is_read_whole() {
+        match Tracefs::find() {
+            Err(error) => println!("skipped: {error}"),
+            Ok(tracefs) => {
+                let text = tracefs.read("events/header_page").unwrap();
+                assert!(text.contains("commit") && text.ends_with('\n'), "{text}");
+            }
+        }
     }
 
     #[test]

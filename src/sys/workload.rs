@@ -4,7 +4,7 @@ use std::{
     ffi::{CString, OsString},
     io::{self, Read, Write},
     os::{
-        fd::OwnedFd,
+        fd::{OwnedFd, RawFd},
         unix::{ffi::OsStrExt, process::ExitStatusExt},
     },
     process::ExitStatus,
@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     call::{CallError, check},
-    pipe, signals,
+    eventfd, pipe, signals,
 };
 
 /// A child that waits to become its command, or has become it.
@@ -88,6 +88,24 @@ impl Workload {
             // Nothing was written before exec closed it.
             Err(_) => Ok(()),
         }
+    }
+
+    /// Makes the eventfd `wake` readable when the child exits.
+    pub fn wake_at_exit(&self, wake: RawFd) {
+        let pid = self.pid;
+        let wait = move || {
+            signals::block_in_this_thread();
+            // SAFETY: all zeroes is a siginfo, which lives across the call. WNOWAIT leaves the child to be reaped by us.
+            while unsafe {
+                let mut info: libc::siginfo_t = std::mem::zeroed();
+                libc::waitid(libc::P_PID, pid, &mut info, libc::WEXITED | libc::WNOWAIT)
+            } == -1
+                && CallError::last("waitid").errno() == libc::EINTR
+            {}
+            eventfd::signal(wake);
+        };
+        // Without the thread, its end is noticed with the next thing that happens.
+        let _ = std::thread::Builder::new().name("perf-prof-child".to_owned()).spawn(wait);
     }
 
     /// The child's status when it has exited.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use perf_prof::{
-    capture::{Capture, Clock, EventRequest, Mappings, Options},
+    capture::{Capture, Clock, EventRequest, Mappings, Members, Options},
     record::{Ended, Record, Source, Wait},
     sys::tracefs::Tracefs,
 };
@@ -41,6 +41,7 @@ pub fn options() -> Options {
         clock: Clock::Perf,
         order: None,
         mappings: Mappings::Ignored,
+        members: Members::default(),
         sampling_limit: None,
         wake: None,
     }

@@ -1,0 +1,192 @@
+//! `perf-prof record`: its options, and what plan they make.
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use clap::{ArgAction, Args, builder::PossibleValuesParser};
+
+use super::{
+    options::{self, Ids},
+    plan::{self as python, PlanError},
+    report::Failure,
+};
+use crate::{
+    parallel::shell_quote,
+    session::{
+        plan::{Callchain, Clock, Module, Order, Plan as Capture, Switch, Target, Verbosity},
+        record::{self, Output, Plan},
+    },
+    spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, parse_events, parse_pages, parse_size},
+    symbol,
+};
+
+const USAGE: &str = "perf-prof record [OPTION...] -e EVENT[,EVENT...] [-- CMD [ARGS...]]";
+
+const TEACH: &str = "\
+What is recorded
+  With a command: that command and what it creates, until it ends. With -a or -C:
+  everything on the CPUs; a command then only says for how long. With -p or -t: these
+  processes or threads. With none of them: everything on all CPUs, until Ctrl-C.
+
+      perf-prof record -e sched:sched_switch -a -- sleep 10
+      perf-prof record -e 'syscalls:sys_enter_*open*' -- make -j4
+      perf-prof record -e profile -g --call-graph dwarf -p 1234
+      perf-prof record -e 'kmem:kmalloc/bytes_req>4096/' -C 0-3
+
+  Events are written as for `perf-prof python`; `perf-prof list` shows what there is.
+
+The recording
+  is a file that perf reads: perf script, perf report, perf evlist, perf buildid-list.
+  One of that name is kept as FILE.old. Each call is in it once, or it is counted as
+  lost; the last line tells how many. Where some are lost, larger rings (-m) help most.
+
+Exit status
+  0 when it was recorded (also when ended by Ctrl-C), 1 when it could not start or the
+  recording is not whole, 2 for wrong usage, else the command's own, or 128 + the
+  signal's number.";
+
+/// Record events into a file that perf reads too
+#[derive(Args, Clone, Debug)]
+#[command(args_override_self = true, override_usage = USAGE, after_help = "--help says more, with examples.", after_long_help = TEACH, next_help_heading = "What")]
+pub struct Record {
+    /// Events: system:name[/filter/ATTR/.../], profile, cycles:u,...
+    #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append)]
+    events: Vec<String>,
+    /// All CPUs; a command only says for how long
+    #[arg(short, long)]
+    all_cpus: bool,
+    /// Only these CPUs, as 0-3,7
+    #[arg(short = 'C', long = "cpu", value_name = "LIST")]
+    cpus: Option<CpuSet>,
+    /// Only these processes, as 1,2,3; ends when they have exited
+    #[arg(short, long = "pid", value_name = "LIST", value_parser = options::parse_ids)]
+    pids: Option<Ids>,
+    /// Only these threads, as 1,2,3; ends when they have exited
+    #[arg(short, long = "tid", value_name = "LIST", value_parser = options::parse_ids)]
+    tids: Option<Ids>,
+    /// Sample what is no tracepoint each time that so many were counted
+    #[arg(short = 'c', long, value_name = "N", value_parser = options::parse_count)]
+    count: Option<Rate>,
+    /// Sample what is no tracepoint so often a second, or `max`
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = options::parse_freq)]
+    freq: Option<Rate>,
+    /// The command, and its arguments
+    #[arg(value_name = "CMD", trailing_var_arg = true)]
+    command: Vec<OsString>,
+
+    /// Sample call chains on every event, of the kernel and of programs
+    #[arg(short = 'g', help_heading = "Call chains")]
+    callchains: bool,
+    /// The same, and how user frames are found: fp, or dwarf[,SIZE] for programs without frame pointers
+    #[arg(long, value_name = "HOW", help_heading = "Call chains")]
+    call_graph: Option<CallGraph>,
+
+    /// The file that is written
+    #[arg(short, long, value_name = "FILE", default_value = "perf.data", help_heading = "Recording")]
+    output: PathBuf,
+    /// The clock of the samples: perf (its own, the default) or mono (CLOCK_MONOTONIC)
+    #[arg(
+        short = 'k',
+        long,
+        value_name = "CLOCK",
+        value_parser = PossibleValuesParser::new(["perf", "mono", "monotonic", "CLOCK_MONOTONIC"]),
+        hide_possible_values = true,
+        help_heading = "Recording"
+    )]
+    clockid: Option<String>,
+    /// Size of each ring, in pages as 128, or as 8M
+    #[arg(short, long, value_name = "N", value_parser = parse_pages, help_heading = "Recording")]
+    mmap_pages: Option<RingSize>,
+    /// Most memory for records that wait to be written, as 512M
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Recording")]
+    buffer: Option<usize>,
+    /// Say more; repeat for more
+    #[arg(short, long, action = ArgAction::Count, help_heading = "Recording")]
+    verbose: u8,
+    /// Say nothing but errors
+    #[arg(short, long, help_heading = "Recording")]
+    quiet: bool,
+}
+
+impl Record {
+    /// Records.
+    pub fn run(self, argv: &[OsString]) -> Result<ExitCode, Failure> {
+        const READ_ON: &str = "`perf-prof record --help` explains the options, with examples";
+        let plan = self.plan(argv).map_err(|error| Failure::Usage(error.to_string(), READ_ON))?;
+        let status = record::run(&plan)?;
+        Ok(ExitCode::from(status.0))
+    }
+
+    fn plan(self, argv: &[OsString]) -> Result<Plan, PlanError> {
+        let mut events: Vec<EventSpec> = Vec::new();
+        for list in &self.events {
+            events.extend(parse_events(list)?);
+        }
+        if events.is_empty() {
+            return Err(PlanError::NothingToRecord);
+        }
+        let chains = if self.callchains || self.call_graph.is_some() { Switch::On } else { Switch::Off };
+        let frames = (chains == Switch::On).then_some(Switch::On);
+        let callchain =
+            Callchain { every_event: chains, how: self.call_graph.unwrap_or_default(), user: frames, kernel: frames };
+        let command = Some(self.command).filter(|command| !command.is_empty());
+        let (target, meanwhile) = target(self.all_cpus, self.cpus, self.pids, self.tids, command)?;
+        let command_line: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let capture = Capture {
+            command_line: argv.iter().map(|word| shell_quote(OsStr::new(word))).collect::<Vec<_>>().join(" "),
+            events,
+            input: None,
+            target,
+            interval: None,
+            callchain,
+            symbols: symbol::Options::default(),
+            rate: python::rate(self.count, self.freq)?,
+            ring_size: self.mmap_pages,
+            exit_n: None,
+            order: Order::PerCpu,
+            watermark: None,
+            clock: if self.clockid.is_some_and(|clock| clock != "perf") { Clock::Monotonic } else { Clock::Perf },
+            output: None,
+            usage_self: None,
+            sampling_limit: None,
+            verbosity: match (self.verbose, self.quiet) {
+                (0, true) => Verbosity::Quiet,
+                (0, false) => Verbosity::Normal,
+                (1, _) => Verbosity::Verbose,
+                (2.., _) => Verbosity::Debug,
+            },
+            python: None,
+            buffer: self.buffer,
+            on_error: Default::default(),
+            module: Module::Template,
+        };
+        Ok(Plan { capture, command_line, output: Output::File(self.output), meanwhile })
+    }
+}
+
+/// What is traced, and the command that is only run meanwhile.
+fn target(
+    all_cpus: bool,
+    cpus: Option<CpuSet>,
+    pids: Option<Ids>,
+    tids: Option<Ids>,
+    command: Option<Vec<OsString>>,
+) -> Result<(Target, Option<Vec<OsString>>), PlanError> {
+    let given = [("-a", all_cpus), ("-C", cpus.is_some()), ("-p", pids.is_some()), ("-t", tids.is_some())];
+    let given: Vec<&'static str> = given.into_iter().filter_map(|(name, given)| given.then_some(name)).collect();
+    match given[..] {
+        // Some of all CPUs are some.
+        ["-a", "-C"] | [] | [_] => {}
+        [first, second, ..] => return Err(PlanError::Conflict(first, second)),
+    }
+    Ok(match (pids, tids, cpus, command) {
+        (Some(Ids(pids)), _, _, command) => (Target::Processes(pids), command),
+        (_, Some(Ids(tids)), _, command) => (Target::Threads(tids), command),
+        (_, _, Some(cpus), command) => (Target::Cpus(cpus), command),
+        (.., Some(command)) if !all_cpus => (Target::Workload(command), None),
+        (.., command) => (Target::AllCpus, command),
+    })
+}

@@ -1,0 +1,93 @@
+//! A recording in one file: header, ids, attrs, records, features. The header is written last, so that a recording that is
+//! cut off says so by a data size of 0.
+
+use std::{
+    fs::File,
+    io::{self, Seek, SeekFrom, Write},
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::Path,
+};
+
+use super::{Features, Stream, attr, reserve::Reserve};
+use crate::{abi::perf_data::PERF_MAGIC2, capture::EventAttr, record::SampleLayout};
+
+/// `struct perf_file_header` in `tools/perf/util/header.h`.
+const HEADER: u64 = 104;
+
+/// A section: where it begins and its size.
+type Section = (u64, u64);
+
+/// A recording that is being written.
+#[derive(Debug)]
+pub struct FileWriter {
+    /// Where records go.
+    pub stream: Stream,
+    attrs: Section,
+    attr_size: u64,
+    data: u64,
+    reserve: Option<Reserve>,
+}
+
+impl FileWriter {
+    /// Begins a recording of these events, whose samples look like this, in a new file. So much room is kept for its end.
+    pub fn create(path: &Path, events: &[EventAttr], layout: SampleLayout, reserve: usize) -> io::Result<FileWriter> {
+        let reserve = Reserve::take(
+            path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new(".")),
+            reserve as u64,
+        );
+        let mut file = File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let size = attr::common_size(events.iter().map(|event| &event.attr), 0);
+        let mut head = vec![0; HEADER as usize];
+        let mut ids = Vec::new();
+        for event in events {
+            ids.push((head.len() as u64, 8 * event.ids.len() as u64));
+            head.extend(event.ids.iter().flat_map(|id| id.to_ne_bytes()));
+        }
+        let attrs = head.len() as u64;
+        for (event, (offset, len)) in events.iter().zip(ids) {
+            head.extend(attr::sized(&event.attr, size));
+            head.extend([offset, len].map(u64::to_ne_bytes).as_flattened());
+        }
+        let data = head.len() as u64;
+        let (attrs, attr_size) = ((attrs, data - attrs), size as u64 + 16);
+        let header = header(attrs, attr_size, (data, 0), [0; 4]);
+        head[..HEADER as usize].copy_from_slice(&header);
+        file.write_all(&head)?;
+        Ok(FileWriter { stream: Stream::new(file, data, layout), attrs, attr_size, data, reserve })
+    }
+
+    /// Writes the features and the header. The size of the file.
+    pub fn finish(mut self, features: &Features) -> io::Result<u64> {
+        let end = self.stream.end();
+        // What was kept for this moment.
+        drop(self.reserve);
+        let mut bits = [0; 4];
+        let mut table = Vec::new();
+        let count = features.iter().count() as u64;
+        let mut at = end + 16 * count;
+        for (bit, bytes) in features.iter() {
+            bits[bit as usize / 64] |= 1u64 << (bit % 64);
+            table.extend([at, bytes.len() as u64].map(u64::to_ne_bytes).as_flattened());
+            at += bytes.len() as u64;
+        }
+        let header = |bits| header(self.attrs, self.attr_size, (self.data, end - self.data), bits);
+        let file = self.stream.file();
+        // What cannot be finished is at least readable as far as it goes.
+        file.write_all_at(&header([0; 4]), 0)?;
+        file.seek(SeekFrom::Start(end))?;
+        file.write_all(&table)?;
+        features.iter().try_for_each(|(_, bytes)| file.write_all(bytes))?;
+        file.write_all_at(&header(bits), 0)?;
+        Ok(at)
+    }
+}
+
+fn header(attrs: Section, attr_size: u64, data: Section, features: [u64; 4]) -> [u8; HEADER as usize] {
+    // The section of event types has not been written since perf 2.6.
+    let fixed = [PERF_MAGIC2, HEADER, attr_size, attrs.0, attrs.1, data.0, data.1, 0, 0];
+    let mut bytes = [0; HEADER as usize];
+    for (place, word) in bytes.chunks_exact_mut(8).zip(fixed.iter().chain(&features)) {
+        place.copy_from_slice(&word.to_ne_bytes());
+    }
+    bytes
+}

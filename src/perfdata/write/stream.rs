@@ -1,0 +1,126 @@
+//! Records on their way to a descriptor: gathered, compressed if asked for, and counted once they are written.
+
+use std::{
+    fs::File,
+    io::{self, Seek, Write},
+};
+
+use super::Tally;
+use crate::record::SampleLayout;
+
+/// How much is gathered before it is written.
+const GATHERED: usize = 256 << 10;
+
+/// Where records are written to.
+#[derive(Debug)]
+pub struct Stream {
+    file: File,
+    layout: SampleLayout,
+    buffer: Vec<u8>,
+    /// What the buffer holds.
+    pending: Tally,
+    /// What was written.
+    written: Tally,
+    /// Up to where the file holds whole records.
+    end: u64,
+    state: State,
+}
+
+/// Whether writing goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// It failed; what comes now is counted and dropped.
+    Failed {
+        dropped: u64,
+    },
+}
+
+/// Records could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct WriteError(#[from] io::Error);
+
+impl Stream {
+    /// Appends to a file whose end is at `end`; samples look like this.
+    pub fn new(file: File, end: u64, layout: SampleLayout) -> Self {
+        let (pending, written) = Default::default();
+        Self { file, layout, buffer: Vec::with_capacity(2 * GATHERED), pending, written, end, state: State::Open }
+    }
+
+    /// Writes whole records of one ring, now or with what follows. After an error what comes is dropped, without another
+    /// one.
+    pub fn records(&mut self, records: &[u8]) -> Result<(), WriteError> {
+        self.pending.add(records, &self.layout);
+        self.put(records)
+    }
+
+    /// Writes a record of our own.
+    pub fn own(&mut self, record: &[u8]) -> Result<(), WriteError> {
+        self.put(record)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
+        if let State::Failed { dropped } = &mut self.state {
+            *dropped += std::mem::take(&mut self.pending).samples;
+            return Ok(());
+        }
+        if self.buffer.is_empty() && bytes.len() >= GATHERED / 2 {
+            let result = self.file.write_all(bytes);
+            return self.settle(result, bytes.len());
+        }
+        self.buffer.extend(bytes);
+        if self.buffer.len() >= GATHERED { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes what was gathered.
+    pub fn flush(&mut self) -> Result<(), WriteError> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let result = self.file.write_all(&self.buffer);
+        let size = self.buffer.len();
+        self.buffer.clear();
+        self.settle(result, size)
+    }
+
+    /// Counts what was written. Of what could not be written whole, nothing is left.
+    fn settle(&mut self, result: io::Result<()>, size: usize) -> Result<(), WriteError> {
+        match result {
+            Ok(()) => {
+                self.end += size as u64;
+                self.written.take(&mut self.pending);
+                Ok(())
+            }
+            Err(error) => {
+                self.state = State::Failed { dropped: std::mem::take(&mut self.pending).samples };
+                // A pipe cannot be cut, and has no end to be found.
+                let _ = self.file.set_len(self.end).and_then(|()| self.file.seek(io::SeekFrom::Start(self.end)));
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Where the records that were written end.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// What was written.
+    pub fn written(&self) -> &Tally {
+        &self.written
+    }
+
+    /// Samples that could not be written.
+    pub fn dropped(&self) -> u64 {
+        match self.state {
+            State::Open => 0,
+            State::Failed { dropped } => dropped,
+        }
+    }
+
+    /// The file, to go on with what is no record.
+    pub(super) fn file(&mut self) -> &mut File {
+        &mut self.file
+    }
+}

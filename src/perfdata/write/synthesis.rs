@@ -1,0 +1,197 @@
+//! Records that tell of what there was before the recording, as the kernel would have: tasks, mappings, the kernel itself.
+
+use crate::abi::{
+    PERF_RECORD_COMM, PERF_RECORD_FORK, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_KERNEL,
+    PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MISC_MMAP_DATA, PERF_RECORD_MISC_USER, PERF_RECORD_MMAP,
+    PERF_RECORD_MMAP2,
+};
+
+/// The process of the kernel's own mappings (`HOST_KERNEL_ID` in `tools/perf/util/machine.h`).
+const KERNEL: u32 = u32::MAX;
+
+/// Records, back to back. They have no time and no event: the sample id at their end is all zeroes, as perf's own.
+#[derive(Clone, Debug)]
+pub struct Synthesis {
+    bytes: Vec<u8>,
+    trailer: usize,
+}
+
+/// A range of a process's addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapped<'a> {
+    /// Its first address.
+    pub start: u64,
+    /// How many bytes.
+    pub len: u64,
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// `PROT_*`.
+    pub prot: u32,
+    /// `MAP_*`.
+    pub flags: u32,
+    /// Its name.
+    pub path: &'a [u8],
+    /// Which file it is.
+    pub file: MappedFile<'a>,
+}
+
+/// What tells a mapped file from others of its name.
+#[derive(Clone, Copy, Debug)]
+pub enum MappedFile<'a> {
+    /// Where it is stored: device and inode.
+    Inode((u32, u32), u64),
+    /// What it was built from, 20 bytes at most.
+    BuildId(&'a [u8]),
+}
+
+impl Synthesis {
+    /// None yet; each record is to have so many bytes of sample id at its end.
+    pub fn new(trailer: usize) -> Self {
+        Self { bytes: Vec::new(), trailer }
+    }
+
+    /// The records.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The kernel's own code: `name` is `[kernel.kallsyms]` and the symbol at `reference`, by which its addresses are compared
+    /// with those of another boot.
+    pub fn kernel(&mut self, name: &str, start: u64, len: u64, reference: u64) {
+        self.record(PERF_RECORD_MMAP, PERF_RECORD_MISC_KERNEL, |out| {
+            words(out, &[KERNEL, 0]);
+            longs(out, &[start, len, reference]);
+            text(out, name.as_bytes());
+        });
+    }
+
+    /// The code of a module.
+    pub fn module(&mut self, path: &[u8], start: u64, len: u64) {
+        self.record(PERF_RECORD_MMAP, PERF_RECORD_MISC_KERNEL, |out| {
+            words(out, &[KERNEL, 0]);
+            longs(out, &[start, len, 0]);
+            text(out, path);
+        });
+    }
+
+    /// A task was created.
+    pub fn fork(&mut self, (pid, tid): (u32, u32), (ppid, ptid): (u32, u32)) {
+        self.record(PERF_RECORD_FORK, 0, |out| {
+            words(out, &[pid, ppid, tid, ptid]);
+            longs(out, &[0]);
+        });
+    }
+
+    /// A task has this name.
+    pub fn comm(&mut self, (pid, tid): (u32, u32), name: &[u8]) {
+        self.record(PERF_RECORD_COMM, 0, |out| {
+            words(out, &[pid, tid]);
+            text(out, name);
+        });
+    }
+
+    /// A process has mapped something.
+    pub fn mmap2(&mut self, (pid, tid): (u32, u32), mapped: &Mapped<'_>) {
+        let identified = match mapped.file {
+            MappedFile::BuildId(_) => PERF_RECORD_MISC_MMAP_BUILD_ID,
+            MappedFile::Inode(..) => 0,
+        };
+        let data = if mapped.prot & libc::PROT_EXEC as u32 == 0 { PERF_RECORD_MISC_MMAP_DATA } else { 0 };
+        self.record(PERF_RECORD_MMAP2, PERF_RECORD_MISC_USER | identified | data, |out| {
+            words(out, &[pid, tid]);
+            longs(out, &[mapped.start, mapped.len, mapped.offset]);
+            match mapped.file {
+                MappedFile::Inode((major, minor), inode) => {
+                    words(out, &[major, minor]);
+                    longs(out, &[inode, 0]);
+                }
+                MappedFile::BuildId(id) => {
+                    let mut bytes = [0; 24];
+                    let size = id.len().min(20);
+                    bytes[0] = size as u8;
+                    bytes[4..4 + size].copy_from_slice(&id[..size]);
+                    out.extend(bytes);
+                }
+            }
+            words(out, &[mapped.prot, mapped.flags]);
+            text(out, mapped.path);
+        });
+    }
+
+    /// So many samples were lost that nothing has told of.
+    pub fn lost_samples(&mut self, count: u64) {
+        self.record(PERF_RECORD_LOST_SAMPLES, 0, |out| longs(out, &[count]));
+    }
+
+    fn record(&mut self, kind: u32, misc: u16, body: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        words(&mut self.bytes, &[kind]);
+        // The size is not known yet.
+        self.bytes.extend([misc, 0].map(u16::to_ne_bytes).as_flattened());
+        body(&mut self.bytes);
+        self.bytes.resize(self.bytes.len() + self.trailer, 0);
+        match u16::try_from(self.bytes.len() - start) {
+            Ok(size) => self.bytes[start + 6..start + 8].copy_from_slice(&size.to_ne_bytes()),
+            // A path longer than any that the kernel makes.
+            Err(_) => self.bytes.truncate(start),
+        }
+    }
+}
+
+fn words(out: &mut Vec<u8>, words: &[u32]) {
+    words.iter().for_each(|word| out.extend(word.to_ne_bytes()));
+}
+
+fn longs(out: &mut Vec<u8>, longs: &[u64]) {
+    longs.iter().for_each(|long| out.extend(long.to_ne_bytes()));
+}
+
+/// A text with its NUL, filled up to 8 bytes.
+fn text(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend(text);
+    out.resize(out.len() + 8 - text.len() % 8, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Mmap2, MmapFile, Record, Records};
+
+    #[test]
+    fn records_read_back() {
+        let mut synthesis = Synthesis::new(32);
+        synthesis.kernel("[kernel.kallsyms]_text", 0x1000, 0x2000, 0x1000);
+        synthesis.fork((7, 8), (1, 7));
+        synthesis.comm((7, 8), b"12345678");
+        let mapped = |file| Mapped { start: 1, len: 2, offset: 3, prot: 5, flags: 2, path: b"/bin/x", file };
+        synthesis.mmap2((7, 7), &mapped(MappedFile::Inode((8, 1), 42)));
+        synthesis.mmap2((7, 7), &mapped(MappedFile::BuildId(&[9; 20])));
+        let long = vec![b'x'; 1 << 16];
+        synthesis.comm((1, 1), &long);
+        let records: Vec<&[u8]> = Records::new(synthesis.bytes()).collect();
+        assert!(records.iter().all(|record| record.len() % 8 == 0 && record.ends_with(&[0; 32])));
+        let expected = |file| {
+            Record::Mmap2(Mmap2 {
+                pid: 7,
+                tid: 7,
+                addr: 1,
+                len: 2,
+                pgoff: 3,
+                file,
+                prot: 5,
+                flags: 2,
+                filename: b"/bin/x",
+            })
+        };
+        let parsed: Vec<Record<'_>> = records.iter().map(|record| Record::parse(record)).collect();
+        assert_eq!(
+            parsed[1..],
+            [
+                Record::Fork { pid: 7, ppid: 1, tid: 8, ptid: 7 },
+                Record::Comm { pid: 7, tid: 8, comm: b"12345678", exec: false },
+                expected(MmapFile::Inode { major: 8, minor: 1, inode: 42, generation: 0 }),
+                expected(MmapFile::BuildId(&[9; 20])),
+            ]
+        );
+    }
+}

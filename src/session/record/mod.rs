@@ -1,0 +1,11 @@
+//! Records events into a file that perf reads. Knows nothing of argv and of Python.
+
+mod build_ids;
+mod machine;
+mod output;
+mod plan;
+mod run;
+mod running;
+
+pub use plan::{Output, Plan};
+pub use run::run;

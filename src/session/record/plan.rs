@@ -1,0 +1,25 @@
+//! What a recording is to be, whoever asked for it. Knows nothing of argv.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use crate::session::plan;
+
+/// Everything that a recording is told before it begins.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Which events, of what, and how they are captured.
+    pub capture: plan::Plan,
+    /// The command line, word by word; the recording keeps it.
+    pub command_line: Vec<String>,
+    /// Where it is written to.
+    pub output: Output,
+    /// A command that is run meanwhile: the recording ends with it. Where the target is that command, it is the target's.
+    pub meanwhile: Option<Vec<OsString>>,
+}
+
+/// Where a recording is written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A file.
+    File(PathBuf),
+}

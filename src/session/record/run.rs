@@ -1,0 +1,304 @@
+//! From plan to recording: open, describe, record, finish.
+
+use std::{
+    os::fd::RawFd,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+
+use super::{
+    machine,
+    output::Recording,
+    plan::{Output, Plan},
+    running,
+};
+use crate::{
+    abi::PERF_SAMPLE_IP,
+    capture::{Capture, EventAttr, Mapped, Mappings, Members, Options},
+    perfdata::write::{Dsos, FINISHED_ROUND, Feature, Features, Synthesis, Tally, WriteError},
+    record::{Batch, Source, Wait},
+    session::{
+        ExitStatus,
+        events::{self, Selected},
+        plan::{self, Verbosity},
+        start, target,
+    },
+    spec::CallGraph,
+    sys::{
+        output, procfs,
+        signals::{Pending, Signals},
+        tracefs::Tracefs,
+        workload::Workload,
+    },
+};
+
+/// How long records are gathered before perf may sort them: longer than any writer is interrupted between taking the time
+/// and taking its place in a ring.
+const ROUND: Duration = Duration::from_millis(100);
+
+/// Carries a plan out; the result is the exit status.
+pub fn run(plan: &Plan) -> Result<ExitStatus> {
+    let tracefs = Tracefs::find()?;
+    let selected = events::select(&plan.capture, &tracefs)?;
+    let signals = Signals::install()?;
+    let command = match &plan.capture.target {
+        plan::Target::Workload(command) => Some(command),
+        _ => plan.meanwhile.as_ref(),
+    };
+    let mut workload = command.map(|command| Workload::fork(command)).transpose()?;
+    let mut capture = open(plan, &selected, workload.as_ref(), signals.wake_fd())?;
+    let attrs: Vec<EventAttr> = capture.attrs().iter().filter(|event| !event.ids.is_empty()).cloned().collect();
+    for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
+        output::say(format_args!("{} is left out: the kernel does not let it be sampled", event.name));
+    }
+    let mut features = machine::features(&plan.command_line, target::clock(&plan.capture));
+    features.set(&Feature::EventDesc(&attrs));
+    let tracepoints = selected.iter().filter_map(|event| event.format.tracepoint());
+    let tracepoints: Vec<(&str, &str)> = tracepoints.map(|format| (&*format.system, &*format.name)).collect();
+    if !tracepoints.is_empty() {
+        features.set(&Feature::TracingData(&machine::tracing_data(&tracefs, tracepoints.into_iter())?));
+    }
+    let Output::File(path) = &plan.output;
+    let mut recording = Recording::create(path, &attrs, capture.layout(0), &features)?;
+
+    let mut dsos = Dsos::default();
+    let begun = begin(plan, &mut capture, workload.as_mut(), &mut recording, &mut dsos);
+    let failure = match begun {
+        Ok(()) => None,
+        Err(NotBegun::Written(error)) => Some(error),
+        Err(NotBegun::Started(error)) => {
+            recording.discard();
+            return Err(error);
+        }
+    };
+    if let Some(workload) = &workload {
+        workload.wake_at_exit(signals.wake_fd());
+    }
+    let mut recorder = Recorder { capture, recording, signals: &signals, workload, failure };
+    let signal = recorder.run();
+    let status = recorder.status(signal);
+    let failed = recorder.finish(plan, features, dsos, path)?;
+    Ok(ExitStatus(if failed { 1 } else { status }))
+}
+
+/// Why nothing is recorded.
+enum NotBegun {
+    /// What there was before could not be written.
+    Written(WriteError),
+    /// The events or the command could not be started.
+    Started(anyhow::Error),
+}
+
+fn begin(
+    plan: &Plan,
+    capture: &mut Capture,
+    workload: Option<&mut Workload>,
+    recording: &mut Recording,
+    dsos: &mut Dsos,
+) -> Result<(), NotBegun> {
+    let started = |error: anyhow::Error| NotBegun::Started(error);
+    // What begins while the tasks are listed is told by the kernel.
+    capture.follow_tasks().map_err(|error| started(error.into()))?;
+    describe(plan, capture, workload.as_deref(), recording, dsos).map_err(NotBegun::Written)?;
+    capture.enable().map_err(|error| started(error.into()))?;
+    workload.map_or(Ok(()), Workload::start).map_err(|error| started(error.into()))
+}
+
+fn open(plan: &Plan, selected: &[Selected], workload: Option<&Workload>, wake: RawFd) -> Result<Capture> {
+    let mut requests = target::requests(&plan.capture, selected)?;
+    requests.iter_mut().for_each(|request| request.samples.sample_type |= PERF_SAMPLE_IP);
+    // A command that is only run meanwhile is no target.
+    let traced = workload.filter(|_| matches!(plan.capture.target, plan::Target::Workload(_)));
+    let target = target::target(&plan.capture, traced.map(Workload::pid))?;
+    let options = target::options(&plan.capture, Mappings::Identified(mapped(plan)), wake);
+    let options = Options { members: Members::Recorded, order: None, ..options };
+    Capture::open(&target, &requests, &options).map_err(|error| start::explained(error, selected))
+}
+
+/// Which mappings have to be known.
+fn mapped(plan: &Plan) -> Mapped {
+    match plan.capture.callchain.how {
+        CallGraph::Dwarf(_) => Mapped::All,
+        CallGraph::FramePointer | CallGraph::LastBranches => Mapped::Code,
+    }
+}
+
+/// Writes what there is before the first event.
+fn describe(
+    plan: &Plan,
+    capture: &Capture,
+    workload: Option<&Workload>,
+    recording: &mut Recording,
+    dsos: &mut Dsos,
+) -> Result<(), WriteError> {
+    let mut synthesis = Synthesis::new(capture.trailer().size());
+    running::kernel(&mut synthesis, dsos);
+    let mut pids = match &plan.capture.target {
+        plan::Target::Workload(_) => Vec::new(),
+        plan::Target::Processes(pids) => pids.clone(),
+        plan::Target::Threads(tids) => tids.iter().map(|&tid| procfs::process_of(tid).unwrap_or(tid)).collect(),
+        plan::Target::AllCpus | plan::Target::Cpus(_) | plan::Target::Cgroups { .. } => procfs::processes(),
+    };
+    if let Some(workload) = workload {
+        // It will be another program when it begins. perf, which keeps what one had mapped before its exec, would take
+        // that for its own, and unwind no stack of it.
+        pids.retain(|&pid| pid != workload.pid());
+        running::task(&mut synthesis, workload.pid());
+    }
+    running::processes(&mut synthesis, dsos, mapped(plan), &pids);
+    recording.stream().own(synthesis.bytes())
+}
+
+struct Recorder<'a> {
+    capture: Capture,
+    recording: Recording,
+    signals: &'a Signals,
+    workload: Option<Workload>,
+    failure: Option<WriteError>,
+}
+
+impl Recorder<'_> {
+    /// Until something ends it: the signal that did.
+    fn run(&mut self) -> Option<i32> {
+        let mut signal = None;
+        let mut next_round = Instant::now() + ROUND;
+        let (mut flushing, mut any) = (false, false);
+        if self.failure.is_some() {
+            self.capture.stop();
+        }
+        loop {
+            let until = (any && !flushing).then_some(next_round);
+            let written = match self.capture.wait(until) {
+                Wait::Batch(Batch::Ring(chunk)) => {
+                    any = true;
+                    self.recording.stream().records(chunk.bytes())
+                }
+                // The capture sorts nothing.
+                Wait::Batch(Batch::Sorted(_)) | Wait::Timeout => Ok(()),
+                // All rings have been emptied since the round before.
+                Wait::Flushed => {
+                    flushing = false;
+                    next_round = Instant::now() + ROUND;
+                    let stream = self.recording.stream();
+                    stream.own(&FINISHED_ROUND).and_then(|()| stream.flush())
+                }
+                Wait::Woken => {
+                    if self.attend(&mut signal) == Attention::Impatient {
+                        return signal;
+                    }
+                    Ok(())
+                }
+                Wait::Ended(_) => return signal,
+            };
+            if let Err(error) = written {
+                self.failure = Some(error);
+                self.capture.stop();
+            }
+            if any && !flushing && Instant::now() >= next_round {
+                (any, flushing) = (false, true);
+                self.capture.flush();
+            }
+        }
+    }
+
+    /// Signals, and the end of the command.
+    fn attend(&mut self, signal: &mut Option<i32>) -> Attention {
+        let Pending { interrupt, terminate, hangup, .. } = self.signals.take();
+        for (count, number) in [(interrupt, libc::SIGINT), (terminate, libc::SIGTERM), (hangup, libc::SIGHUP)] {
+            if count == 0 {
+                continue;
+            }
+            // The first stops the events, and what was recorded is written; another one ends that too.
+            if signal.replace(number).is_some() || count > 1 {
+                return Attention::Impatient;
+            }
+            self.capture.stop();
+        }
+        if self.workload.as_mut().is_some_and(|workload| matches!(workload.try_wait(), Ok(Some(_)))) {
+            self.capture.stop();
+        }
+        Attention::Patient
+    }
+
+    /// The status of the command or of the signal.
+    fn status(&mut self, signal: Option<i32>) -> u8 {
+        let command =
+            self.workload.take().and_then(|workload| start::end_workload(workload, signal.map(|_| libc::SIGTERM)));
+        match (signal, command) {
+            (Some(libc::SIGINT), _) => 0,
+            (Some(signal), _) => 128 + signal as u8,
+            (None, command) => command.unwrap_or(0),
+        }
+    }
+
+    /// Writes the end, says what became of it. Whether it failed.
+    fn finish(mut self, plan: &Plan, mut features: Features, mut dsos: Dsos, path: &std::path::Path) -> Result<bool> {
+        let losses = self.capture.losses();
+        let trailer = self.capture.trailer().size();
+        let stream = self.recording.stream();
+        let mut failure = self.failure.take();
+        let mut try_to = |result: Result<(), WriteError>| {
+            if let Err(error) = result {
+                failure.get_or_insert(error);
+            }
+        };
+        try_to(stream.flush());
+        // What the kernel dropped last of all, nothing in a ring tells.
+        let told = stream.written().lost;
+        let untold = losses.as_ref().map_or(0, |counts| counts.per_ring.iter().sum::<u64>().saturating_sub(told));
+        if untold > 0 {
+            let mut synthesis = Synthesis::new(trailer);
+            synthesis.lost_samples(untold);
+            try_to(stream.own(synthesis.bytes()));
+        }
+        try_to(stream.flush());
+        let (tally, dropped): (Tally, u64) = (stream.written().clone(), stream.dropped());
+        if let Some((first, last)) = tally.times {
+            features.set(&Feature::SampleTime(first, last));
+        }
+        dsos.extend(tally.dsos);
+        running::look_up(&mut dsos);
+        features.set(&Feature::BuildIds(&dsos));
+        let size = self.recording.finish(&features)?;
+        if let Some(error) = &failure {
+            let dropped = match dropped {
+                0 => String::new(),
+                dropped => format!("; {dropped} samples that had been taken are not in it"),
+            };
+            output::say(format_args!("cannot write '{}': {error}; the recording ends here{dropped}", path.display()));
+        }
+        if plan.capture.verbosity > Verbosity::Quiet {
+            let lost = losses.map_or(told + untold, |counts| counts.per_event.iter().sum());
+            let of = tally.samples + lost;
+            let share = match lost {
+                0 => "0 lost".to_owned(),
+                lost => format!(
+                    "{lost} lost ({:.1} %): a larger -m, --threads or fewer events help",
+                    100.0 * lost as f64 / of as f64
+                ),
+            };
+            output::say(format_args!("{}: {} samples in {}, {share}", path.display(), tally.samples, bytes(size)));
+        }
+        self.capture.close();
+        Ok(failure.is_some())
+    }
+}
+
+/// How a signal is meant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attention {
+    /// What was recorded is to be written.
+    Patient,
+    /// It is to end at once.
+    Impatient,
+}
+
+/// A size, for people.
+fn bytes(size: u64) -> String {
+    match size {
+        0..10_240 => format!("{size} bytes"),
+        10_240..10_485_760 => format!("{} KiB", size >> 10),
+        _ => format!("{} MiB", size >> 20),
+    }
+}

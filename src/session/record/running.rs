@@ -1,0 +1,175 @@
+//! What runs already when a recording begins: the kernel, its modules, tasks and their mappings, as records.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    path::Path,
+};
+
+use super::build_ids::{self, Mapped as BuildIds};
+use crate::{
+    capture::Mapped,
+    perfdata::write::{Dso, DsoOf, Dsos, Mapped as Range, MappedFile, Synthesis},
+    symbol::maps,
+    sys::procfs,
+};
+
+/// The kernel's own mappings, and what it was built from.
+pub fn kernel(out: &mut Synthesis, dsos: &mut Dsos) {
+    // Where addresses are hidden there is nothing to say of them.
+    if let Some((name, start, end)) = kernel_text() {
+        out.kernel(&format!("[kernel.kallsyms]{name}"), start, end - start, start);
+    }
+    dsos.insert(b"[kernel.kallsyms]".as_slice().into(), Dso { build_id: build_ids::of_kernel(), of: DsoOf::Kernel });
+    let paths = module_paths();
+    for (name, size, start) in modules() {
+        let found = paths.iter().find(|path| module_name(path) == name);
+        let path = found.cloned().unwrap_or_else(|| format!("[{name}]"));
+        out.module(path.as_bytes(), start, size);
+        let build_id = build_ids::of_module(&name);
+        dsos.insert(path.into_bytes().into(), Dso { build_id, of: DsoOf::Kernel });
+    }
+}
+
+/// The first of the symbols that mark the begin of the kernel's code, its address, and where the code ends.
+fn kernel_text() -> Option<(&'static str, u64, u64)> {
+    let (mut text, mut stext) = (None, None);
+    // The lines are not in the order of their addresses, and there are 200,000 of them.
+    let mut lines = BufReader::new(File::open("/proc/kallsyms").ok()?);
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line).ok()? > 0 {
+        let address = || u64::from_str_radix(std::str::from_utf8(line.get(..16)?).ok()?, 16).ok().filter(|&at| at != 0);
+        match line.get(19..).map(<[u8]>::trim_ascii) {
+            Some(b"_text") => text = address(),
+            Some(b"_stext") => stext = address(),
+            Some(b"_etext") => {
+                let start = text.map(|at| ("_text", at)).or(stext.map(|at| ("_stext", at)));
+                let (name, start) = start?;
+                return Some((name, start, address()?)).filter(|&(_, start, end)| start < end);
+            }
+            _ => {}
+        }
+        line.clear();
+    }
+    None
+}
+
+/// Modules that are loaded: name, size, address.
+fn modules() -> Vec<(String, u64, u64)> {
+    let text = fs::read_to_string("/proc/modules").unwrap_or_default();
+    let line = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let start = words.get(5)?.strip_prefix("0x")?;
+        let start = u64::from_str_radix(start, 16).ok().filter(|&start| start != 0)?;
+        Some(((*words.first()?).to_owned(), words.get(1)?.parse().ok()?, start))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// The files of this kernel's modules.
+fn module_paths() -> Vec<String> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let folder = format!("/lib/modules/{}", release.trim());
+    let list = fs::read_to_string(format!("{folder}/modules.dep")).unwrap_or_default();
+    list.lines().filter_map(|line| Some(format!("{folder}/{}", line.split_once(':')?.0))).collect()
+}
+
+/// The name that a module's file has when it is loaded.
+fn module_name(path: &str) -> String {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.split('.').next().unwrap_or(file).replace('-', "_")
+}
+
+/// Processes: births and names of their threads, and what they have mapped.
+pub fn processes(out: &mut Synthesis, dsos: &mut Dsos, which: Mapped, pids: &[u32]) {
+    let mut build_ids = BuildIds::default();
+    for &pid in pids {
+        if !task(out, pid) {
+            continue;
+        }
+        mappings(out, dsos, &mut build_ids, which, pid);
+        for tid in procfs::tasks(pid).unwrap_or_default().into_iter().filter(|&tid| tid != pid) {
+            let Some(name) = procfs::comm(tid) else { continue };
+            out.fork((pid, tid), (pid, pid));
+            out.comm((pid, tid), &name);
+        }
+    }
+}
+
+/// A process's birth and name. Whether it is there.
+pub fn task(out: &mut Synthesis, pid: u32) -> bool {
+    // It may exit at any moment; what of it was said is still true.
+    let Some(name) = procfs::comm(pid) else { return false };
+    let parent = procfs::parent(pid).unwrap_or(0);
+    out.fork((pid, pid), (parent, parent));
+    out.comm((pid, pid), &name);
+    true
+}
+
+fn mappings(out: &mut Synthesis, dsos: &mut Dsos, build_ids: &mut BuildIds, which: Mapped, pid: u32) {
+    let Ok(text) = fs::read(format!("/proc/{pid}/maps")) else { return };
+    for line in text.split(|&byte| byte == b'\n') {
+        let Some(mapping) = maps::parse(line).next() else { continue };
+        let (prot, flags) = permissions(line);
+        let is_data = which == Mapped::All && prot & libc::PROT_READ as u32 != 0;
+        if !mapping.executable && !is_data {
+            continue;
+        }
+        let mut path = mapping.path.as_os_str().as_encoded_bytes().to_vec();
+        let is_file = path.starts_with(b"/") && mapping.inode != 0;
+        let build_id = if is_file { build_ids.find(pid, &mapping) } else { None };
+        if path.is_empty() {
+            path.extend(b"//anon");
+        }
+        if mapping.deleted {
+            path.extend(b" (deleted)");
+        }
+        let file = match &build_id {
+            Some(id) => MappedFile::BuildId(id),
+            None => MappedFile::Inode(mapping.device, mapping.inode),
+        };
+        let (start, len, offset) = (mapping.start, mapping.end - mapping.start, mapping.file_offset);
+        out.mmap2((pid, pid), &Range { start, len, offset, prot, flags, path: &path, file });
+        if is_file && mapping.executable {
+            dsos.insert(path.into(), Dso { build_id, of: DsoOf::User });
+        }
+    }
+}
+
+/// `PROT_*` and `MAP_*` of a line of maps, as `55d0-55d4 r-xp 0000 ...`.
+fn permissions(line: &[u8]) -> (u32, u32) {
+    let letters = line.split(|&byte| byte == b' ').nth(1).unwrap_or_default();
+    let prot = [(b'r', libc::PROT_READ), (b'w', libc::PROT_WRITE), (b'x', libc::PROT_EXEC)];
+    let prot = prot.iter().filter(|(letter, _)| letters.contains(letter)).fold(0, |all, (_, bit)| all | bit);
+    let flags = if letters.contains(&b's') { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+    (prot as u32, flags as u32)
+}
+
+/// Fills in the build ids that no record told, from the files as they are now.
+pub fn look_up(dsos: &mut Dsos) {
+    for (path, dso) in dsos.iter_mut().filter(|(_, dso)| dso.build_id.is_none() && dso.of == DsoOf::User) {
+        use std::os::unix::ffi::OsStrExt;
+        dso.build_id = build_ids::of_file(Path::new(std::ffi::OsStr::from_bytes(path)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_maps_and_names_of_modules() {
+        assert_eq!(permissions(b"55d0-55d4 r-xp 00002000 fe:00 42 /bin/x"), (5, 2));
+        assert_eq!(permissions(b"55d0-55d4 rwxs 00002000 fe:00 42 /bin/x"), (7, 1));
+        assert_eq!(permissions(b""), (0, 2));
+        assert_eq!(module_name("/lib/modules/6.1/kernel/snd-hda-intel.ko.xz"), "snd_hda_intel");
+    }
+
+    #[test]
+    fn this_process_is_described() {
+        let (mut out, mut dsos) = (Synthesis::new(0), Dsos::default());
+        processes(&mut out, &mut dsos, Mapped::Code, &[std::process::id()]);
+        let own = std::env::current_exe().unwrap();
+        assert!(dsos.contains_key(own.as_os_str().as_encoded_bytes()), "{dsos:?}");
+    }
+}

@@ -1,0 +1,90 @@
+//! What goes wrong is said, with a way out.
+
+use std::process::Command;
+
+use crate::harness::{CALL, PERF_PROF, command, record, skipped};
+
+fn said(args: &[&str]) -> (i32, String) {
+    let output = Command::new(PERF_PROF).arg("record").args(args).output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn wrong_usage() {
+    for (args, text) in [
+        (&[][..], "no event: name some with -e"),
+        (&["-e", "a:b", "-a", "-p", "1"], "-a and -p cannot be combined"),
+        (&["-e", "a:b", "-C", "0", "-t", "1"], "-C and -t cannot be combined"),
+        (&["-e", "a:b", "-c", "1", "-F", "2"], "-c and -F cannot be combined"),
+        (&["-e", "a:b", "-k", "sundial"], "invalid value 'sundial'"),
+        (&["-e", "a:b", "--bogus"], "unexpected argument '--bogus'"),
+    ] {
+        let (status, stderr) = said(args);
+        assert!(status == 2 && stderr.contains(text) && stderr.contains("--help"), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn help_teaches() {
+    let output = Command::new(PERF_PROF).args(["record", "--help"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success() && text.contains("perf-prof record -e sched:sched_switch -a -- sleep 10"),
+        "{text}"
+    );
+}
+
+/// Nothing is left of a recording that never began.
+#[test]
+fn what_cannot_start() {
+    if skipped() {
+        return;
+    }
+    for (args, text) in [
+        (&["-e", "no:such_event", "-a"][..], "unknown event no:such_event"),
+        (&["-e", CALL, "-C", "4000"], "there is no CPU 4000"),
+        (&["-e", CALL, "--", "/no/such/command"], "cannot execute /no/such/command"),
+        (&["-e", CALL, "-p", "2147483647"], "there is no process 2147483647"),
+    ] {
+        let recorded = record(args);
+        assert!(recorded.status == 1 && recorded.said.contains(text), "{}", recorded.said);
+        assert!(!recorded.path().exists(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_not_there() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let output = command(&dir, &["-e", CALL, "-o", "none/perf.data", "true"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("cannot write 'none/perf.data': No such file or directory"), "{stderr}");
+}
+
+/// The kernel lets a file system be full on demand.
+#[test]
+fn a_full_disk_leaves_a_recording_that_can_be_read() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(&disk).status();
+    if !mount.is_ok_and(|status| status.success()) {
+        return println!("skipped: tmpfs cannot be mounted");
+    }
+    let path = disk.join("perf.data");
+    let output = command(&dir, &["-e", "syscalls:sys_enter_*", "-a", "-o", path.to_str().unwrap(), "--", "sh", "-c", "while :; do :; done </dev/null & P=$!; dd if=/dev/zero of=/dev/null bs=1 count=400000 2>/dev/null; kill $P"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let status = output.status.code();
+    let script = Command::new("perf").args(["script", "-F", "event", "-i"]).arg(&path).output().unwrap();
+    let lines = String::from_utf8_lossy(&script.stdout).lines().count();
+    let complaints = String::from_utf8_lossy(&script.stderr).into_owned();
+    assert!(Command::new("umount").arg(&disk).status().unwrap().success());
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("No space left on device") && said.contains("the recording ends here"), "{said}");
+    assert!(lines > 1000 && complaints.is_empty(), "{lines} {complaints}");
+}

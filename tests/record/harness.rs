@@ -1,0 +1,160 @@
+//! Runs the built `perf-prof record` with workloads whose calls are counted, and the tools that read what it wrote.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use perf_prof::record::{Record, Records};
+use tempfile::TempDir;
+
+/// The program under test.
+pub const PERF_PROF: &str = env!("CARGO_BIN_EXE_perf-prof");
+
+/// The event whose every occurrence is a generator's own.
+pub const CALL: &str = "syscalls:sys_enter_getppid";
+
+/// Has the generator make so many calls.
+const CALLS: &str = "PERF_PROF_TEST_CALLS";
+
+/// Why this machine cannot run a test that records, if it cannot.
+pub fn skipped() -> bool {
+    let id = fs::read_to_string("/sys/kernel/tracing/events/syscalls/sys_enter_getppid/id");
+    match &id {
+        Err(error) => println!("skipped: tracefs: {error}"),
+        Ok(_) if Command::new("perf").arg("--version").output().is_err() => println!("skipped: no perf"),
+        Ok(_) => return false,
+    }
+    true
+}
+
+/// The process of a workload: so many calls, then it ends. A test of this executable, so that nothing has to be built.
+#[test]
+fn generator() {
+    let Ok(calls) = std::env::var(CALLS) else { return };
+    if let Some(line) = std::env::var_os("PERF_PROF_TEST_WAITS") {
+        // Until its standard input ends.
+        std::io::read_to_string(std::io::stdin()).unwrap();
+        drop(line);
+    }
+    for _ in 0..calls.parse::<u64>().unwrap() {
+        // SAFETY: getppid takes no pointer and cannot fail. By number, because a C library may remember it.
+        unsafe { libc::syscall(libc::SYS_getppid) };
+    }
+}
+
+/// The command of a generator; the variable that says how many calls is to be added.
+fn generator_words() -> [String; 4] {
+    let own = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
+    [own, "--exact".into(), "harness::generator".into(), "--nocapture".into()]
+}
+
+/// A generator that begins when its standard input is closed.
+pub fn waiting_generator(calls: u64) -> Child {
+    let words = generator_words();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).env(CALLS, calls.to_string()).env("PERF_PROF_TEST_WAITS", "1");
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// A recording in a folder of its own.
+pub struct Recorded {
+    pub dir: TempDir,
+    pub status: i32,
+    /// What it said, the folder replaced by `DIR`.
+    pub said: String,
+}
+
+/// Records a generator of so many calls.
+pub fn record_calls(options: &[&str], calls: u64) -> Recorded {
+    let mut args: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+    args.push("--".into());
+    args.extend(generator_words());
+    record_with(&args, calls)
+}
+
+/// Records with these arguments, the output's place but.
+pub fn record(args: &[&str]) -> Recorded {
+    record_with(args, 0)
+}
+
+fn record_with(args: &[impl AsRef<OsStr>], calls: u64) -> Recorded {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = command(&dir, args);
+    let output = command.env(CALLS, calls.to_string()).output().unwrap();
+    finished(dir, output.status.code().unwrap(), &output.stderr)
+}
+
+/// The command, to be run by the test itself.
+pub fn command(dir: &TempDir, args: &[impl AsRef<OsStr>]) -> Command {
+    let mut command = Command::new(PERF_PROF);
+    command.arg("record").args(["-o", "perf.data"]).args(args).current_dir(dir.path());
+    command
+}
+
+pub fn finished(dir: TempDir, status: i32, stderr: &[u8]) -> Recorded {
+    let said = String::from_utf8_lossy(stderr).replace(dir.path().to_str().unwrap(), "DIR");
+    Recorded { dir, status, said }
+}
+
+impl Recorded {
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("perf.data")
+    }
+
+    /// The number before these words in the last line.
+    pub fn said_number(&self, before: &str) -> u64 {
+        let words: Vec<&str> = self.said.trim_end().lines().last().unwrap_or_default().split([' ', ',']).collect();
+        let at = words.iter().position(|word| *word == before).unwrap_or_else(|| panic!("{}", self.said));
+        words[at - 1].parse().unwrap()
+    }
+
+    /// What perf prints of the recording; it must not complain.
+    pub fn perf(&self, args: &[&str]) -> String {
+        perf(&self.path(), args)
+    }
+
+    /// How many samples `perf script` sees.
+    pub fn samples(&self) -> u64 {
+        self.perf(&["script", "-F", "event"]).lines().count() as u64
+    }
+}
+
+impl Recorded {
+    /// The records of the data section, one by one.
+    pub fn for_each_record(&self, mut each: impl FnMut(Record<'_>)) {
+        let bytes = fs::read(self.path()).unwrap();
+        let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+        let data = &bytes[word(40)..word(40) + word(48)];
+        let mut records = Records::new(data);
+        records.by_ref().for_each(|record| each(Record::parse(record)));
+        assert!(records.rest().is_empty(), "{} bytes are no records", records.rest().len());
+    }
+}
+
+/// What perf prints of a recording; it must not complain.
+#[track_caller]
+pub fn perf(path: &Path, args: &[&str]) -> String {
+    let mut command = Command::new("perf");
+    command.args(args).arg("-i").arg(path).env("HOME", path.parent().unwrap()).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "perf {args:?}: {stderr}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Waits until a recorder has its events on: it has found its target by then, and written what there was before.
+pub fn await_events(recorder: &Child, path: &Path) {
+    let of_tracepoint = || {
+        let fds = fs::read_dir(format!("/proc/{}/fd", recorder.id())).ok()?;
+        let links = fds.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+        Some(links.filter(|link| link.to_str() == Some("anon_inode:[perf_event]")).count())
+    };
+    while of_tracepoint().unwrap_or(0) == 0 || !path.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // Enabling follows at once, and takes less than this.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+}

@@ -1,0 +1,170 @@
+//! Recordings in one file.
+
+use std::{collections::HashMap, fs::File, io::BufReader};
+
+use linux_perf_data::{PerfFileReader, PerfFileRecord};
+use perf_prof::record::Record;
+
+use crate::harness::{CALL, command, record, record_calls, skipped};
+
+#[test]
+fn every_call_is_recorded_once() {
+    if skipped() {
+        return;
+    }
+    let recorded = record_calls(&["-e", CALL], 50_000);
+    assert_eq!(recorded.status, 0, "{}", recorded.said);
+    let lost = recorded.said_number("lost");
+    assert_eq!(recorded.said_number("samples") + lost, 50_000, "{}", recorded.said);
+    assert_eq!(recorded.samples() + lost, 50_000);
+}
+
+#[test]
+fn losses_are_counted_where_rings_are_small() {
+    if skipped() {
+        return;
+    }
+    let recorded = record_calls(&["-e", CALL, "-m", "1", "--buffer", "4K"], 300_000);
+    let (mut samples, mut lost) = (0, 0);
+    recorded.for_each_record(|record| match record {
+        Record::Sample => samples += 1,
+        Record::Lost { lost: more } => lost += more,
+        _ => {}
+    });
+    let said = recorded.said_number("lost");
+    assert_eq!((samples, samples + said), (recorded.said_number("samples"), 300_000), "{}", recorded.said);
+    // In the file, records of the ends of tasks that were lost are among them.
+    assert!((said..said + 20).contains(&lost), "{lost}: {}", recorded.said);
+}
+
+#[test]
+fn perf_reads_all_of_it() {
+    if skipped() {
+        return;
+    }
+    let recorded = record_calls(&["-e", CALL, "-e", "sched:sched_process_exit", "-e", "cpu-clock", "-a"], 2000);
+    assert_eq!(recorded.status, 0, "{}", recorded.said);
+    let script = recorded.perf(&["script"]);
+    let of_generator = script.lines().filter(|line| line.contains("getppid") && line.contains("harness::genera"));
+    assert!(of_generator.count() as u64 + recorded.said_number("lost") >= 2000, "{}", recorded.said);
+    assert!(script.contains("sched_process_exit: comm=harness::genera"), "{script}");
+    assert!(recorded.perf(&["report", "--stdio"]).contains("Samples:"));
+    let events = recorded.perf(&["evlist", "-v"]);
+    for text in [CALL, "sched:sched_process_exit", "cpu-clock", "sample_id_all: 1"] {
+        assert!(events.contains(text), "{events}");
+    }
+    let ids = recorded.perf(&["buildid-list"]);
+    let own = std::env::current_exe().unwrap();
+    assert!(ids.contains("[kernel.kallsyms]") && ids.contains(own.to_str().unwrap()), "{ids}");
+    let header = recorded.perf(&["report", "--header-only", "-I"]);
+    let hostname = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let parts = ["hostname : ", hostname.trim(), "cmdline : ", "nrcpus online : ", "sibling threads", "node0 cpu list"];
+    for text in parts.into_iter().chain(["time of first sample", "software = 1", "tracepoint = 2", "perf-prof"]) {
+        assert!(header.contains(text), "no `{text}` in {header}");
+    }
+}
+
+/// The kernel's build id and those of what runs already, as perf's own recording has them.
+#[test]
+fn build_ids_are_perfs() {
+    if skipped() {
+        return;
+    }
+    let ours = record(&["-e", "cpu-clock", "-a", "--", "sleep", "0.3"]);
+    let theirs = ours.dir.path().join("theirs.data");
+    let theirs_path = theirs.to_str().unwrap();
+    let status = std::process::Command::new("perf")
+        .args(["record", "-q", "-N", "-e", "cpu-clock", "-a", "-o", theirs_path, "--", "sleep", "0.3"])
+        .env("HOME", ours.dir.path())
+        .status();
+    assert!(status.unwrap().success());
+    let ids = |path| -> HashMap<String, String> {
+        let text = crate::harness::perf(path, &["buildid-list"]);
+        let lines = text.lines().filter_map(|line| line.split_once(' '));
+        lines.map(|(id, name)| (name.to_owned(), id.to_owned())).collect()
+    };
+    let (ours, theirs) = (ids(&ours.path()), ids(&theirs));
+    let common: Vec<&String> = theirs.keys().filter(|name| ours.contains_key(*name)).collect();
+    assert!(common.iter().any(|name| name.contains("libc.so")), "{ours:?} {theirs:?}");
+    for name in common {
+        assert_eq!(ours[name], theirs[name], "{name}");
+    }
+}
+
+#[test]
+fn kernel_and_user_frames_have_names() {
+    if skipped() {
+        return;
+    }
+    let recorded = record_calls(&["-e", "task:task_rename", "-g"], 1);
+    let script = recorded.perf(&["script"]);
+    assert!(script.contains("__set_task_comm") || script.contains("do_syscall_64"), "{script}");
+    assert!(script.contains("prctl"), "{script}");
+}
+
+/// Without what lies beside the code in a file perf cannot unwind, nor with what the command's process had mapped before
+/// its exec.
+#[test]
+fn stacks_are_unwound_through_programs_without_frame_pointers() {
+    if skipped() {
+        return;
+    }
+    let recorded = record_calls(&["-e", CALL, "--call-graph", "dwarf"], 20);
+    let script = recorded.perf(&["script", "-F", "comm,ip,sym"]);
+    let stacks: Vec<&str> = script.split("\n\n").filter(|stack| stack.contains("harness::genera")).collect();
+    let unwound = stacks.iter().filter(|stack| stack.contains("start_thread")).count();
+    assert!(stacks.len() == 20 && unwound == 20, "{unwound} of {}: {script}", stacks.len());
+}
+
+#[test]
+fn a_clock_that_is_chosen_is_described() {
+    if skipped() {
+        return;
+    }
+    let recorded = record_calls(&["-e", CALL, "-k", "mono"], 5);
+    let header = recorded.perf(&["report", "--header-only"]);
+    assert!(header.contains("clockid: CLOCK_MONOTONIC (1)") || header.contains("clockid: monotonic (1)"), "{header}");
+    assert!(header.contains("reference time"), "{header}");
+    assert_eq!(recorded.samples(), 5);
+}
+
+/// Another reader than perf.
+#[test]
+fn linux_perf_data_reads_it() {
+    if skipped() {
+        return;
+    }
+    let recorded = record_calls(&["-e", CALL, "-g"], 3000);
+    let file = BufReader::new(File::open(recorded.path()).unwrap());
+    let PerfFileReader { mut perf_file, mut record_iter } = PerfFileReader::parse_file(file).unwrap();
+    let mut kinds: HashMap<String, u64> = HashMap::new();
+    while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
+        let kind = match record {
+            PerfFileRecord::EventRecord { record, .. } => format!("{:?}", record.record_type),
+            PerfFileRecord::UserRecord(_) => "of perf's".to_owned(),
+        };
+        *kinds.entry(kind).or_default() += 1;
+    }
+    assert_eq!(kinds["SAMPLE"] + recorded.said_number("lost"), 3000, "{kinds:?}");
+    assert!(kinds["MMAP2"] > 3 && kinds["COMM"] > 0, "{kinds:?}");
+    assert_eq!(perf_file.event_attributes()[0].name(), Some(CALL));
+    assert_eq!(
+        perf_file.hostname().unwrap().map(str::len),
+        Some(std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().len())
+    );
+    assert!(perf_file.build_ids().unwrap().values().any(|dso| dso.path == b"[kernel.kallsyms]"));
+}
+
+#[test]
+fn a_former_recording_is_kept() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let run = || assert!(command(&dir, &["-q", "-e", CALL, "--", "true"]).status().unwrap().success());
+    run();
+    let first = std::fs::read(dir.path().join("perf.data")).unwrap();
+    run();
+    assert_eq!(std::fs::read(dir.path().join("perf.data.old")).unwrap(), first);
+    assert!(dir.path().join("perf.data").exists());
+}

@@ -1,0 +1,92 @@
+//! What is recorded: commands, processes, threads, CPUs; and what ends it.
+
+use std::process::Stdio;
+
+use crate::harness::{CALL, command, finished, record, record_calls, skipped, waiting_generator};
+
+/// Records a process that waits until the events are on, and gives what came of it.
+fn attached(option: &str, id: impl Fn(u32) -> u32) {
+    let mut generator = waiting_generator(700);
+    let id = id(generator.id()).to_string();
+    let dir = tempfile::tempdir().unwrap();
+    let mut recorder = command(&dir, &["-e", CALL, option, &id]).stderr(Stdio::piped()).spawn().unwrap();
+    // The events are on when something is in the file: what was there before is written after they are open.
+    let path = dir.path().join("perf.data");
+    crate::harness::await_events(&recorder, &path);
+    drop(generator.stdin.take());
+    generator.wait().unwrap();
+    let status = recorder.wait().unwrap().code().unwrap();
+    let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
+    let recorded = finished(dir, status, said.as_bytes());
+    assert_eq!(recorded.status, 0, "{}", recorded.said);
+    assert_eq!(recorded.samples(), 700, "{}", recorded.said);
+    let script = recorded.perf(&["script", "-F", "comm,sym,ip"]);
+    assert!(script.contains("syscall"), "{script}");
+}
+
+#[test]
+fn a_process_that_runs_already() {
+    if !skipped() {
+        attached("-p", |pid| pid);
+    }
+}
+
+/// The thread that a test runs in is not the first one.
+#[test]
+fn a_thread_that_runs_already() {
+    if skipped() {
+        return;
+    }
+    attached("-t", |pid| {
+        loop {
+            let mut tids: Vec<u32> = std::fs::read_dir(format!("/proc/{pid}/task"))
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
+                .collect();
+            tids.sort_unstable();
+            if tids.len() == 2 {
+                return tids[1];
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    });
+}
+
+#[test]
+fn the_status_is_the_commands() {
+    if skipped() {
+        return;
+    }
+    assert_eq!(record(&["-e", CALL, "--", "sh", "-c", "exit 7"]).status, 7);
+    assert_eq!(record(&["-e", CALL, "-a", "--", "sh", "-c", "exit 7"]).status, 7);
+    assert_eq!(record(&["-q", "-e", CALL, "-C", "0", "--", "true"]).said, "");
+}
+
+#[test]
+fn a_cpu_alone() {
+    if skipped() {
+        return;
+    }
+    let recorded = record_calls(&["-e", "sched:sched_switch", "-C", "0"], 10);
+    let script = recorded.perf(&["script", "-F", "cpu"]);
+    assert!(script.lines().count() > 0 && script.lines().all(|line| line.trim() == "[000]"), "{script}");
+}
+
+#[test]
+fn ctrl_c_ends_it_and_the_recording_is_whole() {
+    if skipped() {
+        return;
+    }
+    for (signal, expected) in [(libc::SIGINT, 0), (libc::SIGTERM, 143)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut recorder = command(&dir, &["-e", "sched:sched_switch", "-a"]).stderr(Stdio::piped()).spawn().unwrap();
+        crate::harness::await_events(&recorder, &dir.path().join("perf.data"));
+        // SAFETY: the child was not waited for.
+        unsafe { libc::kill(recorder.id() as i32, signal) };
+        let status = recorder.wait().unwrap().code().unwrap();
+        let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
+        let recorded = finished(dir, status, said.as_bytes());
+        assert_eq!(recorded.status, expected, "{}", recorded.said);
+        assert_eq!(recorded.samples(), recorded.said_number("samples"));
+    }
+}
