@@ -89,8 +89,11 @@ fn compiled(run: Run, flags: &[&str]) -> Run {
     run
 }
 
+/// Address and count by event.
+type Counts<'a> = BTreeMap<&'a str, (u64, usize)>;
+
 /// The counts that the script printed, by event, each with its address, and the addresses that the program told.
-fn counts(outcome: &Outcome) -> (BTreeMap<&str, (u64, usize)>, BTreeMap<&str, u64>) {
+fn counts(outcome: &Outcome) -> (Counts<'_>, BTreeMap<&str, u64>) {
     let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
     let (mut counts, mut told) = (BTreeMap::new(), BTreeMap::new());
     for line in outcome.stdout.lines() {
@@ -132,7 +135,7 @@ fn a_function_that_is_called_n_times_gives_n_events() {
             format!("uprobe:{address:#x}@\"./p\"//alias=address/"),
             format!("uretprobe:./p:{address:#x}"),
             format!("uprobe:'{path}':counted//alias=file.first/"),
-            format!("uprobe:stepped@./p//alias=filtered/"),
+            "uprobe:stepped@./p//alias=aliased/".to_owned(),
         ];
         let outcome = succeeded(&run.event(events.join(",")).exec(["./p", &calls()]));
         let (counts, told) = counts(&outcome);
@@ -143,7 +146,7 @@ fn a_function_that_is_called_n_times_gives_n_events() {
             ("uprobe:stepped+0x1", (stepped + 1, CALLS)),
             ("uprobe:address", counted),
             ("uprobe:file.first", counted),
-            ("uprobe:filtered", (stepped, CALLS)),
+            ("uprobe:aliased", (stepped, CALLS)),
         ]);
         let mut counts = counts;
         assert_eq!(counts.remove(format!("uretprobe:{address:#x}").as_str()), Some(counted), "{flags:?}");
@@ -428,10 +431,10 @@ def __sample__(e):
     last = e._time
     n[e._event] += 1
 def __exit__(): print(n['syscalls:sys_enter_getppid'], n['uprobe:counted'], n['page-faults'] > 0, n['profile'] > 0, disorder)";
-    let run = compiled(Run::script(script), &[]).options(["--order"]);
+    let run = compiled(Run::script(script), &[]).options(["--order", "-m16M"]);
     let events = "syscalls:sys_enter_getppid,profile/-F 4000/,page-faults,uprobe:counted@./p";
-    let outcome = succeeded(&run.event(events).exec(["./p", "20000"]));
-    assert_eq!(outcome.stdout.lines().last(), Some("20000 20000 True True 0"), "{}", outcome.stdout);
+    let outcome = succeeded(&run.event(events).exec(["./p", "5000"]));
+    assert_eq!(outcome.stdout.lines().last(), Some("5000 5000 True True 0"), "{}", outcome.stdout);
 }
 
 /// A probe that somebody has defined in tracefs; gone with it.
