@@ -11,7 +11,7 @@ use std::{
 use expect_test::expect;
 use perf_prof::symbol::elf;
 
-use crate::harness::{Outcome, Run, check, skipped};
+use crate::harness::{Outcome, PERF_PROF, Run, check, skipped};
 
 /// Calls functions as often as its argument says, after it has told where they are.
 const PROGRAM: &str = r#"
@@ -362,6 +362,24 @@ fn a_template_for_probes() {
 
     "#]]
     .assert_eq(&outcome.stdout[from..to]);
+}
+
+#[test]
+fn functions_that_probes_can_be_put_on_are_listed() {
+    if without_probes() {
+        return;
+    }
+    let run = compiled(Run::script(""), &[]);
+    let list = |globs: &[&str]| {
+        let output = Command::new(PERF_PROF).arg("list").args(globs).current_dir(run.dir.path()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap())
+    };
+    let counted = "uprobe:counted@\"./p\"          [function]\n";
+    assert_eq!(list(&["uprobe:cou[mn]*@./p"]), (Some(0), counted.into()));
+    let wakeup = "sched:sched_wakeup\n";
+    assert_eq!(list(&["sched:sched_wakeup", "uprobe:./p:counted"]), (Some(0), format!("{counted}{wakeup}")));
+    let none = "perf-prof: uprobe:no*@./p: no function of the file matches\n";
+    assert_eq!(list(&["uprobe:no*@./p"]), (Some(1), none.into()));
 }
 
 #[test]
