@@ -1,10 +1,10 @@
 #!/usr/bin/env -S perf-prof python -q --order -e dummy
 """Latency of functions of programs and libraries: how long each call took, as a histogram of powers of two per function.
 
-usage: uprobe_latency.py -e 'uprobe:FUNC@"FILE",uretprobe:FUNC@"FILE"' [OPTION of perf-prof python]... [--ns] [--min US]
+usage: uprobe_latency.py [OPTION of perf-prof python]... [--ns] [--min US]
 
-Select entry and return of each function, and whose calls: those of all processes, of some (-p PID, -t TID), of a command
-(--exec CMD). With -i 1000 histograms of each second are printed, else one set at the end.
+Select entry and return of each function with -e, and whose calls: those of all processes, of some (-p PID, -t TID), of a
+command (--exec CMD). With -i 1000 histograms of each second are printed, else one set at the end.
 
     uprobe_latency.py -e 'uprobe:getaddrinfo@libc,uretprobe:getaddrinfo@libc' -i 1s
 
@@ -18,7 +18,9 @@ from collections import defaultdict
 
 from perf_prof import Log2Hist
 
-parser = argparse.ArgumentParser(description="Latency of functions.", add_help=False)
+parser = argparse.ArgumentParser(
+    description="Latency of functions, selected as -e 'uprobe:FUNC@FILE,uretprobe:FUNC@FILE'.", add_help=False
+)
 parser.add_argument("--ns", action="store_true", help="histograms of nanoseconds, not of microseconds")
 parser.add_argument("--min", type=float, default=0, metavar="US", help="only calls of at least so many microseconds")
 parser.add_argument("--usage", action="help", help="show this (--help shows the options of perf-prof)")
@@ -85,7 +87,7 @@ def show():
         calls.histogram.print()
         print()
     if not functions:
-        print("no calls seen")
+        print("no calls seen (of functions that -e selects with entry and return: uprobe:FUNC@FILE,uretprobe:FUNC@FILE)")
     functions.clear()
 
 

@@ -648,12 +648,96 @@ fn execsnoop_shows_the_exit_code_of_a_process_with_threads() {
     assert!(!ends.iter().any(|line| line.contains("SIGKILL")), "{out}");
 }
 
+/// Measures its own calls, and says how many they were and how long they took: `NAME COUNT NANOSECONDS`.
+const MEASURED: &str = r#"
+#include <stdio.h>
+#include <time.h>
+static unsigned long now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ul + t.tv_nsec;
+}
+__attribute__((noinline)) void nap(void) {
+    struct timespec t = {0, 5000000};
+    nanosleep(&t, 0);
+}
+__attribute__((noinline)) int nested(int n) {
+    int more = n ? nested(n - 1) : 0;
+    __asm__ volatile("");
+    return more + 1;
+}
+int main(void) {
+    unsigned long begun = now();
+    for (int i = 0; i < 20; i++)
+        nap();
+    printf("\nnaps 20 %lu\n", now() - begun);
+    begun = now();
+    for (int i = 0; i < 30; i++)
+        nested(9);
+    printf("nests 300 %lu\n", now() - begun);
+    return 0;
+}
+"#;
+
+#[test]
+fn uprobe_latency_agrees_with_the_programs_own_clock() {
+    if skipped() || !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
+        return println!("skipped: no tracing or no uprobes");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let [source, program] = ["m.c", "m"].map(|name| directory.path().join(name));
+    fs::write(&source, MEASURED).unwrap();
+    let Ok(status) = Command::new("gcc").args(["-O1", "-o"]).args([&program, &source]).status() else {
+        return println!("skipped: no gcc");
+    };
+    assert!(status.success());
+    let mut command = script("uprobe_latency.py");
+    for function in ["nap", "nested"] {
+        let file = program.display();
+        command.args(["-e", &format!("uprobe:{function}@{file},uretprobe:{function}@{file}")]);
+    }
+    let out = text(command.arg("--exec").arg(&program).output().unwrap());
+    // `nap: 20 calls, mean 5123.456 us, longest 5234.567 us`
+    let seen = |name: &str| {
+        let words = row(&out, &format!("{name}:"));
+        (words[1].parse::<u64>().unwrap(), (words[4].parse::<f64>().unwrap() * 1000.0) as u64)
+    };
+    let own = |name: &str| {
+        let words = row(&out, name);
+        (words[1].parse::<u64>().unwrap(), words[2].parse::<u64>().unwrap())
+    };
+    let ((count, mean), (own_count, own_time)) = (seen("nap"), own("naps"));
+    assert_eq!(count, own_count, "{out}");
+    // Its clock has the calls and what the probes take around them, the script what is within; neither less than a nap, but
+    // for how differently the two clocks run.
+    assert!((4_950_000..=own_time / own_count * 101 / 100).contains(&mean), "{out}");
+
+    // Each of ten nested calls takes no longer than the outermost.
+    let ((count, mean), (own_count, own_time)) = (seen("nested"), own("nests"));
+    assert_eq!(count, own_count, "{out}");
+    assert!(mean > 0 && mean * 30 <= own_time * 101 / 100, "{out}");
+    assert!(!out.contains("not counted"), "{out}");
+    // The rows of a histogram are its calls.
+    let histogram = out.split("nested: ").nth(1).unwrap().lines().skip(2).take_while(|line| !line.is_empty());
+    let rows = histogram.filter_map(|line| line.split_once(" : ")?.1.split_whitespace().next()?.parse::<u64>().ok());
+    assert_eq!(rows.sum::<u64>(), 300, "{out}");
+}
+
 #[test]
 fn scripts_explain_themselves() {
     if skipped() {
         return;
     }
-    for name in ["wakeups.py", "runqlat.py", "syscalls.py", "execsnoop.py", "offcpu.py", "profile.py", "faults.py"] {
+    for name in [
+        "wakeups.py",
+        "runqlat.py",
+        "syscalls.py",
+        "execsnoop.py",
+        "offcpu.py",
+        "profile.py",
+        "faults.py",
+        "uprobe_latency.py",
+    ] {
         let out = text(script(name).arg("--usage").output().unwrap());
         assert!(out.starts_with(&format!("usage: {name}")), "{out}");
         let wrong = script(name).arg("--no-such-option").output().unwrap();

@@ -14,7 +14,7 @@ use crate::{
     capture::Capture,
     profiler::{self, Machine, RunningMachine},
     record::SampleMember,
-    spec::{glob_matches, near, parse_events},
+    spec::{EventKind, glob_matches, near, parse_events},
     sys::tracefs::Tracefs,
     template::{c_type, member_python_type, python_type},
     tracefs::{EventFormat, Field, FieldKind},
@@ -23,7 +23,8 @@ use crate::{
 /// Arguments of `list`.
 #[derive(Args)]
 pub struct List {
-    /// Only events that match, as 'sched:*' or '*openat*'; a system's name stands for all of its events
+    /// Only events that match, as 'sched:*' or '*openat*'; a system's name stands for all of its events, and
+    /// 'uprobe:mall*@libc' for probes on functions of a program or library
     #[arg(value_name = "GLOB")]
     globs: Vec<String>,
     /// Show each event's fields, with the types that a script sees
@@ -36,6 +37,8 @@ pub struct List {
 
 /// The kind of the events that are no others.
 const TRACEPOINT: &str = "tracepoint";
+/// The kind of what a probe can be put on.
+const FUNCTION: &str = "function";
 
 /// An event as `--json` shows it.
 #[derive(Serialize)]
@@ -89,7 +92,11 @@ impl List {
             .map(|(name, kind)| (name.as_str(), *kind))
             .chain(tracepoints.into_iter().map(|event| (event, TRACEPOINT)))
             .collect();
-        let chosen = choose(&self.globs, &events)?;
+        let (functions, globs) = functions(&self.globs)?;
+        let mut chosen: Vec<_> = functions.iter().map(|function| (function.as_str(), FUNCTION)).collect();
+        if !globs.is_empty() || self.globs.is_empty() {
+            chosen.extend(choose(&globs, &events)?);
+        }
         let mut out = BufWriter::new(io::stdout().lock());
         let rows = chosen.into_iter().map(|(event, kind)| self.row(&tracefs, &machine, event, kind));
         if self.json {
@@ -129,6 +136,25 @@ impl List {
         row.fields = Some(format.fields().iter().map(FieldRow::new).collect());
         Ok(row)
     }
+}
+
+/// The functions that selectors of probes stand for, and the globs that are none.
+fn functions(globs: &[String]) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+    let (mut functions, mut others) = (Vec::new(), Vec::new());
+    for glob in globs {
+        let kind = parse_events(glob).ok().and_then(|mut specs| specs.pop()).map(|spec| spec.kind);
+        match kind {
+            Some(EventKind::Probe(probe)) if probe.kind.is_user() => {
+                let found = profiler::functions(&probe).with_context(|| glob.clone())?;
+                if found.is_empty() {
+                    bail!("{glob}: no function of the file matches");
+                }
+                functions.extend(found);
+            }
+            _ => others.push(glob.clone()),
+        }
+    }
+    Ok((functions, others))
 }
 
 /// What samples of an event hold that is no tracepoint.

@@ -45,6 +45,13 @@ Events
       -e 'cpu/event=0xc0,period=100000/u,r00c0'   a PMU's own
       -e mem:0x601040/4:w               accesses of a place in memory
 
+  A probe is an event at a function: uprobe:FUNC[+OFFSET]@\"FILE\" or uprobe:0xADDR@\"FILE\"
+  in a program or library, uretprobe:FUNC@\"FILE\" where it returns, kprobe:FUNC[+OFFSET]
+  and kretprobe:FUNC in the kernel. FILE is a path, or a name as python3 or libc.
+
+      -e 'uprobe:malloc@libc,uretprobe:malloc@libc'
+      -e 'uprobe:main@\"/usr/bin/app\"//stack/'
+
 Script
   A function system__name(event) in the script is called for each of its events (of what
   is no tracepoint: its name, with _ for - . and :), and __sample__(event) for events

@@ -31,6 +31,12 @@ impl Machine for Made {
                 cpus: None,
                 max_precise: 2,
             }),
+            "kprobe" | "uprobe" => Some(Pmu {
+                name: name.into(),
+                kind: if name == "kprobe" { 6 } else { 7 },
+                format: texts(&[("ref_ctr_offset", "config:32-63"), ("retprobe", "config:0")]),
+                ..Pmu::default()
+            }),
             "uncore" => Some(Pmu { name: "uncore".into(), kind: 20, cpus: "0,8".parse().ok(), ..Pmu::default() }),
             _ => None,
         })
@@ -55,6 +61,17 @@ fn show(list: &str, rate: Option<Rate>, machine: &dyn Machine) -> String {
         Ok(source) => source,
         Err(error) => return format!("error: {error}"),
     };
+    let mut text = show_request(&request);
+    if stacks != Stacks::default() {
+        text += &format!(" {stacks:?}");
+    }
+    if tasks != Tasks::Inherit {
+        text += &format!(" {tasks:?}");
+    }
+    text
+}
+
+fn show_request(request: &EventRequest) -> String {
     let PerfEvent { kind, config, config1, config2, breakpoint, .. } = &request.event;
     let mut text = format!("{} type={kind} config={config:#x}", request.name);
     match config1 {
@@ -82,12 +99,6 @@ fn show(list: &str, rate: Option<Rate>, machine: &dyn Machine) -> String {
     text += &format!(" samples {}", members.join(","));
     if let Some(cpus) = &request.cpus {
         text += &format!(" on {cpus}");
-    }
-    if stacks != Stacks::default() {
-        text += &format!(" {stacks:?}");
-    }
-    if tasks != Tasks::Inherit {
-        text += &format!(" {tasks:?}");
     }
     text
 }
@@ -247,4 +258,67 @@ fn members_to_be_sampled() {
             cycles type=0 config=0x0 Frequency(997) not in guest samples ip Stacks { asked: true, user: None, kernel: None }
             error: sample=adr: samples have no such member; they have identifier ip pid tid time addr id stream_id cpu period callchain raw read branch_stack regs_user stack_user weight data_src transaction regs_intr phys_addr aux cgroup data_page_size code_page_size weight_struct"#]],
     );
+}
+
+fn show_probe(list: &str, machine: &dyn Machine) -> String {
+    let EventKind::Probe(asked) = parse_events(list).unwrap().remove(0).kind else { panic!("{list} is no probe") };
+    match probe(&asked, &[], machine) {
+        Ok(ProbeEvent { request, format, .. }) => {
+            format!("{} fields={}", show_request(&request), format.fields().len())
+        }
+        Err(error) => format!("error: {error}"),
+    }
+}
+
+#[test]
+fn probes_in_the_kernel_by_symbol_offset_and_address() {
+    let selectors = ["kprobe:vfs_read", "kprobe:vfs_read+0x10", "kprobe:0xffffffff81000000", "kretprobe:xfs:xfs_read"];
+    let lines = selectors.map(|list| show_probe(list, &Made { cycles: true }));
+    expect![[r#"
+        kprobe:vfs_read type=6 config=0x0 config1="vfs_read" Period(1) samples raw fields=1
+        kprobe:vfs_read+0x10 type=6 config=0x0 config1="vfs_read" config2=0x10 Period(1) samples raw fields=1
+        kprobe:0xffffffff81000000 type=6 config=0x0 config2=0xffffffff81000000 Period(1) samples raw fields=1
+        kretprobe:xfs:xfs_read type=6 config=0x1 config1="xfs:xfs_read" Period(1) samples raw fields=2"#]]
+    .assert_eq(&lines.join("\n"));
+}
+
+#[test]
+fn a_probe_in_a_program_names_its_file_and_offset() {
+    let this = std::env::current_exe().unwrap();
+    let function = crate::symbol::elf::functions(&this).unwrap().into_iter().find(|function| function.name == "main");
+    let function = function.unwrap().offset;
+    for (place, name) in [("main", "main".to_owned()), ("", format!("{:#x}", function.address))] {
+        let place = if place.is_empty() { &name } else { place };
+        let shown = show_probe(&format!("uretprobe:{place}@\"{}\"", this.display()), &Made { cycles: true });
+        let (path, offset) = (this.display(), function.file_offset);
+        let config = format!("config=0x1 config1={:?} config2={offset:#x}", path.to_string());
+        assert_eq!(shown, format!("uretprobe:{name} type=7 {config} Period(1) samples raw fields=2"));
+    }
+}
+
+#[test]
+fn a_kernel_without_probes() {
+    struct Without;
+    impl Machine for Without {
+        fn pmu(&self, _: &str) -> Result<Option<Pmu>, CallError> {
+            Ok(None)
+        }
+        fn pmus(&self) -> Vec<String> {
+            Vec::new()
+        }
+        fn samples(&self, _: u32, _: u64) -> bool {
+            false
+        }
+        fn max_precise(&self) -> u8 {
+            0
+        }
+        fn max_sample_rate(&self) -> Option<u64> {
+            None
+        }
+    }
+    let lines = ["kprobe:f", "kretprobe:f", "uprobe:f@x"].map(|list| show_probe(list, &Without));
+    expect![[r#"
+        error: this kernel has no kprobe PMU (CONFIG_KPROBE_EVENTS); a tracepoint may be near: `perf-prof list` shows them
+        error: this kernel has no kprobe PMU (CONFIG_KPROBE_EVENTS); a tracepoint may be near: `perf-prof list` shows them
+        error: this kernel has no uprobe PMU (CONFIG_UPROBE_EVENTS); `cpu-clock` and `profile` show what programs execute"#]].assert_eq(&lines.join("\n"));
 }

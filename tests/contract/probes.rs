@@ -11,7 +11,7 @@ use std::{
 use expect_test::expect;
 use perf_prof::symbol::elf;
 
-use crate::harness::{Outcome, Run, check, skipped};
+use crate::harness::{Outcome, PERF_PROF, Run, check, skipped};
 
 /// Calls functions as often as its argument says, after it has told where they are.
 const PROGRAM: &str = r#"
@@ -89,8 +89,11 @@ fn compiled(run: Run, flags: &[&str]) -> Run {
     run
 }
 
+/// Address and count by event.
+type Counts<'a> = BTreeMap<&'a str, (u64, usize)>;
+
 /// The counts that the script printed, by event, each with its address, and the addresses that the program told.
-fn counts(outcome: &Outcome) -> (BTreeMap<&str, (u64, usize)>, BTreeMap<&str, u64>) {
+fn counts(outcome: &Outcome) -> (Counts<'_>, BTreeMap<&str, u64>) {
     let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
     let (mut counts, mut told) = (BTreeMap::new(), BTreeMap::new());
     for line in outcome.stdout.lines() {
@@ -132,7 +135,7 @@ fn a_function_that_is_called_n_times_gives_n_events() {
             format!("uprobe:{address:#x}@\"./p\"//alias=address/"),
             format!("uretprobe:./p:{address:#x}"),
             format!("uprobe:'{path}':counted//alias=file.first/"),
-            format!("uprobe:stepped@./p//alias=filtered/"),
+            "uprobe:stepped@./p//alias=aliased/".to_owned(),
         ];
         let outcome = succeeded(&run.event(events.join(",")).exec(["./p", &calls()]));
         let (counts, told) = counts(&outcome);
@@ -143,7 +146,7 @@ fn a_function_that_is_called_n_times_gives_n_events() {
             ("uprobe:stepped+0x1", (stepped + 1, CALLS)),
             ("uprobe:address", counted),
             ("uprobe:file.first", counted),
-            ("uprobe:filtered", (stepped, CALLS)),
+            ("uprobe:aliased", (stepped, CALLS)),
         ]);
         let mut counts = counts;
         assert_eq!(counts.remove(format!("uretprobe:{address:#x}").as_str()), Some(counted), "{flags:?}");
@@ -362,6 +365,24 @@ fn a_template_for_probes() {
 }
 
 #[test]
+fn functions_that_probes_can_be_put_on_are_listed() {
+    if without_probes() {
+        return;
+    }
+    let run = compiled(Run::script(""), &[]);
+    let list = |globs: &[&str]| {
+        let output = Command::new(PERF_PROF).arg("list").args(globs).current_dir(run.dir.path()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap())
+    };
+    let counted = "uprobe:counted@\"./p\"          [function]\n";
+    assert_eq!(list(&["uprobe:cou[mn]*@./p"]), (Some(0), counted.into()));
+    let wakeup = "sched:sched_wakeup\n";
+    assert_eq!(list(&["sched:sched_wakeup", "uprobe:./p:counted"]), (Some(0), format!("{counted}{wakeup}")));
+    let none = "perf-prof: uprobe:no*@./p: no function of the file matches\n";
+    assert_eq!(list(&["uprobe:no*@./p"]), (Some(1), none.into()));
+}
+
+#[test]
 fn probes_that_cannot_be() {
     if without_probes() {
         return;
@@ -428,10 +449,10 @@ def __sample__(e):
     last = e._time
     n[e._event] += 1
 def __exit__(): print(n['syscalls:sys_enter_getppid'], n['uprobe:counted'], n['page-faults'] > 0, n['profile'] > 0, disorder)";
-    let run = compiled(Run::script(script), &[]).options(["--order"]);
+    let run = compiled(Run::script(script), &[]).options(["--order", "-m16M"]);
     let events = "syscalls:sys_enter_getppid,profile/-F 4000/,page-faults,uprobe:counted@./p";
-    let outcome = succeeded(&run.event(events).exec(["./p", "20000"]));
-    assert_eq!(outcome.stdout.lines().last(), Some("20000 20000 True True 0"), "{}", outcome.stdout);
+    let outcome = succeeded(&run.event(events).exec(["./p", "5000"]));
+    assert_eq!(outcome.stdout.lines().last(), Some("5000 5000 True True 0"), "{}", outcome.stdout);
 }
 
 /// A probe that somebody has defined in tracefs; gone with it.

@@ -14,7 +14,8 @@ use super::{Machine, SourceError, pmu};
 use crate::{
     abi::PERF_SAMPLE_RAW,
     capture::{Config, EventRequest, PerfEvent},
-    spec::{Place, Probe, Term},
+    spec::{Place, Probe, Term, glob_matches},
+    symbol::elf::{self, FunctionKind},
     tracefs::{EventFormat, FormatError},
 };
 
@@ -91,6 +92,25 @@ pub fn probe(probe: &Probe, processes: &[u32], machine: &dyn Machine) -> Result<
     let mut request = EventRequest::new(format!("{}:{}", format.system, format.name), event);
     request.samples.sample_type = PERF_SAMPLE_RAW;
     Ok(ProbeEvent { request, format, note })
+}
+
+/// The functions that a probe's name, with wildcards, stands for, each as the selector of a probe on it.
+pub fn functions(probe: &Probe) -> Result<Vec<String>, ProbeError> {
+    let path = file::find(&probe.file, &[])?;
+    let Place::Function { name: pattern, .. } = &probe.place else { return Ok(vec![probe.to_string()]) };
+    let functions = elf::functions(&path).map_err(PlaceError::from)?;
+    // One that is not called when it seems to be cannot be selected.
+    let named = functions.into_iter().filter(|function| function.kind == FunctionKind::Called);
+    let named = named.filter(|function| glob_matches(pattern, function.name.split('@').next().unwrap_or_default()));
+    let mut selectors: Vec<String> = named
+        .map(|function| {
+            let name = function.name.split('@').next().unwrap_or_default().to_owned();
+            let place = Place::Function { name, offset: 0 };
+            Probe { kind: probe.kind, place, file: path.display().to_string() }.to_string()
+        })
+        .collect();
+    selectors.dedup();
+    Ok(selectors)
 }
 
 fn text(text: Vec<u8>) -> Result<Config, NulError> {
