@@ -134,4 +134,41 @@ fn a_bpf_program_that_is_loaded_later_has_its_name_at_once() {
             ['later_prog']
         "#]],
     );
+
+/// Memory that the run's own process took on while it named the frames of page faults, in MiB; processes, frames with
+/// names, and all frames.
+const MEMORY: &str = "
+processes = set()
+named = frames = 0
+def resident():
+    return next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmRSS')) >> 10
+def __init__():
+    global before
+    before = resident()
+def __sample__(event):
+    global named, frames
+    processes.add(event._pid)
+    frames += len(event._callchain)
+    named += sum(frame['symbol'] != 'Unknown' for frame in event._callchain)
+def __exit__():
+    print(resident() - before, len(processes), named, frames)
+";
+
+#[test]
+fn a_small_symbol_cache_bounds_memory() {
+    if skipped() {
+        return;
+    }
+    let grown = |cache: &str| {
+        let run = Run::script(MEMORY).event("minor-faults").options(["--order", "-g", "--symbol-cache", cache]);
+        let run = run.exec(["sh", "-c", "i=0; while [ $i -lt 300 ]; do env true; i=$((i+1)); done"]);
+        let outcome = run.run();
+        assert_eq!((outcome.status, outcome.complaints().as_str()), (0, ""), "stdout: {}", outcome.stdout);
+        let numbers: Vec<u64> = outcome.stdout.split_whitespace().map(|number| number.parse().unwrap()).collect();
+        let [grown, processes, named, frames] = numbers[..] else { panic!("{}", outcome.stdout) };
+        assert!(processes == 301 && frames > 10 * processes && 4 * named > frames, "{}", outcome.stdout);
+        grown
+    };
+    let (small, large) = (grown("2M"), grown("256M"));
+    assert!(small < 16 && small < large, "{small} MiB, with a large cache {large}");
 }
