@@ -17,7 +17,7 @@ use crate::{
     parallel::shell_quote,
     session::{
         plan::{Callchain, Clock, Module, Order, Plan as Capture, Switch, Target, Verbosity},
-        record::{self, Output, Plan},
+        record::{self, Level, Output, Plan},
     },
     spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, parse_events, parse_pages, parse_size},
     symbol,
@@ -87,6 +87,17 @@ pub struct Record {
     /// The file that is written
     #[arg(short, long, value_name = "FILE", default_value = "perf.data", help_heading = "Recording")]
     output: PathBuf,
+    /// Pack records by zstd, harder with a higher LEVEL: 1, the default, to 22. `--` stands between it and a command
+    #[arg(
+        short = 'z',
+        long,
+        value_name = "LEVEL",
+        num_args = 0..=1,
+        default_missing_value = "1",
+        value_parser = parse_level,
+        help_heading = "Recording"
+    )]
+    compression_level: Option<Level>,
     /// The clock of the samples: perf (its own, the default) or mono (CLOCK_MONOTONIC)
     #[arg(
         short = 'k',
@@ -163,8 +174,19 @@ impl Record {
             on_error: Default::default(),
             module: Module::Template,
         };
-        Ok(Plan { capture, command_line, output: Output::File(self.output), meanwhile })
+        Ok(Plan {
+            capture,
+            command_line,
+            output: Output::File(self.output),
+            compression: self.compression_level,
+            meanwhile,
+        })
     }
+}
+
+fn parse_level(text: &str) -> Result<Level, String> {
+    let level = text.parse().ok().and_then(Level::new);
+    level.ok_or_else(|| format!("`{text}` is not a level from 1 to 22 (a command after -z is written behind `--`)"))
 }
 
 /// What is traced, and the command that is only run meanwhile.

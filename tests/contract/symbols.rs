@@ -134,6 +134,7 @@ fn a_bpf_program_that_is_loaded_later_has_its_name_at_once() {
             ['later_prog']
         "#]],
     );
+}
 
 /// Memory that the run's own process took on while it named the frames of page faults, in MiB; processes, frames with
 /// names, and all frames.

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{Dso, DsoOf, Dsos, TracingData, attr};
+use super::{Dso, DsoOf, Dsos, Level, TracingData, attr, compress::PIECE};
 use crate::{
     abi::{
         PERF_RECORD_MISC_KERNEL, PERF_RECORD_MISC_USER,
         perf_data::{
-            HEADER_ARCH, HEADER_BUILD_ID, HEADER_CLOCK_DATA, HEADER_CLOCKID, HEADER_CMDLINE, HEADER_CPU_TOPOLOGY,
-            HEADER_CPUDESC, HEADER_CPUID, HEADER_EVENT_DESC, HEADER_HOSTNAME, HEADER_NRCPUS, HEADER_NUMA_TOPOLOGY,
-            HEADER_OSRELEASE, HEADER_PMU_MAPPINGS, HEADER_SAMPLE_TIME, HEADER_TOTAL_MEM, HEADER_TRACING_DATA,
-            HEADER_VERSION,
+            HEADER_ARCH, HEADER_BUILD_ID, HEADER_CLOCK_DATA, HEADER_CLOCKID, HEADER_CMDLINE, HEADER_COMPRESSED,
+            HEADER_CPU_TOPOLOGY, HEADER_CPUDESC, HEADER_CPUID, HEADER_EVENT_DESC, HEADER_HOSTNAME, HEADER_NRCPUS,
+            HEADER_NUMA_TOPOLOGY, HEADER_OSRELEASE, HEADER_PMU_MAPPINGS, HEADER_SAMPLE_TIME, HEADER_TOTAL_MEM,
+            HEADER_TRACING_DATA, HEADER_VERSION,
         },
     },
     capture::EventAttr,
@@ -56,6 +56,13 @@ pub enum Feature<'a> {
     PmuMappings(&'a [(u32, String)]),
     /// Times of the first and the last sample.
     SampleTime(u64, u64),
+    /// How records are packed.
+    Compressed {
+        /// How hard.
+        level: Level,
+        /// How much smaller they became, as a whole number.
+        ratio: u32,
+    },
     /// The resolution of a clock that was chosen, in nanoseconds.
     ClockResolution(u64),
     /// How that clock relates to the time of day.
@@ -174,6 +181,11 @@ impl Feature<'_> {
                 HEADER_PMU_MAPPINGS
             }
             Feature::SampleTime(first, last) => longs(out, &[first, last], HEADER_SAMPLE_TIME),
+            Feature::Compressed { level, ratio } => {
+                // A version, which has been 0 so far, and PERF_COMP_ZSTD.
+                words(out, &[0, 1, level.number().into(), ratio, PIECE as u32]);
+                HEADER_COMPRESSED
+            }
             Feature::ClockResolution(nanoseconds) => longs(out, &[nanoseconds], HEADER_CLOCKID),
             Feature::ClockData(ClockData { clock, realtime, time }) => {
                 // The version of the section, which is 1.

@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use super::{Features, Stream, attr, reserve::Reserve};
+use super::{Features, Level, Stream, attr, reserve::Reserve};
 use crate::{abi::perf_data::PERF_MAGIC2, capture::EventAttr, record::SampleLayout};
 
 /// `struct perf_file_header` in `tools/perf/util/header.h`.
@@ -30,7 +30,13 @@ pub struct FileWriter {
 
 impl FileWriter {
     /// Begins a recording of these events, whose samples look like this, in a new file. So much room is kept for its end.
-    pub fn create(path: &Path, events: &[EventAttr], layout: SampleLayout, reserve: usize) -> io::Result<FileWriter> {
+    pub fn create(
+        path: &Path,
+        events: &[EventAttr],
+        layout: SampleLayout,
+        level: Option<Level>,
+        reserve: usize,
+    ) -> io::Result<FileWriter> {
         let reserve = Reserve::take(
             path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new(".")),
             reserve as u64,
@@ -53,7 +59,7 @@ impl FileWriter {
         let header = header(attrs, attr_size, (data, 0), [0; 4]);
         head[..HEADER as usize].copy_from_slice(&header);
         file.write_all(&head)?;
-        Ok(FileWriter { stream: Stream::new(file, data, layout), attrs, attr_size, data, reserve })
+        Ok(FileWriter { stream: Stream::new(file, data, layout, level)?, attrs, attr_size, data, reserve })
     }
 
     /// Writes the features and the header. The size of the file.

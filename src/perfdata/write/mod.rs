@@ -3,6 +3,7 @@
 //! Source: `tools/perf/Documentation/perf.data-file-format.txt` in the Linux tree.
 
 mod attr;
+mod compress;
 mod feature;
 mod file;
 mod reserve;
@@ -11,6 +12,7 @@ mod synthesis;
 mod tally;
 mod tracing_data;
 
+pub use compress::Level;
 pub use feature::{ClockData, CpuTopology, Feature, Features, NumaNode};
 pub use file::FileWriter;
 pub use stream::{Stream, WriteError};

@@ -5,7 +5,7 @@ use std::{
     io::{self, Seek, Write},
 };
 
-use super::Tally;
+use super::{Level, Tally, compress::Compressor};
 use crate::record::SampleLayout;
 
 /// How much is gathered before it is written.
@@ -16,8 +16,12 @@ const GATHERED: usize = 256 << 10;
 pub struct Stream {
     file: File,
     layout: SampleLayout,
+    compressor: Option<Compressor>,
+    /// Records that are to be packed.
+    raw: Vec<u8>,
+    /// Bytes that are to be written.
     buffer: Vec<u8>,
-    /// What the buffer holds.
+    /// What both hold.
     pending: Tally,
     /// What was written.
     written: Tally,
@@ -43,28 +47,37 @@ pub struct WriteError(#[from] io::Error);
 
 impl Stream {
     /// Appends to a file whose end is at `end`; samples look like this.
-    pub fn new(file: File, end: u64, layout: SampleLayout) -> Self {
-        let (pending, written) = Default::default();
-        Self { file, layout, buffer: Vec::with_capacity(2 * GATHERED), pending, written, end, state: State::Open }
+    pub fn new(file: File, end: u64, layout: SampleLayout, level: Option<Level>) -> io::Result<Self> {
+        let compressor = level.map(Compressor::new).transpose()?;
+        let (pending, written, raw, buffer) = Default::default();
+        Ok(Self { file, layout, compressor, raw, buffer, pending, written, end, state: State::Open })
     }
 
     /// Writes whole records of one ring, now or with what follows. After an error what comes is dropped, without another
     /// one.
     pub fn records(&mut self, records: &[u8]) -> Result<(), WriteError> {
         self.pending.add(records, &self.layout);
-        self.put(records)
-    }
-
-    /// Writes a record of our own.
-    pub fn own(&mut self, record: &[u8]) -> Result<(), WriteError> {
-        self.put(record)
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         if let State::Failed { dropped } = &mut self.state {
             *dropped += std::mem::take(&mut self.pending).samples;
             return Ok(());
         }
+        if self.compressor.is_none() {
+            return self.put(records);
+        }
+        self.raw.extend(records);
+        if self.raw.len() >= GATHERED { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes records of our own, which are never packed.
+    pub fn own(&mut self, records: &[u8]) -> Result<(), WriteError> {
+        if matches!(self.state, State::Failed { .. }) {
+            return Ok(());
+        }
+        self.pack()?;
+        self.put(records)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         if self.buffer.is_empty() && bytes.len() >= GATHERED / 2 {
             let result = self.file.write_all(bytes);
             return self.settle(result, bytes.len());
@@ -73,8 +86,21 @@ impl Stream {
         if self.buffer.len() >= GATHERED { self.flush() } else { Ok(()) }
     }
 
+    /// Packs what is to be packed.
+    fn pack(&mut self) -> Result<(), WriteError> {
+        match &mut self.compressor {
+            Some(compressor) if !self.raw.is_empty() => {
+                let result = compressor.pack(&self.raw, &mut self.buffer);
+                self.raw.clear();
+                if result.is_err() { self.settle(result, 0) } else { Ok(()) }
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Writes what was gathered.
     pub fn flush(&mut self) -> Result<(), WriteError> {
+        self.pack()?;
         if self.buffer.is_empty() {
             return Ok(());
         }
@@ -104,6 +130,11 @@ impl Stream {
     /// Where the records that were written end.
     pub fn end(&self) -> u64 {
         self.end
+    }
+
+    /// Bytes of records that were packed, and what they became.
+    pub fn packed(&self) -> (u64, u64) {
+        self.compressor.as_ref().map_or((0, 0), |compressor| (compressor.raw, compressor.packed))
     }
 
     /// What was written.

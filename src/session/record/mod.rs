@@ -7,5 +7,5 @@ mod plan;
 mod run;
 mod running;
 
-pub use plan::{Output, Plan};
+pub use plan::{Level, Output, Plan};
 pub use run::run;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use crate::{
     capture::EventAttr,
-    perfdata::write::{Features, FileWriter, Stream},
+    perfdata::write::{Features, FileWriter, Level, Stream},
     record::SampleLayout,
 };
 
@@ -25,12 +25,18 @@ pub struct Recording {
 
 impl Recording {
     /// Begins it. `features` is what is known already.
-    pub fn create(path: &Path, events: &[EventAttr], layout: SampleLayout, features: &Features) -> Result<Recording> {
+    pub fn create(
+        path: &Path,
+        events: &[EventAttr],
+        layout: SampleLayout,
+        level: Option<Level>,
+        features: &Features,
+    ) -> Result<Recording> {
         let cannot = || format!("cannot write '{}'", path.display());
         let former = keep_former(path).with_context(cannot)?;
         // What is learnt during the recording: names and build ids of files, mostly.
         const LEARNT: usize = 1 << 20;
-        let writer = FileWriter::create(path, events, layout, features.size() + LEARNT).with_context(cannot)?;
+        let writer = FileWriter::create(path, events, layout, level, features.size() + LEARNT).with_context(cannot)?;
         Ok(Recording { path: path.to_owned(), former, writer })
     }
 

@@ -2,6 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
+pub use crate::perfdata::write::Level;
 use crate::session::plan;
 
 /// Everything that a recording is told before it begins.
@@ -13,6 +14,8 @@ pub struct Plan {
     pub command_line: Vec<String>,
     /// Where it is written to.
     pub output: Output,
+    /// How hard records are packed; `None` for not at all.
+    pub compression: Option<Level>,
     /// A command that is run meanwhile: the recording ends with it. Where the target is that command, it is the target's.
     pub meanwhile: Option<Vec<OsString>>,
 }

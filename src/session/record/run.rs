@@ -60,7 +60,7 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
         features.set(&Feature::TracingData(&machine::tracing_data(&tracefs, tracepoints.into_iter())?));
     }
     let Output::File(path) = &plan.output;
-    let mut recording = Recording::create(path, &attrs, capture.layout(0), &features)?;
+    let mut recording = Recording::create(path, &attrs, capture.layout(0), plan.compression, &features)?;
 
     let mut dsos = Dsos::default();
     let begun = begin(plan, &mut capture, workload.as_mut(), &mut recording, &mut dsos);
@@ -256,6 +256,11 @@ impl Recorder<'_> {
         let (tally, dropped): (Tally, u64) = (stream.written().clone(), stream.dropped());
         if let Some((first, last)) = tally.times {
             features.set(&Feature::SampleTime(first, last));
+        }
+        if let Some(level) = plan.compression {
+            let (raw, packed) = stream.packed();
+            let ratio = raw.checked_div(packed).unwrap_or(1) as u32;
+            features.set(&Feature::Compressed { level, ratio });
         }
         dsos.extend(tally.dsos);
         running::look_up(&mut dsos);
