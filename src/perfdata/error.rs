@@ -25,6 +25,14 @@ pub enum PerfDataError {
         /// Which file.
         name: String,
     },
+    /// A file where a stream is needed.
+    #[error(
+        "{name} is a file that was made to be read at any place, and comes through a pipe: give its path to --input"
+    )]
+    FileInPipe {
+        /// Which file.
+        name: String,
+    },
     /// It ends before its header does.
     #[error("{name} is cut off in its {part}")]
     CutOff {
@@ -41,6 +49,9 @@ pub enum PerfDataError {
         /// What is wrong.
         what: String,
     },
+    /// Somebody wants attention while a pipe is waited for; reading goes on when asked again.
+    #[error("interrupted")]
+    Interrupted,
     /// It has no events.
     #[error("{name} describes no events")]
     NoEvents {

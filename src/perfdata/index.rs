@@ -4,6 +4,8 @@
 //! With it records are put in order exactly, however they are mixed up in the file, while no more is in memory than blocks
 //! that overlap in time; and a range of times is found without reading what lies outside of it.
 
+use std::sync::Arc;
+
 use super::{
     bytes::ByteOrder, error::PerfDataError, header::Section, input::Input, layouts::Layouts, select::Selection,
 };
@@ -73,7 +75,7 @@ impl BlockIndex {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Indexed {
     /// Plain records.
-    Plain(BlockIndex),
+    Plain(Arc<BlockIndex>),
     /// Some are compressed.
     Compressed,
 }
@@ -151,7 +153,7 @@ pub fn index(
             break;
         }
     }
-    Ok(Indexed::Plain(found))
+    Ok(Indexed::Plain(Arc::new(found)))
 }
 
 /// The records in bytes that were looked at before.

@@ -104,6 +104,11 @@ impl Layouts {
         self.attrs[self.attr_of_trailer(record)].1?.cpu(record)
     }
 
+    /// The attr that an id belongs to.
+    pub fn attr_with(&self, id: u64) -> Option<usize> {
+        self.ids.event(id)
+    }
+
     /// The attr of the event in whose ring a record that is no sample was written, where it says.
     pub fn event_of_trailer(&self, record: &[u8]) -> Option<usize> {
         self.ids.event(self.attrs[0].1?.id(record)?)

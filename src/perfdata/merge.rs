@@ -10,7 +10,7 @@
 //!                                      a..f are released, i waits
 //! ```
 
-use std::sync::Arc;
+use std::{os::fd::RawFd, sync::Arc};
 
 use rustc_hash::FxHashMap;
 
@@ -29,7 +29,6 @@ pub(super) enum Release {
     /// When there is much of it.
     InRounds,
     /// At once: the recording is still being made.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for recordings that come through a pipe"))]
     AtOnce,
 }
 
@@ -122,6 +121,11 @@ impl Merger {
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
         self.chunks.values().map(|loaded| loaded.chunk.bytes().len()).sum()
+    }
+
+    /// The eventfd that interrupts a wait for more.
+    pub fn set_wake(&mut self, wake: RawFd) {
+        self.streams.iter_mut().for_each(|stream| stream.set_wake(wake));
     }
 
     /// Gives up what was not handed out.

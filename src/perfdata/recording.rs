@@ -2,6 +2,8 @@
 
 use std::{
     fs::{self, File},
+    io::{self, Read},
+    os::fd::AsFd,
     path::Path,
     sync::Arc,
 };
@@ -11,12 +13,15 @@ use super::{
     bytes::ByteOrder,
     error::PerfDataError,
     features::Features,
-    header::{self, AttrIds, FileHeader, Header, Section},
+    feed::{FileFeed, PipeFeed, Records},
+    header::{self, AttrIds, FileHeader, Header, PIPE_HEADER, Section},
     index::{self, BlockIndex, Indexed},
     input::Input,
     layouts::Layouts,
+    pipe::{self, Described},
     replay::Replay,
     select::Selection,
+    sequential::Arrival,
     stream::Gate,
 };
 use crate::{
@@ -63,7 +68,15 @@ pub struct Recording {
     /// What is wrong with it that it can be read all the same with.
     pub warnings: Vec<String>,
     layouts: Arc<Layouts>,
-    parts: Vec<Part>,
+    data: Data,
+}
+
+/// Where a recording's records are.
+pub(super) enum Data {
+    /// In parts of files.
+    Parts(Vec<Part>),
+    /// In a stream that began with what it says of itself.
+    Stream(Records, Arrival),
 }
 
 /// A run of records in a file.
@@ -71,26 +84,42 @@ pub(super) struct Part {
     pub name: String,
     pub input: Arc<dyn Input>,
     pub section: Section,
-    pub indexed: Option<Arc<BlockIndex>>,
+    /// What looking at it gave, if somebody has.
+    pub indexed: Option<Indexed>,
+}
+
+impl Part {
+    /// Where its records lie in time, if that is known.
+    pub fn index(&self) -> Option<&Arc<BlockIndex>> {
+        match &self.indexed {
+            Some(Indexed::Plain(index)) => Some(index),
+            Some(Indexed::Compressed) | None => None,
+        }
+    }
 }
 
 impl Recording {
-    /// Opens a recording.
+    /// Opens a recording: a file, a directory, or `-` for stdin.
     pub fn open(path: &Path) -> Result<Recording, PerfDataError> {
         let name = path.display().to_string();
-        let open = |path: &Path| -> Result<Arc<dyn Input>, PerfDataError> {
-            Ok(Arc::new(File::open(path).map_err(|error| PerfDataError::io(&path.display().to_string(), error))?))
-        };
+        let open =
+            |path: &Path| File::open(path).map_err(|error| PerfDataError::io(&path.display().to_string(), error));
+        if path.as_os_str() == "-" {
+            let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(|error| PerfDataError::io("stdin", error))?;
+            return Self::of_pipe(stdin.into(), "stdin");
+        }
         if !path.is_dir() {
-            return Self::of_file(open(path)?, &name);
+            let file = open(path)?;
+            let is_regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
+            return if is_regular { Self::of_file(Arc::new(file), &name) } else { Self::of_pipe(file, &name) };
         }
         let data = path.join("data");
         if !data.exists() {
             return Err(PerfDataError::NoDataInDirectory { name });
         }
-        let mut recording = Self::of_file(open(&data)?, &data.display().to_string())?;
+        let mut recording = Self::of_file(Arc::new(open(&data)?), &data.display().to_string())?;
         recording.name = name.clone();
-        // perf names them data.0, data.1 and so on; their order is of no importance.
+        // perf names them data.0, data.1 and so on.
         let entries = fs::read_dir(path).map_err(|error| PerfDataError::io(&name, error))?;
         let mut members: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
         members.retain(|member| member.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"data.")));
@@ -98,22 +127,26 @@ impl Recording {
         for member in members {
             let (input, name) = (open(&member)?, member.display().to_string());
             let size = input.size().map_err(|error| PerfDataError::io(&name, error))?;
-            recording.parts.push(Part { name, input, section: Section { offset: 0, size }, indexed: None });
+            if let Data::Parts(parts) = &mut recording.data {
+                let section = Section { offset: 0, size };
+                parts.push(Part { name, input: Arc::new(input), section, indexed: None });
+            }
         }
         Ok(recording)
     }
 
     /// Opens a recording that is one file, or bytes in memory.
     pub fn of_file(input: Arc<dyn Input>, name: &str) -> Result<Recording, PerfDataError> {
+        let size = input.size().map_err(|error| PerfDataError::io(name, error))?;
         let mut header = match header::read(&*input, name)? {
             Header::File(header) => header,
-            Header::Pipe(_) => return Err(PerfDataError::damaged(name, "recordings of a pipe are not read yet")),
+            Header::Pipe(order) => {
+                let section = Section { offset: PIPE_HEADER, size: size.saturating_sub(PIPE_HEADER) };
+                let records = Records::new(name, order, Box::new(FileFeed::new(input, section)));
+                return Self::of_stream(records, Arrival::Stored);
+            }
         };
-        if header.order == ByteOrder::Foreign {
-            return Err(PerfDataError::damaged(name, "the other byte order is not read yet"));
-        }
         let mut warnings = Vec::new();
-        let size = input.size().map_err(|error| PerfDataError::io(name, error))?;
         let features = if header.data.size == 0 {
             // Its end was never written: everything behind the header are records.
             warnings.push(format!(
@@ -130,7 +163,31 @@ impl Recording {
         }
         let FileHeader { order, attrs, data, .. } = header;
         let part = Part { name: name.to_owned(), input, section: data, indexed: None };
-        Ok(Self::new(name, order, attrs, features, vec![part], warnings))
+        Ok(Self::new(name, order, attrs, features, Data::Parts(vec![part]), warnings))
+    }
+
+    /// Opens a recording that comes through a pipe, and reads what it says of itself.
+    fn of_pipe(mut file: File, name: &str) -> Result<Recording, PerfDataError> {
+        let mut bytes = Vec::new();
+        let header = (&mut file).take(PIPE_HEADER).read_to_end(&mut bytes);
+        header.map_err(|error| PerfDataError::io(name, error))?;
+        let order = header::magic(&bytes, name)?;
+        match bytes.get(8..16).and_then(|size| size.try_into().ok()) {
+            Some(size) if order.u64(size) == PIPE_HEADER => {}
+            Some(_) => return Err(PerfDataError::FileInPipe { name: name.to_owned() }),
+            None => return Err(PerfDataError::CutOff { name: name.to_owned(), part: "header" }),
+        }
+        let arrival = match file.metadata() {
+            Ok(metadata) if metadata.is_file() => Arrival::Stored,
+            _ => Arrival::Live,
+        };
+        Self::of_stream(Records::new(name, order, Box::new(PipeFeed::new(file))), arrival)
+    }
+
+    fn of_stream(mut records: Records, arrival: Arrival) -> Result<Recording, PerfDataError> {
+        let Described { attrs, features, warnings } = pipe::describe(&mut records)?;
+        let (name, order) = (records.name.clone(), records.order);
+        Ok(Self::new(&name, order, attrs, features, Data::Stream(records, arrival), warnings))
     }
 
     fn new(
@@ -138,7 +195,7 @@ impl Recording {
         order: ByteOrder,
         attrs: Vec<AttrIds>,
         features: Features,
-        parts: Vec<Part>,
+        data: Data,
         warnings: Vec<String>,
     ) -> Recording {
         let layouts = Arc::new(Layouts::new(&attrs));
@@ -158,7 +215,7 @@ impl Recording {
             format: format(&ids.attr),
         };
         let events = attrs.iter().enumerate().map(event).collect();
-        Recording { name: name.to_owned(), order, events, features, warnings, layouts, parts }
+        Recording { name: name.to_owned(), order, events, features, warnings, layouts, data }
     }
 
     /// Which event a record belongs to, and where its time lies.
@@ -166,18 +223,16 @@ impl Recording {
         &self.layouts
     }
 
-    /// Looks at the times of all records, part by part; `None` for a part that cannot be looked at without unpacking.
+    /// Looks at the times of all records, part by part; `None` for what cannot be looked at without being used up or
+    /// unpacked.
     pub fn index(&mut self) -> Result<Vec<Option<Arc<BlockIndex>>>, PerfDataError> {
-        for part in &mut self.parts {
-            if part.indexed.is_none() {
-                let Part { name, input, section, .. } = part;
-                let indexed = index::index(&**input, name, *section, self.order, &self.layouts, &mut self.warnings)?;
-                if let Indexed::Plain(index) = indexed {
-                    part.indexed = Some(Arc::new(index));
-                }
-            }
+        let Data::Parts(parts) = &mut self.data else { return Ok(vec![None]) };
+        for part in parts.iter_mut().filter(|part| part.indexed.is_none()) {
+            let Part { name, input, section, .. } = part;
+            let (order, layouts) = (self.order, &self.layouts);
+            part.indexed = Some(index::index(&**input, name, *section, order, layouts, &mut self.warnings)?);
         }
-        Ok(self.parts.iter().map(|part| part.indexed.clone()).collect())
+        Ok(parts.iter().map(|part| part.index().cloned()).collect())
     }
 
     /// The times of the first and the last sample; `None` where there is no sample, or nobody knows yet.
@@ -192,17 +247,12 @@ impl Recording {
     /// Reads what is selected, in the order of time.
     pub fn replay(mut self, selection: Selection) -> Result<Replay, PerfDataError> {
         self.index()?;
-        let gate = Gate {
-            order: self.order,
-            layouts: self.layouts.clone(),
-            selection: Arc::new(selection),
-            pool: Arc::default(),
-        };
-        Replay::new(self, gate)
+        let (order, layouts, selection) = (self.order, self.layouts.clone(), Arc::new(selection));
+        Replay::new(self, Gate { order, layouts, selection, pool: Arc::default() })
     }
 
-    /// The runs of records, which belong to the replay from now on.
-    pub(super) fn take_parts(&mut self) -> Vec<Part> {
-        std::mem::take(&mut self.parts)
+    /// Where the records are, which belong to the replay from now on.
+    pub(super) fn take_data(&mut self) -> Data {
+        std::mem::replace(&mut self.data, Data::Parts(Vec::new()))
     }
 }

@@ -1,14 +1,20 @@
 //! A recording as a source of records: what was selected of it, in the order of time.
 
-use std::time::Instant;
+use std::{os::fd::RawFd, time::Instant};
 
 use super::{
     error::PerfDataError,
+    feed::{FileFeed, Records},
+    index::{BLOCK, Indexed},
     merge::{Merger, Release},
-    recording::{Part, Recording},
-    stream::{Gate, IndexedStream, Stream},
+    recording::{Data, Part, Recording},
+    sequential::{Arrival, SequentialStream},
+    stream::{Gate, IndexedStream, Stream, Warnings},
 };
 use crate::record::{Batch, Ended, LossCounts, Source, Wait};
+
+/// How much is read ahead of records that can only be read from front to back, all streams together.
+const AHEAD: usize = 64 << 20;
 
 /// The CPUs of a recording that does not say how many there were.
 const CPUS: u32 = 256;
@@ -25,7 +31,7 @@ pub struct Progress {
 /// A recording that is replayed.
 pub struct Replay {
     merger: Merger,
-    warnings: Vec<String>,
+    warnings: Warnings,
     failure: Option<PerfDataError>,
     cpus: u32,
     total: u64,
@@ -35,34 +41,54 @@ pub struct Replay {
 
 impl Replay {
     pub(super) fn new(mut recording: Recording, gate: Gate) -> Result<Replay, PerfDataError> {
-        let mut streams: Vec<Box<dyn Stream>> = Vec::new();
-        let (mut base, mut total) = (0, 0);
-        for Part { name, input, indexed, .. } in recording.take_parts() {
-            let Some(index) = indexed else {
-                return Err(PerfDataError::damaged(&name, "compressed recordings are not read yet"));
-            };
-            let wanted = index.wanted(&gate.selection);
-            total += wanted.iter().map(|&number| u64::from(index.blocks[number as usize].size)).sum::<u64>();
-            let blocks = index.blocks.len() as u32;
-            let gate = gate.clone();
-            streams.push(Box::new(IndexedStream { input, name, gate, index, wanted, next: 0, base, consumed: 0 }));
-            base += blocks;
-        }
+        let warnings = Warnings::default();
+        recording.warnings.drain(..).for_each(|warning| warnings.add(warning));
         let cpus = recording.features.cpus.map_or(CPUS, |(available, _)| available.clamp(1, 1 << 16));
-        Ok(Replay {
-            merger: Merger::new(streams, Release::InRounds),
-            warnings: std::mem::take(&mut recording.warnings),
-            failure: None,
-            cpus,
-            total,
-            stopped: None,
-            flush: false,
-        })
+        let (data, order) = (recording.take_data(), recording.order);
+        let mut streams: Vec<Box<dyn Stream>> = Vec::new();
+        let mut total = 0;
+        let mut release = Release::InRounds;
+        match data {
+            Data::Stream(records, arrival) => {
+                if arrival == Arrival::Live {
+                    release = Release::AtOnce;
+                }
+                streams.push(Box::new(SequentialStream::new(records, gate, arrival, AHEAD, (0, 1), warnings.clone())));
+            }
+            Data::Parts(parts) => {
+                let stride = parts.len().max(1);
+                let unindexed = parts.iter().filter(|part| part.index().is_none()).count();
+                let ahead = (AHEAD / unindexed.max(1)).max(BLOCK);
+                for (number, Part { name, input, section, indexed }) in parts.into_iter().enumerate() {
+                    let (gate, number, stride) = (gate.clone(), number as u32, stride as u32);
+                    if let Some(Indexed::Plain(index)) = indexed {
+                        let wanted = index.wanted(&gate.selection);
+                        total += wanted.iter().map(|&block| u64::from(index.blocks[block as usize].size)).sum::<u64>();
+                        let (next, consumed) = (0, 0);
+                        let stream = IndexedStream { input, name, gate, index, wanted, next, number, stride, consumed };
+                        streams.push(Box::new(stream));
+                        continue;
+                    }
+                    total += section.size;
+                    let records = Records::new(&name, order, Box::new(FileFeed::new(input, section)));
+                    let (numbers, warnings) = ((number, stride), warnings.clone());
+                    let stream = SequentialStream::new(records, gate, Arrival::Stored, ahead, numbers, warnings);
+                    streams.push(Box::new(stream));
+                }
+            }
+        }
+        let merger = Merger::new(streams, release);
+        Ok(Replay { merger, warnings, failure: None, cpus, total, stopped: None, flush: false })
+    }
+
+    /// Interrupts waiting for a pipe when this eventfd is signalled.
+    pub fn set_wake(&mut self, wake: RawFd) {
+        self.merger.set_wake(wake);
     }
 
     /// What went wrong since this was last asked, and cost some records.
     pub fn take_warnings(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.warnings)
+        self.warnings.take()
     }
 
     /// What ended the replay before its end.
@@ -87,6 +113,7 @@ impl Source for Replay {
         match self.merger.next_batch() {
             Ok(Some(sorted)) => return Wait::Batch(Batch::Sorted(sorted)),
             Ok(None) => {}
+            Err(PerfDataError::Interrupted) => return Wait::Woken,
             Err(error) => self.failure = Some(error),
         }
         self.stopped = Some(Ended::EndOfInput);

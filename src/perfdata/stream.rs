@@ -1,6 +1,9 @@
 //! Where blocks of records come from, one after the other, and what is known of those that did not come yet.
 
-use std::sync::Arc;
+use std::{
+    os::fd::RawFd,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use super::{
     bytes::ByteOrder,
@@ -24,6 +27,23 @@ pub(super) trait Stream: Send {
 
     /// How many bytes of the recording were read.
     fn consumed(&self) -> u64;
+
+    /// The eventfd that interrupts a wait for more.
+    fn set_wake(&mut self, _wake: RawFd) {}
+}
+
+/// What is wrong with a recording, as it is found while it is read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    pub fn add(&self, warning: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
+    }
+
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// What all streams of a replay share.
@@ -65,8 +85,9 @@ pub(super) struct IndexedStream {
     /// Numbers of blocks, by their first time.
     pub wanted: Vec<u32>,
     pub next: usize,
-    /// The number that its first block has among those of all streams.
-    pub base: u32,
+    /// The number of its first block, and the distance between numbers: streams number theirs in turns.
+    pub number: u32,
+    pub stride: u32,
     pub consumed: u64,
 }
 
@@ -86,7 +107,7 @@ impl Stream for IndexedStream {
         bytes.truncate(filled);
         self.consumed += u64::from(block.size);
         enter(&mut bytes, self.gate.order, &self.gate.layouts);
-        let number = self.base + number;
+        let number = self.number.wrapping_add(number.wrapping_mul(self.stride));
         self.gate.list(&bytes, number, block.before, records);
         Ok(Some((number, self.gate.chunk(bytes))))
     }

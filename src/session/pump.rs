@@ -2,7 +2,7 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use super::replayed::Replayed;
+use super::replayed::{Replayed, Taken};
 use crate::{
     abi::PERF_RECORD_SAMPLE,
     event::{Context, Deliver, Stats, Stop},
@@ -151,7 +151,22 @@ impl Pump {
         while replayed.interval_passed(sample.time) {
             program.interval().map_break(Break::Stop)?;
         }
-        for event in replayed.events(&sample, record) {
+        if let Some(samples) = replayed.readings(&sample, record) {
+            return samples.iter().try_for_each(|(sample, record)| self.routed(replayed, sample, record, program));
+        }
+        self.routed(replayed, &sample, record, program)
+    }
+
+    /// Delivers a recording's sample to the events that get it.
+    #[inline]
+    fn routed(
+        &mut self,
+        replayed: &Replayed,
+        sample: &Taken,
+        record: &[u8],
+        program: &mut dyn Deliver,
+    ) -> ControlFlow<Break> {
+        for event in replayed.events(sample, record) {
             self.tell_before(sample.ring, sample.time, program)?;
             self.deliver_sample(event, sample.ring, record, program)?;
         }

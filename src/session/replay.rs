@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use super::{
     ExitStatus,
@@ -23,6 +23,7 @@ use super::{
     status::status,
 };
 use crate::{
+    abi::PERF_SAMPLE_READ,
     event::{Context, Processes, Stats},
     perfdata::{Recording, Replay, Selection},
     record::{EventIds, LossCounts, SampleLayout, Source, TrailerLayout, Wait},
@@ -31,13 +32,18 @@ use crate::{
 };
 
 /// Carries a plan out on a recording.
-pub(super) fn run(plan: &Plan, input: &Input, held: Held) -> Result<ExitStatus> {
+pub(super) fn run(plan: &Plan, input: &Input) -> Result<ExitStatus> {
+    if let Some(path) = &plan.output {
+        output::append_to(path).with_context(|| format!("cannot append to '{}'", path.display()))?;
+    }
+    // A pipe may keep us waiting here, and is left with Ctrl-C.
     let recording = Recording::open(&input.path)?;
     let selected = recorded::select(&plan.events, &recording)?;
     let Module::Script { module, args } = &plan.module else {
         return program::print_template(plan, &selected.types);
     };
     let choice = Choice::make(plan.python.as_deref())?;
+    let held = Held::new()?;
     let interpreter = Interpreter::start(&choice)?;
     // However it ends, the interpreter is ended too: it flushes, and joins the script's threads.
     let result = with_interpreter(plan, input, recording, selected, (module, args), held);
@@ -57,8 +63,10 @@ fn with_interpreter(
     let signals = Signals::install()?;
     signals.on_second_interrupt(interrupt);
     drop(held);
+    // A sample that holds counters is one of other events too, those of its group.
+    let holds_counters = recording.events.iter().any(|event| event.attr.format.sample_type & PERF_SAMPLE_READ != 0);
     let selection = Selection {
-        attrs: Some(selected.attrs()).filter(|attrs| attrs.contains(&false)),
+        attrs: Some(selected.attrs()).filter(|attrs| attrs.contains(&false) && !holds_counters),
         cpus: input.cpus.clone(),
         pids: input.pids.clone(),
         tids: input.tids.clone(),
@@ -75,7 +83,8 @@ fn with_interpreter(
         .iter()
         .filter_map(|event| event.format.as_ref().map(|format| (format.system.clone(), format.name.clone())))
         .collect();
-    let replay = recording.replay(selection)?;
+    let mut replay = recording.replay(selection)?;
+    replay.set_wake(signals.wake_fd());
     let rings = replay.ring_cpus();
     let stats = Arc::new(Stats::new(types.len(), rings.len()));
     let run = Run { events: types, context: context.clone(), stats: stats.clone(), ring_cpus: rings };

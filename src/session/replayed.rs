@@ -3,10 +3,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use rustc_hash::FxHashMap;
+
 use crate::{
-    abi::PERF_RECORD_LOST_SAMPLES,
+    abi::{PERF_RECORD_LOST_SAMPLES, PERF_SAMPLE_READ},
     perfdata::{Layouts, ring_of},
-    record::{LossCounts, Record, record_type},
+    record::{Counters, LossCounts, Record, SampleLayout, SampleMember, record_type},
     spec::CpuSet,
 };
 
@@ -28,6 +30,8 @@ pub struct Replayed {
     /// How many events were selected.
     events: usize,
     interval: Option<Interval>,
+    /// What counters showed when they were last read, by id.
+    counters: FxHashMap<u64, u64>,
     /// Samples lost per attr, as perf counted them at the recording's end.
     lost: Vec<u64>,
     strangers: u64,
@@ -64,7 +68,7 @@ impl Replayed {
         let every = interval.map(|every| u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).max(1));
         let lost = vec![0; layouts.len()];
         let interval = every.map(|every| Interval { every, next: None });
-        Self { layouts, routes, events, interval, lost, strangers: 0, last: 0 }
+        Self { layouts, routes, events, interval, counters: FxHashMap::default(), lost, strangers: 0, last: 0 }
     }
 
     /// Samples whose id no event of the recording has.
@@ -105,6 +109,50 @@ impl Replayed {
             (Some(_), None) => false,
         };
         self.routes[taken.attr].iter().filter(wanted).map(|route| route.event)
+    }
+
+    /// Of a sample that holds counters (PERF_SAMPLE_READ), one for each counter that has counted since it was last read,
+    /// with that as its period, as perf has it (`deliver_sample_group()` in `tools/perf/util/session.c`): so the members of a
+    /// group that only its leader samples have samples too. `None` for one that holds none.
+    #[inline]
+    pub(super) fn readings(&mut self, taken: &Taken, record: &[u8]) -> Option<Vec<(Taken, Vec<u8>)>> {
+        let layout = *self.layouts.sample(taken.attr);
+        if layout.format.sample_type & PERF_SAMPLE_READ == 0 {
+            return None;
+        }
+        Some(self.read(taken, &layout, record))
+    }
+
+    fn read(&mut self, taken: &Taken, layout: &SampleLayout, record: &[u8]) -> Vec<(Taken, Vec<u8>)> {
+        let counters = match layout.reading(record).unwrap_or_default().counters {
+            Counters::One(counter) => vec![counter],
+            Counters::Group(counters) => counters,
+        };
+        let mut samples = Vec::new();
+        for counter in counters {
+            let Some(id) = counter.id.or_else(|| layout.id(record)) else { continue };
+            let Some(attr) = self.layouts.attr_with(id) else {
+                self.strangers += 1;
+                continue;
+            };
+            let before = self.counters.insert(id, counter.value).unwrap_or(0);
+            let period = counter.value.wrapping_sub(before);
+            if period == 0 {
+                continue;
+            }
+            let mut own = record.to_vec();
+            let mut put = |member: SampleMember, value: u64| {
+                let at = layout.fixed_offset(member);
+                if let Some(place) = at.and_then(|at| own.get_mut(at..at + 8)) {
+                    place.copy_from_slice(&value.to_ne_bytes());
+                }
+            };
+            put(SampleMember::Identifier, id);
+            put(SampleMember::Id, id);
+            put(SampleMember::Period, period);
+            samples.push((Taken { attr, ..*taken }, own));
+        }
+        samples
     }
 
     /// Whether an interval has ended before a sample of this time; to be asked until it has not.

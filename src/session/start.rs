@@ -41,12 +41,12 @@ use crate::{
 
 /// Carries a plan out; the result is the exit status.
 pub fn run(plan: Plan) -> Result<ExitStatus> {
+    if let Some(input) = &plan.input {
+        return replay::run(&plan, input);
+    }
     let held = Held::new()?;
     if let Some(path) = &plan.output {
         output::append_to(path).with_context(|| format!("cannot append to '{}'", path.display()))?;
-    }
-    if let Some(input) = &plan.input {
-        return replay::run(&plan, input, held);
     }
     let tracefs = Tracefs::find()?;
     let selected = events::select(&plan, &tracefs)?;

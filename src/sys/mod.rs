@@ -17,6 +17,7 @@ mod pipe;
 pub mod pmu;
 pub mod process;
 pub mod procfs;
+pub mod readable;
 pub mod ring;
 pub mod signals;
 pub mod thread;

@@ -1,6 +1,15 @@
 //! Recordings of all kinds: the same events, in the same order, as `perf script` shows.
 
+use std::{
+    fs::File,
+    path::Path,
+    process::{Command, Stdio},
+};
+
 use crate::harness::{Folder, LIST, perf, perf_script, python, record, stdout};
+
+const SWITCHES: [&str; 3] = ["-e", "sched:sched_switch", "-a"];
+const SLEEP: [&str; 3] = ["--", "sleep", "0.3"];
 
 /// Records with these arguments and compares all events with perf's own list.
 #[track_caller]
@@ -9,9 +18,15 @@ fn check(args: &[&str]) {
         return;
     }
     let folder = Folder::new();
-    let (data, script) = (folder.path("perf.data"), folder.write("list.py", LIST.as_bytes()));
+    let data = folder.path("perf.data");
     record(&data, args);
-    let expected = perf_script(&data);
+    compare(&folder, &data, args);
+}
+
+#[track_caller]
+fn compare(folder: &Folder, data: &Path, args: &[&str]) {
+    let script = folder.write("list.py", LIST.as_bytes());
+    let expected = perf_script(data);
     let output = python(&["-q", "--input", data.to_str().unwrap(), script.to_str().unwrap()]);
     let found: Vec<String> = stdout(&output).lines().map(str::to_owned).collect();
     assert!(expected.len() > 10, "{args:?}: perf has {} events only", expected.len());
@@ -20,26 +35,95 @@ fn check(args: &[&str]) {
     assert_eq!(first, None, "{args:?}: {:?} {:?}", found[first.unwrap_or(0)], expected[first.unwrap_or(0)]);
 }
 
+/// Records into a pipe with these arguments; what comes out of it is replayed from a file and from a pipe.
+fn check_pipe(args: &[&str]) {
+    if perf().is_none() {
+        return;
+    }
+    let folder = Folder::new();
+    let data = folder.path("pipe.data");
+    let mut command = Command::new("perf");
+    command.args(["record", "-q", "-o", "-"]).args(args).stdout(File::create(&data).unwrap()).stderr(Stdio::null());
+    assert!(command.status().unwrap().success());
+    compare(&folder, &data, args);
+    let script = folder.write("list.py", LIST.as_bytes());
+    let mut cat = Command::new("cat").arg(&data).stdout(Stdio::piped()).spawn().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_perf-prof"))
+        .args(["python", "-q", "--input", "-"])
+        .arg(&script)
+        .stdin(cat.stdout.take().unwrap())
+        .output()
+        .unwrap();
+    cat.wait().unwrap();
+    assert_eq!(stdout(&output).lines().collect::<Vec<_>>(), perf_script(&data));
+}
+
 #[test]
 fn one_event() {
-    check(&["-e", "sched:sched_wakeup", "-a", "--", "sleep", "0.3"]);
+    check(&[&["-e", "sched:sched_wakeup", "-a"][..], &SLEEP].concat());
 }
 
 #[test]
 fn several_events_with_call_chains() {
-    check(&[
-        "-g",
-        "-e",
-        "sched:sched_wakeup",
-        "-e",
-        "sched:sched_switch",
-        "-e",
-        "cpu-clock",
-        "-a",
-        "--",
-        "sleep",
-        "0.3",
-    ]);
+    let events = ["-g", "-e", "sched:sched_wakeup", "-e", "sched:sched_switch", "-e", "cpu-clock", "-a"];
+    check(&[&events[..], &SLEEP].concat());
+}
+
+#[test]
+fn copies_of_stacks() {
+    check(&[&["--call-graph", "dwarf", "-e", "cpu-clock", "-a"][..], &SLEEP].concat());
+}
+
+#[test]
+fn compressed() {
+    check(&[&["-z"][..], &SWITCHES, &SLEEP].concat());
+}
+
+#[test]
+fn a_directory() {
+    check(&[&["--threads"][..], &SWITCHES, &SLEEP].concat());
+}
+
+#[test]
+fn a_compressed_directory() {
+    check(&[&["--threads", "-z"][..], &SWITCHES, &SLEEP].concat());
+}
+
+#[test]
+fn a_pipe() {
+    check_pipe(&[&SWITCHES[..], &SLEEP].concat());
+}
+
+#[test]
+fn a_compressed_pipe() {
+    check_pipe(&[&["-z"][..], &SWITCHES, &SLEEP].concat());
+}
+
+#[test]
+fn switches_as_side_band() {
+    check(&[&["--switch-events", "-e", "cpu-clock", "-e", "sched:sched_wakeup", "-a"][..], &SLEEP].concat());
+}
+
+#[test]
+fn a_group_that_the_leader_samples() {
+    check(&[&["-e", "{cpu-clock,context-switches,page-faults}:S", "-a"][..], &SLEEP].concat());
+}
+
+#[test]
+fn registers() {
+    check(&[&["--intr-regs", "-e", "cpu-clock", "-a"][..], &SLEEP].concat());
+}
+
+#[test]
+fn a_process() {
+    if perf().is_none() {
+        return;
+    }
+    let busy = || Command::new("sh").args(["-c", "while :; do /bin/true; done"]).spawn().unwrap();
+    let mut child = busy();
+    check(&[&["-e", "syscalls:sys_enter_*", "-p", &child.id().to_string()][..], &SLEEP].concat());
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

@@ -1,0 +1,159 @@
+//! Records from front to back: rounds, windows, zstd.
+
+use std::io;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    abi::{
+        PERF_RECORD_COMM, PERF_SAMPLE_TIME,
+        perf_data::{PERF_RECORD_COMPRESSED, PERF_RECORD_FINISHED_ROUND},
+    },
+    perfdata::{
+        attr::{Attr, AttrFlag},
+        bytes::ByteOrder,
+        feed::Feed,
+        header::AttrIds,
+        layouts::Layouts,
+        merge::{Merger, Release},
+        select::Selection,
+    },
+};
+
+/// Bytes in memory, so many at once.
+struct InMemory(Vec<u8>, usize);
+
+impl Feed for InMemory {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = buffer.len().min(self.0.len()).min(self.1);
+        buffer[..count].copy_from_slice(&self.0[..count]);
+        self.0.drain(..count);
+        Ok(count)
+    }
+}
+
+fn gate() -> Gate {
+    let mut attr = Attr { flags: 1 << AttrFlag::SampleIdAll as u32, ..Attr::default() };
+    attr.format.sample_type = PERF_SAMPLE_TIME;
+    let layouts = Layouts::new(&[AttrIds { attr, ids: Vec::new() }]);
+    let (order, selection) = (ByteOrder::Native, Selection::default());
+    Gate { order, layouts: layouts.into(), selection: selection.into(), pool: Default::default() }
+}
+
+fn record(kind: u32, body: &[u8]) -> Vec<u8> {
+    let mut record = kind.to_ne_bytes().to_vec();
+    record.extend([0, 0]);
+    record.extend((8 + body.len() as u16).to_ne_bytes());
+    record.extend(body);
+    record
+}
+
+/// A task's name: a kind of side-band, with a time.
+fn comm(time: u64) -> Vec<u8> {
+    record(PERF_RECORD_COMM, &[&[1, 0, 0, 0, 1, 0, 0, 0, b'x', 0, 0, 0, 0, 0, 0, 0][..], &time.to_ne_bytes()].concat())
+}
+
+fn round() -> Vec<u8> {
+    record(PERF_RECORD_FINISHED_ROUND, &[])
+}
+
+/// The times in the order in which they come out, how many were late, and the warnings.
+fn replay(bytes: Vec<u8>, at_once: usize, arrival: Arrival, limit: usize) -> (Vec<u64>, u64, Vec<String>) {
+    let records = Records::new("x", ByteOrder::Native, Box::new(InMemory(bytes, at_once)));
+    let warnings = Warnings::default();
+    let stream = SequentialStream::new(records, gate(), arrival, limit, (0, 1), warnings.clone());
+    let release = if arrival == Arrival::Live { Release::AtOnce } else { Release::InRounds };
+    let mut merger = Merger::new(vec![Box::new(stream)], release);
+    let mut times = Vec::new();
+    while let Some(sorted) = merger.next_batch().unwrap() {
+        assert_eq!(sorted.in_order().count(), sorted.records.len());
+        times.extend(sorted.records.iter().map(|record| record.time));
+    }
+    (times, merger.late(), warnings.take())
+}
+
+/// The same records, packed as perf does: one zstd stream, flushed into a record now and then.
+fn packed(records: &[Vec<u8>], each: usize) -> Vec<u8> {
+    use zstd::stream::raw::{Encoder, Operation};
+    let mut encoder = Encoder::new(1).unwrap();
+    let mut bytes = Vec::new();
+    for some in records.concat().chunks(each.max(1)) {
+        let mut out = vec![0; 65536];
+        let status = encoder.run_on_buffers(some, &mut out).unwrap();
+        assert_eq!(status.bytes_read, some.len());
+        let mut rest = zstd::stream::raw::OutBuffer::around_pos(&mut out, status.bytes_written);
+        assert_eq!(encoder.flush(&mut rest).unwrap(), 0);
+        let size = rest.pos();
+        bytes.extend(record(PERF_RECORD_COMPRESSED, &out[..size]));
+    }
+    bytes
+}
+
+/// Rounds whose times overlap as perf's do: nothing is older than the newest of the round before the last.
+fn rounds() -> impl Strategy<Value = Vec<Vec<u64>>> {
+    prop::collection::vec(prop::collection::vec(1u64..200, 0..30), 0..8)
+        .prop_map(|rounds| {
+            rounds.into_iter().enumerate().map(|(n, r)| r.into_iter().map(|t| t + 100 * n as u64).collect())
+        })
+        .prop_map(|rounds| rounds.collect())
+}
+
+proptest! {
+    #[test]
+    fn rounds_are_put_in_order(rounds in rounds(), at_once in 1usize..100, live: bool) {
+        let mut bytes = Vec::new();
+        let mut expected = Vec::new();
+        for times in &rounds {
+            times.iter().for_each(|&time| bytes.extend(comm(time)));
+            bytes.extend(round());
+            expected.extend(times);
+        }
+        // What comes is newer than all of the round before the last one.
+        expected.sort_unstable();
+        let arrival = if live { Arrival::Live } else { Arrival::Stored };
+        let (found, late, warnings) = replay(bytes, at_once, arrival, 1 << 20);
+        prop_assert_eq!((found, late), (expected, 0));
+        prop_assert!(warnings.is_empty());
+    }
+
+    #[test]
+    fn packed_records_come_out_whole(times in prop::collection::vec(1u64..1000, 0..200), each in 1usize..300) {
+        let records: Vec<_> = times.iter().map(|&time| comm(time)).collect();
+        let (found, late, warnings) = replay(packed(&records, each), 64, Arrival::Stored, 1 << 20);
+        let mut expected = times;
+        expected.sort_unstable();
+        prop_assert_eq!((found, late, warnings), (expected, 0, vec![]));
+    }
+
+    #[test]
+    fn damaged_and_cut_off_ones_end_in_a_warning(
+        times in prop::collection::vec(1u64..1000, 1..50), at in any::<prop::sample::Index>(), byte: u8, cut: bool,
+    ) {
+        let mut bytes = packed(&times.iter().map(|&time| comm(time)).collect::<Vec<_>>(), 100);
+        let at = at.index(bytes.len());
+        if cut { bytes.truncate(at) } else { bytes[at] = byte }
+        let (found, _, _) = replay(bytes, 1000, Arrival::Stored, 1 << 20);
+        prop_assert!(found.windows(2).all(|two| two[0] <= two[1]));
+    }
+}
+
+#[test]
+fn without_rounds_a_window_is_read_ahead() {
+    // Each tenth is 40 records late.
+    let times: Vec<u64> = (1000..40_000).map(|n| if n % 10 == 0 { n - 40 } else { n }).collect();
+    let bytes: Vec<u8> = times.iter().flat_map(|&time| comm(time)).collect();
+    let (found, late, _) = replay(bytes, usize::MAX, Arrival::Stored, 2 * BLOCK);
+    let mut expected = times;
+    expected.sort_unstable();
+    assert_eq!((found, late), (expected, 0));
+}
+
+#[test]
+fn a_little_that_unpacks_to_much_does_not_take_much_memory() {
+    let zeros = vec![vec![0; 64 << 20]];
+    let bytes = packed(&zeros, usize::MAX);
+    assert!(bytes.len() < 65536);
+    let (found, _, warnings) = replay(bytes, usize::MAX, Arrival::Stored, BLOCK);
+    assert_eq!((found.len(), warnings.len()), (0, 1), "{warnings:?}");
+}
