@@ -107,7 +107,7 @@ impl Pump {
             attend(program)?;
             return self.sample(ring, record, program);
         }
-        self.side_band(ring, Record::parse(record), record);
+        self.side_band(ring, Record::parse_without_build_ids(record), record);
         ControlFlow::Continue(())
     }
 
