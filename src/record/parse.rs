@@ -189,10 +189,23 @@ impl<'a> Record<'a> {
         if kind == PERF_RECORD_SAMPLE {
             return Record::Sample;
         }
-        Self::side_band(kind, bytes).unwrap_or(Record::Other(kind))
+        Self::side_band(kind, bytes, !0).unwrap_or(Record::Other(kind))
     }
 
-    fn side_band(kind: u32, bytes: &'a [u8]) -> Option<Record<'a>> {
+    /// The same, of events that asked for no build ids (`attr.build_id`). While anybody on the machine asks for them, the
+    /// kernel says in such a record too that it holds one, and it holds the inode: `perf_event_mmap_output()` in
+    /// kernel/events/core.c sets PERF_RECORD_MISC_MMAP_BUILD_ID for one event and leaves it set for the next.
+    #[inline]
+    pub fn parse_without_build_ids(bytes: &'a [u8]) -> Record<'a> {
+        let kind = record_type(bytes);
+        if kind == PERF_RECORD_SAMPLE {
+            return Record::Sample;
+        }
+        Self::side_band(kind, bytes, !PERF_RECORD_MISC_MMAP_BUILD_ID).unwrap_or(Record::Other(kind))
+    }
+
+    /// `believed` are the bits of `misc` that are heeded.
+    fn side_band(kind: u32, bytes: &'a [u8], believed: u16) -> Option<Record<'a>> {
         Some(match kind {
             PERF_RECORD_LOST => Record::Lost { lost: u64_at(bytes, 16)? },
             PERF_RECORD_LOST_SAMPLES => Record::Lost { lost: u64_at(bytes, 8)? },
@@ -211,7 +224,7 @@ impl<'a> Record<'a> {
             PERF_RECORD_EXIT => Record::Exit { pid: u32_at(bytes, 8)?, tid: u32_at(bytes, 16)? },
             PERF_RECORD_KSYMBOL => Record::Ksymbol,
             PERF_RECORD_MMAP => Record::Mmap2(Mmap2::parse_mmap(bytes, misc(bytes)?)?),
-            PERF_RECORD_MMAP2 => Record::Mmap2(Mmap2::parse(bytes, misc(bytes)?)?),
+            PERF_RECORD_MMAP2 => Record::Mmap2(Mmap2::parse(bytes, misc(bytes)? & believed)?),
             PERF_RECORD_THROTTLE | PERF_RECORD_UNTHROTTLE => Record::Throttle,
             _ => return None,
         })
@@ -244,6 +257,15 @@ mod tests {
         record.extend([5u32, 2].iter().flat_map(|word| word.to_ne_bytes()));
         record.extend(b"/bin/x\0\0");
         record
+    }
+
+    #[test]
+    fn an_inode_that_the_kernel_calls_a_build_id_because_of_somebody_else() {
+        let mut place = [0; 24];
+        (place[0], place[8], place[16]) = (254, 7, 9);
+        let bytes = mmap2(PERF_RECORD_MISC_MMAP_BUILD_ID, &place);
+        let Record::Mmap2(record) = Record::parse_without_build_ids(&bytes) else { panic!() };
+        assert_eq!(record.file, MmapFile::Inode { major: 254, minor: 0, inode: 7, generation: 9 });
     }
 
     #[test]

@@ -125,7 +125,7 @@ impl Pump {
             attend(program)?;
             return self.sample(ring, record, program);
         }
-        self.side_band(ring, Record::parse(record), self.trailer.time(record).unwrap_or(0));
+        self.side_band(ring, Record::parse_without_build_ids(record), self.trailer.time(record).unwrap_or(0));
         ControlFlow::Continue(())
     }
 

@@ -374,7 +374,7 @@ fn functions_that_probes_can_be_put_on_are_listed() {
         let output = Command::new(PERF_PROF).arg("list").args(globs).current_dir(run.dir.path()).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap())
     };
-    let counted = "uprobe:counted@\"./p\"          [function]\n";
+    let counted = "uprobe:counted@\"./p\"           [function]\n";
     assert_eq!(list(&["uprobe:cou[mn]*@./p"]), (Some(0), counted.into()));
     let wakeup = "sched:sched_wakeup\n";
     assert_eq!(list(&["sched:sched_wakeup", "uprobe:./p:counted"]), (Some(0), format!("{counted}{wakeup}")));
