@@ -146,12 +146,13 @@ pub enum MmapFile<'a> {
 
 impl<'a> Mmap2<'a> {
     fn parse(bytes: &'a [u8], misc: u16) -> Option<Self> {
-        let file = if misc & PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
-            let size = usize::from(*bytes.get(40)?);
-            MmapFile::BuildId(bytes.get(44..64)?.get(..size)?)
-        } else {
-            let (major, minor) = (u32_at(bytes, 40)?, u32_at(bytes, 44)?);
-            MmapFile::Inode { major, minor, inode: u64_at(bytes, 48)?, generation: u64_at(bytes, 56)? }
+        let flagged = misc & PERF_RECORD_MISC_MMAP_BUILD_ID != 0;
+        let file = match build_id(bytes.get(40..64)?.first_chunk()?).filter(|_| flagged) {
+            Some(build_id) => MmapFile::BuildId(build_id),
+            None => {
+                let (major, minor) = (u32_at(bytes, 40)?, u32_at(bytes, 44)?);
+                MmapFile::Inode { major, minor, inode: u64_at(bytes, 48)?, generation: u64_at(bytes, 56)? }
+            }
         };
         let (prot, flags) = (u32_at(bytes, 64)?, u32_at(bytes, 68)?);
         Self::range(bytes, bytes.get(72..)?, file, prot, flags)
@@ -179,6 +180,20 @@ impl<'a> Mmap2<'a> {
             filename: &name[..name.iter().position(|&b| b == 0).unwrap_or(name.len())],
         })
     }
+}
+
+/// The build id in the bytes where else device and inode are: its size, three bytes of 0, and 20 bytes. The flag alone
+/// does not tell: while another tracer has asked for build ids, records of events that have not carry the flag too
+/// (perf_event_mmap_output() in kernel/events/core.c sets it for the one and does not clear it for the next).
+fn build_id(bytes: &[u8; 24]) -> Option<&[u8]> {
+    let ([size, 0, 0, 0], rest) = bytes.split_first_chunk()? else { return None };
+    let (id, unused) = rest.split_at_checked(usize::from(*size))?;
+    if id.is_empty() || unused.iter().any(|&byte| byte != 0) {
+        return None;
+    }
+    // Majors of disks are as small as the size of a short id; what follows them is a minor, which has 20 bits.
+    let minor = u32_at(rest, 0)?;
+    (id.len() > 11 || minor >> 20 != 0).then_some(id)
 }
 
 impl<'a> Record<'a> {
@@ -282,14 +297,38 @@ mod tests {
         assert_eq!((record.prot, record.flags, record.filename), (5, 2, &b"/bin/x"[..]));
 
         let mut id = [0xab; 24];
-        id[0] = 20;
+        id[..4].copy_from_slice(&[20, 0, 0, 0]);
         let bytes = mmap2(PERF_RECORD_MISC_MMAP_BUILD_ID, &id);
         let Record::Mmap2(record) = Record::parse(&bytes) else { panic!("{:?}", Record::parse(&bytes)) };
         assert_eq!(record.file, MmapFile::BuildId(&[0xab; 20]));
-        id[0] = 21;
-        assert_eq!(Record::parse(&mmap2(PERF_RECORD_MISC_MMAP_BUILD_ID, &id)), Record::Other(PERF_RECORD_MMAP2));
         for cut in 0..72 {
             assert!(matches!(Record::parse(&bytes[..cut]), Record::Other(_)), "{cut}");
+        }
+    }
+
+    /// Their mappings were unknown, and their frames without names, as long as another tracer ran.
+    #[test]
+    fn records_with_the_build_id_flag_of_another_tracer_have_an_inode() {
+        let file = |union: &[u8; 24]| match Record::parse(&mmap2(PERF_RECORD_MISC_MMAP_BUILD_ID, union)) {
+            Record::Mmap2(Mmap2 { file: MmapFile::BuildId(id), .. }) => {
+                union[4..].starts_with(id) && id.len() == usize::from(union[0])
+            }
+            Record::Mmap2(_) => false,
+            other => panic!("{other:?}"),
+        };
+        // Device 254:0, as virtual disks have; 8:1; 259:3; 0:42, as overlays and tmpfs have.
+        for (major, minor) in [(254u32, 0u32), (8, 1), (259, 3), (0, 42), (9, 0)] {
+            for (inode, generation) in [(1234u64, 0u64), (1 << 40, 7)] {
+                let words = [major.to_ne_bytes(), minor.to_ne_bytes()].concat();
+                let numbers = [inode.to_ne_bytes(), generation.to_ne_bytes()].concat();
+                assert!(!file(&[words, numbers].concat().try_into().unwrap()), "{major}:{minor} {inode} {generation}");
+            }
+        }
+        for size in [8, 16, 20] {
+            let mut id = [0; 24];
+            id[0] = size;
+            id[4..4 + usize::from(size)].fill(0xcd);
+            assert!(file(&id), "{size}");
         }
     }
 }

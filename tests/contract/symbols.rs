@@ -173,3 +173,41 @@ fn a_small_symbol_cache_bounds_memory() {
     let (small, large) = (grown("2M"), grown("256M"));
     assert!(small < 16 && small < large, "{small} MiB, with a large cache {large}");
 }
+
+/// Events of another tracer that ask for build ids, one per CPU.
+fn asking_for_build_ids() -> Vec<std::os::fd::OwnedFd> {
+    use std::os::fd::FromRawFd;
+
+    use perf_event_open_sys::{bindings, perf_event_open};
+    let mut attr = bindings::perf_event_attr {
+        type_: bindings::PERF_TYPE_SOFTWARE,
+        size: size_of::<bindings::perf_event_attr>() as u32,
+        config: bindings::PERF_COUNT_SW_DUMMY.into(),
+        ..Default::default()
+    };
+    attr.set_mmap(1);
+    attr.set_mmap2(1);
+    attr.set_build_id(1);
+    let cpus = 0..std::thread::available_parallelism().unwrap().get() as i32;
+    // SAFETY: the attr lives across the calls; what they return is a new descriptor, or -1.
+    let opened = cpus.map(|cpu| unsafe { perf_event_open(&mut attr, -1, cpu, -1, 0) });
+    // SAFETY: as above.
+    opened.filter(|&fd| fd >= 0).map(|fd| unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) }).collect()
+}
+
+/// The kernel marks records of the ones as it does those of the others, and then there were no mappings and no names.
+#[test]
+fn names_while_another_tracer_asks_for_build_ids() {
+    let others = asking_for_build_ids();
+    if others.is_empty() {
+        return println!("skipped: this kernel gives no build ids, or not to us");
+    }
+    chains(
+        &[],
+        &["-Wl,--build-id"],
+        "f['symbol']",
+        expect![[r#"
+            50 ('leaf', 'middle', 'main')
+        "#]],
+    );
+}
