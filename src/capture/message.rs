@@ -44,6 +44,14 @@ pub(super) struct Control {
     pub woken: AtomicBool,
 }
 
+impl Control {
+    /// Nothing is asked for yet.
+    pub fn new(bell: Arc<EventFd>) -> Control {
+        let (stop, quit, woken) = Default::default();
+        Control { bell, stop, quit, flushes: AtomicU64::new(0), woken }
+    }
+}
+
 /// Whether the consumer sorts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rounds {

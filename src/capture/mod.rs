@@ -22,7 +22,7 @@ use std::{
     os::fd::AsFd,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+        atomic::{AtomicU64, Ordering::SeqCst},
     },
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -36,12 +36,13 @@ use self::{
     message::{Control, Message, Rounds},
     open::{Descriptor, Opened},
     pace::Pace,
-    reader::{Phase, Reader},
+    reader::{Outlet, Phase, Reader},
     tasks::{Kind, Tasks},
 };
 use crate::{
     abi::{PERF_FORMAT_LOST, perf_event_attr},
-    record::{Batch, Ended, INDEX_PER_RECORD, LossCounts, SampleLayout, Sorter, Source, TrailerLayout, Wait},
+    record::{Batch, Chunk, Ended, INDEX_PER_RECORD, LossCounts, SampleLayout, Sorter, Source, TrailerLayout, Wait},
+    spec::CpuSet,
     sys::{CallError, epoll::Epoll, eventfd::EventFd, perf},
 };
 
@@ -84,6 +85,7 @@ pub struct Capture {
     control: Arc<Control>,
     messages: Receiver<Message>,
     reader: State,
+    asides: Vec<Aside>,
     limited: Arc<AtomicU64>,
     start: Start,
     sorter: Option<Sorter>,
@@ -95,6 +97,34 @@ enum State {
     Idle(Box<Reader>),
     Running(JoinHandle<()>),
     Gone,
+}
+
+/// Takes records in the thread of the reader that empties the rings.
+pub trait Take: Send {
+    /// Takes records of a ring.
+    fn take(&mut self, chunk: Chunk);
+
+    /// Nothing came for a moment.
+    fn pause(&mut self);
+
+    /// Nothing more will come.
+    fn end(&mut self);
+}
+
+/// A reader of its own for some rings.
+pub struct Lane {
+    /// Whose rings.
+    pub cpus: CpuSet,
+    /// Where it may run; `None` for anywhere.
+    pub affinity: Option<CpuSet>,
+    /// Who takes what it reads.
+    pub taker: Box<dyn Take>,
+}
+
+/// A reader of its own, and how it is told to end.
+struct Aside {
+    control: Arc<Control>,
+    state: State,
 }
 
 /// What starts the events.
@@ -144,13 +174,7 @@ impl Capture {
             }
         };
         let memory = Arc::new(Memory::new(limit, Arc::clone(&bell)));
-        let control = Arc::new(Control {
-            bell,
-            stop: AtomicBool::new(false),
-            quit: AtomicBool::new(false),
-            flushes: AtomicU64::new(0),
-            woken: AtomicBool::new(false),
-        });
+        let control = Arc::new(Control::new(bell));
         let (sender, messages) = crossbeam_channel::unbounded();
         let limited = Arc::new(AtomicU64::new(0));
         // Where id and time lie is the same for all events.
@@ -164,13 +188,15 @@ impl Capture {
             }
         };
         let descriptors = Arc::new(descriptors);
-        let mut reader = Box::new(Reader {
+        let reader = Box::new(Reader {
+            numbers: (0..rings.len()).collect(),
             rings,
             descriptors: Arc::clone(&descriptors),
             watched: owners,
             memory: Arc::clone(&memory),
             control: Arc::clone(&control),
-            messages: sender,
+            outlet: Outlet::Consumer(sender),
+            affinity: None,
             wake: options.wake,
             tasks,
             rounds,
@@ -187,7 +213,6 @@ impl Capture {
                 .sampling_limit
                 .map(|limit| Limiter::new(limit, fixed, ring_cpus.len(), Arc::clone(&limited))),
         });
-        reader.watch()?;
         Ok(Capture {
             descriptors,
             ids,
@@ -201,6 +226,7 @@ impl Capture {
             control,
             messages,
             reader: State::Idle(reader),
+            asides: Vec::new(),
             limited,
             start: match target {
                 Target::Workload { .. } => Start::Exec,
@@ -243,6 +269,44 @@ impl Capture {
         self.ring_cpus.len()
     }
 
+    /// Gives the rings of some CPUs readers of their own: what these read comes out there, and no longer here. To be called
+    /// before anything is started, of a capture without an order.
+    pub fn split(&mut self, lanes: Vec<Lane>) -> Result<(), CallError> {
+        let State::Idle(whole) = &mut self.reader else { return Ok(()) };
+        for Lane { cpus, affinity, taker } in lanes {
+            let control = Arc::new(Control::new(Arc::new(EventFd::new()?)));
+            // What it takes is given back before it takes more.
+            let memory = Arc::new(Memory::new(0, Arc::clone(&control.bell)));
+            let mut lane = Reader {
+                rings: Vec::new(),
+                numbers: Vec::new(),
+                descriptors: Arc::clone(&whole.descriptors),
+                watched: Vec::new(),
+                memory,
+                control: Arc::clone(&control),
+                outlet: Outlet::Taker(taker),
+                affinity,
+                wake: None,
+                tasks: None,
+                rounds: Rounds::Unmarked,
+                epoll: Epoll::new()?,
+                pace: Pace::new(Instant::now()),
+                phase: Phase::Running,
+                flushed: 0,
+                flush: None,
+                first: 0,
+                reserve: 0,
+                hurried: false,
+                sampled: false,
+                limiter: None,
+            };
+            let is_its = |number: usize| self.ring_cpus[number].is_some_and(|cpu| cpus.contains(cpu));
+            whole.hand_over(&mut lane, is_its);
+            self.asides.push(Aside { control, state: State::Idle(Box::new(lane)) });
+        }
+        Ok(())
+    }
+
     /// Starts the reader thread, and what tells of tasks and their mappings. Whoever lists what there is already does it
     /// after this: what begins meanwhile is told.
     pub fn follow_tasks(&mut self) -> Result<(), CallError> {
@@ -254,15 +318,8 @@ impl Capture {
     }
 
     fn start_reader(&mut self) -> Result<(), CallError> {
-        self.reader = match std::mem::replace(&mut self.reader, State::Gone) {
-            State::Idle(reader) => {
-                let thread = std::thread::Builder::new().name("perf-prof-reader".to_owned());
-                let running = thread.spawn(|| reader.run());
-                State::Running(running.map_err(|error| CallError::new("clone", error))?)
-            }
-            other => other,
-        };
-        Ok(())
+        self.asides.iter_mut().try_for_each(|aside| aside.state.start())?;
+        self.reader.start()
     }
 
     /// Starts the reader thread and the events. A workload's events start by themselves, when it calls exec.
@@ -294,14 +351,23 @@ impl Capture {
     /// has the descriptors closed; where the kernel takes long for many tracepoints, a child waits for it, not the caller.
     pub fn close(self) {}
 
-    /// Ends the reader thread, which unmaps the rings.
+    /// Ends the reader threads, which unmaps the rings.
     fn join(&mut self) {
-        self.control.quit.store(true, SeqCst);
-        self.control.bell.signal();
-        if let State::Running(thread) = std::mem::replace(&mut self.reader, State::Gone) {
-            // A reader that panicked has said so on stderr; there is nothing left to do with it.
-            let _ = thread.join();
+        let asides = self.asides.iter_mut().map(|aside| (&aside.control, &mut aside.state));
+        for (control, state) in asides.chain([(&self.control, &mut self.reader)]) {
+            control.quit.store(true, SeqCst);
+            control.bell.signal();
+            state.join();
         }
+    }
+
+    /// Has the readers of their own come to their end: the events are off.
+    fn end_asides(&mut self) {
+        for aside in &self.asides {
+            aside.control.stop.store(true, SeqCst);
+            aside.control.bell.signal();
+        }
+        self.asides.iter_mut().for_each(|aside| aside.state.join());
     }
 
     fn handle(&mut self, message: Message) {
@@ -316,9 +382,32 @@ impl Capture {
                 if let Some(sorter) = sorter {
                     sorter.finish();
                 }
+                self.end_asides();
                 self.ended = Some(why);
             }
             (Message::RoundBegins(_) | Message::RoundEnded | Message::Hurry, None) | (Message::Nudge, _) => {}
+        }
+    }
+}
+
+impl State {
+    fn start(&mut self) -> Result<(), CallError> {
+        *self = match std::mem::replace(self, State::Gone) {
+            State::Idle(mut reader) => {
+                reader.watch()?;
+                let thread = std::thread::Builder::new().name("perf-prof-reader".to_owned());
+                let running = thread.spawn(|| reader.run());
+                State::Running(running.map_err(|error| CallError::new("clone", error))?)
+            }
+            other => other,
+        };
+        Ok(())
+    }
+
+    fn join(&mut self) {
+        if let State::Running(thread) = std::mem::replace(self, State::Gone) {
+            // A reader that panicked has said so on stderr; there is nothing left to do with it.
+            let _ = thread.join();
         }
     }
 }

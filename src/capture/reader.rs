@@ -9,6 +9,7 @@ use std::{
 use crossbeam_channel::Sender;
 
 use super::{
+    Take,
     drain::{Drained, drain},
     limit::Limiter,
     memory::{BLOCK, Memory},
@@ -20,6 +21,7 @@ use super::{
 use crate::{
     abi::PERF_RECORD_SAMPLE,
     record::{Ended, record_type},
+    spec::CpuSet,
     sys::{
         CallError,
         epoll::{Epoll, Ready},
@@ -33,12 +35,16 @@ use crate::{
 /// The reader's own.
 pub(super) struct Reader {
     pub rings: Vec<Ring>,
+    /// The number of each in the capture.
+    pub numbers: Vec<usize>,
     pub descriptors: Arc<Vec<Descriptor>>,
     /// Which descriptor stands for each ring in the epoll set.
     pub watched: Vec<usize>,
     pub memory: Arc<Memory>,
     pub control: Arc<Control>,
-    pub messages: Sender<Message>,
+    pub outlet: Outlet,
+    /// The CPUs that it may run on; `None` for any.
+    pub affinity: Option<CpuSet>,
     pub wake: Option<RawFd>,
     /// `None` when the end of no task ends the capture.
     pub tasks: Option<Tasks>,
@@ -59,6 +65,14 @@ pub(super) struct Reader {
     pub limiter: Option<Limiter>,
     /// Whether this round has taken samples, or so much that it does not matter what.
     pub sampled: bool,
+}
+
+/// Where records go.
+pub(super) enum Outlet {
+    /// To the consumer, who is told everything else too.
+    Consumer(Sender<Message>),
+    /// To somebody who takes them in the reader's own thread, and knows when they end.
+    Taker(Box<dyn Take>),
 }
 
 /// What the reader is at.
@@ -108,6 +122,17 @@ enum Round {
 }
 
 impl Reader {
+    /// Gives rings, chosen by their numbers, to another reader. Before either runs.
+    pub fn hand_over(&mut self, other: &mut Reader, is_its: impl Fn(usize) -> bool) {
+        let rings = self.rings.drain(..).zip(self.numbers.drain(..)).zip(self.watched.drain(..));
+        for ((ring, number), watched) in rings.collect::<Vec<_>>() {
+            let to = if is_its(number) { &mut *other } else { &mut *self };
+            to.rings.push(ring);
+            to.numbers.push(number);
+            to.watched.push(watched);
+        }
+    }
+
     /// Puts everything that is waited for into the epoll set.
     pub fn watch(&mut self) -> Result<(), CallError> {
         for (index, &watched) in self.watched.iter().enumerate() {
@@ -126,6 +151,10 @@ impl Reader {
     /// Runs until the consumer says `quit`.
     pub fn run(mut self) {
         signals::block_in_this_thread();
+        if let Some(cpus) = &self.affinity {
+            // Elsewhere it does the same work.
+            let _ = thread::pin(cpus);
+        }
         // It works little and seldom, but when a ring fills up while all CPUs are busy, who waits his turn loses records.
         thread::prefer();
         let mut ready = Vec::new();
@@ -143,6 +172,9 @@ impl Reader {
                 Phase::Running => self.running(&ready, rings_ready),
                 Phase::Emptying(why) => self.emptying(why),
                 Phase::Ended => {}
+            }
+            if let (Phase::Ended, Outlet::Taker(taker)) = (self.phase, &mut self.outlet) {
+                return taker.end();
             }
         }
     }
@@ -186,7 +218,8 @@ impl Reader {
     fn watch_another(&mut self, ring: usize) {
         let watched = self.watched[ring];
         self.epoll.remove(self.descriptors[watched].fd.as_raw_fd());
-        let is_next = |descriptor: &Descriptor| descriptor.ring == ring && descriptor.event.is_none();
+        let number = self.numbers[ring];
+        let is_next = |descriptor: &Descriptor| descriptor.ring == number && descriptor.event.is_none();
         let next = self.descriptors.iter().skip(watched + 1).position(is_next);
         if let Some(next) = next.map(|distance| watched + 1 + distance) {
             // On failure the ring is seen in each round, as after the last.
@@ -212,7 +245,12 @@ impl Reader {
         if self.pace.round_is_due(now) {
             match self.round(now) {
                 Round::Records => self.pace.records(now),
-                Round::Quiet => self.pace.quiet(now),
+                Round::Quiet => {
+                    if let Outlet::Taker(taker) = &mut self.outlet {
+                        taker.pause();
+                    }
+                    self.pace.quiet(now);
+                }
                 Round::SideBand => self.pace.side_band(now),
                 Round::Starved { need } => self.starved(now, need),
             }
@@ -274,7 +312,9 @@ impl Reader {
 
     /// Turns all events off, then empties the rings.
     fn end(&mut self, why: Ended) {
-        for descriptor in self.descriptors.iter() {
+        // Readers with a taker are told to end when the events are off already.
+        let descriptors = if let Outlet::Consumer(_) = &self.outlet { self.descriptors.as_slice() } else { &[] };
+        for descriptor in descriptors {
             // A failure leaves an event on whose records nobody will read.
             let _ = perf::disable(descriptor.fd.as_fd());
         }
@@ -366,26 +406,28 @@ impl Reader {
     }
 
     fn drain(&mut self, index: usize, head: u64) -> Drained {
-        let (messages, sampled) = (&self.messages, &mut self.sampled);
-        drain(&mut self.rings[index], index, head, &self.memory, &mut self.limiter, |chunk| {
+        let (outlet, sampled, number) = (&mut self.outlet, &mut self.sampled, self.numbers[index]);
+        drain(&mut self.rings[index], number, head, &self.memory, &mut self.limiter, |chunk| {
             *sampled |=
                 chunk.bytes().len() > MUCH || chunk.records().any(|record| record_type(record) == PERF_RECORD_SAMPLE);
-            // The consumer is gone only when the capture is being dropped.
-            let _ = messages.send(Message::Chunk(chunk));
+            match outlet {
+                // The consumer is gone only when the capture is being dropped.
+                Outlet::Consumer(messages) => drop(messages.send(Message::Chunk(chunk))),
+                Outlet::Taker(taker) => taker.take(chunk),
+            }
         })
     }
 
     fn send(&self, message: Message) {
-        let _ = self.messages.send(message);
+        if let Outlet::Consumer(messages) = &self.outlet {
+            let _ = messages.send(message);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        process::{Child, Command, Stdio},
-        sync::atomic::{AtomicBool, AtomicU64},
-    };
+    use std::process::{Child, Command, Stdio};
 
     use super::super::{Capture, Clock, EventRequest, Mappings, Members, Options, State, Target};
     use super::*;
@@ -400,23 +442,19 @@ mod tests {
     fn a_starved_round_asks_for_memory_once() {
         let bell = Arc::new(EventFd::new().unwrap());
         let memory = Arc::new(Memory::new(BLOCK, Arc::clone(&bell)));
-        let control = Control {
-            bell,
-            stop: AtomicBool::new(false),
-            quit: AtomicBool::new(false),
-            flushes: AtomicU64::new(0),
-            woken: AtomicBool::new(false),
-        };
+        let control = Control::new(bell);
         let (sender, messages) = crossbeam_channel::unbounded();
         let ring = Ring::fake(4096, 0);
         assert!(ring.write(&[0, 0, 0, 0, 0, 0, 8, 0]));
         let mut reader = Reader {
             rings: vec![ring],
+            numbers: vec![0],
             descriptors: Arc::default(),
             watched: vec![],
             memory: Arc::clone(&memory),
             control: Arc::new(control),
-            messages: sender,
+            outlet: Outlet::Consumer(sender),
+            affinity: None,
             wake: None,
             tasks: None,
             rounds: Rounds::Marked(Duration::ZERO),
@@ -466,6 +504,7 @@ mod tests {
         let mut capture = Capture::open(&Target::Processes(vec![first.id(), second.id()]), &[event], &options).unwrap();
         capture.enable_all().unwrap();
         let State::Idle(mut reader) = std::mem::replace(&mut capture.reader, State::Gone) else { unreachable!() };
+        reader.watch().unwrap();
         let (at_first, mut ready) = (reader.watched.clone(), Vec::new());
         let mut wait = |reader: &mut Reader| {
             reader.epoll.wait(Some(Duration::from_secs(60)), &mut ready).unwrap();

@@ -19,7 +19,7 @@ use crate::{
         plan::{Callchain, Clock, Module, Order, Plan as Capture, Switch, Target, Verbosity},
         record::{self, Level, Output, Plan},
     },
-    spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, parse_events, parse_pages, parse_size},
+    spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, Threads, parse_events, parse_pages, parse_size},
     symbol,
 };
 
@@ -87,6 +87,17 @@ pub struct Record {
     /// The file that is written
     #[arg(short, long, value_name = "FILE", default_value = "perf.data", help_heading = "Recording")]
     output: PathBuf,
+    /// Write a directory by several threads, each the events of its own CPUs: one thread for each cpu (the default), core,
+    /// package or numa node, or CPUs/AFFINITY of each, as 0-3/0:4-7/4
+    #[arg(
+        long,
+        value_name = "LAYOUT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "cpu",
+        help_heading = "Recording"
+    )]
+    threads: Option<Threads>,
     /// Pack records by zstd, harder with a higher LEVEL: 1, the default, to 22. `--` stands between it and a command
     #[arg(
         short = 'z',
@@ -178,6 +189,7 @@ impl Record {
             capture,
             command_line,
             output: Output::File(self.output),
+            threads: self.threads,
             compression: self.compression_level,
             meanwhile,
         })

@@ -15,6 +15,7 @@ mod perf_names;
 mod probe;
 mod quantity;
 mod terms;
+mod threads;
 
 pub use attrs::{Attrs, Stack};
 pub use breakpoint::{Access, Breakpoint};
@@ -30,3 +31,4 @@ pub use perf_names::{Group, NamedEvent, named_event, perf_event_name, perf_event
 pub use probe::{Place, Probe, ProbeKind, ProbeSyntaxError};
 pub use quantity::{QuantityError, RingSize, parse_interval, parse_pages, parse_size};
 pub use terms::{Rate, Term, number, terms};
+pub use threads::{ThreadSpec, Threads, ThreadsError};

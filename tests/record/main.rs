@@ -9,3 +9,4 @@ mod errors;
 mod harness;
 mod plain;
 mod targets;
+mod threads;

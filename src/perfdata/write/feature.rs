@@ -8,9 +8,9 @@ use crate::{
         PERF_RECORD_MISC_KERNEL, PERF_RECORD_MISC_USER,
         perf_data::{
             HEADER_ARCH, HEADER_BUILD_ID, HEADER_CLOCK_DATA, HEADER_CLOCKID, HEADER_CMDLINE, HEADER_COMPRESSED,
-            HEADER_CPU_TOPOLOGY, HEADER_CPUDESC, HEADER_CPUID, HEADER_EVENT_DESC, HEADER_HOSTNAME, HEADER_NRCPUS,
-            HEADER_NUMA_TOPOLOGY, HEADER_OSRELEASE, HEADER_PMU_MAPPINGS, HEADER_SAMPLE_TIME, HEADER_TOTAL_MEM,
-            HEADER_TRACING_DATA, HEADER_VERSION,
+            HEADER_CPU_TOPOLOGY, HEADER_CPUDESC, HEADER_CPUID, HEADER_DIR_FORMAT, HEADER_EVENT_DESC, HEADER_HOSTNAME,
+            HEADER_NRCPUS, HEADER_NUMA_TOPOLOGY, HEADER_OSRELEASE, HEADER_PMU_MAPPINGS, HEADER_SAMPLE_TIME,
+            HEADER_TOTAL_MEM, HEADER_TRACING_DATA, HEADER_VERSION, PERF_DIR_VERSION,
         },
     },
     capture::EventAttr,
@@ -56,6 +56,8 @@ pub enum Feature<'a> {
     PmuMappings(&'a [(u32, String)]),
     /// Times of the first and the last sample.
     SampleTime(u64, u64),
+    /// It is a directory.
+    Directory,
     /// How records are packed.
     Compressed {
         /// How hard.
@@ -181,6 +183,7 @@ impl Feature<'_> {
                 HEADER_PMU_MAPPINGS
             }
             Feature::SampleTime(first, last) => longs(out, &[first, last], HEADER_SAMPLE_TIME),
+            Feature::Directory => longs(out, &[PERF_DIR_VERSION], HEADER_DIR_FORMAT),
             Feature::Compressed { level, ratio } => {
                 // A version, which has been 0 so far, and PERF_COMP_ZSTD.
                 words(out, &[0, 1, level.number().into(), ratio, PIECE as u32]);

@@ -1,9 +1,10 @@
-//! Writes recordings as perf does: a file, a pipe. Knows nothing of where events come from, nor how the machine is asked.
+//! Writes recordings as perf does: a file, or a directory of them. Knows nothing of where events come from, nor how the machine is asked.
 //!
 //! Source: `tools/perf/Documentation/perf.data-file-format.txt` in the Linux tree.
 
 mod attr;
 mod compress;
+pub mod directory;
 mod feature;
 mod file;
 mod reserve;

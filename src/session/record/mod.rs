@@ -6,6 +6,7 @@ mod output;
 mod plan;
 mod run;
 mod running;
+mod threads;
 
 pub use plan::{Level, Output, Plan};
 pub use run::run;

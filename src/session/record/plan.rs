@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf};
 
 pub use crate::perfdata::write::Level;
-use crate::session::plan;
+use crate::{session::plan, spec::Threads};
 
 /// Everything that a recording is told before it begins.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub struct Plan {
     pub command_line: Vec<String>,
     /// Where it is written to.
     pub output: Output,
+    /// The threads that write a directory; `None` for one file.
+    pub threads: Option<Threads>,
     /// How hard records are packed; `None` for not at all.
     pub compression: Option<Level>,
     /// A command that is run meanwhile: the recording ends with it. Where the target is that command, it is the target's.
@@ -23,6 +25,6 @@ pub struct Plan {
 /// Where a recording is written to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// A file.
+    /// A file, or a directory where threads write it.
     File(PathBuf),
 }

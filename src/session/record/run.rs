@@ -2,6 +2,7 @@
 
 use std::{
     os::fd::RawFd,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -9,14 +10,15 @@ use anyhow::Result;
 
 use super::{
     machine,
-    output::Recording,
+    output::{Form, Recording},
     plan::{Output, Plan},
     running,
+    threads::{self, Shared},
 };
 use crate::{
     abi::PERF_SAMPLE_IP,
     capture::{Capture, EventAttr, Mapped, Mappings, Members, Options},
-    perfdata::write::{Dsos, FINISHED_ROUND, Feature, Features, Synthesis, Tally, WriteError},
+    perfdata::write::{Dsos, FINISHED_ROUND, Feature, Features, Stream, Synthesis, WriteError},
     record::{Batch, Source, Wait},
     session::{
         ExitStatus,
@@ -60,9 +62,18 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
         features.set(&Feature::TracingData(&machine::tracing_data(&tracefs, tracepoints.into_iter())?));
     }
     let Output::File(path) = &plan.output;
-    let mut recording = Recording::create(path, &attrs, capture.layout(0), plan.compression, &features)?;
+    let form = if plan.threads.is_some() { Form::Directory } else { Form::File(plan.compression) };
+    let mut recording = Recording::create(path, form, &attrs, capture.layout(0), &features)?;
 
     let mut dsos = Dsos::default();
+    let split = |threads| threads::split(&mut capture, threads, path, plan.compression, signals.wake_fd());
+    let shared = match plan.threads.as_ref().map(split).transpose() {
+        Ok(shared) => shared,
+        Err(error) => {
+            recording.discard();
+            return Err(error);
+        }
+    };
     let begun = begin(plan, &mut capture, workload.as_mut(), &mut recording, &mut dsos);
     let failure = match begun {
         Ok(()) => None,
@@ -75,7 +86,7 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
     if let Some(workload) = &workload {
         workload.wake_at_exit(signals.wake_fd());
     }
-    let mut recorder = Recorder { capture, recording, signals: &signals, workload, failure };
+    let mut recorder = Recorder { capture, recording, shared, signals: &signals, workload, failure };
     let signal = recorder.run();
     let status = recorder.status(signal);
     let failed = recorder.finish(plan, features, dsos, path)?;
@@ -153,6 +164,8 @@ fn describe(
 struct Recorder<'a> {
     capture: Capture,
     recording: Recording,
+    /// What threads that write leave.
+    shared: Option<Arc<Shared>>,
     signals: &'a Signals,
     workload: Option<Workload>,
     failure: Option<WriteError>,
@@ -191,6 +204,10 @@ impl Recorder<'_> {
                 }
                 Wait::Ended(_) => return signal,
             };
+            let written = written.and_then(|()| match self.shared.as_ref().and_then(|shared| shared.take_failure()) {
+                None => Ok(()),
+                Some(error) => Err(error),
+            });
             if let Err(error) = written {
                 self.failure = Some(error);
                 self.capture.stop();
@@ -244,8 +261,12 @@ impl Recorder<'_> {
             }
         };
         try_to(stream.flush());
+        let asides = self.shared.as_ref().map(|shared| shared.take_streams()).unwrap_or_default();
+        if let Some(error) = self.shared.as_ref().and_then(|shared| shared.take_failure()) {
+            try_to(Err(error));
+        }
         // What the kernel dropped last of all, nothing in a ring tells.
-        let told = stream.written().lost;
+        let told = stream.written().lost + asides.iter().map(|aside| aside.written().lost).sum::<u64>();
         let untold = losses.as_ref().map_or(0, |counts| counts.per_ring.iter().sum::<u64>().saturating_sub(told));
         if untold > 0 {
             let mut synthesis = Synthesis::new(trailer);
@@ -253,19 +274,28 @@ impl Recorder<'_> {
             try_to(stream.own(synthesis.bytes()));
         }
         try_to(stream.flush());
-        let (tally, dropped): (Tally, u64) = (stream.written().clone(), stream.dropped());
+        let (mut tally, mut dropped, (mut raw, mut packed)) =
+            (stream.written().clone(), stream.dropped(), stream.packed());
+        for aside in &asides {
+            tally.take(&mut aside.written().clone());
+            dropped += aside.dropped();
+            raw += aside.packed().0;
+            packed += aside.packed().1;
+        }
+        if self.shared.is_some() {
+            features.set(&Feature::Directory);
+        }
         if let Some((first, last)) = tally.times {
             features.set(&Feature::SampleTime(first, last));
         }
         if let Some(level) = plan.compression {
-            let (raw, packed) = stream.packed();
             let ratio = raw.checked_div(packed).unwrap_or(1) as u32;
             features.set(&Feature::Compressed { level, ratio });
         }
         dsos.extend(tally.dsos);
         running::look_up(&mut dsos);
         features.set(&Feature::BuildIds(&dsos));
-        let size = self.recording.finish(&features)?;
+        let size = self.recording.finish(&features)? + asides.iter().map(Stream::end).sum::<u64>();
         if let Some(error) = &failure {
             let dropped = match dropped {
                 0 => String::new(),

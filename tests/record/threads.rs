@@ -1,0 +1,115 @@
+//! Recordings in a directory, written by several threads.
+
+use crate::harness::{CALL, Recorded, perf, record, record_calls, skipped};
+
+fn files(recorded: &Recorded) -> Vec<String> {
+    let entries = std::fs::read_dir(recorded.path()).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn online() -> usize {
+    perf_prof::sys::procfs::online_cpus().unwrap().len()
+}
+
+#[test]
+fn perf_reads_the_directory_in_the_order_of_time() {
+    if skipped() {
+        return;
+    }
+    for options in [&["--threads"][..], &["--threads=package", "-z"]] {
+        let recorded = record_calls(&[&["-e", CALL, "-e", "sched:sched_switch", "-a"], options].concat(), 100_000);
+        assert_eq!(recorded.status, 0, "{}", recorded.said);
+        let mut expected: Vec<String> = (0..online()).map(|ring| format!("data.{ring}")).collect();
+        expected.push("data".into());
+        expected.sort();
+        assert_eq!(files(&recorded), expected);
+        let script = recorded.perf(&["script", "-F", "comm,time,event"]);
+        assert_eq!(script.lines().count() as u64, recorded.said_number("samples"));
+        let calls = script.lines().filter(|line| line.contains("harness::genera") && line.contains("getppid")).count();
+        assert!(calls as u64 + recorded.said_number("lost") >= 100_000, "{}", recorded.said);
+        let header = recorded.perf(&["report", "--header-only"]);
+        assert!(header.contains("directory data version : 1") && header.contains("time of first sample"), "{header}");
+        assert_eq!(header.contains("compressed : Zstd"), options.contains(&"-z"), "{header}");
+        let times = recorded.perf(&["script", "-F", "time"]);
+        assert!(times.lines().map(|line| line.trim().trim_end_matches(':').parse::<f64>().unwrap()).is_sorted());
+        assert!(recorded.perf(&["buildid-list"]).contains("[kernel.kallsyms]"));
+        assert!(recorded.perf(&["report", "--stdio"]).contains("Samples:"));
+    }
+}
+
+#[test]
+fn a_command_alone_in_every_layout() {
+    if skipped() {
+        return;
+    }
+    let last = online() - 1;
+    let spec = format!("--threads=0-{last}/0");
+    for layout in ["--threads=cpu", "--threads=core", "--threads=package", "--threads=numa", &spec] {
+        let recorded = record_calls(&["-e", CALL, layout], 3000);
+        let samples = perf(&recorded.path(), &["script", "-F", "event"]).lines().count() as u64;
+        assert_eq!(samples + recorded.said_number("lost"), 3000, "{layout}: {}", recorded.said);
+    }
+}
+
+#[test]
+fn only_some_cpus() {
+    if skipped() {
+        return;
+    }
+    let recorded = record_calls(&["-e", "sched:sched_switch", "-C", "0", "--threads=0/0"], 10);
+    assert_eq!(files(&recorded), ["data", "data.0"]);
+    let script = recorded.perf(&["script", "-F", "cpu"]);
+    assert!(script.lines().count() > 0 && script.lines().all(|line| line.trim() == "[000]"), "{script}");
+}
+
+#[test]
+fn wrong_layouts() {
+    for (layout, status, text) in [
+        ("--threads=socket", 2, "`socket` is neither cpu, core, package or numa"),
+        ("--threads=0/", 2, "`0/` names no CPU on one side"),
+        ("--threads=0/0:0/1", 2, "CPU 0 is written by two threads"),
+        ("--threads=0/0:1/0", 2, "two threads are to run on CPU 0"),
+        ("--threads=0/4000", 1, "there is no CPU 4000"),
+        ("--threads=4000/0", 1, "there is no CPU 4000"),
+    ] {
+        if status == 1 && skipped() {
+            return;
+        }
+        let recorded = record(&["-e", CALL, "-a", layout, "--", "true"]);
+        assert!(recorded.status == status && recorded.said.contains(text), "{layout}: {}", recorded.said);
+        assert!(!recorded.path().exists(), "{layout}");
+    }
+}
+
+#[test]
+fn a_cpu_that_no_thread_writes() {
+    if skipped() || online() < 2 {
+        return;
+    }
+    let recorded = record(&["-e", CALL, "-a", "--threads=0/0", "--", "true"]);
+    assert!(recorded.said.contains("CPU 1 is recorded and no thread writes its events"), "{}", recorded.said);
+}
+
+#[test]
+fn a_former_recording_is_kept_and_the_one_before_is_not() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let old = dir.path().join("perf.data.old");
+    for (options, old_is_dir) in
+        [(&["--threads"][..], None), (&[], Some(true)), (&["--threads"], Some(false)), (&[], Some(true))]
+    {
+        let args = [&["-q", "-e", CALL][..], options, &["--", "true"]].concat();
+        assert!(crate::harness::command(&dir, &args).status().unwrap().success());
+        assert_eq!(old.metadata().ok().map(|found| found.is_dir()), old_is_dir);
+    }
+    // What is no recording is not removed.
+    std::fs::write(old.join("precious"), "").unwrap();
+    let output = crate::harness::command(&dir, &["-e", CALL, "--threads", "--", "true"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("precious' is no part of a recording"), "{said}");
+    assert!(old.join("data").exists() && dir.path().join("perf.data").is_file());
+}
