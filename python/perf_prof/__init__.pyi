@@ -201,6 +201,10 @@ def srcline(frame: _Frame) -> str | None:
     """'file:line' of a user frame, an element of a call chain; None for a frame of the kernel, and where no debug
     information tells. Reads DWARF, whatever the options say."""
 
+def build_id(frame: _Frame) -> str | None:
+    """The build id of a user frame's file, in hexadecimal digits: what a debug file for it is found by. None for a frame of
+    the kernel, and for a file that has none or cannot be read any more."""
+
 def stats() -> _Stats:
     """Counts so far: {'delivered', 'lost', 'events': {name: {'delivered', 'lost'}}, 'cpus': {cpu: {'delivered', 'lost'}}}.
 

@@ -67,6 +67,7 @@ fn perf_prof(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(ksym, module)?)?;
     module.add_function(wrap_pyfunction!(usym, module)?)?;
     module.add_function(wrap_pyfunction!(srcline, module)?)?;
+    module.add_function(wrap_pyfunction!(build_id, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
     module.add_function(wrap_pyfunction!(restore, module)?)?;
     Ok(())
@@ -149,6 +150,19 @@ fn srcline(frame: &Bound<'_, PyDict>) -> PyResult<Option<String>> {
     // The address is where a call returns to, but for the innermost frame: there the line may be the next one's.
     let found = run.context.with_symbols(|symbols| symbols.srcline(pid as u32, addr, u64::MAX, Place::Return));
     Ok(found.ok().map(|(file, line)| format!("{file}:{line}")))
+}
+
+/// The build id of a user frame's file, in hexadecimal digits: what a debug file for it is found by. None for a frame of
+/// the kernel, and for a file that has none or cannot be read any more.
+#[pyfunction]
+fn build_id(frame: &Bound<'_, PyDict>) -> PyResult<Option<String>> {
+    let (Some(run), Some(pid), Some(addr)) = (run(), frame.get_item("pid")?, frame.get_item("addr")?) else {
+        return Ok(None);
+    };
+    let (pid, addr): (i32, u64) = (pid.extract()?, addr.extract()?);
+    let resolved = run.context.with_symbols(|symbols| symbols.user(pid as u32, addr, u64::MAX, Place::Return));
+    let digits = |id: &std::sync::Arc<[u8]>| id.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(resolved.build_id.as_ref().map(digits))
 }
 
 /// Counts so far: {'delivered', 'lost', 'events': {name: {'delivered', 'lost'}}, 'cpus': {cpu: {'delivered', 'lost'}}}.

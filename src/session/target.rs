@@ -158,7 +158,8 @@ pub fn options(plan: &Plan, mappings: Mappings, wake: std::os::fd::RawFd) -> Opt
         buffer,
         watermark_percent: plan.watermark.unwrap_or(25),
         clock: clock(plan),
-        order: (plan.order == plan::Order::Time).then(Order::default),
+        // What a process maps on one CPU has to be known before its samples on another one.
+        order: (plan.order == plan::Order::Time || mappings == Mappings::Told).then(Order::default),
         mappings,
         members: Members::Lean,
         sampling_limit: plan.sampling_limit,

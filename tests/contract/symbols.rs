@@ -136,6 +136,33 @@ fn a_bpf_program_that_is_loaded_later_has_its_name_at_once() {
     );
 }
 
+#[test]
+fn the_build_id_of_frames_without_names() {
+    if skipped() {
+        return;
+    }
+    let text = "
+import perf_prof
+kept = []
+def __sample__(event):
+    kept.append(event)
+def __exit__():
+    frames = [f for event in kept for f in event._callchain if f['dso'].endswith('/p')]
+    print(len(frames) >= 150, {(f['symbol'], perf_prof.build_id(f)) for f in frames})
+    print(perf_prof.build_id({'addr': frames[0]['addr'], 'kernel': True}))
+";
+    let run = Run::script(text).event(format!("{CALL}//stack/"));
+    let id = "-Wl,--build-id=0x0123456789abcdef0123456789abcdef01234567";
+    let Some(program) = compile(&run, &["-s", id]) else { return };
+    prints(
+        run.options(["--user-callchain", "--no-kernel-callchain"]).exec([program]),
+        expect![[r#"
+            True {('Unknown', '0123456789abcdef0123456789abcdef01234567')}
+            None
+        "#]],
+    );
+}
+
 /// Memory that the run's own process took on while it named the frames of page faults, in MiB; processes, frames with
 /// names, and all frames.
 const MEMORY: &str = "
