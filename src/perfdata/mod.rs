@@ -18,6 +18,7 @@ mod recording;
 mod replay;
 mod select;
 mod sequential;
+pub mod shards;
 mod stream;
 mod swap;
 mod tracing_data;

@@ -2,7 +2,7 @@
 
 use pyo3::{prelude::*, types::PyDict};
 
-use super::error::ScriptError;
+use super::{error::ScriptError, parts::Parts};
 use crate::event::EventType;
 
 /// A callable of the module and the name that it was found under.
@@ -26,6 +26,8 @@ pub struct Callbacks {
     pub print_stat: Option<Callback>,
     /// `__lost__(lost_start, lost_end)`.
     pub lost: Option<Callback>,
+    /// `__partial__()` and `__merge__(partials)`, if both are there.
+    pub parts: Option<Parts>,
     /// Per event type, its own handler or `__sample__`.
     pub handlers: Vec<Option<Callback>>,
 }
@@ -47,6 +49,7 @@ impl Callbacks {
             interval: find("__interval__")?,
             print_stat: find("__print_stat__")?,
             lost: find("__lost__")?,
+            parts: find("__partial__")?.zip(find("__merge__")?).map(|(partial, merge)| Parts { partial, merge }),
             handlers,
         };
         if found.is_empty() {

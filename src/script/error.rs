@@ -73,6 +73,18 @@ pub enum ScriptError {
         /// The names of handlers that would be called.
         expected: String,
     },
+    /// A script that cannot be run by several processes.
+    #[error(
+        "--jobs runs the script in several processes, each on a part of the recording: for one result it needs __partial__(), \
+         which returns the result of a part, and __merge__(partials), which puts them together; without them, leave --jobs out"
+    )]
+    NoParts,
+    /// What a part returned cannot be handed to another process.
+    #[error("what __partial__() returned cannot be handed on ({0}); return dicts, lists, numbers and strings")]
+    Pickle(String),
+    /// One of the two raised; the traceback has been printed.
+    #[error("{0}() failed")]
+    Part(&'static str),
     /// `__init__` raised; the traceback has been printed.
     #[error("__init__() failed")]
     Init,

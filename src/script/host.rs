@@ -68,7 +68,7 @@ impl Module {
 
 /// The user's functions, bound to events.
 pub struct Program {
-    callbacks: Callbacks,
+    pub(super) callbacks: Callbacks,
     handlers: Vec<Option<Handler>>,
     failures: Failures,
     /// A script may delete its module from `sys.modules`; its functions need their globals all the same.

@@ -12,6 +12,7 @@ mod host;
 mod interpreter;
 mod loader;
 mod module;
+mod parts;
 
 pub use choice::Choice;
 pub use error::ScriptError;

@@ -23,6 +23,7 @@ pub mod signals;
 pub mod thread;
 pub mod tracefs;
 pub mod usage;
+pub mod worker;
 pub mod workload;
 
 pub use call::CallError;
