@@ -14,6 +14,7 @@ mod parse;
 mod perf_names;
 mod quantity;
 mod terms;
+mod time_ranges;
 
 pub use attrs::{Attrs, Stack};
 pub use breakpoint::{Access, Breakpoint};
@@ -28,3 +29,4 @@ pub use parse::parse_events;
 pub use perf_names::{Group, NamedEvent, named_event, perf_event_name, perf_event_names};
 pub use quantity::{QuantityError, RingSize, parse_interval, parse_pages, parse_size};
 pub use terms::{Rate, Term, number, terms};
+pub use time_ranges::{TimeRangeError, TimeRanges};
