@@ -10,7 +10,7 @@ use clap::{
 
 use crate::{
     session::plan::OnError,
-    spec::{CallGraph, CpuSet, Rate, RingSize, parse_interval, parse_pages, parse_size},
+    spec::{CallGraph, CpuSet, Rate, RingSize, TimeRanges, parse_interval, parse_pages, parse_size},
 };
 
 const USAGE: &str = "perf-prof python [OPTION...] -e EVENT[,EVENT...] [--] MODULE [ARGS...]
@@ -95,6 +95,9 @@ pub struct Options {
     /// Take the events from this recording: a file or directory of `perf record`, or - for a pipe
     #[arg(long, value_name = "PATH")]
     pub input: Option<PathBuf>,
+    /// Of a recording, only these times: 12.5,13 (seconds of its clock), 10%,20%, or 10%/2, the second tenth
+    #[arg(long, value_name = "FROM,TO")]
+    pub time: Option<TimeRanges>,
     /// Only these CPUs, as 0-3,7
     #[arg(short = 'C', long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,

@@ -45,6 +45,9 @@ pub enum PlanError {
     /// Options for live events.
     #[error("{0} says how events are recorded, and cannot be combined with --input, where they have been")]
     OfLive(&'static str),
+    /// A range of time of events that did not happen yet.
+    #[error("--time chooses from a recording; name one with --input")]
+    TimeOfLive,
     /// Both of two ways to say how often.
     #[error("-c and -F cannot be combined: events are sampled by their number or by time")]
     TwoRates,
@@ -119,7 +122,9 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
 
 /// The recording, and what is wanted of it.
 fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanError> {
-    let Some(path) = &options.input else { return Ok(None) };
+    let Some(path) = &options.input else {
+        return if options.time.is_some() { Err(PlanError::TimeOfLive) } else { Ok(None) };
+    };
     let of_live = [
         ("-m", options.mmap_pages.is_some()),
         ("-F", options.freq.is_some()),
@@ -140,6 +145,7 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
         cpus: options.cpus.clone(),
         pids: ids(&options.pids),
         tids: ids(&options.tids),
+        times: options.time.clone(),
     }))
 }
 

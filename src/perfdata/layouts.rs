@@ -3,7 +3,7 @@
 use super::header::AttrIds;
 use crate::{
     abi::PERF_RECORD_SAMPLE,
-    record::{EventIds, SampleLayout, TrailerLayout, record_type},
+    record::{EventIds, SampleLayout, SampleMember, TrailerLayout, record_type},
 };
 
 /// The layouts of all events of a recording.
@@ -14,11 +14,11 @@ pub struct Layouts {
     times: Times,
 }
 
-/// Where times lie.
+/// Where the times of samples lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Times {
     /// At the same place for all attrs, as in nearly every recording.
-    Alike,
+    At(usize),
     /// Where the attr says.
     ByAttr,
 }
@@ -33,10 +33,11 @@ impl Layouts {
         let ids = EventIds::new(&ids.collect::<Vec<_>>());
         let attrs: Vec<_> = attrs.iter().map(|attr| (attr.attr.layout(), attr.attr.trailer())).collect();
         let place = |(sample, trailer): &(SampleLayout, Option<TrailerLayout>)| {
-            (sample.fixed_offset(crate::record::SampleMember::Time), *trailer)
+            (sample.fixed_offset(SampleMember::Time), *trailer)
         };
         let alike = attrs.windows(2).all(|two| place(&two[0]) == place(&two[1]));
-        Layouts { attrs, ids, times: if alike { Times::Alike } else { Times::ByAttr } }
+        let first = attrs.first().and_then(|first| place(first).0).filter(|_| alike);
+        Layouts { attrs, ids, times: first.map_or(Times::ByAttr, Times::At) }
     }
 
     /// The layout of an attr's samples.
@@ -83,14 +84,14 @@ impl Layouts {
     #[inline]
     pub fn time(&self, record: &[u8]) -> Option<u64> {
         let kind = record_type(record);
-        let time = if kind == PERF_RECORD_SAMPLE {
-            let attr = if self.times == Times::Alike { 0 } else { self.attr_of(record)? };
-            self.attrs[attr].0.time(record)
-        } else if kind < FIRST_OF_USER_SPACE {
-            let attr = if self.times == Times::Alike { 0 } else { self.attr_of_trailer(record) };
-            self.attrs[attr].1?.time(record)
-        } else {
-            None
+        let time = match self.times {
+            Times::At(at) if kind == PERF_RECORD_SAMPLE => {
+                record.get(at..).and_then(|rest| rest.first_chunk()).map(|time| u64::from_ne_bytes(*time))
+            }
+            Times::ByAttr if kind == PERF_RECORD_SAMPLE => self.attrs[self.attr_of(record)?].0.time(record),
+            _ if kind >= FIRST_OF_USER_SPACE => None,
+            Times::At(_) => self.attrs[0].1?.time(record),
+            Times::ByAttr => self.attrs[self.attr_of_trailer(record)].1?.time(record),
         };
         time.filter(|&time| time != 0 && time != u64::MAX)
     }

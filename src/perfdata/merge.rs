@@ -10,9 +10,7 @@
 //!                                      a..f are released, i waits
 //! ```
 
-use std::{os::fd::RawFd, sync::Arc};
-
-use rustc_hash::FxHashMap;
+use std::{collections::VecDeque, os::fd::RawFd, sync::Arc};
 
 use super::{error::PerfDataError, stream::Stream};
 use crate::record::{Chunk, Sorted, SortedRecord};
@@ -38,8 +36,12 @@ pub(super) struct Merger {
     release: Release,
     /// Records that wait: first those left over from the last release, in order.
     pending: Vec<SortedRecord>,
-    /// The blocks that waiting or released records lie in, by number.
-    chunks: FxHashMap<u32, Loaded>,
+    /// The blocks that waiting or released records lie in, by number, counted from `first`. Numbers are never far from
+    /// each other: they count the blocks of the recording.
+    chunks: VecDeque<Option<Loaded>>,
+    first: u32,
+    /// Bytes of them.
+    bytes: usize,
     /// Released records in order, from `next` on not handed out yet.
     ready: Vec<SortedRecord>,
     next: usize,
@@ -66,7 +68,9 @@ impl Merger {
             streams,
             release,
             pending: Vec::new(),
-            chunks: FxHashMap::default(),
+            chunks: VecDeque::new(),
+            first: 0,
+            bytes: 0,
             ready: Vec::new(),
             next: 0,
             released: 0,
@@ -89,21 +93,28 @@ impl Merger {
         let mut chunks: Vec<Arc<Chunk>> = Vec::new();
         let mut used = Vec::new();
         for record in &mut records {
-            let Some(loaded) = self.chunks.get_mut(&record.chunk) else { continue };
+            let Some(Some(loaded)) = self.chunks.get_mut(record.chunk.wrapping_sub(self.first) as usize) else {
+                continue;
+            };
             if loaded.place == NOWHERE {
                 loaded.place = chunks.len() as u32;
                 chunks.push(loaded.chunk.clone());
-                used.push(record.chunk);
+                used.push(record.chunk.wrapping_sub(self.first) as usize);
             }
             loaded.left -= 1;
             record.chunk = loaded.place;
         }
         for number in used {
-            let Some(loaded) = self.chunks.get_mut(&number) else { continue };
+            let Some(loaded) = &mut self.chunks[number] else { continue };
             loaded.place = NOWHERE;
             if loaded.left == 0 {
-                self.chunks.remove(&number);
+                self.bytes -= loaded.chunk.bytes().len();
+                self.chunks[number] = None;
             }
+        }
+        while let Some(None) = self.chunks.front() {
+            self.chunks.pop_front();
+            self.first = self.first.wrapping_add(1);
         }
         Ok(Some(Sorted { chunks, first: 0, records }))
     }
@@ -120,7 +131,7 @@ impl Merger {
 
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
-        self.chunks.values().map(|loaded| loaded.chunk.bytes().len()).sum()
+        self.bytes
     }
 
     /// The eventfd that interrupts a wait for more.
@@ -135,6 +146,7 @@ impl Merger {
         self.ready.clear();
         self.next = 0;
         self.chunks.clear();
+        self.bytes = 0;
     }
 
     /// Loads blocks and releases what is complete by then. Gives `false` at the end.
@@ -155,8 +167,21 @@ impl Merger {
             let new = &self.pending[before..];
             self.late += new.iter().filter(|record| record.time < self.released).count() as u64;
             if !new.is_empty() {
+                if self.chunks.is_empty() {
+                    self.first = number;
+                }
+                // Blocks come by their times, not by their numbers.
+                for _ in number..self.first {
+                    self.chunks.push_front(None);
+                }
+                self.first = self.first.min(number);
+                let at = (number - self.first) as usize;
+                if self.chunks.len() <= at {
+                    self.chunks.resize_with(at + 1, || None);
+                }
+                self.bytes += chunk.bytes().len();
                 let (chunk, left) = (Arc::new(chunk), new.len());
-                self.chunks.insert(number, Loaded { chunk, left, place: NOWHERE });
+                self.chunks[at] = Some(Loaded { chunk, left, place: NOWHERE });
             }
         };
         // Of what is simultaneous, what lies first in the file comes first. Within a block the order is the file's

@@ -38,6 +38,11 @@ pub enum Wanted {
 }
 
 impl Selection {
+    /// Whether every sample is wanted.
+    pub fn takes_all(&self) -> bool {
+        *self == Selection::default()
+    }
+
     /// Whether samples of a time are wanted.
     pub fn time(&self, time: u64) -> bool {
         self.times.is_empty() || self.times.iter().any(|&(first, last)| first <= time && time <= last)

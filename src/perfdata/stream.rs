@@ -14,7 +14,10 @@ use super::{
     pool::Pool,
     select::{Selection, Wanted},
 };
-use crate::record::{Chunk, Recycle, SortedRecord};
+use crate::{
+    abi::PERF_RECORD_SAMPLE,
+    record::{Chunk, Records, Recycle, SortedRecord, record_type},
+};
 
 /// A run of records that is read block by block.
 pub(super) trait Stream: Send {
@@ -59,10 +62,13 @@ impl Gate {
     /// Lists the wanted records of a block. `before` is the time of records without one at the block's begin.
     pub fn list(&self, bytes: &[u8], number: u32, mut before: u64, records: &mut Vec<SortedRecord>) {
         let mut offset = 0;
-        for record in crate::record::Records::new(bytes) {
+        let takes_all = self.selection.takes_all();
+        for record in Records::new(bytes) {
             let time = self.layouts.time(record).unwrap_or(before);
             before = time;
-            if self.selection.wants(record, time, &self.layouts) != Wanted::No {
+            if takes_all && record_type(record) == PERF_RECORD_SAMPLE
+                || self.selection.wants(record, time, &self.layouts) != Wanted::No
+            {
                 records.push(SortedRecord { time, chunk: number, offset });
             }
             offset += record.len() as u32;

@@ -32,7 +32,7 @@ impl Program {
             let result = partial.function.call0(py).map_err(|error| raised(py, &error, "__partial__"))?;
             let pickled = py.import("pickle").and_then(|pickle| pickle.call_method1("dumps", (result, -1)));
             let pickled = pickled.map_err(|error| ScriptError::Pickle(error.to_string()))?;
-            pickled.extract().map_err(|error| ScriptError::Pickle(error.to_string()))
+            pickled.extract().map_err(|error: PyErr| ScriptError::Pickle(error.to_string()))
         })
     }
 

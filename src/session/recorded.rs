@@ -1,13 +1,15 @@
 //! Selectors to the events of a recording.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 
 use super::replayed::Route;
 use crate::{
-    abi::{PERF_COUNT_SW_DUMMY, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT},
+    abi::{PERF_COUNT_SW_DUMMY, PERF_SAMPLE_READ, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT},
     event::{EventType, Format},
     perfdata::{RecordedEvent, Recording},
     spec::{EventKind, EventSpec, NamedEvent, near, perf_event_name},
+    template,
+    tracefs::Filter,
 };
 
 /// The events that were selected of a recording.
@@ -37,24 +39,30 @@ pub fn select(specs: &[EventSpec], recording: &Recording) -> Result<Selected> {
             bail!("{}", unknown(spec, recording, &formats));
         }
         for attr in matching {
+            let filter = filter(spec, &formats[attr])?;
             let layout = recording.events[attr].layout();
             let alias = spec.attrs.alias.clone();
-            selected.add(attr, EventType { alias, format: formats[attr].clone(), layout }, Some(spec));
+            selected.add(attr, EventType { alias, format: formats[attr].clone(), layout }, Some((spec, filter)));
         }
     }
     Ok(selected)
 }
 
 impl Selected {
-    fn add(&mut self, attr: usize, event: EventType, spec: Option<&EventSpec>) {
-        let cpus = spec.and_then(|spec| spec.attrs.cpus.clone());
-        self.routes[attr].push(Route { event: self.types.len(), cpus });
+    fn add(&mut self, attr: usize, event: EventType, limits: Option<(&EventSpec, Option<Filter>)>) {
+        let (cpus, filter) = limits.map_or((None, None), |(spec, filter)| (spec.attrs.cpus.clone(), filter));
+        self.routes[attr].push(Route { event: self.types.len(), cpus, filter });
         self.types.push(event);
     }
 
-    /// Of each attr, whether somebody gets its samples.
-    pub fn attrs(&self) -> Vec<bool> {
-        self.routes.iter().map(|routes| !routes.is_empty()).collect()
+    /// Of each attr, whether somebody gets its samples; `None` where no sample has to be left out.
+    pub fn attrs(&self, recording: &Recording) -> Option<Vec<bool>> {
+        let wanted: Vec<bool> = self.routes.iter().map(|routes| !routes.is_empty()).collect();
+        let mut unwanted = recording.events.iter().zip(&wanted).filter(|(_, wanted)| !**wanted);
+        // A sample that holds counters is one of other events too, those of its group.
+        let holds_counters = |event: &RecordedEvent| event.attr.format.sample_type & PERF_SAMPLE_READ != 0;
+        let needed = unwanted.any(|(event, _)| !is_dummy(event)) && !recording.events.iter().any(holds_counters);
+        needed.then_some(wanted)
     }
 }
 
@@ -75,6 +83,18 @@ fn format(event: &RecordedEvent) -> Format {
         _ => format!("event-{kind}-{config:x}"),
     };
     Format::source(event.name.clone().or_else(named).unwrap_or_else(unnamed))
+}
+
+/// The filter of a selector, for samples of this event.
+fn filter(spec: &EventSpec, format: &Format) -> Result<Option<Filter>> {
+    let (Some(text), Format::Tracepoint(format)) = (&spec.filter, format) else { return Ok(None) };
+    let name = format!("{}:{}", format.system, format.name);
+    let filter = Filter::parse(text, format).map_err(|error| {
+        let fields = format.fields().iter().chain(format.common_fields());
+        let fields: Vec<String> = fields.map(|field| format!("{} ({})", field.name, template::c_type(field))).collect();
+        anyhow!("the filter `{text}` of {name}: {error}\nits fields: {}", fields.join(", "))
+    })?;
+    Ok(Some(filter))
 }
 
 fn matches(spec: &EventSpec, format: &Format) -> bool {

@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 use super::{
     ExitStatus,
@@ -23,7 +23,6 @@ use super::{
     status::status,
 };
 use crate::{
-    abi::PERF_SAMPLE_READ,
     event::{Context, Processes, Stats},
     perfdata::{Recording, Replay, Selection},
     record::{EventIds, LossCounts, SampleLayout, Source, TrailerLayout, Wait},
@@ -63,14 +62,22 @@ fn with_interpreter(
     let signals = Signals::install()?;
     signals.on_second_interrupt(interrupt);
     drop(held);
-    // A sample that holds counters is one of other events too, those of its group.
-    let holds_counters = recording.events.iter().any(|event| event.attr.format.sample_type & PERF_SAMPLE_READ != 0);
+    let times = match &input.times {
+        Some(times) if times.has_shares() => match recording.times()? {
+            Some((first, last)) => times.of(first, last),
+            None => {
+                bail!("--time: {} does not say when it begins and ends, so there are no shares of it", recording.name)
+            }
+        },
+        Some(times) => times.of(0, u64::MAX),
+        None => Vec::new(),
+    };
     let selection = Selection {
-        attrs: Some(selected.attrs()).filter(|attrs| attrs.contains(&false) && !holds_counters),
+        attrs: selected.attrs(&recording),
         cpus: input.cpus.clone(),
         pids: input.pids.clone(),
         tids: input.tids.clone(),
-        times: Vec::new(),
+        times,
     };
     let offset = realtime_offset(&mut recording, &input.path)?;
     let kernel = RunningKernel::new(Tracefs::find()?);
@@ -114,6 +121,7 @@ fn with_interpreter(
         interval: None,
         usage_every: plan.usage_self,
         calibrate: &mut || {},
+        on_loss: "they were lost when it was recorded",
         reopen: &reopen,
     };
     let ending = run_loop.run(&mut program);

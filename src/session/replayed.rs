@@ -10,6 +10,7 @@ use crate::{
     perfdata::{Layouts, ring_of},
     record::{Counters, LossCounts, Record, SampleLayout, SampleMember, record_type},
     spec::CpuSet,
+    tracefs::Filter,
 };
 
 /// A selected event that gets samples of an attr.
@@ -19,6 +20,8 @@ pub struct Route {
     pub event: usize,
     /// The CPUs that it was limited to.
     pub cpus: Option<CpuSet>,
+    /// What samples have to pass.
+    pub filter: Option<Filter>,
 }
 
 /// The state of a replay, beside the pump's own.
@@ -101,14 +104,20 @@ impl Replayed {
 
     /// The selected events that get a sample.
     #[inline]
-    pub(super) fn events<'a>(&'a self, taken: &Taken, _record: &[u8]) -> impl Iterator<Item = usize> + use<'a> {
-        let cpu = taken.cpu;
-        let wanted = move |route: &&Route| match (&route.cpus, cpu) {
+    pub(super) fn events<'a>(&'a self, taken: &Taken, record: &'a [u8]) -> impl Iterator<Item = usize> + use<'a> {
+        let &Taken { attr, cpu, .. } = taken;
+        self.routes[attr].iter().filter(move |route| self.wants(route, attr, cpu, record)).map(|route| route.event)
+    }
+
+    #[inline]
+    fn wants(&self, route: &Route, attr: usize, cpu: Option<u32>, record: &[u8]) -> bool {
+        let on_cpu = match (&route.cpus, cpu) {
             (None, _) => true,
             (Some(cpus), Some(cpu)) => cpus.contains(cpu),
             (Some(_), None) => false,
         };
-        self.routes[taken.attr].iter().filter(wanted).map(|route| route.event)
+        let raw = || self.layouts.sample(attr).raw(record).unwrap_or(&[]);
+        on_cpu && route.filter.as_ref().is_none_or(|filter| filter.passes(raw(), cpu))
     }
 
     /// Of a sample that holds counters (PERF_SAMPLE_READ), one for each counter that has counted since it was last read,

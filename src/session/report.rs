@@ -14,15 +14,16 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Says that events are lost, at most once a second.
 pub struct LossReport {
     ring_cpus: Vec<Option<u32>>,
+    advice: &'static str,
     unsaid: Vec<u64>,
     last: Option<Instant>,
 }
 
 impl LossReport {
-    /// Nothing lost yet.
-    pub fn new(ring_cpus: Vec<Option<u32>>) -> Self {
+    /// Nothing lost yet; `advice` is what follows a loss in the line.
+    pub fn new(ring_cpus: Vec<Option<u32>>, advice: &'static str) -> Self {
         let unsaid = vec![0; ring_cpus.len()];
-        Self { ring_cpus, unsaid, last: None }
+        Self { ring_cpus, advice, unsaid, last: None }
     }
 
     /// Takes new losses per ring and says so when it is time.
@@ -32,9 +33,7 @@ impl LossReport {
         if due && self.unsaid.iter().any(|&count| count != 0) {
             self.last = Some(now);
             let places = places(&self.ring_cpus, &self.unsaid);
-            output::say(format_args!(
-                "lost {places}: the script is slower than the events; a larger -m or --buffer, a filter or fewer events help"
-            ));
+            output::say(format_args!("lost {places}: {}", self.advice));
             self.unsaid.fill(0);
         }
     }

@@ -71,6 +71,8 @@ pub struct RunLoop<'a, S: Source> {
     pub usage_every: Option<Duration>,
     /// Compares the events' clock with the wall's, from time to time.
     pub calibrate: &'a mut dyn FnMut(),
+    /// What is said of losses, behind where they were.
+    pub on_loss: &'static str,
     /// Opens the output anew when SIGUSR1 comes.
     pub reopen: &'a dyn Fn(),
 }
@@ -84,7 +86,7 @@ impl<S: Source> RunLoop<'_, S> {
         let mut usage_interval = self.usage_every.map(|every| Interval::new(every, start));
         let mut calibration = Interval::new(CALIBRATE_EVERY, start);
         let mut usage = Usage::default();
-        let mut losses = LossReport::new(self.source.ring_cpus());
+        let mut losses = LossReport::new(self.source.ring_cpus(), self.on_loss);
         // A flush is under way; the interval's callback follows it.
         let mut flushing = false;
         // A signal has stopped the source; what was recorded is still delivered.

@@ -159,6 +159,7 @@ fn with_interpreter(
         interval: plan.interval,
         usage_every: plan.usage_self,
         calibrate: &mut calibrate,
+        on_loss: "the script is slower than the events; a larger -m or --buffer, a filter or fewer events help",
         reopen: &reopen,
     };
     let ending = if started.is_ok() { run_loop.run(&mut program) } else { Ending::NotStarted };

@@ -4,6 +4,7 @@
 
 mod btf;
 mod field;
+mod filter;
 mod format;
 mod kernel;
 mod kernel_text;
@@ -13,6 +14,7 @@ pub mod printk_formats;
 
 pub use btf::{BitField, Btf};
 pub use field::{Array, ElementType, Field, FieldKind};
+pub use filter::{Filter, FilterError};
 pub use format::{EventFormat, FormatError};
 pub use kernel::{Kernel, KernelSymbol, NoKernel};
 pub use print_fmt::{PrintFmt, PrintFmtError};

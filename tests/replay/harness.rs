@@ -67,8 +67,13 @@ pub const LIST: &str = "def __sample__(e):\n    print(e._time, e._cpu, e._tid, e
 
 /// The same lines from `perf script`.
 pub fn perf_script(path: &Path) -> Vec<String> {
+    perf_script_with(path, &[])
+}
+
+/// The same with options of perf's.
+pub fn perf_script_with(path: &Path, args: &[&str]) -> Vec<String> {
     let mut command = Command::new("perf");
-    command.args(["script", "--ns", "-F", "cpu,tid,time,event", "-i"]).arg(path);
+    command.args(["script", "--ns", "-F", "cpu,tid,time,event", "-i"]).arg(path).args(args);
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.lines().filter_map(line).collect()

@@ -119,14 +119,21 @@ fn a_process() {
     if perf().is_none() {
         return;
     }
-    let busy = || Command::new("sh").args(["-c", "while :; do /bin/true; done"]).spawn().unwrap();
-    let mut child = busy();
-    check(&[&["-e", "syscalls:sys_enter_*", "-p", &child.id().to_string()][..], &SLEEP].concat());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    struct Killed(std::process::Child);
+    impl Drop for Killed {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+    // Ends by itself, should nobody be there any more to end it.
+    let busy = "i=0; while [ $i -lt 20000 ]; do /bin/true; i=$((i + 1)); done";
+    let child = Killed(Command::new("sh").args(["-c", busy]).spawn().unwrap());
+    let events = ["-e", "sched:sched_process_fork", "-e", "syscalls:sys_enter_exit_group", "-p"];
+    check(&[&events[..], &[&child.0.id().to_string()], &SLEEP].concat());
 }
 
 #[test]
 fn a_command() {
-    check(&["-e", "syscalls:sys_enter_*", "--", "ls", "-l", "/"]);
+    check(&["-e", "syscalls:sys_enter_openat", "-e", "syscalls:sys_enter_mmap", "--", "ls", "-l", "/"]);
 }

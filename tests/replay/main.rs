@@ -4,3 +4,4 @@
 
 mod harness;
 mod kinds;
+mod selection;

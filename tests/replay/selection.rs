@@ -1,0 +1,138 @@
+//! What is chosen of a recording: events, filters, CPUs, tasks, times.
+
+use std::{path::PathBuf, sync::OnceLock};
+
+use crate::harness::{Folder, LIST, perf, perf_script, perf_script_with, python, record, stdout};
+
+/// A recording of a second, made once.
+fn recording() -> Option<&'static (Folder, PathBuf)> {
+    static RECORDING: OnceLock<Option<(Folder, PathBuf)>> = OnceLock::new();
+    let make = || {
+        perf()?;
+        let folder = Folder::new();
+        let data = folder.path("perf.data");
+        folder.write("list.py", LIST.as_bytes());
+        let busy = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.02; ls / > /dev/null; done";
+        let events = ["-e", "sched:sched_switch", "-e", "sched:sched_wakeup", "-e", "cpu-clock", "-a"];
+        record(&data, &[&events[..], &["--", "sh", "-c", busy]].concat());
+        Some((folder, data))
+    };
+    RECORDING.get_or_init(make).as_ref()
+}
+
+fn list(args: &[&str]) -> Vec<String> {
+    let (folder, data) = recording().unwrap();
+    let script = folder.path("list.py");
+    let output = python(&[&["-q", "--input", data.to_str().unwrap()], args, &[script.to_str().unwrap()]].concat());
+    stdout(&output).lines().map(str::to_owned).collect()
+}
+
+fn error(args: &[&str]) -> String {
+    let (folder, data) = recording().unwrap();
+    let script = folder.path("list.py");
+    let output = python(&[&["-q", "--input", data.to_str().unwrap()], args, &[script.to_str().unwrap()]].concat());
+    assert!(!output.status.success());
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+fn same(found: Vec<String>, expected: Vec<String>) {
+    assert!(!expected.is_empty());
+    assert_eq!(found.len(), expected.len());
+    assert!(found == expected);
+}
+
+#[test]
+fn events_by_name_and_pattern() {
+    let Some((_, data)) = recording() else { return };
+    let all = perf_script(data);
+    let of = |name: &str| all.iter().filter(|line| line.ends_with(name)).cloned().collect::<Vec<_>>();
+    same(list(&["-e", "sched:sched_wakeup"]), of("sched_wakeup"));
+    same(list(&["-e", "cpu-clock"]), of("cpu-clock"));
+    same(list(&["-e", "sched:*,cpu-clock"]), all.clone());
+    // Twice is twice.
+    assert_eq!(list(&["-e", "cpu-clock,cpu-clock"]).len(), 2 * of("cpu-clock").len());
+    let renamed = list(&["-e", "sched:sched_wakeup//alias=woken/"]);
+    assert!(renamed.len() == of("sched_wakeup").len() && renamed.iter().all(|line| line.ends_with("sched:woken")));
+    assert!(error(&["-e", "sched:sched_wakup"]).contains("did you mean sched:sched_wakeup"));
+    assert!(error(&["-e", "kmem:kmalloc"]).contains("which has sched:sched_switch, sched:sched_wakeup, cpu-clock"));
+}
+
+#[test]
+fn filters_on_fields() {
+    let Some((folder, _)) = recording() else { return };
+    folder.write("fields.py", b"def sched__sched_switch(e):\n    print(e.prev_pid, e.next_comm)\n");
+    let script = folder.path("fields.py");
+    let run = |event: &str| {
+        let (_, data) = recording().unwrap();
+        let args = ["-q", "--input", data.to_str().unwrap(), "-e", event, script.to_str().unwrap()];
+        stdout(&python(&args)).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all = run("sched:sched_switch");
+    let expected: Vec<_> =
+        all.iter().filter(|line| line.starts_with("0 ") && line.ends_with(" sleep")).cloned().collect();
+    same(run("sched:sched_switch/prev_pid == 0 && next_comm ~ \"sl?*p\"/"), expected.clone());
+    let others = run("sched:sched_switch/!(prev_pid == 0 && next_comm == sleep)/");
+    assert_eq!(others.len() + expected.len(), all.len());
+    let wrong = error(&["-e", "sched:sched_switch/prev == 0/"]);
+    assert!(wrong.contains("no field `prev`") && wrong.contains("prev_pid (pid_t)"), "{wrong}");
+}
+
+#[test]
+fn cpus_and_tasks_as_perf_script_chooses_them() {
+    let Some((_, data)) = recording() else { return };
+    same(list(&["-C", "0"]), perf_script_with(data, &["-C", "0"]));
+    let task = list(&[]).iter().map(|line| line.split(' ').nth(2).unwrap().to_owned()).find(|tid| tid != "0").unwrap();
+    same(list(&["-t", &task]), perf_script_with(data, &["--tid", &task]));
+    same(list(&["-p", &task]), perf_script_with(data, &["--pid", &task]));
+}
+
+#[test]
+fn times_as_perf_script_chooses_them() {
+    let Some((_, data)) = recording() else { return };
+    let all = list(&[]);
+    let time = |line: &String| line.split(' ').next().unwrap().parse::<u64>().unwrap();
+    let seconds = |time: u64| format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000);
+    let (from, to) = (time(&all[all.len() / 3]), time(&all[all.len() / 2]));
+    let range = format!("{},{}", seconds(from), seconds(to));
+    same(list(&["--time", &range]), perf_script_with(data, &["--time", &range]));
+    // Slices have each event once.
+    let slices: Vec<String> = (1..=4).flat_map(|n| list(&["--time", &format!("25%/{n}")])).collect();
+    same(slices, all.clone());
+    let halves = [list(&["--time", "0%,50%"]), list(&["--time", "50%,100%"])].concat();
+    same(halves, all);
+}
+
+#[test]
+fn options_of_live_events_are_refused() {
+    if recording().is_none() {
+        return;
+    }
+    for (args, option) in [(&["-m", "8"][..], "-m"), (&["-F", "99"], "-F"), (&["--monotonic"], "--monotonic")] {
+        let message = format!("{option} says how events are recorded, and cannot be combined with --input");
+        assert!(error(args).contains(&message), "{}", error(args));
+    }
+}
+
+#[test]
+fn intervals_pass_in_the_events_time() {
+    let Some((folder, data)) = recording() else { return };
+    let text = "import perf_prof\nfirst = last = None\nticks = 0\ndef __sample__(e):\n    global first, last\n    \
+                first = first or e._time\n    last = e._time\n    assert e._time - first <= (ticks + 1) * 10_000_000\n\
+                def __interval__():\n    global ticks\n    ticks += 1\n\
+                def __exit__():\n    print(ticks == (last - first) // 10_000_000, ticks > 5)\n";
+    let script = folder.write("ticks.py", text.as_bytes());
+    let args = ["-q", "--input", data.to_str().unwrap(), "-i", "10", script.to_str().unwrap()];
+    assert_eq!(stdout(&python(&args)), "True True\n");
+}
+
+#[test]
+fn a_template_for_a_recording_runs() {
+    let Some((folder, data)) = recording() else { return };
+    let data = data.to_str().unwrap();
+    let template = stdout(&python(&["--input", data, "help"]));
+    assert!(template.contains("def sched__sched_switch(event") && template.contains("def cpu_clock(event"));
+    let script = folder.write("template.py", template.as_bytes());
+    let output = stdout(&python(&["-q", "--input", data, "-N", "100", script.to_str().unwrap()]));
+    assert!(output.ends_with("100 events\n"), "{output}");
+}
