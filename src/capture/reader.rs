@@ -173,9 +173,12 @@ impl Reader {
                 Phase::Emptying(why) => self.emptying(why),
                 Phase::Ended => {}
             }
-            if let (Phase::Ended, Outlet::Taker(taker)) = (self.phase, &mut self.outlet) {
-                return taker.end();
+            if let (Phase::Ended, Outlet::Taker(_)) = (self.phase, &self.outlet) {
+                break;
             }
+        }
+        if let Outlet::Taker(taker) = &mut self.outlet {
+            taker.end();
         }
     }
 

@@ -83,7 +83,7 @@ pub struct Record {
     #[arg(long, value_name = "HOW", help_heading = "Call chains")]
     call_graph: Option<CallGraph>,
 
-    /// The file that is written
+    /// The file that is written; `-` for the standard output, as a pipe that perf reads: `| perf script -i -`
     #[arg(short, long, value_name = "FILE", default_value = "perf.data", help_heading = "Recording")]
     output: PathBuf,
     /// Write a directory by several threads, each the events of its own CPUs: one thread for each cpu (the default), core,
@@ -186,7 +186,7 @@ impl Record {
         Ok(Plan {
             capture,
             command_line,
-            output: Output::File(self.output),
+            output: if self.output.as_os_str() == "-" { Output::Stdout } else { Output::File(self.output) },
             threads: self.threads,
             compression: self.compression_level,
             meanwhile,

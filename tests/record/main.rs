@@ -7,6 +7,7 @@
 mod compressed;
 mod errors;
 mod harness;
+mod pipe;
 mod plain;
 mod targets;
 mod threads;

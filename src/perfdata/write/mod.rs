@@ -1,4 +1,4 @@
-//! Writes recordings as perf does: a file, or a directory of them. Knows nothing of where events come from, nor how the machine is asked.
+//! Writes recordings as perf does: a file, a directory of them, a pipe. Knows nothing of where events come from, nor how the machine is asked.
 //!
 //! Source: `tools/perf/Documentation/perf.data-file-format.txt` in the Linux tree.
 
@@ -7,6 +7,7 @@ mod compress;
 pub mod directory;
 mod feature;
 mod file;
+pub mod pipe;
 mod reserve;
 mod stream;
 mod synthesis;

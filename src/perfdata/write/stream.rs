@@ -43,7 +43,7 @@ enum State {
 /// Records could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub struct WriteError(#[from] io::Error);
+pub struct WriteError(#[from] pub io::Error);
 
 impl Stream {
     /// Appends to a file whose end is at `end`; samples look like this.

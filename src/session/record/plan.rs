@@ -27,4 +27,6 @@ pub struct Plan {
 pub enum Output {
     /// A file, or a directory where threads write it.
     File(PathBuf),
+    /// The standard output.
+    Stdout,
 }

@@ -1,6 +1,7 @@
 //! From plan to recording: open, describe, record, finish.
 
 use std::{
+    io,
     os::fd::RawFd,
     sync::Arc,
     time::{Duration, Instant},
@@ -31,7 +32,7 @@ use crate::{
         output, procfs,
         signals::{Pending, Signals},
         tracefs::Tracefs,
-        workload::Workload,
+        workload::{Stdout, Workload},
     },
 };
 
@@ -48,7 +49,9 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
         plan::Target::Workload(command) => Some(command),
         _ => plan.meanwhile.as_ref(),
     };
-    let mut workload = command.map(|command| Workload::fork(command)).transpose()?;
+    // In a pipe there is room for the recording alone.
+    let stdout = if plan.output == Output::Stdout { Stdout::ToStderr } else { Stdout::Inherited };
+    let mut workload = command.map(|command| Workload::fork_with(command, stdout)).transpose()?;
     let mut capture = open(plan, &selected, workload.as_ref(), signals.wake_fd())?;
     let attrs: Vec<EventAttr> = capture.attrs().iter().filter(|event| !event.ids.is_empty()).cloned().collect();
     for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
@@ -61,23 +64,21 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
     if !tracepoints.is_empty() {
         features.set(&Feature::TracingData(&machine::tracing_data(&tracefs, tracepoints.into_iter())?));
     }
-    let Output::File(path) = &plan.output;
-    let form = if plan.threads.is_some() { Form::Directory } else { Form::File(plan.compression) };
-    let mut recording = Recording::create(path, form, &attrs, capture.layout(0), &features)?;
-
-    let mut dsos = Dsos::default();
-    let split = |threads| threads::split(&mut capture, threads, path, plan.compression, signals.wake_fd());
-    let shared = match plan.threads.as_ref().map(split).transpose() {
-        Ok(shared) => shared,
-        Err(error) => {
-            recording.discard();
-            return Err(error);
-        }
+    if let (Output::Stdout, Some(level)) = (&plan.output, plan.compression) {
+        // How much smaller they will be is not known yet.
+        features.set(&Feature::Compressed { level, ratio: 1 });
+    }
+    let form = match (&plan.output, &plan.threads) {
+        (Output::File(path), None) => Form::File(path.clone(), plan.compression),
+        (Output::File(path), Some(_)) => Form::Directory(path.clone()),
+        (Output::Stdout, _) => Form::Pipe(plan.compression),
     };
-    let begun = begin(plan, &mut capture, workload.as_mut(), &mut recording, &mut dsos);
-    let failure = match begun {
-        Ok(()) => None,
-        Err(NotBegun::Written(error)) => Some(error),
+    let mut recording = Recording::create(form, &attrs, capture.layout(0), &features)?;
+    let mut dsos = Dsos::default();
+    let begun = begin(plan, &mut capture, workload.as_mut(), &mut recording, &mut dsos, signals.wake_fd());
+    let (shared, failure) = match begun {
+        Ok(shared) => (shared, None),
+        Err(NotBegun::Written(error)) => (None, Some(error)),
         Err(NotBegun::Started(error)) => {
             recording.discard();
             return Err(error);
@@ -89,7 +90,7 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
     let mut recorder = Recorder { capture, recording, shared, signals: &signals, workload, failure };
     let signal = recorder.run();
     let status = recorder.status(signal);
-    let failed = recorder.finish(plan, features, dsos, path)?;
+    let failed = recorder.finish(plan, features, dsos)?;
     Ok(ExitStatus(if failed { 1 } else { status }))
 }
 
@@ -107,13 +108,21 @@ fn begin(
     workload: Option<&mut Workload>,
     recording: &mut Recording,
     dsos: &mut Dsos,
-) -> Result<(), NotBegun> {
+    wake: RawFd,
+) -> Result<Option<Arc<Shared>>, NotBegun> {
     let started = |error: anyhow::Error| NotBegun::Started(error);
+    let shared = match (recording.form(), &plan.threads) {
+        (Form::Directory(path), Some(threads)) => {
+            Some(threads::split(capture, threads, path, plan.compression, wake).map_err(started)?)
+        }
+        _ => None,
+    };
     // What begins while the tasks are listed is told by the kernel.
     capture.follow_tasks().map_err(|error| started(error.into()))?;
     describe(plan, capture, workload.as_deref(), recording, dsos).map_err(NotBegun::Written)?;
     capture.enable().map_err(|error| started(error.into()))?;
-    workload.map_or(Ok(()), Workload::start).map_err(|error| started(error.into()))
+    workload.map_or(Ok(()), Workload::start).map_err(|error| started(error.into()))?;
+    Ok(shared)
 }
 
 fn open(plan: &Plan, selected: &[Selected], workload: Option<&Workload>, wake: RawFd) -> Result<Capture> {
@@ -250,9 +259,11 @@ impl Recorder<'_> {
     }
 
     /// Writes the end, says what became of it. Whether it failed.
-    fn finish(mut self, plan: &Plan, mut features: Features, mut dsos: Dsos, path: &std::path::Path) -> Result<bool> {
+    fn finish(mut self, plan: &Plan, mut features: Features, mut dsos: Dsos) -> Result<bool> {
         let losses = self.capture.losses();
         let trailer = self.capture.trailer().size();
+        // The threads that write have ended by then.
+        self.capture.close();
         let stream = self.recording.stream();
         let mut failure = self.failure.take();
         let mut try_to = |result: Result<(), WriteError>| {
@@ -295,13 +306,16 @@ impl Recorder<'_> {
         dsos.extend(tally.dsos);
         running::look_up(&mut dsos);
         features.set(&Feature::BuildIds(&dsos));
-        let size = self.recording.finish(&features)? + asides.iter().map(Stream::end).sum::<u64>();
+        let name = self.recording.form().to_string();
+        let size = self.recording.finish(&features, &dsos)? + asides.iter().map(Stream::end).sum::<u64>();
+        // Whoever has read enough of a pipe closes it.
+        let failure = failure.filter(|error| error.0.kind() != io::ErrorKind::BrokenPipe);
         if let Some(error) = &failure {
             let dropped = match dropped {
                 0 => String::new(),
                 dropped => format!("; {dropped} samples that had been taken are not in it"),
             };
-            output::say(format_args!("cannot write '{}': {error}; the recording ends here{dropped}", path.display()));
+            output::say(format_args!("cannot write {name}: {error}; the recording ends here{dropped}"));
         }
         if plan.capture.verbosity > Verbosity::Quiet {
             let lost = losses.map_or(told + untold, |counts| counts.per_event.iter().sum());
@@ -313,9 +327,8 @@ impl Recorder<'_> {
                     100.0 * lost as f64 / of as f64
                 ),
             };
-            output::say(format_args!("{}: {} samples in {}, {share}", path.display(), tally.samples, bytes(size)));
+            output::say(format_args!("{name}: {} samples in {}, {share}", tally.samples, bytes(size)));
         }
-        self.capture.close();
         Ok(failure.is_some())
     }
 }
