@@ -16,9 +16,9 @@ use super::{
 use crate::{
     session::{
         plan::{Callchain, Clock, Module, Order, Plan as Capture, Switch, Target, Verbosity},
-        record::{self, Level, Output, Plan},
+        record::{self, Delay, Level, Output, Plan},
     },
-    spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, Threads, parse_events, parse_pages, parse_size},
+    spec::{CallGraph, Control, CpuSet, EventSpec, Rate, RingSize, Threads, parse_events, parse_pages, parse_size},
     symbol,
 };
 
@@ -108,6 +108,15 @@ pub struct Record {
         help_heading = "Recording"
     )]
     compression_level: Option<Level>,
+    /// Begin to record so many milliseconds after the command; -1: when `enable` comes from --control
+    #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true, value_parser = parse_delay, help_heading = "Recording")]
+    delay: Option<Delay>,
+    /// Take commands (enable, disable, ping, stop; a line each) from fd:CONTROL[,ACK] or fifo:CONTROL[,ACK], and answer `ack`
+    #[arg(long, value_name = "PLACE", help_heading = "Recording")]
+    control: Option<Control>,
+    /// Gather no more than this before it is written, as 64K; 1 writes at once what was read
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Recording")]
+    buffer_flush: Option<usize>,
     /// The clock of the samples: perf (its own, the default) or mono (CLOCK_MONOTONIC)
     #[arg(
         short = 'k',
@@ -188,9 +197,21 @@ impl Record {
             command_line,
             output: if self.output.as_os_str() == "-" { Output::Stdout } else { Output::File(self.output) },
             threads: self.threads,
+            gathered: self.buffer_flush,
+            delay: self.delay.unwrap_or_default(),
+            control: self.control,
             compression: self.compression_level,
             meanwhile,
         })
+    }
+}
+
+fn parse_delay(text: &str) -> Result<Delay, String> {
+    match text.parse() {
+        Ok(-1) => Ok(Delay::UntilEnabled),
+        Ok(0) => Ok(Delay::None),
+        Ok(milliseconds @ 1..=i64::MAX) => Ok(Delay::For(std::time::Duration::from_millis(milliseconds as u64))),
+        _ => Err(format!("`{text}` is neither a number of milliseconds nor -1")),
     }
 }
 

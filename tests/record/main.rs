@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
 mod compressed;
+mod control;
 mod errors;
 mod harness;
 mod pipe;

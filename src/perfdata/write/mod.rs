@@ -17,7 +17,7 @@ mod tracing_data;
 pub use compress::Level;
 pub use feature::{ClockData, CpuTopology, Feature, Features, NumaNode};
 pub use file::FileWriter;
-pub use stream::{Stream, WriteError};
+pub use stream::{GATHERED, Stream, WriteError};
 pub use synthesis::{Mapped, MappedFile, Synthesis};
 pub use tally::{BuildId, Dso, DsoOf, Dsos, Tally};
 pub use tracing_data::TracingData;

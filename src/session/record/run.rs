@@ -10,16 +10,17 @@ use std::{
 use anyhow::Result;
 
 use super::{
+    control::{Command, Control},
     machine,
     output::{Form, Recording},
-    plan::{Output, Plan},
+    plan::{Delay, Output, Plan},
     running,
     threads::{self, Shared},
 };
 use crate::{
     abi::PERF_SAMPLE_IP,
-    capture::{Capture, EventAttr, Mapped, Mappings, Members, Options},
-    perfdata::write::{Dsos, FINISHED_ROUND, Feature, Features, Stream, Synthesis, WriteError},
+    capture::{Begin, Capture, EventAttr, Mapped, Mappings, Members, Options},
+    perfdata::write::{Dsos, FINISHED_ROUND, Feature, Features, GATHERED, Stream, Synthesis, WriteError},
     record::{Batch, Source, Wait},
     session::{
         ExitStatus,
@@ -68,12 +69,14 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
         // How much smaller they will be is not known yet.
         features.set(&Feature::Compressed { level, ratio: 1 });
     }
+    let control = plan.control.as_ref().map(|place| Control::open(place, signals.wake_fd())).transpose()?;
     let form = match (&plan.output, &plan.threads) {
         (Output::File(path), None) => Form::File(path.clone(), plan.compression),
         (Output::File(path), Some(_)) => Form::Directory(path.clone()),
         (Output::Stdout, _) => Form::Pipe(plan.compression),
     };
     let mut recording = Recording::create(form, &attrs, capture.layout(0), &features)?;
+    recording.stream().gather(gathered(plan));
     let mut dsos = Dsos::default();
     let begun = begin(plan, &mut capture, workload.as_mut(), &mut recording, &mut dsos, signals.wake_fd());
     let (shared, failure) = match begun {
@@ -87,7 +90,11 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
     if let Some(workload) = &workload {
         workload.wake_at_exit(signals.wake_fd());
     }
-    let mut recorder = Recorder { capture, recording, shared, signals: &signals, workload, failure };
+    let begin_at = match plan.delay {
+        Delay::For(time) => Some(Instant::now() + time),
+        Delay::None | Delay::UntilEnabled => None,
+    };
+    let mut recorder = Recorder { control, begin_at, capture, recording, shared, signals: &signals, workload, failure };
     let signal = recorder.run();
     let status = recorder.status(signal);
     let failed = recorder.finish(plan, features, dsos)?;
@@ -113,7 +120,7 @@ fn begin(
     let started = |error: anyhow::Error| NotBegun::Started(error);
     let shared = match (recording.form(), &plan.threads) {
         (Form::Directory(path), Some(threads)) => {
-            Some(threads::split(capture, threads, path, plan.compression, wake).map_err(started)?)
+            Some(threads::split(capture, threads, path, (plan.compression, gathered(plan)), wake).map_err(started)?)
         }
         _ => None,
     };
@@ -132,8 +139,14 @@ fn open(plan: &Plan, selected: &[Selected], workload: Option<&Workload>, wake: R
     let traced = workload.filter(|_| matches!(plan.capture.target, plan::Target::Workload(_)));
     let target = target::target(&plan.capture, traced.map(Workload::pid))?;
     let options = target::options(&plan.capture, Mappings::Identified(mapped(plan)), wake);
-    let options = Options { members: Members::Recorded, order: None, ..options };
+    let begin = if plan.delay == Delay::None { Begin::AtOnce } else { Begin::Later };
+    let options = Options { members: Members::Recorded, begin, order: None, ..options };
     Capture::open(&target, &requests, &options).map_err(|error| start::explained(error, selected))
+}
+
+/// How much is gathered before it is written.
+fn gathered(plan: &Plan) -> usize {
+    plan.gathered.unwrap_or(GATHERED)
 }
 
 /// Which mappings have to be known.
@@ -177,6 +190,9 @@ struct Recorder<'a> {
     shared: Option<Arc<Shared>>,
     signals: &'a Signals,
     workload: Option<Workload>,
+    control: Option<Control>,
+    /// When the events are to be turned on.
+    begin_at: Option<Instant>,
     failure: Option<WriteError>,
 }
 
@@ -190,7 +206,8 @@ impl Recorder<'_> {
             self.capture.stop();
         }
         loop {
-            let until = (any && !flushing).then_some(next_round);
+            let round_at = (any && !flushing).then_some(next_round);
+            let until = round_at.into_iter().chain(self.begin_at).min();
             let written = match self.capture.wait(until) {
                 Wait::Batch(Batch::Ring(chunk)) => {
                     any = true;
@@ -221,6 +238,10 @@ impl Recorder<'_> {
                 self.failure = Some(error);
                 self.capture.stop();
             }
+            if self.begin_at.is_some_and(|at| Instant::now() >= at) {
+                self.begin_at = None;
+                self.command(Command::Enable);
+            }
             if any && !flushing && Instant::now() >= next_round {
                 (any, flushing) = (false, true);
                 self.capture.flush();
@@ -241,10 +262,31 @@ impl Recorder<'_> {
             }
             self.capture.stop();
         }
+        while let Some(command) = self.control.as_ref().and_then(Control::next) {
+            self.command(command);
+            if let Some(control) = &mut self.control {
+                control.ack();
+            }
+        }
         if self.workload.as_mut().is_some_and(|workload| matches!(workload.try_wait(), Ok(Some(_)))) {
             self.capture.stop();
         }
         Attention::Patient
+    }
+
+    fn command(&mut self, command: Command) {
+        let done = match command {
+            Command::Enable => self.capture.enable_events(),
+            Command::Disable => self.capture.disable_events(),
+            Command::Ping => Ok(()),
+            Command::Stop => {
+                self.capture.stop();
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
+            output::say(error);
+        }
     }
 
     /// The status of the command or of the signal.
