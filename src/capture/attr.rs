@@ -1,6 +1,8 @@
 //! Requests to `perf_event_attr`.
 
-use super::{Clock, Config, EventRequest, Excluded, Frames, Mapped, Mappings, Members, Options, PerfEvent, Sampling};
+use super::{
+    Begin, Clock, Config, EventRequest, Excluded, Frames, Mapped, Mappings, Members, Options, PerfEvent, Sampling,
+};
 use crate::{abi::*, record::SampleFormat};
 
 /// How events follow the tasks that they are attached to.
@@ -61,6 +63,9 @@ pub(super) fn event(
     follow: Follow,
 ) -> perf_event_attr {
     let mut attr = base(options, follow, samples.read_format);
+    if options.begin == Begin::Later {
+        attr.set_enable_on_exec(0);
+    }
     let PerfEvent { kind, config, config1, config2, config3, breakpoint } = &event.event;
     (attr.type_, attr.config, attr.config3, attr.bp_type) = (*kind, *config, *config3, *breakpoint);
     // A breakpoint's address and length share the places of these.

@@ -48,8 +48,8 @@ use crate::{
 
 pub use error::CaptureError;
 pub use request::{
-    Callchain, Clock, Config, EventRequest, Excluded, Frames, Mapped, Mappings, Members, Options, Order, PerfEvent,
-    Presence, Sampling, Target,
+    Begin, Callchain, Clock, Config, EventRequest, Excluded, Frames, Mapped, Mappings, Members, Options, Order,
+    PerfEvent, Presence, Sampling, Target,
 };
 
 /// An event as the kernel was asked for it: what a recording says of it.
@@ -88,6 +88,7 @@ pub struct Capture {
     asides: Vec<Aside>,
     limited: Arc<AtomicU64>,
     start: Start,
+    begin: Begin,
     sorter: Option<Sorter>,
     ready: VecDeque<Wait>,
     ended: Option<Ended>,
@@ -233,6 +234,7 @@ impl Capture {
                 Target::Processes(_) => Start::EnableAgain,
                 _ => Start::Enable,
             },
+            begin: options.begin,
             sorter,
             ready: VecDeque::new(),
             ended: None,
@@ -324,22 +326,35 @@ impl Capture {
 
     /// Starts the reader thread and the events. A workload's events start by themselves, when it calls exec.
     pub fn enable(&mut self) -> Result<(), CallError> {
+        if self.begin == Begin::Later {
+            return self.follow_tasks();
+        }
         self.start_reader()?;
         match self.start {
             Start::Exec => Ok(()),
-            Start::Enable => self.enable_all(),
-            Start::EnableAgain => {
-                for _ in 1..PASSES {
-                    self.enable_all()?;
-                    std::thread::sleep(A_FORK);
-                }
-                self.enable_all()
-            }
+            Start::Enable | Start::EnableAgain => self.enable_repeatedly(|_| true),
         }
     }
 
-    fn enable_all(&self) -> Result<(), CallError> {
-        self.enable_those(|_| true)
+    /// Turns the events on, but for what follows tasks.
+    pub fn enable_events(&self) -> Result<(), CallError> {
+        self.enable_repeatedly(|descriptor| descriptor.event.is_some())
+    }
+
+    /// Turns the events off, but for what follows tasks.
+    pub fn disable_events(&self) -> Result<(), CallError> {
+        let mut events = self.descriptors.iter().filter(|descriptor| descriptor.event.is_some());
+        events.try_for_each(|descriptor| perf::disable(descriptor.fd.as_fd()))
+    }
+
+    fn enable_repeatedly(&self, which: impl Fn(&Descriptor) -> bool) -> Result<(), CallError> {
+        if self.start != Start::Enable {
+            for _ in 1..PASSES {
+                self.enable_those(&which)?;
+                std::thread::sleep(A_FORK);
+            }
+        }
+        self.enable_those(which)
     }
 
     fn enable_those(&self, which: impl Fn(&Descriptor) -> bool) -> Result<(), CallError> {

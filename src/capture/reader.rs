@@ -173,9 +173,12 @@ impl Reader {
                 Phase::Emptying(why) => self.emptying(why),
                 Phase::Ended => {}
             }
-            if let (Phase::Ended, Outlet::Taker(taker)) = (self.phase, &mut self.outlet) {
-                return taker.end();
+            if let (Phase::Ended, Outlet::Taker(_)) = (self.phase, &self.outlet) {
+                break;
             }
+        }
+        if let Outlet::Taker(taker) = &mut self.outlet {
+            taker.end();
         }
     }
 
@@ -429,7 +432,7 @@ impl Reader {
 mod tests {
     use std::process::{Child, Command, Stdio};
 
-    use super::super::{Capture, Clock, EventRequest, Mappings, Members, Options, State, Target};
+    use super::super::{Begin, Capture, Clock, EventRequest, Mappings, Members, Options, State, Target};
     use super::*;
     use crate::sys::eventfd::EventFd;
 
@@ -498,11 +501,12 @@ mod tests {
             order: None,
             mappings: Mappings::Ignored,
             members: Members::default(),
+            begin: Begin::default(),
             sampling_limit: None,
             wake: None,
         };
         let mut capture = Capture::open(&Target::Processes(vec![first.id(), second.id()]), &[event], &options).unwrap();
-        capture.enable_all().unwrap();
+        capture.enable_those(|_| true).unwrap();
         let State::Idle(mut reader) = std::mem::replace(&mut capture.reader, State::Gone) else { unreachable!() };
         reader.watch().unwrap();
         let (at_first, mut ready) = (reader.watched.clone(), Vec::new());

@@ -230,6 +230,16 @@ pub enum Members {
     Recorded,
 }
 
+/// When events begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Begin {
+    /// When they are enabled, a workload's at its exec.
+    #[default]
+    AtOnce,
+    /// With the first [`super::Capture::enable_events`]. What happens to tasks is told from the start.
+    Later,
+}
+
 /// How to capture.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -248,6 +258,8 @@ pub struct Options {
     pub mappings: Mappings,
     /// What all records hold.
     pub members: Members,
+    /// When events begin.
+    pub begin: Begin,
     /// At most this many samples per second and ring.
     pub sampling_limit: Option<u32>,
     /// An eventfd: when it becomes readable, it is drained and [`crate::record::Wait::Woken`] is given, before any backlog.

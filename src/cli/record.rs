@@ -17,9 +17,9 @@ use crate::{
     parallel::shell_quote,
     session::{
         plan::{Callchain, Clock, Module, Order, Plan as Capture, Switch, Target, Verbosity},
-        record::{self, Level, Output, Plan},
+        record::{self, Delay, Level, Output, Plan},
     },
-    spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, Threads, parse_events, parse_pages, parse_size},
+    spec::{CallGraph, Control, CpuSet, EventSpec, Rate, RingSize, Threads, parse_events, parse_pages, parse_size},
     symbol,
 };
 
@@ -84,7 +84,7 @@ pub struct Record {
     #[arg(long, value_name = "HOW", help_heading = "Call chains")]
     call_graph: Option<CallGraph>,
 
-    /// The file that is written
+    /// The file that is written; `-` for the standard output, as a pipe that perf reads: `| perf script -i -`
     #[arg(short, long, value_name = "FILE", default_value = "perf.data", help_heading = "Recording")]
     output: PathBuf,
     /// Write a directory by several threads, each the events of its own CPUs: one thread for each cpu (the default), core,
@@ -109,6 +109,15 @@ pub struct Record {
         help_heading = "Recording"
     )]
     compression_level: Option<Level>,
+    /// Begin to record so many milliseconds after the command; -1: when `enable` comes from --control
+    #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true, value_parser = parse_delay, help_heading = "Recording")]
+    delay: Option<Delay>,
+    /// Take commands (enable, disable, ping, stop; a line each) from fd:CONTROL[,ACK] or fifo:CONTROL[,ACK], and answer `ack`
+    #[arg(long, value_name = "PLACE", help_heading = "Recording")]
+    control: Option<Control>,
+    /// Gather no more than this before it is written, as 64K; 1 writes at once what was read
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Recording")]
+    buffer_flush: Option<usize>,
     /// The clock of the samples: perf (its own, the default) or mono (CLOCK_MONOTONIC)
     #[arg(
         short = 'k',
@@ -188,11 +197,23 @@ impl Record {
         Ok(Plan {
             capture,
             command_line,
-            output: Output::File(self.output),
+            output: if self.output.as_os_str() == "-" { Output::Stdout } else { Output::File(self.output) },
             threads: self.threads,
+            gathered: self.buffer_flush,
+            delay: self.delay.unwrap_or_default(),
+            control: self.control,
             compression: self.compression_level,
             meanwhile,
         })
+    }
+}
+
+fn parse_delay(text: &str) -> Result<Delay, String> {
+    match text.parse() {
+        Ok(-1) => Ok(Delay::UntilEnabled),
+        Ok(0) => Ok(Delay::None),
+        Ok(milliseconds @ 1..=i64::MAX) => Ok(Delay::For(std::time::Duration::from_millis(milliseconds as u64))),
+        _ => Err(format!("`{text}` is neither a number of milliseconds nor -1")),
     }
 }
 

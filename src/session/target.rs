@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     abi::{PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER},
-    capture::{Callchain, EventRequest, Frames, Mappings, Members, Options, Order, Presence, Target},
+    capture::{Begin, Callchain, EventRequest, Frames, Mappings, Members, Options, Order, Presence, Target},
     spec::{CallGraph, CpuSet, Stack},
     sys::{cgroup, clock::Clock, mmap::page_size, procfs},
     unwind,
@@ -162,6 +162,7 @@ pub fn options(plan: &Plan, mappings: Mappings, wake: std::os::fd::RawFd) -> Opt
         order: (plan.order == plan::Order::Time || mappings == Mappings::Told).then(Order::default),
         mappings,
         members: Members::Lean,
+        begin: Begin::AtOnce,
         sampling_limit: plan.sampling_limit,
         wake: Some(wake),
     }

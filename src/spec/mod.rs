@@ -4,6 +4,7 @@
 mod attrs;
 mod breakpoint;
 mod call_graph;
+mod control;
 mod cpus;
 mod error;
 mod event;
@@ -21,6 +22,7 @@ mod time_ranges;
 pub use attrs::{Attrs, Stack};
 pub use breakpoint::{Access, Breakpoint};
 pub use call_graph::{CallGraph, CallGraphError, StackSize};
+pub use control::{Control, ControlError};
 pub use cpus::{CpuSet, CpuSetError};
 pub use error::{Bracket, SpecError};
 pub use event::{EventKind, EventSpec, handler_name, source_handler_name};

@@ -3,11 +3,14 @@
 use std::{
     fs::{File, OpenOptions},
     io,
-    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+    os::{
+        fd::{AsRawFd, FromRawFd, RawFd},
+        unix::fs::OpenOptionsExt,
+    },
     path::Path,
 };
 
-use super::call::CallError;
+use super::call::{CallError, check};
 
 /// Opens a regular file for reading. A pipe of that name would wait for a writer, a device might do anything: both are
 /// errors.
@@ -19,6 +22,14 @@ pub fn open_regular(path: &Path) -> Result<File, CallError> {
         true => Ok(file),
         false => Err(wrong(io::Error::other("not a regular file"))),
     }
+}
+
+/// A descriptor of our own for what `fd`, which somebody handed us, leads to.
+pub fn duplicate(fd: RawFd) -> Result<File, CallError> {
+    // SAFETY: no pointers are passed; a number that is no descriptor is an error.
+    let own = check("fcntl F_DUPFD_CLOEXEC", unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) })?;
+    // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
+    Ok(unsafe { File::from_raw_fd(own) })
 }
 
 /// Makes room on the disk for the first `size` bytes of a file.

@@ -1,7 +1,7 @@
 //! The program's own standard output and error: whether somebody still reads them, and where they go.
 
 use std::{
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io::{self, Write},
     os::fd::{AsRawFd, RawFd},
     path::Path,
@@ -41,6 +41,12 @@ pub fn append_to(path: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The standard output, for what is not text.
+pub fn binary() -> io::Result<File> {
+    use std::os::fd::AsFd;
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
 /// Writes a line of the program's own to stderr. A stderr that nobody reads is no reason to fail.

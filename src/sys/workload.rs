@@ -27,6 +27,15 @@ pub struct Workload {
     status: Option<ExitStatus>,
 }
 
+/// Where a command's standard output goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stdout {
+    /// Where ours does.
+    Inherited,
+    /// To the standard error: ours is not for it.
+    ToStderr,
+}
+
 /// Why a workload did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
@@ -46,6 +55,11 @@ pub enum WorkloadError {
 impl Workload {
     /// Forks a child that waits for [`Workload::start`]. `command` is the program and its arguments.
     pub fn fork(command: &[OsString]) -> Result<Workload, WorkloadError> {
+        Self::fork_with(command, Stdout::Inherited)
+    }
+
+    /// The same, and says where its standard output goes.
+    pub fn fork_with(command: &[OsString], stdout: Stdout) -> Result<Workload, WorkloadError> {
         let name = command.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let failed = |kind: io::ErrorKind| WorkloadError::Exec { command: name.clone(), source: kind.into() };
         let words: Result<Vec<CString>, _> = command.iter().map(|word| CString::new(word.as_bytes())).collect();
@@ -63,7 +77,7 @@ impl Workload {
         let pid = check("fork", unsafe { libc::fork() })?;
         if pid == 0 {
             // SAFETY: as above; `argv` ends with a null pointer and its texts live as long as the image.
-            unsafe { child(&argv, raw(&go_read), raw(&go_write), raw(&failure_write)) }
+            unsafe { child(&argv, stdout, raw(&go_read), raw(&go_write), raw(&failure_write)) }
         }
         Ok(Workload { pid: pid as u32, command: name, go: Some(go_write), failure: failure_read, status: None })
     }
@@ -163,11 +177,14 @@ impl Drop for Workload {
 /// # Safety
 ///
 /// Only in a forked child; `argv` ends with a null pointer.
-unsafe fn child(argv: &[*const libc::c_char], go_read: i32, go_write: i32, failure: i32) -> ! {
+unsafe fn child(argv: &[*const libc::c_char], stdout: Stdout, go_read: i32, go_write: i32, failure: i32) -> ! {
     // SAFETY: the caller's promise; every call here is async-signal-safe and is given live memory.
     unsafe {
         // Our own copy of the writing end would keep the pipe open for ever.
         libc::close(go_write);
+        if stdout == Stdout::ToStderr {
+            libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO);
+        }
         signals::reset_in_child();
         let mut byte = 0u8;
         let told = loop {

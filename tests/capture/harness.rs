@@ -7,7 +7,7 @@ use std::{
 };
 
 use perf_prof::{
-    capture::{Capture, Clock, EventRequest, Mappings, Members, Options},
+    capture::{Begin, Capture, Clock, EventRequest, Mappings, Members, Options},
     record::{Ended, Record, Source, Wait},
     sys::tracefs::Tracefs,
 };
@@ -42,6 +42,7 @@ pub fn options() -> Options {
         order: None,
         mappings: Mappings::Ignored,
         members: Members::default(),
+        begin: Begin::default(),
         sampling_limit: None,
         wake: None,
     }

@@ -46,9 +46,14 @@ fn generator() {
 }
 
 /// The command of a generator; the variable that says how many calls is to be added.
-fn generator_words() -> [String; 4] {
+pub fn generator_words() -> [String; 4] {
     let own = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
     [own, "--exact".into(), "harness::generator".into(), "--nocapture".into()]
+}
+
+/// Has a command's generator make so many calls.
+pub fn with_calls(command: &mut Command, calls: u64) -> &mut Command {
+    command.env(CALLS, calls.to_string())
 }
 
 /// A generator that begins when its standard input is closed.

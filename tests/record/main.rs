@@ -5,8 +5,10 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
 mod compressed;
+mod control;
 mod errors;
 mod harness;
+mod pipe;
 mod plain;
 mod targets;
 mod threads;

@@ -1,4 +1,4 @@
-//! Writes recordings as perf does: a file, or a directory of them. Knows nothing of where events come from, nor how the machine is asked.
+//! Writes recordings as perf does: a file, a directory of them, a pipe. Knows nothing of where events come from, nor how the machine is asked.
 //!
 //! Source: `tools/perf/Documentation/perf.data-file-format.txt` in the Linux tree.
 
@@ -7,6 +7,7 @@ mod compress;
 pub mod directory;
 mod feature;
 mod file;
+pub mod pipe;
 mod reserve;
 mod stream;
 mod synthesis;
@@ -16,7 +17,7 @@ mod tracing_data;
 pub use compress::Level;
 pub use feature::{ClockData, CpuTopology, Feature, Features, NumaNode};
 pub use file::FileWriter;
-pub use stream::{Stream, WriteError};
+pub use stream::{GATHERED, Stream, WriteError};
 pub use synthesis::{Mapped, MappedFile, Synthesis};
 pub use tally::{BuildId, Dso, DsoOf, Dsos, Tally};
 pub use tracing_data::TracingData;

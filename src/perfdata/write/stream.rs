@@ -8,8 +8,8 @@ use std::{
 use super::{Level, Tally, compress::Compressor};
 use crate::record::SampleLayout;
 
-/// How much is gathered before it is written.
-const GATHERED: usize = 256 << 10;
+/// How much is gathered before it is written, where nobody says.
+pub const GATHERED: usize = 256 << 10;
 
 /// Where records are written to.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub struct Stream {
     raw: Vec<u8>,
     /// Bytes that are to be written.
     buffer: Vec<u8>,
+    /// How much is gathered.
+    gathered: usize,
     /// What both hold.
     pending: Tally,
     /// What was written.
@@ -43,14 +45,30 @@ enum State {
 /// Records could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub struct WriteError(#[from] io::Error);
+pub struct WriteError(#[from] pub io::Error);
 
 impl Stream {
     /// Appends to a file whose end is at `end`; samples look like this.
     pub fn new(file: File, end: u64, layout: SampleLayout, level: Option<Level>) -> io::Result<Self> {
         let compressor = level.map(Compressor::new).transpose()?;
         let (pending, written, raw, buffer) = Default::default();
-        Ok(Self { file, layout, compressor, raw, buffer, pending, written, end, state: State::Open })
+        Ok(Self {
+            file,
+            layout,
+            compressor,
+            raw,
+            buffer,
+            gathered: GATHERED,
+            pending,
+            written,
+            end,
+            state: State::Open,
+        })
+    }
+
+    /// Gathers so many bytes before it writes.
+    pub fn gather(&mut self, bytes: usize) {
+        self.gathered = bytes;
     }
 
     /// Writes whole records of one ring, now or with what follows. After an error what comes is dropped, without another
@@ -65,7 +83,7 @@ impl Stream {
             return self.put(records);
         }
         self.raw.extend(records);
-        if self.raw.len() >= GATHERED { self.flush() } else { Ok(()) }
+        if self.raw.len() >= self.gathered { self.flush() } else { Ok(()) }
     }
 
     /// Writes records of our own, which are never packed.
@@ -78,12 +96,12 @@ impl Stream {
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
-        if self.buffer.is_empty() && bytes.len() >= GATHERED / 2 {
+        if self.buffer.is_empty() && bytes.len() >= self.gathered / 2 {
             let result = self.file.write_all(bytes);
             return self.settle(result, bytes.len());
         }
         self.buffer.extend(bytes);
-        if self.buffer.len() >= GATHERED { self.flush() } else { Ok(()) }
+        if self.buffer.len() >= self.gathered { self.flush() } else { Ok(()) }
     }
 
     /// Packs what is to be packed.

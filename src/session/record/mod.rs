@@ -1,6 +1,7 @@
 //! Records events into a file that perf reads. Knows nothing of argv and of Python.
 
 mod build_ids;
+mod control;
 mod machine;
 mod output;
 mod plan;
@@ -8,5 +9,5 @@ mod run;
 mod running;
 mod threads;
 
-pub use plan::{Level, Output, Plan};
+pub use plan::{Delay, Level, Output, Plan};
 pub use run::run;

@@ -1,8 +1,8 @@
-//! Where a recording goes: the file of the plan, beside the one that was there before.
+//! Where a recording goes: a file or a directory, beside the one that was there before; or a pipe.
 
 use std::{
     ffi::OsString,
-    fs, io,
+    fmt, fs, io,
     path::{Path, PathBuf},
 };
 
@@ -10,75 +10,107 @@ use anyhow::{Context, Result};
 
 use crate::{
     capture::EventAttr,
-    perfdata::write::{Features, FileWriter, Level, Stream, directory},
+    perfdata::write::{Dsos, Features, FileWriter, Level, Stream, directory, pipe},
     record::SampleLayout,
+    sys::output,
 };
 
-/// What a recording is on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a recording is.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A file; its records packed so hard.
-    File(Option<Level>),
+    File(PathBuf, Option<Level>),
     /// A directory. Its records go into files of their own.
-    Directory,
+    Directory(PathBuf),
+    /// The standard output.
+    Pipe(Option<Level>),
 }
 
 /// A recording that is being written.
 #[derive(Debug)]
 pub struct Recording {
-    path: PathBuf,
     form: Form,
     /// The one that had its name.
     former: Option<PathBuf>,
-    writer: FileWriter,
+    writer: Writer,
+}
+
+#[derive(Debug)]
+enum Writer {
+    File(FileWriter),
+    Pipe(Stream),
 }
 
 impl Recording {
     /// Begins it. `features` is what is known already.
-    pub fn create(
-        path: &Path,
-        form: Form,
-        events: &[EventAttr],
-        layout: SampleLayout,
-        features: &Features,
-    ) -> Result<Recording> {
-        let cannot = || format!("cannot write '{}'", path.display());
-        let former = keep_former(path, form).with_context(cannot)?;
+    pub fn create(form: Form, events: &[EventAttr], layout: SampleLayout, features: &Features) -> Result<Recording> {
+        let cannot = || format!("cannot write {form}");
+        let former = keep_former(&form).with_context(cannot)?;
         // What is learnt during the recording: names and build ids of files, mostly.
         const LEARNT: usize = 1 << 20;
         let reserve = features.size() + LEARNT;
-        let writer = match form {
-            Form::File(level) => FileWriter::create(path, events, layout, level, reserve),
-            Form::Directory => directory::create(path, events, layout, reserve),
+        let writer = match &form {
+            Form::File(path, level) => FileWriter::create(path, events, layout, *level, reserve).map(Writer::File),
+            Form::Directory(path) => directory::create(path, events, layout, reserve).map(Writer::File),
+            Form::Pipe(level) => {
+                output::binary().and_then(|file| pipe::begin(file, events, features, layout, *level)).map(Writer::Pipe)
+            }
         };
-        Ok(Recording { path: path.to_owned(), form, former, writer: writer.with_context(cannot)? })
+        let writer = writer.with_context(cannot)?;
+        Ok(Recording { form, former, writer })
+    }
+
+    /// What it is.
+    pub fn form(&self) -> &Form {
+        &self.form
     }
 
     /// Where records go.
     pub fn stream(&mut self) -> &mut Stream {
-        &mut self.writer.stream
+        match &mut self.writer {
+            Writer::File(file) => &mut file.stream,
+            Writer::Pipe(stream) => stream,
+        }
     }
 
     /// Leaves nothing of it: it never began.
     pub fn discard(self) {
         // Who could not be put back stays under the name that it has.
-        let _ = match self.form {
-            Form::File(_) => fs::remove_file(&self.path),
-            Form::Directory => directory::remove(&self.path),
+        let (path, _) = match &self.form {
+            Form::File(path, _) => (path, fs::remove_file(path)),
+            Form::Directory(path) => (path, directory::remove(path)),
+            Form::Pipe(_) => return,
         };
         if let Some(former) = self.former {
-            let _ = fs::rename(former, &self.path);
+            let _ = fs::rename(former, path);
         }
     }
 
     /// Writes what makes it readable; gives its size.
-    pub fn finish(self, features: &Features) -> Result<u64> {
-        self.writer.finish(features).with_context(|| format!("cannot finish '{}'", self.path.display()))
+    pub fn finish(self, features: &Features, dsos: &Dsos) -> Result<u64> {
+        let cannot = || format!("cannot finish {}", self.form);
+        match self.writer {
+            Writer::File(file) => file.finish(features).with_context(cannot),
+            Writer::Pipe(mut stream) => {
+                stream.own(&pipe::build_ids(dsos)).and_then(|()| stream.flush()).with_context(cannot)?;
+                Ok(stream.end())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Form::File(path, _) | Form::Directory(path) => write!(f, "'{}'", path.display()),
+            Form::Pipe(_) => f.write_str("the standard output"),
+        }
     }
 }
 
 /// Renames a recording of that name to `NAME.old`, as perf does; gives that name.
-fn keep_former(path: &Path, form: Form) -> io::Result<Option<PathBuf>> {
+fn keep_former(form: &Form) -> io::Result<Option<PathBuf>> {
+    let (Form::File(path, _) | Form::Directory(path)) = form else { return Ok(None) };
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -95,7 +127,7 @@ fn keep_former(path: &Path, form: Form) -> io::Result<Option<PathBuf>> {
             Ok(Some(old))
         }
         Ok(found) => {
-            if form == Form::Directory && found.is_file() {
+            if matches!(form, Form::Directory(_)) && found.is_file() {
                 fs::remove_file(path)?;
             }
             Ok(None)

@@ -1,9 +1,12 @@
 //! What a recording is to be, whoever asked for it. Knows nothing of argv.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 pub use crate::perfdata::write::Level;
-use crate::{session::plan, spec::Threads};
+use crate::{
+    session::plan,
+    spec::{Control, Threads},
+};
 
 /// Everything that a recording is told before it begins.
 #[derive(Clone, Debug)]
@@ -18,8 +21,26 @@ pub struct Plan {
     pub threads: Option<Threads>,
     /// How hard records are packed; `None` for not at all.
     pub compression: Option<Level>,
+    /// How much of what was read is gathered before it is written, in bytes; `None` leaves it to the session.
+    pub gathered: Option<usize>,
+    /// When the events begin.
+    pub delay: Delay,
+    /// Where commands come from.
+    pub control: Option<Control>,
     /// A command that is run meanwhile: the recording ends with it. Where the target is that command, it is the target's.
     pub meanwhile: Option<Vec<OsString>>,
+}
+
+/// When events begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delay {
+    /// With the recording.
+    #[default]
+    None,
+    /// So long after it.
+    For(Duration),
+    /// When a command says so.
+    UntilEnabled,
 }
 
 /// Where a recording is written to.
@@ -27,4 +48,6 @@ pub struct Plan {
 pub enum Output {
     /// A file, or a directory where threads write it.
     File(PathBuf),
+    /// The standard output.
+    Stdout,
 }

@@ -1,6 +1,7 @@
 //! From plan to recording: open, describe, record, finish.
 
 use std::{
+    io,
     os::fd::RawFd,
     sync::Arc,
     time::{Duration, Instant},
@@ -9,16 +10,17 @@ use std::{
 use anyhow::Result;
 
 use super::{
+    control::{Command, Control},
     machine,
     output::{Form, Recording},
-    plan::{Output, Plan},
+    plan::{Delay, Output, Plan},
     running,
     threads::{self, Shared},
 };
 use crate::{
     abi::PERF_SAMPLE_IP,
-    capture::{Capture, EventAttr, Mapped, Mappings, Members, Options},
-    perfdata::write::{Dsos, FINISHED_ROUND, Feature, Features, Stream, Synthesis, WriteError},
+    capture::{Begin, Capture, EventAttr, Mapped, Mappings, Members, Options},
+    perfdata::write::{Dsos, FINISHED_ROUND, Feature, Features, GATHERED, Stream, Synthesis, WriteError},
     record::{Batch, Source, Wait},
     session::{
         ExitStatus,
@@ -31,7 +33,7 @@ use crate::{
         output, procfs,
         signals::{Pending, Signals},
         tracefs::Tracefs,
-        workload::Workload,
+        workload::{Stdout, Workload},
     },
 };
 
@@ -48,7 +50,9 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
         plan::Target::Workload(command) => Some(command),
         _ => plan.meanwhile.as_ref(),
     };
-    let mut workload = command.map(|command| Workload::fork(command)).transpose()?;
+    // In a pipe there is room for the recording alone.
+    let stdout = if plan.output == Output::Stdout { Stdout::ToStderr } else { Stdout::Inherited };
+    let mut workload = command.map(|command| Workload::fork_with(command, stdout)).transpose()?;
     let mut capture = open(plan, &selected, workload.as_ref(), signals.wake_fd())?;
     let attrs: Vec<EventAttr> = capture.attrs().iter().filter(|event| !event.ids.is_empty()).cloned().collect();
     for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
@@ -61,23 +65,23 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
     if !tracepoints.is_empty() {
         features.set(&Feature::TracingData(&machine::tracing_data(&tracefs, tracepoints.into_iter())?));
     }
-    let Output::File(path) = &plan.output;
-    let form = if plan.threads.is_some() { Form::Directory } else { Form::File(plan.compression) };
-    let mut recording = Recording::create(path, form, &attrs, capture.layout(0), &features)?;
-
-    let mut dsos = Dsos::default();
-    let split = |threads| threads::split(&mut capture, threads, path, plan.compression, signals.wake_fd());
-    let shared = match plan.threads.as_ref().map(split).transpose() {
-        Ok(shared) => shared,
-        Err(error) => {
-            recording.discard();
-            return Err(error);
-        }
+    if let (Output::Stdout, Some(level)) = (&plan.output, plan.compression) {
+        // How much smaller they will be is not known yet.
+        features.set(&Feature::Compressed { level, ratio: 1 });
+    }
+    let control = plan.control.as_ref().map(|place| Control::open(place, signals.wake_fd())).transpose()?;
+    let form = match (&plan.output, &plan.threads) {
+        (Output::File(path), None) => Form::File(path.clone(), plan.compression),
+        (Output::File(path), Some(_)) => Form::Directory(path.clone()),
+        (Output::Stdout, _) => Form::Pipe(plan.compression),
     };
-    let begun = begin(plan, &mut capture, workload.as_mut(), &mut recording, &mut dsos);
-    let failure = match begun {
-        Ok(()) => None,
-        Err(NotBegun::Written(error)) => Some(error),
+    let mut recording = Recording::create(form, &attrs, capture.layout(0), &features)?;
+    recording.stream().gather(gathered(plan));
+    let mut dsos = Dsos::default();
+    let begun = begin(plan, &mut capture, workload.as_mut(), &mut recording, &mut dsos, signals.wake_fd());
+    let (shared, failure) = match begun {
+        Ok(shared) => (shared, None),
+        Err(NotBegun::Written(error)) => (None, Some(error)),
         Err(NotBegun::Started(error)) => {
             recording.discard();
             return Err(error);
@@ -86,10 +90,14 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
     if let Some(workload) = &workload {
         workload.wake_at_exit(signals.wake_fd());
     }
-    let mut recorder = Recorder { capture, recording, shared, signals: &signals, workload, failure };
+    let begin_at = match plan.delay {
+        Delay::For(time) => Some(Instant::now() + time),
+        Delay::None | Delay::UntilEnabled => None,
+    };
+    let mut recorder = Recorder { control, begin_at, capture, recording, shared, signals: &signals, workload, failure };
     let signal = recorder.run();
     let status = recorder.status(signal);
-    let failed = recorder.finish(plan, features, dsos, path)?;
+    let failed = recorder.finish(plan, features, dsos)?;
     Ok(ExitStatus(if failed { 1 } else { status }))
 }
 
@@ -107,13 +115,21 @@ fn begin(
     workload: Option<&mut Workload>,
     recording: &mut Recording,
     dsos: &mut Dsos,
-) -> Result<(), NotBegun> {
+    wake: RawFd,
+) -> Result<Option<Arc<Shared>>, NotBegun> {
     let started = |error: anyhow::Error| NotBegun::Started(error);
+    let shared = match (recording.form(), &plan.threads) {
+        (Form::Directory(path), Some(threads)) => {
+            Some(threads::split(capture, threads, path, (plan.compression, gathered(plan)), wake).map_err(started)?)
+        }
+        _ => None,
+    };
     // What begins while the tasks are listed is told by the kernel.
     capture.follow_tasks().map_err(|error| started(error.into()))?;
     describe(plan, capture, workload.as_deref(), recording, dsos).map_err(NotBegun::Written)?;
     capture.enable().map_err(|error| started(error.into()))?;
-    workload.map_or(Ok(()), Workload::start).map_err(|error| started(error.into()))
+    workload.map_or(Ok(()), Workload::start).map_err(|error| started(error.into()))?;
+    Ok(shared)
 }
 
 fn open(plan: &Plan, selected: &[Selected], workload: Option<&Workload>, wake: RawFd) -> Result<Capture> {
@@ -123,8 +139,14 @@ fn open(plan: &Plan, selected: &[Selected], workload: Option<&Workload>, wake: R
     let traced = workload.filter(|_| matches!(plan.capture.target, plan::Target::Workload(_)));
     let target = target::target(&plan.capture, traced.map(Workload::pid))?;
     let options = target::options(&plan.capture, Mappings::Identified(mapped(plan)), wake);
-    let options = Options { members: Members::Recorded, order: None, ..options };
+    let begin = if plan.delay == Delay::None { Begin::AtOnce } else { Begin::Later };
+    let options = Options { members: Members::Recorded, begin, order: None, ..options };
     Capture::open(&target, &requests, &options).map_err(|error| start::explained(error, selected))
+}
+
+/// How much is gathered before it is written.
+fn gathered(plan: &Plan) -> usize {
+    plan.gathered.unwrap_or(GATHERED)
 }
 
 /// Which mappings have to be known.
@@ -168,6 +190,9 @@ struct Recorder<'a> {
     shared: Option<Arc<Shared>>,
     signals: &'a Signals,
     workload: Option<Workload>,
+    control: Option<Control>,
+    /// When the events are to be turned on.
+    begin_at: Option<Instant>,
     failure: Option<WriteError>,
 }
 
@@ -181,7 +206,8 @@ impl Recorder<'_> {
             self.capture.stop();
         }
         loop {
-            let until = (any && !flushing).then_some(next_round);
+            let round_at = (any && !flushing).then_some(next_round);
+            let until = round_at.into_iter().chain(self.begin_at).min();
             let written = match self.capture.wait(until) {
                 Wait::Batch(Batch::Ring(chunk)) => {
                     any = true;
@@ -212,6 +238,10 @@ impl Recorder<'_> {
                 self.failure = Some(error);
                 self.capture.stop();
             }
+            if self.begin_at.is_some_and(|at| Instant::now() >= at) {
+                self.begin_at = None;
+                self.command(Command::Enable);
+            }
             if any && !flushing && Instant::now() >= next_round {
                 (any, flushing) = (false, true);
                 self.capture.flush();
@@ -232,10 +262,31 @@ impl Recorder<'_> {
             }
             self.capture.stop();
         }
+        while let Some(command) = self.control.as_ref().and_then(Control::next) {
+            self.command(command);
+            if let Some(control) = &mut self.control {
+                control.ack();
+            }
+        }
         if self.workload.as_mut().is_some_and(|workload| matches!(workload.try_wait(), Ok(Some(_)))) {
             self.capture.stop();
         }
         Attention::Patient
+    }
+
+    fn command(&mut self, command: Command) {
+        let done = match command {
+            Command::Enable => self.capture.enable_events(),
+            Command::Disable => self.capture.disable_events(),
+            Command::Ping => Ok(()),
+            Command::Stop => {
+                self.capture.stop();
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
+            output::say(error);
+        }
     }
 
     /// The status of the command or of the signal.
@@ -250,9 +301,11 @@ impl Recorder<'_> {
     }
 
     /// Writes the end, says what became of it. Whether it failed.
-    fn finish(mut self, plan: &Plan, mut features: Features, mut dsos: Dsos, path: &std::path::Path) -> Result<bool> {
+    fn finish(mut self, plan: &Plan, mut features: Features, mut dsos: Dsos) -> Result<bool> {
         let losses = self.capture.losses();
         let trailer = self.capture.trailer().size();
+        // The threads that write have ended by then.
+        self.capture.close();
         let stream = self.recording.stream();
         let mut failure = self.failure.take();
         let mut try_to = |result: Result<(), WriteError>| {
@@ -295,13 +348,16 @@ impl Recorder<'_> {
         dsos.extend(tally.dsos);
         running::look_up(&mut dsos);
         features.set(&Feature::BuildIds(&dsos));
-        let size = self.recording.finish(&features)? + asides.iter().map(Stream::end).sum::<u64>();
+        let name = self.recording.form().to_string();
+        let size = self.recording.finish(&features, &dsos)? + asides.iter().map(Stream::end).sum::<u64>();
+        // Whoever has read enough of a pipe closes it.
+        let failure = failure.filter(|error| error.0.kind() != io::ErrorKind::BrokenPipe);
         if let Some(error) = &failure {
             let dropped = match dropped {
                 0 => String::new(),
                 dropped => format!("; {dropped} samples that had been taken are not in it"),
             };
-            output::say(format_args!("cannot write '{}': {error}; the recording ends here{dropped}", path.display()));
+            output::say(format_args!("cannot write {name}: {error}; the recording ends here{dropped}"));
         }
         if plan.capture.verbosity > Verbosity::Quiet {
             let lost = losses.map_or(told + untold, |counts| counts.per_event.iter().sum());
@@ -313,9 +369,8 @@ impl Recorder<'_> {
                     100.0 * lost as f64 / of as f64
                 ),
             };
-            output::say(format_args!("{}: {} samples in {}, {share}", path.display(), tally.samples, bytes(size)));
+            output::say(format_args!("{name}: {} samples in {}, {share}", tally.samples, bytes(size)));
         }
-        self.capture.close();
         Ok(failure.is_some())
     }
 }

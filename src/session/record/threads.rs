@@ -50,7 +50,7 @@ pub fn split(
     capture: &mut Capture,
     threads: &Threads,
     path: &Path,
-    level: Option<Level>,
+    (level, gathered): (Option<Level>, usize),
     wake: RawFd,
 ) -> Result<Arc<Shared>> {
     let ring_cpus = capture.ring_cpus();
@@ -67,7 +67,9 @@ pub fn split(
         let mut streams = Vec::new();
         for (ring, _) in ring_cpus.iter().enumerate().filter(|(_, cpu)| cpu.is_some_and(|cpu| cpus.contains(cpu))) {
             let stream = directory::stream(path, ring, capture.layout(0), level);
-            streams.push((ring as u32, stream.with_context(|| format!("cannot write '{}'", path.display()))?));
+            let mut stream = stream.with_context(|| format!("cannot write '{}'", path.display()))?;
+            stream.gather(gathered);
+            streams.push((ring as u32, stream));
         }
         let taker = Box::new(Writer { streams, shared: Arc::clone(&shared), wake });
         lanes.push(Lane { cpus, affinity: Some(affinity), taker });

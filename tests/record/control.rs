@@ -1,0 +1,127 @@
+//! When events begin, and commands to a recording that runs.
+
+use std::{
+    fs::OpenOptions,
+    io::{Read, Write},
+    os::fd::AsRawFd,
+    process::{Command, Stdio},
+};
+
+use crate::harness::{CALL, Recorded, await_events, command, finished, record_calls, skipped, waiting_generator};
+
+/// Sends a command, and waits for its answer.
+fn ask(control: &mut impl Write, ack: &mut impl Read, line: &str) {
+    control.write_all(line.as_bytes()).unwrap();
+    let mut answer = [0; 4];
+    ack.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"ack\n");
+}
+
+fn calls() {
+    let mut generator = waiting_generator(100);
+    drop(generator.stdin.take());
+    generator.wait().unwrap();
+}
+
+/// Two named pipes.
+fn fifos(dir: &tempfile::TempDir) -> [std::path::PathBuf; 2] {
+    let paths = ["control", "ack"].map(|name| dir.path().join(name));
+    assert!(Command::new("mkfifo").args(&paths).status().unwrap().success());
+    paths
+}
+
+fn output(mut recorder: std::process::Child, dir: tempfile::TempDir) -> Recorded {
+    let status = recorder.wait().unwrap().code().unwrap();
+    let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
+    finished(dir, status, said.as_bytes())
+}
+
+#[test]
+fn events_are_turned_on_and_off_through_named_pipes() {
+    if skipped() {
+        return;
+    }
+    for threads in [&[][..], &["--threads"]] {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = fifos(&dir);
+        let place = format!("fifo:{},{}", paths[0].display(), paths[1].display());
+        let args = [&["-e", CALL, "-a", "-D", "-1", "--control", &place][..], threads].concat();
+        let recorder = command(&dir, &args).stderr(Stdio::piped()).spawn().unwrap();
+        let [mut control, mut ack] = paths.map(|path| OpenOptions::new().read(true).write(true).open(path).unwrap());
+        ask(&mut control, &mut ack, "ping\n");
+        calls();
+        ask(&mut control, &mut ack, "enable\n");
+        calls();
+        ask(&mut control, &mut ack, "nonsense\ndisable\n");
+        calls();
+        ask(&mut control, &mut ack, "stop\n");
+        let recorded = output(recorder, dir);
+        assert_eq!(recorded.status, 0, "{}", recorded.said);
+        let script = recorded.perf(&["script", "-F", "comm,event"]);
+        let of_generator = script.lines().filter(|line| line.contains("harness::genera")).count();
+        assert_eq!(of_generator, 100, "{}", recorded.said);
+    }
+}
+
+#[test]
+fn descriptors_that_were_handed_down() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let [control, ack] = fifos(&dir).map(|path| OpenOptions::new().read(true).write(true).open(path).unwrap());
+    let place = format!("fd:{},{}", control.as_raw_fd(), ack.as_raw_fd());
+    for file in [&control, &ack] {
+        // SAFETY: no pointers are passed; the descriptor stays open in the program.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFD, 0) };
+    }
+    let recorder = command(&dir, &["-e", CALL, "-a", "--control", &place]).stderr(Stdio::piped()).spawn().unwrap();
+    await_events(&recorder, &dir.path().join("perf.data"));
+    ask(&mut &control, &mut &ack, "stop\n");
+    assert_eq!(output(recorder, dir).status, 0);
+}
+
+/// A command that has begun is recorded from then on.
+#[test]
+fn a_command_is_recorded_when_the_delay_is_over() {
+    if skipped() {
+        return;
+    }
+    let recorded = record_calls(&["-e", CALL, "-D", "-1"], 500);
+    assert_eq!((recorded.status, recorded.samples()), (0, 0), "{}", recorded.said);
+    // The generator waits for nothing, and is over by then.
+    let recorded = record_calls(&["-e", CALL, "-D", "60000"], 500);
+    assert_eq!((recorded.status, recorded.samples()), (0, 0), "{}", recorded.said);
+    let dir = tempfile::tempdir().unwrap();
+    let script = "sleep 1; exec sh -c :";
+    let output = command(&dir, &["-e", CALL, "-D", "100", "--", "sh", "-c", script]).output().unwrap();
+    let recorded = finished(dir, output.status.code().unwrap(), &output.stderr);
+    // The second shell asks for its parent when it begins.
+    assert!(recorded.samples() > 0, "{}", recorded.said);
+}
+
+#[test]
+fn what_was_read_is_written_at_once() {
+    if skipped() {
+        return;
+    }
+    let recorded = record_calls(&["-e", CALL, "--buffer-flush", "1"], 20_000);
+    assert_eq!(recorded.samples() + recorded.said_number("lost"), 20_000, "{}", recorded.said);
+}
+
+#[test]
+fn wrong_places() {
+    if skipped() {
+        return;
+    }
+    for (place, status, text) in [
+        ("fd:x", 2, "`x` is not the number of a descriptor"),
+        ("pipe:1", 2, "is no place to take commands from"),
+        ("fd:999", 1, "--control: descriptor 999 is not open"),
+        ("fifo:/no/such/fifo", 1, "--control: cannot open '/no/such/fifo'"),
+    ] {
+        let recorded = crate::harness::record(&["-e", CALL, "-a", "--control", place, "--", "true"]);
+        assert!(recorded.status == status && recorded.said.contains(text), "{place}: {}", recorded.said);
+        assert!(!recorded.path().exists());
+    }
+}

@@ -1,0 +1,54 @@
+//! Recordings into a pipe.
+
+use std::process::{Command, Stdio};
+
+use crate::harness::{CALL, PERF_PROF, generator_words, skipped, with_calls};
+
+/// Records so many calls into `perf`, and gives what that prints; it must not complain.
+fn piped(options: &[&str], calls: u64, perf: &[&str]) -> (String, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(PERF_PROF);
+    command.args(["record", "-o", "-", "-e", CALL]).args(options).arg("--").args(generator_words());
+    let mut recorder = with_calls(&mut command, calls).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut reader = Command::new("perf");
+    reader.args(perf).args(["-i", "-"]).stdin(recorder.stdout.take().unwrap()).env("HOME", dir.path());
+    let output = reader.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "perf {perf:?}: {stderr}");
+    let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
+    assert!(recorder.wait().unwrap().success(), "{said}");
+    // What the command prints must not come between the records.
+    assert!(said.contains("test harness::generator"), "{said}");
+    (String::from_utf8_lossy(&output.stdout).into_owned(), said)
+}
+
+#[test]
+fn perf_reads_it() {
+    if skipped() {
+        return;
+    }
+    for options in [&[][..], &["-z"]] {
+        let (script, said) = piped(options, 50_000, &["script"]);
+        let calls = script.lines().filter(|line| line.contains("harness::genera") && line.contains("getppid"));
+        assert!(calls.count() == 50_000 || !said.contains(" 0 lost"), "{said}");
+    }
+    let (report, _) = piped(&["-g"], 5000, &["report", "--stdio", "--header"]);
+    for text in ["# hostname : ", "# cmdline : ", "sys_enter_getppid", "Samples: 5K"] {
+        assert!(report.contains(text), "{report}");
+    }
+}
+
+/// As `head` does: whoever has read enough closes it.
+#[test]
+fn a_closed_pipe_is_a_quiet_end() {
+    if skipped() {
+        return;
+    }
+    let mut command = Command::new(PERF_PROF);
+    command.args(["record", "-q", "-o", "-", "-e", "sched:sched_switch", "-a", "--", "sleep", "60"]);
+    let mut recorder = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(recorder.stdout.take());
+    let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
+    assert!(said.is_empty(), "{said}");
+    assert!(recorder.wait().unwrap().code().is_some());
+}
