@@ -59,6 +59,32 @@ fn parts_joined_are_the_whole() {
     assert!(said(&again).contains("parts exists already"), "{}", said(&again));
 }
 
+/// A script is run by perf-prof itself on each part: what it counts adds up.
+#[test]
+fn our_own_replay_is_divided_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if recording(folder).is_none() {
+        return;
+    }
+    let script = "count = 0\ndef __sample__(event):\n    global count\n    count += 1\ndef __exit__(): print(count)\n";
+    fs::write(folder.join("count.py"), script).unwrap();
+    let replay = [env!("CARGO_BIN_EXE_perf-prof"), "python", "-q", "--input", "perf.data", "count.py"];
+    let whole = Command::new(replay[0]).args(&replay[1..]).current_dir(folder).output().unwrap();
+    let whole: u64 = String::from_utf8(whole.stdout).unwrap().trim().parse().unwrap();
+    assert!(whole > 100);
+    for split in [["-n", "4"], ["-i", "0.1"], ["-c", "-q"]] {
+        let name = format!("parts{}", split.concat());
+        let args = [&split[..], &["-m", "0", "-o", &name, "--"], &replay].concat();
+        let output = parallel(folder, &args);
+        assert!(output.status.success(), "{}", said(&output));
+        let joined = fs::read_to_string(folder.join(&name).join("out.txt")).unwrap();
+        let counts: Vec<u64> = joined.lines().map(|line| line.parse().unwrap()).collect();
+        assert!(counts.len() > 1, "{split:?}: {counts:?}");
+        assert_eq!(counts.iter().sum::<u64>(), whole, "{split:?}: {counts:?}");
+    }
+}
+
 #[test]
 fn a_dry_run_shows_the_commands_and_a_failure_names_its_own() {
     let folder = tempfile::tempdir().unwrap();

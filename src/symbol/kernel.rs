@@ -19,6 +19,8 @@ pub struct KernelSymbols {
     list: Option<Result<Arc<Kallsyms>, Reason>>,
     read: Instant,
     wait: Duration,
+    /// It was said to have changed since it was read.
+    stale: bool,
 }
 
 impl Default for KernelSymbols {
@@ -30,16 +32,18 @@ impl Default for KernelSymbols {
 impl KernelSymbols {
     /// Nothing is read yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), list: None, read: Instant::now(), wait: FIRST_WAIT }
+        Self { path: path.into(), list: None, read: Instant::now(), wait: FIRST_WAIT, stale: false }
     }
 
     /// The list to look an address up in: read again if it is not in the last one, or in the code of a BPF program,
     /// behind which another one may have been loaded since; within limits.
     pub fn list(&mut self, address: u64) -> Result<Arc<Kallsyms>, Reason> {
-        if self.list.is_none() || (self.may_be_new(address) && self.read.elapsed() >= self.wait) {
+        let is_due = self.stale || self.read.elapsed() >= self.wait;
+        if self.list.is_none() || (is_due && self.may_be_new(address)) {
             let before = self.name(address);
             self.list = Some(Kallsyms::read(&self.path).map(Arc::new));
             self.read = Instant::now();
+            self.stale = false;
             self.wait = if self.name(address) == before { (2 * self.wait).min(LAST_WAIT) } else { FIRST_WAIT };
         }
         self.list.clone().unwrap_or(Err(Reason::NoSymbols))
@@ -47,7 +51,7 @@ impl KernelSymbols {
 
     /// The list has changed (PERF_RECORD_KSYMBOL): it is read again when an address asks for it.
     pub fn changed(&mut self) {
-        self.wait = Duration::ZERO;
+        self.stale = true;
     }
 
     fn may_be_new(&self, address: u64) -> bool {
@@ -63,6 +67,21 @@ impl KernelSymbols {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Once told of a change, it was read for every address without a name.
+    #[test]
+    fn a_change_is_read_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kallsyms");
+        std::fs::write(&path, "ffffffff81000000 T _stext\nffffffff81000100 T _etext\n").unwrap();
+        let mut symbols = KernelSymbols::new(&path);
+        let list = |symbols: &mut KernelSymbols| symbols.list(0x10).unwrap();
+        let first = list(&mut symbols);
+        symbols.changed();
+        let second = list(&mut symbols);
+        assert!(!Arc::ptr_eq(&first, &second));
+        assert!((0..3).all(|_| Arc::ptr_eq(&second, &list(&mut symbols))));
+    }
 
     #[test]
     fn a_bpf_program_that_was_loaded_later_has_its_name() {
