@@ -364,10 +364,11 @@ impl Recorder<'_> {
             let of = tally.samples + lost;
             let share = match lost {
                 0 => "0 lost".to_owned(),
-                lost => format!(
-                    "{lost} lost ({:.1} %): a larger -m, --threads or fewer events help",
-                    100.0 * lost as f64 / of as f64
-                ),
+                lost => {
+                    let more = if self.shared.is_none() { ", --threads" } else { "" };
+                    let percent = 100.0 * lost as f64 / of as f64;
+                    format!("{lost} lost ({percent:.1} %): a larger -m{more} or fewer events help")
+                }
             };
             output::say(format_args!("{name}: {} samples in {}, {share}", tally.samples, bytes(size)));
         }
