@@ -7,6 +7,7 @@ pub mod plan;
 mod program;
 mod pump;
 mod recorded;
+mod recorded_kernel;
 mod replay;
 mod replayed;
 mod report;

@@ -22,6 +22,7 @@ pub mod perf_map;
 mod process;
 mod processes;
 mod reason;
+mod recorded;
 mod symbolizer;
 mod vdso;
 
@@ -34,4 +35,5 @@ pub use maps::Mapping;
 pub use options::{Demangle, Inline, Options, Srcline};
 pub use processes::{Processes, Whose};
 pub use reason::Reason;
+pub use recorded::Recorded;
 pub use symbolizer::{InlinedFrame, Name, Place, Resolved, Symbolizer};
