@@ -8,7 +8,7 @@ use std::sync::{
 
 use super::{Tasks, callchain::KernelFrames};
 use crate::{
-    symbol::{Options, Symbolizer},
+    symbol::{Options, Recorded, Symbolizer},
     sys::procfs,
     tracefs::Kernel,
     unwind::Unwinder,
@@ -27,11 +27,11 @@ pub struct Context {
     kernel_frames: Mutex<KernelFrames>,
     symbols: Mutex<Symbolizer>,
     unwinder: Mutex<Unwinder>,
-    processes: Processes,
+    processes: Told,
 }
 
 /// Whether a run hears of what processes map, and tells their symbols.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub enum Processes {
     /// They are read from procfs when an address is asked for.
     #[default]
@@ -39,7 +39,16 @@ pub enum Processes {
     /// It does, from the beginning on.
     Followed,
     /// It does, and of nothing else: the processes of a recording are not those of this machine.
-    Recorded,
+    Recorded(Recorded),
+}
+
+/// What a run is told of processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    All,
+    /// And nothing else can be found out of them.
+    AllThereIs,
 }
 
 impl Context {
@@ -52,18 +61,18 @@ impl Context {
             kernel_frames: Mutex::default(),
             symbols: Mutex::new(Symbolizer::new(Options::default())),
             unwinder: Mutex::new(Unwinder::new(UNWIND_CACHE)),
-            processes: Processes::Ignored,
+            processes: Told::Nothing,
         }
     }
 
     /// Looks symbols of processes up like this instead of as by default.
     pub fn with_symbol_options(mut self, options: Options, processes: Processes) -> Self {
         let symbolizer = Symbolizer::new(options);
-        self.symbols = Mutex::new(match processes {
-            Processes::Recorded => symbolizer.recorded(),
-            Processes::Ignored | Processes::Followed => symbolizer,
-        });
-        self.processes = processes;
+        (self.symbols, self.processes) = match processes {
+            Processes::Ignored => (Mutex::new(symbolizer), Told::Nothing),
+            Processes::Followed => (Mutex::new(symbolizer), Told::All),
+            Processes::Recorded(recorded) => (Mutex::new(symbolizer.recorded(recorded)), Told::AllThereIs),
+        };
         self
     }
 
@@ -84,7 +93,7 @@ impl Context {
 
     /// Tells the symbols of what processes do, if they are followed.
     pub fn with_followed(&self, work: impl FnOnce(&mut Symbolizer)) {
-        if self.processes != Processes::Ignored {
+        if self.processes != Told::Nothing {
             self.with_symbols(work);
         }
     }
@@ -120,10 +129,10 @@ impl Context {
         let mut tasks = match self.tasks.try_lock() {
             Ok(tasks) => tasks,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) if self.processes == Processes::Recorded => return None,
+            Err(TryLockError::WouldBlock) if self.processes == Told::AllThereIs => return None,
             Err(TryLockError::WouldBlock) => return procfs::comm(u32::try_from(tid).ok()?),
         };
-        if self.processes != Processes::Recorded
+        if self.processes != Told::AllThereIs
             && tasks.name(tid, time).is_none()
             && let Ok(pid) = u32::try_from(tid)
             && let Some(comm) = procfs::comm(pid)

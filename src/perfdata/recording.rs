@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     abi::PERF_TYPE_TRACEPOINT,
-    record::{SampleLayout, TrailerLayout},
+    record::{Record, SampleLayout, TrailerLayout},
     tracefs::EventFormat,
 };
 
@@ -249,6 +249,23 @@ impl Recording {
         self.index()?;
         let (order, layouts, selection) = (self.order, self.layouts.clone(), Arc::new(selection));
         Replay::new(self, Gate { order, layouts, selection, pool: Arc::default() })
+    }
+
+    /// Where the recorded kernel's text began, from the mapping that perf writes of it before all else; `None` where that
+    /// cannot be looked at without being used up.
+    pub fn kernel_start(&self) -> Option<u64> {
+        const HEAD: u64 = 64 << 10;
+        let Data::Parts(parts) = &self.data else { return None };
+        let Part { input, section, .. } = parts.first()?;
+        let mut bytes = input.bytes(section.offset, section.size.min(HEAD)).ok()?;
+        index::enter(&mut bytes, self.order, &self.layouts);
+        crate::record::Records::new(&bytes).find_map(|record| match Record::parse(record) {
+            // Its page offset is the address of the symbol that stands behind its name.
+            Record::Mmap2(map) if map.pid == u32::MAX && map.filename.starts_with(b"[kernel.kallsyms]") => {
+                Some(map.pgoff)
+            }
+            _ => None,
+        })
     }
 
     /// Where the records are, which belong to the replay from now on.

@@ -8,6 +8,7 @@ mod program;
 mod pump;
 pub mod record;
 mod recorded;
+mod recorded_kernel;
 mod replay;
 mod replayed;
 mod report;

@@ -1,10 +1,11 @@
 //! From plan to run of a recording, and from its end to a status.
 
 use std::{
+    env,
     ffi::{OsStr, OsString},
     fs,
     os::unix::fs::MetadataExt,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Instant,
 };
@@ -13,11 +14,11 @@ use anyhow::{Context as _, Result, bail};
 
 use super::{
     ExitStatus,
-    names::RunningKernel,
     plan::{Input, Module, Plan, Verbosity},
     program,
     pump::{LossWindow, Pump},
     recorded::{self, Selected},
+    recorded_kernel::RecordedKernel,
     replayed::Replayed,
     run_loop::RunLoop,
     status::status,
@@ -27,7 +28,8 @@ use crate::{
     perfdata::{Recording, Replay, Selection},
     record::{EventIds, LossCounts, SampleLayout, Source, TrailerLayout, Wait},
     script::{Choice, Interpreter, Run, ScriptError, interrupt},
-    sys::{hold::Held, output, signals::Signals, tracefs::Tracefs},
+    symbol::Recorded,
+    sys::{hold::Held, output, signals::Signals},
 };
 
 /// Carries a plan out on a recording.
@@ -80,9 +82,10 @@ fn with_interpreter(
         times,
     };
     let offset = realtime_offset(&mut recording, &input.path)?;
-    let kernel = RunningKernel::new(Tracefs::find()?);
-    let context =
-        Arc::new(Context::new(Box::new(kernel), offset).with_symbol_options(plan.symbols, Processes::Recorded));
+    let recorded = binaries(&recording);
+    let kernel = RecordedKernel::new(&recording, &recorded);
+    let context = Context::new(Box::new(kernel), offset);
+    let context = Arc::new(context.with_symbol_options(plan.symbols, Processes::Recorded(recorded)));
     let layouts = recording.layouts().clone();
     let Selected { types, routes } = selected;
     let names: Vec<(String, String)> = recording
@@ -148,6 +151,15 @@ fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<i64> {
     let file = if path.is_dir() { path.join("data") } else { path.to_owned() };
     let changed = fs::metadata(file).map_or(0, |file| file.mtime() * 1_000_000_000 + file.mtime_nsec());
     Ok(changed.wrapping_sub(last as i64))
+}
+
+/// What the recording says of its binaries, and where perf keeps copies of such.
+fn binaries(recording: &Recording) -> Recorded {
+    let ids = recording.features.build_ids.iter();
+    let build_ids = ids.map(|id| (PathBuf::from(&id.path), Arc::from(&*id.id))).collect();
+    let cache = env::var_os("PERF_BUILDID_DIR").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".debug")));
+    Recorded { build_ids, cache }
 }
 
 /// A replay that says what goes wrong.

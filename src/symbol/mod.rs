@@ -23,6 +23,8 @@ mod process;
 mod processes;
 mod reason;
 mod slot;
+
+mod recorded;
 mod symbolizer;
 mod vdso;
 
@@ -36,4 +38,6 @@ pub use options::{Demangle, Inline, Options, Srcline};
 pub use processes::{Processes, Whose};
 pub use reason::Reason;
 pub use slot::Slot;
+
+pub use recorded::Recorded;
 pub use symbolizer::{InlinedFrame, Name, Place, Resolved, Symbolizer};

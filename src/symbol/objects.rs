@@ -9,7 +9,7 @@ use std::{
 
 use rustc_hash::FxHashMap;
 
-use super::{Reason, elf::Elf, maps::Backing, object::Object, open::open, process::Known, vdso};
+use super::{Reason, elf::Elf, maps::Backing, object::Object, open::open, process::Known, recorded::Recorded, vdso};
 
 /// Open files that are kept; what nobody asked for longest goes first.
 const HANDLES_LIMIT: usize = 256;
@@ -29,6 +29,8 @@ pub struct Objects {
     clock: u64,
     limit: usize,
     bytes: usize,
+    /// Where binaries are found when they are a recording's.
+    recorded: Option<Recorded>,
 }
 
 #[derive(Debug)]
@@ -58,7 +60,18 @@ impl Objects {
             clock: 0,
             limit,
             bytes: 0,
+            recorded: None,
         }
+    }
+
+    /// The binaries are a recording's from now on.
+    pub fn set_recorded(&mut self, recorded: Recorded) {
+        self.recorded = Some(recorded);
+    }
+
+    /// Whether the binaries are a recording's.
+    pub fn are_recorded(&self) -> bool {
+        self.recorded.is_some()
     }
 
     /// The object of a mapping's file, for `of`. Opens it if nobody has yet.
@@ -80,6 +93,14 @@ impl Objects {
         let expected: Option<Arc<[u8]>> = known.file.key.build_id.as_deref().map(Arc::from);
         if let Some(&id) = expected.as_ref().and_then(|id| self.by_key.get(&Key::BuildId(Arc::clone(id)))) {
             return Ok(id);
+        }
+        if let Some(recorded) = &self.recorded {
+            let elf = recorded.open(known)?;
+            let keys: Vec<Key> = elf.build_id.iter().map(|id| Key::BuildId(Arc::clone(id))).collect();
+            if let Some(&id) = keys.first().and_then(|key| self.by_key.get(key)) {
+                return Ok(id);
+            }
+            return Ok(self.add(Object::new(elf, known.file.key.path.clone(), Default::default()), keys));
         }
         if known.file.backing == Backing::Vdso {
             return match self.by_key.get(&Key::Vdso) {

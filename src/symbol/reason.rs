@@ -43,6 +43,25 @@ pub enum Reason {
         /// Which file.
         path: String,
     },
+    /// Of a recording: it does not say which build of the file it was.
+    #[error("the recording has no build id of {path}, so no file here is known to be the same")]
+    NoBuildId {
+        /// Which file.
+        path: String,
+    },
+    /// Of a recording: no file of that build is here.
+    #[error(
+        "no file with the build id {build_id} of {path} is here; `perf archive` on the recorded machine packs them"
+    )]
+    NotHere {
+        /// Which file.
+        path: String,
+        /// Its build id.
+        build_id: String,
+    },
+    /// Of a recording: code that was made at run time.
+    #[error("code made at run time, whose names are not in the recording")]
+    NotRecorded,
     /// It is no ELF file, or a damaged one.
     #[error("{path}: {error}")]
     Damaged {

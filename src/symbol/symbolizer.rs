@@ -14,6 +14,7 @@ use super::{
     options::{Inline, Options, Srcline},
     process::{Known, Located},
     processes::{Processes, Whose},
+    recorded::Recorded,
 };
 
 /// What a frame's address is.
@@ -121,8 +122,9 @@ impl Symbolizer {
     }
 
     /// Of processes of a recording, of which this machine knows nothing.
-    pub fn recorded(mut self) -> Self {
+    pub fn recorded(mut self, recorded: Recorded) -> Self {
         self.processes = Processes::new(Whose::Recorded);
+        self.objects.set_recorded(recorded);
         self
     }
 
@@ -137,7 +139,9 @@ impl Symbolizer {
 
     /// A process made a mapping. A file that is mapped for the first time is opened now, while the process is there.
     pub fn mmap(&mut self, pid: u32, time: u64, mapping: &Mapping) {
-        if let Some(new) = self.processes.mmap(pid, time, mapping) {
+        if let Some(new) = self.processes.mmap(pid, time, mapping)
+            && !self.objects.are_recorded()
+        {
             // Why not is found out again when somebody asks for a name.
             let _ = self.objects.find(pid, &new);
         }
@@ -283,6 +287,10 @@ impl Symbolizer {
     }
 
     fn run_time_name(&mut self, pid: u32, time: u64, at: u64, place: Place) -> Result<Name, Reason> {
+        // perf maps and jitdumps that are here now are of processes of now.
+        if self.objects.are_recorded() {
+            return Err(Reason::NotRecorded);
+        }
         let begin = self.processes.image(pid, time).map_or(0, |image| image.begin);
         let processes = &self.processes;
         let (start, name) = self.jit.lookup(pid, begin, at, || processes.jitdumps(pid, time))?;

@@ -1,6 +1,7 @@
 //! Recordings that the real `perf` makes, and what it says of them.
 
 use std::{
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -44,8 +45,17 @@ impl Folder {
 
 /// Runs `perf record` with these arguments into `path`.
 pub fn record(path: &Path, args: &[&str]) {
-    let output = Command::new("perf").args(["record", "-q", "-o"]).arg(path).args(args).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // While somebody else on the machine asks for build ids of mappings, perf 6.1 takes what it gets for damaged, and
+    // aborts at its end.
+    const TRIES: usize = 5;
+    for attempt in 1..=TRIES {
+        let output = Command::new("perf").args(["record", "-q", "-o"]).arg(path).args(args).output().unwrap();
+        if output.status.signal().is_none() || attempt == TRIES {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_secs(2));
+    }
 }
 
 /// `perf-prof python` with these arguments.

@@ -5,3 +5,4 @@
 mod harness;
 mod kinds;
 mod selection;
+mod symbols;

@@ -1,0 +1,77 @@
+//! The binaries of a recording: found by what they were built from, wherever a file of that build id is. What has the same
+//! path here may be another version, and a process of the same number is another process: neither is looked at.
+
+use std::{
+    collections::HashMap,
+    fmt::Write,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{Reason, elf::Elf, maps::Backing, process::Known, vdso};
+
+/// What is known of a recording's binaries.
+#[derive(Clone, Debug, Default)]
+pub struct Recorded {
+    /// Build ids by path, as the recording has them for the binaries that samples are in.
+    pub build_ids: HashMap<PathBuf, Arc<[u8]>>,
+    /// Where perf keeps copies of binaries: `~/.debug`.
+    pub cache: Option<PathBuf>,
+}
+
+impl Recorded {
+    /// The build id of a mapping's file.
+    fn build_id(&self, known: &Known) -> Option<Arc<[u8]>> {
+        let key = &known.file.key;
+        key.build_id.as_deref().map(Arc::from).or_else(|| self.build_ids.get(&key.path).cloned())
+    }
+
+    /// Opens the binary of a mapping.
+    pub(super) fn open(&self, known: &Known) -> Result<Elf, Reason> {
+        let shown = known.file.key.path.display().to_string();
+        let Some(build_id) = self.build_id(known) else { return Err(Reason::NoBuildId { path: shown }) };
+        if known.file.backing == Backing::Vdso {
+            let own = vdso::read()?;
+            let same = own.build_id.as_deref() == Some(&*build_id);
+            return if same { Ok(own) } else { Err(Reason::NotHere { path: shown, build_id: hex(&build_id) }) };
+        }
+        let found = self.places(&known.file.key.path, &build_id).into_iter().find_map(|path| {
+            let elf = Elf::open(&path).ok()?;
+            (elf.build_id.as_deref() == Some(&*build_id)).then_some(elf)
+        });
+        found.ok_or_else(|| Reason::NotHere { path: shown, build_id: hex(&build_id) })
+    }
+
+    /// Where a binary may be: at its path, in perf's cache, among the debug files of distributions.
+    fn places(&self, path: &Path, build_id: &[u8]) -> Vec<PathBuf> {
+        let hex = hex(build_id);
+        let (first, rest) = hex.split_at(hex.len().min(2));
+        let mut places = vec![path.to_owned()];
+        if let Some(cache) = &self.cache {
+            let kept = cache.join(".build-id").join(first).join(rest);
+            places.extend([kept.join("elf"), kept.join("debug"), kept]);
+        }
+        places.push(Path::new("/usr/lib/debug/.build-id").join(first).join(format!("{rest}.debug")));
+        places
+    }
+
+    /// perf's copy of a kernel's symbol list, by the kernel's build id.
+    pub fn kallsyms(&self, build_id: &[u8]) -> Option<PathBuf> {
+        let hex = hex(build_id);
+        let (first, rest) = hex.split_at(hex.len().min(2));
+        let cache = self.cache.as_ref()?;
+        let places = [
+            cache.join("[kernel.kallsyms]").join(&hex).join("kallsyms"),
+            cache.join(".build-id").join(first).join(rest).join("kallsyms"),
+        ];
+        places.into_iter().find(|place| place.is_file())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
