@@ -68,7 +68,8 @@ impl RecordedKernel {
 impl Kernel for RecordedKernel {
     fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
         let found = self.list.get_or_init(|| self.read()).as_ref()?.lookup(addr)?;
-        Some(KernelSymbol { name: found.name, offset: found.offset, size: found.size, module: found.module })
+        let (name, module) = (found.name.into(), found.module.map(Into::into));
+        Some(KernelSymbol { name, offset: found.offset, size: found.size, module })
     }
 
     fn string(&self, addr: u64) -> Option<&[u8]> {
