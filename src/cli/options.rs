@@ -98,6 +98,12 @@ pub struct Options {
     /// Of a recording, only these times: 12.5,13 (seconds of its clock), 10%,20%, or 10%/2, the second tenth
     #[arg(long, value_name = "FROM,TO")]
     pub time: Option<TimeRanges>,
+    /// Replay --input by so many processes, each with a part; the script merges their results
+    #[arg(long, value_name = "N", requires = "input", value_parser = value_parser!(u16).range(1..))]
+    pub jobs: Option<u16>,
+    /// How --jobs divides the recording: time or cpu
+    #[arg(long, value_name = "BY", requires = "jobs", default_value = "time", value_parser = PossibleValuesParser::new(["time", "cpu"]))]
+    pub split: String,
     /// Only these CPUs, as 0-3,7
     #[arg(short = 'C', long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     parallel::shell_quote,
-    session::plan::{Callchain, Clock, Input, Module, Order, Plan, Switch, Target, Verbosity},
+    session::plan::{Callchain, Clock, Input, Jobs, Module, Order, Plan, SplitBy, Switch, Target, Verbosity},
     spec::{EventSpec, Rate, SpecError, parse_events},
     symbol::{self, Demangle, Inline, Srcline},
 };
@@ -48,6 +48,9 @@ pub enum PlanError {
     /// A range of time of events that did not happen yet.
     #[error("--time chooses from a recording; name one with --input")]
     TimeOfLive,
+    /// What `--jobs` cannot do.
+    #[error("--jobs and {0} cannot be combined: each process reads its own part of a file")]
+    NotDivided(&'static str),
     /// Both of two ways to say how often.
     #[error("-c and -F cannot be combined: events are sampled by their number or by time")]
     TwoRates,
@@ -146,7 +149,20 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
         pids: ids(&options.pids),
         tids: ids(&options.tids),
         times: options.time.clone(),
+        jobs: jobs(options)?,
     }))
+}
+
+fn jobs(options: &Options) -> Result<Option<Jobs>, PlanError> {
+    let Some(count) = options.jobs.filter(|&count| count > 1) else { return Ok(None) };
+    if options.input.as_ref().is_some_and(|path| path.as_os_str() == "-") {
+        return Err(PlanError::NotDivided("a pipe"));
+    }
+    if options.exit_n.is_some() {
+        return Err(PlanError::NotDivided("-N"));
+    }
+    let split = if options.split == "cpu" { SplitBy::Cpu } else { SplitBy::Time };
+    Ok(Some(Jobs { count: count.into(), split }))
 }
 
 pub(super) fn rate(period: Option<Rate>, frequency: Option<Rate>) -> Result<Option<Rate>, PlanError> {

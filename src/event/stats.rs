@@ -75,6 +75,18 @@ impl Stats {
         }
     }
 
+    /// What was counted here, for [`Stats::add`] in another process.
+    pub fn counts(&self) -> Vec<u64> {
+        self.delivered.iter().chain(&self.lost_in_ring).map(|count| count.load(Relaxed)).collect()
+    }
+
+    /// Adds what [`Stats::counts`] gave of as many events and rings.
+    pub fn add(&self, counts: &[u64]) {
+        for (count, more) in self.delivered.iter().chain(&self.lost_in_ring).zip(counts) {
+            count.fetch_add(*more, Relaxed);
+        }
+    }
+
     /// Each event's counts, in the order in which they were selected.
     pub fn per_event(&self) -> Vec<EventCounts> {
         let kernel = self.kernel();

@@ -18,7 +18,7 @@ use crate::{
 pub const BLOCK: usize = 256 << 10;
 
 /// Some records, one behind the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// Where in the file it begins.
     pub offset: u64,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::BlockIndex;
+use super::{Block, BlockIndex};
 use crate::spec::CpuSet;
 
 /// Ranges of time, first and last nanosecond, that together are all of it: so many, with about as many samples in each.
@@ -37,6 +37,15 @@ pub fn by_time(indexes: &[Arc<BlockIndex>], shards: usize) -> Vec<(u64, u64)> {
     ranges
 }
 
+/// Ranges of time as [`by_time`] gives them, of the same length, for a recording of which nobody knows where its samples
+/// lie.
+pub fn evenly((first, last): (u64, u64), shards: usize) -> Vec<(u64, u64)> {
+    by_time(
+        &[Arc::new(BlockIndex { blocks: vec![Block { samples: 1, first, last, ..Block::default() }], samples: None })],
+        shards,
+    )
+}
+
 /// Sets of CPUs that together are all of them: so many, or as many as there are CPUs.
 pub fn by_cpu(cpus: &CpuSet, shards: usize) -> Vec<CpuSet> {
     let count = shards.clamp(1, cpus.iter().count().max(1));
@@ -49,7 +58,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::perfdata::Block;
 
     fn index(blocks: &[(u64, u64, u32)]) -> Arc<BlockIndex> {
         let block = |&(first, last, samples): &(u64, u64, u32)| {

@@ -70,7 +70,7 @@ impl Module {
 pub struct Program {
     pub(super) callbacks: Callbacks,
     handlers: Vec<Option<Handler>>,
-    failures: Failures,
+    pub(super) failures: Failures,
     /// A script may delete its module from `sys.modules`; its functions need their globals all the same.
     _module: Loaded,
 }

@@ -28,6 +28,7 @@ impl Program {
     /// Calls `__partial__()`; what it returns, pickled.
     pub fn partial(&self) -> Result<Vec<u8>, ScriptError> {
         let Parts { partial, .. } = self.parts()?;
+        self.failures.print_totals();
         Python::attach(|py| {
             let result = partial.function.call0(py).map_err(|error| raised(py, &error, "__partial__"))?;
             let pickled = py.import("pickle").and_then(|pickle| pickle.call_method1("dumps", (result, -1)));

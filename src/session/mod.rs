@@ -2,6 +2,7 @@
 
 mod events;
 mod interval;
+mod jobs;
 mod names;
 pub mod plan;
 mod program;

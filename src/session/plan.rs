@@ -69,6 +69,27 @@ pub struct Input {
     pub tids: Option<Vec<u32>>,
     /// Only samples of these times.
     pub times: Option<TimeRanges>,
+    /// By how many processes it is replayed; `None` by this one.
+    pub jobs: Option<Jobs>,
+}
+
+/// A replay by several processes, each with a part of the recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Jobs {
+    /// How many.
+    pub count: usize,
+    /// How the recording is divided.
+    pub split: SplitBy,
+}
+
+/// How a recording is divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SplitBy {
+    /// One part after the other.
+    #[default]
+    Time,
+    /// By the CPUs of its samples.
+    Cpu,
 }
 
 /// What events are attached to.

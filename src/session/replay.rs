@@ -14,13 +14,14 @@ use anyhow::{Context as _, Result, bail};
 
 use super::{
     ExitStatus,
+    jobs::{self, Shard},
     plan::{Input, Module, Plan, Verbosity},
     program,
     pump::{LossWindow, Pump},
     recorded::{self, Selected},
     recorded_kernel::RecordedKernel,
     replayed::Replayed,
-    run_loop::RunLoop,
+    run_loop::{Last, RunLoop},
     status::status,
 };
 use crate::{
@@ -43,11 +44,35 @@ pub(super) fn run(plan: &Plan, input: &Input) -> Result<ExitStatus> {
     let Module::Script { module, args } = &plan.module else {
         return program::print_template(plan, &selected.types);
     };
+    match &input.jobs {
+        Some(jobs) => jobs::run(plan, input, jobs, (recording, selected), (module, args)),
+        None => part(plan, input, (recording, selected), (module, args), Part::Whole),
+    }
+}
+
+/// What of a recording this process does.
+pub(super) enum Part<'a> {
+    /// All of it.
+    Whole,
+    /// The replay of a shard, whose result is left in it.
+    Shard(&'a Shard),
+    /// No replay: what came of the shards is put together.
+    Merge(&'a mut [Shard]),
+}
+
+/// Does a part of the work on a recording, in an interpreter of its own.
+pub(super) fn part(
+    plan: &Plan,
+    input: &Input,
+    recording: (Recording, Selected),
+    script: (&OsStr, &[OsString]),
+    part: Part<'_>,
+) -> Result<ExitStatus> {
     let choice = Choice::make(plan.python.as_deref())?;
     let held = Held::new()?;
     let interpreter = Interpreter::start(&choice)?;
     // However it ends, the interpreter is ended too: it flushes, and joins the script's threads.
-    let result = with_interpreter(plan, input, recording, selected, (module, args), held);
+    let result = with_interpreter(plan, input, recording, script, held, part);
     let flushed = program::end(interpreter);
     Ok(ExitStatus(flushed.status(result?)))
 }
@@ -55,10 +80,10 @@ pub(super) fn run(plan: &Plan, input: &Input) -> Result<ExitStatus> {
 fn with_interpreter(
     plan: &Plan,
     input: &Input,
-    mut recording: Recording,
-    selected: Selected,
+    (mut recording, selected): (Recording, Selected),
     script: (&OsStr, &[OsString]),
     held: Held,
+    part: Part<'_>,
 ) -> Result<u8> {
     // After the interpreter, which sets a handler of its own for SIGINT.
     let signals = Signals::install()?;
@@ -74,13 +99,16 @@ fn with_interpreter(
         Some(times) => times.of(0, u64::MAX),
         None => Vec::new(),
     };
-    let selection = Selection {
+    let mut selection = Selection {
         attrs: selected.attrs(&recording),
         cpus: input.cpus.clone(),
         pids: input.pids.clone(),
         tids: input.tids.clone(),
         times,
     };
+    if let Part::Shard(shard) = &part {
+        shard.select(&mut selection);
+    }
     let offset = realtime_offset(&mut recording, &input.path)?;
     let recorded = binaries(&recording);
     let kernel = RecordedKernel::new(&recording, &recorded);
@@ -104,6 +132,12 @@ fn with_interpreter(
         Err(ScriptError::Exited(status)) => return Ok(status),
         Err(error) => return Err(error.into()),
     };
+    if input.jobs.is_some() {
+        program.takes_part()?;
+    }
+    if let Part::Merge(shards) = part {
+        return jobs::merge(shards, program, &stats);
+    }
     let replayed = Replayed::new(layouts, routes, plan.interval);
     let pump = Pump::new(
         EventIds::new(&[]),
@@ -129,8 +163,15 @@ fn with_interpreter(
     };
     let ending = run_loop.run(&mut program);
     let (last, strangers) = run_loop.pump.replayed().map_or((0, 0), |replayed| (replayed.last(), replayed.strangers()));
-    let at_exit = run_loop.finish(ending, &mut program, last);
-    program.clear();
+    let after = if let Part::Shard(_) = part { Last::Part } else { Last::Exit };
+    let at_exit = run_loop.finish(ending, after, &mut program, last);
+    if let Part::Shard(shard) = part {
+        let partial = program.partial();
+        program.clear();
+        shard.leave(&run.stats, &partial?).context("cannot keep what __partial__() returned")?;
+    } else {
+        program.clear();
+    }
     if strangers != 0 {
         output::say(format_args!("{strangers} samples were left out: the recording has no event with their ids"));
     }

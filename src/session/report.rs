@@ -60,6 +60,12 @@ fn places(ring_cpus: &[Option<u32>], counts: &[u64]) -> String {
 
 /// The line at the end, when something was lost or came late.
 pub fn print_totals(stats: &Stats, source: &dyn Source) {
+    print_lost(stats);
+    print_left_out(source);
+}
+
+/// How much was lost, if anything was.
+pub fn print_lost(stats: &Stats) {
     let (delivered, lost) = (stats.total_delivered(), stats.total_lost());
     if lost != 0 {
         let share = 100.0 * lost as f64 / (delivered + lost) as f64;
@@ -72,6 +78,9 @@ pub fn print_totals(stats: &Stats, source: &dyn Source) {
             stats.total_unattributed()
         ));
     }
+}
+
+fn print_left_out(source: &dyn Source) {
     if source.limited() != 0 {
         output::say(format_args!("{} events were left out by --sampling-limit", source.limited()));
     }

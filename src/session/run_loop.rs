@@ -53,6 +53,15 @@ pub enum Rest {
     Dropped,
 }
 
+/// What comes after the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Last {
+    /// The program's end.
+    Exit,
+    /// Other processes' parts of the same recording.
+    Part,
+}
+
 /// What the loop works with.
 pub struct RunLoop<'a, S: Source> {
     /// Where records come from.
@@ -187,8 +196,9 @@ impl<S: Source> RunLoop<'_, S> {
         flow
     }
 
-    /// After the run: the losses that nothing has told of yet, then `__exit__`. Gives the status that it asked for.
-    pub fn finish(&mut self, ending: Ending, sink: &mut impl Sink, now: u64) -> Option<Stop> {
+    /// After the run: the losses that nothing has told of yet, then, if this is the end, `__exit__`. Gives the status that
+    /// it asked for.
+    pub fn finish(&mut self, ending: Ending, last: Last, sink: &mut impl Sink, now: u64) -> Option<Stop> {
         // When delivery ended early, what was recorded since is neither delivered nor lost.
         let complete = matches!(ending, Ending::Source(_) | Ending::Signal { rest: Rest::Delivered, .. });
         let kernel = self.source.losses();
@@ -199,10 +209,14 @@ impl<S: Source> RunLoop<'_, S> {
                 let totals = kernel.as_ref().map(|counts| counts.per_ring.as_slice());
                 stop = self.pump.tell_the_rest(program, totals, now).break_value();
             }
-            let at_exit = program.exit().break_value();
-            stop = stop.or(at_exit.map(Break::Stop));
+            if last == Last::Exit {
+                let at_exit = program.exit().break_value();
+                stop = stop.or(at_exit.map(Break::Stop));
+            }
         });
-        if complete || self.stats.has_losses_told() || self.stats.total_unattributed() != 0 {
+        if last == Last::Part {
+            // They are said of all parts together.
+        } else if complete || self.stats.has_losses_told() || self.stats.total_unattributed() != 0 {
             report::print_totals(&self.stats, &self.source);
         }
         match stop {

@@ -18,7 +18,7 @@ use super::{
     program,
     pump::{LossWindow, Pump},
     replay,
-    run_loop::{Ending, RunLoop},
+    run_loop::{Ending, Last, RunLoop},
     status::status,
     target,
 };
@@ -168,7 +168,7 @@ fn with_interpreter(
         end_workload(workload, (!ended_by_itself).then_some(libc::SIGTERM))
     });
     let now = context.time_of_realtime(clock::realtime());
-    let at_exit = run_loop.finish(ending, &mut program, now);
+    let at_exit = run_loop.finish(ending, Last::Exit, &mut program, now);
     program.clear();
     started?;
     let status = status(ending, at_exit, workload_status);

@@ -41,6 +41,9 @@ impl Worker {
         if pid != 0 {
             return Ok(Worker { pid, status: None });
         }
+        // A terminal's Ctrl-C goes to its parent, who hands it on; otherwise it would come twice.
+        // SAFETY: takes numbers only; a process can always lead a group of its own.
+        unsafe { libc::setpgid(0, 0) };
         // SAFETY: takes numbers only.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
         // SAFETY: always callable.
