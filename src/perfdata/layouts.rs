@@ -4,6 +4,7 @@ use super::header::AttrIds;
 use crate::{
     abi::PERF_RECORD_SAMPLE,
     record::{EventIds, SampleLayout, SampleMember, TrailerLayout, record_type},
+    tracefs::{ElementType, EventFormat, FieldKind},
 };
 
 /// The layouts of all events of a recording.
@@ -12,6 +13,61 @@ pub struct Layouts {
     attrs: Vec<(SampleLayout, Option<TrailerLayout>)>,
     ids: EventIds,
     times: Times,
+    /// Per attr, the numbers in its raw data; of a recording of the other byte order.
+    raw: Vec<RawWords>,
+}
+
+/// The numbers in a tracepoint's data: what has to be turned when they come in the other byte order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct RawWords {
+    /// Offset, width and count of those at fixed places.
+    fixed: Vec<(usize, usize, usize)>,
+    /// Where words lie that say where arrays are, what those are relative to, and the width of the arrays' elements.
+    arrays: Vec<(usize, usize, usize)>,
+}
+
+impl RawWords {
+    /// The numbers of a tracepoint's fields.
+    pub fn of(format: &EventFormat) -> RawWords {
+        let mut words = RawWords::default();
+        let width = |element: ElementType| match element {
+            ElementType::Int { width, .. } => usize::from(width),
+            ElementType::Char | ElementType::Opaque => 1,
+        };
+        for field in format.common_fields().iter().chain(format.fields()) {
+            match field.kind {
+                FieldKind::Int { .. } | FieldKind::Pointer | FieldKind::Bool => {
+                    words.fixed.push((field.offset, field.size, 1));
+                }
+                FieldKind::Array(element) => {
+                    let count = if field.size == 0 { usize::MAX } else { field.size / width(element) };
+                    words.fixed.push((field.offset, width(element), count));
+                }
+                FieldKind::DataLoc(element) => words.arrays.push((field.offset, 0, width(element))),
+                FieldKind::RelLoc(element) => words.arrays.push((field.offset, field.offset + 4, width(element))),
+            }
+        }
+        words
+    }
+
+    /// Turns them.
+    pub fn turn(&self, raw: &mut [u8]) {
+        for &(offset, width, count) in self.fixed.iter().filter(|(_, width, _)| *width > 1) {
+            let from = raw.get_mut(offset..).unwrap_or_default();
+            from.chunks_exact_mut(width).take(count).for_each(<[u8]>::reverse);
+        }
+        for &(offset, base, width) in &self.arrays {
+            let Some(word) = raw.get_mut(offset..).and_then(|rest| rest.first_chunk_mut::<4>()) else { continue };
+            word.reverse();
+            let word = u32::from_ne_bytes(*word);
+            let (start, size) = ((word & 0xffff) as usize + base, (word >> 16) as usize);
+            let array = raw.get_mut(start..).unwrap_or_default();
+            let size = size.min(array.len());
+            if width > 1 {
+                array[..size].chunks_exact_mut(width).for_each(<[u8]>::reverse);
+            }
+        }
+    }
 }
 
 /// Where the times of samples lie.
@@ -37,7 +93,33 @@ impl Layouts {
         };
         let alike = attrs.windows(2).all(|two| place(&two[0]) == place(&two[1]));
         let first = attrs.first().and_then(|first| place(first).0).filter(|_| alike);
-        Layouts { attrs, ids, times: first.map_or(Times::ByAttr, Times::At) }
+        Layouts { attrs, ids, times: first.map_or(Times::ByAttr, Times::At), raw: Vec::new() }
+    }
+
+    /// The layouts of a recording of the other byte order, whose tracepoints look like this.
+    pub(super) fn with_raw_words(mut self, raw: Vec<RawWords>) -> Layouts {
+        self.raw = raw;
+        self
+    }
+
+    /// The numbers in the raw data of an attr's samples.
+    pub(super) fn raw_words(&self, attr: usize) -> &RawWords {
+        const NONE: &RawWords = &RawWords { fixed: Vec::new(), arrays: Vec::new() };
+        self.raw.get(attr).unwrap_or(NONE)
+    }
+
+    /// The attr of a sample whose members are in the other byte order yet.
+    pub(super) fn foreign_attr_of(&self, sample: &[u8]) -> Option<usize> {
+        if self.attrs.len() == 1 {
+            return Some(0);
+        }
+        let id = |attr: &usize| self.attrs[*attr].0.id(sample).and_then(|id| self.ids.event(id.swap_bytes()));
+        id(&0).or_else(|| (1..self.attrs.len().min(64)).find(|attr| id(attr) == Some(*attr)))
+    }
+
+    /// How many bytes the sample id takes at the end of records that are no samples: all of perf's attrs agree.
+    pub(super) fn trailer_size(&self) -> usize {
+        self.attrs[0].1.map_or(0, |trailer| trailer.size())
     }
 
     /// The layout of an attr's samples.

@@ -17,7 +17,7 @@ use super::{
     header::{self, AttrIds, FileHeader, Header, PIPE_HEADER, Section},
     index::{self, BlockIndex, Indexed},
     input::Input,
-    layouts::Layouts,
+    layouts::{Layouts, RawWords},
     pipe::{self, Described},
     replay::Replay,
     select::Selection,
@@ -198,7 +198,6 @@ impl Recording {
         data: Data,
         warnings: Vec<String>,
     ) -> Recording {
-        let layouts = Arc::new(Layouts::new(&attrs));
         let described = |at: usize, ids: &AttrIds| {
             // They stand in the same order; where they do not, the ids tell.
             let same = |event: &&super::features::EventDesc| event.ids == ids.ids && event.attr.kind == ids.attr.kind;
@@ -214,7 +213,14 @@ impl Recording {
             name: described(at, ids).map(|event| event.name.clone()),
             format: format(&ids.attr),
         };
-        let events = attrs.iter().enumerate().map(event).collect();
+        let events: Vec<RecordedEvent> = attrs.iter().enumerate().map(event).collect();
+        let mut layouts = Layouts::new(&attrs);
+        if order == ByteOrder::Foreign {
+            let raw =
+                |event: &RecordedEvent| event.format.as_ref().map(|format| RawWords::of(format)).unwrap_or_default();
+            layouts = layouts.with_raw_words(events.iter().map(raw).collect());
+        }
+        let layouts = Arc::new(layouts);
         Recording { name: name.to_owned(), order, events, features, warnings, layouts, data }
     }
 

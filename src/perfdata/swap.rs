@@ -1,6 +1,15 @@
 //! Records of the other byte order to ours, when they are read: everything behind this knows one byte order only.
+//!
+//! Layouts are those of `include/uapi/linux/perf_event.h`, `enum perf_event_type`.
 
-use super::{bytes::ByteOrder, layouts::Layouts};
+use super::{
+    bytes::ByteOrder,
+    layouts::{Layouts, RawWords},
+};
+use crate::{
+    abi::*,
+    record::{RECORD_HEADER, SampleLayout, record_type},
+};
 
 /// The size that a record's header states; 0 for bytes too short to hold a header.
 #[inline]
@@ -16,4 +25,172 @@ pub(super) fn record(record: &mut [u8], order: ByteOrder, layouts: &Layouts) {
     }
 }
 
-fn foreign(_record: &mut [u8], _layouts: &Layouts) {}
+/// Numbers in a row that are turned one after the other.
+struct Words<'a> {
+    rest: &'a mut [u8],
+}
+
+impl<'a> Words<'a> {
+    fn take(&mut self, size: usize) -> Option<&'a mut [u8]> {
+        let (taken, rest) = std::mem::take(&mut self.rest).split_at_mut_checked(size)?;
+        self.rest = rest;
+        Some(taken)
+    }
+
+    /// A number of `width` bytes, which is turned; gives it.
+    fn number(&mut self, width: usize) -> Option<u64> {
+        let bytes = self.take(width)?;
+        bytes.reverse();
+        let mut word = [0; 8];
+        match cfg!(target_endian = "little") {
+            true => word[..width].copy_from_slice(bytes),
+            false => word[8 - width..].copy_from_slice(bytes),
+        }
+        Some(u64::from_ne_bytes(word))
+    }
+
+    /// Turns numbers of these widths.
+    fn numbers(&mut self, widths: &[usize]) -> Option<()> {
+        widths.iter().try_for_each(|&width| self.number(width).map(drop))
+    }
+
+    /// Turns `count` numbers of 8 bytes.
+    fn longs(&mut self, count: u64) -> Option<()> {
+        (0..count).try_for_each(|_| self.number(8).map(drop))
+    }
+}
+
+/// What is cut off is turned as far as it goes.
+fn foreign(record: &mut [u8], layouts: &Layouts) {
+    let mut header = Words { rest: record };
+    if header.numbers(&[4, 2, 2]).is_none() {
+        return;
+    }
+    let kind = record_type(record);
+    let misc = u16::from_ne_bytes([record[4], record[5]]);
+    if kind == PERF_RECORD_SAMPLE {
+        // One that belongs to no event has a time all the same, most likely where others have theirs.
+        let attr = layouts.foreign_attr_of(record).unwrap_or(0);
+        sample(&mut record[RECORD_HEADER..], layouts.sample(attr), layouts.raw_words(attr));
+        return;
+    }
+    let trailer = if kind < 64 { layouts.trailer_size() } else { 0 };
+    let end = record.len().saturating_sub(trailer).max(RECORD_HEADER);
+    let (body, trailer) = record.split_at_mut(end);
+    body_of(kind, misc, &mut body[RECORD_HEADER..]);
+    self::trailer(trailer, layouts.sample(0).format.sample_type);
+}
+
+fn body_of(kind: u32, misc: u16, body: &mut [u8]) -> Option<()> {
+    use crate::abi::perf_data::*;
+    let mut words = Words { rest: body };
+    match kind {
+        PERF_RECORD_MMAP => words.numbers(&[4, 4, 8, 8, 8]),
+        PERF_RECORD_MMAP2 => {
+            words.numbers(&[4, 4, 8, 8, 8])?;
+            match misc & PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
+                true => words.take(24).map(drop)?,
+                false => words.numbers(&[4, 4, 8, 8])?,
+            }
+            words.numbers(&[4, 4])
+        }
+        PERF_RECORD_COMM => words.numbers(&[4, 4]),
+        PERF_RECORD_FORK | PERF_RECORD_EXIT => words.numbers(&[4, 4, 4, 4, 8]),
+        PERF_RECORD_AUXTRACE => words.numbers(&[8, 8, 8, 4, 4, 4, 4]),
+        PERF_RECORD_HEADER_TRACING_DATA => words.number(4).map(drop),
+        PERF_RECORD_COMPRESSED => None,
+        PERF_RECORD_COMPRESSED2 => words.number(8).map(drop),
+        // Numbers of 8 bytes: losses, throttling. What else there is nobody looks at.
+        _ => {
+            let count = words.rest.len() as u64 / 8;
+            words.longs(count)
+        }
+    }
+}
+
+/// The sample id at a record's end.
+fn trailer(bytes: &mut [u8], sample_type: u64) -> Option<()> {
+    let mut words = Words { rest: bytes };
+    let has = |bit: u64| sample_type & bit != 0;
+    if has(PERF_SAMPLE_TID) {
+        words.numbers(&[4, 4])?;
+    }
+    let longs = [PERF_SAMPLE_TIME, PERF_SAMPLE_ID, PERF_SAMPLE_STREAM_ID].into_iter().filter(|&bit| has(bit)).count();
+    words.longs(longs as u64)?;
+    if has(PERF_SAMPLE_CPU) {
+        words.numbers(&[4, 4])?;
+    }
+    if has(PERF_SAMPLE_IDENTIFIER) { words.longs(1) } else { Some(()) }
+}
+
+/// A sample's members, in the order of `perf_output_sample()`.
+fn sample(body: &mut [u8], layout: &SampleLayout, raw: &RawWords) -> Option<()> {
+    let format = layout.format;
+    let has = |bit: u64| format.sample_type & bit != 0;
+    let mut words = Words { rest: body };
+    let longs = [PERF_SAMPLE_IDENTIFIER, PERF_SAMPLE_IP];
+    words.longs(longs.into_iter().filter(|&bit| has(bit)).count() as u64)?;
+    if has(PERF_SAMPLE_TID) {
+        words.numbers(&[4, 4])?;
+    }
+    let longs = [PERF_SAMPLE_TIME, PERF_SAMPLE_ADDR, PERF_SAMPLE_ID, PERF_SAMPLE_STREAM_ID];
+    words.longs(longs.into_iter().filter(|&bit| has(bit)).count() as u64)?;
+    if has(PERF_SAMPLE_CPU) {
+        words.numbers(&[4, 4])?;
+    }
+    if has(PERF_SAMPLE_PERIOD) {
+        words.longs(1)?;
+    }
+    if has(PERF_SAMPLE_READ) {
+        let reads = |bit: u64| u64::from(format.read_format & bit != 0);
+        let times = reads(PERF_FORMAT_TOTAL_TIME_ENABLED) + reads(PERF_FORMAT_TOTAL_TIME_RUNNING);
+        let each = 1 + reads(PERF_FORMAT_ID) + reads(PERF_FORMAT_LOST);
+        match format.read_format & PERF_FORMAT_GROUP != 0 {
+            true => {
+                let count = words.number(8)?;
+                words.longs(count.checked_mul(each)?.checked_add(times)?)?;
+            }
+            false => words.longs(each + times)?,
+        }
+    }
+    if has(PERF_SAMPLE_CALLCHAIN) {
+        let count = words.number(8)?;
+        words.longs(count)?;
+    }
+    if has(PERF_SAMPLE_RAW) {
+        let size = words.number(4)?;
+        raw.turn(words.take(usize::try_from(size).ok()?)?);
+    }
+    if has(PERF_SAMPLE_BRANCH_STACK) {
+        let count = words.number(8)?;
+        if format.branch_sample_type & PERF_SAMPLE_BRANCH_HW_INDEX != 0 {
+            words.longs(1)?;
+        }
+        for _ in 0..count {
+            words.longs(2)?;
+            // Bits of a word, which lie in its bytes from the other end.
+            words.take(8)?.iter_mut().for_each(|byte| *byte = byte.reverse_bits());
+        }
+        if format.branch_sample_type & PERF_SAMPLE_BRANCH_COUNTERS != 0 {
+            words.longs(count)?;
+        }
+    }
+    if has(PERF_SAMPLE_REGS_USER) && words.number(8)? != 0 {
+        words.longs(format.regs_user.count_ones().into())?;
+    }
+    if has(PERF_SAMPLE_STACK_USER) {
+        let size = words.number(8)?;
+        if size != 0 {
+            words.take(usize::try_from(size).ok()?)?;
+            words.longs(1)?;
+        }
+    }
+    let longs = [PERF_SAMPLE_WEIGHT | PERF_SAMPLE_WEIGHT_STRUCT, PERF_SAMPLE_DATA_SRC, PERF_SAMPLE_TRANSACTION];
+    words.longs(longs.into_iter().filter(|&bits| has(bits)).count() as u64)?;
+    if has(PERF_SAMPLE_REGS_INTR) && words.number(8)? != 0 {
+        words.longs(format.regs_intr.count_ones().into())?;
+    }
+    let longs = [PERF_SAMPLE_PHYS_ADDR, PERF_SAMPLE_CGROUP, PERF_SAMPLE_DATA_PAGE_SIZE, PERF_SAMPLE_CODE_PAGE_SIZE];
+    words.longs(longs.into_iter().filter(|&bit| has(bit)).count() as u64)?;
+    if has(PERF_SAMPLE_AUX) { words.longs(1) } else { Some(()) }
+}

@@ -4,6 +4,7 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     fs,
+    io::{self, IsTerminal},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -11,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
+use indicatif::ProgressBar;
 
 use super::{
     ExitStatus,
@@ -150,7 +152,7 @@ fn with_interpreter(
     );
     let reopen = || program::reopen_output(plan);
     let mut run_loop = RunLoop {
-        source: Replaying { replay, verbosity: plan.verbosity },
+        source: Replaying::new(replay, plan.verbosity),
         pump: pump.of_recording(replayed),
         events: &run.events,
         stats,
@@ -203,15 +205,33 @@ fn binaries(recording: &Recording) -> Recorded {
     Recorded { build_ids, cache }
 }
 
-/// A replay that says what goes wrong.
+/// A replay that says what goes wrong, and on a terminal how far it is.
 struct Replaying {
     replay: Replay,
     verbosity: Verbosity,
+    bar: Option<ProgressBar>,
+}
+
+impl Replaying {
+    fn new(replay: Replay, verbosity: Verbosity) -> Self {
+        let total = replay.progress().total;
+        let wanted = verbosity > Verbosity::Quiet && total != 0 && io::stderr().is_terminal();
+        Self { replay, verbosity, bar: wanted.then(|| ProgressBar::new(total)) }
+    }
+
+    fn show_progress(&mut self, wait: &Wait) {
+        let Some(bar) = &self.bar else { return };
+        bar.set_position(self.replay.progress().done);
+        if matches!(wait, Wait::Ended(_)) {
+            bar.finish_and_clear();
+        }
+    }
 }
 
 impl Source for Replaying {
     fn wait(&mut self, until: Option<Instant>) -> Wait {
         let wait = self.replay.wait(until);
+        self.show_progress(&wait);
         for warning in self.replay.take_warnings() {
             if self.verbosity > Verbosity::Quiet {
                 output::say(format_args!("warning: {warning}"));
@@ -225,6 +245,9 @@ impl Source for Replaying {
     }
 
     fn stop(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
         self.replay.stop();
     }
 

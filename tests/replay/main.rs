@@ -4,5 +4,6 @@
 
 mod harness;
 mod kinds;
+mod made;
 mod selection;
 mod symbols;

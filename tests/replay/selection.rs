@@ -70,9 +70,9 @@ fn filters_on_fields() {
     };
     let all = run("sched:sched_switch");
     let expected: Vec<_> =
-        all.iter().filter(|line| line.starts_with("0 ") && line.ends_with(" sleep")).cloned().collect();
-    same(run("sched:sched_switch/prev_pid == 0 && next_comm ~ \"sl?*p\"/"), expected.clone());
-    let others = run("sched:sched_switch/!(prev_pid == 0 && next_comm == sleep)/");
+        all.iter().filter(|line| !line.starts_with("1 ") && line.ends_with(" sleep")).cloned().collect();
+    same(run("sched:sched_switch/prev_pid != 1 && next_comm ~ \"sl?*p\"/"), expected.clone());
+    let others = run("sched:sched_switch/!(prev_pid != 1 && next_comm == sleep)/");
     assert_eq!(others.len() + expected.len(), all.len());
     let wrong = error(&["-e", "sched:sched_switch/prev == 0/"]);
     assert!(wrong.contains("no field `prev`") && wrong.contains("prev_pid (pid_t)"), "{wrong}");

@@ -1,0 +1,243 @@
+//! Recordings that are made byte by byte, in either byte order, and damaged in all ways.
+
+use std::sync::Arc;
+
+use perf_prof::{
+    abi::{perf_data::*, *},
+    perfdata::{PerfDataError, Recording, Selection},
+    record::{Batch, Source, Wait, record_type},
+};
+use proptest::prelude::*;
+
+/// Writes numbers in one byte order.
+#[derive(Clone, Copy)]
+struct Maker {
+    big: bool,
+}
+
+impl Maker {
+    fn u16(self, value: u16) -> Vec<u8> {
+        if self.big { value.to_be_bytes().into() } else { value.to_le_bytes().into() }
+    }
+
+    fn u32(self, value: u32) -> Vec<u8> {
+        if self.big { value.to_be_bytes().into() } else { value.to_le_bytes().into() }
+    }
+
+    fn u64(self, value: u64) -> Vec<u8> {
+        if self.big { value.to_be_bytes().into() } else { value.to_le_bytes().into() }
+    }
+
+    fn record(self, kind: u32, misc: u16, body: &[Vec<u8>]) -> Vec<u8> {
+        let body = body.concat();
+        [self.u32(kind), self.u16(misc), self.u16(8 + body.len() as u16), body].concat()
+    }
+
+    /// tid, time, id and CPU, as records end that are no samples.
+    fn trailer(self, time: u64, id: u64) -> Vec<u8> {
+        [self.u32(7), self.u32(8), self.u64(time), self.u64(id), self.u32(1), self.u32(0)].concat()
+    }
+
+    fn comm(self, time: u64) -> Vec<u8> {
+        self.record(PERF_RECORD_COMM, 0, &[self.u32(7), self.u32(8), b"name\0\0\0\0".to_vec(), self.trailer(time, 50)])
+    }
+
+    fn mmap2(self, time: u64) -> Vec<u8> {
+        let numbers = [self.u32(7), self.u32(8), self.u64(0x40_0000), self.u64(0x1000), self.u64(0)].concat();
+        let inode = [self.u32(8), self.u32(1), self.u64(42), self.u64(3), self.u32(5), self.u32(2)].concat();
+        self.record(PERF_RECORD_MMAP2, 0, &[numbers, inode, b"/bin/x\0\0".to_vec(), self.trailer(time, 51)])
+    }
+
+    fn lost(self, time: u64) -> Vec<u8> {
+        self.record(PERF_RECORD_LOST, 0, &[self.u64(50), self.u64(3), self.trailer(time, 50)])
+    }
+
+    /// A sample with a call chain and raw data: a u16, an int, an array of u32 elsewhere, text.
+    fn sample(self, id: u64, time: u64) -> Vec<u8> {
+        let fixed = [self.u32(7), self.u32(8), self.u64(time), self.u64(id), self.u32(1), self.u32(0)].concat();
+        let chain = [self.u64(2), self.u64(PERF_CONTEXT_USER), self.u64(0x40_0010)].concat();
+        let words = self.u32(20 | 8 << 16);
+        let raw = [self.u16(0x176), vec![1, 2], self.u32(8), b"abcd".to_vec(), self.u32(-5i32 as u32), words].concat();
+        let raw = [raw, self.u32(11), self.u32(12)].concat();
+        self.record(PERF_RECORD_SAMPLE, 2, &[fixed, chain, self.u32(raw.len() as u32), raw])
+    }
+
+    fn records(self) -> Vec<u8> {
+        let round = self.record(PERF_RECORD_FINISHED_ROUND, 0, &[]);
+        let first =
+            [self.comm(10), self.mmap2(11), self.sample(50, 30), self.sample(51, 20), self.lost(31), round.clone()];
+        [first.concat(), self.sample(50, 40), self.sample(99, 41), self.sample(51, 25), round].concat()
+    }
+
+    fn attr(self) -> Vec<u8> {
+        let sample_type = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ID | PERF_SAMPLE_CPU;
+        let sample_type = sample_type | PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_RAW;
+        let numbers = [self.u32(PERF_TYPE_TRACEPOINT), self.u32(64), self.u64(0x176), self.u64(1)].concat();
+        // sample_id_all.
+        let flags = if self.big { [0, 0, 0x20, 0, 0, 0, 0, 0] } else { [0, 0, 4, 0, 0, 0, 0, 0] };
+        [numbers, self.u64(sample_type), self.u64(0), flags.into(), self.u64(0), self.u64(0)].concat()
+    }
+
+    fn text(self, text: &str) -> Vec<u8> {
+        [self.u32(64), text.as_bytes().to_vec(), vec![0; 64 - text.len()]].concat()
+    }
+
+    fn tracing_data(self) -> Vec<u8> {
+        let format = "name: e\nID: 374\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+            \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:char text[4];\toffset:8;\tsize:4;\tsigned:0;\n\
+            \tfield:int number;\toffset:12;\tsize:4;\tsigned:1;\n\
+            \tfield:__data_loc u32[] list;\toffset:16;\tsize:4;\tsigned:0;\n\nprint fmt: \"%d\", REC->number\n";
+        let begin = [b"\x17\x08\x44tracing0.5\0".to_vec(), vec![u8::from(self.big), 8], self.u32(4096)].concat();
+        let headers = [b"header_page\0".to_vec(), self.u64(0), b"header_event\0".to_vec(), self.u64(0)].concat();
+        let system = [self.u32(0), self.u32(1), b"sys\0".to_vec(), self.u32(1), self.u64(format.len() as u64)].concat();
+        [begin, headers, system, format.as_bytes().to_vec(), self.u32(0), self.u32(0)].concat()
+    }
+
+    /// The attrs' part: two events with an id each, of the same tracepoint.
+    fn file(self, records: &[u8]) -> Vec<u8> {
+        const HEADER: u64 = 104;
+        let attrs = HEADER + 16;
+        let data = attrs + 2 * 80;
+        let features = [(1, self.tracing_data()), (3, self.text("host")), (7, [self.u32(2), self.u32(2)].concat())];
+        let sizes = [self.u64(HEADER), self.u64(80), self.u64(attrs), self.u64(160), self.u64(data)].concat();
+        let bits = features.iter().fold(0u64, |bits, (bit, _)| bits | 1 << bit);
+        let sizes = [sizes, self.u64(records.len() as u64), vec![0; 16], self.u64(bits), vec![0; 24]].concat();
+        let mut file = [self.u64(PERF_MAGIC2), sizes, self.u64(50), self.u64(51)].concat();
+        for number in 0..2 {
+            file.extend([self.attr(), self.u64(HEADER + 8 * number), self.u64(8)].concat());
+        }
+        file.extend(records);
+        let mut at = file.len() as u64 + 16 * features.len() as u64;
+        for (_, section) in &features {
+            file.extend([self.u64(at), self.u64(section.len() as u64)].concat());
+            at += section.len() as u64;
+        }
+        features.iter().for_each(|(_, section)| file.extend(section));
+        file
+    }
+
+    fn pipe(self, records: &[u8]) -> Vec<u8> {
+        let attr = |id| self.record(PERF_RECORD_HEADER_ATTR, 0, &[self.attr(), self.u64(id)]);
+        let tracing = self.tracing_data();
+        let header = self.record(PERF_RECORD_HEADER_TRACING_DATA, 0, &[self.u32(tracing.len() as u32)]);
+        let begin = [self.u64(PERF_MAGIC2), self.u64(16), attr(50), attr(51)].concat();
+        [begin, header, tracing, records.to_vec()].concat()
+    }
+}
+
+/// All records in order, the warnings, and what ended it.
+fn replay(bytes: Vec<u8>) -> Result<(Vec<Vec<u8>>, Vec<String>), PerfDataError> {
+    let mut replay = Recording::of_file(Arc::new(bytes), "x")?.replay(Selection::default())?;
+    let mut records = Vec::new();
+    loop {
+        match replay.wait(None) {
+            Wait::Batch(Batch::Sorted(sorted)) => records.extend(sorted.in_order().map(|(_, record)| record.to_vec())),
+            Wait::Ended(_) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    match replay.take_failure() {
+        Some(failure) => Err(failure),
+        None => Ok((records, replay.take_warnings())),
+    }
+}
+
+const NATIVE: Maker = Maker { big: cfg!(target_endian = "big") };
+const FOREIGN: Maker = Maker { big: !cfg!(target_endian = "big") };
+
+#[test]
+fn both_byte_orders_give_the_same_records() {
+    let native = replay(NATIVE.file(&NATIVE.records())).unwrap();
+    let kinds: Vec<u32> = native.0.iter().map(|record| record_type(record)).collect();
+    assert_eq!(kinds, [PERF_RECORD_COMM, PERF_RECORD_MMAP2, 9, 9, 9, PERF_RECORD_LOST, 9, 9]);
+    assert!(native.0.contains(&NATIVE.sample(51, 25)) && native.1.is_empty());
+    assert_eq!(replay(FOREIGN.file(&FOREIGN.records())).unwrap(), native);
+    assert_eq!(replay(NATIVE.pipe(&NATIVE.records())).unwrap(), native);
+    assert_eq!(replay(FOREIGN.pipe(&FOREIGN.records())).unwrap(), native);
+}
+
+#[test]
+fn events_describe_themselves_in_both_byte_orders() {
+    for maker in [NATIVE, FOREIGN] {
+        for file in [maker.file(&maker.records()), maker.pipe(&maker.records())] {
+            let recording = Recording::of_file(Arc::new(file), "x").unwrap();
+            let format = recording.events[1].format.as_ref().unwrap();
+            assert_eq!((&*format.system, &*format.name, recording.events[1].ids.as_slice()), ("sys", "e", &[51][..]));
+        }
+    }
+}
+
+#[test]
+fn truncated_at_every_byte_it_is_read_as_far_as_it_goes_or_refused() {
+    for maker in [NATIVE, FOREIGN] {
+        let (file, pipe) = (maker.file(&maker.records()), maker.pipe(&maker.records()));
+        let data = 104 + 16 + 160;
+        let mut before = 0;
+        for cut in 0..file.len() {
+            match replay(file[..cut].to_vec()) {
+                Ok((records, warnings)) => {
+                    assert!(!warnings.is_empty() && records.len() >= before, "{cut}");
+                    before = records.len();
+                }
+                Err(error) => assert!(cut < data, "{cut}: {error}"),
+            }
+            let _ = replay(pipe[..cut.min(pipe.len())].to_vec());
+        }
+        assert_eq!(before, 8);
+    }
+}
+
+#[test]
+fn a_recording_that_was_not_finished_is_read_to_its_end() {
+    let mut file = NATIVE.file(&NATIVE.records());
+    let end = 104 + 16 + 160 + NATIVE.records().len();
+    // The data's size.
+    file[48..56].fill(0);
+    file.truncate(end - 3);
+    let (records, warnings) = replay(file).unwrap();
+    assert_eq!(records.len(), 8);
+    assert!(warnings[0].contains("was not finished") && warnings.len() == 2, "{warnings:?}");
+}
+
+#[test]
+fn features_out_of_bounds_cost_nothing_else() {
+    let file = NATIVE.file(&NATIVE.records());
+    let table = 104 + 16 + 160 + NATIVE.records().len();
+    for (feature, name) in [(0, "TRACING_DATA"), (1, "HOSTNAME"), (2, "NRCPUS")] {
+        let mut file = file.clone();
+        let at = table + 16 * feature;
+        file[at..at + 8].copy_from_slice(&u64::MAX.to_ne_bytes());
+        let (records, warnings) = replay(file).unwrap();
+        assert_eq!((records.len(), warnings.len()), (8, 1));
+        assert!(warnings[0].contains(name), "{warnings:?}");
+    }
+}
+
+#[test]
+fn a_million_attrs_are_read() {
+    let mut file = NATIVE.file(&[]);
+    file.truncate(104 + 16);
+    let count = 1_000_000u64;
+    file[24..40].copy_from_slice(&[NATIVE.u64(120), NATIVE.u64(80 * count)].concat());
+    file[40..56].copy_from_slice(&[NATIVE.u64(120 + 80 * count), NATIVE.u64(0)].concat());
+    let entry = [NATIVE.attr(), NATIVE.u64(104), NATIVE.u64(8)].concat();
+    (0..count).for_each(|_| file.extend(&entry));
+    file.extend(NATIVE.sample(50, 5));
+    let (records, _) = replay(file).unwrap();
+    assert_eq!(records.len(), 1);
+}
+
+proptest! {
+    #[test]
+    fn any_damage_ends_in_records_or_an_error(
+        pipe: bool, big: bool, damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let maker = Maker { big };
+        let mut bytes = if pipe { maker.pipe(&maker.records()) } else { maker.file(&maker.records()) };
+        for (at, byte) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let _ = replay(bytes);
+    }
+}
