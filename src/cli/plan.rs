@@ -140,6 +140,7 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
         cpus: options.cpus.clone(),
         pids: ids(&options.pids),
         tids: ids(&options.tids),
+        times: None,
     }))
 }
 

@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 pub use crate::script::OnError;
 pub use crate::sys::clock::Clock;
 use crate::{
-    spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize},
+    spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, TimeRanges},
     symbol,
 };
 
@@ -67,6 +67,8 @@ pub struct Input {
     pub pids: Option<Vec<u32>>,
     /// Only samples of these threads.
     pub tids: Option<Vec<u32>>,
+    /// Only samples of these times.
+    pub times: Option<TimeRanges>,
 }
 
 /// What events are attached to.

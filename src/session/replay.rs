@@ -132,7 +132,7 @@ fn with_interpreter(
 /// What to add to the records' times to get nanoseconds since the Unix epoch. Exact where the recording says how its
 /// clock was related to the time of day (`perf record -k`); else the file's last change was the last sample's time, which
 /// is right to a second or so.
-fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<i64> {
+pub(super) fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<i64> {
     if let Some(clock) = recording.features.clock {
         return Ok((clock.wall as i64).wrapping_sub(clock.time as i64));
     }
@@ -143,9 +143,9 @@ fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<i64> {
 }
 
 /// A replay that says what goes wrong.
-struct Replaying {
-    replay: Replay,
-    verbosity: Verbosity,
+pub(super) struct Replaying {
+    pub replay: Replay,
+    pub verbosity: Verbosity,
 }
 
 impl Source for Replaying {

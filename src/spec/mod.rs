@@ -16,6 +16,7 @@ mod probe;
 mod quantity;
 mod terms;
 mod threads;
+mod time_ranges;
 
 pub use attrs::{Attrs, Stack};
 pub use breakpoint::{Access, Breakpoint};
@@ -32,3 +33,4 @@ pub use probe::{Place, Probe, ProbeKind, ProbeSyntaxError};
 pub use quantity::{QuantityError, RingSize, parse_interval, parse_pages, parse_size};
 pub use terms::{Rate, Term, number, terms};
 pub use threads::{ThreadSpec, Threads, ThreadsError};
+pub use time_ranges::{TimeRangeError, TimeRanges};

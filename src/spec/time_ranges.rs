@@ -1,0 +1,157 @@
+//! Ranges of time as they are typed: `12.5,13`, `10%,20%`, `10%/2`. Knows nothing of recordings.
+
+/// Ranges of a recording's time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimeRanges(Vec<TimeRange>);
+
+/// A range; both ends are in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TimeRange {
+    /// From one time of the recording's clock to another, in ns.
+    Times(u64, u64),
+    /// From one share of the whole to another, in millionths of a percent.
+    Shares(u64, u64),
+}
+
+/// What is wrong with a range of time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TimeRangeError {
+    /// It is none.
+    #[error(
+        "`{0}` is not a range of time; write seconds of the recording's clock as `12.5,13` (one may be left out), shares as \
+         `10%,20%`, or the second tenth as `10%/2`"
+    )]
+    Range(String),
+    /// It ends before it begins.
+    #[error("the range of time `{0}` ends before it begins")]
+    Reversed(String),
+}
+
+/// A percent, in the unit that shares are in.
+const PERCENT: u64 = 1_000_000;
+
+impl std::str::FromStr for TimeRanges {
+    type Err = TimeRangeError;
+
+    fn from_str(text: &str) -> Result<Self, TimeRangeError> {
+        let wrong = || TimeRangeError::Range(text.to_owned());
+        let reversed = || TimeRangeError::Reversed(text.to_owned());
+        let text = text.trim();
+        if !text.contains('%') {
+            let (from, to) = text.split_once(',').ok_or_else(wrong)?;
+            if from.trim().is_empty() && to.trim().is_empty() {
+                return Err(wrong());
+            }
+            let time = |text: &str, open| if text.trim().is_empty() { Some(open) } else { fixed(text, 9) };
+            let (from, to) = (time(from, 0).ok_or_else(wrong)?, time(to, u64::MAX).ok_or_else(wrong)?);
+            return if from > to { Err(reversed()) } else { Ok(Self(vec![TimeRange::Times(from, to)])) };
+        }
+        let share = |text: &str| fixed(text.trim().strip_suffix('%')?, 6).filter(|&share| share <= 100 * PERCENT);
+        // `10%,20%` is a range; each of `0%-10%,30%-40%` and `10%/1,10%/3` is one.
+        if let Some((from, to)) = text.split_once(',')
+            && let (Some(from), Some(to)) = (share(from), share(to))
+        {
+            return if from > to { Err(reversed()) } else { Ok(Self(vec![TimeRange::Shares(from, to)])) };
+        }
+        let range = |item: &str| {
+            if let Some((size, number)) = item.split_once('/') {
+                let (size, number) = (share(size)?, number.trim().parse::<u64>().ok().filter(|&number| number > 0)?);
+                let from = size.checked_mul(number - 1).filter(|&from| size > 0 && from < 100 * PERCENT)?;
+                return Some((from, (from + size).min(100 * PERCENT)));
+            }
+            let (from, to) = item.split_once('-')?;
+            Some((share(from)?, share(to)?))
+        };
+        let ranges: Option<Vec<(u64, u64)>> = text.split(',').map(range).collect();
+        let ranges = ranges.ok_or_else(wrong)?;
+        if ranges.iter().any(|(from, to)| from > to) {
+            return Err(reversed());
+        }
+        Ok(Self(ranges.into_iter().map(|(from, to)| TimeRange::Shares(from, to)).collect()))
+    }
+}
+
+impl TimeRanges {
+    /// Whether the first and last time of the whole have to be known.
+    pub fn has_shares(&self) -> bool {
+        self.0.iter().any(|range| matches!(range, TimeRange::Shares(..)))
+    }
+
+    /// The first and the last nanosecond of each range, of a whole from `first` to `last`. Ranges of shares that adjoin have
+    /// no nanosecond in common, and all together have all.
+    pub fn of(&self, first: u64, last: u64) -> Vec<(u64, u64)> {
+        let whole = u128::from(last.saturating_sub(first)) + 1;
+        let at = |share: u64| (u128::from(share) * whole / u128::from(100 * PERCENT)) as u64;
+        let range = |range: &TimeRange| match *range {
+            TimeRange::Times(from, to) => Some((from, to)),
+            TimeRange::Shares(from, to) => {
+                let (from, end) = (at(from), at(to));
+                (from < end).then(|| (first.saturating_add(from), first.saturating_add(end - 1)))
+            }
+        };
+        let ranges: Vec<_> = self.0.iter().filter_map(range).collect();
+        // No range at all would be all times.
+        if ranges.is_empty() { vec![(u64::MAX, u64::MAX)] } else { ranges }
+    }
+}
+
+/// A decimal number with up to `digits` digits behind the point, in units of the last of them.
+fn fixed(text: &str, digits: usize) -> Option<u64> {
+    let (whole, part) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
+    let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if (whole.is_empty() && part.is_empty()) || !all_digits(whole) || !all_digits(part) || part.len() > digits {
+        return None;
+    }
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let part: u64 = format!("{part:0<digits$}").parse().ok()?;
+    whole.checked_mul(10u64.pow(digits as u32))?.checked_add(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(text: &str, expected: Expect) {
+        let shown = match text.parse::<TimeRanges>() {
+            Ok(ranges) => format!("{:?}", ranges.of(1000, 1999)),
+            Err(error) => error.to_string(),
+        };
+        expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn ranges() {
+        check("12.5,13", expect!["[(12500000000, 13000000000)]"]);
+        check("0.000001999,", expect!["[(1999, 18446744073709551615)]"]);
+        check(",1", expect!["[(0, 1000000000)]"]);
+        check("10%,20%", expect!["[(1100, 1199)]"]);
+        check("10%/2", expect!["[(1100, 1199)]"]);
+        check("40%/3", expect!["[(1800, 1999)]"]);
+        check("0%-10%,99.9%-100%", expect!["[(1000, 1099), (1999, 1999)]"]);
+        check("5%,5%", expect!["[(18446744073709551615, 18446744073709551615)]"]);
+        check("2,1", expect!["the range of time `2,1` ends before it begins"]);
+        for text in ["", ",", "x", "1", "1.0000000001,2", "-1,2", "10%", "10%/0", "10%/11", "110%,120%", "0%/1"] {
+            assert!(text.parse::<TimeRanges>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn slices_are_a_partition(first in 0u64..1 << 40, length in 0u64..1 << 40, parts in 2u64..40) {
+            let percent = format!("{:.6}", 100.0 / parts as f64 + 0.000001);
+            let mut next = first;
+            for part in 1..=parts {
+                let ranges: TimeRanges = format!("{percent}%/{part}").parse().unwrap();
+                let &[(from, to)] = &ranges.of(first, first + length)[..] else { unreachable!() };
+                if from != u64::MAX {
+                    prop_assert_eq!(from, next);
+                    next = to + 1;
+                }
+            }
+            prop_assert_eq!(next, first + length + 1);
+        }
+    }
+}
