@@ -7,6 +7,7 @@ mod parallel;
 mod plan;
 mod record;
 mod report;
+mod script;
 mod split;
 mod version;
 
@@ -39,6 +40,7 @@ struct Program {
 enum Subcommands {
     /// Record events into a file that perf reads too
     Record(Box<record::Record>),
+    Script(script::Script),
     /// List the events of this kernel
     List(list::List),
     /// Check whether this machine is ready, and say how to mend what is not
@@ -76,6 +78,7 @@ fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
     match program.command {
         _ if program.version => version::print(program.verbose, None),
         Some(Subcommands::Record(record)) => record.run(argv),
+        Some(Subcommands::Script(script)) => script.run(),
         Some(Subcommands::List(list)) => list.run(),
         Some(Subcommands::Doctor(doctor)) => doctor.run(),
         Some(Subcommands::Parallel(parallel)) => parallel.run(),

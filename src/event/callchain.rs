@@ -26,6 +26,8 @@ pub struct Frame {
     pub origin: Origin,
     /// `[kernel.kallsyms]`, `[module]` or a file's path.
     pub dso: Arc<str>,
+    /// The place in the file; of a frame of the kernel its address. An event that was copied does not keep it.
+    pub dso_offset: u64,
     /// Source file and line, where they were asked for and are known.
     pub srcline: Option<(Arc<str>, u32)>,
 }
@@ -140,13 +142,22 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
 
 /// Where a sample's instruction is: the innermost function where inlined ones are told.
 pub fn ip_frame(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>> {
-    let addr = sample.event.layout.ip(sample.record)?;
+    ip_frames(sample, context).into_iter().next()
+}
+
+/// Where a sample's instruction is: the function that the linker knows, whatever was inlined there.
+pub fn ip_function(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>> {
+    ip_frames(sample, context).pop()
+}
+
+fn ip_frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
+    let Some(addr) = sample.event.layout.ip(sample.record) else { return Vec::new() };
     if sample.is_in_kernel().unwrap_or(addr >> 63 == 1) {
-        return Some(context.kernel_frames().get(addr, Place::Exact, context));
+        return vec![context.kernel_frames().get(addr, Place::Exact, context)];
     }
     let mut frames = Vec::new();
     user_frames(sample, addr, Place::Exact, context, &mut frames);
-    frames.into_iter().next()
+    frames
 }
 
 fn kernel_frame(addr: u64, place: Place, context: &Context) -> Frame {
@@ -157,7 +168,7 @@ fn kernel_frame(addr: u64, place: Place, context: &Context) -> Frame {
     };
     let symbol: Arc<str> = symbol.as_ref().into();
     let dso = module.map_or_else(|| "[kernel.kallsyms]".into(), |module| format!("[{module}]").into());
-    Frame { addr, symbol, offset, origin: Origin::Kernel, dso, srcline: None, slot: Slot::default() }
+    Frame { addr, symbol, offset, origin: Origin::Kernel, dso, dso_offset: addr, srcline: None, slot: Slot::default() }
 }
 
 /// The function at an address of the sample's process, after those that were inlined into it there.
@@ -177,12 +188,15 @@ fn user_frames(sample: &Sample<'_>, addr: u64, place: Place, context: &Context, 
 
 fn user(resolved: &Resolved, pid: i32, addr: u64, place: Place) -> impl Iterator<Item = Frame> {
     let Resolved { symbol, dso, dso_offset, inlined, srcline, .. } = resolved;
+    // The place that was looked up is the call's, the address shown is behind it.
+    let dso_offset = dso_offset.wrapping_add(u64::from(place == Place::Return));
     let frame = move |symbol, offset, origin, srcline| Frame {
         addr,
         symbol,
         offset,
         origin,
         dso: Arc::clone(dso),
+        dso_offset,
         srcline,
         slot: Slot::default(),
     };
@@ -192,8 +206,7 @@ fn user(resolved: &Resolved, pid: i32, addr: u64, place: Place) -> impl Iterator
     });
     let (symbol, offset) = match symbol {
         Ok(symbol) => (symbol.name.clone(), symbol.offset),
-        // The place that was looked up is the call's, the address shown is behind it.
-        Err(_) => (UNKNOWN.into(), dso_offset.wrapping_add(u64::from(place == Place::Return))),
+        Err(_) => (UNKNOWN.into(), dso_offset),
     };
     inlined.chain([frame(symbol, offset, Origin::User { pid }, srcline.clone())])
 }

@@ -2,8 +2,10 @@
 //! events go out through (`Sink`). Knows nothing of Python.
 
 mod callchain;
+mod columns;
 mod context;
 mod line;
+mod perf_line;
 mod sample;
 mod sink;
 mod stats;
@@ -12,8 +14,10 @@ mod types;
 mod unwound;
 
 pub use callchain::{Frame, Origin, UNKNOWN, frames, ip_frame};
+pub use columns::{Column, Columns, Fields, FieldsError};
 pub use context::{Context, Processes};
 pub use line::{LineContext, LineParts, write_line};
+pub use perf_line::{Chains, Digits, PerfEvent, PerfLines};
 pub use sample::Sample;
 pub use sink::{Deliver, Flow, Sink, Stop};
 pub use stats::{EventCounts, Stats};

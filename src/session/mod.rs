@@ -7,6 +7,7 @@ mod names;
 pub mod plan;
 mod program;
 mod pump;
+mod reading;
 pub mod record;
 mod recorded;
 mod recorded_kernel;
@@ -17,6 +18,7 @@ mod run_loop;
 mod start;
 mod status;
 mod target;
+pub mod text;
 
 pub use crate::record::EventIds;
 pub use names::RunningKernel;

@@ -11,7 +11,7 @@ use std::{
     time::Instant,
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use indicatif::ProgressBar;
 
 use super::{
@@ -20,6 +20,7 @@ use super::{
     plan::{Input, Module, Plan, Verbosity},
     program,
     pump::{LossWindow, Pump},
+    reading::times,
     recorded::{self, Selected},
     recorded_kernel::RecordedKernel,
     replayed::Replayed,
@@ -91,16 +92,7 @@ fn with_interpreter(
     let signals = Signals::install()?;
     signals.on_second_interrupt(interrupt);
     drop(held);
-    let times = match &input.times {
-        Some(times) if times.has_shares() => match recording.times()? {
-            Some((first, last)) => times.of(first, last),
-            None => {
-                bail!("--time: {} does not say when it begins and ends, so there are no shares of it", recording.name)
-            }
-        },
-        Some(times) => times.of(0, u64::MAX),
-        None => Vec::new(),
-    };
+    let times = times(input, &mut recording)?;
     let mut selection = Selection {
         attrs: selected.attrs(&recording),
         cpus: input.cpus.clone(),
@@ -186,7 +178,7 @@ fn with_interpreter(
 /// What to add to the records' times to get nanoseconds since the Unix epoch. Exact where the recording says how its
 /// clock was related to the time of day (`perf record -k`); else the file's last change was the last sample's time, which
 /// is right to a second or so.
-fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<i64> {
+pub(super) fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<i64> {
     if let Some(clock) = recording.features.clock {
         return Ok((clock.wall as i64).wrapping_sub(clock.time as i64));
     }
@@ -197,7 +189,7 @@ fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<i64> {
 }
 
 /// What the recording says of its binaries, and where perf keeps copies of such.
-fn binaries(recording: &Recording) -> Recorded {
+pub(super) fn binaries(recording: &Recording) -> Recorded {
     let ids = recording.features.build_ids.iter();
     let build_ids = ids.map(|id| (PathBuf::from(&id.path), Arc::from(&*id.id))).collect();
     let cache = env::var_os("PERF_BUILDID_DIR").map(PathBuf::from);
@@ -206,14 +198,14 @@ fn binaries(recording: &Recording) -> Recorded {
 }
 
 /// A replay that says what goes wrong, and on a terminal how far it is.
-struct Replaying {
-    replay: Replay,
+pub(super) struct Replaying {
+    pub replay: Replay,
     verbosity: Verbosity,
     bar: Option<ProgressBar>,
 }
 
 impl Replaying {
-    fn new(replay: Replay, verbosity: Verbosity) -> Self {
+    pub fn new(replay: Replay, verbosity: Verbosity) -> Self {
         let total = replay.progress().total;
         let wanted = verbosity > Verbosity::Quiet && total != 0 && io::stderr().is_terminal();
         Self { replay, verbosity, bar: wanted.then(|| ProgressBar::new(total)) }

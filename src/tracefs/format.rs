@@ -147,9 +147,14 @@ impl EventFormat {
     /// Appends the text that the kernel prints for the event, without the event's name and a line end. When the print
     /// format was not understood, its fields.
     pub fn render(&self, raw: &[u8], kernel: &dyn Kernel, out: &mut Vec<u8>) {
-        if self.writer.write(self, raw, kernel, out) {
-            return;
+        if !self.writer.write(self, raw, kernel, out) {
+            self.render_print_fmt(raw, kernel, out);
         }
+    }
+
+    /// Appends what the print format makes of the event, also of one whose text the kernel makes in another way: programs
+    /// that have a format alone show this.
+    pub fn render_print_fmt(&self, raw: &[u8], kernel: &dyn Kernel, out: &mut Vec<u8>) {
         match self.print_fmt() {
             Ok(print_fmt) => print_fmt.show(raw, kernel, out),
             Err(_) => self.render_fields(raw, out),

@@ -73,7 +73,16 @@ fn put_together((addr, symbol, offset, dso, origin, srcline): FrameParts) -> Fra
         Some((pid, true)) => Origin::Inlined { pid },
     };
     let srcline = srcline.map(|(file, line)| (file.into(), line));
-    Frame { addr, symbol: symbol.into(), offset, origin, dso: dso.into(), srcline, slot: Slot::default() }
+    Frame {
+        addr,
+        symbol: symbol.into(),
+        offset,
+        origin,
+        dso: dso.into(),
+        dso_offset: 0,
+        srcline,
+        slot: Slot::default(),
+    }
 }
 
 /// `perf_prof._restore(identity, state)`: puts an event together again.
