@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::{
     control::{Command, Control},
@@ -28,7 +28,7 @@ use crate::{
         plan::{self, Verbosity},
         start, target,
     },
-    spec::CallGraph,
+    spec::{CallGraph, EventKind},
     sys::{
         output, procfs,
         signals::{Pending, Signals},
@@ -45,6 +45,13 @@ const ROUND: Duration = Duration::from_millis(100);
 pub fn run(plan: &Plan) -> Result<ExitStatus> {
     let tracefs = Tracefs::find()?;
     let selected = events::select(&plan.capture, &tracefs)?;
+    if let Some(probe) = selected.iter().find(|event| matches!(event.spec.kind, EventKind::Probe(_))) {
+        bail!(
+            "{}: a recording can hold probes only as the tracepoints that tracefs makes of them: define it, as in \
+             `echo 'p:mine /bin/bash:0x4245c0' >> /sys/kernel/tracing/uprobe_events`, and record `-e uprobes:mine`",
+            probe.spec.selector
+        );
+    }
     let signals = Signals::install()?;
     let command = match &plan.capture.target {
         plan::Target::Workload(command) => Some(command),
