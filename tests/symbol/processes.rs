@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 use perf_prof::symbol::{Mapping, Options, Place, Processes, Reason, Symbolizer, elf::Elf};
 use tempfile::tempdir;
 
-use crate::harness::{PROGRAM, Running, compile, resolve, shown, symbolizer};
+use crate::harness::{PROGRAM, Running, compile, names, resolve, shown, symbolizer};
 
 fn mapping(start: u64, path: &str) -> Mapping {
     Mapping {
@@ -58,6 +58,54 @@ fn mappings_exec_and_fork_through_time() {
 }
 
 #[test]
+fn mappings_that_were_told_before_a_late_exec_are_of_its_image() {
+    let mut processes = Processes::default();
+    processes.exec(FIRST, 100);
+    processes.mmap(FIRST, 110, &mapping(0x1000, "/old"));
+    processes.mmap(FIRST, 210, &mapping(0x2000, "/new"));
+    processes.mmap(FIRST, 220, &mapping(0x3000, "/its library"));
+    let before = processes.image(FIRST, 250).unwrap().id;
+    processes.exec(FIRST, 200);
+    let (old, new) = (processes.image(FIRST, 150).unwrap().id, processes.image(FIRST, 250).unwrap().id);
+    assert!(old != new && old != before && new != before);
+    let mut of = |address, time| at(&mut processes, FIRST, address, time);
+    assert_eq!((of(0x2000, 250), of(0x3000, 250)), ("/new".into(), "/its library".into()));
+    assert_eq!(of(0x1000, 250), "NotMapped");
+    assert_eq!((of(0x1000, 150), of(0x2000, 150)), ("/old".into(), "NotMapped".into()));
+}
+
+#[test]
+fn mappings_that_were_told_before_a_late_fork_are_of_its_image() {
+    let mut processes = Processes::default();
+    let (parent, child) = (FIRST, FIRST + 1);
+    processes.mmap(parent, 10, &mapping(0x1000, "/parent"));
+    // The number was another process's once, whose exec is told late too.
+    processes.mmap(child, 20, &mapping(0x2000, "/another"));
+    processes.mmap(child, 120, &mapping(0x3000, "/library of the child"));
+    processes.exec(child, 200);
+    processes.mmap(child, 150, &mapping(0x4000, "/another library"));
+    processes.forked(parent, child, 100);
+    let mut of = |address, time| at(&mut processes, child, address, time);
+    assert_eq!((of(0x1000, 160), of(0x3000, 160)), ("/parent".into(), "/library of the child".into()));
+    assert_eq!(of(0x4000, 160), "/another library");
+    assert_eq!((of(0x2000, 50), of(0x2000, 160)), ("/another".into(), "NotMapped".into()));
+    assert_eq!(of(0x1000, 250), "ProcessGone");
+}
+
+#[test]
+fn a_mapping_before_the_first_image_that_was_told_waits_for_its_own() {
+    let mut processes = Processes::default();
+    let (parent, child) = (FIRST, FIRST + 1);
+    processes.mmap(parent, 10, &mapping(0x1000, "/parent"));
+    processes.exec(child, 200);
+    processes.mmap(child, 150, &mapping(0x2000, "/library of the child"));
+    processes.forked(parent, child, 100);
+    let mut of = |address, time| at(&mut processes, child, address, time);
+    assert_eq!((of(0x1000, 160), of(0x2000, 160)), ("/parent".into(), "/library of the child".into()));
+    assert_eq!(of(0x2000, 250), "ProcessGone");
+}
+
+#[test]
 fn a_number_that_is_used_again_is_another_process() {
     let mut processes = Processes::default();
     processes.mmap(FIRST, 10, &mapping(0x1000, "/a"));
@@ -67,6 +115,62 @@ fn a_number_that_is_used_again_is_another_process() {
     assert_eq!(at(&mut processes, FIRST, 0x1000, 15), "/a");
     assert_eq!(at(&mut processes, FIRST, 0x1000, 35), "/parent");
     assert!(!processes.has_exited(FIRST));
+}
+
+#[test]
+fn an_exit_record_of_a_process_that_goes_on_is_revoked() {
+    let mut processes = Processes::default();
+    processes.mmap(FIRST, 10, &mapping(0x1000, "/a"));
+    // Another thread executes a program.
+    processes.exited(FIRST, 20);
+    processes.exec(FIRST, 30);
+    assert!(!processes.has_exited(FIRST));
+    // The main thread ends, the others go on.
+    processes.exited(FIRST, 40);
+    processes.mmap(FIRST, 35, &mapping(0x2000, "/told late"));
+    assert!(processes.has_exited(FIRST));
+    processes.mmap(FIRST, 50, &mapping(0x3000, "/b"));
+    assert!(!processes.has_exited(FIRST));
+    assert_eq!(
+        (at(&mut processes, FIRST, 0x3000, 60).as_str(), at(&mut processes, FIRST, 0x1000, 15).as_str()),
+        ("/b", "/a")
+    );
+}
+
+/// Its main thread ends at once.
+const LEADERLESS: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+__attribute__((noinline)) int innermost(int x) { return x + 1; }
+static void *goes_on(void *main_thread) {
+    pthread_join(*(pthread_t *)main_thread, 0);
+    printf("innermost %p\n.\n", (void *)innermost);
+    fflush(stdout);
+    _Exit(getchar() == EOF ? 0 : innermost(1));
+}
+int main(void) {
+    static pthread_t main_thread, other;
+    main_thread = pthread_self();
+    pthread_create(&other, 0, goes_on, &main_thread);
+    pthread_exit(0);
+}
+"#;
+
+#[test]
+fn a_process_whose_main_thread_has_exited() {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", LEADERLESS, &["-pthread"]) else { return };
+    let running = Running::start(Command::new(&program));
+    assert_eq!(std::fs::read(format!("/proc/{}/maps", running.pid())).unwrap_or_default(), b"");
+    // It has to be found through the process: its path leads nowhere any more.
+    std::fs::remove_file(&program).unwrap();
+    let mut symbolizer = symbolizer();
+    assert_eq!(names(&mut symbolizer, &running, &["innermost"]), ["innermost+0x4 (p)"]);
+    // When its exit was told, too.
+    let mut symbolizer = crate::harness::symbolizer();
+    symbolizer.processes().mmap(running.pid(), 1, &mapping(0x1000, "/a"));
+    symbolizer.processes().exited(running.pid(), 5);
+    assert_eq!(names(&mut symbolizer, &running, &["innermost"]), ["innermost+0x4 (p)"]);
 }
 
 #[test]
