@@ -102,8 +102,8 @@ impl Context {
     /// of it otherwise holds no longer.
     pub fn image_ended(&self, pid: u32, tell: impl FnOnce(&mut Symbolizer)) {
         match self.processes {
-            Processes::Ignored => self.with_symbols(|symbols| symbols.forget(pid)),
-            Processes::Followed | Processes::Recorded => self.with_symbols(tell),
+            Told::Nothing => self.with_symbols(|symbols| symbols.forget(pid)),
+            Told::All | Told::AllThereIs => self.with_symbols(tell),
         }
     }
 
