@@ -390,7 +390,7 @@ mod tests {
         let task = u64::from(own) | u64::from(own) << 32;
         let known = || context.with_symbols(|symbols| symbols.processes().len());
         let mut exec = record(PERF_RECORD_COMM, &[task, u64::from_ne_bytes(*b"program\0"), 0, 0, 0, 0]);
-        exec[4..6].copy_from_slice(&(PERF_RECORD_MISC_COMM_EXEC as u16).to_ne_bytes());
+        exec[4..6].copy_from_slice(&PERF_RECORD_MISC_COMM_EXEC.to_ne_bytes());
         let exit = record(PERF_RECORD_EXIT, &[task, task, 0, 0, 0, 0, 0]);
         for ended in [exec, exit] {
             assert!(context.with_symbols(|symbols| symbols.processes().read(own)));
