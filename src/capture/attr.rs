@@ -72,7 +72,11 @@ pub(super) fn event(
     attr.__bindgen_anon_3.config1 = match config1 {
         Config::Number(number) => *number,
         // The request, which owns the text, outlives the attr's use.
-        Config::Text(text) => text.as_ptr() as u64,
+        Config::Text(text) => {
+            // The kernel would read the text in the memory of the task that inherits the event: see `define`.
+            attr.set_inherit(0);
+            text.as_ptr() as u64
+        }
     };
     attr.__bindgen_anon_4.config2 = *config2;
     attr.sample_type = samples.sample_type;

@@ -13,15 +13,29 @@ use crate::{abi::PERF_TYPE_TRACEPOINT, sys::holder};
 /// So many different tracepoints are closed at once; it is not noticed.
 const FEW: usize = 4;
 
-/// How many different tracepoints there are.
-pub(super) fn distinct(events: &[EventRequest]) -> usize {
-    let tracepoints = events.iter().filter(|event| event.event.kind == PERF_TYPE_TRACEPOINT);
-    tracepoints.map(|event| event.event.config).collect::<HashSet<_>>().len()
+/// How events are closed.
+#[derive(Debug)]
+pub(super) struct Closing {
+    /// How many different tracepoints there are.
+    tracepoints: usize,
+    /// The events whose definition can be removed only when they are closed.
+    defined: Vec<usize>,
 }
 
-/// Closes the descriptors of `distinct` tracepoints, now or soon.
-pub(super) fn close(descriptors: Vec<Descriptor>, distinct: usize) {
-    if distinct > FEW {
-        holder::close_elsewhere(descriptors.into_iter().map(|descriptor| descriptor.fd).collect());
+impl Closing {
+    pub fn of(events: &[EventRequest]) -> Closing {
+        let tracepoints = || events.iter().enumerate().filter(|(_, event)| event.event.kind == PERF_TYPE_TRACEPOINT);
+        Closing {
+            tracepoints: tracepoints().map(|(_, event)| event.event.config).collect::<HashSet<_>>().len(),
+            defined: tracepoints().filter(|(_, event)| event.definition.is_some()).map(|(index, _)| index).collect(),
+        }
+    }
+
+    /// Closes the descriptors, now or soon.
+    pub fn close(&self, mut descriptors: Vec<Descriptor>) {
+        descriptors.retain(|descriptor| descriptor.event.is_none_or(|event| !self.defined.contains(&event)));
+        if self.tracepoints - self.defined.len() > FEW {
+            holder::close_elsewhere(descriptors.into_iter().map(|descriptor| descriptor.fd).collect());
+        }
     }
 }

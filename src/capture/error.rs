@@ -47,6 +47,17 @@ pub enum CaptureError {
         /// The mmap's error.
         source: io::Error,
     },
+    /// A probe could not be defined in tracefs.
+    #[error(
+        "cannot define {event} in tracefs: {source}; probes of processes and their children need that: name a thread \
+         with -t, or trace all processes"
+    )]
+    Definition {
+        /// Which event.
+        event: String,
+        /// Why.
+        source: io::Error,
+    },
     /// The kernel refused a trace filter.
     #[error("the kernel refuses the filter `{filter}` of {event}: {source}")]
     Filter {

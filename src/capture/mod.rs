@@ -5,6 +5,7 @@
 
 mod attr;
 mod close;
+mod define;
 mod drain;
 mod error;
 mod limit;
@@ -31,6 +32,7 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use self::{
+    close::Closing,
     limit::Limiter,
     memory::Memory,
     message::{Control, Message, Rounds},
@@ -43,7 +45,7 @@ use crate::{
     abi::{PERF_FORMAT_LOST, perf_event_attr},
     record::{Batch, Chunk, Ended, INDEX_PER_RECORD, LossCounts, SampleLayout, Sorter, Source, TrailerLayout, Wait},
     spec::CpuSet,
-    sys::{CallError, epoll::Epoll, eventfd::EventFd, perf},
+    sys::{CallError, definition::Defined, epoll::Epoll, eventfd::EventFd, perf},
 };
 
 pub use error::CaptureError;
@@ -79,8 +81,9 @@ pub struct Capture {
     trailer: TrailerLayout,
     ring_cpus: Vec<Option<u32>>,
     read_format: u64,
-    /// How many different ones.
-    tracepoints: usize,
+    closing: Closing,
+    /// Dropped after the descriptors are closed.
+    definitions: Vec<Defined>,
     memory: Arc<Memory>,
     control: Arc<Control>,
     messages: Receiver<Message>,
@@ -153,6 +156,8 @@ const A_FORK: Duration = Duration::from_millis(2);
 impl Capture {
     /// Opens all events on the target. Nothing is recorded before [`Capture::enable`].
     pub fn open(target: &Target, events: &[EventRequest], options: &Options) -> Result<Capture, CaptureError> {
+        let (events, definitions) = define::inheritable(target, events)?;
+        let events = &*events;
         let opened = open::open(target, events, options)?;
         if let (Some(event), true) = (events.first(), opened.ids.is_empty()) {
             let refused = io::Error::from_raw_os_error(libc::EPERM);
@@ -222,7 +227,8 @@ impl Capture {
             trailer,
             ring_cpus,
             read_format,
-            tracepoints: close::distinct(events),
+            closing: Closing::of(events),
+            definitions,
             memory,
             control,
             messages,
@@ -518,7 +524,8 @@ impl Drop for Capture {
         self.join();
         // The reader, which shared them, is gone.
         if let Some(descriptors) = Arc::get_mut(&mut self.descriptors) {
-            close::close(std::mem::take(descriptors), self.tracepoints);
+            self.closing.close(std::mem::take(descriptors));
         }
+        self.definitions.clear();
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use super::{
     CaptureError, EventAttr, EventRequest, Mappings, Options, PerfEvent, Presence, Target,
     attr::{self, Follow},
-    close,
+    close::Closing,
 };
 use crate::{
     abi::{PERF_FORMAT_ID, PERF_FORMAT_LOST},
@@ -177,7 +177,7 @@ impl<'a> Opener<'a> {
             Ok(()) => Ok(opened),
             Err(error) => {
                 // The user must not wait for the message.
-                close::close(opened.descriptors, close::distinct(self.events));
+                Closing::of(self.events).close(opened.descriptors);
                 Err(error)
             }
         }

@@ -7,6 +7,7 @@ use crate::{
     abi::{PERF_SAMPLE_RAW, PERF_TYPE_TRACEPOINT},
     record::{MARGIN, SampleFormat},
     spec::CpuSet,
+    sys::definition::Definition,
 };
 
 /// What is traced.
@@ -136,6 +137,8 @@ pub struct EventRequest {
     pub name: String,
     /// Which one it is.
     pub event: PerfEvent,
+    /// How tracefs defines it, if it is a probe: where tasks inherit it, that is what is opened.
+    pub definition: Option<Definition>,
     /// How often it is sampled.
     pub sampling: Sampling,
     /// Where it does not count.
@@ -163,6 +166,7 @@ impl EventRequest {
         EventRequest {
             name: name.into(),
             event,
+            definition: None,
             sampling: Sampling::Period(1),
             excluded: Excluded::default(),
             precise: 0,

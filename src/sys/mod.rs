@@ -3,6 +3,7 @@
 mod call;
 pub mod cgroup;
 pub mod clock;
+pub mod definition;
 pub mod epoll;
 pub mod eventfd;
 pub mod file;

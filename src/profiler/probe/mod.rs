@@ -16,6 +16,7 @@ use crate::{
     capture::{Config, EventRequest, PerfEvent},
     spec::{Place, Probe, Term, glob_matches},
     symbol::elf::{self, FunctionKind},
+    sys::definition::{Definition, Moment, Probed},
     tracefs::{EventFormat, FormatError},
 };
 
@@ -77,20 +78,26 @@ pub fn probe(probe: &Probe, processes: &[u32], machine: &dyn Machine) -> Result<
     let terms: &[Term] =
         if kind.is_return() { &[Term { name: "retprobe".to_owned(), value: None }] } else { Default::default() };
     let [config, ..] = pmu::configs(&pmu, terms, &[])?;
-    let (config1, config2, note) = match (kind.is_user(), place) {
+    let (config1, config2, probed, note) = match (kind.is_user(), place) {
         (true, place) => {
             let path = file::find(file, processes)?;
             let offset = place::offset(&path, *kind, place)?;
             let note = format!("{}:{place} is at offset {offset:#x} of {}", kind.name(), path.display());
-            (text(path.into_os_string().into_vec())?, offset, Some(note))
+            let probed = Probed::File(path.clone(), offset);
+            (text(path.into_os_string().into_vec())?, offset, Some(probed), Some(note))
         }
-        (false, Place::Function { name, offset }) => (text(name.clone().into_bytes())?, *offset, None),
-        (false, Place::Address(address)) => (Config::Number(0), *address, None),
+        (false, Place::Function { name, offset }) => {
+            let probed = Probed::Kernel(name.clone(), *offset);
+            (text(name.clone().into_bytes())?, *offset, Some(probed), None)
+        }
+        (false, Place::Address(address)) => (Config::Number(0), *address, None, None),
     };
     let event = PerfEvent { kind: pmu.kind, config, config1, config2, ..PerfEvent::default() };
     let format = format::format(*kind, &place.to_string())?;
     let mut request = EventRequest::new(format!("{}:{}", format.system, format.name), event);
     request.samples.sample_type = PERF_SAMPLE_RAW;
+    let moment = if kind.is_return() { Moment::Return } else { Moment::Entry };
+    request.definition = probed.map(|probed| Definition { probed, moment });
     Ok(ProbeEvent { request, format, note })
 }
 

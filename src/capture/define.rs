@@ -1,0 +1,33 @@
+//! Probes that tasks inherit: from events of the probes' PMUs to tracepoints that are defined for the capture.
+
+use std::borrow::Cow;
+
+use super::{CaptureError, Config, EventRequest, PerfEvent, Target};
+use crate::{abi::PERF_TYPE_TRACEPOINT, sys::definition::Defined};
+
+/// The requests as they can be opened on `target`, and what is defined in tracefs for them as long as they are open.
+///
+/// An inherited event is made from its parent's attr, and for one of the PMUs `uprobe` and `kprobe` the kernel reads the
+/// file's or function's name once more then (`perf_uprobe_init()` and `perf_kprobe_init()` in
+/// kernel/trace/trace_event_perf.c): at our address, but in the memory of the task that forks. Its fork() or clone()
+/// would fail. The tracepoint of a definition is found by a number.
+pub(super) fn inheritable<'a>(
+    target: &Target,
+    events: &'a [EventRequest],
+) -> Result<(Cow<'a, [EventRequest]>, Vec<Defined>), CaptureError> {
+    let mut events = Cow::Borrowed(events);
+    let mut all = Vec::new();
+    if !matches!(target, Target::Processes(_) | Target::Workload { .. }) {
+        return Ok((events, all));
+    }
+    for at in 0..events.len() {
+        let (Config::Text(_), Some(definition)) = (&events[at].event.config1, &events[at].definition) else { continue };
+        let defined = definition
+            .define()
+            .map_err(|source| CaptureError::Definition { event: events[at].name.clone(), source })?;
+        events.to_mut()[at].event =
+            PerfEvent { kind: PERF_TYPE_TRACEPOINT, config: defined.id().into(), ..PerfEvent::default() };
+        all.push(defined);
+    }
+    Ok((events, all))
+}
