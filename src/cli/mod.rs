@@ -1,6 +1,7 @@
 //! argv to options to plan; help text; the commands that look at the machine. The only room that knows argv.
 
 mod doctor;
+mod evlist;
 mod list;
 mod options;
 mod parallel;
@@ -41,6 +42,7 @@ enum Subcommands {
     /// Record events into a file that perf reads too
     Record(Box<record::Record>),
     Script(script::Script),
+    Evlist(evlist::Evlist),
     /// List the events of this kernel
     List(list::List),
     /// Check whether this machine is ready, and say how to mend what is not
@@ -79,6 +81,7 @@ fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
         _ if program.version => version::print(program.verbose, None),
         Some(Subcommands::Record(record)) => record.run(argv),
         Some(Subcommands::Script(script)) => script.run(),
+        Some(Subcommands::Evlist(evlist)) => evlist.run(),
         Some(Subcommands::List(list)) => list.run(),
         Some(Subcommands::Doctor(doctor)) => doctor.run(),
         Some(Subcommands::Parallel(parallel)) => parallel.run(),

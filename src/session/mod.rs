@@ -1,6 +1,7 @@
 //! Plan and run loop: source to sink, interval, statistics, end. Knows nothing of argv.
 
 mod events;
+pub mod evlist;
 mod interval;
 mod jobs;
 mod names;

@@ -72,7 +72,7 @@ fn is_dummy(event: &RecordedEvent) -> bool {
 }
 
 /// What an event's samples hold. A tracepoint without a format is an event with raw data.
-fn format(event: &RecordedEvent) -> Format {
+pub(super) fn format(event: &RecordedEvent) -> Format {
     if let Some(format) = &event.format {
         return Format::Tracepoint(format.clone());
     }

@@ -1,0 +1,7 @@
+//! The commands that look at recordings, beside the real perf's.
+
+#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+
+mod evlist;
+mod harness;
+mod script;
