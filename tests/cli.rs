@@ -125,7 +125,7 @@ fn wrong_usage() {
     check(
         "lsit",
         expect![[r#"
-        perf-prof: unrecognized subcommand 'lsit' (a similar subcommand exists: 'list')
+        perf-prof: unrecognized subcommand 'lsit' (some similar subcommands exist: 'script', 'evlist', 'list')
         `perf-prof --help` shows the commands
     "#]],
     );

@@ -9,6 +9,7 @@ mod plan;
 mod record;
 mod report;
 mod script;
+mod shares;
 mod split;
 mod version;
 
@@ -42,6 +43,7 @@ enum Subcommands {
     /// Record events into a file that perf reads too
     Record(Box<record::Record>),
     Script(script::Script),
+    Report(shares::Report),
     Evlist(evlist::Evlist),
     /// List the events of this kernel
     List(list::List),
@@ -81,6 +83,7 @@ fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
         _ if program.version => version::print(program.verbose, None),
         Some(Subcommands::Record(record)) => record.run(argv),
         Some(Subcommands::Script(script)) => script.run(),
+        Some(Subcommands::Report(report)) => report.run(),
         Some(Subcommands::Evlist(evlist)) => evlist.run(),
         Some(Subcommands::List(list)) => list.run(),
         Some(Subcommands::Doctor(doctor)) => doctor.run(),

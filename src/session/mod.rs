@@ -16,6 +16,7 @@ mod replay;
 mod replayed;
 mod report;
 mod run_loop;
+pub mod shares;
 mod start;
 mod status;
 mod target;

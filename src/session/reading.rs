@@ -34,6 +34,14 @@ pub(super) struct Reading {
     verbosity: Verbosity,
 }
 
+/// What became of it.
+pub(super) struct Read {
+    /// The status to exit with.
+    pub status: ExitStatus,
+    /// How many events were lost when it was recorded.
+    pub lost: u64,
+}
+
 impl Reading {
     /// Opens a recording, and selects all of its events.
     pub fn open(input: &Input, symbols: symbol::Options, verbosity: Verbosity) -> Result<Reading> {
@@ -74,7 +82,7 @@ impl Reading {
     }
 
     /// Shows a sink what is wanted, in the order of time.
-    pub fn run(self, sink: &mut impl Sink) -> Result<ExitStatus> {
+    pub fn run(self, sink: &mut impl Sink) -> Result<Read> {
         let signals = Signals::install()?;
         let Reading { recording, selected: Selected { types, routes }, selection, context, verbosity } = self;
         let layouts = recording.layouts().clone();
@@ -113,7 +121,7 @@ impl Reading {
         if let Some(failure) = run_loop.source.replay.take_failure() {
             return Err(failure.into());
         }
-        Ok(ExitStatus(status(ending, at_exit, None)))
+        Ok(Read { status: ExitStatus(status(ending, at_exit, None)), lost: run_loop.stats.total_lost() })
     }
 }
 

@@ -55,7 +55,7 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
         context: reading.context.clone(),
         written: Written { waiting: Vec::with_capacity(2 * WRITTEN_AT_ONCE), to: io::stdout().lock(), failure: None },
     };
-    let status = reading.run(&mut text)?;
+    let status = reading.run(&mut text)?.status;
     match text.written.failure {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write the output"),
         _ => Ok(status),

@@ -4,4 +4,5 @@
 
 mod evlist;
 mod harness;
+mod report;
 mod script;

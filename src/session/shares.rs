@@ -1,0 +1,309 @@
+//! `perf-prof report`: where a recording's samples are, as a table, with callers, or as a flame graph. What is kept are
+//! sums; samples pass by.
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    ops::ControlFlow,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use anyhow::{Context as _, Result};
+use serde_json::json;
+
+use super::{
+    ExitStatus,
+    plan::{Input, Verbosity},
+    reading::{Read, Reading},
+    text::names,
+};
+use crate::{
+    event::{
+        Added, By, Caller, Callers, Context, Deliver, EventType, Flow, Frame, Line, Origin, Sample, Shares, Sink, Stop,
+        UNKNOWN, frames, ip_function,
+    },
+    picture::{Label, Look, Stacks, draw},
+    symbol,
+    sys::output,
+};
+
+/// What is to be summed up of which recording.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The recording, and what is wanted of it.
+    pub input: Input,
+    /// By what samples are put together.
+    pub by: Vec<By>,
+    /// What is shown of callers.
+    pub callers: Callers,
+    /// Where a flame graph is written to.
+    pub flame: Option<PathBuf>,
+    /// How it is printed.
+    pub form: Form,
+    /// How much is said of what is wrong with the recording.
+    pub verbosity: Verbosity,
+}
+
+/// How the table is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Sums up and prints.
+pub fn run(plan: &Plan) -> Result<ExitStatus> {
+    let reading = Reading::open(&plan.input, symbol::Options::default(), plan.verbosity)?;
+    let all = names(&reading);
+    let names: Vec<String> = reading.attrs().into_iter().map(|attr| all[attr].clone()).collect();
+    let mut sums = Sums {
+        types: reading.types().to_vec(),
+        periods: reading.attrs().iter().map(|&attr| reading.recording().events[attr].attr.sample_period).collect(),
+        context: reading.context.clone(),
+        shares: names.iter().map(|_| Shares::new(&plan.by, plan.callers)).collect(),
+        stacks: plan.flame.is_some().then(Stacks::default),
+        failed: None,
+    };
+    let Read { status, lost } = reading.run(&mut sums)?;
+    if let Some(error) = sums.failed {
+        return Err(error);
+    }
+    if let (Some(path), Some(stacks)) = (&plan.flame, &sums.stacks) {
+        let write = || -> Result<()> {
+            let mut to = BufWriter::new(File::create(path)?);
+            let look = Look { count_name: "periods".into(), subtitle: Some(names.join(", ")), ..Look::default() };
+            draw(stacks, &look, &mut to)?;
+            Ok(to.flush()?)
+        };
+        write().with_context(|| format!("cannot draw {}", path.display()))?;
+        output::say(format_args!("the flame graph is in {}", path.display()));
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    match plan.form {
+        Form::Text => {
+            writeln!(out, "# Total Lost Samples: {}\n#", lost)?;
+            for (name, shares) in names.iter().zip(&sums.shares) {
+                table(plan, name, shares, &mut out)?;
+            }
+        }
+        Form::Json => {
+            let events: Vec<_> =
+                names.iter().zip(&sums.shares).map(|(name, shares)| of_event(plan, name, shares)).collect();
+            writeln!(out, "{}", serde_json::to_string_pretty(&json!({ "lost": lost, "events": events }))?)?;
+        }
+    }
+    out.flush()?;
+    Ok(status)
+}
+
+/// A sink that adds up.
+struct Sums {
+    types: Vec<EventType>,
+    /// What samples weigh that do not say.
+    periods: Vec<u64>,
+    context: Arc<Context>,
+    shares: Vec<Shares>,
+    stacks: Option<Stacks>,
+    failed: Option<anyhow::Error>,
+}
+
+impl Sink for Sums {
+    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+        body(self);
+    }
+}
+
+impl Deliver for Sums {
+    fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+        let Some(of_type) = self.types.get(event) else { return ControlFlow::Continue(()) };
+        let sample = Sample { event: of_type, record };
+        let (pid, tid) = sample.pid_tid();
+        let comm = self
+            .context
+            .with_tasks(|tasks| tasks.name(tid, sample.time()).map(|comm| String::from_utf8_lossy(comm).into_owned()));
+        let comm = comm.unwrap_or_else(|| format!(":{tid}"));
+        let chain = frames(&sample, &self.context);
+        let place = ip_function(&sample, &self.context);
+        let place = place.as_deref().or_else(|| chain.first().map(|frame| &**frame));
+        let period = of_type.layout.period(record).unwrap_or(self.periods[event]);
+        let added = Added { period, comm: &comm, ids: (pid, tid), cpu: sample.cpu(), place, chain: &chain };
+        self.shares[event].add(&added);
+        let Some(stacks) = &mut self.stacks else { return ControlFlow::Continue(()) };
+        let mut at = stacks.called(stacks.root(), Label::Name(&comm));
+        let whole = chain.iter().rev().map(|frame| &**frame);
+        for frame in whole.chain(place.filter(|_| chain.is_empty())) {
+            at = stacks.called(at, label(frame));
+        }
+        match stacks.weigh(at, period) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.failed = Some(error.into());
+                ControlFlow::Break(Stop::Failed)
+            }
+        }
+    }
+
+    fn lost(&mut self, _: u64, _: u64) -> Flow {
+        ControlFlow::Continue(())
+    }
+
+    fn interval(&mut self) -> Flow {
+        ControlFlow::Continue(())
+    }
+
+    fn print_stat(&mut self, _: u32) -> Flow {
+        ControlFlow::Continue(())
+    }
+
+    fn kept(&self) -> usize {
+        0
+    }
+
+    fn exit(&mut self) -> Flow {
+        ControlFlow::Continue(())
+    }
+}
+
+fn label(frame: &Frame) -> Label<'_> {
+    match (&*frame.symbol, frame.origin) {
+        (UNKNOWN, Origin::Kernel) => Label::InKernel(&frame.dso),
+        (UNKNOWN, _) => Label::In(&frame.dso),
+        (symbol, Origin::Kernel) => Label::Kernel(symbol),
+        (symbol, _) => Label::Name(symbol),
+    }
+}
+
+fn title(by: By) -> &'static str {
+    match by {
+        By::Comm => "Command",
+        By::Pid => "Pid",
+        By::Tid => "Tid",
+        By::Cpu => "CPU",
+        By::Dso => "Shared Object",
+        By::Symbol => "Symbol",
+    }
+}
+
+/// Callers that took less than this share of all, in percent, are left out, as perf does by default.
+const LEAST: f64 = 0.5;
+
+fn percent(weight: u64, total: u64) -> f64 {
+    if total == 0 { 0.0 } else { 100.0 * weight as f64 / total as f64 }
+}
+
+/// `5K`: cut off, as perf does.
+fn in_thousands(mut count: u64) -> String {
+    let mut unit = ' ';
+    for larger in ['K', 'M', 'G'] {
+        if count < 1000 {
+            break;
+        }
+        (count, unit) = (count / 1000, larger);
+    }
+    format!("{count}{unit}")
+}
+
+fn table(plan: &Plan, name: &str, shares: &Shares, out: &mut impl Write) -> io::Result<()> {
+    let total = shares.total();
+    writeln!(out, "# Samples: {} of event '{name}'", in_thousands(shares.samples()))?;
+    writeln!(out, "# Event count (approx.): {total}\n#")?;
+    let lines = shares.lines();
+    let longest = |at: usize, by: &By| {
+        let width = lines.iter().map(|line| line.keys[at].chars().count()).max().unwrap_or(0);
+        width.max(title(*by).len())
+    };
+    let widths: Vec<usize> = plan.by.iter().enumerate().map(|(at, by)| longest(at, by)).collect();
+    let shares_titles: &[&str] =
+        if plan.callers == Callers::Children { &["Children", "    Self"] } else { &["Overhead"] };
+    let titles = plan.by.iter().zip(&widths).map(|(by, width)| format!("{:width$}", title(*by)));
+    let titles: Vec<String> = shares_titles.iter().map(|title| (*title).to_owned()).chain(titles).collect();
+    writeln!(out, "# {}", titles.join("  "))?;
+    let rules: Vec<String> = titles.iter().map(|title| ".".repeat(title.chars().count())).collect();
+    writeln!(out, "# {}\n#", rules.join("  "))?;
+    for line in &lines {
+        match plan.callers {
+            Callers::Children => {
+                write!(out, "  {:7.2}%  {:7.2}%", percent(line.with_called, total), percent(line.own, total))?
+            }
+            Callers::Ignored | Callers::Trees => write!(out, "  {:7.2}%", percent(line.own, total))?,
+        }
+        for ((key, &width), by) in line.keys.iter().zip(&widths).zip(&plan.by) {
+            // Names of functions are long; perf does not fill them up either.
+            let width = if *by == By::Symbol { 0 } else { width };
+            write!(out, "  {key:width$}")?;
+        }
+        writeln!(out)?;
+        if plan.callers == Callers::Trees {
+            tree(&line.callers, 2, total, out)?;
+            writeln!(out)?;
+        }
+    }
+    writeln!(out, "\n")
+}
+
+/// Callers below what they called. One alone stands below it, several are set in, each with its share.
+fn tree(callers: &[Caller], depth: usize, total: u64, out: &mut impl Write) -> io::Result<()> {
+    let shown: Vec<&Caller> = callers.iter().filter(|caller| percent(caller.weight, total) >= LEAST).collect();
+    for caller in &shown {
+        let (mut caller, mut depth) = (*caller, depth);
+        let share = percent(caller.weight, total);
+        writeln!(out, "{}{share:.2}% {}", "    ".repeat(depth), caller.name)?;
+        // The same samples went on to one caller: no new share, and no step to the right.
+        while let [only] = &caller.callers[..] {
+            if only.weight != caller.weight {
+                break;
+            }
+            writeln!(out, "{}      {}", "    ".repeat(depth), only.name)?;
+            caller = only;
+        }
+        depth += 1;
+        tree(&caller.callers, depth, total, out)?;
+    }
+    Ok(())
+}
+
+fn of_event(plan: &Plan, name: &str, shares: &Shares) -> serde_json::Value {
+    let key = |by: &By| match by {
+        By::Comm => "comm",
+        By::Pid => "pid",
+        By::Tid => "tid",
+        By::Cpu => "cpu",
+        By::Dso => "dso",
+        By::Symbol => "symbol",
+    };
+    fn callers(of: &[Caller]) -> Vec<serde_json::Value> {
+        let caller = |it: &Caller| json!({ "name": it.name, "period": it.weight, "callers": callers(&it.callers) });
+        of.iter().map(caller).collect()
+    }
+    let line = |line: &Line| {
+        let mut object = serde_json::Map::new();
+        for (by, text) in plan.by.iter().zip(&line.keys) {
+            object.insert(key(by).into(), json!(text));
+        }
+        object.insert("period".into(), json!(line.own));
+        object.insert("samples".into(), json!(line.samples));
+        match plan.callers {
+            Callers::Children => object.insert("children".into(), json!(line.with_called)),
+            Callers::Trees => object.insert("callers".into(), json!(callers(&line.callers))),
+            Callers::Ignored => None,
+        };
+        serde_json::Value::Object(object)
+    };
+    let lines: Vec<_> = shares.lines().iter().map(line).collect();
+    json!({ "name": name, "samples": shares.samples(), "period": shares.total(), "lines": lines })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_samples_are_cut_off_as_perf_does() {
+        assert_eq!([0, 999, 1000, 1999, 2_500_000].map(in_thousands), ["0 ", "999 ", "1K", "1K", "2M"]);
+        assert_eq!(percent(1, 0), 0.0);
+    }
+}

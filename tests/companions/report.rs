@@ -1,0 +1,91 @@
+//! Tables of recordings, beside those of the real `perf report`.
+
+use std::path::Path;
+
+use crate::harness::{can_record, ours, perf, perf_prof, record, stdout};
+
+/// What a table says: its titles, sums and lines. Lines of equal shares have no order that counts.
+fn table(lines: Vec<String>) -> Vec<String> {
+    let is_said =
+        |line: &String| !line.is_empty() && line != "#" && !line.starts_with("# (Tip") && !line.contains("--header");
+    let mut lines: Vec<String> = lines.into_iter().filter(is_said).collect();
+    lines.sort();
+    lines
+}
+
+#[track_caller]
+fn compare(path: &Path, perf_args: &[&str], args: &[&str]) {
+    let of_perf = perf(&[&["report", "--stdio", "-g", "none"], perf_args].concat(), path);
+    let (of_perf, ours) = (table(of_perf), table(ours(&[&["report"], args].concat(), path)));
+    assert!(of_perf.len() > 5, "{of_perf:?}");
+    assert_eq!(ours, of_perf, "{args:?}");
+}
+
+const LS: [&str; 4] = ["--", "ls", "-lR", "/usr/share"];
+
+#[test]
+fn shares_are_those_of_perf() {
+    if !can_record() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf.data");
+    record(&path, &[&["-e", "cpu-clock,page-faults"][..], &LS].concat());
+    for keys in ["comm,dso", "comm", "dso"] {
+        compare(&path, &["--no-children", "--sort", keys], &["--sort", keys]);
+    }
+    // The same of what each sample weighs the same.
+    let path = folder.path().join("counted.data");
+    record(&path, &[&["-e", "cpu-clock", "-c", "1000000", "-g"][..], &LS].concat());
+    compare(&path, &["--no-children", "--sort", "comm,dso"], &["--sort", "comm,dso"]);
+    compare(&path, &["--children", "--sort", "comm"], &["--children", "--sort", "comm"]);
+}
+
+#[test]
+fn of_tracepoints_and_of_all_tasks() {
+    if !can_record() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf.data");
+    record(&path, &["--threads", "-e", "sched:sched_switch", "-a", "--", "sleep", "0.3"]);
+    compare(&path, &["--no-children", "--sort", "comm,dso"], &["--sort", "comm,dso"]);
+}
+
+#[test]
+fn callers_flame_graph_and_json() {
+    if !can_record() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf.data");
+    record(&path, &[&["-g", "-e", "cpu-clock"][..], &LS].concat());
+    let json = ours(&["report", "--json", "--children"], &path).join("\n");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let event = &json["events"][0];
+    let lines = event["lines"].as_array().unwrap();
+    let sum = |key: &str| lines.iter().filter_map(|line| line[key].as_u64()).sum::<u64>();
+    assert_eq!(
+        (sum("period"), sum("samples")),
+        (event["period"].as_u64().unwrap(), event["samples"].as_u64().unwrap())
+    );
+    let entry = lines.iter().find(|line| line["symbol"] == "[k] do_syscall_64").unwrap();
+    assert!(entry["children"].as_u64() > entry["period"].as_u64(), "{entry}");
+    // In the tree, what is entered through the entry of system calls stands above it.
+    let tree = ours(&["report", "-g", "--sort", "symbol"], &path);
+    assert!(tree.iter().any(|line| line.trim_end().ends_with(" do_syscall_64") && line.starts_with("        ")));
+    let svg = folder.path().join("x.svg");
+    stdout(&perf_prof(&["report", "--flame"]).arg(&svg).arg("-i").arg(&path).output().unwrap());
+    let svg = std::fs::read_to_string(svg).unwrap();
+    assert!(svg.contains("do_syscall_64"), "{}", svg.len());
+}
+
+#[test]
+fn errors_name_what_is_wrong() {
+    let output = perf_prof(&["report", "--sort", "comm,file"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && text.contains("there is no key `file`"), "{text}");
+    let output = perf_prof(&["report", "-i", "not-there.data"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && text.contains("not-there.data"), "{text}");
+}
