@@ -46,6 +46,24 @@ fn a_perf_map_that_grows() {
 }
 
 #[test]
+fn a_perf_map_that_is_replaced_by_another_file() {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", JIT, &[]) else { return };
+    let running = Running::start(Command::new(&program));
+    let (pid, code) = (running.pid(), running.functions["code"]);
+    let map = format!("/tmp/perf-{pid}.map");
+    let mut symbolizer = symbolizer();
+    fs::write(&map, format!("{code:x} 40 old\n")).unwrap();
+    assert_eq!(shown(&resolve(&mut symbolizer, pid, code)), "old+0x0 (//anon)");
+    fs::write(format!("{map}.new"), format!("{code:x} 40 new\n{:x} 40 more\n", code + 0x40)).unwrap();
+    fs::rename(format!("{map}.new"), &map).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    let found = [code + 0x40, code].map(|address| shown(&resolve(&mut symbolizer, pid, address)));
+    fs::remove_file(&map).unwrap();
+    assert_eq!(found, ["more+0x0 (//anon)", "new+0x0 (//anon)"]);
+}
+
+#[test]
 fn a_perf_map_in_the_process_own_mount_and_pid_namespace() {
     let folder = tempdir().unwrap();
     let can = Command::new("unshare").args(["-mpf", "true"]).status().is_ok_and(|status| status.success());
@@ -57,8 +75,8 @@ fn a_perf_map_in_the_process_own_mount_and_pid_namespace() {
         .replace("return getchar", "fprintf(map, \"%lx 40 in_a_container\\n\", (long)code); fclose(map); printf(\".\\n\"); fflush(stdout); return getchar")
         .replace("\\n.\\n\"", "\\n\"");
     let Some(program) = compile(folder.path(), "c", &source, &["-static"]) else { return };
-    let script = format!("cp {} /dev/shm/c-$$ && mount -t tmpfs none /tmp && exec /dev/shm/c-$$", program.display());
-    let script = script.replace("/dev/shm/c-$$", "/dev/shm/perf-prof-test-container");
+    let copy = format!("/dev/shm/perf-prof-test-container-{}", std::process::id());
+    let script = format!("cp {} {copy} && mount -t tmpfs none /tmp && exec {copy}", program.display());
     let mut command = Command::new("unshare");
     command.args(["-mpf", "--kill-child", "sh", "-c", &script]);
     let running = Running::start(command);
@@ -66,7 +84,7 @@ fn a_perf_map_in_the_process_own_mount_and_pid_namespace() {
     let children = format!("/proc/{0}/task/{0}/children", running.pid());
     let pid: u32 = fs::read_to_string(children).unwrap().trim().parse().unwrap();
     let found = resolve(&mut symbolizer(), pid, running.functions["code"] + 5);
-    fs::remove_file("/dev/shm/perf-prof-test-container").unwrap();
+    fs::remove_file(copy).unwrap();
     assert_eq!(shown(&found), "in_a_container+0x5 (//anon)");
 }
 
