@@ -23,6 +23,9 @@ STATES = {
     "runnable": lambda state: not state & 0xFF,
 }
 
+# EXIT_DEAD and EXIT_ZOMBIE: the next task that comes to a CPU with this number is another one.
+EXITED = 0x10 | 0x20
+
 parser = argparse.ArgumentParser(description="Time off CPU by stack.", add_help=False)
 parser.add_argument("--top", type=int, default=10, metavar="N", help="stacks of a table (default: 10)")
 parser.add_argument("--flame", metavar="FILE", help="write a flame graph: FILE.svg, or FILE.folded as text")
@@ -51,6 +54,7 @@ def sched__sched_switch(event):
     tid = event.prev_pid
     if (
         tid
+        and not event.prev_state & EXITED
         and in_state(event.prev_state)
         and (args.comm is None or args.comm == event.prev_comm)
         and (args.pid is None or args.pid == event._pid)

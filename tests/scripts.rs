@@ -723,6 +723,72 @@ fn uprobe_latency_agrees_with_the_programs_own_clock() {
     assert_eq!(rows.sum::<u64>(), 300, "{out}");
 }
 
+/// What a script does with made-up events: `script` is its module, `event(**members)` makes one.
+fn on_made_up_events(name: &str, test: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name);
+    let prelude = format!(
+        "
+import importlib.util, sys
+def dummy(event): pass
+class event(dict):
+    __getattr__ = dict.__getitem__
+    def __init__(self, **members): super().__init__(members)
+sys.argv = ['{name}']
+spec = importlib.util.spec_from_file_location('tested', {path:?})
+script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(script)
+"
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("t.py");
+    fs::write(&file, prelude + test).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    command.args(["python", "-q", "-e", "dummy"]).arg(file).args(["--exec", "true"]);
+    text(command.output().unwrap())
+}
+
+/// The time between an exit and the next task with the same number was shown as off CPU.
+#[test]
+fn offcpu_does_not_take_a_dead_task_for_the_next_one_with_its_number() {
+    if skipped() {
+        return;
+    }
+    let out = on_made_up_events(
+        "offcpu.py",
+        "
+class Table(list):
+    def add(self, began, us): self.append((began.prev_pid, us))
+script.table = Table()
+def switch(us, prev, state, next):
+    script.sched__sched_switch(event(
+        _time=us * 1000, _pid=prev, prev_pid=prev, prev_comm='t', prev_state=state, next_pid=next))
+switch(0, 7, 1, 8)
+switch(5, 8, 0, 7)
+for at, dead in (10, 0x10), (1000, 0x20):  # EXIT_DEAD, EXIT_ZOMBIE
+    switch(at, 7, dead, 8)
+    switch(at + 700, 8, 1, 7)
+print(script.table, [event.prev_pid for event in script.left.values()])
+",
+    );
+    assert_eq!(out, "[(7, 5), (8, 5), (8, 290)] [8]\n");
+}
+
+";
+    let directory = tempfile::tempdir().unwrap();
+    let Some(one) = compile(directory.path(), "one", TWICE) else { return println!("skipped: no gcc") };
+    let two = compile(directory.path(), "two", &format!("int pad(void) {{ return 1; }}\n{TWICE}")).unwrap();
+    let mut command = script("uprobe_latency.py");
+    for file in [&one, &two] {
+        let file = file.display();
+        command.args(["-e", &format!("uprobe:same@{file},uretprobe:same@{file}")]);
+    }
+    let shell = format!("{} & {} & wait", one.display(), two.display());
+    let out = text(command.args(["--exec", "sh", "-c", &shell]).output().unwrap());
+    for file in [&one, &two] {
+        assert!(out.contains(&format!("same ({}): 10 calls, ", file.display())), "{out}");
+    }
+}
+
 #[test]
 fn scripts_explain_themselves() {
     if skipped() {
