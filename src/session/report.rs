@@ -72,6 +72,13 @@ pub fn print_totals(stats: &Stats, source: &dyn Source) {
             stats.total_unattributed()
         ));
     }
+    if stats.total_throttled() != 0 {
+        output::say(format_args!(
+            "the kernel throttled sampling {} times: between then and the next tick nothing was sampled, and nothing was counted as \
+             lost; sample less often (-F, -c)",
+            stats.total_throttled()
+        ));
+    }
     if source.limited() != 0 {
         output::say(format_args!("{} events were left out by --sampling-limit", source.limited()));
     }

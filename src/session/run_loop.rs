@@ -202,7 +202,10 @@ impl<S: Source> RunLoop<'_, S> {
             let at_exit = program.exit().break_value();
             stop = stop.or(at_exit.map(Break::Stop));
         });
-        if complete || self.stats.has_losses_told() || self.stats.total_unattributed() != 0 {
+        if complete
+            || self.stats.has_losses_told()
+            || self.stats.total_unattributed() + self.stats.total_throttled() != 0
+        {
             report::print_totals(&self.stats, &self.source);
         }
         match stop {

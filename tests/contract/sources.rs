@@ -552,3 +552,20 @@ fn a_template_shows_the_members() {
     "#]]
     .assert_eq(&outcome.stdout[from..to]);
 }
+
+/// It was as silent as if there had been nothing to sample.
+#[test]
+fn sampling_that_the_kernel_throttles_is_told() {
+    if skipped() {
+        return;
+    }
+    let limit = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
+    // A clock gives a sample each 10 us at most (`perf_swevent_start_hrtimer()` in kernel/events/core.c).
+    if limit.trim().parse().is_ok_and(|limit: u64| limit > 50_000) {
+        return println!("skipped: kernel.perf_event_max_sample_rate is {limit}");
+    }
+    let run = Run::script("def __sample__(event): pass").event("cpu-clock/period=10000/").options(["-m4M"]);
+    let outcome = run.workload("fork-burn 0 300").run();
+    assert!(outcome.stderr.contains("the kernel throttled sampling "), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("sample less often (-F, -c)"), "{}", outcome.stderr);
+}
