@@ -789,6 +789,24 @@ print(script.table, [event.prev_pid for event in script.left.values()])
     }
 }
 
+/// It was said at the end of the run, when what had been seen was lost.
+#[test]
+fn a_flame_graph_that_cannot_be_saved_is_refused_at_once() {
+    if skipped() {
+        return;
+    }
+    for name in ["profile.py", "faults.py", "offcpu.py"] {
+        for (file, why) in
+            [("x.png", "saved as .svg or .folded"), ("/no/such/x.svg", "no file can be made in /no/such")]
+        {
+            let out = script(name).args(["--flame", file, "--exec", "echo", "ran"]).output().unwrap();
+            let err = String::from_utf8_lossy(&out.stderr);
+            assert_eq!((out.status.code(), &*out.stdout), (Some(2), &b""[..]), "{name} {err}");
+            assert!(err.contains(&format!("--flame {file}: ")) && err.contains(why), "{name} {err}");
+        }
+    }
+}
+
 #[test]
 fn scripts_explain_themselves() {
     if skipped() {
