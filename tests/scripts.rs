@@ -773,6 +773,58 @@ print(script.table, [event.prev_pid for event in script.left.values()])
     assert_eq!(out, "[(7, 5), (8, 5), (8, 290)] [8]\n");
 }
 
+/// Each was held for ever: calls left by longjmp(), threads that ended in one.
+#[test]
+fn uprobe_latency_holds_no_more_than_it_says() {
+    if skipped() {
+        return;
+    }
+    let out = on_made_up_events(
+        "uprobe_latency.py",
+        "
+def enter(us, tid, ip): script.__sample__(event(_time=us * 1000, _tid=tid, _pid=1 << 30, _event='uprobe:f', __probe_ip=ip))
+def leave(us, tid, ip): script.__sample__(event(_time=us * 1000, _tid=tid, _pid=1 << 30, _event='uretprobe:f', __probe_func=ip))
+for n in range(script.DEEPEST * 3): enter(n, 1, 16)
+print(len(script.open_calls[1]) == script.DEEPEST)
+enter(9000, 2, 32)
+for n in range(100): enter(9001, 2, 16)
+leave(9003, 2, 32)
+print(2 in script.open_calls, [(calls.total, len(calls.histogram)) for calls in script.functions.values()])
+for tid in range(script.MOST_THREADS * 2): enter(1, tid, 16)
+print(len(script.open_calls) == script.MOST_THREADS)
+",
+    );
+    assert!(out.starts_with("True\nFalse [(3000, 1)]\nTrue\n"), "{out}");
+}
+
+/// Nothing was said, and each call was held for ever.
+#[test]
+fn uprobe_latency_wants_the_return_of_each_entry() {
+    if skipped() || !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
+        return println!("skipped: no tracing or no uprobes");
+    }
+    for (one, other) in [("uprobe", "uretprobe"), ("uretprobe", "uprobe")] {
+        let out = script("uprobe_latency.py").args(["-e", &format!("{one}:getpid@libc"), "--exec", "true"]).output();
+        let out = out.unwrap();
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{err}");
+        assert!(err.contains(&format!("{one}:getpid is selected without {other}:getpid")), "{err}");
+    }
+}
+
+/// They were one histogram.
+#[test]
+fn uprobe_latency_tells_functions_of_one_name_in_two_files_apart() {
+    if skipped() || !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
+        return println!("skipped: no tracing or no uprobes");
+    }
+    const TWICE: &str = "#include <unistd.h>
+__attribute__((noinline)) void same(void) { usleep(100); }
+int main(void) {
+    for (int i = 0; i < 10; i++) same();
+    sleep(1);
+    return 0;
+}
 ";
     let directory = tempfile::tempdir().unwrap();
     let Some(one) = compile(directory.path(), "one", TWICE) else { return println!("skipped: no gcc") };
