@@ -626,12 +626,13 @@ fn a_process_with_probes_makes_threads_and_children_which_count() {
     let mut tracer = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(tracer.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "begun");
-    assert_eq!(definitions_of(tracer.id()).len(), 3);
+    let defined = definitions_of(tracer.id()).len();
     let ended = program.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "failures 0\n");
     let counts: String = lines.map(|line| line.unwrap() + "\n").collect();
     assert!(tracer.wait().unwrap().success());
     assert_eq!(counts, BIRTHS);
+    assert_eq!(defined, 3);
     assert_eq!(definitions_of(tracer.id()), [""; 0]);
 }
 

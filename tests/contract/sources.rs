@@ -512,8 +512,16 @@ fn a_frequency_above_the_limit_names_it() {
 
 #[test]
 fn the_highest_frequency_is_the_limit() {
+    if skipped() {
+        return;
+    }
     let script = "def __sample__(event): pass\ndef __exit__(): print('ran')";
-    prints(Run::script(script).event("cpu-clock").options(["-F", "max"]).workload("burn 5"), expect!["ran\n"]);
+    let outcome = Run::script(script).event("cpu-clock").options(["-F", "max"]).workload("burn 5").run();
+    outcome.assert_civil();
+    // At the limit the kernel may throttle.
+    let complaints = outcome.complaints();
+    let complaints = complaints.lines().find(|line| !line.contains("the kernel throttled sampling"));
+    assert_eq!((outcome.status, outcome.stdout.as_str(), complaints), (0, "ran\n", None));
 }
 
 #[test]
