@@ -14,6 +14,7 @@ Needs --order (its first line has it): what a process maps where is told by the 
 before the faults on another one.
 """
 import argparse
+import os
 import time
 from collections import defaultdict
 
@@ -35,6 +36,13 @@ parser.add_argument("--major", action="store_true", help="major faults only")
 parser.add_argument("--flame", metavar="FILE", help="write a flame graph: FILE.svg, or FILE.folded as text")
 parser.add_argument("--usage", action="help", help="show this (--help shows the options of perf-prof)")
 args = parser.parse_args()
+if args.flame:
+    # At the end of the run it would be too late to say so.
+    folder = os.path.dirname(args.flame) or "."
+    if not args.flame.endswith((".svg", ".folded")):
+        parser.error(f"--flame {args.flame}: a flame graph is saved as .svg or .folded")
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        parser.error(f"--flame {args.flame}: no file can be made in {folder}")
 
 
 class Row:

@@ -11,6 +11,7 @@ Needs --order (its first line has it): a task leaves one CPU and may come back o
 of the task that was there before, so this has to see all tasks: choose with --comm and --pid, not with -p, -t or --exec.
 """
 import argparse
+import os
 import time
 
 from perf_prof import FlameGraph
@@ -23,6 +24,9 @@ STATES = {
     "runnable": lambda state: not state & 0xFF,
 }
 
+# EXIT_DEAD and EXIT_ZOMBIE: the next task that comes to a CPU with this number is another one.
+EXITED = 0x10 | 0x20
+
 parser = argparse.ArgumentParser(description="Time off CPU by stack.", add_help=False)
 parser.add_argument("--top", type=int, default=10, metavar="N", help="stacks of a table (default: 10)")
 parser.add_argument("--flame", metavar="FILE", help="write a flame graph: FILE.svg, or FILE.folded as text")
@@ -32,6 +36,13 @@ parser.add_argument("--state", choices=STATES, default="any", help="only tasks t
 parser.add_argument("--min", type=int, default=0, metavar="US", help="only times of at least so many microseconds")
 parser.add_argument("--usage", action="help", help="show this (--help shows the options of perf-prof)")
 args = parser.parse_args()
+if args.flame:
+    # At the end of the run it would be too late to say so.
+    folder = os.path.dirname(args.flame) or "."
+    if not args.flame.endswith((".svg", ".folded")):
+        parser.error(f"--flame {args.flame}: a flame graph is saved as .svg or .folded")
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        parser.error(f"--flame {args.flame}: no file can be made in {folder}")
 
 in_state = STATES[args.state]
 left = {}  # tid -> the event with which it left its CPU
@@ -51,6 +62,7 @@ def sched__sched_switch(event):
     tid = event.prev_pid
     if (
         tid
+        and not event.prev_state & EXITED
         and in_state(event.prev_state)
         and (args.comm is None or args.comm == event.prev_comm)
         and (args.pid is None or args.pid == event._pid)

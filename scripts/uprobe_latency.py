@@ -8,15 +8,17 @@ command (--exec CMD). With -i 1000 histograms of each second are printed, else o
 
     uprobe_latency.py -e 'uprobe:getaddrinfo@libc,uretprobe:getaddrinfo@libc' -i 1s
 
+Functions of one name in several files have a histogram each, as long as their processes are there to be asked which it is.
+
 A call's time has in it what the functions take that it calls, what it waits, and about a microsecond or two that the probes
 take. Needs --order (its first line has it): a thread may return on another CPU. The event `dummy` there never happens; it
 stands for those that are to be given.
 """
 import argparse
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 
-from perf_prof import Log2Hist
+from perf_prof import Log2Hist, stats
 
 parser = argparse.ArgumentParser(
     description="Latency of functions, selected as -e 'uprobe:FUNC@FILE,uretprobe:FUNC@FILE'.", add_help=False
@@ -42,30 +44,89 @@ class Calls:
         self.total += ns
         self.longest = max(self.longest, ns)
 
+    def merge(self, others):
+        self.histogram.update(others.histogram)
+        self.total += others.total
+        self.longest = max(self.longest, others.longest)
 
-open_calls = defaultdict(list)  # (tid, address of the function) -> times of the entries that it has not returned from
-functions = defaultdict(Calls)
+
+# What is open deeper than this, or in more threads, was left in another way than by return: by longjmp(), an exception, the end
+# of the thread.
+DEEPEST = 1000
+MOST_THREADS = 10000
+MOST_PLACES = 10000
+
+open_calls = {}  # tid -> (address of the function, time) of each entry that it has not returned from, the last one behind
+files = {}  # (pid, address of the function) -> the file
+files_of = {}  # (name, offset of the function in its page, the same in all processes) -> the file
+functions = defaultdict(Calls)  # (name, the file; while that is not known, the offset in the page)
 unpaired = 0
 tables = 0
 
 
+def __init__():
+    selected = stats()["events"]
+    for name in selected:
+        kind, _, function = name.partition(":")
+        other = {"uprobe": "uretprobe", "uretprobe": "uprobe"}.get(kind)
+        if other and f"{other}:{function}" not in selected:
+            parser.error(f"{name} is selected without {other}:{function}; a call's time needs both")
+
+
 def __sample__(event):
     global unpaired
+    tid = event._tid
     entered = event.get("__probe_ip")
     if entered is not None:
-        open_calls[event._tid, entered].append(event._time)
+        entries = open_calls.get(tid)
+        if entries is None:
+            if len(open_calls) >= MOST_THREADS:
+                del open_calls[next(iter(open_calls))]  # the oldest
+            entries = open_calls[tid] = deque(maxlen=DEEPEST)
+        entries.append((entered, event._time))
         return
-    call = event._tid, event["__probe_func"]
-    entries = open_calls.get(call)
-    if not entries:
+    function = event["__probe_func"]
+    entries = open_calls.get(tid, ())
+    # A function that calls itself returns from the last call first.
+    at = next((at for at in reversed(range(len(entries))) if entries[at][0] == function), None)
+    if at is None:
         unpaired += 1
         return
-    # A function that calls itself returns from the last call first.
-    ns = event._time - entries.pop()
+    ns = event._time - entries[at][1]
+    # What it has called and what did not return, never will.
+    while len(entries) > at:
+        entries.pop()
     if not entries:
-        del open_calls[call]
+        del open_calls[tid]
     if ns >= args.min * 1000:
-        functions[event._event.partition(":")[2]].add(ns)
+        name = event._event.partition(":")[2]
+        functions[name, file_of(event._pid, function, name)].add(ns)
+
+
+def file_of(pid, address, name):
+    """The file that a function is in. That of a process that is gone is the one with the function at the same place."""
+    place = pid, address
+    if place not in files:
+        if len(files) >= MOST_PLACES:
+            files.clear()
+        files[place] = mapped(pid, address)
+    offset = address % 4096
+    if files[place]:
+        files_of[name, offset] = files[place]
+    return files[place] or files_of.get((name, offset), offset)
+
+
+def mapped(pid, address):
+    try:
+        with open(f"/proc/{pid}/maps", errors="replace") as maps:
+            for line in maps:
+                words = line.split(maxsplit=5)
+                begin, end = (int(number, 16) for number in words[0].split("-"))
+                if begin <= address < end:
+                    return words[5].strip() if len(words) > 5 else None
+    except OSError:
+        pass
+    return None
 
 
 def __lost__(lost_start, lost_end):
@@ -81,8 +142,14 @@ def duration(ns):
 def show():
     global tables
     tables += 1
-    for name, calls in sorted(functions.items(), key=lambda item: -item[1].total):
+    for name, file in list(functions):
+        if (name, file) in files_of:
+            functions[name, files_of[name, file]].merge(functions.pop((name, file)))
+    names = [name for name, _ in functions]
+    for (name, file), calls in sorted(functions.items(), key=lambda item: -item[1].total):
         count = len(calls.histogram)
+        if names.count(name) > 1:
+            name += f" ({'of processes that are gone' if isinstance(file, int) else file})"
         print(f"{name}: {count} calls, mean {duration(calls.total / count)}, longest {duration(calls.longest)}")
         calls.histogram.print()
         print()

@@ -723,6 +723,142 @@ fn uprobe_latency_agrees_with_the_programs_own_clock() {
     assert_eq!(rows.sum::<u64>(), 300, "{out}");
 }
 
+/// What a script does with made-up events: `script` is its module, `event(**members)` makes one.
+fn on_made_up_events(name: &str, test: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name);
+    let prelude = format!(
+        "
+import importlib.util, sys
+def dummy(event): pass
+class event(dict):
+    __getattr__ = dict.__getitem__
+    def __init__(self, **members): super().__init__(members)
+sys.argv = ['{name}']
+spec = importlib.util.spec_from_file_location('tested', {path:?})
+script = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(script)
+"
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("t.py");
+    fs::write(&file, prelude + test).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    command.args(["python", "-q", "-e", "dummy"]).arg(file).args(["--exec", "true"]);
+    text(command.output().unwrap())
+}
+
+/// The time between an exit and the next task with the same number was shown as off CPU.
+#[test]
+fn offcpu_does_not_take_a_dead_task_for_the_next_one_with_its_number() {
+    if skipped() {
+        return;
+    }
+    let out = on_made_up_events(
+        "offcpu.py",
+        "
+class Table(list):
+    def add(self, began, us): self.append((began.prev_pid, us))
+script.table = Table()
+def switch(us, prev, state, next):
+    script.sched__sched_switch(event(
+        _time=us * 1000, _pid=prev, prev_pid=prev, prev_comm='t', prev_state=state, next_pid=next))
+switch(0, 7, 1, 8)
+switch(5, 8, 0, 7)
+for at, dead in (10, 0x10), (1000, 0x20):  # EXIT_DEAD, EXIT_ZOMBIE
+    switch(at, 7, dead, 8)
+    switch(at + 700, 8, 1, 7)
+print(script.table, [event.prev_pid for event in script.left.values()])
+",
+    );
+    assert_eq!(out, "[(7, 5), (8, 5), (8, 290)] [8]\n");
+}
+
+/// Each was held for ever: calls left by longjmp(), threads that ended in one.
+#[test]
+fn uprobe_latency_holds_no_more_than_it_says() {
+    if skipped() {
+        return;
+    }
+    let out = on_made_up_events(
+        "uprobe_latency.py",
+        "
+def enter(us, tid, ip): script.__sample__(event(_time=us * 1000, _tid=tid, _pid=1 << 30, _event='uprobe:f', __probe_ip=ip))
+def leave(us, tid, ip): script.__sample__(event(_time=us * 1000, _tid=tid, _pid=1 << 30, _event='uretprobe:f', __probe_func=ip))
+for n in range(script.DEEPEST * 3): enter(n, 1, 16)
+print(len(script.open_calls[1]) == script.DEEPEST)
+enter(9000, 2, 32)
+for n in range(100): enter(9001, 2, 16)
+leave(9003, 2, 32)
+print(2 in script.open_calls, [(calls.total, len(calls.histogram)) for calls in script.functions.values()])
+for tid in range(script.MOST_THREADS * 2): enter(1, tid, 16)
+print(len(script.open_calls) == script.MOST_THREADS)
+",
+    );
+    assert!(out.starts_with("True\nFalse [(3000, 1)]\nTrue\n"), "{out}");
+}
+
+/// Nothing was said, and each call was held for ever.
+#[test]
+fn uprobe_latency_wants_the_return_of_each_entry() {
+    if skipped() || !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
+        return println!("skipped: no tracing or no uprobes");
+    }
+    for (one, other) in [("uprobe", "uretprobe"), ("uretprobe", "uprobe")] {
+        let out = script("uprobe_latency.py").args(["-e", &format!("{one}:getpid@libc"), "--exec", "true"]).output();
+        let out = out.unwrap();
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{err}");
+        assert!(err.contains(&format!("{one}:getpid is selected without {other}:getpid")), "{err}");
+    }
+}
+
+/// They were one histogram.
+#[test]
+fn uprobe_latency_tells_functions_of_one_name_in_two_files_apart() {
+    if skipped() || !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
+        return println!("skipped: no tracing or no uprobes");
+    }
+    const TWICE: &str = "#include <unistd.h>
+__attribute__((noinline)) void same(void) { usleep(100); }
+int main(void) {
+    for (int i = 0; i < 10; i++) same();
+    sleep(1);
+    return 0;
+}
+";
+    let directory = tempfile::tempdir().unwrap();
+    let Some(one) = compile(directory.path(), "one", TWICE) else { return println!("skipped: no gcc") };
+    let two = compile(directory.path(), "two", &format!("int pad(void) {{ return 1; }}\n{TWICE}")).unwrap();
+    let mut command = script("uprobe_latency.py");
+    for file in [&one, &two] {
+        let file = file.display();
+        command.args(["-e", &format!("uprobe:same@{file},uretprobe:same@{file}")]);
+    }
+    let shell = format!("{} & {} & wait", one.display(), two.display());
+    let out = text(command.args(["--exec", "sh", "-c", &shell]).output().unwrap());
+    for file in [&one, &two] {
+        assert!(out.contains(&format!("same ({}): 10 calls, ", file.display())), "{out}");
+    }
+}
+
+/// It was said at the end of the run, when what had been seen was lost.
+#[test]
+fn a_flame_graph_that_cannot_be_saved_is_refused_at_once() {
+    if skipped() {
+        return;
+    }
+    for name in ["profile.py", "faults.py", "offcpu.py"] {
+        for (file, why) in
+            [("x.png", "saved as .svg or .folded"), ("/no/such/x.svg", "no file can be made in /no/such")]
+        {
+            let out = script(name).args(["--flame", file, "--exec", "echo", "ran"]).output().unwrap();
+            let err = String::from_utf8_lossy(&out.stderr);
+            assert_eq!((out.status.code(), &*out.stdout), (Some(2), &b""[..]), "{name} {err}");
+            assert!(err.contains(&format!("--flame {file}: ")) && err.contains(why), "{name} {err}");
+        }
+    }
+}
+
 #[test]
 fn scripts_explain_themselves() {
     if skipped() {

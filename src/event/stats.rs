@@ -25,6 +25,8 @@ pub struct Stats {
     lost_in_ring: Vec<AtomicU64>,
     /// Samples of which nobody can tell the event.
     unattributed: AtomicU64,
+    /// How often the kernel paused the sampling of an event.
+    throttled: AtomicU64,
     /// What the kernel counted itself, when it was last asked.
     kernel: Mutex<Option<LossCounts>>,
 }
@@ -38,6 +40,7 @@ impl Stats {
             delivered: zeros(events * rings),
             lost_in_ring: zeros(rings),
             unattributed: 0.into(),
+            throttled: 0.into(),
             kernel: Mutex::new(None),
         }
     }
@@ -66,6 +69,16 @@ impl Stats {
     /// Samples of which nobody could tell the event.
     pub fn total_unattributed(&self) -> u64 {
         self.unattributed.load(Relaxed)
+    }
+
+    /// The kernel paused the sampling of an event.
+    pub fn throttled(&self) {
+        self.throttled.fetch_add(1, Relaxed);
+    }
+
+    /// How often the kernel paused the sampling of events.
+    pub fn total_throttled(&self) -> u64 {
+        self.throttled.load(Relaxed)
     }
 
     /// Puts in what the kernel counted.

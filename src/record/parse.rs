@@ -3,7 +3,7 @@
 use crate::abi::{
     PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL, PERF_RECORD_LOST,
     PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_COMM_EXEC, PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MISC_MMAP_DATA,
-    PERF_RECORD_MMAP, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE,
+    PERF_RECORD_MMAP, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE,
 };
 
 /// Size of `struct perf_event_header`: u32 type, u16 misc, u16 size.
@@ -97,7 +97,7 @@ pub enum Record<'a> {
     Mmap2(Mmap2<'a>),
     /// The kernel got a function, or lost one: a BPF program was loaded or unloaded.
     Ksymbol,
-    /// Sampling was throttled or resumed.
+    /// The kernel pauses the sampling of an event, which took too many in one tick. That it resumes is of no interest.
     Throttle,
     /// A kind that nobody here acts upon, or a record too short for its kind.
     Other(u32),
@@ -240,7 +240,7 @@ impl<'a> Record<'a> {
             PERF_RECORD_KSYMBOL => Record::Ksymbol,
             PERF_RECORD_MMAP => Record::Mmap2(Mmap2::parse_mmap(bytes, misc(bytes)?)?),
             PERF_RECORD_MMAP2 => Record::Mmap2(Mmap2::parse(bytes, misc(bytes)? & believed)?),
-            PERF_RECORD_THROTTLE | PERF_RECORD_UNTHROTTLE => Record::Throttle,
+            PERF_RECORD_THROTTLE => Record::Throttle,
             _ => return None,
         })
     }

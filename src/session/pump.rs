@@ -249,7 +249,8 @@ impl Pump {
                 self.context.with_followed(|symbols| symbols.mmap(mmap.pid, time, &mmap.into()));
             }
             Record::Ksymbol => self.context.kernel.symbols_changed(),
-            Record::Sample | Record::Throttle | Record::Other(_) => {}
+            Record::Throttle => self.stats.throttled(),
+            Record::Sample | Record::Other(_) => {}
         }
     }
 
@@ -378,6 +379,21 @@ mod tests {
         }
         writeln!(program.0, "{flow:?}, delivered {}, lost {}", stats.total_delivered(), stats.total_lost()).unwrap();
         expect.assert_eq(&program.0);
+    }
+
+    /// They were neither counted nor told.
+    #[test]
+    fn records_of_throttling_are_counted() {
+        let stats = Arc::new(Stats::new(1, 1));
+        let context = Arc::new(Context::new(Box::new(NoKernel), 0));
+        let layouts = (SampleLayout::new(SAMPLE_TYPE, 0), TrailerLayout::new(SAMPLE_TYPE));
+        let ids = EventIds::new(&[(50, 0)]);
+        let mut pump = Pump::new(ids, layouts, context, stats.clone(), LossWindow::Times, 1, None);
+        let of = |kind| record(kind, &[5, 50, 50, 0, 0, 0, 0]);
+        let records = [PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE, PERF_RECORD_THROTTLE].map(of);
+        let batch = Batch::Ring(Chunk::new(0, records.concat(), None));
+        assert!(pump.deliver(&batch, &mut Recorder::default(), |_| ControlFlow::Continue(())).is_continue());
+        assert_eq!((stats.total_throttled(), stats.total_lost()), (2, 0));
     }
 
     #[test]

@@ -78,6 +78,13 @@ pub fn print_lost(stats: &Stats) {
             stats.total_unattributed()
         ));
     }
+    if stats.total_throttled() != 0 {
+        output::say(format_args!(
+            "the kernel throttled sampling {} times: between then and the next tick nothing was sampled, and nothing was counted as \
+             lost; sample less often (-F, -c)",
+            stats.total_throttled()
+        ));
+    }
 }
 
 fn print_left_out(source: &dyn Source) {

@@ -216,7 +216,10 @@ impl<S: Source> RunLoop<'_, S> {
         });
         if last == Last::Part {
             // They are said of all parts together.
-        } else if complete || self.stats.has_losses_told() || self.stats.total_unattributed() != 0 {
+        } else if complete
+            || self.stats.has_losses_told()
+            || self.stats.total_unattributed() + self.stats.total_throttled() != 0
+        {
             report::print_totals(&self.stats, &self.source);
         }
         match stop {

@@ -240,6 +240,36 @@ fn a_path_is_that_of_the_traced_process() {
     assert!(outcome.stderr.contains("/inside/p: not an ELF file"), "{}", outcome.stderr);
 }
 
+/// The probe was put on the new file, which the process never runs, and nothing was said.
+#[test]
+fn a_library_that_was_replaced_is_probed_as_the_process_has_it() {
+    if without_probes() {
+        return;
+    }
+    let run = compiled(Run::script(COUNTS), &[]);
+    let program = Looping::start(Command::new(run.path("p")).arg("-1"));
+    let pid = program.child.id().to_string();
+    let dir = run.dir.path();
+    fs::write(dir.join("new.c"), format!("int before(void) {{ return 1; }}\n{LIBRARY}")).unwrap();
+    gcc(dir, &["-O1", "-shared", "-fPIC", "new.c", "-o", "new.so"]);
+    std::os::unix::fs::symlink("libcounted.so", dir.join("liblink.so")).unwrap();
+    let probes = |file: &str| {
+        let run = Run::script(COUNTS).event(format!("uprobe:in_library@\"{file}\"")).options(["-N", "20", "-p", &pid]);
+        let outcome = succeeded(&run);
+        assert!(
+            outcome.stdout.starts_with("uprobe:in_library ") && outcome.stdout.ends_with(" 20\n"),
+            "{file} {outcome:?}"
+        );
+    };
+    let path = |name: &str| dir.join(name).display().to_string();
+    let names = || [path("libcounted.so"), path("liblink.so"), "libcounted".to_owned()];
+    names().iter().for_each(|name| probes(name));
+    fs::rename(dir.join("new.so"), dir.join("libcounted.so")).unwrap();
+    names().iter().for_each(|name| probes(name));
+    fs::remove_file(dir.join("libcounted.so")).unwrap();
+    ["libcounted".to_owned(), path("libcounted.so")].iter().for_each(|name| probes(name));
+}
+
 #[test]
 fn a_call_chain_begins_at_the_function_and_has_its_callers() {
     if without_probes() {
@@ -596,12 +626,13 @@ fn a_process_with_probes_makes_threads_and_children_which_count() {
     let mut tracer = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(tracer.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "begun");
-    assert_eq!(definitions_of(tracer.id()).len(), 3);
+    let defined = definitions_of(tracer.id()).len();
     let ended = program.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "failures 0\n");
     let counts: String = lines.map(|line| line.unwrap() + "\n").collect();
     assert!(tracer.wait().unwrap().success());
     assert_eq!(counts, BIRTHS);
+    assert_eq!(defined, 3);
     assert_eq!(definitions_of(tracer.id()), [""; 0]);
 }
 

@@ -51,6 +51,32 @@ fn burn(milliseconds: i64) {
     }
 }
 
+/// # Safety
+///
+/// The file must not be truncated meanwhile.
+unsafe fn read_mapped(path: &CStr) {
+    const SIZE: usize = 64 * 4096;
+    // SAFETY: plain system calls; the mapping is as long as what is read of it.
+    unsafe {
+        let faults = || {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+            usage.ru_majflt
+        };
+        let fd = libc::open(path.as_ptr(), libc::O_RDONLY);
+        libc::fsync(fd);
+        libc::posix_fadvise(fd, 0, 0, libc::POSIX_FADV_DONTNEED);
+        let pages = libc::mmap(std::ptr::null_mut(), SIZE, libc::PROT_READ, libc::MAP_SHARED, fd, 0);
+        libc::madvise(pages, SIZE, libc::MADV_RANDOM);
+        let before = faults();
+        for at in (0..SIZE).step_by(4096) {
+            std::hint::black_box(pages.cast::<u8>().add(at).read_volatile());
+        }
+        let text = format!("own {}\n", faults() - before);
+        libc::write(1, text.as_ptr().cast(), text.len());
+    }
+}
+
 /// Carries out operations: a name, and for most a number.
 fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
     // Before anything is counted; a call that no test traces.
@@ -102,6 +128,11 @@ fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
                 b"open" => {
                     let path = args.next().unwrap_or_default();
                     libc::close(libc::open(path.as_ptr(), libc::O_RDONLY));
+                }
+                // Reads a file through a mapping, once it is in no memory, and says how many faults waited for the disk.
+                b"read-mapped" => {
+                    let path = args.next().unwrap_or_default();
+                    read_mapped(path);
                 }
                 b"fork" => {
                     if libc::fork() == 0 {

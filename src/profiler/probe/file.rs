@@ -86,16 +86,40 @@ fn is_same(a: &Path, b: &Path) -> bool {
     a == b || identity(a).is_some_and(|a| Some(a) == identity(b))
 }
 
+/// Whether a path no longer leads to the file that was mapped from it. Who may not look at that may not probe it either.
+fn is_replaced(path: &Path, mapped: &Mapped) -> bool {
+    mapped.file.exists() && !is_same(path, &mapped.file)
+}
+
 /// The files as somebody sees them.
 struct View {
     /// What stands in front of an absolute path for us to see the same.
     root: PathBuf,
-    /// The files that are mapped, without `root`.
-    mapped: Vec<PathBuf>,
+    /// The files that are mapped.
+    mapped: Vec<Mapped>,
     /// `PATH`.
     path: Option<OsString>,
     /// `LD_LIBRARY_PATH`.
     library_path: Option<OsString>,
+}
+
+/// A file that a process has mapped.
+#[derive(PartialEq)]
+struct Mapped {
+    /// Where it was, without `root`: another one may be there now.
+    path: PathBuf,
+    /// What leads to the file itself, whatever its path does.
+    file: PathBuf,
+}
+
+impl Mapped {
+    /// What a line of /proc/PID/maps says. A file ends it with its path, the only thing in it that has a `/`.
+    fn parse(line: &[u8], map_files: &Path) -> Option<Mapped> {
+        let path = &line[line.iter().position(|&byte| byte == b'/')?..];
+        let path = Path::new(OsStr::from_bytes(path.strip_suffix(b" (deleted)").unwrap_or(path)));
+        let range = line.split(|&byte| byte == b' ').next()?;
+        Some(Mapped { path: path.into(), file: map_files.join(OsStr::from_bytes(range)) })
+    }
 }
 
 impl View {
@@ -112,13 +136,9 @@ impl View {
             && own_namespace == fs::read_link(proc("ns/mnt")).ok()
             && is_same(Path::new("/"), &proc("root/."));
         let maps = fs::read(proc("maps")).unwrap_or_default();
-        // What is mapped from a file ends with its path, the only thing in a line that has a `/`.
-        let path_of = |line: &[u8]| {
-            let at = line.iter().position(|&byte| byte == b'/')?;
-            Some(PathBuf::from(OsStr::from_bytes(&line[at..])))
-        };
-        let mut mapped: Vec<PathBuf> = maps.split(|&byte| byte == b'\n').filter_map(path_of).collect();
-        mapped.dedup();
+        let map_files = proc("map_files");
+        let lines = maps.split(|&byte| byte == b'\n');
+        let mapped = lines.filter_map(|line| Mapped::parse(line, &map_files)).collect();
         let environment = fs::read(proc("environ")).unwrap_or_default();
         let variable = |name: &str| {
             let mut variables = environment.split(|&byte| byte == 0);
@@ -141,14 +161,18 @@ impl View {
                 true => path.to_owned(),
                 false => self.path(path),
             };
+            let path = self.as_mapped(path);
             return match fs::metadata(&path) {
                 Ok(file) if file.is_file() => Ok(path),
                 Ok(_) => Err(FileError::Irregular { path: path.display().to_string() }),
                 Err(error) => Err(FileError::Path { path: path.display().to_string(), error }),
             };
         }
-        let of_name = |path: &&PathBuf| path.file_name().is_some_and(|file| is_called(name, file));
-        let mapped = self.mapped.iter().filter(of_name).map(|path| self.path(path));
+        let of_name = |mapped: &&Mapped| mapped.path.file_name().is_some_and(|file| is_called(name, file));
+        let mapped = self.mapped.iter().filter(of_name).map(|mapped| match self.path(&mapped.path) {
+            path if is_replaced(&path, mapped) => mapped.file.clone(),
+            path => path,
+        });
         if let Some(path) = self.one(name, mapped.filter(|path| path.is_file()).collect())? {
             return Ok(path);
         }
@@ -175,6 +199,20 @@ impl View {
             Some(script) => FileError::Script { path: script.display().to_string() },
             None => FileError::Nowhere { name: name.to_owned() },
         })
+    }
+
+    /// The file as the process has mapped it: an upgrade puts another one at its path, whose code it does not run.
+    fn as_mapped(&self, path: PathBuf) -> PathBuf {
+        // In another root its links have been followed already.
+        let whole = if self.root == Path::new("/") { fs::canonicalize(&path).ok() } else { None };
+        let whole = whole.or_else(|| std::path::absolute(&path).ok()).unwrap_or_else(|| path.clone());
+        let is_there =
+            |mapped: &&Mapped| mapped.path.file_name() == whole.file_name() && self.path(&mapped.path) == whole;
+        let there: Vec<&Mapped> = self.mapped.iter().filter(is_there).collect();
+        match there.first() {
+            Some(first) if there.iter().all(|mapped| is_replaced(&path, mapped)) => first.file.clone(),
+            _ => path,
+        }
     }
 
     /// The only one of these files, which may have several names.
@@ -336,9 +374,10 @@ mod tests {
             fs::write(at(script), "#!/bin/sh\n").unwrap();
         }
         fs::write(at("usr/bin/tool"), own).unwrap();
+        let mapped = |path: &str| Mapped { path: path.into(), file: "/no/such/file".into() };
         let view = View {
             root: directory.path().into(),
-            mapped: vec!["/opt/app/libmine.so".into(), "/opt/app/gone.so".into()],
+            mapped: ["/opt/app/libmine.so", "/opt/app/gone.so"].map(mapped).into(),
             path: Some("relative:/bin:/usr/bin".into()),
             library_path: None,
         };
@@ -374,6 +413,20 @@ mod tests {
             found("/no/such"),
             "cannot open ROOT/no/such: No such file or directory (os error 2); for a path in a container, name a process in it with -p"
         );
+    }
+
+    #[test]
+    fn lines_of_maps() {
+        let parsed = |line: &str| {
+            let mapped = Mapped::parse(line.as_bytes(), Path::new("/m"))?;
+            Some(format!("{} {}", mapped.path.display(), mapped.file.display()))
+        };
+        let line = "7f00-7f10 r-xp 00001000 fe:00 77                         /a b/libx.so.1";
+        assert_eq!(parsed(line).unwrap(), "/a b/libx.so.1 /m/7f00-7f10");
+        assert_eq!(parsed(&format!("{line} (deleted)")).unwrap(), "/a b/libx.so.1 /m/7f00-7f10");
+        for line in ["7f00-7f10 rw-p 00000000 00:00 0", "7ffd-7ffe r-xp 00000000 00:00 0    [vdso]", ""] {
+            assert_eq!(parsed(line), None);
+        }
     }
 
     #[test]
