@@ -33,7 +33,7 @@ pub struct Context {
 /// Whether a run hears of what processes map, and tells their symbols.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Processes {
-    /// They are read from procfs when an address is asked for.
+    /// They are read from procfs when an address is asked for, and forgotten when they execute something else or exit.
     #[default]
     Ignored,
     /// It does, from the beginning on.
@@ -89,9 +89,17 @@ impl Context {
         }
     }
 
-    /// Works on the symbols of processes. Only while the interpreter's lock is held, or before
-    /// events flow, so that nobody ever waits for another
-    /// thread, which a child that a script forked would not have.
+    /// A process executes something else, or has exited: tells the symbols of that, if they are followed. What was read
+    /// of it otherwise holds no longer.
+    pub fn image_ended(&self, pid: u32, tell: impl FnOnce(&mut Symbolizer)) {
+        match self.processes {
+            Processes::Ignored => self.with_symbols(|symbols| symbols.forget(pid)),
+            Processes::Followed | Processes::Recorded => self.with_symbols(tell),
+        }
+    }
+
+    /// Works on the symbols of processes. Only while the interpreter's lock is held, or before events flow, so that nobody ever
+    /// waits for another thread, which a child that a script forked would not have.
     pub fn with_symbols<R>(&self, work: impl FnOnce(&mut Symbolizer) -> R) -> R {
         // As with the names of tasks.
         work(&mut self.symbols.lock().unwrap_or_else(PoisonError::into_inner))

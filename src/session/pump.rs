@@ -232,7 +232,7 @@ impl Pump {
             Record::Comm { pid, tid, comm, exec } => {
                 self.context.with_tasks(|tasks| tasks.named(tid as i32, time, comm));
                 if exec {
-                    self.context.with_followed(|symbols| symbols.processes().exec(pid, time));
+                    self.context.image_ended(pid, |symbols| symbols.processes().exec(pid, time));
                 }
             }
             Record::Fork { pid, ppid, tid, ptid } => {
@@ -242,7 +242,7 @@ impl Pump {
             Record::Exit { pid, tid } => {
                 self.context.with_tasks(|tasks| tasks.exited(tid as i32));
                 if pid == tid {
-                    self.context.with_followed(|symbols| symbols.processes().exited(pid, time));
+                    self.context.image_ended(pid, |symbols| symbols.processes().exited(pid, time));
                 }
             }
             Record::Mmap2(mmap) => {
@@ -378,6 +378,27 @@ mod tests {
         }
         writeln!(program.0, "{flow:?}, delivered {}, lost {}", stats.total_delivered(), stats.total_lost()).unwrap();
         expect.assert_eq(&program.0);
+    }
+
+    #[test]
+    fn what_was_read_of_a_process_is_forgotten_with_its_image() {
+        let context = Arc::new(Context::new(Box::new(NoKernel), 0));
+        let layouts = (SampleLayout::new(SAMPLE_TYPE, 0), TrailerLayout::new(SAMPLE_TYPE));
+        let (ids, stats) = (EventIds::new(&[(50, 0)]), Arc::new(Stats::new(1, 1)));
+        let mut pump = Pump::new(ids, layouts, context.clone(), stats, LossWindow::Zero, 1, None);
+        let own = std::process::id();
+        let task = u64::from(own) | u64::from(own) << 32;
+        let known = || context.with_symbols(|symbols| symbols.processes().len());
+        let mut exec = record(PERF_RECORD_COMM, &[task, u64::from_ne_bytes(*b"program\0"), 0, 0, 0, 0]);
+        exec[4..6].copy_from_slice(&PERF_RECORD_MISC_COMM_EXEC.to_ne_bytes());
+        let exit = record(PERF_RECORD_EXIT, &[task, task, 0, 0, 0, 0, 0]);
+        for ended in [exec, exit] {
+            assert!(context.with_symbols(|symbols| symbols.processes().read(own)));
+            assert_eq!(known(), 1);
+            let batch = Batch::Ring(Chunk::new(0, ended, None));
+            let _ = pump.deliver(&batch, &mut Recorder::default(), |_| ControlFlow::Continue(()));
+            assert_eq!(known(), 0);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::{
     plan::{self, Plan, Switch},
 };
 use crate::{
-    abi::{PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER},
+    abi::{PERF_SAMPLE_IP, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER, PERF_TYPE_TRACEPOINT},
     capture::{Begin, Callchain, EventRequest, Frames, Mappings, Members, Options, Order, Presence, Target},
     spec::{CallGraph, CpuSet, Stack},
     sys::{cgroup, clock::Clock, mmap::page_size, procfs},
@@ -146,7 +146,15 @@ pub fn sizes(plan: &Plan) -> Sizes {
 
 /// Whether what processes map has to be known: only where samples have addresses of theirs.
 pub fn mappings(requests: &[EventRequest]) -> Mappings {
-    let has_user_frames = |request: &EventRequest| request.callchain.is_some_and(|chain| chain.user == Frames::Sampled);
+    let stack = PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
+    let has_user_frames = |request: &EventRequest| {
+        let sample_type = request.samples.sample_type;
+        // Of a tracepoint the instruction is not told, and its place in the kernel says nothing.
+        let has_ip = sample_type & PERF_SAMPLE_IP != 0 && request.event.kind != PERF_TYPE_TRACEPOINT;
+        request.callchain.is_some_and(|chain| chain.user == Frames::Sampled)
+            || has_ip && !request.excluded.user
+            || sample_type & stack == stack
+    };
     if requests.iter().any(has_user_frames) { Mappings::Told } else { Mappings::Ignored }
 }
 
@@ -173,5 +181,32 @@ pub fn clock(plan: &Plan) -> Clock {
     match plan.clock {
         plan::Clock::Perf => Clock::Perf,
         plan::Clock::Monotonic => Clock::Monotonic,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::{Excluded, PerfEvent};
+
+    fn clock(sample_type: u64, excluded: Excluded) -> EventRequest {
+        let mut request = EventRequest::new("clock", PerfEvent { kind: 1, ..PerfEvent::default() });
+        (request.samples.sample_type, request.excluded) = (sample_type, excluded);
+        request
+    }
+
+    #[test]
+    fn mappings_are_told_for_instructions_and_copied_stacks_of_user_space() {
+        let tracepoint = EventRequest::tracepoint("sched:sched_switch", 300);
+        let (all, kernel) = (Excluded::default(), Excluded { user: true, ..Excluded::default() });
+        let told = |request: &EventRequest| mappings(&[tracepoint.clone(), request.clone()]);
+        assert_eq!(told(&tracepoint), Mappings::Ignored);
+        assert_eq!(told(&clock(PERF_SAMPLE_IP, all)), Mappings::Told);
+        assert_eq!(told(&clock(PERF_SAMPLE_IP, kernel)), Mappings::Ignored);
+        assert_eq!(told(&clock(0, all)), Mappings::Ignored);
+        assert_eq!(told(&clock(PERF_SAMPLE_REGS_USER, kernel)), Mappings::Ignored);
+        assert_eq!(told(&clock(PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER, kernel)), Mappings::Told);
+        let callchain = Callchain { kernel: Frames::Sampled, user: Frames::Sampled, max_stack: None };
+        assert_eq!(told(&EventRequest { callchain: Some(callchain), ..tracepoint.clone() }), Mappings::Told);
     }
 }

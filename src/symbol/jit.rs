@@ -71,6 +71,11 @@ impl Jit {
         found
     }
 
+    /// Forgets the code of a process.
+    pub fn forget(&mut self, pid: u32) {
+        self.processes.retain(|&(of, _), _| of != pid);
+    }
+
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
         self.processes.values().map(Process::bytes).sum()

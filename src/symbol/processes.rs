@@ -124,6 +124,13 @@ impl Processes {
         }
     }
 
+    /// Forgets a process, as if nobody had heard of it.
+    pub fn forget(&mut self, pid: u32) {
+        if self.processes.remove(&pid).is_some_and(|process| process.exited) {
+            self.exited -= 1;
+        }
+    }
+
     /// Reads a process's mappings as they are now, which is done by itself for an address that nothing is known of.
     pub fn read(&mut self, pid: u32) -> bool {
         if self.whose == Whose::Recorded {

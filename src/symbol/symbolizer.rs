@@ -131,6 +131,12 @@ impl Symbolizer {
         &mut self.processes
     }
 
+    /// Forgets a process: what was read of it is of a program that it does not execute any more.
+    pub fn forget(&mut self, pid: u32) {
+        self.processes.forget(pid);
+        self.jit.forget(pid);
+    }
+
     pub(super) fn objects(&mut self) -> &mut Objects {
         &mut self.objects
     }

@@ -238,3 +238,43 @@ fn names_while_another_tracer_asks_for_build_ids() {
         "#]],
     );
 }
+
+/// What a line of the clock shows of the program that runs is that program's, without call chains too.
+#[test]
+fn the_instruction_of_a_program_that_another_one_executed() {
+    if skipped() {
+        return;
+    }
+    let script = "
+def cpu_clock_u(event):
+    event.print()
+";
+    let run = Run::script(script).event("cpu-clock:u//period=1000000/");
+    let work =
+        "volatile long n; __attribute__((noinline)) void NAME(void) { for (long i = 0; i < 60000000; i++) n += i; }";
+    let compile = |name: &str, function: &str, then: &str| {
+        let (source, program) = (run.dir.path().join(format!("{name}.c")), run.dir.path().join(name));
+        let text = format!(
+            "#include <unistd.h>\n{}\nint main(int c, char **v) {{ {function}(); {then} return 0; }}",
+            work.replace("NAME", function)
+        );
+        std::fs::write(&source, text).unwrap();
+        let done = Command::new("cc").args(["-O1", "-g", "-o"]).args([&program, &source]).status();
+        done.is_ok_and(|status| status.success()).then_some(program)
+    };
+    let (Some(first), Some(second)) = (compile("pa", "alpha", "execv(v[1], v + 1);"), compile("pb", "beta", "")) else {
+        return println!("skipped: no cc");
+    };
+    let outcome = run.exec([first, second]).run();
+    assert_eq!((outcome.status, outcome.complaints().as_str()), (0, ""), "{}", outcome.stderr);
+    let count = |function: &str, program: &str| {
+        let of = |line: &&str| line.contains(&format!(" {function}+")) && line.contains(&format!("/{program})"));
+        outcome.stdout.lines().filter(of).count()
+    };
+    let right = (count("alpha", "pa"), count("beta", "pb"));
+    assert!(
+        right.0 > 5 && right.1 > 5 && count("alpha", "pb") + count("beta", "pa") == 0,
+        "{right:?} {}",
+        outcome.stdout
+    );
+}
