@@ -206,16 +206,38 @@ impl Process {
         self.images.iter().rposition(|image| image.begin <= time).unwrap_or(0)
     }
 
-    /// Begins an image, unless there is one that begins then.
-    pub fn begin(&mut self, image: Image) {
+    /// Begins an image, unless there is one that begins then. What had been told of it before its begin was is in the
+    /// image before, which is known by `renewed` once that is taken from it.
+    pub fn begin(&mut self, mut image: Image, renewed: u64) {
         let at = self.images.partition_point(|other| other.begin <= image.begin);
         if at > 0 && self.images[at - 1].begin == image.begin && image.begin != 0 {
             return;
+        }
+        // Without a time nothing tells whose they are.
+        let before = if image.begin == 0 { None } else { self.images[..at].last_mut() };
+        if let Some(before) = before {
+            let own = before.mappings.partition_point(|known| known.time < image.begin);
+            if own < before.mappings.len() {
+                before.id = renewed;
+                for known in Arc::make_mut(&mut before.mappings).split_off(own) {
+                    image.insert(known);
+                }
+            }
         }
         self.images.insert(at, image);
         if self.images.len() > IMAGES_LIMIT {
             self.images.remove(0);
         }
+    }
+
+    /// The image of a mapping that was made at a time. One before all images is of an image whose begin was not told yet:
+    /// `new` makes that.
+    pub fn of_mapping(&mut self, time: u64, new: impl FnOnce() -> Image) -> &mut Image {
+        if self.images.len() < IMAGES_LIMIT && self.images.iter().all(|image| time < image.begin) {
+            self.images.insert(0, new());
+        }
+        let at = self.at(time);
+        &mut self.images[at]
     }
 
     /// How many mappings are kept.

@@ -62,10 +62,8 @@ impl Processes {
         // This one and the one in the list of files.
         let new = known.file.backing == Backing::File && Arc::strong_count(&known.file) == 2;
         let new = new.then(|| known.clone());
-        let id = self.next_id();
-        let process = self.entry(pid);
-        let at = process.at(time);
-        let image = &mut process.images[at];
+        let (id, first) = (self.next_id(), self.next_id());
+        let image = self.entry(pid).of_mapping(time, || Image::new(first, 0));
         if image.insert(known) {
             image.id = id;
         }
@@ -74,9 +72,9 @@ impl Processes {
 
     /// The process executes another program from now on (PERF_RECORD_COMM with PERF_RECORD_MISC_COMM_EXEC).
     pub fn exec(&mut self, pid: u32, time: u64) {
-        let image = Image::new(self.next_id(), time);
+        let (image, renewed) = (Image::new(self.next_id(), time), self.next_id());
         match self.processes.get_mut(&pid) {
-            Some(process) => process.begin(image),
+            Some(process) => process.begin(image, renewed),
             None => drop(self.processes.insert(pid, Process::new(image))),
         }
     }
@@ -98,12 +96,12 @@ impl Processes {
                 false => Arc::new(image.mappings[..until].to_vec()),
             }
         });
-        let mut image = Image::new(self.next_id(), time);
+        let (mut image, renewed) = (Image::new(self.next_id(), time), self.next_id());
         image.mappings = parent.unwrap_or_default();
         match self.processes.get_mut(&pid) {
             // Its number was another process's.
             Some(process) => {
-                process.begin(image);
+                process.begin(image, renewed);
                 if std::mem::take(&mut process.exited) {
                     self.exited -= 1;
                 }

@@ -58,6 +58,54 @@ fn mappings_exec_and_fork_through_time() {
 }
 
 #[test]
+fn mappings_that_were_told_before_a_late_exec_are_of_its_image() {
+    let mut processes = Processes::default();
+    processes.exec(FIRST, 100);
+    processes.mmap(FIRST, 110, &mapping(0x1000, "/old"));
+    processes.mmap(FIRST, 210, &mapping(0x2000, "/new"));
+    processes.mmap(FIRST, 220, &mapping(0x3000, "/its library"));
+    let before = processes.image(FIRST, 250).unwrap().id;
+    processes.exec(FIRST, 200);
+    let (old, new) = (processes.image(FIRST, 150).unwrap().id, processes.image(FIRST, 250).unwrap().id);
+    assert!(old != new && old != before && new != before);
+    let mut of = |address, time| at(&mut processes, FIRST, address, time);
+    assert_eq!((of(0x2000, 250), of(0x3000, 250)), ("/new".into(), "/its library".into()));
+    assert_eq!(of(0x1000, 250), "NotMapped");
+    assert_eq!((of(0x1000, 150), of(0x2000, 150)), ("/old".into(), "NotMapped".into()));
+}
+
+#[test]
+fn mappings_that_were_told_before_a_late_fork_are_of_its_image() {
+    let mut processes = Processes::default();
+    let (parent, child) = (FIRST, FIRST + 1);
+    processes.mmap(parent, 10, &mapping(0x1000, "/parent"));
+    // The number was another process's once, whose exec is told late too.
+    processes.mmap(child, 20, &mapping(0x2000, "/another"));
+    processes.mmap(child, 120, &mapping(0x3000, "/library of the child"));
+    processes.exec(child, 200);
+    processes.mmap(child, 150, &mapping(0x4000, "/another library"));
+    processes.forked(parent, child, 100);
+    let mut of = |address, time| at(&mut processes, child, address, time);
+    assert_eq!((of(0x1000, 160), of(0x3000, 160)), ("/parent".into(), "/library of the child".into()));
+    assert_eq!(of(0x4000, 160), "/another library");
+    assert_eq!((of(0x2000, 50), of(0x2000, 160)), ("/another".into(), "NotMapped".into()));
+    assert_eq!(of(0x1000, 250), "ProcessGone");
+}
+
+#[test]
+fn a_mapping_before_the_first_image_that_was_told_waits_for_its_own() {
+    let mut processes = Processes::default();
+    let (parent, child) = (FIRST, FIRST + 1);
+    processes.mmap(parent, 10, &mapping(0x1000, "/parent"));
+    processes.exec(child, 200);
+    processes.mmap(child, 150, &mapping(0x2000, "/library of the child"));
+    processes.forked(parent, child, 100);
+    let mut of = |address, time| at(&mut processes, child, address, time);
+    assert_eq!((of(0x1000, 160), of(0x2000, 160)), ("/parent".into(), "/library of the child".into()));
+    assert_eq!(of(0x2000, 250), "ProcessGone");
+}
+
+#[test]
 fn a_number_that_is_used_again_is_another_process() {
     let mut processes = Processes::default();
     processes.mmap(FIRST, 10, &mapping(0x1000, "/a"));
