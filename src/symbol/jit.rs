@@ -10,7 +10,7 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use super::{Reason, jitdump::JitDump, open::open, perf_map::PerfMap, process::Known};
-use crate::sys::file::open_regular;
+use crate::sys::{file::open_regular, procfs};
 
 /// Processes whose code is kept.
 const PROCESSES_LIMIT: usize = 64;
@@ -138,10 +138,13 @@ impl Process {
 /// Where a process writes its perf map: in its own mount namespace, under the number that it has in its own pid
 /// namespace.
 fn perf_map_paths(pid: u32) -> Vec<PathBuf> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let thread = procfs::living_thread(pid);
+    // Of the process, not of the thread: each has a number of its own there.
+    let status = thread.and_then(|_| fs::read_to_string(format!("/proc/{pid}/status")).ok()).unwrap_or_default();
     let own = status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().next_back()?.parse().ok());
     let own: u32 = own.unwrap_or(pid);
-    let mut paths = vec![PathBuf::from(format!("/proc/{pid}/root")).join(format!("tmp/perf-{own}.map"))];
+    let mut paths =
+        vec![PathBuf::from(format!("/proc/{}/root", thread.unwrap_or(pid))).join(format!("tmp/perf-{own}.map"))];
     // A process that has exited has no root.
     if status.is_empty() {
         paths.push(format!("/tmp/perf-{pid}.map").into());

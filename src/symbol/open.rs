@@ -8,7 +8,10 @@ use std::{
 };
 
 use super::{Reason, process::Known};
-use crate::sys::file::{self, Inodes};
+use crate::sys::{
+    file::{self, Inodes},
+    procfs,
+};
 
 /// A file that was opened.
 #[derive(Debug)]
@@ -22,11 +25,13 @@ pub struct Opened {
 /// Opens the file of a mapping of a process that may have exited meanwhile.
 pub fn open(pid: u32, known: &Known) -> Result<Opened, Reason> {
     let key = &known.file.key;
-    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    // A main thread that has exited has neither root nor files, while the process goes on.
+    let thread = procfs::living_thread(pid).unwrap_or(pid);
+    let root = PathBuf::from(format!("/proc/{thread}/root"));
     let relative = key.path.strip_prefix("/").unwrap_or(&key.path);
     let opened = |file| Opened { file, root: if root.exists() { root.clone() } else { PathBuf::new() } };
     // Right even for a file that was removed, but its range has to be the mapping's, and not everybody may.
-    let mapped = format!("/proc/{pid}/map_files/{:x}-{:x}", known.start, known.end);
+    let mapped = format!("/proc/{thread}/map_files/{:x}-{:x}", known.start, known.end);
     if let Some(file) = file::open_regular(Path::new(&mapped)).ok().filter(|file| is_it(file, known)) {
         return Ok(opened(file));
     }

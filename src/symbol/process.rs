@@ -186,8 +186,8 @@ impl Image {
 pub struct Process {
     /// By begin; never empty.
     pub images: Vec<Image>,
-    /// Whether it is known to have exited.
-    pub exited: bool,
+    /// When its main thread exited, if that is known and nothing was heard of the process since.
+    pub exited: Option<u64>,
     /// When it was last asked for.
     pub used: u64,
 }
@@ -198,7 +198,7 @@ const IMAGES_LIMIT: usize = 16;
 impl Process {
     /// A process that begins with `image`.
     pub fn new(image: Image) -> Self {
-        Self { images: vec![image], exited: false, used: 0 }
+        Self { images: vec![image], exited: None, used: 0 }
     }
 
     /// The number of the image that was executed at a time.

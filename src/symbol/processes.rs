@@ -15,6 +15,7 @@ use super::{
     maps::{self, Backing, Mapping},
     process::{FileKey, Image, Known, Located, MappedFile, Process},
 };
+use crate::sys::procfs;
 
 /// Exited processes that are kept; the ones that nobody asked for longest go first.
 const EXITED_LIMIT: usize = 4096;
@@ -62,6 +63,7 @@ impl Processes {
         // This one and the one in the list of files.
         let new = known.file.backing == Backing::File && Arc::strong_count(&known.file) == 2;
         let new = new.then(|| known.clone());
+        self.lives(pid, time);
         let (id, first) = (self.next_id(), self.next_id());
         let image = self.entry(pid).of_mapping(time, || Image::new(first, 0));
         if image.insert(known) {
@@ -74,7 +76,10 @@ impl Processes {
     pub fn exec(&mut self, pid: u32, time: u64) {
         let (image, renewed) = (Image::new(self.next_id(), time), self.next_id());
         match self.processes.get_mut(&pid) {
-            Some(process) => process.begin(image, renewed),
+            Some(process) => {
+                process.begin(image, renewed);
+                self.lives(pid, time);
+            }
             None => drop(self.processes.insert(pid, Process::new(image))),
         }
     }
@@ -102,29 +107,37 @@ impl Processes {
             // Its number was another process's.
             Some(process) => {
                 process.begin(image, renewed);
-                if std::mem::take(&mut process.exited) {
-                    self.exited -= 1;
-                }
+                self.lives(pid, time);
             }
             None => drop(self.processes.insert(pid, Process::new(image))),
         }
     }
 
-    /// A process has exited (PERF_RECORD_EXIT whose tid is its pid). What it had mapped is kept for a while.
-    pub fn exited(&mut self, pid: u32, _time: u64) {
+    /// A process has exited (PERF_RECORD_EXIT whose tid is its pid). What it had mapped is kept for a while. Its other
+    /// threads may go on, and one that calls exec ends the main thread first, and takes its place.
+    pub fn exited(&mut self, pid: u32, time: u64) {
         self.clock += 1;
         let clock = self.clock;
         let Some(process) = self.processes.get_mut(&pid) else { return };
         process.used = process.used.max(clock);
-        if !std::mem::replace(&mut process.exited, true) {
+        if process.exited.replace(time).is_none() {
             self.exited += 1;
             self.bound();
         }
     }
 
+    /// A process did something at a time: it has not exited before.
+    fn lives(&mut self, pid: u32, time: u64) {
+        if let Some(process) = self.processes.get_mut(&pid)
+            && process.exited.take_if(|exited| *exited < time).is_some()
+        {
+            self.exited -= 1;
+        }
+    }
+
     /// Forgets a process, as if nobody had heard of it.
     pub fn forget(&mut self, pid: u32) {
-        if self.processes.remove(&pid).is_some_and(|process| process.exited) {
+        if self.processes.remove(&pid).is_some_and(|process| process.exited.is_some()) {
             self.exited -= 1;
         }
     }
@@ -134,7 +147,7 @@ impl Processes {
         if self.whose == Whose::Recorded {
             return false;
         }
-        let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let text = self.maps(pid);
         let mappings: Vec<Mapping> = maps::parse(&text).filter(|mapping| mapping.executable).collect();
         if mappings.is_empty() && !self.processes.contains_key(&pid) {
             // A kernel thread, or a process that is gone: neither is kept.
@@ -150,6 +163,17 @@ impl Processes {
             image.id = id;
         }
         new
+    }
+
+    /// The text of a process's mappings. A main thread that has exited has none, while the others still have: so where
+    /// it did exit and has some, they are of another process with its number.
+    fn maps(&self, pid: u32) -> Vec<u8> {
+        let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        if text.is_empty() {
+            let thread = procfs::living_thread(pid).filter(|&tid| tid != pid);
+            return thread.and_then(|tid| fs::read(format!("/proc/{tid}/maps")).ok()).unwrap_or_default();
+        }
+        if self.has_exited(pid) { Vec::new() } else { text }
     }
 
     /// The image that a process executed at a time.
@@ -188,9 +212,7 @@ impl Processes {
     fn may_read(&self, pid: u32, time: u64) -> bool {
         let Some(process) = self.processes.get(&pid) else { return true };
         let last = process.images.len() - 1;
-        !process.exited
-            && process.at(time) == last
-            && process.images[last].read.is_none_or(|read| read.elapsed() >= READ_AGAIN)
+        process.at(time) == last && process.images[last].read.is_none_or(|read| read.elapsed() >= READ_AGAIN)
     }
 
     /// The jitdump files that a process maps at a time.
@@ -211,7 +233,7 @@ impl Processes {
 
     /// Whether the process is known to have exited.
     pub fn has_exited(&self, pid: u32) -> bool {
-        self.processes.get(&pid).is_some_and(|process| process.exited)
+        self.processes.get(&pid).is_some_and(|process| process.exited.is_some())
     }
 
     fn next_id(&mut self) -> u64 {
@@ -256,7 +278,7 @@ impl Processes {
                     && processes
                         .processes
                         .values()
-                        .filter(|process| process.exited)
+                        .filter(|process| process.exited.is_some())
                         .map(Process::mappings)
                         .sum::<usize>()
                         > EXITED_MAPPINGS_LIMIT
@@ -267,7 +289,7 @@ impl Processes {
         let mut exited: Vec<(u64, u32)> = self
             .processes
             .iter()
-            .filter(|(_, process)| process.exited)
+            .filter(|(_, process)| process.exited.is_some())
             .map(|(&pid, process)| (process.used, pid))
             .collect();
         exited.sort_unstable();

@@ -24,6 +24,14 @@ pub fn tasks(pid: u32) -> Result<Vec<u32>, CallError> {
     Ok(tids)
 }
 
+/// A thread of a process that has not exited: the first one, unless that has and others go on.
+pub fn living_thread(pid: u32) -> Option<u32> {
+    if !has_exited(pid) {
+        return Some(pid);
+    }
+    tasks(pid).ok()?.into_iter().find(|&tid| !has_exited(tid))
+}
+
 /// The processes that there are now.
 pub fn processes() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };

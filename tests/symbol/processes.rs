@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 use perf_prof::symbol::{Mapping, Options, Place, Processes, Reason, Symbolizer, elf::Elf};
 use tempfile::tempdir;
 
-use crate::harness::{PROGRAM, Running, compile, resolve, shown, symbolizer};
+use crate::harness::{PROGRAM, Running, compile, names, resolve, shown, symbolizer};
 
 fn mapping(start: u64, path: &str) -> Mapping {
     Mapping {
@@ -115,6 +115,62 @@ fn a_number_that_is_used_again_is_another_process() {
     assert_eq!(at(&mut processes, FIRST, 0x1000, 15), "/a");
     assert_eq!(at(&mut processes, FIRST, 0x1000, 35), "/parent");
     assert!(!processes.has_exited(FIRST));
+}
+
+#[test]
+fn an_exit_record_of_a_process_that_goes_on_is_revoked() {
+    let mut processes = Processes::default();
+    processes.mmap(FIRST, 10, &mapping(0x1000, "/a"));
+    // Another thread executes a program.
+    processes.exited(FIRST, 20);
+    processes.exec(FIRST, 30);
+    assert!(!processes.has_exited(FIRST));
+    // The main thread ends, the others go on.
+    processes.exited(FIRST, 40);
+    processes.mmap(FIRST, 35, &mapping(0x2000, "/told late"));
+    assert!(processes.has_exited(FIRST));
+    processes.mmap(FIRST, 50, &mapping(0x3000, "/b"));
+    assert!(!processes.has_exited(FIRST));
+    assert_eq!(
+        (at(&mut processes, FIRST, 0x3000, 60).as_str(), at(&mut processes, FIRST, 0x1000, 15).as_str()),
+        ("/b", "/a")
+    );
+}
+
+/// Its main thread ends at once.
+const LEADERLESS: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+__attribute__((noinline)) int innermost(int x) { return x + 1; }
+static void *goes_on(void *main_thread) {
+    pthread_join(*(pthread_t *)main_thread, 0);
+    printf("innermost %p\n.\n", (void *)innermost);
+    fflush(stdout);
+    _Exit(getchar() == EOF ? 0 : innermost(1));
+}
+int main(void) {
+    static pthread_t main_thread, other;
+    main_thread = pthread_self();
+    pthread_create(&other, 0, goes_on, &main_thread);
+    pthread_exit(0);
+}
+"#;
+
+#[test]
+fn a_process_whose_main_thread_has_exited() {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", LEADERLESS, &["-pthread"]) else { return };
+    let running = Running::start(Command::new(&program));
+    assert_eq!(std::fs::read(format!("/proc/{}/maps", running.pid())).unwrap_or_default(), b"");
+    // It has to be found through the process: its path leads nowhere any more.
+    std::fs::remove_file(&program).unwrap();
+    let mut symbolizer = symbolizer();
+    assert_eq!(names(&mut symbolizer, &running, &["innermost"]), ["innermost+0x4 (p)"]);
+    // When its exit was told, too.
+    let mut symbolizer = crate::harness::symbolizer();
+    symbolizer.processes().mmap(running.pid(), 1, &mapping(0x1000, "/a"));
+    symbolizer.processes().exited(running.pid(), 5);
+    assert_eq!(names(&mut symbolizer, &running, &["innermost"]), ["innermost+0x4 (p)"]);
 }
 
 #[test]
