@@ -1,6 +1,9 @@
 //! Unwind information of files, kept as long as there is room, and the rules of addresses asked for lately. Knows no stack.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use super::{
     Arch, FileKey, Mapping, Missing, Modules,
@@ -9,6 +12,10 @@ use super::{
 
 /// What a file takes of which nothing could be read: that too is remembered.
 const EMPTY: usize = 256;
+
+/// A file that could not be opened is not tried again before that. Not being able to is no knowledge of the file: its
+/// process may have been about to exit, and another one map it later.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The files whose unwind information was asked for.
 #[derive(Debug)]
@@ -21,6 +28,7 @@ pub(super) struct Cache {
     uses: u64,
     /// Counts the files that were read.
     reads: u64,
+    retry: Duration,
     recent: Vec<Recent>,
     context: Context,
 }
@@ -32,9 +40,16 @@ struct Known {
     number: u64,
     used: u64,
     bytes: usize,
+    read: Instant,
     own: Result<Rules, Missing>,
     /// Of the separate debug file, once that was looked for.
     debug: Option<Option<Rules>>,
+}
+
+impl Known {
+    fn holds(&self, retry: Duration) -> bool {
+        !matches!(self.own, Err(Missing::Unreadable)) || self.read.elapsed() < retry
+    }
 }
 
 /// A rule that was found lately.
@@ -58,6 +73,7 @@ impl Cache {
             limit,
             uses: 0,
             reads: 0,
+            retry: RETRY,
             recent: vec![none; RECENT],
             context: Context::new(),
         }
@@ -75,11 +91,11 @@ impl Cache {
         self.uses += 1;
         let uses = self.uses;
         let number = match self.files.get_mut(&key) {
-            Some(known) => {
+            Some(known) if known.holds(self.retry) => {
                 known.used = uses;
                 known.number
             }
-            None => self.read(modules, key, address),
+            _ => self.read(modules, key, address),
         };
         // Neighbouring addresses get neighbouring places: a multiplication would only spread them over more memory.
         let slot = (place ^ number << 5) as usize % RECENT;
@@ -121,7 +137,11 @@ impl Cache {
         self.make_room(bytes);
         self.reads += 1;
         self.bytes += bytes;
-        self.files.insert(key, Known { number: self.reads, used: self.uses, bytes, own, debug: None });
+        // A new number, so that nothing of the last try is remembered.
+        let known = Known { number: self.reads, used: self.uses, bytes, read: Instant::now(), own, debug: None };
+        if let Some(before) = self.files.insert(key, known) {
+            self.bytes -= before.bytes;
+        }
         self.reads
     }
 
@@ -164,5 +184,64 @@ impl Cache {
                 self.bytes -= known.bytes;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, fs::File, io};
+
+    use super::*;
+    use crate::unwind::Image;
+
+    /// This program, whose file can be opened at times.
+    struct Own {
+        readable: Cell<bool>,
+        opened: Cell<usize>,
+    }
+
+    impl Modules for Own {
+        fn mapping(&self, code: u64) -> Option<Mapping> {
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            maps.lines().find_map(|line| {
+                let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+                let mut words = line.split_whitespace();
+                let (start, end) = words.next()?.split_once('-')?;
+                let (start, end, offset) = (number(start), number(end), number(words.nth(1)?));
+                let mapping = Mapping { start, end, offset, file: Some(FileKey([7, 0, 0, 0])) };
+                mapping.contains(code).then_some(mapping)
+            })
+        }
+
+        fn open(&self, _: u64) -> io::Result<Image> {
+            self.opened.set(self.opened.get() + 1);
+            if self.readable.get() {
+                Ok(Image::File(File::open("/proc/self/exe")?))
+            } else {
+                Err(io::Error::other("gone"))
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_opened_is_tried_again() {
+        let Some(arch) = Arch::native() else { return println!("skipped: no rules for this processor") };
+        let own = Own { readable: Cell::new(false), opened: Cell::new(0) };
+        let code = Cache::new as *const () as u64 + 4;
+        let mapping = own.mapping(code).unwrap();
+        let mut cache = Cache::new(arch, 64 << 20);
+        for _ in 0..3 {
+            assert!(matches!(cache.rule(&own, &mapping, code), Err(Missing::Unreadable)));
+        }
+        // Not for each address.
+        assert_eq!(own.opened.get(), 1);
+        cache.retry = Duration::ZERO;
+        assert!(matches!(cache.rule(&own, &mapping, code), Err(Missing::Unreadable)));
+        own.readable.set(true);
+        assert!(cache.rule(&own, &mapping, code).is_ok());
+        assert_eq!(cache.bytes(), cache.files.values().map(|known| known.bytes).sum::<usize>());
+        // What was read holds.
+        assert!(cache.rule(&own, &mapping, code).is_ok());
+        assert_eq!(own.opened.get(), 3);
     }
 }
