@@ -48,10 +48,17 @@ impl Modules for Process<'_> {
     }
 
     fn open(&self, address: u64) -> io::Result<Image> {
-        match self.symbols.borrow_mut().code_image(self.pid, address, self.time) {
-            Ok(CodeImage::File(file)) => Ok(Image::File(file)),
-            Ok(CodeImage::Bytes(bytes)) => Ok(Image::Bytes(bytes)),
-            Err(reason) => Err(io::Error::other(reason)),
-        }
+        self.symbols.borrow_mut().code_image(self.pid, address, self.time).map(image).map_err(io::Error::other)
+    }
+
+    fn open_debug(&self, address: u64) -> Option<Image> {
+        self.symbols.borrow_mut().debug_image(self.pid, address, self.time).map(image)
+    }
+}
+
+fn image(code: CodeImage) -> Image {
+    match code {
+        CodeImage::File(file) => Image::File(file),
+        CodeImage::Bytes(bytes) => Image::Bytes(bytes),
     }
 }

@@ -44,11 +44,21 @@ impl Symbolizer {
 
     /// The file that a process has mapped at an address at a time, also when it has exited meanwhile.
     pub fn code_image(&mut self, pid: u32, address: u64, time: u64) -> Result<CodeImage, Reason> {
-        let found = self.processes().locate(pid, address, time)?;
-        let known = found.below.as_ref().unwrap_or(&found.known);
-        let id = self.objects().find(pid, known)?;
+        let (id, known) = self.code_object(pid, address, time)?;
         let wrong = |error: String| Reason::Unreadable { path: known.file.dso.to_string(), error };
         let image = self.objects().of(id, |object, _| object.image()).ok_or(Reason::NotMapped)?;
         image.map_err(|error| wrong(error.to_string()))
+    }
+
+    /// The separate debug file of that file, if there is one that belongs to it.
+    pub fn debug_image(&mut self, pid: u32, address: u64, time: u64) -> Option<CodeImage> {
+        let (id, _) = self.code_object(pid, address, time).ok()?;
+        self.objects().of(id, |object, _| object.debug_image())?
+    }
+
+    fn code_object(&mut self, pid: u32, address: u64, time: u64) -> Result<(u64, Known), Reason> {
+        let found = self.processes().locate(pid, address, time)?;
+        let known = found.below.unwrap_or(found.known);
+        Ok((self.objects().find(pid, &known)?, known))
     }
 }

@@ -67,6 +67,12 @@ impl Object {
         self.elf.image()
     }
 
+    /// The bytes of its separate debug file, where there is one.
+    pub fn debug_image(&mut self) -> Option<super::CodeImage> {
+        self.find_debug();
+        self.debug.as_ref()?.as_ref()?.1.image().ok()
+    }
+
     /// What it was built from.
     pub fn build_id(&self) -> Option<&Arc<[u8]>> {
         self.elf.build_id.as_ref()

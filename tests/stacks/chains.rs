@@ -108,6 +108,22 @@ fn stripped_with_a_debug_file_beside_it() {
     });
 }
 
+#[test]
+fn unwind_information_in_a_debug_file_alone() {
+    test(|| {
+        let programs = Programs::new();
+        let flags = [OMITS, &["-g", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]].concat();
+        let program = programs.build("chain.c", "chain", &flags)?;
+        programs.tool("objcopy", &["--only-keep-debug", "chain", "chain.debug"])?;
+        programs.tool("strip", &["chain"])?;
+        programs.tool("objcopy", &["--add-gnu-debuglink=chain.debug", "chain"])?;
+        let sections = programs.tool("readelf", &["-SW", "chain", "chain.debug"])?;
+        assert_eq!(sections.matches(" .debug_frame ").count(), 1, "{sections}");
+        all_are(&stacks(&programs, DWARF, &[text(&program)], TWICE)?, &CHAIN);
+        Ok(())
+    });
+}
+
 /// A file in a folder of the machine, gone after the test.
 struct Placed(PathBuf);
 
