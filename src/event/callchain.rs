@@ -130,7 +130,9 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
         && let (Some(registers), Some(stack)) = (layout.regs_user(sample.record), layout.stack_user(sample.record))
     {
         let mut place = Place::Exact;
-        for addr in unwound::addresses(sample, &registers, stack, context) {
+        // Those of the kernel count too, as in chains that it walks itself (get_perf_callchain()).
+        let limit = sample.event.max_stack.map_or(context.max_stack(), usize::from).saturating_sub(frames.len());
+        for addr in unwound::addresses(sample, (&registers, stack), limit, context) {
             user_frames(sample, addr, place, context, &mut frames);
             place = Place::Return;
         }
@@ -230,7 +232,7 @@ mod tests {
     fn shown(chain: &[u64]) -> Vec<String> {
         let format = EventFormat::parse("s", "name: e\nID: 1\nformat:\n\nprint fmt: \"\"\n").unwrap();
         let layout = SampleLayout::new(PERF_SAMPLE_CALLCHAIN, 0);
-        let event = EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout };
+        let event = EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout, max_stack: None };
         let words = std::iter::once(chain.len() as u64).chain(chain.iter().copied());
         let mut record = PERF_RECORD_SAMPLE.to_ne_bytes().to_vec();
         record.extend([0, 0, 16 + 8 * chain.len() as u8, 0]);

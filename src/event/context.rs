@@ -17,6 +17,9 @@ use crate::{
 /// Bytes that the unwind information of files may take.
 const UNWIND_CACHE: usize = 64 << 20;
 
+/// The most frames of a call chain where nobody says otherwise (PERF_MAX_STACK_DEPTH).
+const MAX_STACK: usize = 127;
+
 /// The run's knowledge, shared by all its events.
 pub struct Context {
     /// Names of kernel addresses.
@@ -28,6 +31,7 @@ pub struct Context {
     symbols: Mutex<Symbolizer>,
     unwinder: Mutex<Unwinder>,
     processes: Processes,
+    max_stack: usize,
 }
 
 /// Whether a run hears of what processes map, and tells their symbols.
@@ -53,6 +57,7 @@ impl Context {
             symbols: Mutex::new(Symbolizer::new(Options::default())),
             unwinder: Mutex::new(Unwinder::new(UNWIND_CACHE)),
             processes: Processes::Ignored,
+            max_stack: procfs::perf_event_max_stack().and_then(|max| max.try_into().ok()).unwrap_or(MAX_STACK),
         }
     }
 
@@ -65,6 +70,11 @@ impl Context {
         });
         self.processes = processes;
         self
+    }
+
+    /// The most frames of call chains for which nothing else was asked: `kernel.perf_event_max_stack`, as of now.
+    pub(super) fn max_stack(&self) -> usize {
+        self.max_stack
     }
 
     /// Works on the unwind information of files; as [`Context::with_symbols`], which may be called around it.

@@ -17,6 +17,8 @@ pub struct EventType {
     pub format: Format,
     /// Where its samples' members lie.
     pub layout: SampleLayout,
+    /// The most frames that its call chains were asked to have; `None` for as many as the kernel allows.
+    pub max_stack: Option<u16>,
 }
 
 /// What an event's samples hold.

@@ -10,11 +10,13 @@ use crate::{
     unwind::{Arch, FileKey, Image, Mapping, Modules, Registers},
 };
 
-/// The most frames, as the kernel has it by default for call chains (PERF_MAX_STACK_DEPTH).
-const LIMIT: usize = 127;
-
-/// The instruction pointer and the return addresses, innermost first.
-pub fn addresses(sample: &Sample<'_>, copied: &record::Registers<'_>, stack: &[u8], context: &Context) -> Vec<u64> {
+/// The instruction pointer and the return addresses, innermost first, at most so many.
+pub fn addresses(
+    sample: &Sample<'_>,
+    (copied, stack): (&record::Registers<'_>, &[u8]),
+    limit: usize,
+    context: &Context,
+) -> Vec<u64> {
     let mut addresses = Vec::new();
     let Some(arch) = Arch::native() else { return addresses };
     let abi = match copied.abi {
@@ -28,7 +30,7 @@ pub fn addresses(sample: &Sample<'_>, copied: &record::Registers<'_>, stack: &[u
     context.with_symbols(|symbols| {
         let process = Process { pid: sample.pid_tid().0 as u32, time: sample.time(), symbols: RefCell::new(symbols) };
         // Why it ended is of no use to a script: the frames that are there are right.
-        context.with_unwinder(|unwinder| unwinder.unwind(&process, &registers, stack, LIMIT, &mut addresses));
+        context.with_unwinder(|unwinder| unwinder.unwind(&process, &registers, stack, limit, &mut addresses));
     });
     addresses
 }

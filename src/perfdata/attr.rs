@@ -21,6 +21,8 @@ pub struct Attr {
     pub config2: u64,
     /// Size of the copied user stack.
     pub sample_stack_user: u32,
+    /// The most frames of its call chains; 0 where that was not asked for.
+    pub sample_max_stack: u16,
     /// The clock of its times, if `use_clockid` is set.
     pub clockid: i32,
     /// What tells how its samples look.
@@ -64,6 +66,8 @@ impl Attr {
         attr.sample_stack_user = read.u32().unwrap_or(0);
         attr.clockid = read.u32().unwrap_or(0) as i32;
         attr.format.regs_intr = read.u64().unwrap_or(0);
+        let _aux_watermark = read.u32();
+        attr.sample_max_stack = read.u16().unwrap_or(0);
         Some(attr)
     }
 
@@ -108,6 +112,8 @@ mod tests {
         // freq and sample_id_all.
         bytes.extend(if big { [0, 0x20, 0x20, 0, 0, 0, 0, 0] } else { [0, 4, 4, 0, 0, 0, 0, 0] });
         bytes.extend([u64s(0), u64s(7), u64s(8), u64s(9)].concat());
+        bytes.resize(108, 0);
+        bytes.extend(if big { 9u16.to_be_bytes() } else { 9u16.to_le_bytes() });
         bytes.resize(size, 0);
         bytes
     }
@@ -120,6 +126,7 @@ mod tests {
                 assert_eq!((attr.kind, attr.config, attr.sample_period), (2, 0x176, 1));
                 assert!(attr.has(AttrFlag::Freq) && attr.has(AttrFlag::SampleIdAll) && !attr.has(AttrFlag::UseClockid));
                 assert_eq!((attr.config1, attr.config2), (7, if size >= 72 { 8 } else { 0 }), "{size}");
+                assert_eq!(attr.sample_max_stack, if size >= 112 { 9 } else { 0 }, "{size}");
             }
         }
         assert_eq!(Attr::parse(&bytes(false, 64)[..40], ByteOrder::of_big_endian(false)), None);

@@ -11,7 +11,7 @@ use crate::{
     event::{EventType, Format},
     profiler::{self, Machine, ProbeEvent, RunningMachine, SourceError, Stacks, Tasks},
     record::SampleLayout,
-    spec::{EventKind, EventSpec, Probe, handler_name, near},
+    spec::{Attrs, EventKind, EventSpec, Probe, handler_name, near},
     sys::tracefs::Tracefs,
     tracefs::EventFormat,
 };
@@ -45,7 +45,8 @@ pub enum Place {
 impl Selected {
     /// The event type with this layout.
     pub fn event_type(&self, layout: SampleLayout) -> EventType {
-        EventType { alias: self.spec.attrs.alias.clone(), format: self.format.clone(), layout }
+        let Attrs { alias, max_stack, .. } = &self.spec.attrs;
+        EventType { alias: alias.clone(), format: self.format.clone(), layout, max_stack: *max_stack }
     }
 
     fn tracepoint(spec: &EventSpec, format: Arc<EventFormat>, place: Place) -> Selected {

@@ -27,7 +27,7 @@ pub fn select(specs: &[EventSpec], recording: &Recording) -> Result<Selected> {
     let mut selected = Selected { types: Vec::new(), routes: vec![Vec::new(); formats.len()] };
     if specs.is_empty() {
         for (attr, event) in recording.events.iter().enumerate().filter(|(_, event)| !is_dummy(event)) {
-            selected.add(attr, EventType { alias: None, format: formats[attr].clone(), layout: event.layout() }, None);
+            selected.add(attr, event_type(event, &formats[attr], None), None);
         }
         if selected.types.is_empty() {
             bail!("{} has no events with samples", recording.name);
@@ -40,9 +40,8 @@ pub fn select(specs: &[EventSpec], recording: &Recording) -> Result<Selected> {
         }
         for attr in matching {
             let filter = filter(spec, &formats[attr])?;
-            let layout = recording.events[attr].layout();
-            let alias = spec.attrs.alias.clone();
-            selected.add(attr, EventType { alias, format: formats[attr].clone(), layout }, Some((spec, filter)));
+            let event = event_type(&recording.events[attr], &formats[attr], Some(spec));
+            selected.add(attr, event, Some((spec, filter)));
         }
     }
     Ok(selected)
@@ -69,6 +68,14 @@ impl Selected {
 /// Whether it is there for its side-band only: perf adds it to every recording of a whole machine.
 fn is_dummy(event: &RecordedEvent) -> bool {
     (event.attr.kind, event.attr.config) == (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY.into())
+}
+
+/// The type of an event; what the selector does not say of call chains stands in the recording.
+fn event_type(event: &RecordedEvent, format: &Format, spec: Option<&EventSpec>) -> EventType {
+    let asked = spec.and_then(|spec| spec.attrs.max_stack);
+    let max_stack = asked.or((event.attr.sample_max_stack != 0).then_some(event.attr.sample_max_stack));
+    let alias = spec.and_then(|spec| spec.attrs.alias.clone());
+    EventType { alias, format: format.clone(), layout: event.layout(), max_stack }
 }
 
 /// What an event's samples hold. A tracepoint without a format is an event with raw data.

@@ -74,7 +74,8 @@ pub fn event() -> EventType {
 
 fn event_of(sample_type: u64) -> EventType {
     let format = EventFormat::parse("sched", FORMAT).unwrap();
-    EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout: SampleLayout::new(sample_type, 0) }
+    let layout = SampleLayout::new(sample_type, 0);
+    EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout, max_stack: None }
 }
 
 /// What a program is bound to.

@@ -75,6 +75,25 @@ fn a_small_copy_of_the_stack_gives_its_frames() {
 }
 
 #[test]
+fn max_stack_limits_frames_that_are_unwound() {
+    test(|| {
+        let programs = Programs::new();
+        let program = programs.build("chain.c", "chain", OMITS)?;
+        let with_kernel = [&DWARF[..3], &["--kernel-callchain"]].concat();
+        for (frames, options) in [(1, DWARF), (3, DWARF), (3, &with_kernel)] {
+            let event = format!("syscalls:sys_enter_getppid//stack/max-stack={frames}/");
+            let (dir, command) = (programs.dir(), vec![text(&program)]);
+            let stacks =
+                Stacks { event: &event, options: options.to_vec(), ask: Ask::AtOnce, command, dir, calls: TWICE };
+            for chain in stacks.take()? {
+                assert_eq!(chain.len(), frames, "{chain:#?}");
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
 fn frames_below_a_signal() {
     test(|| {
         let programs = Programs::new();

@@ -109,7 +109,8 @@ fn event_type((system, text, alias, samples): Identity) -> PyResult<EventType> {
     };
     let [sample_type, read_format, branch_sample_type, regs_user, regs_intr] = samples;
     let samples = SampleFormat { sample_type, read_format, branch_sample_type, regs_user, regs_intr };
-    Ok(EventType { alias, format, layout: SampleLayout::of(samples) })
+    // Its frames were found before.
+    Ok(EventType { alias, format, layout: SampleLayout::of(samples), max_stack: None })
 }
 
 fn class(py: Python<'_>, key: Identity) -> PyResult<&'static Class> {
