@@ -111,8 +111,10 @@ impl Process {
             // What was read of a damaged file is what there is.
             let _ = dump.update(file);
         }
-        if self.file.is_none() {
-            self.file = perf_map_paths(pid).iter().find_map(|path| open_regular(path).ok());
+        // It may have been written anew beside the old one. Of a process that has exited that is another one's.
+        let paths = perf_map_paths(pid);
+        if self.file.is_none() || paths.iter().all(|(_, of)| *of == Of::Alive) {
+            self.file = paths.iter().find_map(|(path, _)| open_regular(path).ok()).or_else(|| self.file.take());
         }
         if let Some(file) = &self.file {
             let _ = self.map.update(file);
@@ -135,19 +137,26 @@ impl Process {
     }
 }
 
+/// Whose perf map is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    Alive,
+    Exited,
+}
+
 /// Where a process writes its perf map: in its own mount namespace, under the number that it has in its own pid
 /// namespace.
-fn perf_map_paths(pid: u32) -> Vec<PathBuf> {
+fn perf_map_paths(pid: u32) -> Vec<(PathBuf, Of)> {
     let thread = procfs::living_thread(pid);
     // Of the process, not of the thread: each has a number of its own there.
     let status = thread.and_then(|_| fs::read_to_string(format!("/proc/{pid}/status")).ok()).unwrap_or_default();
     let own = status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().next_back()?.parse().ok());
     let own: u32 = own.unwrap_or(pid);
-    let mut paths =
-        vec![PathBuf::from(format!("/proc/{}/root", thread.unwrap_or(pid))).join(format!("tmp/perf-{own}.map"))];
+    let path = PathBuf::from(format!("/proc/{}/root", thread.unwrap_or(pid))).join(format!("tmp/perf-{own}.map"));
+    let mut paths = vec![(path, Of::Alive)];
     // A process that has exited has no root.
     if status.is_empty() {
-        paths.push(format!("/tmp/perf-{pid}.map").into());
+        paths.push((format!("/tmp/perf-{pid}.map").into(), Of::Exited));
     }
     paths
 }

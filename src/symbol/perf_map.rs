@@ -4,7 +4,7 @@
 use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{FileExt, MetadataExt},
 };
 
 use super::code_map::CodeMap;
@@ -14,6 +14,9 @@ pub const READ_LIMIT: u64 = 256 << 20;
 /// Longer lines are skipped.
 const LINE_LIMIT: usize = 16 << 10;
 
+/// So much of what was read is compared with what is there now.
+const TAIL: u64 = 256;
+
 /// A perf map, as far as it was read.
 #[derive(Debug)]
 pub struct PerfMap {
@@ -21,6 +24,8 @@ pub struct PerfMap {
     pub code: CodeMap,
     /// How far it was read.
     at: u64,
+    /// The bytes before that.
+    tail: Vec<u8>,
     device_inode: (u64, u64),
     limit: usize,
 }
@@ -28,15 +33,15 @@ pub struct PerfMap {
 impl PerfMap {
     /// Nothing is read yet; `limit` bounds the bytes of memory.
     pub fn new(limit: usize) -> Self {
-        Self { code: CodeMap::new(limit), at: 0, device_inode: (0, 0), limit }
+        Self { code: CodeMap::new(limit), at: 0, tail: Vec::new(), device_inode: (0, 0), limit }
     }
 
-    /// Reads what the file has more than before; all of it when it is another one, or shorter. Tells whether there was
-    /// something.
+    /// Reads what the file has more than before; all of it when it is another one, or was written anew. Tells whether
+    /// there was something.
     pub fn update(&mut self, file: &File) -> io::Result<bool> {
         let metadata = file.metadata()?;
         let device_inode = (metadata.dev(), metadata.ino());
-        if device_inode != self.device_inode || metadata.len() < self.at {
+        if device_inode != self.device_inode || metadata.len() < self.at || tail(file, self.at)? != self.tail {
             *self = Self { device_inode, ..Self::new(self.limit) };
         }
         let more = metadata.len().min(READ_LIMIT).saturating_sub(self.at);
@@ -46,12 +51,24 @@ impl PerfMap {
         let mut input = file;
         input.seek(SeekFrom::Start(self.at))?;
         self.at += read(&mut input.take(more), &mut self.code)?;
+        self.tail = tail(file, self.at)?;
         Ok(true)
     }
 
     /// Whether there is more than is kept.
     pub fn is_cut(&self) -> bool {
         self.code.is_cut() || self.at >= READ_LIMIT
+    }
+}
+
+/// The last bytes of a file before a place in it.
+fn tail(file: &File, at: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; at.min(TAIL) as usize];
+    let from = at - bytes.len() as u64;
+    match file.read_exact_at(&mut bytes, from) {
+        // It is being written anew.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Vec::new()),
+        read => read.map(|()| bytes),
     }
 }
 
@@ -142,6 +159,20 @@ mod tests {
         file.set_len(12).unwrap();
         map.update(&file).unwrap();
         assert_eq!(map.code.len(), 1);
+    }
+
+    #[test]
+    fn a_map_that_was_written_anew_and_is_longer_is_read_anew() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut map = PerfMap::new(1 << 20);
+        write!(file, "1000 10 one\n2000 10 two\n").unwrap();
+        assert!(map.update(&file).unwrap());
+        file.set_len(0).unwrap();
+        file.seek(SeekFrom::Start(0)).unwrap();
+        write!(file, "1000 10 another\n2000 10 function\n3000 10 three\n").unwrap();
+        assert!(map.update(&file).unwrap());
+        let name = |at| map.code.lookup(at).unwrap().1.to_string();
+        assert_eq!((name(0x1000), name(0x2000), name(0x3000)), ("another".into(), "function".into(), "three".into()));
     }
 
     #[test]

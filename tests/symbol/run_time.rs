@@ -46,6 +46,24 @@ fn a_perf_map_that_grows() {
 }
 
 #[test]
+fn a_perf_map_that_is_replaced_by_another_file() {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", JIT, &[]) else { return };
+    let running = Running::start(Command::new(&program));
+    let (pid, code) = (running.pid(), running.functions["code"]);
+    let map = format!("/tmp/perf-{pid}.map");
+    let mut symbolizer = symbolizer();
+    fs::write(&map, format!("{code:x} 40 old\n")).unwrap();
+    assert_eq!(shown(&resolve(&mut symbolizer, pid, code)), "old+0x0 (//anon)");
+    fs::write(format!("{map}.new"), format!("{code:x} 40 new\n{:x} 40 more\n", code + 0x40)).unwrap();
+    fs::rename(format!("{map}.new"), &map).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(30));
+    let found = [code + 0x40, code].map(|address| shown(&resolve(&mut symbolizer, pid, address)));
+    fs::remove_file(&map).unwrap();
+    assert_eq!(found, ["more+0x0 (//anon)", "new+0x0 (//anon)"]);
+}
+
+#[test]
 fn a_perf_map_in_the_process_own_mount_and_pid_namespace() {
     let folder = tempdir().unwrap();
     let can = Command::new("unshare").args(["-mpf", "true"]).status().is_ok_and(|status| status.success());
