@@ -266,9 +266,12 @@ mod tests {
             write("events/kmem/kmalloc/enable", "0")?;
             std::fs::read(format!("{instance}/trace"))
         });
-        // A child of another test may hold a file of it until it calls exec.
-        while std::fs::remove_dir(&instance).is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY)) {
-            std::thread::yield_now();
+        // A child of another test may hold a file of it until it calls exec; whoever looks into it, longer.
+        let busy = || std::fs::remove_dir(&instance).is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY));
+        let mut tries = 0;
+        while busy() && tries < 500 {
+            tries += 1;
+            std::thread::sleep(std::time::Duration::from_millis(10));
         }
         let Ok(text) = traced else { return skip("no kmem:kmalloc, or no option `fields`") };
         let text = String::from_utf8_lossy(&text);

@@ -75,8 +75,8 @@ fn a_perf_map_in_the_process_own_mount_and_pid_namespace() {
         .replace("return getchar", "fprintf(map, \"%lx 40 in_a_container\\n\", (long)code); fclose(map); printf(\".\\n\"); fflush(stdout); return getchar")
         .replace("\\n.\\n\"", "\\n\"");
     let Some(program) = compile(folder.path(), "c", &source, &["-static"]) else { return };
-    let script = format!("cp {} /dev/shm/c-$$ && mount -t tmpfs none /tmp && exec /dev/shm/c-$$", program.display());
-    let script = script.replace("/dev/shm/c-$$", "/dev/shm/perf-prof-test-container");
+    let copy = format!("/dev/shm/perf-prof-test-container-{}", std::process::id());
+    let script = format!("cp {} {copy} && mount -t tmpfs none /tmp && exec {copy}", program.display());
     let mut command = Command::new("unshare");
     command.args(["-mpf", "--kill-child", "sh", "-c", &script]);
     let running = Running::start(command);
@@ -84,7 +84,7 @@ fn a_perf_map_in_the_process_own_mount_and_pid_namespace() {
     let children = format!("/proc/{0}/task/{0}/children", running.pid());
     let pid: u32 = fs::read_to_string(children).unwrap().trim().parse().unwrap();
     let found = resolve(&mut symbolizer(), pid, running.functions["code"] + 5);
-    fs::remove_file("/dev/shm/perf-prof-test-container").unwrap();
+    fs::remove_file(copy).unwrap();
     assert_eq!(shown(&found), "in_a_container+0x5 (//anon)");
 }
 
