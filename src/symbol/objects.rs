@@ -63,6 +63,10 @@ impl Objects {
 
     /// The object of a mapping's file, for `of`. Opens it if nobody has yet.
     pub fn find(&mut self, pid: u32, known: &Known) -> Result<u64, Reason> {
+        // All processes' have the same name, and so the same id.
+        if known.file.backing == Backing::Vdso && !vdso::is_ours(known.start, known.end) {
+            return Err(Reason::OtherVdso);
+        }
         match self.by_file.get(&known.file.id) {
             Some(Ok(id)) if self.objects.contains_key(id) => return Ok(*id),
             Some(Err((reason, tried))) if tried.elapsed() < RETRY => return Err(reason.clone()),

@@ -31,6 +31,9 @@ pub enum Reason {
         /// Which.
         mapping: String,
     },
+    /// The kernel's library in a 32-bit process is another one than in this one.
+    #[error("[vdso] of a 32-bit process, or of another kernel")]
+    OtherVdso,
     /// The file was removed, and nobody has it mapped any more.
     #[error("{path} is gone")]
     FileGone {

@@ -171,6 +171,24 @@ int main(void) {{
 }
 
 #[test]
+fn the_vdso_of_a_32_bit_process_is_not_named_as_ours() {
+    let text = fs::read("/proc/self/maps").unwrap();
+    let vdso = maps::parse(&text).find(|mapping| mapping.path == Path::new("[vdso]"));
+    let Some(vdso) = vdso else { return println!("skipped: no vdso") };
+    let size = vdso.end - vdso.start;
+    let mut symbolizer = symbolizer();
+    let mut named = |pid, start: u64, size| {
+        symbolizer.mmap(pid, 1, &Mapping { start, end: start + size, ..vdso.clone() });
+        let found: Vec<_> = (start..start + size).step_by(16).map(|at| resolve(&mut symbolizer, pid, at)).collect();
+        let other = found.iter().filter(|found| found.symbol == Err(Reason::OtherVdso)).count();
+        (found.iter().any(|found| found.symbol.is_ok()), other == found.len())
+    };
+    assert_eq!(named(NOBODY, vdso.start, size), (true, false));
+    assert_eq!(named(NOBODY - 1, 0xf7fc_4000, size), (false, true));
+    assert_eq!(named(NOBODY - 2, vdso.start, size + 0x1000), (false, true));
+}
+
+#[test]
 fn the_vdso_and_what_has_no_functions() {
     let mut symbolizer = symbolizer();
     let own = std::process::id();
