@@ -60,9 +60,15 @@ impl Dwarf {
         Ok(Self { context: Context::from_dwarf(dwarf)?, bytes })
     }
 
-    /// Bytes of memory: what was read, and half as much again for what is made of it, as seen on large binaries.
+    /// Bytes of memory that sections of so many bytes take: half as much again for what is made of them, as seen on large
+    /// binaries.
+    pub fn in_memory(sections: u64) -> u64 {
+        sections.saturating_add(sections / 2)
+    }
+
+    /// Bytes of memory.
     pub fn bytes(&self) -> usize {
-        self.bytes + self.bytes / 2
+        Self::in_memory(self.bytes as u64) as usize
     }
 
     /// The functions that an address is in, innermost first; all but the last are inlined into the next.

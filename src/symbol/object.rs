@@ -95,6 +95,11 @@ impl Object {
         (self.symbols, self.dwarf, self.names, self.name_bytes) = (None, None, FxHashMap::default(), 0);
     }
 
+    /// Drops the names that were asked for, which the symbols tell again.
+    pub fn forget_names(&mut self) {
+        (self.names, self.name_bytes) = (FxHashMap::default(), 0);
+    }
+
     /// The function that an address is in. `limit` bounds what may be read for it.
     pub fn name(&mut self, address: u64, style: Demangle, limit: usize) -> Result<Named, Reason> {
         let found = match self.symbols(limit) {
@@ -165,6 +170,11 @@ impl Object {
         if expected > limit as u64 {
             return Err(Reason::TooLarge { path: path(), bytes: expected });
         }
+        if expected.saturating_add(self.bytes() as u64) > limit as u64 {
+            // Names come before lines.
+            self.dwarf = None;
+        }
+        let path = || self.path.display().to_string();
         let damaged = |error: super::elf::ElfError| Reason::Damaged { path: path(), error: error.to_string() };
         let symbols = Symbols::read(&parts).map_err(damaged)?;
         if symbols.is_empty() { Err(Reason::NoSymbolsIn { path: path() }) } else { Ok(symbols) }
@@ -182,7 +192,9 @@ impl Object {
         };
         let shared = shared_debug_file(elf, at, &self.search);
         let expected = shared.as_ref().map_or(0, Dwarf::expected_bytes).saturating_add(Dwarf::expected_bytes(elf));
-        if expected > limit as u64 {
+        // Beside the symbols; otherwise it would have to go again, and be read again for the next address.
+        let expected = Dwarf::in_memory(expected);
+        if expected.saturating_add(self.bytes() as u64) > limit as u64 {
             return Err(Reason::TooLarge { path: path(), bytes: expected });
         }
         Dwarf::read(elf, shared.as_ref()).map_err(|error| Reason::Damaged { path: path(), error: error.to_string() })

@@ -137,17 +137,21 @@ impl Objects {
         self.ids
     }
 
-    /// Asks an object for something that may make it read; others are unloaded when that is too much together.
+    /// Asks an object for something that may make it read; others are unloaded when that is too much together. This one
+    /// never is, as it is the one that is asked next: it admits no more than the limit.
     pub fn of<R>(&mut self, id: u64, ask: impl FnOnce(&mut Object, usize) -> R) -> Option<R> {
         self.clock += 1;
         let entry = self.objects.get_mut(&id)?;
         entry.used = self.clock;
         let answer = ask(&mut entry.object, self.limit);
+        if entry.object.bytes() > self.limit {
+            entry.object.forget_names();
+        }
         let bytes = entry.object.bytes();
         self.bytes = self.bytes - entry.bytes + bytes;
         entry.bytes = bytes;
         while self.bytes > self.limit {
-            let loaded = self.objects.iter_mut().filter(|(_, entry)| entry.bytes > 0);
+            let loaded = self.objects.iter_mut().filter(|(of, entry)| **of != id && entry.bytes > 0);
             let Some((_, oldest)) = loaded.min_by_key(|(_, entry)| entry.used) else { break };
             oldest.object.unload();
             self.bytes -= std::mem::take(&mut oldest.bytes);

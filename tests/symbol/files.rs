@@ -3,7 +3,7 @@
 use std::{fs, path::Path, process::Command};
 
 use perf_prof::symbol::{
-    Demangle, Inline, Options, Place, Srcline, Symbolizer,
+    Demangle, Inline, Options, Place, Reason, Srcline, Symbolizer,
     elf::{self, DebugSearch, Elf, FunctionError, Symbols},
 };
 use tempfile::tempdir;
@@ -264,4 +264,25 @@ fn functions_for_probes() {
         return;
     };
     assert!(matches!(elf::function(&program, "main"), Err(FunctionError::NoSymbols { .. })));
+}
+
+#[test]
+fn debug_information_that_almost_fills_the_cache_is_not_read_for_each_address() {
+    let folder = tempdir().unwrap();
+    let Some(program) = compile(folder.path(), "p", PROGRAM, &["-g"]) else { return };
+    let running = Running::start(Command::new(&program));
+    let at = running.functions["innermost"] + 4;
+    let debug = Elf::open(&program).unwrap();
+    let debug = debug.sections.iter().filter(|section| section.name.starts_with(".debug_"));
+    let sections: u64 = debug.map(|section| section.uncompressed_size()).sum();
+    // Half of the cache is for binaries.
+    let cache = |bytes: u64| Symbolizer::new(Options { cache_bytes: 2 * bytes as usize, ..Options::default() });
+    let mut small = cache(sections * 5 / 4);
+    let line = |symbolizer: &mut Symbolizer| symbolizer.srcline(running.pid(), at, u64::MAX - 1, Place::Exact);
+    assert!(matches!(line(&mut small), Err(Reason::TooLarge { .. })), "{sections}");
+    let mut fits = cache(sections * 7 / 4);
+    assert!(line(&mut fits).is_ok());
+    // It stays.
+    assert!(fits.bytes() as u64 > sections);
+    assert!(line(&mut fits).is_ok() && fits.bytes() as u64 <= sections * 7 / 4);
 }
