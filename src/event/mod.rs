@@ -3,6 +3,7 @@
 
 mod callchain;
 mod context;
+mod endings;
 mod line;
 mod sample;
 mod sink;
@@ -13,6 +14,7 @@ mod unwound;
 
 pub use callchain::{Frame, Origin, UNKNOWN, frames, ip_frame};
 pub use context::{Context, Processes};
+pub use endings::Endings;
 pub use line::{LineContext, LineParts, write_line};
 pub use sample::Sample;
 pub use sink::{Deliver, Flow, Sink, Stop};

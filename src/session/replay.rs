@@ -19,6 +19,7 @@ use super::{
     pump::{LossWindow, Pump},
     recorded::{self, Selected},
     replayed::Replayed,
+    report,
     run_loop::RunLoop,
     status::status,
 };
@@ -127,6 +128,7 @@ fn with_interpreter(
     let ending = run_loop.run(&mut program);
     let (last, strangers) = run_loop.pump.replayed().map_or((0, 0), |replayed| (replayed.last(), replayed.strangers()));
     let at_exit = run_loop.finish(ending, &mut program, last);
+    report::print_endings(run.context.endings(), plan.verbosity);
     program.clear();
     if strangers != 0 {
         output::say(format_args!("{strangers} samples were left out: the recording has no event with their ids"));

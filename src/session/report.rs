@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::plan::Verbosity;
 use crate::{
-    event::{EventType, Stats},
+    event::{Endings, EventType, Stats},
     record::Source,
     sys::{output, usage::Usage},
 };
@@ -78,6 +79,15 @@ pub fn print_totals(stats: &Stats, source: &dyn Source) {
     let late = source.late();
     if late != 0 {
         output::say(format_args!("{late} events came too late to be delivered in order"));
+    }
+}
+
+/// The line at the end, when many of the stacks that were unwound are not whole.
+pub fn print_endings(endings: &Endings, verbosity: Verbosity) {
+    if verbosity >= Verbosity::Normal
+        && let Some(line) = endings.line()
+    {
+        output::say(line);
     }
 }
 
