@@ -85,7 +85,8 @@ impl KernelFrames {
     #[cold]
     fn find(&mut self, addr: u64, place: Place, context: &Context) -> Arc<Frame> {
         let frame = Arc::new(kernel_frame(addr, place, context));
-        // A module or a BPF program may give the address a name later, or another one.
+        // A module or a BPF program may give the address a name later, and a BPF program another one. A module that takes
+        // the place of another would too, but the list of symbols is not read again for that either.
         if *frame.symbol == *UNKNOWN || *frame.dso == *BPF {
             return frame;
         }
@@ -102,6 +103,10 @@ impl KernelFrames {
 pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
     // Without a marker (a chain of one kind only always has one, but bytes may be anything) the address itself tells:
     // kernel addresses have their top bit set on every 64-bit architecture that perf runs on.
+    if sample.is_of_guest() {
+        let addresses = sample.callchain().filter(|&addr| addr < PERF_CONTEXT_MAX);
+        return addresses.map(|addr| Arc::new(guest_frame(sample, addr))).collect();
+    }
     let mut marked = None;
     let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);
     let mut place = Place::Exact;
@@ -154,6 +159,9 @@ pub fn ip_function(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>>
 
 fn ip_frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
     let Some(addr) = sample.event.layout.ip(sample.record) else { return Vec::new() };
+    if sample.is_of_guest() {
+        return vec![Arc::new(guest_frame(sample, addr))];
+    }
     if sample.is_in_kernel().unwrap_or(addr >> 63 == 1) {
         return vec![context.kernel_frames().get(addr, Place::Exact, context)];
     }
@@ -171,6 +179,14 @@ fn kernel_frame(addr: u64, place: Place, context: &Context) -> Frame {
     let symbol: Arc<str> = symbol.as_ref().into();
     let dso = module.map_or_else(|| "[kernel.kallsyms]".into(), |module| format!("[{module}]").into());
     Frame { addr, symbol, offset, origin: Origin::Kernel, dso, dso_offset: addr, srcline: None, slot: Slot::default() }
+}
+
+/// A frame of a virtual machine, whose addresses say nothing here.
+fn guest_frame(sample: &Sample<'_>, addr: u64) -> Frame {
+    let in_kernel = sample.is_in_kernel().unwrap_or(addr >> 63 == 1);
+    let origin = if in_kernel { Origin::Kernel } else { Origin::User { pid: sample.pid_tid().0 } };
+    let (symbol, dso) = (UNKNOWN.into(), "[guest]".into());
+    Frame { addr, symbol, offset: 0, origin, dso, dso_offset: addr, srcline: None, slot: Slot::default() }
 }
 
 /// The function at an address of the sample's process, after those that were inlined into it there.
@@ -219,7 +235,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        abi::{PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN},
+        abi::{
+            PERF_RECORD_MISC_GUEST_KERNEL, PERF_RECORD_MISC_KERNEL, PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN,
+            PERF_SAMPLE_IP,
+        },
         event::{EventType, Format},
         record::SampleLayout,
         tracefs::{EventFormat, Kernel, KernelSymbol},
@@ -264,6 +283,26 @@ mod tests {
             "Unknown+0x1000 [unknown] User { pid: -1 }",
         ];
         assert_eq!(shown(&chain), expected);
+    }
+
+    #[test]
+    fn a_guests_addresses_have_no_names_of_the_host() {
+        let format = EventFormat::parse("s", "name: e\nID: 1\nformat:\n\nprint fmt: \"\"\n").unwrap();
+        let layout = SampleLayout::new(PERF_SAMPLE_IP | PERF_SAMPLE_CALLCHAIN, 0);
+        let event = EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout, max_stack: None };
+        let shown = |misc: u16| {
+            let mut record = PERF_RECORD_SAMPLE.to_ne_bytes().to_vec();
+            record.extend(misc.to_ne_bytes());
+            record.extend([40, 0]);
+            [BASE + 4, 2, PERF_CONTEXT_KERNEL, BASE + 4]
+                .iter()
+                .for_each(|word: &u64| record.extend(word.to_ne_bytes()));
+            let (sample, context) = (Sample { event: &event, record: &record }, Context::new(Box::new(Two), 0));
+            let frames = frames(&sample, &context).into_iter().chain(ip_frame(&sample, &context));
+            frames.map(|frame| format!("{} {} {:x}", frame.symbol, frame.dso, frame.addr - BASE)).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(PERF_RECORD_MISC_KERNEL), ["first [kernel.kallsyms] 4"; 2]);
+        assert_eq!(shown(PERF_RECORD_MISC_GUEST_KERNEL), ["Unknown [guest] 4"; 2]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicI64, Ordering::Relaxed},
 };
 
-use super::{Tasks, callchain::KernelFrames};
+use super::{Endings, Tasks, callchain::KernelFrames};
 use crate::{
     symbol::{Options, Recorded, Symbolizer},
     sys::procfs,
@@ -32,6 +32,7 @@ pub struct Context {
     unwinder: Mutex<Unwinder>,
     processes: Told,
     max_stack: usize,
+    endings: Endings,
 }
 
 /// Whether a run hears of what processes map, and tells their symbols.
@@ -67,6 +68,7 @@ impl Context {
             unwinder: Mutex::new(Unwinder::new(UNWIND_CACHE)),
             processes: Told::Nothing,
             max_stack: procfs::perf_event_max_stack().and_then(|max| max.try_into().ok()).unwrap_or(MAX_STACK),
+            endings: Endings::default(),
         }
     }
 
@@ -84,6 +86,11 @@ impl Context {
     /// The most frames of call chains for which nothing else was asked: `kernel.perf_event_max_stack`, as of now.
     pub(super) fn max_stack(&self) -> usize {
         self.max_stack
+    }
+
+    /// How the stacks that were unwound ended.
+    pub fn endings(&self) -> &Endings {
+        &self.endings
     }
 
     /// Works on the unwind information of files; as [`Context::with_symbols`], which may be called around it.

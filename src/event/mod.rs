@@ -4,6 +4,7 @@
 mod callchain;
 mod columns;
 mod context;
+mod endings;
 mod line;
 mod perf_line;
 mod sample;
@@ -17,6 +18,7 @@ mod unwound;
 pub use callchain::{Frame, Origin, UNKNOWN, frames, ip_frame, ip_function};
 pub use columns::{Column, Columns, Fields, FieldsError};
 pub use context::{Context, Processes};
+pub use endings::Endings;
 pub use line::{LineContext, LineParts, write_line};
 pub use perf_line::{Chains, Digits, PerfEvent, PerfLines};
 pub use sample::Sample;

@@ -66,6 +66,12 @@ impl<'a> Sample<'a> {
         self.event.layout.raw(self.record).unwrap_or(&[])
     }
 
+    /// Whether the sample was taken in a virtual machine.
+    pub fn is_of_guest(&self) -> bool {
+        let misc = self.record.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |&misc| u16::from_ne_bytes(misc));
+        matches!(misc & PERF_RECORD_MISC_CPUMODE_MASK, PERF_RECORD_MISC_GUEST_KERNEL | PERF_RECORD_MISC_GUEST_USER)
+    }
+
     /// Whether the sample was taken in the kernel; `None` where its header does not say.
     pub fn is_in_kernel(&self) -> Option<bool> {
         let misc = u16::from_ne_bytes(*self.record.get(4..)?.first_chunk()?);

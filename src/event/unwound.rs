@@ -7,7 +7,7 @@ use crate::{
     abi::RegsAbi,
     record,
     symbol::{CodeImage, Symbolizer},
-    unwind::{Arch, FileKey, Image, Mapping, Modules, Registers},
+    unwind::{Arch, FileKey, Image, Mapping, Modules, Registers, Unwinder},
 };
 
 /// The instruction pointer and the return addresses, innermost first, at most so many.
@@ -29,8 +29,9 @@ pub fn addresses(
     let registers = Registers::from_perf(arch, abi, copied.mask, values);
     context.with_symbols(|symbols| {
         let process = Process { pid: sample.pid_tid().0 as u32, time: sample.time(), symbols: RefCell::new(symbols) };
-        // Why it ended is of no use to a script: the frames that are there are right.
-        context.with_unwinder(|unwinder| unwinder.unwind(&process, &registers, stack, limit, &mut addresses));
+        // A script gets the frames that are there, which are right; why there are no more is said at the end.
+        let walk = |unwinder: &mut Unwinder| unwinder.unwind(&process, &registers, stack, limit, &mut addresses);
+        context.endings().add(context.with_unwinder(walk));
     });
     addresses
 }

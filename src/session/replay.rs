@@ -24,6 +24,7 @@ use super::{
     recorded::{self, Selected},
     recorded_kernel::RecordedKernel,
     replayed::Replayed,
+    report,
     run_loop::{Last, RunLoop},
     status::status,
 };
@@ -159,6 +160,7 @@ fn with_interpreter(
     let (last, strangers) = run_loop.pump.replayed().map_or((0, 0), |replayed| (replayed.last(), replayed.strangers()));
     let after = if let Part::Shard(_) = part { Last::Part } else { Last::Exit };
     let at_exit = run_loop.finish(ending, after, &mut program, last);
+    report::print_endings(run.context.endings(), plan.verbosity);
     if let Part::Shard(shard) = part {
         let partial = program.partial();
         program.clear();

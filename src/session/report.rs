@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::plan::Verbosity;
 use crate::{
-    event::{EventType, Stats},
+    event::{Endings, EventType, Stats},
     record::Source,
     sys::{output, usage::Usage},
 };
@@ -94,6 +95,15 @@ fn print_left_out(source: &dyn Source) {
     let late = source.late();
     if late != 0 {
         output::say(format_args!("{late} events came too late to be delivered in order"));
+    }
+}
+
+/// The line at the end, when many of the stacks that were unwound are not whole.
+pub fn print_endings(endings: &Endings, verbosity: Verbosity) {
+    if verbosity >= Verbosity::Normal
+        && let Some(line) = endings.line()
+    {
+        output::say(line);
     }
 }
 

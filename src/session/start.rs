@@ -17,7 +17,7 @@ use super::{
     plan::{self, Module, Order, Plan, Verbosity},
     program,
     pump::{LossWindow, Pump},
-    replay,
+    replay, report,
     run_loop::{Ending, Last, RunLoop},
     status::status,
     target,
@@ -169,6 +169,7 @@ fn with_interpreter(
     });
     let now = context.time_of_realtime(clock::realtime());
     let at_exit = run_loop.finish(ending, Last::Exit, &mut program, now);
+    report::print_endings(context.endings(), plan.verbosity);
     program.clear();
     started?;
     let status = status(ending, at_exit, workload_status);
