@@ -32,7 +32,8 @@ struct Known;
 
 impl Kernel for Known {
     fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
-        Some(KernelSymbol { name: "symbol", offset: addr & 15, size: addr >> 4, module: Some("module") })
+        let (name, module) = ("symbol".into(), Some("module".into()));
+        Some(KernelSymbol { name, offset: addr & 15, size: addr >> 4, module })
     }
 
     fn string(&self, _addr: u64) -> Option<&[u8]> {
