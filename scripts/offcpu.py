@@ -92,7 +92,9 @@ def show():
             print(f"{'':>24}{frame.removesuffix('_[k]')}")
     hidden = len(stacks) - args.top
     more = f", {hidden} more with a larger --top" if hidden > 0 else ""
-    print(f"{duration(table.total)} off CPU in {len(stacks)} stacks{more}\n")
+    # Whoever runs on a task's CPU meanwhile tells of its return.
+    blind = "; with -p, -t or --exec nobody is seen to come back: use --pid or --comm" if left and not stacks else ""
+    print(f"{duration(table.total)} off CPU in {len(stacks)} stacks{more}{blind}\n")
     table = FlameGraph()
 
 

@@ -859,6 +859,19 @@ fn a_flame_graph_that_cannot_be_saved_is_refused_at_once() {
     }
 }
 
+/// It said that nobody was off CPU, and not why.
+#[test]
+fn offcpu_of_a_command_says_why_it_sees_nothing() {
+    if skipped() {
+        return;
+    }
+    let shown = text(script("offcpu.py").args(["--exec", "sleep", "0.1"]).output().unwrap());
+    assert!(
+        shown.contains("0.000 ms off CPU in 0 stacks; with -p, -t or --exec nobody is seen to come back: use --pid"),
+        "{shown}"
+    );
+}
+
 #[test]
 fn scripts_explain_themselves() {
     if skipped() {
