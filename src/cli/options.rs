@@ -95,6 +95,9 @@ pub struct Options {
     /// Take the events from this recording: a file or directory of `perf record`, or - for a pipe
     #[arg(long, value_name = "PATH")]
     pub input: Option<PathBuf>,
+    /// Record the events while the script runs, into a file that --input and perf read
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Of a recording, only these times: 12.5,13 (seconds of its clock), 10%,20%, or 10%/2, the second tenth
     #[arg(long, value_name = "FROM,TO")]
     pub time: Option<TimeRanges>,

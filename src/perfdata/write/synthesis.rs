@@ -5,6 +5,7 @@ use crate::abi::{
     PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MISC_MMAP_DATA, PERF_RECORD_MISC_USER, PERF_RECORD_MMAP,
     PERF_RECORD_MMAP2,
 };
+use crate::{capture::Lost, record::TrailerLayout};
 
 /// The process of the kernel's own mappings (`HOST_KERNEL_ID` in `tools/perf/util/machine.h`).
 const KERNEL: u32 = u32::MAX;
@@ -13,7 +14,7 @@ const KERNEL: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub struct Synthesis {
     bytes: Vec<u8>,
-    trailer: usize,
+    trailer: TrailerLayout,
 }
 
 /// A range of a process's addresses.
@@ -45,8 +46,8 @@ pub enum MappedFile<'a> {
 }
 
 impl Synthesis {
-    /// None yet; each record is to have so many bytes of sample id at its end.
-    pub fn new(trailer: usize) -> Self {
+    /// None yet; each record is to have such a sample id at its end.
+    pub fn new(trailer: TrailerLayout) -> Self {
         Self { bytes: Vec::new(), trailer }
     }
 
@@ -118,9 +119,10 @@ impl Synthesis {
         });
     }
 
-    /// So many samples were lost that nothing has told of.
-    pub fn lost_samples(&mut self, count: u64) {
-        self.record(PERF_RECORD_LOST_SAMPLES, 0, |out| longs(out, &[count]));
+    /// So many samples with this id were lost, in all.
+    pub fn lost_samples(&mut self, lost: &Lost) {
+        self.record(PERF_RECORD_LOST_SAMPLES, 0, |out| longs(out, &[lost.samples]));
+        self.trailer.put(&mut self.bytes, lost.id, lost.cpu.unwrap_or(0));
     }
 
     fn record(&mut self, kind: u32, misc: u16, body: impl FnOnce(&mut Vec<u8>)) {
@@ -129,7 +131,7 @@ impl Synthesis {
         // The size is not known yet.
         self.bytes.extend([misc, 0].map(u16::to_ne_bytes).as_flattened());
         body(&mut self.bytes);
-        self.bytes.resize(self.bytes.len() + self.trailer, 0);
+        self.bytes.resize(self.bytes.len() + self.trailer.size(), 0);
         match u16::try_from(self.bytes.len() - start) {
             Ok(size) => self.bytes[start + 6..start + 8].copy_from_slice(&size.to_ne_bytes()),
             // A path longer than any that the kernel makes.
@@ -155,11 +157,15 @@ fn text(out: &mut Vec<u8>, text: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Mmap2, MmapFile, Record, Records};
+    use crate::{
+        abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_IDENTIFIER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
+        record::{Mmap2, MmapFile, Record, Records},
+    };
 
     #[test]
     fn records_read_back() {
-        let mut synthesis = Synthesis::new(32);
+        let trailer = TrailerLayout::new(PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_IDENTIFIER);
+        let mut synthesis = Synthesis::new(trailer);
         synthesis.kernel("[kernel.kallsyms]_text", 0x1000, 0x2000, 0x1000);
         synthesis.fork((7, 8), (1, 7));
         synthesis.comm((7, 8), b"12345678");
@@ -193,5 +199,18 @@ mod tests {
                 expected(MmapFile::BuildId(&[9; 20])),
             ]
         );
+    }
+
+    #[test]
+    fn losses_are_of_an_event_and_a_cpu_and_of_no_time() {
+        let trailer = TrailerLayout::new(PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_IDENTIFIER);
+        let mut synthesis = Synthesis::new(trailer);
+        synthesis.lost_samples(&Lost { id: 70, cpu: Some(3), samples: 9 });
+        synthesis.lost_samples(&Lost { id: 71, cpu: None, samples: 8 });
+        let records: Vec<&[u8]> = Records::new(synthesis.bytes()).collect();
+        assert_eq!(Record::parse(records[0]), Record::Lost { lost: 9 });
+        let of = |record: &[u8]| (trailer.id(record), trailer.cpu(record), trailer.time(record));
+        assert_eq!(of(records[0]), (Some(70), Some(3), Some(0)));
+        assert_eq!(of(records[1]), (Some(71), Some(0), Some(0)));
     }
 }

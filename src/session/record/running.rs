@@ -156,6 +156,7 @@ pub fn look_up(dsos: &mut Dsos) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::TrailerLayout;
 
     #[test]
     fn lines_of_maps_and_names_of_modules() {
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn this_process_is_described() {
-        let (mut out, mut dsos) = (Synthesis::new(0), Dsos::default());
+        let (mut out, mut dsos) = (Synthesis::new(TrailerLayout::new(0)), Dsos::default());
         processes(&mut out, &mut dsos, Mapped::Code, &[std::process::id()]);
         let own = std::env::current_exe().unwrap();
         assert!(dsos.contains_key(own.as_os_str().as_encoded_bytes()), "{dsos:?}");
