@@ -41,7 +41,7 @@ pub(super) fn run(plan: &Plan, input: &Input) -> Result<ExitStatus> {
     }
     // A pipe may keep us waiting here, and is left with Ctrl-C.
     let recording = Recording::open(&input.path)?;
-    let selected = recorded::select(&plan.events, &recording)?;
+    let selected = recorded::select(&plan.capture.events, &recording)?;
     let Module::Script { module, args } = &plan.module else {
         return program::print_template(plan, &selected.types);
     };
