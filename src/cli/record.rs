@@ -140,7 +140,7 @@ impl Record {
     /// Records.
     pub fn run(self, argv: &[OsString]) -> Result<ExitCode, Failure> {
         const READ_ON: &str = "`perf-prof record --help` explains the options, with examples";
-        let plan = self.plan(argv).map_err(|error| Failure::Usage(error.to_string(), READ_ON))?;
+        let plan = self.plan(argv).map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
         let status = record::run(&plan)?;
         Ok(ExitCode::from(status.0))
     }
