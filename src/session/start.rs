@@ -119,7 +119,8 @@ fn with_interpreter(
     let mut calibration = Calibration::new(target::clock(&plan.capture))?;
     let kernel = RunningKernel::new(tracefs.clone());
     let processes = if mappings == Mappings::Told { Processes::Followed } else { Processes::Ignored };
-    let context = Context::new(Box::new(kernel), calibration.realtime_offset()?);
+    let offset = calibration.realtime_offset()?;
+    let context = Context::new(Box::new(kernel), offset);
     let context = Arc::new(context.with_symbol_options(plan.symbols, processes));
     let layout = |event: usize| capture.layout(event);
     let types: Vec<EventType> = selected.iter().enumerate().map(|(at, event)| event.event_type(layout(at))).collect();
@@ -138,7 +139,7 @@ fn with_interpreter(
     context.find_mappings();
     // From here on the script has begun, so its `__exit__` runs whatever fails.
     let mut source = Recorded::new(capture, AfterFailure::GoOn);
-    let started = start(plan, &mut source, (tracefs, selected), workload.as_mut());
+    let started = start(plan, &mut source, (tracefs, selected), offset, workload.as_mut());
     let capture = &source.source;
     let pump = Pump::new(
         EventIds::new(capture.ids()).with_stray(events::stray(selected)),
@@ -202,6 +203,7 @@ fn start(
     plan: &Plan,
     source: &mut Recorded<Capture>,
     (tracefs, selected): (&Tracefs, &[Selected]),
+    offset: i64,
     workload: Option<&mut Workload>,
 ) -> Result<()> {
     let capture = &mut source.source;
@@ -211,7 +213,8 @@ fn start(
         return Ok(());
     };
     let form = record::Form::File(path.clone(), None);
-    let mut recording = Recording::create(form, command_line, &plan.capture, (capture, selected), tracefs)?;
+    let mut recording =
+        Recording::create(form, command_line, &plan.capture, (capture, selected), tracefs, Some(offset))?;
     match recording.begin(&plan.capture, capture, workload) {
         Ok(()) => source.record(recording),
         Err(error) => {

@@ -88,16 +88,18 @@ fn mapped(plan: &plan::Capture) -> Mapped {
 }
 
 impl Recording {
-    /// Begins the recording of a capture, of which it says what is known by now.
+    /// Begins the recording of a capture, of which it says what is known by now. `offset` is how far the capture's clock is
+    /// from the time of day.
     pub fn create(
         form: Form,
         command_line: &[String],
         plan: &plan::Capture,
         (capture, selected): (&Capture, &[Selected]),
         tracefs: &Tracefs,
+        offset: Option<i64>,
     ) -> Result<Recording> {
         let attrs: Vec<EventAttr> = capture.attrs().iter().filter(|event| !event.ids.is_empty()).cloned().collect();
-        let mut features = machine::features(command_line, target::clock(plan));
+        let mut features = machine::features(command_line, target::clock(plan), offset);
         features.set(&Feature::EventDesc(&attrs));
         let tracepoints = selected.iter().filter_map(|event| event.format.tracepoint());
         let tracepoints: Vec<(&str, &str)> = tracepoints.map(|format| (&*format.system, &*format.name)).collect();

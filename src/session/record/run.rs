@@ -22,7 +22,7 @@ use crate::{
         plan, start, target,
     },
     sys::{
-        output,
+        clock, output,
         signals::{Pending, Signals},
         tracefs::Tracefs,
         workload::{Stdout, Workload},
@@ -52,7 +52,9 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
         (Output::File(path), Some(_)) => Form::Directory(path.clone(), plan.compression),
         (Output::Stdout, _) => Form::Pipe(plan.compression),
     };
-    let mut recording = Recording::create(form, &plan.command_line, &plan.capture, (&capture, &selected), &tracefs)?;
+    let offset = clock::realtime_offset(target::clock(&plan.capture)).ok();
+    let mut recording =
+        Recording::create(form, &plan.command_line, &plan.capture, (&capture, &selected), &tracefs, offset)?;
     recording.gather(plan.gathered.unwrap_or(GATHERED));
     let mut source = Recorded::new(capture, AfterFailure::Stop);
     let shared = match begin(plan, &mut source.source, workload.as_mut(), &mut recording, signals.wake_fd()) {
