@@ -72,15 +72,26 @@ impl EventAttr {
     }
 }
 
-/// What the kernel dropped of a descriptor's samples.
+/// What the kernel dropped of a descriptor's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// The id that its records carry.
     pub id: u64,
     /// The CPU whose ring had no room; `None` for a ring of a thread.
     pub cpu: Option<u32>,
+    /// What it was.
+    pub what: LostRecords,
     /// How many.
-    pub samples: u64,
+    pub count: u64,
+}
+
+/// Which records were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostRecords {
+    /// Samples of an event.
+    Samples,
+    /// What happened to tasks.
+    SideBand,
 }
 
 /// A live source of records.
@@ -283,12 +294,13 @@ impl Capture {
         self.trailer
     }
 
-    /// The kernel's own counts of lost samples, of each id that lost some; `None` where it does not keep them.
-    pub fn lost_samples(&self) -> Option<Vec<Lost>> {
+    /// The kernel's own counts of lost records, of each id that lost some; `None` where it does not keep them.
+    pub fn lost(&self) -> Option<Vec<Lost>> {
         let mut all = Vec::new();
-        self.for_each_loss(|descriptor, id, samples| {
-            if descriptor.event.is_some() && samples != 0 {
-                all.push(Lost { id, cpu: self.ring_cpus[descriptor.ring], samples });
+        self.for_each_loss(|descriptor, id, count| {
+            if count != 0 {
+                let what = if descriptor.event.is_some() { LostRecords::Samples } else { LostRecords::SideBand };
+                all.push(Lost { id, cpu: self.ring_cpus[descriptor.ring], what, count });
             }
         })
         .then_some(all)

@@ -229,7 +229,7 @@ fn start(
 fn finish_recording(source: &mut Recorded<Capture>, ending: Ending) -> Result<Option<Summary>> {
     let Some(recording) = source.take_recording() else { return Ok(None) };
     // When delivery ended early, what was lost is that of a time which is not in the recording.
-    let lost = if ending.is_complete() { source.source.lost_samples() } else { None };
+    let lost = if ending.is_complete() { source.source.lost() } else { None };
     recording.finish(lost.as_deref(), &[]).map(Some)
 }
 

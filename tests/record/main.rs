@@ -12,3 +12,4 @@ mod pipe;
 mod plain;
 mod targets;
 mod threads;
+mod with_script;

@@ -1,11 +1,11 @@
 //! Records that tell of what there was before the recording, as the kernel would have: tasks, mappings, the kernel itself.
 
 use crate::abi::{
-    PERF_RECORD_COMM, PERF_RECORD_FORK, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_KERNEL,
+    PERF_RECORD_COMM, PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_KERNEL,
     PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MISC_MMAP_DATA, PERF_RECORD_MISC_USER, PERF_RECORD_MMAP,
     PERF_RECORD_MMAP2,
 };
-use crate::{capture::Lost, record::TrailerLayout};
+use crate::record::TrailerLayout;
 
 /// The process of the kernel's own mappings (`HOST_KERNEL_ID` in `tools/perf/util/machine.h`).
 const KERNEL: u32 = u32::MAX;
@@ -119,10 +119,16 @@ impl Synthesis {
         });
     }
 
-    /// So many samples with this id were lost, in all.
-    pub fn lost_samples(&mut self, lost: &Lost) {
-        self.record(PERF_RECORD_LOST_SAMPLES, 0, |out| longs(out, &[lost.samples]));
-        self.trailer.put(&mut self.bytes, lost.id, lost.cpu.unwrap_or(0));
+    /// So many samples with this id were lost, in all, on this CPU.
+    pub fn lost_samples(&mut self, count: u64, id: u64, cpu: u32) {
+        self.record(PERF_RECORD_LOST_SAMPLES, 0, |out| longs(out, &[count]));
+        self.trailer.put(&mut self.bytes, id, cpu, 0);
+    }
+
+    /// So many records were lost in a CPU's ring, of which this id is one, until this time.
+    pub fn lost(&mut self, count: u64, id: u64, cpu: u32, time: u64) {
+        self.record(PERF_RECORD_LOST, 0, |out| longs(out, &[id, count]));
+        self.trailer.put(&mut self.bytes, id, cpu, time);
     }
 
     fn record(&mut self, kind: u32, misc: u16, body: impl FnOnce(&mut Vec<u8>)) {
@@ -202,15 +208,16 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_of_an_event_and_a_cpu_and_of_no_time() {
+    fn losses_are_of_an_event_and_a_cpu_and_sums_of_no_time() {
         let trailer = TrailerLayout::new(PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_IDENTIFIER);
         let mut synthesis = Synthesis::new(trailer);
-        synthesis.lost_samples(&Lost { id: 70, cpu: Some(3), samples: 9 });
-        synthesis.lost_samples(&Lost { id: 71, cpu: None, samples: 8 });
+        synthesis.lost_samples(9, 70, 3);
+        synthesis.lost(8, 71, 0, 5);
         let records: Vec<&[u8]> = Records::new(synthesis.bytes()).collect();
         assert_eq!(Record::parse(records[0]), Record::Lost { lost: 9 });
         let of = |record: &[u8]| (trailer.id(record), trailer.cpu(record), trailer.time(record));
         assert_eq!(of(records[0]), (Some(70), Some(3), Some(0)));
-        assert_eq!(of(records[1]), (Some(71), Some(0), Some(0)));
+        assert_eq!(Record::parse(records[1]), Record::Lost { lost: 8 });
+        assert_eq!(of(records[1]), (Some(71), Some(0), Some(5)));
     }
 }

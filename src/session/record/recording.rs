@@ -1,7 +1,7 @@
 //! A recording as it is made: begun, fed, finished; whether a script gets the events too or not. Knows nothing of who waits
 //! for them.
 
-use std::io;
+use std::{collections::BTreeMap, io};
 
 use anyhow::{Result, bail};
 
@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     abi::{PERF_SAMPLE_ID, PERF_SAMPLE_IP},
-    capture::{Capture, EventAttr, EventRequest, Lost, Mapped, Mappings, Members, Options},
-    perfdata::write::{Dsos, FINISHED_ROUND, Feature, Features, Stream, Synthesis, WriteError},
+    capture::{Capture, EventAttr, EventRequest, Lost, LostRecords, Mapped, Mappings, Members, Options},
+    perfdata::write::{Dsos, FINISHED_ROUND, Feature, Features, Stream, Synthesis, Tally, WriteError},
     record::{Batch, TrailerLayout},
     session::{
         events::Selected,
@@ -205,13 +205,8 @@ impl Recording {
 
     /// Writes its end. `lost` are the kernel's own counts, and `asides` have the records that threads wrote beside it.
     pub fn finish(mut self, lost: Option<&[Lost]>, asides: &[Stream]) -> Result<Summary> {
-        // Of what was dropped at a ring's end no record tells, and none tells which events' samples it was.
-        let mut synthesis = Synthesis::new(self.trailer);
-        for lost in lost.unwrap_or_default() {
-            synthesis.lost_samples(lost);
-        }
         let stream = self.container.stream();
-        let result = stream.own(synthesis.bytes()).and_then(|()| stream.flush());
+        let result = stream.flush();
         let (mut tally, mut dropped, (mut raw, mut packed)) =
             (stream.written().clone(), stream.dropped(), stream.packed());
         self.note(result);
@@ -220,6 +215,13 @@ impl Recording {
             dropped += aside.dropped();
             raw += aside.packed().0;
             packed += aside.packed().1;
+        }
+        if let Some(lost) = lost {
+            let mut synthesis = Synthesis::new(self.trailer);
+            losses(&mut synthesis, lost, &tally);
+            let stream = self.container.stream();
+            let result = stream.own(synthesis.bytes()).and_then(|()| stream.flush());
+            self.note(result);
         }
         if let Some((first, last)) = tally.times {
             self.features.set(&Feature::SampleTime(first, last));
@@ -235,7 +237,9 @@ impl Recording {
         features.set(&Feature::BuildIds(&dsos));
         let name = container.form().to_string();
         let bytes = container.finish(&features, &dsos)? + asides.iter().map(Stream::end).sum::<u64>();
-        let lost = lost.map_or(tally.lost, |lost| lost.iter().map(|lost| lost.samples).sum());
+        let samples =
+            |lost: &[Lost]| lost.iter().filter(|lost| lost.what == LostRecords::Samples).map(|lost| lost.count).sum();
+        let lost = lost.map_or(tally.lost.values().sum(), samples);
         Ok(Summary { name, samples: tally.samples, lost, dropped, bytes, is_whole })
     }
 }
@@ -257,6 +261,32 @@ impl Summary {
             };
             output::say(format_args!("{name}: {samples} samples in {}, {share}", bytes(self.bytes)));
         }
+    }
+}
+
+/// Writes what the records do not tell of losses: those at a ring's end, behind which no record came that could tell, and
+/// which events' samples they were.
+fn losses(out: &mut Synthesis, lost: &[Lost], tally: &Tally) {
+    // Rings of threads have no CPU of their own.
+    const NO_CPU: u32 = u32::MAX;
+    let mut told = tally.lost.clone();
+    let mut rings: BTreeMap<Option<u32>, (u64, u64)> = BTreeMap::new();
+    for lost in lost {
+        rings.entry(lost.cpu).or_insert((0, lost.id)).0 += lost.count;
+    }
+    let last = tally.times.map_or(0, |(_, last)| last);
+    // Last those without a CPU: what other rings have not told was theirs.
+    for (cpu, (count, id)) in rings.into_iter().rev() {
+        let told = match cpu {
+            Some(cpu) => told.remove(&cpu).unwrap_or(0),
+            None => told.values().sum(),
+        };
+        if count > told {
+            out.lost(count - told, id, cpu.unwrap_or(NO_CPU), last);
+        }
+    }
+    for lost in lost.iter().filter(|lost| lost.what == LostRecords::Samples) {
+        out.lost_samples(lost.count, lost.id, lost.cpu.unwrap_or(NO_CPU));
     }
 }
 

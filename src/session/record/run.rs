@@ -205,7 +205,7 @@ impl Recorder<'_> {
 
     /// Writes the end, says what became of it. Whether it is whole.
     fn finish(mut self, plan: &Plan) -> Result<bool> {
-        let lost = self.source.source.lost_samples();
+        let lost = self.source.source.lost();
         // The threads that write end with it.
         self.source.source.end_lanes();
         self.look_for_failure_of_threads();
