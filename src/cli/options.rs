@@ -16,6 +16,7 @@ use crate::{
 const USAGE: &str = "perf-prof python [OPTION...] -e EVENT[,EVENT...] [--] MODULE [ARGS...]
        perf-prof python [OPTION...] -e EVENT[,EVENT...] help
        perf-prof python [OPTION...] -e EVENT MODULE [ARGS...] --exec CMD [ARGS...]
+       perf-prof python [OPTION...] --record FILE -e EVENT MODULE [ARGS...]
        perf-prof python [OPTION...] --input PATH [-e EVENT,...] MODULE [ARGS...]";
 
 const ABOUT: &str = "Call the functions of a Python script for the kernel's events";
@@ -78,6 +79,9 @@ Examples
       perf-prof python -e 'syscalls:sys_enter_*' s.py --exec make -j4
   The same script on what was recorded before, here or on another machine:
       perf record -e 'syscalls:sys_enter_*' -a sleep 1
+      perf-prof python --input perf.data s.py
+  Recorded while it runs, and the same events once more:
+      perf-prof python -e 'syscalls:sys_enter_*' --record perf.data s.py
       perf-prof python --input perf.data s.py
 
 Exit status
