@@ -12,7 +12,7 @@ use super::{
     recorded::{self, Selected},
     recorded_kernel::RecordedKernel,
     replay::{Replaying, binaries},
-    replayed::Replayed,
+    replayed::{Replayed, Told},
     run_loop::{Last, RunLoop},
     status::status,
 };
@@ -101,7 +101,7 @@ impl Reading {
         );
         let mut run_loop = RunLoop {
             source: Replaying::new(replay, verbosity),
-            pump: pump.of_recording(Replayed::new(layouts, routes, None)),
+            pump: pump.of_recording(Replayed::new(layouts, routes, None, Told::Here)),
             events: &types,
             stats,
             signals: &signals,

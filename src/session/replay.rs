@@ -23,7 +23,7 @@ use super::{
     reading::times,
     recorded::{self, Selected},
     recorded_kernel::RecordedKernel,
-    replayed::Replayed,
+    replayed::{Intervals, Replayed, Span, Told},
     report,
     run_loop::{Last, RunLoop},
     status::status,
@@ -101,14 +101,20 @@ fn with_interpreter(
         tids: input.tids.clone(),
         times,
     };
+    let mut span = span(&selection.times, &mut recording)?;
+    let mut told = Told::Here;
     if let Part::Shard(shard) = &part {
+        shard.enter();
         shard.select(&mut selection);
+        span = span.map(|span| shard.part_of(span));
+        told = Told::WithAllParts;
     }
     let offset = realtime_offset(&mut recording, &input.path)?;
     let recorded = binaries(&recording);
     let kernel = RecordedKernel::new(&recording, &recorded);
     let context = Context::new(Box::new(kernel), offset);
     let context = Arc::new(context.with_symbol_options(plan.symbols, Processes::Recorded(recorded)));
+    span.inspect(|span| context.come_to(span.after));
     let layouts = recording.layouts().clone();
     let Selected { types, routes } = selected;
     let names: Vec<(String, String)> = recording
@@ -131,9 +137,10 @@ fn with_interpreter(
         program.takes_part()?;
     }
     if let Part::Merge(shards) = part {
-        return jobs::merge(shards, program, &stats);
+        return jobs::merge(shards, program, &run);
     }
-    let replayed = Replayed::new(layouts, routes, plan.interval);
+    let intervals = plan.interval.map(|every| Intervals::new(every, span));
+    let replayed = Replayed::new(layouts, routes, intervals, told);
     let pump = Pump::new(
         EventIds::new(&[]),
         (SampleLayout::new(0, 0), TrailerLayout::new(0)),
@@ -158,13 +165,15 @@ fn with_interpreter(
     };
     let ending = run_loop.run(&mut program);
     let (last, strangers) = run_loop.pump.replayed().map_or((0, 0), |replayed| (replayed.last(), replayed.strangers()));
+    run.context.come_to(last);
     let after = if let Part::Shard(_) = part { Last::Part } else { Last::Exit };
     let at_exit = run_loop.finish(ending, after, &mut program, last);
     report::print_endings(run.context.endings(), plan.verbosity);
     if let Part::Shard(shard) = part {
         let partial = program.partial();
         program.clear();
-        shard.leave(&run.stats, &partial?).context("cannot keep what __partial__() returned")?;
+        let lost = run_loop.pump.replayed().map_or_else(Vec::new, Replayed::lost_per_event);
+        shard.leave(&run.stats, &lost, last, &partial?).context("cannot keep what __partial__() returned")?;
     } else {
         program.clear();
     }
@@ -175,6 +184,14 @@ fn with_interpreter(
         return Err(failure.into());
     }
     Ok(status(ending, at_exit, None))
+}
+
+/// The times that are replayed, of those that are selected; `None` where nobody knows yet.
+pub(super) fn span(times: &[(u64, u64)], recording: &mut Recording) -> Result<Option<Span>> {
+    let Some((first, last)) = recording.times()? else { return Ok(None) };
+    let begin = times.iter().map(|&(from, _)| from).min().unwrap_or(0).max(first);
+    let end = times.iter().map(|&(_, to)| to).max().unwrap_or(u64::MAX).min(last);
+    Ok(Some(Span { begin, after: begin, end }))
 }
 
 /// What to add to the records' times to get nanoseconds since the Unix epoch. Exact where the recording says how its
