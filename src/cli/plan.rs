@@ -52,7 +52,9 @@ pub enum PlanError {
     #[error("--jobs and {0} cannot be combined: each process reads its own part of a file")]
     NotDivided(&'static str),
     /// The idle task's number, for live events.
-    #[error("{0} 0: events cannot be attached to the idle tasks, which have that number; -C watches them with all others")]
+    #[error(
+        "{0} 0: events cannot be attached to the idle tasks, which have that number; -C watches them with all others"
+    )]
     Idle(&'static str),
     /// Both of two ways to say how often.
     #[error("-c and -F cannot be combined: events are sampled by their number or by time")]

@@ -79,7 +79,10 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbol::{Mapping, processes::{Processes, Whose}};
+    use crate::symbol::{
+        Mapping,
+        processes::{Processes, Whose},
+    };
 
     /// It had the names of the file that was put in its place.
     #[test]

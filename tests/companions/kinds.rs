@@ -133,8 +133,13 @@ fn by_linux_perf_data(path: &Path) -> (usize, usize) {
     (samples, kinds.values().sum())
 }
 
-const ONE_EVENT: Kind =
-    Kind { name: "one event", form: Form::File, args: &["-e", "sched:sched_wakeup"], command: SLEEP, names: Names::None };
+const ONE_EVENT: Kind = Kind {
+    name: "one event",
+    form: Form::File,
+    args: &["-e", "sched:sched_wakeup"],
+    command: SLEEP,
+    names: Names::None,
+};
 
 const SEVERAL_EVENTS: Kind = Kind {
     name: "several events",

@@ -167,6 +167,31 @@ fn events_describe_themselves_in_both_byte_orders() {
     }
 }
 
+/// perf writes them behind the mappings of the kernel and its modules.
+#[test]
+fn names_that_a_pipe_tells_behind_the_kernels_mappings() {
+    for maker in [NATIVE, FOREIGN] {
+        let mapping = |name: &[u8]| {
+            let numbers = [maker.u32(u32::MAX), maker.u32(0), maker.u64(0x1000), maker.u64(0x200), maker.u64(0x1010)];
+            maker.record(PERF_RECORD_MMAP, 1, &[numbers.concat(), name.to_vec(), vec![0; 32]])
+        };
+        let update = maker.record(
+            PERF_RECORD_EVENT_UPDATE,
+            0,
+            &[maker.u64(2), maker.u64(51), b"its name\0\0\0\0\0\0\0\0".to_vec()],
+        );
+        let mappings = [mapping(b"[kernel.kallsyms]_text\0\0"), mapping(b"/x.ko\0\0\0")].concat();
+        let pipe = maker.pipe(&[mappings.clone(), update.clone(), mapping(b"/y.ko\0\0\0"), maker.records()].concat());
+        let recording = Recording::of_file(Arc::new(pipe.clone()), "x").unwrap();
+        let names: Vec<Option<&str>> = recording.events.iter().map(|event| event.name.as_deref()).collect();
+        assert_eq!(names, [None, Some("its name")]);
+        let kernel = recording.kernel.unwrap();
+        assert_eq!((kernel.start, kernel.end, kernel.address, &*kernel.symbol), (0x1000, 0x1200, 0x1010, "_text"));
+        // None of the records is lost by that.
+        assert_eq!(replay(pipe).unwrap().0.len(), replay(NATIVE.pipe(&NATIVE.records())).unwrap().0.len() + 3);
+    }
+}
+
 #[test]
 fn truncated_at_every_byte_it_is_read_as_far_as_it_goes_or_refused() {
     for maker in [NATIVE, FOREIGN] {
