@@ -1,6 +1,7 @@
 //! A recording: what it says of itself and of its events, and where its records are.
 
 use std::{
+    collections::HashMap,
     fs::{self, File},
     io::{self, Read},
     os::fd::AsFd,
@@ -12,7 +13,7 @@ use super::{
     attr::Attr,
     bytes::ByteOrder,
     error::PerfDataError,
-    features::Features,
+    features::{EventDesc, Features},
     feed::{FileFeed, PipeFeed, Records},
     header::{self, AttrIds, FileHeader, Header, PIPE_HEADER, Section},
     index::{self, BlockIndex, Indexed},
@@ -24,6 +25,7 @@ use super::{
     select::Selection,
     sequential::Arrival,
     stream::Gate,
+    tracing_data::TracingData,
 };
 use crate::{
     abi::PERF_TYPE_TRACEPOINT,
@@ -200,20 +202,22 @@ impl Recording {
 
     fn new(name: &str, order: ByteOrder, described: Described, data: Data) -> Recording {
         let Described { attrs, features, kernel, warnings } = described;
+        // They stand in the same order; where they do not, the ids tell.
+        let by_ids: HashMap<_, _> =
+            features.events.iter().rev().map(|event| ((event.attr.kind, &*event.ids), event)).collect();
         let described = |at: usize, ids: &AttrIds| {
-            // They stand in the same order; where they do not, the ids tell.
-            let same = |event: &&super::features::EventDesc| event.ids == ids.ids && event.attr.kind == ids.attr.kind;
-            features.events.get(at).filter(same).or_else(|| features.events.iter().find(same))
+            let same = |event: &&EventDesc| event.ids == ids.ids && event.attr.kind == ids.attr.kind;
+            let listed = features.events.get(at).filter(same);
+            listed.or_else(|| by_ids.get(&(ids.attr.kind, &*ids.ids)).copied())
         };
-        let format = |attr: &Attr| {
-            let tracing = features.tracing_data.as_ref().filter(|_| attr.kind == PERF_TYPE_TRACEPOINT)?;
-            tracing.format(attr.config).map(Arc::new)
-        };
+        let formats = features.tracing_data.as_ref().map(TracingData::by_id).unwrap_or_default();
+        let formats: HashMap<u64, Arc<EventFormat>> =
+            formats.into_iter().map(|(id, format)| (id, Arc::new(format))).collect();
         let event = |(at, ids): (usize, &AttrIds)| RecordedEvent {
             attr: ids.attr.clone(),
             ids: ids.ids.clone(),
             name: described(at, ids).map(|event| event.name.clone()),
-            format: format(&ids.attr),
+            format: formats.get(&ids.attr.config).filter(|_| ids.attr.kind == PERF_TYPE_TRACEPOINT).cloned(),
         };
         let events: Vec<RecordedEvent> = attrs.iter().enumerate().map(event).collect();
         let mut layouts = Layouts::new(&attrs);
