@@ -1,7 +1,12 @@
 //! What rendering asks of the kernel that was recorded. What is not in the recording is taken from the running kernel only
 //! if that is the same one: a name that is wrong is worse than none.
 
-use std::{collections::HashMap, fs, sync::OnceLock};
+use std::{
+    collections::HashMap,
+    fs,
+    io::{BufRead, BufReader},
+    sync::OnceLock,
+};
 
 use super::names::RunningKernel;
 use crate::{
@@ -116,8 +121,10 @@ fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
 
 /// Where the running kernel's text begins.
 fn running_start() -> Option<u64> {
-    let list = fs::read_to_string("/proc/kallsyms").ok()?;
-    let line = list.lines().find(|line| line.ends_with(" T _text") || line.ends_with(" T _stext"))?;
+    // The list is long, and made while it is read; the text's begin stands near its head.
+    let list = BufReader::new(fs::File::open("/proc/kallsyms").ok()?);
+    let mut lines = list.lines().map_while(Result::ok);
+    let line = lines.find(|line| line.ends_with(" T _text") || line.ends_with(" T _stext"))?;
     u64::from_str_radix(line.split(' ').next()?, 16).ok()
 }
 
