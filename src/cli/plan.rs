@@ -61,6 +61,11 @@ pub enum PlanError {
     /// `--record -`.
     #[error("--record writes a file: the standard output is the script's (./- is a file of that name)")]
     TwoOutputs,
+    /// The idle task's number, for live events.
+    #[error(
+        "{0} 0: events cannot be attached to the idle tasks, which have that number; -C watches them with all others"
+    )]
+    Idle(&'static str),
     /// Both of two ways to say how often.
     #[error("-c and -F cannot be combined: events are sampled by their number or by time")]
     TwoRates,
@@ -232,6 +237,11 @@ fn target(
         // A cgroup is watched CPU by CPU, so it can be watched on some.
         ["-C", "--cgroups"] | [] | [_] => {}
         [first, second, ..] => return Err(PlanError::Conflict(first, second)),
+    }
+    for (option, ids) in [("-p", &pids), ("-t", &tids)] {
+        if ids.as_ref().is_some_and(|Ids(ids)| ids.contains(&0)) {
+            return Err(PlanError::Idle(option));
+        }
     }
     Ok(match (pids, tids, workload, cpus) {
         (Some(Ids(pids)), ..) => Target::Processes(pids),

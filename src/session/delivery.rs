@@ -44,6 +44,10 @@ pub(super) struct Delivery<'a> {
 /// What became of it.
 pub(super) struct Delivered {
     pub ending: Ending,
+    /// The time of the last sample.
+    pub last: u64,
+    /// The lost samples of each event, as perf counted them.
+    pub lost: Vec<u64>,
     /// What the sink asked for at the end.
     pub at_exit: Option<Stop>,
     /// Samples whose id no event of the recording has.
@@ -59,7 +63,7 @@ impl Delivery<'_> {
         let rings = replay.ring_cpus().len();
         let mut run_loop = RunLoop {
             source: Watched::new(replay, verbosity),
-            pump: Pump::of_recording(replayed, context, stats.clone(), rings, limit),
+            pump: Pump::of_recording(replayed, context.clone(), stats.clone(), rings, limit),
             events,
             stats,
             signals,
@@ -70,10 +74,12 @@ impl Delivery<'_> {
             reopen,
         };
         let ending = run_loop.run(sink);
-        let (last_time, strangers) =
-            run_loop.pump.replayed().map_or((0, 0), |replayed| (replayed.last(), replayed.strangers()));
+        let replayed = run_loop.pump.replayed();
+        let (last_time, strangers) = replayed.map_or((0, 0), |replayed| (replayed.last(), replayed.strangers()));
+        let lost = replayed.map_or_else(Vec::new, Replayed::lost_per_event);
+        context.come_to(last_time);
         let at_exit = run_loop.finish(ending, last, sink, last_time);
-        Delivered { ending, at_exit, strangers, failure: run_loop.source.replay.take_failure() }
+        Delivered { ending, last: last_time, lost, at_exit, strangers, failure: run_loop.source.replay.take_failure() }
     }
 }
 

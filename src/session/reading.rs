@@ -12,7 +12,7 @@ use super::{
     recorded::{self, Selected},
     recorded_kernel::RecordedKernel,
     replay::binaries,
-    replayed::Replayed,
+    replayed::{Replayed, Told},
     run_loop::Last,
     status::status,
 };
@@ -91,7 +91,7 @@ impl Reading {
         let stats = Arc::new(Stats::new(types.len(), replay.ring_cpus().len()));
         let delivery = Delivery {
             replay,
-            replayed: Replayed::new(layouts, routes, None),
+            replayed: Replayed::new(layouts, routes, None, Told::Here),
             events: &types,
             context,
             stats: stats.clone(),

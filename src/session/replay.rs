@@ -20,7 +20,7 @@ use super::{
     reading::times,
     recorded::{self, Selected},
     recorded_kernel::RecordedKernel,
-    replayed::Replayed,
+    replayed::{Intervals, Replayed, Span, Told},
     report,
     run_loop::Last,
     status::status,
@@ -98,14 +98,20 @@ fn with_interpreter(
         tids: input.tids.clone(),
         times,
     };
+    let mut span = span(&selection.times, &mut recording)?;
+    let mut told = Told::Here;
     if let Part::Shard(shard) = &part {
+        shard.enter();
         shard.select(&mut selection);
+        span = span.map(|span| shard.part_of(span));
+        told = Told::WithAllParts;
     }
     let offset = realtime_offset(&mut recording, &input.path)?;
     let recorded = binaries(&recording);
     let kernel = RecordedKernel::new(&recording, &recorded);
     let context = Context::new(Box::new(kernel), offset);
     let context = Arc::new(context.with_symbol_options(plan.symbols, Processes::Recorded(recorded)));
+    span.inspect(|span| context.come_to(span.after));
     let layouts = recording.layouts().clone();
     let Selected { types, routes } = selected;
     let formats = recording.events.iter().filter_map(|event| event.format.clone()).collect::<Vec<_>>();
@@ -128,12 +134,13 @@ fn with_interpreter(
         return Err(error.into());
     }
     if let Part::Merge(shards) = part {
-        return jobs::merge(shards, program, &stats);
+        return jobs::merge(shards, program, &run);
     }
+    let intervals = plan.interval.map(|every| Intervals::new(every, span));
     let reopen = || program::reopen_output(plan);
     let delivery = Delivery {
         replay,
-        replayed: Replayed::new(layouts, routes, plan.interval),
+        replayed: Replayed::new(layouts, routes, intervals, told),
         events: &run.events,
         context,
         stats,
@@ -149,12 +156,22 @@ fn with_interpreter(
     if let Part::Shard(shard) = part {
         let partial = program.partial();
         program.clear();
-        shard.leave(&run.stats, &partial?).context("cannot keep what __partial__() returned")?;
+        shard
+            .leave(&run.stats, &delivered.lost, delivered.last, &partial?)
+            .context("cannot keep what __partial__() returned")?;
     } else {
         program.clear();
     }
     delivered.check()?;
     Ok(status(delivered.ending, delivered.at_exit, None))
+}
+
+/// The times that are replayed, of those that are selected; `None` where nobody knows yet.
+pub(super) fn span(times: &[(u64, u64)], recording: &mut Recording) -> Result<Option<Span>> {
+    let Some((first, last)) = recording.times()? else { return Ok(None) };
+    let begin = times.iter().map(|&(from, _)| from).min().unwrap_or(0).max(first);
+    let end = times.iter().map(|&(_, to)| to).max().unwrap_or(u64::MAX).min(last);
+    Ok(Some(Span { begin, after: begin, end }))
 }
 
 /// What to add to the records' times to get nanoseconds since the Unix epoch. Exact where the recording says how its
