@@ -73,10 +73,17 @@ impl Pump {
         Self { ids, layout, trailer, context, stats, window, rings, left, untold: false, told, replayed: None }
     }
 
-    /// Takes the records from a recording, whose events need not look alike.
-    pub fn of_recording(mut self, replayed: Replayed) -> Self {
-        self.replayed = Some(Box::new(replayed));
-        self
+    /// A pump for a recording, whose events need not look alike: where their ids and times lie, the replay knows.
+    pub fn of_recording(
+        replayed: Replayed,
+        context: Arc<Context>,
+        stats: Arc<Stats>,
+        rings: usize,
+        limit: Option<u64>,
+    ) -> Self {
+        let layouts = (SampleLayout::new(0, 0), TrailerLayout::new(0));
+        let pump = Self::new(EventIds::new(&[]), layouts, context, stats, LossWindow::Times, rings, limit);
+        Self { replayed: Some(Box::new(replayed)), ..pump }
     }
 
     /// What was done with the samples of a recording.
