@@ -98,7 +98,8 @@ fn with_interpreter(
         tids: input.tids.clone(),
         times,
     };
-    let mut span = span(&selection.times, &mut recording)?;
+    let wanted = plan.interval.is_some() || input.jobs.is_some();
+    let mut span = if wanted { span(&selection.times, &mut recording)? } else { None };
     let mut told = Told::Here;
     if let Part::Shard(shard) = &part {
         shard.enter();
@@ -181,7 +182,7 @@ pub(super) fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<
     if let Some(clock) = recording.features.clock {
         return Ok((clock.wall as i64).wrapping_sub(clock.time as i64));
     }
-    let Some((_, last)) = recording.times()? else { return Ok(0) };
+    let Some((_, last)) = recording.known_times()? else { return Ok(0) };
     let file = if path.is_dir() { path.join("data") } else { path.to_owned() };
     let changed = fs::metadata(file).map_or(0, |file| file.mtime() * 1_000_000_000 + file.mtime_nsec());
     Ok(changed.wrapping_sub(last as i64))
