@@ -48,6 +48,11 @@ pub(super) fn run(plan: &Plan, input: &Input) -> Result<ExitStatus> {
     let Module::Script { module, args } = &plan.module else {
         return program::print_template(plan, &selected.types);
     };
+    if let Some(missing) =
+        selected.missing_chains(plan.callchain.every_event).filter(|_| plan.verbosity > Verbosity::Quiet)
+    {
+        output::say(format_args!("warning: {missing}"));
+    }
     match &input.jobs {
         Some(jobs) => jobs::run(plan, input, jobs, (recording, selected), (module, args)),
         None => part(plan, input, (recording, selected), (module, args), Part::Whole),
@@ -110,7 +115,7 @@ fn with_interpreter(
     let context = Context::new(Box::new(kernel), offset);
     let context = Arc::new(context.with_symbol_options(plan.symbols, Processes::Recorded(recorded)));
     let layouts = recording.layouts().clone();
-    let Selected { types, routes } = selected;
+    let Selected { types, routes, .. } = selected;
     let names: Vec<(String, String)> = recording
         .events
         .iter()
