@@ -249,7 +249,8 @@ impl Recording {
 
     /// The times of the first and the last sample; `None` where there is no sample, or nobody knows yet.
     pub fn times(&mut self) -> Result<Option<(u64, u64)>, PerfDataError> {
-        if let Some(times) = self.features.sample_time {
+        // Who did not look at the samples has written zeros.
+        if let Some(times) = self.features.sample_time.filter(|&(_, last)| last != 0) {
             return Ok(Some(times));
         }
         let times = self.index()?.into_iter().filter_map(|index| index?.samples);
