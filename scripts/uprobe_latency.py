@@ -18,7 +18,7 @@ import argparse
 import time
 from collections import defaultdict, deque
 
-from perf_prof import Log2Hist, stats
+from perf_prof import Log2Hist, is_recording, realtime, stats
 
 parser = argparse.ArgumentParser(
     description="Latency of functions, selected as -e 'uprobe:FUNC@FILE,uretprobe:FUNC@FILE'.", add_help=False
@@ -117,6 +117,8 @@ def file_of(pid, address, name):
 
 
 def mapped(pid, address):
+    if is_recording():
+        return None
     try:
         with open(f"/proc/{pid}/maps", errors="replace") as maps:
             for line in maps:
@@ -159,7 +161,7 @@ def show():
 
 
 def __interval__():
-    print(time.strftime("%H:%M:%S"))
+    print(time.strftime("%H:%M:%S", time.localtime(realtime() // 10**9)))
     show()
 
 

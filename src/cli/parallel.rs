@@ -190,10 +190,7 @@ impl Parallel {
 fn recorded(path: &Path) -> anyhow::Result<Recorded> {
     let mut recording = Recording::open(path)?;
     let Some((start, end)) = recording.times()? else {
-        bail!(
-            "{}: there is nothing to divide: no sample has a time, or its records are compressed and it does not say",
-            path.display()
-        );
+        bail!("{}: there is nothing to divide: no sample has a time", path.display());
     };
     let (available, _) = recording.features.cpus.unwrap_or((1, 1));
     Ok(Recorded { times: TimeRange { start, end }, cpus: (0..available.max(1)).collect() })

@@ -308,7 +308,7 @@ impl Pump {
             Record::Mmap2(mmap) => {
                 self.context.with_followed(|symbols| symbols.mmap(mmap.pid, time, &mmap.into()));
             }
-            Record::Ksymbol => self.context.kernel.symbols_changed(),
+            Record::Ksymbol(symbol) => self.context.kernel.symbol_changed(&symbol),
             Record::Throttle => self.stats.throttled(),
             Record::Sample | Record::Other(_) => {}
         }

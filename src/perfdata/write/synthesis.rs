@@ -1,9 +1,9 @@
 //! Records that tell of what there was before the recording, as the kernel would have: tasks, mappings, the kernel itself.
 
 use crate::abi::{
-    PERF_RECORD_COMM, PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_KERNEL,
-    PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MISC_MMAP_DATA, PERF_RECORD_MISC_USER, PERF_RECORD_MMAP,
-    PERF_RECORD_MMAP2,
+    PERF_RECORD_COMM, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL, PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES,
+    PERF_RECORD_MISC_KERNEL, PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MISC_MMAP_DATA, PERF_RECORD_MISC_USER,
+    PERF_RECORD_MMAP, PERF_RECORD_MMAP2,
 };
 use crate::record::TrailerLayout;
 
@@ -80,6 +80,17 @@ impl Synthesis {
                 self::build_id(out, id);
                 words(out, &[0, 0]);
             }
+            text(out, name);
+        });
+    }
+
+    /// A BPF program is loaded.
+    pub fn ksymbol(&mut self, name: &[u8], start: u64, len: u32) {
+        const PERF_RECORD_KSYMBOL_TYPE_BPF: u16 = 1;
+        self.record(PERF_RECORD_KSYMBOL, 0, |out| {
+            longs(out, &[start]);
+            words(out, &[len]);
+            out.extend([PERF_RECORD_KSYMBOL_TYPE_BPF, 0].map(u16::to_ne_bytes).as_flattened());
             text(out, name);
         });
     }
@@ -177,7 +188,7 @@ mod tests {
     use super::*;
     use crate::{
         abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_IDENTIFIER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
-        record::{Mmap2, MmapFile, Record, Records},
+        record::{Ksymbol, Mmap2, MmapFile, Record, Records},
     };
 
     #[test]
@@ -190,6 +201,7 @@ mod tests {
         let mapped = |file| Mapped { start: 1, len: 2, offset: 3, prot: 5, flags: 2, path: b"/bin/x", file };
         synthesis.mmap2((7, 7), &mapped(MappedFile::Inode((8, 1), 42)));
         synthesis.mmap2((7, 7), &mapped(MappedFile::BuildId(&[9; 20])));
+        synthesis.ksymbol(b"bpf_prog_1_x", 0x3000, 58);
         let long = vec![b'x'; 1 << 16];
         synthesis.comm((1, 1), &long);
         let records: Vec<&[u8]> = Records::new(synthesis.bytes()).collect();
@@ -215,6 +227,7 @@ mod tests {
                 Record::Comm { pid: 7, tid: 8, comm: b"12345678", exec: false },
                 expected(MmapFile::Inode { major: 8, minor: 1, inode: 42, generation: 0 }),
                 expected(MmapFile::BuildId(&[9; 20])),
+                Record::Ksymbol(Ksymbol { addr: 0x3000, len: 58, removed: false, name: b"bpf_prog_1_x" }),
             ]
         );
     }
