@@ -2,15 +2,16 @@
 
 use anyhow::{Result, anyhow, bail};
 
-use super::replayed::Route;
+use super::{plan::Switch, replayed::Route};
 use crate::{
     abi::{
-        PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_DUMMY, PERF_SAMPLE_READ, PERF_TYPE_HARDWARE,
-        PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT,
+        PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_DUMMY, PERF_SAMPLE_CALLCHAIN,
+        PERF_SAMPLE_READ, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER, PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE,
+        PERF_TYPE_TRACEPOINT,
     },
     event::{EventType, Format},
     perfdata::{RecordedEvent, Recording},
-    spec::{EventKind, EventSpec, NamedEvent, near, perf_event_name},
+    spec::{EventKind, EventSpec, NamedEvent, Stack, near, perf_event_name},
     template,
     tracefs::Filter,
 };
@@ -22,12 +23,14 @@ pub struct Selected {
     pub types: Vec<EventType>,
     /// Of each attr, those that get its samples.
     pub routes: Vec<Vec<Route>>,
+    /// The names of those whose selectors ask for call chains that were not recorded.
+    without_chains: Vec<String>,
 }
 
 /// Resolves the selectors; without any, all events that can have samples.
 pub fn select(specs: &[EventSpec], recording: &Recording) -> Result<Selected> {
     let formats: Vec<Format> = recording.events.iter().map(format).collect();
-    let mut selected = Selected { types: Vec::new(), routes: vec![Vec::new(); formats.len()] };
+    let mut selected = Selected { routes: vec![Vec::new(); formats.len()], ..Selected::default() };
     if specs.is_empty() {
         for (attr, event) in recording.events.iter().enumerate().filter(|(_, event)| !is_dummy(event)) {
             selected.add(attr, event_type(event, &formats[attr], None), None);
@@ -47,6 +50,10 @@ pub fn select(specs: &[EventSpec], recording: &Recording) -> Result<Selected> {
         for attr in matching {
             let filter = filter(spec, &formats[attr])?;
             let event = event_type(&recording.events[attr], &formats[attr], Some(spec));
+            let asked = spec.attrs.stack == Stack::On || spec.attrs.max_stack.is_some();
+            if asked && !has_chains(&event) {
+                selected.without_chains.push(event.real_name());
+            }
             selected.add(attr, event, Some((spec, filter)));
         }
     }
@@ -60,6 +67,21 @@ impl Selected {
         self.types.push(event);
     }
 
+    /// What is to be said of call chains that are asked for and were not recorded; `every_event` is whether all events are
+    /// asked for theirs.
+    pub fn missing_chains(&self, every_event: Switch) -> Option<String> {
+        let of_all = self.types.iter().filter(|event| !has_chains(event)).map(EventType::real_name);
+        let mut names: Vec<String> = match every_event {
+            Switch::On => of_all.collect(),
+            Switch::Off => self.without_chains.clone(),
+        };
+        names.dedup();
+        (!names.is_empty()).then(|| {
+            let names = names.join(", ");
+            format!("call chains of {names} were not recorded, so there are none: `perf record -g` records them")
+        })
+    }
+
     /// Of each attr, whether somebody gets its samples; `None` where no sample has to be left out.
     pub fn attrs(&self, recording: &Recording) -> Option<Vec<bool>> {
         let wanted: Vec<bool> = self.routes.iter().map(|routes| !routes.is_empty()).collect();
@@ -69,6 +91,13 @@ impl Selected {
         let needed = unwanted.any(|(event, _)| !is_dummy(event)) && !recording.events.iter().any(holds_counters);
         needed.then_some(wanted)
     }
+}
+
+/// Whether its samples have call chains, or what they are unwound from.
+fn has_chains(event: &EventType) -> bool {
+    const STACK: u64 = PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
+    let sample_type = event.layout.format.sample_type;
+    sample_type & PERF_SAMPLE_CALLCHAIN != 0 || sample_type & STACK == STACK
 }
 
 /// Whether it is there for its side-band only: perf adds it to every recording of a whole machine.

@@ -15,7 +15,7 @@ use super::{
     ExitStatus,
     delivery::Delivery,
     jobs::{self, Shard},
-    plan::{Input, Module, Plan},
+    plan::{Input, Module, Plan, Verbosity},
     program,
     reading::times,
     recorded::{self, Selected},
@@ -45,6 +45,11 @@ pub(super) fn run(plan: &Plan, input: &Input) -> Result<ExitStatus> {
     let Module::Script { module, args } = &plan.module else {
         return program::print_template(plan, &selected.types);
     };
+    if let Some(missing) =
+        selected.missing_chains(plan.capture.callchain.every_event).filter(|_| plan.verbosity > Verbosity::Quiet)
+    {
+        output::say(format_args!("warning: {missing}"));
+    }
     match &input.jobs {
         Some(jobs) => jobs::run(plan, input, jobs, (recording, selected), (module, args)),
         None => part(plan, input, (recording, selected), (module, args), Part::Whole),
@@ -114,7 +119,7 @@ fn with_interpreter(
     let context = Arc::new(context.with_symbol_options(plan.symbols, Processes::Recorded(recorded)));
     span.inspect(|span| context.come_to(span.after));
     let layouts = recording.layouts().clone();
-    let Selected { types, routes } = selected;
+    let Selected { types, routes, .. } = selected;
     let formats = recording.events.iter().filter_map(|event| event.format.clone()).collect::<Vec<_>>();
     let mut replay = recording.replay(selection)?;
     replay.set_wake(signals.wake_fd());

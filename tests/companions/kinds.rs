@@ -86,12 +86,15 @@ fn check(recorder: Recorder, kind: &Kind) {
         }
         Form::File | Form::Packed | Form::Directory => {
             recorder.record(&path, &args);
-            compare(&path, &[], kind.names)
+            let options: &[&str] = if kind.form == Form::Directory { &["--ns"] } else { &[] };
+            compare(&path, options, kind.names)
         }
     };
     show(recorder, kind.name, &compared);
     if recorder == Recorder::Here {
-        is_read_by_others(&path, kind.form);
+        // Where all tasks are recorded, some may have ended: see `is_of_ended`.
+        let keys = if kind.command == LS { "comm,dso" } else { "dso" };
+        is_read_by_others(&path, kind.form, keys);
     }
 }
 
@@ -102,10 +105,15 @@ fn show(recorder: Recorder, name: &str, compared: &Compared) {
 
 /// The rest of perf, and a reader that is not perf.
 #[track_caller]
-fn is_read_by_others(path: &Path, form: Form) {
-    report::compare(path, &["--no-children", "--sort", "comm,dso"], &["--sort", "comm,dso"]);
+fn is_read_by_others(path: &Path, form: Form, keys: &str) {
+    report::compare(path, &["--no-children", "--sort", keys], &["--sort", keys]);
     let names: Vec<String> = perf(&["evlist"], path).into_iter().filter(|line| !line.starts_with('#')).collect();
-    assert_eq!(ours(&["evlist"], path), names);
+    if form == Form::Pipe {
+        // Whatever wrote it, perf 6.1 names the tracepoints of no pipe there.
+        assert!(names.iter().any(|name| name == "unknown tracepoint"), "{names:?}");
+    } else {
+        assert_eq!(ours(&["evlist"], path), names);
+    }
     let build_ids = perf(&["buildid-list"], path);
     assert!(build_ids.iter().any(|line| line.ends_with(" [kernel.kallsyms]")), "{build_ids:?}");
     if form == Form::File {
@@ -257,7 +265,7 @@ fn process(recorder: Recorder) {
     drop(busy);
     show(recorder, "-p", &compare(&path, &[], Names::None));
     if recorder == Recorder::Here {
-        is_read_by_others(&path, Form::File);
+        is_read_by_others(&path, Form::File, "dso");
     }
 }
 

@@ -9,6 +9,8 @@ use perf_prof::{
 };
 use proptest::prelude::*;
 
+use crate::harness::{Folder, python, stdout};
+
 /// Writes numbers in one byte order.
 #[derive(Clone, Copy)]
 pub struct Maker {
@@ -250,6 +252,31 @@ fn a_million_attrs_are_read() {
     file.extend(NATIVE.sample(50, 5));
     let (records, _) = replay(file).unwrap();
     assert_eq!(records.len(), 1);
+}
+
+/// Each file of a directory is another thread's: nothing but the records' times says how they belong together.
+#[test]
+fn a_clock_that_steps_back_in_a_file_of_a_directory_costs_no_order() {
+    const EACH: u64 = 20_000;
+    const STEP: u64 = 4_000_000;
+    let folder = Folder::new();
+    let path = folder.path("recording");
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("data"), NATIVE.file(&NATIVE.comm(10))).unwrap();
+    let back = |file: u64, number: u64| if file == 1 && number >= EACH / 2 { STEP } else { 0 };
+    let times = |file: u64| (0..EACH).map(move |number| 1_000_000_000 + 2_000 * number + file - back(file, number));
+    for file in 0..3 {
+        let records: Vec<u8> = times(file).flat_map(|time| NATIVE.sample(50 + file % 2, time)).collect();
+        std::fs::write(path.join(format!("data.{file}")), records).unwrap();
+    }
+    assert!(!times(1).is_sorted());
+    let script = "times = []\ndef __sample__(event): times.append(event._time)\n\ndef __exit__():\n    print(*times, sep='\\n')\n";
+    let script = folder.write("list.py", script.as_bytes());
+    let listed = stdout(&python(&["-q", "--input", path.to_str().unwrap(), script.to_str().unwrap()]));
+    let listed: Vec<u64> = listed.lines().map(|line| line.parse().unwrap()).collect();
+    let mut expected: Vec<u64> = (0..3).flat_map(times).collect();
+    expected.sort_unstable();
+    assert!(listed == expected, "{} of {}, sorted: {}", listed.len(), expected.len(), listed.is_sorted());
 }
 
 proptest! {
