@@ -18,7 +18,10 @@ import time
 
 from perf_prof import is_recording
 
-parser = argparse.ArgumentParser(description="Show process starts and ends.", add_help=False)
+title, _, explained = __doc__.split("\n\n", 2)
+parser = argparse.ArgumentParser(
+    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
+)
 parser.add_argument("--name", metavar="TEXT", help="only files or commands whose name has this text in it")
 parser.add_argument("--forks", action="store_true", help="also processes that do not execute a file")
 parser.add_argument("--usage", action="help", help="show this (--help shows the options of perf-prof)")

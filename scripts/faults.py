@@ -31,7 +31,10 @@ SORTS = {
     "all": lambda row: (-row.minor - row.major, -row.total),
 }
 
-parser = argparse.ArgumentParser(description="Count page faults.", add_help=False)
+title, _, explained = __doc__.split("\n\n", 2)
+parser = argparse.ArgumentParser(
+    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
+)
 parser.add_argument(
     "--by", choices=("function", "stack", "process"), default="function", help="what a row is (default: function)"
 )
@@ -70,8 +73,13 @@ class Row:
 
 
 def knows_better(event, other):
-    """A process has the name of its first thread."""
-    return event is not None and (other is None or event._pid == event._tid)
+    """A process has the name of its first thread, the last one that it had."""
+    if event is None or other is None:
+        return event is not None
+    first = event._pid == event._tid
+    if first != (other._pid == other._tid):
+        return first
+    return event._time >= other._time if first else event._time < other._time
 
 
 rows = defaultdict(Row)

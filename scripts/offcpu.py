@@ -32,7 +32,10 @@ STATES = {
 # EXIT_DEAD and EXIT_ZOMBIE: the next task that comes to a CPU with this number is another one.
 EXITED = 0x10 | 0x20
 
-parser = argparse.ArgumentParser(description="Time off CPU by stack.", add_help=False)
+title, _, explained = __doc__.split("\n\n", 2)
+parser = argparse.ArgumentParser(
+    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
+)
 parser.add_argument("--top", type=int, default=10, metavar="N", help="stacks of a table (default: 10)")
 parser.add_argument("--flame", metavar="FILE", help="write a flame graph: FILE.svg, or FILE.folded as text")
 parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")

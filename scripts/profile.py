@@ -23,7 +23,10 @@ from collections import defaultdict
 
 from perf_prof import FlameGraph, realtime, shard
 
-parser = argparse.ArgumentParser(description="Functions by the CPU time that they take.", add_help=False)
+title, _, explained = __doc__.split("\n\n", 2)
+parser = argparse.ArgumentParser(
+    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
+)
 parser.add_argument("--top", type=int, default=20, metavar="N", help="rows of a table (default: 20)")
 parser.add_argument("--sort", choices=("self", "total"), default="self", help="what the rows are sorted by (default: self)")
 parser.add_argument("--by-pid", action="store_true", help="one row for each process and function")

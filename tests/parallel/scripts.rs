@@ -1,6 +1,8 @@
 //! Scripts print in several processes what they print in one, to the byte.
 
 use std::{
+    io,
+    os::unix::process::ExitStatusExt,
     path::Path,
     process::{Command, Output},
 };
@@ -21,7 +23,11 @@ const SYSCALLS: &str = "raw_syscalls:sys_enter,raw_syscalls:sys_exit";
 fn recorded(folder: &Path, options: &[&str], work: &str) -> Option<()> {
     let mut perf = Command::new("perf");
     perf.args(["record", "-q", "-o", "perf.data"]).args(options).args(["--", "sh", "-c", work]).current_dir(folder);
-    match perf.output() {
+    // While somebody else on the machine asks for build ids of mappings, perf 6.1 takes what it gets for damaged, and aborts
+    // at its end.
+    let mut attempts = (0..5).map(|_| perf.output());
+    let whole = |output: &io::Result<Output>| output.as_ref().map_or(true, |output| output.status.signal().is_none());
+    match attempts.find(whole).unwrap() {
         Ok(output) if output.status.success() => Some(()),
         Ok(output) => {
             println!("skipped: perf record {options:?}: {}", String::from_utf8_lossy(&output.stderr));
