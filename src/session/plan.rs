@@ -18,6 +18,8 @@ pub struct Plan {
     pub capture: Capture,
     /// The recording that takes the place of live events.
     pub input: Option<Input>,
+    /// The recording that is made of live events.
+    pub record: Option<Recorded>,
     /// How often `__interval__` is called.
     pub interval: Option<Duration>,
     /// How addresses of processes get names.
@@ -65,6 +67,15 @@ pub struct Capture {
     pub order: Order,
     /// Samples per second and instance, at most.
     pub sampling_limit: Option<u32>,
+}
+
+/// A recording that is made while a script runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// The file.
+    pub path: PathBuf,
+    /// The command line, word by word; the recording keeps it.
+    pub command_line: Vec<String>,
 }
 
 /// A recording, and what is wanted of it.

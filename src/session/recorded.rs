@@ -5,8 +5,9 @@ use anyhow::{Result, anyhow, bail};
 use super::{plan::Switch, replayed::Route};
 use crate::{
     abi::{
-        PERF_COUNT_SW_DUMMY, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_READ, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER,
-        PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT,
+        PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_DUMMY, PERF_SAMPLE_CALLCHAIN,
+        PERF_SAMPLE_READ, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER, PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE,
+        PERF_TYPE_TRACEPOINT,
     },
     event::{EventType, Format},
     perfdata::{RecordedEvent, Recording},
@@ -39,7 +40,10 @@ pub fn select(specs: &[EventSpec], recording: &Recording) -> Result<Selected> {
         }
     }
     for spec in specs {
-        let matching: Vec<usize> = (0..formats.len()).filter(|&attr| matches(spec, &formats[attr])).collect();
+        let mut matching: Vec<usize> = (0..formats.len()).filter(|&attr| matches(spec, &formats[attr])).collect();
+        if matching.is_empty() && is_profile(spec) {
+            matching = (0..formats.len()).filter(|&attr| samples_cpu_time(&recording.events[attr])).collect();
+        }
         if matching.is_empty() {
             bail!("{}", unknown(spec, recording, &formats));
         }
@@ -106,7 +110,9 @@ fn event_type(event: &RecordedEvent, format: &Format, spec: Option<&EventSpec>) 
     let asked = spec.and_then(|spec| spec.attrs.max_stack);
     let max_stack = asked.or((event.attr.sample_max_stack != 0).then_some(event.attr.sample_max_stack));
     let alias = spec.and_then(|spec| spec.attrs.alias.clone());
-    EventType { alias, format: format.clone(), layout: event.layout(), max_stack }
+    let profile = spec.is_some_and(is_profile).then(|| Format::source(PROFILE.to_owned()));
+    let format = profile.unwrap_or_else(|| format.clone());
+    EventType { alias, format, layout: event.layout(), max_stack }
 }
 
 /// What an event's samples hold. A tracepoint without a format is an event with raw data.
@@ -135,6 +141,19 @@ fn filter(spec: &EventSpec, format: &Format) -> Result<Option<Filter>> {
     Ok(Some(filter))
 }
 
+/// The built-in event source. What it attaches live is of a recording what that was sampled by.
+const PROFILE: &str = "profile";
+
+fn is_profile(spec: &EventSpec) -> bool {
+    matches!(&spec.kind, EventKind::Source { name, .. } if name == PROFILE)
+}
+
+fn samples_cpu_time(event: &RecordedEvent) -> bool {
+    const CYCLES: (u32, u64) = (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES);
+    const CLOCK: (u32, u64) = (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK);
+    [CYCLES, CLOCK].contains(&(event.attr.kind, event.attr.config))
+}
+
 fn matches(spec: &EventSpec, format: &Format) -> bool {
     let name = match format {
         Format::Tracepoint(format) => return spec.matches(&format.system, &format.name),
@@ -144,6 +163,8 @@ fn matches(spec: &EventSpec, format: &Format) -> bool {
     let plain = EventSpec { attrs: Default::default(), filter: None, ..spec.clone() }.to_string();
     *name == plain
         || match &spec.kind {
+            // Options of `profile` say how to sample.
+            EventKind::Source { name: wanted, .. } if wanted == PROFILE => name == PROFILE,
             EventKind::Source { name: wanted, option: None, modifiers } if modifiers.is_empty() => {
                 name.split_once([':', '/']).map_or(name.as_str(), |(name, _)| name) == wanted
             }

@@ -103,7 +103,8 @@ fn with_interpreter(
         tids: input.tids.clone(),
         times,
     };
-    let mut span = span(&selection.times, &mut recording)?;
+    let wanted = plan.interval.is_some() || input.jobs.is_some();
+    let mut span = if wanted { span(&selection.times, &mut recording)? } else { None };
     let mut told = Told::Here;
     if let Part::Shard(shard) = &part {
         shard.enter();
@@ -140,6 +141,10 @@ fn with_interpreter(
     }
     if let Part::Merge(shards) = part {
         return jobs::merge(shards, program, &run);
+    }
+    if let Part::Whole = part {
+        // Parts have each other's CPUs.
+        replay.read_ahead();
     }
     let intervals = plan.interval.map(|every| Intervals::new(every, span));
     let reopen = || program::reopen_output(plan);
@@ -186,7 +191,7 @@ pub(super) fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<
     if let Some(clock) = recording.features.clock {
         return Ok((clock.wall as i64).wrapping_sub(clock.time as i64));
     }
-    let Some((_, last)) = recording.times()? else { return Ok(0) };
+    let Some((_, last)) = recording.known_times()? else { return Ok(0) };
     let file = if path.is_dir() { path.join("data") } else { path.to_owned() };
     let changed = fs::metadata(file).map_or(0, |file| file.mtime() * 1_000_000_000 + file.mtime_nsec());
     Ok(changed.wrapping_sub(last as i64))
