@@ -51,7 +51,7 @@ use crate::{
 pub use error::CaptureError;
 pub use request::{
     Begin, Callchain, Clock, Config, EventRequest, Excluded, Frames, Mapped, Mappings, Members, Options, Order,
-    PerfEvent, Presence, Sampling, Target,
+    PerfEvent, Presence, Sampling, Switches, Target,
 };
 
 /// An event as the kernel was asked for it: what a recording says of it.

@@ -114,6 +114,8 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
             events,
             target,
             callchain,
+            registers: Switch::Off,
+            switches: Switch::Off,
             rate: rate(options.count, options.freq)?,
             ring_size: options.mmap_pages,
             buffer: options.buffer,

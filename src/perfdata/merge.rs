@@ -38,6 +38,8 @@ pub(super) enum Release {
 pub(super) struct Merger {
     streams: Vec<Box<dyn Stream>>,
     release: Release,
+    /// So many records has a batch, at least.
+    least: usize,
     /// Records of the block that was loaded last.
     loaded: Vec<SortedRecord>,
     /// Records that wait.
@@ -54,6 +56,8 @@ pub(super) struct Merger {
     /// Everything up to here was released.
     released: u64,
     late: u64,
+    /// What is to be told when what was released before it has been handed out.
+    failure: Option<PerfDataError>,
 }
 
 /// A block in memory.
@@ -139,6 +143,7 @@ impl Merger {
         Self {
             streams,
             release,
+            least: 1,
             loaded: Vec::new(),
             pending: Pending::default(),
             chunks: VecDeque::new(),
@@ -148,15 +153,35 @@ impl Merger {
             next: 0,
             released: 0,
             late: 0,
+            failure: None,
         }
+    }
+
+    /// With batches of half the most records at least: they are for somebody else, whom each may have to wake.
+    pub fn in_large_batches(self) -> Self {
+        Self { least: BATCH / 2, ..self }
     }
 
     /// The next records in order; `None` at the end.
     pub fn next_batch(&mut self) -> Result<Option<Sorted>, PerfDataError> {
-        while self.next == self.ready.len() {
+        if self.next == self.ready.len() {
             self.ready.clear();
             self.next = 0;
-            if !self.fill()? {
+            if let Some(failure) = self.failure.take() {
+                return Err(failure);
+            }
+            while self.ready.len() < self.least {
+                match self.fill() {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(failure) if self.ready.is_empty() => return Err(failure),
+                    Err(failure) => {
+                        self.failure = Some(failure);
+                        break;
+                    }
+                }
+            }
+            if self.ready.is_empty() {
                 return Ok(None);
             }
         }
@@ -213,16 +238,6 @@ impl Merger {
     /// The eventfd that interrupts a wait for more.
     pub fn set_wake(&mut self, wake: RawFd) {
         self.streams.iter_mut().for_each(|stream| stream.set_wake(wake));
-    }
-
-    /// Gives up what was not handed out.
-    pub fn stop(&mut self) {
-        self.streams.clear();
-        self.pending = Pending::default();
-        self.ready.clear();
-        self.next = 0;
-        self.chunks.clear();
-        self.bytes = 0;
     }
 
     /// Loads blocks and releases what is complete by then. Gives `false` at the end.

@@ -2,6 +2,7 @@
 //!
 //! [`Recording::open`] reads what a recording says of itself; [`Recording::replay`] makes a `Source` of it.
 
+mod ahead;
 mod attr;
 mod bytes;
 mod error;

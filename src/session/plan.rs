@@ -49,6 +49,10 @@ pub struct Capture {
     pub target: Target,
     /// Call chains of all events.
     pub callchain: Callchain,
+    /// Whether the samples of all events hold the registers of where they were taken.
+    pub registers: Switch,
+    /// Whether it is told which task runs where, beside the events.
+    pub switches: Switch,
     /// How often events that are no tracepoints are sampled, where they do not say themselves.
     pub rate: Option<Rate>,
     /// The size of each ring; `None` leaves it to the session.

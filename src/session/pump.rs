@@ -133,7 +133,7 @@ impl Pump {
         mut attend: impl FnMut(&mut dyn Deliver) -> ControlFlow<Break>,
     ) -> ControlFlow<Break> {
         if let Some(mut replayed) = self.replayed.take() {
-            let flow = batch.for_each(|_, record| self.recorded(&mut replayed, record, program, &mut attend));
+            let flow = self.deliver_recorded(batch, &mut replayed, program, &mut attend);
             self.replayed = Some(replayed);
             return flow;
         }
@@ -170,8 +170,30 @@ impl Pump {
         ControlFlow::Continue(())
     }
 
+    fn deliver_recorded(
+        &mut self,
+        batch: &Batch,
+        replayed: &mut Replayed,
+        program: &mut dyn Deliver,
+        attend: &mut impl FnMut(&mut dyn Deliver) -> ControlFlow<Break>,
+    ) -> ControlFlow<Break> {
+        match batch {
+            Batch::Ring(chunk) => {
+                for record in chunk.records() {
+                    self.recorded(replayed, record, program, attend)?;
+                }
+            }
+            Batch::Sorted(sorted) => {
+                for (_, record) in sorted.in_order() {
+                    self.recorded(replayed, record, program, attend)?;
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     /// A record of a recording.
-    #[inline]
+    #[inline(always)]
     fn recorded(
         &mut self,
         replayed: &mut Replayed,
@@ -179,30 +201,45 @@ impl Pump {
         program: &mut dyn Deliver,
         attend: &mut impl FnMut(&mut dyn Deliver) -> ControlFlow<Break>,
     ) -> ControlFlow<Break> {
-        let rings = self.rings.len();
         if record_type(record) != PERF_RECORD_SAMPLE {
-            let (ring, time) = replayed.place(record, rings);
-            if !replayed.counts(record) {
-                self.side_band(ring, Record::parse(record), time);
-            }
-            if !self.untold || time == 0 {
-                return ControlFlow::Continue(());
-            }
-            // At its own place, not before the ring's next sample: that may be in another part of the recording.
-            while let Some(end) = replayed.interval_passed(time) {
-                self.interval(end, program)?;
-            }
-            return self.tell_before(ring, time, program);
+            return self.recorded_side_band(replayed, record, program);
         }
         attend(program)?;
-        let Some(sample) = replayed.sample(record, rings) else { return ControlFlow::Continue(()) };
+        let Some(sample) = replayed.sample(record, self.rings.len()) else { return ControlFlow::Continue(()) };
         while let Some(end) = replayed.interval_passed(sample.time) {
             self.interval(end, program)?;
+        }
+        if let Some(event) = replayed.only_event(&sample) {
+            self.tell_before(sample.ring, sample.time, program)?;
+            return self.deliver_sample(event, sample.ring, record, program);
         }
         if let Some(samples) = replayed.readings(&sample, record) {
             return samples.iter().try_for_each(|(sample, record)| self.routed(replayed, sample, record, program));
         }
         self.routed(replayed, &sample, record, program)
+    }
+
+    /// A record of a recording that is no sample.
+    #[inline(never)]
+    fn recorded_side_band(
+        &mut self,
+        replayed: &mut Replayed,
+        record: &[u8],
+        program: &mut dyn Deliver,
+    ) -> ControlFlow<Break> {
+        let rings = self.rings.len();
+        let (ring, time) = replayed.place(record, rings);
+        if !replayed.counts(record) {
+            self.side_band(ring, Record::parse(record), time);
+        }
+        if !self.untold || time == 0 {
+            return ControlFlow::Continue(());
+        }
+        // At its own place, not before the ring's next sample: that may be in another part of the recording.
+        while let Some(end) = replayed.interval_passed(time) {
+            self.interval(end, program)?;
+        }
+        self.tell_before(ring, time, program)
     }
 
     /// Tells of the end of an interval of a recording.
@@ -213,7 +250,6 @@ impl Pump {
     }
 
     /// Delivers a recording's sample to the events that get it.
-    #[inline]
     fn routed(
         &mut self,
         replayed: &Replayed,
@@ -269,14 +305,20 @@ impl Pump {
     }
 
     /// Tells of what was lost in the ring before a sample of this time.
+    #[inline(always)]
     fn tell_before(&mut self, ring: usize, after: u64, program: &mut dyn Deliver) -> ControlFlow<Break> {
         let Some(seen) = self.rings.get_mut(ring) else { return ControlFlow::Continue(()) };
         let before = std::mem::replace(&mut seen.last, after);
         if std::mem::take(&mut seen.lost) == 0 {
             return ControlFlow::Continue(());
         }
+        self.tell_ring(program, before, after)
+    }
+
+    #[cold]
+    fn tell_ring(&mut self, program: &mut dyn Deliver, start: u64, end: u64) -> ControlFlow<Break> {
         self.untold = self.rings.iter().any(|ring| ring.lost != 0);
-        self.tell(program, before, after)
+        self.tell(program, start, end)
     }
 
     #[cold]

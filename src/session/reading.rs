@@ -88,6 +88,7 @@ impl Reading {
         let layouts = recording.layouts().clone();
         let mut replay = recording.replay(selection)?;
         replay.set_wake(signals.wake_fd());
+        replay.read_ahead();
         let stats = Arc::new(Stats::new(types.len(), replay.ring_cpus().len()));
         let delivery = Delivery {
             replay,

@@ -146,6 +146,10 @@ fn with_interpreter(
     if let Part::Merge(shards) = part {
         return jobs::merge(shards, program, &run);
     }
+    if let Part::Whole = part {
+        // Parts have each other's CPUs.
+        replay.read_ahead();
+    }
     let intervals = plan.interval.map(|every| Intervals::new(every, span));
     let reopen = || program::reopen_output(plan);
     let delivery = Delivery {

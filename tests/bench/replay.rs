@@ -126,7 +126,7 @@ fn perf(table: &mut Table, script: &Path, nothing: &Path) {
         cpu::run(command.stdout(Stdio::null()).stderr(Stdio::null()))
     };
     let (mut theirs, mut own) = (Vec::new(), Vec::new());
-    for _ in 0..table.effort.runs().min(5) {
+    for _ in 0..table.effort.runs().min(3) {
         let less = |whole: Usage, start: Usage| whole.cpu_ns.saturating_sub(start.cpu_ns) as f64 / events as f64;
         own.push(less(replay(script, &recorded.path), replay(script, nothing)));
         theirs.push(less(perf(&recorded.path), perf(nothing)));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use perf_prof::{
     abi::{perf_data::*, *},
     perfdata::{PerfDataError, Recording, Selection},
-    record::{Batch, Source, Wait, record_type},
+    record::{Batch, Ended, Source, Wait, record_type},
 };
 use proptest::prelude::*;
 
@@ -129,7 +129,24 @@ impl Maker {
 
 /// All records in order, the warnings, and what ended it.
 fn replay(bytes: Vec<u8>) -> Result<(Vec<Vec<u8>>, Vec<String>), PerfDataError> {
+    let here = replay_by(bytes.clone(), By::Asker);
+    let ahead = replay_by(bytes, By::Thread);
+    assert_eq!(format!("{here:?}"), format!("{ahead:?}"));
+    here
+}
+
+/// Who reads, and puts in order.
+#[derive(PartialEq, Eq)]
+enum By {
+    Asker,
+    Thread,
+}
+
+fn replay_by(bytes: Vec<u8>, by: By) -> Result<(Vec<Vec<u8>>, Vec<String>), PerfDataError> {
     let mut replay = Recording::of_file(Arc::new(bytes), "x")?.replay(Selection::default())?;
+    if by == By::Thread {
+        replay.read_ahead();
+    }
     let mut records = Vec::new();
     loop {
         match replay.wait(None) {
@@ -252,6 +269,23 @@ fn a_million_attrs_are_read() {
     file.extend(NATIVE.sample(50, 5));
     let (records, _) = replay(file).unwrap();
     assert_eq!(records.len(), 1);
+}
+
+#[test]
+fn a_replay_stops_in_its_midst() {
+    let records: Vec<u8> = (0..100_000).flat_map(|time| NATIVE.sample(50, 1 + time)).collect();
+    for by in [By::Asker, By::Thread] {
+        let bytes = NATIVE.file(&records);
+        let mut replay = Recording::of_file(Arc::new(bytes), "x").unwrap().replay(Selection::default()).unwrap();
+        if by == By::Thread {
+            replay.read_ahead();
+        }
+        assert!(matches!(replay.wait(None), Wait::Batch(_)));
+        assert!((1..replay.progress().total).contains(&replay.progress().done));
+        replay.stop();
+        assert!(matches!(replay.wait(None), Wait::Ended(Ended::Stopped)));
+        assert_eq!(replay.backlog(), 0);
+    }
 }
 
 /// Each file of a directory is another thread's: nothing but the records' times says how they belong together.

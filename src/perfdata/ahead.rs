@@ -1,0 +1,156 @@
+//! Batches of a recording, made here when they are asked for, or ahead of that by a thread: then reading and ordering take
+//! no time of whoever is busy with the records. Knows nothing of what is in them.
+
+use std::{
+    os::fd::RawFd,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+};
+
+use crossbeam_channel::{Receiver, Sender};
+
+use super::{error::PerfDataError, merge::Merger};
+use crate::{record::Sorted, sys::signals};
+
+/// How many batches are made ahead.
+const BATCHES: usize = 4;
+
+/// What comes next; `None` at the end.
+type Next = Result<Option<Sorted>, PerfDataError>;
+
+/// The batches of a recording.
+pub(super) struct Batches {
+    from: From,
+    state: Arc<State>,
+}
+
+/// Who makes them.
+enum From {
+    /// Whoever asks for them.
+    Here(Merger),
+    /// A thread, from the first time on that one is asked for: processes that are forked before have a whole copy.
+    Later(Merger),
+    Thread(Receiver<Next>, thread::JoinHandle<()>),
+    Nobody,
+}
+
+/// How far it is.
+#[derive(Default)]
+struct State {
+    consumed: AtomicU64,
+    late: AtomicU64,
+    bytes: AtomicUsize,
+}
+
+impl State {
+    fn note(&self, merger: &Merger) {
+        self.consumed.store(merger.consumed(), Relaxed);
+        self.late.store(merger.late(), Relaxed);
+        self.bytes.store(merger.bytes(), Relaxed);
+    }
+}
+
+impl Batches {
+    pub fn new(merger: Merger) -> Self {
+        Self { from: From::Here(merger), state: Arc::default() }
+    }
+
+    /// Has a thread make them, if nothing was asked for yet.
+    pub fn read_ahead(&mut self) {
+        self.from = match std::mem::replace(&mut self.from, From::Nobody) {
+            From::Here(merger) => From::Later(merger.in_large_batches()),
+            other => other,
+        };
+    }
+
+    pub fn next(&mut self) -> Next {
+        if let From::Later(_) = self.from {
+            self.start();
+        }
+        match &mut self.from {
+            From::Here(merger) => {
+                let next = merger.next_batch();
+                self.state.note(merger);
+                next
+            }
+            // After the last one it hangs up.
+            From::Thread(batches, _) => batches.recv().unwrap_or(Ok(None)),
+            From::Later(_) | From::Nobody => Ok(None),
+        }
+    }
+
+    fn start(&mut self) {
+        let From::Later(merger) = std::mem::replace(&mut self.from, From::Nobody) else { return };
+        let (sender, batches) = crossbeam_channel::bounded(BATCHES);
+        let state = self.state.clone();
+        let thread = thread::Builder::new().name("perf-prof-replay".to_owned());
+        // What a thread that cannot be had was to get would be lost with it.
+        let (give, take) = crossbeam_channel::bounded(1);
+        let body = move || {
+            signals::block_in_this_thread();
+            if let Ok(merger) = take.recv() {
+                make(merger, &sender, &state);
+            }
+        };
+        self.from = match thread.spawn(body) {
+            Err(_) => From::Here(merger),
+            Ok(thread) => match give.send(merger) {
+                Ok(()) => From::Thread(batches, thread),
+                Err(error) => From::Here(error.into_inner()),
+            },
+        };
+    }
+
+    /// Makes no more, and gives up what was made.
+    pub fn stop(&mut self) {
+        if let From::Thread(batches, thread) = std::mem::replace(&mut self.from, From::Nobody) {
+            drop(batches);
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+        self.state.bytes.store(0, Relaxed);
+    }
+
+    /// The eventfd that interrupts a wait for more.
+    pub fn set_wake(&mut self, wake: RawFd) {
+        if let From::Here(merger) | From::Later(merger) = &mut self.from {
+            merger.set_wake(wake);
+        }
+    }
+
+    /// How many bytes of the recording were read.
+    pub fn consumed(&self) -> u64 {
+        self.state.consumed.load(Relaxed)
+    }
+
+    /// How many samples came when newer ones had been handed out.
+    pub fn late(&self) -> u64 {
+        self.state.late.load(Relaxed)
+    }
+
+    /// Bytes that were read and not handed out.
+    pub fn bytes(&self) -> usize {
+        self.state.bytes.load(Relaxed)
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Makes batches until nobody wants one any more.
+fn make(mut merger: Merger, sender: &Sender<Next>, state: &State) {
+    loop {
+        let next = merger.next_batch();
+        state.note(&merger);
+        let is_last = !matches!(next, Ok(Some(_)));
+        if sender.send(next).is_err() || is_last {
+            return;
+        }
+    }
+}
