@@ -184,6 +184,11 @@ impl Context {
         (time as i64).wrapping_add(self.realtime_offset.load(Relaxed))
     }
 
+    /// Whether the events are those of a recording, whose processes are not this machine's.
+    pub fn is_recording(&self) -> bool {
+        self.processes == Told::AllThereIs
+    }
+
     /// A recording's run has come to this time.
     pub fn come_to(&self, time: u64) {
         self.come_to.store(time, Relaxed);

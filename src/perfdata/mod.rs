@@ -25,6 +25,7 @@ mod stream;
 mod swap;
 mod tracing_data;
 mod unpack;
+mod unpacked;
 pub mod write;
 
 pub use attr::{Attr, AttrFlag};

@@ -63,7 +63,7 @@ impl Replay {
                 let stride = parts.len().max(1);
                 let unindexed = parts.iter().filter(|part| part.index().is_none()).count();
                 let ahead = (AHEAD / unindexed.max(1)).max(BLOCK);
-                for (number, Part { name, input, section, indexed }) in parts.into_iter().enumerate() {
+                for (number, Part { name, input, section, indexed, .. }) in parts.into_iter().enumerate() {
                     let (gate, number, stride) = (gate.clone(), number as u32, stride as u32);
                     if let Some(Indexed::Plain(index)) = indexed {
                         let wanted = index.wanted(&gate.selection);

@@ -38,6 +38,9 @@ struct Ring {
     lost: u64,
 }
 
+/// Reads a record.
+type Parse = for<'a> fn(&'a [u8]) -> Record<'a>;
+
 /// The way of records to the program.
 pub struct Pump {
     ids: EventIds,
@@ -53,6 +56,8 @@ pub struct Pump {
     untold: bool,
     /// Losses told since the last [`Pump::take_losses`], per ring.
     told: Vec<u64>,
+    /// How what is no sample is read.
+    parse: Parse,
     /// What is done with the samples of a recording instead of with those of rings.
     replayed: Option<Box<Replayed>>,
 }
@@ -70,7 +75,14 @@ impl Pump {
     ) -> Self {
         let left = limit.unwrap_or(u64::MAX);
         let (rings, told) = (vec![Ring::default(); rings], vec![0; rings]);
-        Self { ids, layout, trailer, context, stats, window, rings, left, untold: false, told, replayed: None }
+        let parse: Parse = |record| Record::parse_without_build_ids(record);
+        Self { ids, layout, trailer, context, stats, window, rings, left, untold: false, told, parse, replayed: None }
+    }
+
+    /// Takes records that tell the build ids of what is mapped.
+    pub fn with_build_ids(mut self) -> Self {
+        self.parse = |record| Record::parse(record);
+        self
     }
 
     /// A pump for a recording, whose events need not look alike: where their ids and times lie, the replay knows.
@@ -89,6 +101,28 @@ impl Pump {
     /// What was done with the samples of a recording.
     pub fn replayed(&self) -> Option<&Replayed> {
         self.replayed.as_deref()
+    }
+
+    /// How many samples it may still deliver.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Of a batch within which delivery stopped, how many records it came to: those up to the last sample that was
+    /// delivered. `left` is what it was before.
+    #[cold]
+    pub fn reached(&self, batch: &Batch, left: u64) -> usize {
+        let mut samples = left - self.left;
+        let mut records = 0;
+        let _ = batch.for_each(|_, record| {
+            if samples == 0 {
+                return ControlFlow::Break(());
+            }
+            records += 1;
+            samples -= u64::from(record_type(record) == PERF_RECORD_SAMPLE && self.event(record).is_some());
+            ControlFlow::Continue(())
+        });
+        records
     }
 
     /// Delivers a batch. `attend` is asked before each sample whether to go on: signals do not wait for a batch's end.
@@ -132,7 +166,7 @@ impl Pump {
             attend(program)?;
             return self.sample(ring, record, program);
         }
-        self.side_band(ring, Record::parse_without_build_ids(record), self.trailer.time(record).unwrap_or(0));
+        self.side_band(ring, (self.parse)(record), self.trailer.time(record).unwrap_or(0));
         ControlFlow::Continue(())
     }
 
@@ -232,12 +266,17 @@ impl Pump {
 
     #[inline(always)]
     fn sample(&mut self, ring: usize, record: &[u8], program: &mut dyn Deliver) -> ControlFlow<Break> {
-        let event = self.layout.id(record).and_then(|id| self.ids.event(id));
+        let event = self.event(record);
         let Some(event) = event.or_else(|| self.stray(record)) else { return ControlFlow::Continue(()) };
         if self.window == LossWindow::Times || self.untold {
             self.tell_before(ring, self.layout.time(record).unwrap_or(0), program)?;
         }
         self.deliver_sample(event, ring, record, program)
+    }
+
+    #[inline(always)]
+    fn event(&self, record: &[u8]) -> Option<usize> {
+        self.layout.id(record).and_then(|id| self.ids.event(id))
     }
 
     #[inline(always)]
@@ -311,7 +350,7 @@ impl Pump {
             Record::Mmap2(mmap) => {
                 self.context.with_followed(|symbols| symbols.mmap(mmap.pid, time, &mmap.into()));
             }
-            Record::Ksymbol => self.context.kernel.symbols_changed(),
+            Record::Ksymbol(symbol) => self.context.kernel.symbol_changed(&symbol),
             Record::Throttle => self.stats.throttled(),
             Record::Sample | Record::Other(_) => {}
         }

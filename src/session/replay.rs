@@ -15,7 +15,7 @@ use super::{
     ExitStatus,
     delivery::Delivery,
     jobs::{self, Shard},
-    plan::{Input, Module, Plan},
+    plan::{Input, Module, Plan, Verbosity},
     program,
     reading::times,
     recorded::{self, Selected},
@@ -45,6 +45,11 @@ pub(super) fn run(plan: &Plan, input: &Input) -> Result<ExitStatus> {
     let Module::Script { module, args } = &plan.module else {
         return program::print_template(plan, &selected.types);
     };
+    if let Some(missing) =
+        selected.missing_chains(plan.capture.callchain.every_event).filter(|_| plan.verbosity > Verbosity::Quiet)
+    {
+        output::say(format_args!("warning: {missing}"));
+    }
     match &input.jobs {
         Some(jobs) => jobs::run(plan, input, jobs, (recording, selected), (module, args)),
         None => part(plan, input, (recording, selected), (module, args), Part::Whole),
@@ -98,7 +103,8 @@ fn with_interpreter(
         tids: input.tids.clone(),
         times,
     };
-    let mut span = span(&selection.times, &mut recording)?;
+    let wanted = plan.interval.is_some() || input.jobs.is_some();
+    let mut span = if wanted { span(&selection.times, &mut recording)? } else { None };
     let mut told = Told::Here;
     if let Part::Shard(shard) = &part {
         shard.enter();
@@ -113,7 +119,7 @@ fn with_interpreter(
     let context = Arc::new(context.with_symbol_options(plan.symbols, Processes::Recorded(recorded)));
     span.inspect(|span| context.come_to(span.after));
     let layouts = recording.layouts().clone();
-    let Selected { types, routes } = selected;
+    let Selected { types, routes, .. } = selected;
     let formats = recording.events.iter().filter_map(|event| event.format.clone()).collect::<Vec<_>>();
     let mut replay = recording.replay(selection)?;
     replay.set_wake(signals.wake_fd());
@@ -185,7 +191,7 @@ pub(super) fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<
     if let Some(clock) = recording.features.clock {
         return Ok((clock.wall as i64).wrapping_sub(clock.time as i64));
     }
-    let Some((_, last)) = recording.times()? else { return Ok(0) };
+    let Some((_, last)) = recording.known_times()? else { return Ok(0) };
     let file = if path.is_dir() { path.join("data") } else { path.to_owned() };
     let changed = fs::metadata(file).map_or(0, |file| file.mtime() * 1_000_000_000 + file.mtime_nsec());
     Ok(changed.wrapping_sub(last as i64))
