@@ -19,7 +19,7 @@ use super::{
     tasks::{Kind, Tasks},
 };
 use crate::{
-    abi::PERF_TYPE_BREAKPOINT,
+    abi::{PERF_TYPE_BREAKPOINT, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT},
     sys::{CallError, definition::Defined, epoll::Epoll, eventfd, perf},
 };
 
@@ -93,19 +93,20 @@ struct Descriptor {
     fd: OwnedFd,
     event: usize,
     cpu: Option<u32>,
-    extent: Extent,
+    missing: Missing,
     /// What it had counted when the counting began.
     before: Count,
 }
 
-/// Where a descriptor counts.
+/// What the time that a descriptor did not run says.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Extent {
-    /// Wherever and whenever it can.
-    Whole,
-    /// What a task does on one CPU. The kernel takes it for enabled on the others too, so that its times say nothing of
-    /// whether there was a counter for it.
-    TaskOnCpu,
+enum Missing {
+    /// That it had to wait for a counter.
+    Waited,
+    /// Nothing: the kernel itself counts it, all the time.
+    Nothing,
+    /// That the task was on another CPU than the one it is counted on: there it is enabled too, but never runs.
+    Elsewhere,
 }
 
 /// Every so often tasks are looked at that no descriptor tells the end of.
@@ -201,9 +202,10 @@ fn read(descriptor: &Descriptor) -> Result<Count, CallError> {
     let mut values = [0; 3];
     perf::read(descriptor.fd.as_fd(), &mut values)?;
     let [value, enabled, running] = values;
-    Ok(match descriptor.extent {
-        Extent::Whole => Count { value, enabled, running },
-        Extent::TaskOnCpu => Count { value, enabled: running, running },
+    Ok(match descriptor.missing {
+        Missing::Waited => Count { value, enabled, running },
+        Missing::Nothing => Count { value, enabled, running: enabled },
+        Missing::Elsewhere => Count { value, enabled: running, running },
     })
 }
 
@@ -268,11 +270,12 @@ impl Opened {
         if let Some(filter) = &event.filter {
             set_filter(fd.as_fd(), &event.name, filter)?;
         }
-        let extent = match (on.to, on.cpu) {
-            (To::Thread(_), Some(_)) => Extent::TaskOnCpu,
-            _ => Extent::Whole,
+        let missing = match (on.to, on.cpu) {
+            (To::Thread(_), Some(_)) => Missing::Elsewhere,
+            _ if [PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT].contains(&event.event.kind) => Missing::Nothing,
+            _ => Missing::Waited,
         };
-        self.descriptors.push(Descriptor { fd, event: index, cpu: on.cpu, extent, before: Count::default() });
+        self.descriptors.push(Descriptor { fd, event: index, cpu: on.cpu, missing, before: Count::default() });
         Ok(())
     }
 }
