@@ -222,3 +222,58 @@ impl<'a> Table<'a> {
         Table { subject, span, elapsed, cpu_time, runs: runs.len(), rows }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(value: u64, enabled: u64, running: u64) -> Count {
+        Count { value, enabled, running }
+    }
+
+    #[track_caller]
+    fn check(counts: &[Count], expected: Option<(u64, u64, u64)>) {
+        match Tally::of(counts.iter().copied()) {
+            Tally::Counted(Counted { value, enabled, running, deviation: None }) => {
+                assert_eq!(Some((value, enabled, running)), expected);
+            }
+            tally => assert_eq!((tally, expected), (Tally::NotCounted, None)),
+        }
+    }
+
+    #[test]
+    fn each_cpu_is_scaled_by_its_own_share() {
+        check(&[count(10, 100, 100)], Some((10, 100, 100)));
+        check(&[count(10, 300, 200)], Some((15, 300, 200)));
+        check(&[count(1, 3, 2)], Some((2, 3, 2)));
+        // The busy CPU had its counter in half of the time, the idle one always.
+        check(&[count(1000, 100, 50), count(10, 100, 100)], Some((2010, 200, 150)));
+        // One had none at all: it is taken for as busy as the other.
+        check(&[count(10, 100, 100), count(0, 100, 0)], Some((20, 200, 100)));
+        check(&[count(0, 100, 0)], None);
+        check(&[count(0, 100, 0), count(0, 0, 0)], None);
+        // What never ran has done nothing.
+        check(&[count(0, 0, 0)], Some((0, 0, 0)));
+        check(&[count(10, 100, 100), count(0, 0, 0)], Some((10, 100, 100)));
+        // No count of a day on a thousand CPUs is too large.
+        let day = 86_400_000_000_000u64;
+        let most = count(5 * day, day, day / 3);
+        check(&vec![most; 1000], Some((15_000 * day, 1000 * day, 1000 * (day / 3))));
+        check(&[count(u64::MAX, u64::MAX, 1)], Some((u64::MAX, u64::MAX, 1)));
+        assert_eq!(Tally::of([].into_iter()), Tally::NotSupported);
+    }
+
+    #[test]
+    fn means_of_runs() {
+        let counted = |value| Tally::Counted(Counted { value, enabled: 10, running: 10, deviation: None });
+        let Tally::Counted(mean) = Tally::mean(&[counted(90), counted(110), counted(100)]) else { panic!() };
+        assert_eq!((mean.value, mean.enabled), (100, 30));
+        // The standard deviation is 10, that of the mean of three is 10 / sqrt(3).
+        assert!((mean.deviation.unwrap() - 0.1 / 3f64.sqrt()).abs() < 1e-12);
+        assert_eq!(Tally::mean(&[counted(5)]), counted(5));
+        assert_eq!(Tally::mean(&[Tally::NotCounted, counted(5)]), counted(5));
+        assert_eq!(Tally::mean(&[Tally::NotSupported; 3]), Tally::NotSupported);
+        assert_eq!(Mean::of([0.0, 0.0].into_iter()), Mean { value: 0.0, deviation: Some(0.0) });
+        assert_eq!(Mean::of([].into_iter()), Mean::default());
+    }
+}

@@ -281,7 +281,11 @@ fn is_in_tracefs(spec: &EventSpec) -> bool {
 
 /// The events, by names that tell them apart.
 fn described(selected: &[Selected]) -> Vec<Event> {
-    let name = |event: &Selected| event.spec.attrs.alias.clone().unwrap_or_else(|| event.format.name());
+    let name = |event: &Selected| match (&event.spec.attrs.alias, &event.spec.kind) {
+        (Some(alias), _) => alias.clone(),
+        (None, EventKind::Breakpoint { .. }) => event.spec.selector.clone(),
+        _ => event.format.name(),
+    };
     let names: Vec<String> = selected.iter().map(name).collect();
     let described = selected.iter().zip(&names).map(|(event, name)| {
         let is_alone = names.iter().filter(|other| *other == name).count() == 1;
