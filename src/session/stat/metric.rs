@@ -15,6 +15,9 @@ pub struct Metric {
     pub unit: String,
 }
 
+/// The unit of rates.
+pub const PER_SECOND: &str = "/sec";
+
 /// What a count of the CPU's counters is a part of, and what the quotient is.
 const QUOTIENTS: [(u64, u64, Quotient); 5] = [
     (PERF_COUNT_HW_INSTRUCTIONS, PERF_COUNT_HW_CPU_CYCLES, Quotient::Number("insn per cycle")),
@@ -73,12 +76,5 @@ pub(super) fn of(row: &Row<'_>, all: &[Row<'_>], elapsed: f64) -> Option<Metric>
     if seconds <= 0.0 {
         return None;
     }
-    let rate = value / seconds;
-    let (scale, unit) = match rate {
-        1e9.. => (1e9, "G/sec"),
-        1e6.. => (1e6, "M/sec"),
-        1e3.. => (1e3, "K/sec"),
-        _ => (1.0, "/sec"),
-    };
-    metric(rate / scale, unit)
+    metric(value / seconds, PER_SECOND)
 }

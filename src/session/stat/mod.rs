@@ -5,7 +5,7 @@ mod plan;
 mod result;
 mod run;
 
-pub use metric::Metric;
+pub use metric::{Metric, PER_SECOND};
 pub use plan::{Plan, Rows, Totals};
-pub use result::{Counted, Event, Mean, Row, Span, Table, Tally, Unit};
+pub use result::{Counted, Event, Mean, Row, Run, Span, Table, Tally, Unit};
 pub use run::run;

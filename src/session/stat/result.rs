@@ -75,8 +75,8 @@ impl Tally {
         let mut value = 0u128;
         for Count { value: own, enabled, running } in counts {
             any = true;
-            sum.enabled += enabled;
-            sum.running += running;
+            sum.enabled = sum.enabled.saturating_add(enabled);
+            sum.running = sum.running.saturating_add(running);
             match (enabled, running) {
                 (1.., 0) => unseen += u128::from(enabled),
                 _ => {
@@ -193,16 +193,18 @@ pub struct Row<'a> {
 
 /// What one run was.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Run {
-    /// By event and, where they are counted apart, CPU.
+pub struct Run {
+    /// Event, CPU where they are counted apart, and count: the rows.
     pub tallies: Vec<(usize, Option<u32>, Tally)>,
+    /// How long it took.
     pub elapsed: Duration,
+    /// CPU time of the command.
     pub cpu_time: Option<CpuTime>,
 }
 
 impl<'a> Table<'a> {
     /// The table of runs, which all have counted the same.
-    pub(super) fn of(subject: &'a str, events: &'a [Event], span: Span, runs: &[Run]) -> Table<'a> {
+    pub fn of(subject: &'a str, events: &'a [Event], span: Span, runs: &[Run]) -> Table<'a> {
         let seconds = |time: fn(&Run) -> Option<Duration>| -> Mean {
             Mean::of(runs.iter().filter_map(time).map(|time| time.as_secs_f64()))
         };

@@ -1,0 +1,104 @@
+//! Events that are only counted: each call once, however threads come and go.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    os::fd::AsRawFd,
+    process::{Command, Stdio},
+};
+
+use perf_prof::{
+    capture::{Counters, Ends, EventRequest, Target, Waited},
+    sys::{eventfd::EventFd, procfs},
+};
+
+use crate::harness::*;
+
+fn total(counters: &Counters, event: usize) -> u64 {
+    let readings = counters.read().unwrap().into_iter().filter(|reading| reading.event == event);
+    readings.map(|reading| reading.count.value).sum()
+}
+
+/// A process that does nothing but create threads is attached to at any moment of that, and each call of those to come is
+/// counted once: none is missed because it was created just then, none is counted twice because it was listed too.
+#[test]
+fn threads_that_come_and_go_while_attaching_are_counted_once() {
+    if skipped() {
+        return;
+    }
+    const NAME: &str = "counting::threads_that_come_and_go_while_attaching_are_counted_once";
+    const TIMES: usize = 7;
+    /// Threads that are created when everything is attached.
+    const LATER: usize = 100;
+    const ATTACHMENTS: usize = 20;
+    if std::env::var_os(CHILD).is_some() {
+        let told = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()).unwrap());
+        println!("ready");
+        let mut left = LATER;
+        while left > 0 {
+            let times = if told.is_finished() { TIMES } else { 0 };
+            left -= usize::from(times > 0);
+            std::thread::spawn(move || getppid(times)).join().unwrap();
+        }
+        return;
+    }
+    for _ in 0..ATTACHMENTS {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", NAME, "--nocapture"]).env(CHILD, NAME);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        while !lines.next().unwrap().unwrap().contains("ready") {}
+        let wake = EventFd::new().unwrap();
+        let events = [event("syscalls", "sys_enter_getppid", None)];
+        let target = Target::Processes(vec![child.id()]);
+        let mut counters = Counters::open(&target, &events, Ends::WithTasks, wake.as_raw_fd()).unwrap();
+        counters.begin().unwrap();
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let reaper = std::thread::spawn(move || {
+            lines.for_each(drop);
+            child.wait().unwrap()
+        });
+        assert_eq!(counters.wait(None).unwrap(), Waited::TasksExited);
+        assert_eq!(total(&counters, 0), (LATER * TIMES) as u64);
+        assert!(reaper.join().unwrap().success());
+    }
+}
+
+#[test]
+fn a_thread_on_one_cpu_is_counted_there_and_not_scaled() {
+    if skipped() {
+        return;
+    }
+    let cpus: Vec<u32> = procfs::online_cpus().unwrap().iter().collect();
+    let (each, count) = (cpus.clone(), cpus.len() as u64);
+    let worker = Worker::new(move || {
+        for cpu in each {
+            pin(cpu);
+            getppid(10);
+        }
+    });
+    let everywhere = event("syscalls", "sys_enter_getppid", None);
+    let on_first = EventRequest { cpus: Some("0".parse().unwrap()), ..everywhere.clone() };
+    let wake = EventFd::new().unwrap();
+    let target = Target::Threads(vec![worker.tid]);
+    let mut counters = Counters::open(&target, &[everywhere, on_first], Ends::WithTasks, wake.as_raw_fd()).unwrap();
+    counters.begin().unwrap();
+    worker.work();
+    assert_eq!(counters.wait(None).unwrap(), Waited::TasksExited);
+    assert_eq!((total(&counters, 0), total(&counters, 1)), (10 * count, 10));
+    assert!(counters.read().unwrap().iter().all(|reading| reading.count.enabled == reading.count.running));
+}
+
+#[test]
+fn a_wait_ends_when_it_is_woken_or_has_been_long_enough() {
+    if skipped() {
+        return;
+    }
+    let wake = EventFd::new().unwrap();
+    let events = [event("syscalls", "sys_enter_getppid", None)];
+    let target = Target::Processes(vec![std::process::id()]);
+    let mut counters = Counters::open(&target, &events, Ends::Never, wake.as_raw_fd()).unwrap();
+    let soon = std::time::Instant::now() + std::time::Duration::from_millis(5);
+    assert_eq!(counters.wait(Some(soon)).unwrap(), Waited::Timeout);
+    wake.signal();
+    assert_eq!(counters.wait(None).unwrap(), Waited::Woken);
+}
