@@ -20,7 +20,7 @@ use crate::{
     },
     spec::{Attrs, EventKind, EventSpec, Stack, parse_events},
     sys::{
-        output,
+        output, procfs,
         signals::{Pending, Signals},
         tracefs::Tracefs,
         usage::CpuTime,
@@ -39,7 +39,7 @@ pub fn run(plan: &Plan, show: &mut dyn FnMut(&Table<'_>) -> Result<()>) -> Resul
     let mut plan = plan.clone();
     let of_cpus = matches!(plan.capture.target, Target::AllCpus | Target::Cpus(_) | Target::Cgroups { .. });
     if plan.capture.events.is_empty() {
-        plan.capture.events = parse_events(USUAL[usize::from(of_cpus)])?;
+        plan.capture.events = usual(of_cpus)?;
     }
     if plan.rows == Rows::Cpus && !of_cpus {
         bail!("--per-cpu: tasks are counted wherever they run; count what CPUs do (-a or -C)");
@@ -57,6 +57,15 @@ pub fn run(plan: &Plan, show: &mut dyn FnMut(&Table<'_>) -> Result<()>) -> Resul
     let signals = Signals::install()?;
     let session = Session { plan: &plan, selected: &selected, requests, events: &events, subject: &subject, signals };
     session.run(show)
+}
+
+fn usual(of_cpus: bool) -> Result<Vec<EventSpec>> {
+    let names = USUAL[usize::from(of_cpus)];
+    // Whoever may not look into the kernel may count what his own programs do outside of it (perf_event_paranoid 2).
+    let may_see_kernel = procfs::perf_event_paranoid().is_none_or(|level| level < 2)
+        || [procfs::CAP_PERFMON, procfs::CAP_SYS_ADMIN].into_iter().any(procfs::has_capability);
+    let names = if of_cpus || may_see_kernel { names.to_owned() } else { names.replace(',', ":u,") + ":u" };
+    Ok(parse_events(&names)?)
 }
 
 struct Session<'a> {
