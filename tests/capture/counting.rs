@@ -102,3 +102,30 @@ fn a_wait_ends_when_it_is_woken_or_has_been_long_enough() {
     wake.signal();
     assert_eq!(counters.wait(None).unwrap(), Waited::Woken);
 }
+
+#[test]
+fn a_cgroup_is_counted() {
+    if skipped() {
+        return;
+    }
+    let name = format!("perf-prof-test-count-{}", std::process::id());
+    let directory = match perf_prof::sys::cgroup::resolve("/") {
+        Ok(root) => root[0].join(&name),
+        Err(error) => return println!("skipped: {error}"),
+    };
+    if let Err(error) = std::fs::create_dir(&directory) {
+        return println!("skipped: {}: {error}", directory.display());
+    }
+    let events = [event("sched", "sched_process_exec", None)];
+    let target = Target::Cgroups(perf_prof::sys::cgroup::resolve(&name).unwrap());
+    let wake = EventFd::new().unwrap();
+    let mut counters = Counters::open(&target, &events, Ends::WithTasks, wake.as_raw_fd()).unwrap();
+    counters.begin().unwrap();
+    let script = format!("echo $$ > {}/cgroup.procs; exec cat /dev/null", directory.display());
+    let status = Command::new("sh").args(["-c", &script]).status().unwrap();
+    assert!(status.success() && Command::new("true").status().unwrap().success());
+    let total = total(&counters, 0);
+    drop(counters);
+    std::fs::remove_dir(&directory).unwrap();
+    assert_eq!(total, 1);
+}

@@ -79,6 +79,42 @@ fn a_file_holds_the_tables() {
     }
 }
 
+/// perf_event_paranoid 2, the kernel's own setting, lets everybody count what his programs do outside of the kernel.
+#[test]
+fn a_plain_user_counts_in_user_space() {
+    if skipped() {
+        return;
+    }
+    let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
+    if level.trim() != "2" {
+        return println!("skipped: kernel.perf_event_paranoid is {}", level.trim());
+    }
+    let as_nobody = |args: &[&str]| {
+        let mut command = stat(args);
+        // SAFETY: both calls are async-signal-safe.
+        unsafe {
+            command.pre_exec(|| {
+                libc::setgid(65534);
+                libc::setuid(65534);
+                Ok(())
+            });
+        }
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (status, text) = as_nobody(&["--json", "--", "true"]);
+    assert_eq!(status, Some(0), "{text}");
+    let object = &objects(&text)[0];
+    assert!(count(object, "page-faults:u") > 0 && count(object, "task-clock:u") > 0, "{text}");
+    // Who names an event gets that one or the reason why not.
+    let (status, text) = as_nobody(&["-e", "page-faults", "true"]);
+    assert_eq!(status, Some(1));
+    assert!(
+        text.starts_with("perf-prof: no permission to trace page-faults: kernel.perf_event_paranoid is 2"),
+        "{text}"
+    );
+}
+
 #[track_caller]
 fn check(args: &[&str], expected: Expect) {
     let (status, text) = run(args, &[]);
