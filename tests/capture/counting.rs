@@ -3,7 +3,12 @@
 use std::{
     io::{BufRead, BufReader, Write},
     os::fd::AsRawFd,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
+    sync::{
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
+    time::Duration,
 };
 
 use perf_prof::{
@@ -42,25 +47,79 @@ fn threads_that_come_and_go_while_attaching_are_counted_once() {
         return;
     }
     for _ in 0..ATTACHMENTS {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", NAME, "--nocapture"]).env(CHILD, NAME);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        while !lines.next().unwrap().unwrap().contains("ready") {}
-        let wake = EventFd::new().unwrap();
-        let events = [event("syscalls", "sys_enter_getppid", None)];
-        let target = Target::Processes(vec![child.id()]);
-        let mut counters = Counters::open(&target, &events, Ends::WithTasks, wake.as_raw_fd()).unwrap();
-        counters.begin().unwrap();
-        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-        let reaper = std::thread::spawn(move || {
-            lines.for_each(drop);
-            child.wait().unwrap()
-        });
-        assert_eq!(counters.wait(None).unwrap(), Waited::TasksExited);
-        assert_eq!(total(&counters, 0), (LATER * TIMES) as u64);
-        assert!(reaper.join().unwrap().success());
+        let (mut child, counters, _wake) = attached(NAME);
+        assert_eq!(calls_when_told(&mut child, counters), (LATER * TIMES) as u64);
     }
+}
+
+/// Threads that each create the next one and exit: listings of them are out of date at once, and often cut short. Every
+/// line of them is found all the same, and found once.
+#[test]
+fn lines_of_short_lived_threads_are_counted_once() {
+    if skipped() {
+        return;
+    }
+    const NAME: &str = "counting::lines_of_short_lived_threads_are_counted_once";
+    const TIMES: usize = 7;
+    const LINES: usize = 3;
+    /// Threads of each line that are created when everything is attached.
+    const LATER: usize = 50;
+    const ATTACHMENTS: usize = 10;
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    fn next(mut left: usize, done: mpsc::Sender<()>) {
+        if TOLD.load(SeqCst) {
+            getppid(TIMES);
+            left -= 1;
+        }
+        if left > 0 {
+            std::thread::sleep(Duration::from_micros(200));
+            std::thread::spawn(move || next(left, done));
+        }
+    }
+    if std::env::var_os(CHILD).is_some() {
+        let (done, all_done) = mpsc::channel();
+        for _ in 0..LINES {
+            let done = done.clone();
+            std::thread::spawn(move || next(LATER, done));
+        }
+        drop(done);
+        println!("ready");
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        TOLD.store(true, SeqCst);
+        // Until the last thread of each line is.
+        assert!(all_done.recv().is_err());
+        return;
+    }
+    for _ in 0..ATTACHMENTS {
+        let (mut child, counters, _wake) = attached(NAME);
+        assert_eq!(calls_when_told(&mut child, counters), (LINES * LATER * TIMES) as u64);
+    }
+}
+
+/// A test of this executable in a process of its own that says "ready", attached to.
+fn attached(test: &str) -> (Child, Counters, EventFd) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(CHILD, test);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    while !lines.next().unwrap().unwrap().contains("ready") {}
+    let wake = EventFd::new().unwrap();
+    let events = [event("syscalls", "sys_enter_getppid", None)];
+    let target = Target::Processes(vec![child.id()]);
+    let mut counters = Counters::open(&target, &events, Ends::WithTasks, wake.as_raw_fd()).unwrap();
+    counters.begin().unwrap();
+    (child, counters, wake)
+}
+
+/// Tells it to go on, and gives how many calls were counted by its end.
+fn calls_when_told(child: &mut Child, mut counters: Counters) -> u64 {
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+    assert_eq!(counters.wait(None).unwrap(), Waited::TasksExited);
+    assert!(child.wait().unwrap().success());
+    reader.join().unwrap().unwrap();
+    total(&counters, 0)
 }
 
 #[test]
