@@ -8,12 +8,18 @@ switched to. With -i 1000 histograms of each second are printed, else one set at
 
 Needs --order (its first line has it): a wake-up and the switch that ends the wait may happen on two CPUs. A wake-up is an
 event of the task that causes it, so this has to see all tasks: choose with --comm and --pid, not with -p, -t or --exec.
+
+Of a recording (also perf's own: `perf record` for `perf-prof record`), by two processes side by side:
+
+    perf-prof record -a -e sched:sched_wakeup,sched:sched_wakeup_new,sched:sched_switch -- sleep 10
+    runqlat.py --input perf.data --jobs 2
 """
 import argparse
+import heapq
 import time
 from collections import defaultdict
 
-from perf_prof import Log2Hist
+from perf_prof import Log2Hist, realtime, shard
 
 parser = argparse.ArgumentParser(description="Run-queue latency per command.", add_help=False)
 parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")
@@ -27,41 +33,94 @@ histograms = defaultdict(Log2Hist)  # command -> its waits
 unpaired = 0
 tables = 0
 
+# Of a recording that several processes share (--jobs), each sees a part. What a task did before the part begins is known to
+# another process: until it is clear whether the task waits, its steps are put off until __merge__ has all parts. Where each
+# process has its own CPUs that is never clear.
+part = shard()
+known = set()  # tasks of which it is clear
+put_off = []  # (time, interval, name of the step, its arguments...)
+intervals = []  # (when it ended, its histograms)
+
+
+class Everything:
+    def __contains__(self, _):
+        return True
+
+
+def step(function):
+    """A step of a task, which depends on those before it."""
+    if part is None:
+        return function
+
+    def now_or_later(now, tid, *more):
+        if tid not in known:
+            put_off.append((now, len(intervals), function.__name__, tid, *more))
+            if part["split"] == "cpu" or function.__name__ == "woken":
+                return
+            known.add(tid)
+            if function.__name__ == "came":
+                return
+        function(now, tid, *more)
+
+    return now_or_later
+
+
+@step
+def woken(now, tid):
+    waiting.setdefault(tid, now)
+
+
+@step
+def came(now, tid, command):
+    global unpaired
+    since = waiting.pop(tid, None)
+    if since is None:
+        unpaired += 1
+    elif (args.pid is None or args.pid == tid) and (args.comm is None or args.comm == command):
+        histograms["all commands" if args.all else command].add(max(now - since, 0) / 1000)
+
+
+@step
+def left(now, tid, runnable):
+    if runnable:
+        waiting[tid] = now
+    else:
+        # Gone to sleep: a wake-up that came before it slept was for nothing.
+        waiting.pop(tid, None)
+
 
 def __sample__(event):  # the two wake-ups
-    waiting.setdefault(event.pid, event._time)
+    woken(event._time, event.pid)
 
 
 def sched__sched_switch(event):
-    global unpaired
     now = event._time
     tid = event.next_pid
     if tid:
-        since = waiting.pop(tid, None)
-        if since is None:
-            unpaired += 1
-        elif (args.pid is None or args.pid == tid) and (args.comm is None or args.comm == event.next_comm):
-            histograms["all commands" if args.all else event.next_comm].add(max(now - since, 0) / 1000)
+        came(now, tid, event.next_comm)
     # 0 is TASK_RUNNING, 0x100 preempted (TASK_REPORT_MAX, include/linux/sched.h): it waits from now on.
     state = event.prev_state
-    prev = event.prev_pid
-    if prev:
-        if state == 0 or state & 0x100:
-            waiting[prev] = now
-        else:
-            # Gone to sleep: a wake-up that came before it slept was for nothing.
-            waiting.pop(prev, None)
+    tid = event.prev_pid
+    if tid:
+        left(now, tid, state == 0 or state & 0x100 != 0)
 
 
 def __lost__(lost_start, lost_end):
+    global known
     # What waited then may have been switched to in the gap.
     waiting.clear()
+    if part:
+        put_off.append((lost_end, len(intervals), "lost"))
+        if part["split"] == "time":
+            known = Everything()
 
 
-def show():
+def show(end=None):
     global tables
     tables += 1
-    for command, histogram in sorted(histograms.items(), key=lambda item: -len(item[1])):
+    if end is not None:
+        print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
+    for command, histogram in sorted(histograms.items(), key=lambda item: (-len(item[1]), item[0])):
         print(f"{command}: {len(histogram)} waits")
         histogram.print()
         print()
@@ -71,8 +130,48 @@ def show():
 
 
 def __interval__():
-    print(time.strftime("%H:%M:%S"))
-    show()
+    if part:
+        intervals.append((realtime(), histograms.copy()))
+        histograms.clear()
+    else:
+        show(realtime())
+
+
+def __partial__():
+    # Where the tasks are at the end, of which that is clear.
+    tasks = waiting if isinstance(known, Everything) else known
+    put_off.extend((put_off[-1][0], len(intervals), "stands", tid, waiting.get(tid)) for tid in tasks)
+    return put_off, [*intervals, (None, histograms)], unpaired
+
+
+def __merge__(partials):
+    global histograms, unpaired
+    merged = {}  # when an interval ended, None for what comes after the last -> its histograms
+    steps = []
+    for put_off, intervals, count in partials:
+        unpaired += count
+        for end, part_of_it in intervals:
+            interval = merged.setdefault(end, defaultdict(Log2Hist))
+            for command, histogram in part_of_it.items():
+                interval[command].update(histogram)
+        steps.append([(now, intervals[interval][0], *rest) for now, interval, *rest in put_off])
+    for now, end, name, *rest in heapq.merge(*steps, key=lambda step: step[0]):
+        histograms = merged[end]
+        STEPS[name](now, *rest)
+    last = merged.pop(None)
+    for end, histograms in merged.items():
+        show(end)
+    histograms = last
+
+
+def stands(now, tid, since):
+    if since is None:
+        waiting.pop(tid, None)
+    else:
+        waiting[tid] = since
+
+
+STEPS = {"woken": woken, "came": came, "left": left, "lost": lambda now: waiting.clear(), "stands": stands}
 
 
 def __exit__():

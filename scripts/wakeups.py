@@ -7,10 +7,17 @@ A task that wakes up thousands of times a second keeps a CPU from sleeping; this
 
 A wake-up is an event of the task that causes it: with -p, -t and --exec the table shows whom these tasks wake up. Who is
 woken is chosen with --comm.
+
+Of a recording (also perf's own: `perf record` for `perf-prof record`), by two processes side by side:
+
+    perf-prof record -a -e sched:sched_wakeup,sched:sched_wakeup_new -- sleep 10
+    wakeups.py --input perf.data --jobs 2
 """
 import argparse
 import time
 from collections import defaultdict
+
+from perf_prof import realtime, shard
 
 parser = argparse.ArgumentParser(description="Count wake-ups by task.", add_help=False)
 parser.add_argument("--top", type=int, default=10, metavar="N", help="rows of a table (default: 10)")
@@ -28,9 +35,15 @@ class Row:
         self.count = 0
         self.cpus = set()
 
+    def add(self, other):
+        self.count += other.count
+        self.cpus |= other.cpus
+
 
 now = defaultdict(Row)
 total = defaultdict(Row)
+# Of a recording that several processes share (--jobs), each sees a part of it, and of the table of an interval.
+intervals = []  # (when it ended, its rows)
 
 
 def __sample__(event):
@@ -42,12 +55,9 @@ def __sample__(event):
     row.cpus.add(event.target_cpu)
 
 
-def merge():
-    """Adds what this interval saw to the whole."""
-    for task, row in now.items():
-        total[task].count += row.count
-        total[task].cpus |= row.cpus
-    now.clear()
+def add(rows, to):
+    for task, row in rows.items():
+        to[task].add(row)
 
 
 def ranges(cpus):
@@ -72,10 +82,34 @@ def table(rows, title):
 
 
 def __interval__():
-    table(now, time.strftime("%H:%M:%S"))
-    merge()
+    if shard():
+        intervals.append((realtime(), now.copy()))
+    else:
+        show(realtime())
+    now.clear()
+
+
+def show(end):
+    """The table of an interval, whose rows then belong to the whole run."""
+    table(now, time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
+    add(now, total)
+
+
+def __partial__():
+    return [*intervals, (None, now)]
+
+
+def __merge__(partials):
+    global now
+    merged = {}  # when an interval ended, None for what comes after the last -> its rows
+    for end, rows in (interval for partial in partials for interval in partial):
+        add(rows, merged.setdefault(end, defaultdict(Row)))
+    last = merged.pop(None)
+    for end, now in merged.items():
+        show(end)
+    now = last
 
 
 def __exit__():
-    merge()
+    add(now, total)
     table(total, "whole run")

@@ -123,6 +123,20 @@ fn wrong_usage() {
     "#]],
     );
     check(
+        "record -e a:b --threads=0/0:0-1/1",
+        expect![[r#"
+            perf-prof: invalid value '0/0:0-1/1' for '--threads[=<LAYOUT>]': CPU 0 is written by two threads; each CPU's events are written by one
+            `perf-prof record --help` explains the options
+        "#]],
+    );
+    check(
+        "evlist --jsn",
+        expect![[r#"
+            perf-prof: unexpected argument '--jsn' found (a similar argument exists: '--json')
+            `perf-prof evlist --help` explains the options
+        "#]],
+    );
+    check(
         "lsit",
         expect![[r#"
         perf-prof: unrecognized subcommand 'lsit' (some similar subcommands exist: 'script', 'evlist', 'list')

@@ -34,6 +34,13 @@ class _EventCounts(TypedDict):
     delivered: int
     lost: int | None
 
+class _Shard(TypedDict):
+    """What `shard()` gives; `split` is 'time' or 'cpu'."""
+
+    number: int
+    count: int
+    split: str
+
 class _Stats(TypedDict, total=False):
     """What `stats()` gives; empty before the run has begun."""
 
@@ -155,7 +162,12 @@ class FlameGraph:
 
         ValueError for another ending, and for a picture of no stacks.
         """
+    def update(self, other: FlameGraph) -> None:
+        """Adds all stacks of another FlameGraph."""
     def __len__(self) -> int: ...
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy or pickle has the stacks as text: another process can go on with it."""
+    def __setstate__(self, folded: str) -> None: ...
 
 class _Writes(Protocol):
     """A file that text can be written to."""
@@ -180,6 +192,9 @@ class Log2Hist:
     def clear(self) -> None:
         """Forgets all values."""
     def __len__(self) -> int: ...
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy or pickle has the name and the counts."""
+    def __setstate__(self, counts: dict[int, int]) -> None: ...
 
 def syscall_name(nr: int) -> str:
     """The name of a system call of this architecture, or 'sys_NR' for a number without one."""
@@ -204,6 +219,13 @@ def srcline(frame: _Frame) -> str | None:
 def build_id(frame: _Frame) -> str | None:
     """The build id of a user frame's file, in hexadecimal digits: what a debug file for it is found by. None for a frame of
     the kernel, and for a file that has none or cannot be read any more."""
+
+def realtime() -> int:
+    """The time of day, in ns since the epoch: of a recording that of its events, in __interval__ when the interval ended."""
+
+def shard() -> _Shard | None:
+    """In a process that --jobs gave a part of a recording: {'number', 'count', 'split': 'time' or 'cpu'}. None in all others,
+    also in the one that merges."""
 
 def stats() -> _Stats:
     """Counts so far: {'delivered', 'lost', 'events': {name: {'delivered', 'lost'}}, 'cpus': {cpu: {'delivered', 'lost'}}}.

@@ -139,8 +139,9 @@ pub(super) fn dummy(options: &Options, follow: Follow, common: u64, read_format:
         attr.set_mmap(1);
         attr.set_mmap2(1);
     }
-    // Linux 5.1. A kernel without PERF_FORMAT_LOST (6.0) is asked for neither.
-    attr.set_ksymbol((read_format & PERF_FORMAT_LOST != 0).into());
+    // Linux 5.1. Of the kernel's version all that is known is whether it took PERF_FORMAT_LOST, which came with 6.0.
+    let is_recent = read_format & PERF_FORMAT_LOST != 0;
+    attr.set_ksymbol(is_recent.into());
     attr.set_build_id(matches!(options.mappings, Mappings::Identified(_)).into());
     attr.set_mmap_data((options.mappings == Mappings::Identified(Mapped::All)).into());
     // It samples nothing at all, so it need not ask for more rights than a plain user has (perf_event_paranoid 2).

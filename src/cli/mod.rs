@@ -67,25 +67,30 @@ pub fn main() -> ExitCode {
 }
 
 fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
-    const READ_ON: &str = "`perf-prof --help` shows the commands";
     match argv.get(1).and_then(|arg| arg.to_str()) {
         Some("python") => return python(argv),
         Some(line) if line.starts_with("python ") => {
             // The kernel hands a shebang line's arguments over as one.
             let message = "the first line of the script passes all options as one argument";
-            return Err(Failure::Usage(message.into(), "begin it with `#!/usr/bin/env -S perf-prof python`"));
+            return Err(Failure::Usage(message.into(), "begin it with `#!/usr/bin/env -S perf-prof python`".into()));
         }
         _ => {}
     }
-    let parsed = program().try_get_matches_from(argv);
+    let commands = program();
+    let command = argv.get(1).and_then(|arg| commands.find_subcommand(arg));
+    let read_on = match command {
+        Some(command) => format!("`perf-prof {} --help` explains the options", command.get_name()),
+        None => "`perf-prof --help` shows the commands".to_owned(),
+    };
+    let parsed = commands.try_get_matches_from(argv);
     let program = match parsed.and_then(|matches| Program::from_arg_matches(&matches)) {
         Ok(program) => program,
-        Err(error) => return from_clap(&error, READ_ON),
+        Err(error) => return from_clap(&error, read_on),
     };
     match program.command {
         _ if program.version => version::print(program.verbose, None),
         Some(Subcommands::Record(record)) => record.run(argv),
-        Some(Subcommands::Stat(stat)) => stat.run(argv),
+        Some(Subcommands::Stat(stat)) => stat.run(),
         Some(Subcommands::Script(script)) => script.run(),
         Some(Subcommands::Report(report)) => report.run(),
         Some(Subcommands::Evlist(evlist)) => evlist.run(),
@@ -102,7 +107,7 @@ fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
 
 fn python(argv: &[OsString]) -> Result<ExitCode, Failure> {
     const READ_ON: &str = "`perf-prof python --help` explains the options, with examples";
-    let usage = |error: &dyn std::error::Error| Failure::Usage(error.to_string(), READ_ON);
+    let usage = |error: &dyn std::error::Error| Failure::Usage(error.to_string(), READ_ON.into());
     let command = options::command();
     let mut split =
         split::split(&split::flags(&command), argv.iter().skip(2).cloned()).map_err(|error| usage(&error))?;

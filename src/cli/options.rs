@@ -108,10 +108,10 @@ pub struct Options {
     #[arg(short = 'C', long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
     /// Only these processes, as 1,2,3; ends when they have exited
-    #[arg(short, long, value_name = "LIST", value_parser = parse_ids)]
+    #[arg(short, long, value_name = "LIST", value_parser = parse_recorded_ids)]
     pub pids: Option<Ids>,
     /// Only these threads, as 1,2,3; ends when they have exited
-    #[arg(short, long, value_name = "LIST", value_parser = parse_ids)]
+    #[arg(short, long, value_name = "LIST", value_parser = parse_recorded_ids)]
     pub tids: Option<Ids>,
     /// Only these cgroups, as paths or globs
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
@@ -240,8 +240,18 @@ pub(super) fn parse_freq(text: &str) -> Result<Rate, String> {
     Rate::frequency(text).ok_or_else(|| format!("`{text}` is neither a number above 0 nor `max`"))
 }
 
+/// The ids of tasks that events can be attached to.
 pub(super) fn parse_ids(list: &str) -> Result<Ids, String> {
-    let id = |text: &str| text.trim().parse().ok().filter(|&id| (1..=i32::MAX as u32).contains(&id));
+    ids(list, 1)
+}
+
+/// The ids of tasks that samples can have: the kernel's idle tasks are all 0.
+pub(super) fn parse_recorded_ids(list: &str) -> Result<Ids, String> {
+    ids(list, 0)
+}
+
+fn ids(list: &str, least: u32) -> Result<Ids, String> {
+    let id = |text: &str| text.trim().parse().ok().filter(|id| (least..=i32::MAX as u32).contains(id));
     let ids: Result<Vec<u32>, String> =
         list.split(',').map(|text| id(text).ok_or_else(|| format!("`{text}` is not the id of a task"))).collect();
     ids.map(Ids)

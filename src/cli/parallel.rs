@@ -93,7 +93,7 @@ impl Parallel {
     pub fn run(self) -> Result<ExitCode, Failure> {
         if self.nr == Some(0) || self.interval.is_some_and(|interval| interval.is_zero()) {
             let message = "there is nothing to divide time by: -n and -i are more than 0".to_owned();
-            return Err(Failure::Usage(message, "`perf-prof parallel --help` explains the options"));
+            return Err(Failure::Usage(message, "`perf-prof parallel --help` explains the options".into()));
         }
         let jobs = self.plan()?;
         if self.dry_run {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     parallel::shell_quote,
-    session::plan::{Callchain, Clock, Input, Jobs, Module, Order, Plan, SplitBy, Switch, Target, Verbosity},
+    session::plan::{Callchain, Capture, Clock, Input, Jobs, Module, Order, Plan, SplitBy, Switch, Target, Verbosity},
     spec::{EventSpec, Rate, SpecError, parse_events},
     symbol::{self, Demangle, Inline, Srcline},
 };
@@ -51,6 +51,11 @@ pub enum PlanError {
     /// What `--jobs` cannot do.
     #[error("--jobs and {0} cannot be combined: each process reads its own part of a file")]
     NotDivided(&'static str),
+    /// The idle task's number, for live events.
+    #[error(
+        "{0} 0: events cannot be attached to the idle tasks, which have that number; -C watches them with all others"
+    )]
+    Idle(&'static str),
     /// Both of two ways to say how often.
     #[error("-c and -F cannot be combined: events are sampled by their number or by time")]
     TwoRates,
@@ -87,12 +92,6 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
         inline: if options.inline { Inline::Yes } else { Inline::No },
         srcline: if options.srcline { Srcline::Yes } else { Srcline::No },
     };
-    let verbosity = match (options.verbose, options.quiet) {
-        (0, true) => Verbosity::Quiet,
-        (0, false) => Verbosity::Normal,
-        (1, _) => Verbosity::Verbose,
-        (2.., _) => Verbosity::Debug,
-    };
     let input = input(&options, split.workload.is_some())?;
     let target = match input {
         Some(_) => Target::AllCpus,
@@ -100,26 +99,28 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
     };
     Ok(Plan {
         command_line: argv.iter().map(|arg| shell_quote(arg)).collect::<Vec<_>>().join(" "),
-        events,
+        capture: Capture {
+            events,
+            target,
+            callchain,
+            rate: rate(options.count, options.freq)?,
+            ring_size: options.mmap_pages,
+            buffer: options.buffer,
+            watermark: options.watermark,
+            clock: if options.monotonic { Clock::Monotonic } else { Clock::Perf },
+            order: if options.order { Order::Time } else { Order::PerCpu },
+            sampling_limit: options.sampling_limit,
+        },
+        input,
         interval: options.interval,
-        callchain,
         symbols,
-        rate: rate(options.count, options.freq)?,
-        ring_size: options.mmap_pages,
         exit_n: options.exit_n,
-        order: if options.order { Order::Time } else { Order::PerCpu },
-        watermark: options.watermark,
-        clock: if options.monotonic { Clock::Monotonic } else { Clock::Perf },
         output: options.output,
         usage_self: options.usage_self,
-        sampling_limit: options.sampling_limit,
-        verbosity,
+        verbosity: verbosity(options.verbose, options.quiet),
         python: options.python,
-        buffer: options.buffer,
         on_error: options.on_error.unwrap_or_default(),
         module,
-        target,
-        input,
     })
 }
 
@@ -172,6 +173,15 @@ pub(super) fn rate(period: Option<Rate>, frequency: Option<Rate>) -> Result<Opti
     }
 }
 
+pub(super) fn verbosity(verbose: u8, quiet: bool) -> Verbosity {
+    match (verbose, quiet) {
+        (0, true) => Verbosity::Quiet,
+        (0, false) => Verbosity::Normal,
+        (1, _) => Verbosity::Verbose,
+        (2.., _) => Verbosity::Debug,
+    }
+}
+
 fn switch(on: bool, off: bool) -> Option<Switch> {
     match (on, off) {
         (true, _) => Some(Switch::On),
@@ -199,6 +209,11 @@ fn target(
         // A cgroup is watched CPU by CPU, so it can be watched on some.
         ["-C", "--cgroups"] | [] | [_] => {}
         [first, second, ..] => return Err(PlanError::Conflict(first, second)),
+    }
+    for (option, ids) in [("-p", &pids), ("-t", &tids)] {
+        if ids.as_ref().is_some_and(|Ids(ids)| ids.contains(&0)) {
+            return Err(PlanError::Idle(option));
+        }
     }
     Ok(match (pids, tids, workload, cpus) {
         (Some(Ids(pids)), ..) => Target::Processes(pids),
@@ -249,7 +264,7 @@ mod tests {
         check(
             &["-e", "c:d/x>1 && y/stack/", "-e", "e:f", "help"],
             expect![[r#"
-                    command_line: "perf-prof python -e 'c:d/x>1 && y/stack/' -e e:f help",
+                command_line: "perf-prof python -e 'c:d/x>1 && y/stack/' -e e:f help",
                             selector: "c:d/x>1 && y/stack/",
                                 system: "c",
                                 name: "d",
@@ -260,25 +275,24 @@ mod tests {
                             selector: "e:f",
                                 system: "e",
                                 name: "f",
-                    module: Template,"#]],
+                module: Template,"#]],
         );
         check(
             &["-e", "a:b", "x.py", "-i", "1s", "-i", "20", "it's", "-gvv"],
             expect![[r#"
-                    command_line: "perf-prof python -e a:b x.py -i 1s -i 20 'it'\\''s' -gvv",
-                    interval: Some(
-                        20ms,
-                    ),
+                command_line: "perf-prof python -e a:b x.py -i 1s -i 20 'it'\\''s' -gvv",
                         every_event: On,
-                    verbosity: Debug,
-                        args: [
-                            "it's",
-                        ],"#]],
+                interval: Some(
+                    20ms,
+                ),
+                verbosity: Debug,
+                    args: [
+                        "it's","#]],
         );
         check(
             &["-e", "a:b", "--user-callchain", "--no-kernel-callchain", "x.py", "--no-user-callchain"],
             expect![[r#"
-                    command_line: "perf-prof python -e a:b --user-callchain --no-kernel-callchain x.py --no-user-callchain",
+                command_line: "perf-prof python -e a:b --user-callchain --no-kernel-callchain x.py --no-user-callchain",
                         user: Some(
                             Off,
                         ),
@@ -289,52 +303,51 @@ mod tests {
         check(
             &["-e", "a:b", "-m", "8M", "--buffer=1G", "--watermark", "50", "-N3", "--order", "x.py"],
             expect![[r#"
-                    command_line: "perf-prof python -e a:b -m 8M --buffer=1G --watermark 50 -N3 --order x.py",
+                command_line: "perf-prof python -e a:b -m 8M --buffer=1G --watermark 50 -N3 --order x.py",
                     ring_size: Some(
                         Bytes(
                             8388608,
                         ),
                     ),
-                    exit_n: Some(
-                        3,
+                    buffer: Some(
+                        1073741824,
                     ),
-                    order: Time,
                     watermark: Some(
                         50,
                     ),
-                    buffer: Some(
-                        1073741824,
-                    ),"#]],
+                    order: Time,
+                exit_n: Some(
+                    3,
+                ),"#]],
         );
         check(
             &["-qe", "a:b", "--monotonic", "-o", "f", "--usage-self=5s", "--sampling-limit=9", "x.py"],
             expect![[r#"
-                    command_line: "perf-prof python -qe a:b --monotonic -o f --usage-self=5s --sampling-limit=9 x.py",
+                command_line: "perf-prof python -qe a:b --monotonic -o f --usage-self=5s --sampling-limit=9 x.py",
                     clock: Monotonic,
-                    output: Some(
-                        "f",
-                    ),
-                    usage_self: Some(
-                        5s,
-                    ),
                     sampling_limit: Some(
                         9,
                     ),
-                    verbosity: Quiet,"#]],
+                output: Some(
+                    "f",
+                ),
+                usage_self: Some(
+                    5s,
+                ),
+                verbosity: Quiet,"#]],
         );
         check(
             &["-e", "a:b", "--on-error", "stop", "--python", "/venv", "--", "-x.py", "--", "-v"],
             expect![[r#"
-                    command_line: "perf-prof python -e a:b --on-error stop --python /venv -- -x.py -- -v",
-                    python: Some(
-                        "/venv",
-                    ),
-                    on_error: Stop,
-                        module: "-x.py",
-                        args: [
-                            "--",
-                            "-v",
-                        ],"#]],
+                command_line: "perf-prof python -e a:b --on-error stop --python /venv -- -x.py -- -v",
+                python: Some(
+                    "/venv",
+                ),
+                on_error: Stop,
+                    module: "-x.py",
+                    args: [
+                        "--",
+                        "-v","#]],
         );
     }
 
@@ -343,7 +356,7 @@ mod tests {
         check(
             &["-e", "a:b", "-C", "2,0-1", "x.py"],
             expect![[r#"
-                    command_line: "perf-prof python -e a:b -C 2,0-1 x.py",
+                command_line: "perf-prof python -e a:b -C 2,0-1 x.py",
                     target: Cpus(
                         CpuSet(
                             {
@@ -356,7 +369,7 @@ mod tests {
         check(
             &["-e", "a:b", "-p", "1,2", "x.py"],
             expect![[r#"
-                    command_line: "perf-prof python -e a:b -p 1,2 x.py",
+                command_line: "perf-prof python -e a:b -p 1,2 x.py",
                     target: Processes(
                         [
                             1,
@@ -367,7 +380,7 @@ mod tests {
         check(
             &["-e", "a:b", "-t", "3", "x.py"],
             expect![[r#"
-                    command_line: "perf-prof python -e a:b -t 3 x.py",
+                command_line: "perf-prof python -e a:b -t 3 x.py",
                     target: Threads(
                         [
                             3,
@@ -377,7 +390,7 @@ mod tests {
         check(
             &["-e", "a:b", "--cgroups", "a,b/*", "-C1", "x.py"],
             expect![[r#"
-                    command_line: "perf-prof python -e a:b --cgroups 'a,b/*' -C1 x.py",
+                command_line: "perf-prof python -e a:b --cgroups 'a,b/*' -C1 x.py",
                     target: Cgroups {
                         cgroups: [
                             "a",
@@ -394,7 +407,7 @@ mod tests {
         check(
             &["-e", "a:b", "x.py", "--exec", "sleep", "-i", "1"],
             expect![[r#"
-                    command_line: "perf-prof python -e a:b x.py --exec sleep -i 1",
+                command_line: "perf-prof python -e a:b x.py --exec sleep -i 1",
                     target: Workload(
                         [
                             "sleep",

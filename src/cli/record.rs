@@ -1,10 +1,6 @@
 //! `perf-prof record`: its options, and what plan they make.
 
-use std::{
-    ffi::{OsStr, OsString},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{ArgAction, Args, builder::PossibleValuesParser};
 
@@ -14,13 +10,11 @@ use super::{
     report::Failure,
 };
 use crate::{
-    parallel::shell_quote,
     session::{
-        plan::{Callchain, Clock, Module, Order, Plan as Capture, Switch, Target, Verbosity},
+        plan::{Callchain, Capture, Clock, Switch, Target},
         record::{self, Delay, Level, Output, Plan},
     },
     spec::{CallGraph, Control, CpuSet, EventSpec, Rate, RingSize, Threads, parse_events, parse_pages, parse_size},
-    symbol,
 };
 
 const USAGE: &str = "perf-prof record [OPTION...] -e EVENT[,EVENT...] [-- CMD [ARGS...]]";
@@ -146,7 +140,7 @@ impl Record {
     /// Records.
     pub fn run(self, argv: &[OsString]) -> Result<ExitCode, Failure> {
         const READ_ON: &str = "`perf-prof record --help` explains the options, with examples";
-        let plan = self.plan(argv).map_err(|error| Failure::Usage(error.to_string(), READ_ON))?;
+        let plan = self.plan(argv).map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
         let status = record::run(&plan)?;
         Ok(ExitCode::from(status.0))
     }
@@ -167,32 +161,14 @@ impl Record {
         let (target, meanwhile) = target(self.all_cpus, self.cpus, self.pids, self.tids, command)?;
         let command_line: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let capture = Capture {
-            command_line: argv.iter().map(|word| shell_quote(OsStr::new(word))).collect::<Vec<_>>().join(" "),
             events,
-            input: None,
             target,
-            interval: None,
             callchain,
-            symbols: symbol::Options::default(),
             rate: python::rate(self.count, self.freq)?,
             ring_size: self.mmap_pages,
-            exit_n: None,
-            order: Order::PerCpu,
-            watermark: None,
-            clock: if self.clockid.is_some_and(|clock| clock != "perf") { Clock::Monotonic } else { Clock::Perf },
-            output: None,
-            usage_self: None,
-            sampling_limit: None,
-            verbosity: match (self.verbose, self.quiet) {
-                (0, true) => Verbosity::Quiet,
-                (0, false) => Verbosity::Normal,
-                (1, _) => Verbosity::Verbose,
-                (2.., _) => Verbosity::Debug,
-            },
-            python: None,
             buffer: self.buffer,
-            on_error: Default::default(),
-            module: Module::Template,
+            clock: if self.clockid.is_some_and(|clock| clock != "perf") { Clock::Monotonic } else { Clock::Perf },
+            ..Capture::default()
         };
         Ok(Plan {
             capture,
@@ -204,6 +180,7 @@ impl Record {
             control: self.control,
             compression: self.compression_level,
             meanwhile,
+            verbosity: python::verbosity(self.verbose, self.quiet),
         })
     }
 }

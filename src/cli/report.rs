@@ -1,6 +1,7 @@
 //! How a failure reaches the user: one or two lines on stderr and a status. Knows nothing of what failed.
 
 use std::{
+    borrow::Cow,
     io::{self, IsTerminal, Write},
     process::ExitCode,
 };
@@ -9,7 +10,7 @@ use std::{
 #[derive(Debug)]
 pub enum Failure {
     /// Wrong usage: status 2. The second text says where to read on.
-    Usage(String, &'static str),
+    Usage(String, Cow<'static, str>),
     /// It could not start or ended by an error: status 1.
     Error(anyhow::Error),
     /// Whoever read our output stopped reading: a quiet end, status 0.
@@ -57,7 +58,7 @@ fn chain(error: &anyhow::Error) -> String {
 }
 
 /// What clap says of wrong usage, in one line; help that was asked for goes to stdout as it is.
-pub fn from_clap(error: &clap::Error, read_on: &'static str) -> Result<ExitCode, Failure> {
+pub fn from_clap(error: &clap::Error, read_on: impl Into<Cow<'static, str>>) -> Result<ExitCode, Failure> {
     if !error.use_stderr() {
         error.print()?;
         io::stdout().flush()?;
@@ -71,5 +72,5 @@ pub fn from_clap(error: &clap::Error, read_on: &'static str) -> Result<ExitCode,
     if let Some(tip) = paragraphs.find_map(|paragraph| paragraph.trim().strip_prefix("tip: ")) {
         message += &format!(" ({})", tip.split_whitespace().collect::<Vec<_>>().join(" "));
     }
-    Err(Failure::Usage(message, read_on))
+    Err(Failure::Usage(message, read_on.into()))
 }

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::Args;
 
 use super::{
-    options::{Ids, parse_ids},
+    options::{Ids, parse_recorded_ids},
     report::Failure,
 };
 use crate::{
@@ -70,10 +70,10 @@ pub struct OfRecording {
     #[arg(short = 'C', long = "cpu", value_name = "LIST")]
     cpus: Option<CpuSet>,
     /// Only these processes, as 1,2,3
-    #[arg(long = "pid", value_name = "LIST", value_parser = parse_ids)]
+    #[arg(long = "pid", value_name = "LIST", value_parser = parse_recorded_ids)]
     pids: Option<Ids>,
     /// Only these threads, as 1,2,3
-    #[arg(long = "tid", value_name = "LIST", value_parser = parse_ids)]
+    #[arg(long = "tid", value_name = "LIST", value_parser = parse_recorded_ids)]
     tids: Option<Ids>,
     /// Only these times: 12.5,13 (seconds of its clock), 10%,20%, or 10%/2, the second tenth
     #[arg(long, value_name = "FROM,TO")]

@@ -3,7 +3,7 @@
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError, TryLockError,
-    atomic::{AtomicI64, Ordering::Relaxed},
+    atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
 };
 
 use super::{Endings, Tasks, callchain::KernelFrames};
@@ -26,6 +26,8 @@ pub struct Context {
     pub kernel: Box<dyn Kernel + Send + Sync>,
     /// Add to an event's time to get nanoseconds since the Unix epoch.
     realtime_offset: AtomicI64,
+    /// How far a recording's run is, in its clock; 0 of events that happen now.
+    come_to: AtomicU64,
     tasks: Mutex<Tasks>,
     kernel_frames: Mutex<KernelFrames>,
     symbols: Mutex<Symbolizer>,
@@ -62,6 +64,7 @@ impl Context {
         Self {
             kernel,
             realtime_offset: realtime_offset.into(),
+            come_to: 0.into(),
             tasks: Mutex::default(),
             kernel_frames: Mutex::default(),
             symbols: Mutex::new(Symbolizer::new(Options::default())),
@@ -179,6 +182,17 @@ impl Context {
     /// Nanoseconds since the Unix epoch.
     pub fn realtime(&self, time: u64) -> i64 {
         (time as i64).wrapping_add(self.realtime_offset.load(Relaxed))
+    }
+
+    /// A recording's run has come to this time.
+    pub fn come_to(&self, time: u64) {
+        self.come_to.store(time, Relaxed);
+    }
+
+    /// The time of day that the run has come to, in nanoseconds since the Unix epoch; `None` of events that happen now.
+    pub fn reached(&self) -> Option<i64> {
+        let time = self.come_to.load(Relaxed);
+        (time != 0).then(|| self.realtime(time))
     }
 
     /// The event time of a moment given in nanoseconds since the Unix epoch.

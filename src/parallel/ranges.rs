@@ -2,6 +2,11 @@
 
 use std::{fmt, time::Duration};
 
+use crate::spec::fixed;
+
+/// Digits of a second behind the point: nanoseconds.
+const DIGITS: usize = 9;
+
 /// Nanoseconds of a recording's clock, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeRange {
@@ -41,8 +46,8 @@ impl TimeRange {
         let mut ranges: Vec<TimeRange> = Vec::new();
         for range in text.split_whitespace() {
             let (from, to) = range.split_once(',').ok_or_else(form)?;
-            let start = if from.is_empty() { all.start } else { nanoseconds(from).ok_or_else(form)? };
-            let end = if to.is_empty() { all.end } else { nanoseconds(to).ok_or_else(form)? };
+            let start = if from.is_empty() { all.start } else { fixed(from, DIGITS).ok_or_else(form)? };
+            let end = if to.is_empty() { all.end } else { fixed(to, DIGITS).ok_or_else(form)? };
             if start > end || ranges.last().is_some_and(|before| start <= before.end) {
                 return Err(RangeError::Order(text.to_owned(), all));
             }
@@ -82,17 +87,6 @@ pub fn divide(ranges: &[TimeRange], divide: Divide, least: Duration) -> Vec<Time
     let interval = interval.max(least.as_nanos() as f64).max(1.0);
     let count = |range: &TimeRange| (range.nanoseconds() as f64 / interval).round() as usize;
     ranges.iter().flat_map(|range| range.divided(count(range))).collect()
-}
-
-/// Seconds with up to nine digits behind the point, in nanoseconds.
-fn nanoseconds(text: &str) -> Option<u64> {
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || !digits(whole) || !digits(part) {
-        return None;
-    }
-    let part: u64 = format!("{part:0<9}").get(..9)?.parse().ok()?;
-    whole.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(part)
 }
 
 /// A time in seconds, exactly.
@@ -183,7 +177,7 @@ mod tests {
 
         #[test]
         fn a_time_is_read_as_it_is_written(time: u64) {
-            prop_assert_eq!(super::nanoseconds(&seconds(time)), Some(time));
+            prop_assert_eq!(fixed(&seconds(time), DIGITS), Some(time));
         }
     }
 }

@@ -155,6 +155,14 @@ impl Records {
         self.consumed += size as u64;
     }
 
+    /// Goes back before records that were taken last.
+    pub fn put_back(&mut self, records: &[u8]) {
+        self.buffer.splice(..self.start, records.iter().copied());
+        (self.start, self.end) = (0, self.end - self.start + records.len());
+        self.buffer.resize(self.buffer.len().max(BUFFER), 0);
+        self.consumed = self.consumed.saturating_sub(records.len() as u64);
+    }
+
     /// Goes on behind what stands behind a record and is no record.
     pub fn skip(&mut self, bytes: u64) {
         self.skip = bytes;

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// How many bytes a block has at most.
-pub const BLOCK: usize = 256 << 10;
+pub const BLOCK: usize = 128 << 10;
 
 /// Some records, one behind the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +93,69 @@ pub(super) fn payload(record: &[u8]) -> u64 {
     }
 }
 
+/// What ended a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BlockEnd {
+    /// The bytes that were read hold no more whole records.
+    Bytes,
+    /// So many bytes follow that are no records.
+    Payload(u64),
+    /// What follows is no record.
+    Damaged,
+    /// What follows is compressed.
+    Compressed,
+}
+
+/// What the records in some bytes are.
+struct Looked {
+    block: Block,
+    end: BlockEnd,
+    /// The times of the first and of the last of its samples, by time.
+    samples: (u64, u64),
+    /// The time of its last record.
+    before: u64,
+}
+
+/// Looks at the records in some bytes, which begin where `block` says.
+fn look(bytes: &mut [u8], order: ByteOrder, layouts: &Layouts, block: Block) -> Looked {
+    // All of what a record changes is kept in registers.
+    let (mut at, mut records, mut samples) = (0, 0, 0);
+    let (mut first, mut last, mut before) = (u64::MAX, 0, block.before);
+    let (mut first_sample, mut last_sample) = (u64::MAX, 0);
+    let end = loop {
+        let rest = &mut bytes[at..];
+        let size = super::swap::record_size(rest, order);
+        if size < RECORD_HEADER || size > rest.len() {
+            break if size < RECORD_HEADER && rest.len() >= RECORD_HEADER {
+                BlockEnd::Damaged
+            } else {
+                BlockEnd::Bytes
+            };
+        }
+        let record = &mut rest[..size];
+        super::swap::record(record, order, layouts);
+        let kind = record_type(record);
+        if kind == PERF_RECORD_COMPRESSED || kind == PERF_RECORD_COMPRESSED2 {
+            break BlockEnd::Compressed;
+        }
+        let time = layouts.time(record).unwrap_or(before);
+        before = time;
+        first = first.min(time);
+        last = last.max(time);
+        records += 1;
+        at += size;
+        if kind == PERF_RECORD_SAMPLE {
+            samples += 1;
+            first_sample = first_sample.min(time);
+            last_sample = last_sample.max(time);
+        } else if let payload @ 1.. = payload(record) {
+            break BlockEnd::Payload(payload);
+        }
+    };
+    let block = Block { size: at as u32, records, samples, first, last, ..block };
+    Looked { block, end, samples: (first_sample, last_sample), before }
+}
+
 /// Looks at all records of a section. A record that is cut off at its end, or damaged, ends it with a warning.
 pub fn index(
     input: &dyn Input,
@@ -109,49 +172,32 @@ pub fn index(
     while offset < end {
         let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(BLOCK);
         let filled = input.read_at(&mut buffer[..room], offset).map_err(|error| PerfDataError::io(name, error))?;
-        let bytes = &mut buffer[..filled];
-        let mut block = Block { offset, size: 0, records: 0, samples: 0, first: u64::MAX, last: 0, before };
-        let (mut at, mut skip) = (0, 0);
-        let mut damaged = false;
-        while let Some(rest) = bytes.get_mut(at..).filter(|rest| rest.len() >= RECORD_HEADER) {
-            let size = super::swap::record_size(rest, order);
-            damaged = size < RECORD_HEADER;
-            if damaged || size > rest.len() {
-                break;
-            }
-            let record = &mut rest[..size];
-            super::swap::record(record, order, layouts);
-            let kind = record_type(record);
-            if kind == PERF_RECORD_COMPRESSED || kind == PERF_RECORD_COMPRESSED2 {
-                return Ok(Indexed::Compressed);
-            }
-            let time = layouts.time(record).unwrap_or(before);
-            before = time;
-            block.first = block.first.min(time);
-            block.last = block.last.max(time);
-            block.records += 1;
-            if kind == PERF_RECORD_SAMPLE {
-                block.samples += 1;
-                let (first, last) = found.samples.unwrap_or((time, time));
-                found.samples = Some((first.min(time), last.max(time)));
-            }
-            at += size;
-            skip = payload(record);
-            if skip != 0 {
-                break;
-            }
+        let looked = look(&mut buffer[..filled], order, layouts, Block { offset, before, ..Block::default() });
+        let Looked { block, end: ended, samples, .. } = looked;
+        before = looked.before;
+        if ended == BlockEnd::Compressed {
+            return Ok(Indexed::Compressed);
         }
-        block.size = at as u32;
-        if at != 0 {
+        if block.samples != 0 {
+            let (first, last) = found.samples.unwrap_or(samples);
+            found.samples = Some((first.min(samples.0), last.max(samples.1)));
+        }
+        if block.size != 0 {
             found.blocks.push(block);
         }
-        offset = offset.saturating_add(at as u64).saturating_add(skip);
-        if damaged || at == 0 || skip > end.saturating_sub(offset.saturating_sub(skip)) {
-            let left = end.saturating_sub(offset.saturating_sub(skip));
-            let why = if damaged { "what follows is no record" } else { "it is cut off" };
-            warnings.push(format!("{name}: its last {left} bytes are left out: {why}"));
-            break;
-        }
+        offset = offset.saturating_add(u64::from(block.size));
+        let left = end.saturating_sub(offset);
+        let why = match ended {
+            BlockEnd::Payload(size) if size <= left => {
+                offset += size;
+                continue;
+            }
+            BlockEnd::Bytes if block.size != 0 => continue,
+            BlockEnd::Damaged => "what follows is no record",
+            BlockEnd::Bytes | BlockEnd::Payload(_) | BlockEnd::Compressed => "it is cut off",
+        };
+        warnings.push(format!("{name}: its last {left} bytes are left out: {why}"));
+        break;
     }
     Ok(Indexed::Plain(Arc::new(found)))
 }

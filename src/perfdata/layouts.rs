@@ -82,6 +82,12 @@ enum Times {
 /// What perf's user space writes itself begins here.
 const FIRST_OF_USER_SPACE: u32 = 64;
 
+/// Whether a record's time says anything.
+#[inline]
+fn is_time(time: &u64) -> bool {
+    *time != 0 && *time != u64::MAX
+}
+
 impl Layouts {
     /// The layouts for these attrs. Not empty.
     pub fn new(attrs: &[AttrIds]) -> Layouts {
@@ -163,19 +169,30 @@ impl Layouts {
     }
 
     /// When a record was written; `None` where it does not say: perf's own records have no time, or 0, or all ones.
-    #[inline]
+    #[inline(always)]
     pub fn time(&self, record: &[u8]) -> Option<u64> {
+        // Nearly every record of nearly every recording.
+        if let Times::At(at) = self.times
+            && record_type(record) == PERF_RECORD_SAMPLE
+            && let Some(time) = record.get(at..).and_then(|rest| rest.first_chunk())
+        {
+            return Some(u64::from_ne_bytes(*time)).filter(is_time);
+        }
+        self.other_time(record)
+    }
+
+    #[inline(never)]
+    fn other_time(&self, record: &[u8]) -> Option<u64> {
         let kind = record_type(record);
         let time = match self.times {
-            Times::At(at) if kind == PERF_RECORD_SAMPLE => {
-                record.get(at..).and_then(|rest| rest.first_chunk()).map(|time| u64::from_ne_bytes(*time))
-            }
+            // It is cut off.
+            Times::At(_) if kind == PERF_RECORD_SAMPLE => None,
             Times::ByAttr if kind == PERF_RECORD_SAMPLE => self.attrs[self.attr_of(record)?].0.time(record),
             _ if kind >= FIRST_OF_USER_SPACE => None,
             Times::At(_) => self.attrs[0].1?.time(record),
             Times::ByAttr => self.attrs[self.attr_of_trailer(record)].1?.time(record),
         };
-        time.filter(|&time| time != 0 && time != u64::MAX)
+        time.filter(is_time)
     }
 
     /// The CPU that a record was written on, where it says.

@@ -18,8 +18,12 @@ use crate::record::{Chunk, Sorted, SortedRecord};
 /// Records per batch: a batch should take the run loop no more than a few milliseconds.
 const BATCH: usize = 4096;
 
-/// So many records are loaded before some are sorted, if nobody waits for them.
-const ROUND: usize = 16 << 10;
+/// So many records are loaded before some are released, if nobody waits for them: few, so that they are still in the CPU's
+/// cache when they are looked at again.
+const ROUND: usize = 1 << 10;
+
+/// How many runs are told apart.
+const PILES: usize = 64;
 
 /// When what is complete is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +38,10 @@ pub(super) enum Release {
 pub(super) struct Merger {
     streams: Vec<Box<dyn Stream>>,
     release: Release,
-    /// Records that wait: first those left over from the last release, in order.
-    pending: Vec<SortedRecord>,
+    /// Records of the block that was loaded last.
+    loaded: Vec<SortedRecord>,
+    /// Records that wait.
+    pending: Pending,
     /// The blocks that waiting or released records lie in, by number, counted from `first`. Numbers are never far from
     /// each other: they count the blocks of the recording.
     chunks: VecDeque<Option<Loaded>>,
@@ -59,6 +65,72 @@ struct Loaded {
     place: u32,
 }
 
+/// Records that wait, in runs that are in order: what came out of one ring is, nearly. To merge a few long runs takes much
+/// less than to sort what they are made of.
+#[derive(Debug, Default)]
+struct Pending {
+    /// Each is in order.
+    piles: Vec<Vec<SortedRecord>>,
+    /// The pile that got the last run.
+    at: usize,
+    /// What fitted on none of them.
+    loose: Vec<SortedRecord>,
+    count: usize,
+}
+
+/// Of what is simultaneous, what lies first in the file comes first.
+#[inline]
+fn key(record: &SortedRecord) -> u128 {
+    u128::from(record.time) << 64 | u128::from(record.chunk) << 32 | u128::from(record.offset)
+}
+
+impl Pending {
+    fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Takes the records of a block, as they lie in it.
+    fn add(&mut self, records: &[SortedRecord]) {
+        self.count += records.len();
+        for run in records.chunk_by(|one, next| one.time <= next.time) {
+            self.add_run(run);
+        }
+    }
+
+    fn add_run(&mut self, run: &[SortedRecord]) {
+        let Some(first) = run.first().map(key) else { return };
+        // The rings' turns come again in the same order, so it is mostly the next pile's.
+        for step in 0..self.piles.len() {
+            let at = (self.at + step) % self.piles.len();
+            if self.piles[at].last().is_none_or(|last| key(last) < first) {
+                self.piles[at].extend_from_slice(run);
+                self.at = at;
+                return;
+            }
+        }
+        if self.piles.len() < PILES {
+            self.at = self.piles.len();
+            self.piles.push(run.to_vec());
+        } else {
+            self.loose.extend_from_slice(run);
+        }
+    }
+
+    /// Appends what is older than the bound to `ready`, in order; gives how many those are.
+    fn release(&mut self, bound: u64, ready: &mut Vec<SortedRecord>) -> usize {
+        let from = ready.len();
+        self.loose.sort_unstable_by_key(key);
+        for pile in self.piles.iter_mut().chain([&mut self.loose]) {
+            let count = pile.partition_point(|record| record.time < bound);
+            ready.extend(pile.drain(..count));
+        }
+        // This sort finds the runs, and merges them.
+        ready[from..].sort_by_key(key);
+        self.count -= ready.len() - from;
+        ready.len() - from
+    }
+}
+
 /// No place yet.
 const NOWHERE: u32 = u32::MAX;
 
@@ -67,7 +139,8 @@ impl Merger {
         Self {
             streams,
             release,
-            pending: Vec::new(),
+            loaded: Vec::new(),
+            pending: Pending::default(),
             chunks: VecDeque::new(),
             first: 0,
             bytes: 0,
@@ -88,21 +161,24 @@ impl Merger {
             }
         }
         let end = self.ready.len().min(self.next + BATCH);
-        let mut records = self.ready[self.next..end].to_vec();
-        self.next = end;
+        let mut records = match end - self.next == self.ready.len() {
+            true => std::mem::take(&mut self.ready),
+            false => self.ready[self.next..end].to_vec(),
+        };
+        self.next = end.min(self.ready.len());
         let mut chunks: Vec<Arc<Chunk>> = Vec::new();
         let mut used = Vec::new();
-        for record in &mut records {
-            let Some(Some(loaded)) = self.chunks.get_mut(record.chunk.wrapping_sub(self.first) as usize) else {
-                continue;
-            };
+        // Records that follow each other mostly lie in the same block.
+        for run in records.chunk_by_mut(|one, next| one.chunk == next.chunk) {
+            let number = run[0].chunk.wrapping_sub(self.first) as usize;
+            let Some(Some(loaded)) = self.chunks.get_mut(number) else { continue };
             if loaded.place == NOWHERE {
                 loaded.place = chunks.len() as u32;
                 chunks.push(loaded.chunk.clone());
-                used.push(record.chunk.wrapping_sub(self.first) as usize);
+                used.push(number);
             }
-            loaded.left -= 1;
-            record.chunk = loaded.place;
+            loaded.left -= run.len();
+            run.iter_mut().for_each(|record| record.chunk = loaded.place);
         }
         for number in used {
             let Some(loaded) = &mut self.chunks[number] else { continue };
@@ -142,7 +218,7 @@ impl Merger {
     /// Gives up what was not handed out.
     pub fn stop(&mut self) {
         self.streams.clear();
-        self.pending.clear();
+        self.pending = Pending::default();
         self.ready.clear();
         self.next = 0;
         self.chunks.clear();
@@ -162,10 +238,11 @@ impl Merger {
             if bound == u64::MAX || (self.pending.len() >= enough && self.pending.len() > left_over) {
                 break bound;
             }
-            let before = self.pending.len();
-            let Some((number, chunk)) = self.streams[at].load(&mut self.pending)? else { continue };
-            let new = &self.pending[before..];
+            self.loaded.clear();
+            let Some((number, chunk)) = self.streams[at].load(&mut self.loaded)? else { continue };
+            let new = &self.loaded[..];
             self.late += new.iter().filter(|record| record.time < self.released).count() as u64;
+            self.pending.add(new);
             if !new.is_empty() {
                 if self.chunks.is_empty() {
                     self.first = number;
@@ -184,12 +261,8 @@ impl Merger {
                 self.chunks[at] = Some(Loaded { chunk, left, place: NOWHERE });
             }
         };
-        // Of what is simultaneous, what lies first in the file comes first. Within a block the order is the file's
-        // already, and the sort is stable.
-        self.pending.sort_by_key(|record| (record.time, record.chunk));
         // Not those of the bound's own time: one may come that stands before them in the file.
-        let count = self.pending.partition_point(|record| record.time < bound);
-        self.ready.extend(self.pending.drain(..count));
+        let count = self.pending.release(bound, &mut self.ready);
         if let Some(last) = self.ready.last() {
             self.released = last.time;
         }
@@ -267,6 +340,14 @@ mod tests {
         }
         assert_eq!(merger.bytes(), 0);
         (found, merger.late())
+    }
+
+    #[test]
+    fn more_runs_than_are_told_apart() {
+        let blocks = (0..5).map(|_| (0..10 * PILES as u64).rev().map(|time| (time, 0)).collect()).collect();
+        let (found, late) = all(vec![Box::new(InMemory::new(0, blocks))], Release::InRounds);
+        assert!(found.is_sorted());
+        assert_eq!((found.len(), late), (50 * PILES, 0));
     }
 
     proptest! {

@@ -10,6 +10,7 @@ mod feed;
 mod header;
 mod index;
 mod input;
+mod kernel_mapping;
 mod layouts;
 mod merge;
 mod pipe;
@@ -32,6 +33,7 @@ pub use features::{BuildId, ClockData, Compressed, EventDesc, Features, feature_
 pub use header::{AttrIds, FileHeader, Header, Section};
 pub use index::{BLOCK, Block, BlockIndex};
 pub use input::Input;
+pub use kernel_mapping::KernelMapping;
 pub use layouts::Layouts;
 pub use recording::{RecordedEvent, Recording};
 pub use replay::{Progress, Replay, ring_of};

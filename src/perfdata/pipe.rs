@@ -7,6 +7,7 @@ use super::{
     features::{EventDesc, Features, build_id, feature_name},
     feed::{Next, Records},
     header::AttrIds,
+    kernel_mapping::{KernelMapping, is_of_kernel},
 };
 use crate::abi::perf_data::*;
 
@@ -15,6 +16,7 @@ use crate::abi::perf_data::*;
 pub(super) struct Described {
     pub attrs: Vec<AttrIds>,
     pub features: Features,
+    pub kernel: Option<KernelMapping>,
     /// What is wrong with it.
     pub warnings: Vec<String>,
 }
@@ -25,13 +27,24 @@ const FIRST_OF_USER_SPACE: u32 = 64;
 /// The kind of update that names an event (`enum perf_event_update_type`).
 const UPDATE_NAME: u64 = 2;
 
-/// Reads the records that come before the first one of the kernel's.
+/// Mappings of modules are not looked behind any further.
+const MOST_MAPPINGS: usize = 1 << 20;
+
+/// Reads the records that come before the first one of the kernel's. The mappings of the kernel and of its modules are
+/// perf's own, and updates of events stand behind them.
 pub(super) fn describe(records: &mut Records) -> Result<Described, PerfDataError> {
     let order = records.order;
     let mut described = Described::default();
+    let mut mappings = Vec::new();
     while let Next::Record(size) = next(records)? {
         let record = records.peek(size);
         let kind = Bytes::new(record, order).u32().unwrap_or(0);
+        if is_of_kernel(record, order) && mappings.len() < MOST_MAPPINGS {
+            described.kernel = described.kernel.or_else(|| KernelMapping::parse(record, order));
+            mappings.extend_from_slice(record);
+            records.take(size);
+            continue;
+        }
         if kind < FIRST_OF_USER_SPACE || [PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2].contains(&kind) {
             break;
         }
@@ -51,6 +64,7 @@ pub(super) fn describe(records: &mut Records) -> Result<Described, PerfDataError
             records.skip(payload);
         }
     }
+    records.put_back(&mappings);
     if described.attrs.is_empty() {
         return Err(PerfDataError::NoEvents { name: records.name.clone() });
     }

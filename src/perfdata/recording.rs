@@ -1,6 +1,7 @@
 //! A recording: what it says of itself and of its events, and where its records are.
 
 use std::{
+    collections::HashMap,
     fs::{self, File},
     io::{self, Read},
     os::fd::AsFd,
@@ -12,21 +13,23 @@ use super::{
     attr::Attr,
     bytes::ByteOrder,
     error::PerfDataError,
-    features::Features,
+    features::{EventDesc, Features},
     feed::{FileFeed, PipeFeed, Records},
     header::{self, AttrIds, FileHeader, Header, PIPE_HEADER, Section},
     index::{self, BlockIndex, Indexed},
     input::Input,
+    kernel_mapping::KernelMapping,
     layouts::{Layouts, RawWords},
     pipe::{self, Described},
     replay::Replay,
     select::Selection,
     sequential::Arrival,
     stream::Gate,
+    tracing_data::TracingData,
 };
 use crate::{
     abi::PERF_TYPE_TRACEPOINT,
-    record::{Record, SampleLayout, TrailerLayout},
+    record::{SampleLayout, TrailerLayout},
     tracefs::EventFormat,
 };
 
@@ -65,6 +68,8 @@ pub struct Recording {
     pub events: Vec<RecordedEvent>,
     /// What else it says of itself.
     pub features: Features,
+    /// Where its kernel was.
+    pub kernel: Option<KernelMapping>,
     /// What is wrong with it that it can be read all the same with.
     pub warnings: Vec<String>,
     layouts: Arc<Layouts>,
@@ -162,8 +167,13 @@ impl Recording {
             warnings.push(format!("{name} is cut off: its records should be {} bytes", header.data.size));
         }
         let FileHeader { order, attrs, data, .. } = header;
+        // perf writes it before all else, but for some records of its own.
+        const HEAD: u64 = 64 << 10;
+        let head = input.bytes(data.offset, data.size.min(HEAD)).map_err(|error| PerfDataError::io(name, error))?;
+        let kernel = KernelMapping::find(&head, order);
         let part = Part { name: name.to_owned(), input, section: data, indexed: None };
-        Ok(Self::new(name, order, attrs, features, Data::Parts(vec![part]), warnings))
+        let described = Described { attrs, features, kernel, warnings };
+        Ok(Self::new(name, order, described, Data::Parts(vec![part])))
     }
 
     /// Opens a recording that comes through a pipe, and reads what it says of itself.
@@ -185,33 +195,29 @@ impl Recording {
     }
 
     fn of_stream(mut records: Records, arrival: Arrival) -> Result<Recording, PerfDataError> {
-        let Described { attrs, features, warnings } = pipe::describe(&mut records)?;
+        let described = pipe::describe(&mut records)?;
         let (name, order) = (records.name.clone(), records.order);
-        Ok(Self::new(&name, order, attrs, features, Data::Stream(records, arrival), warnings))
+        Ok(Self::new(&name, order, described, Data::Stream(records, arrival)))
     }
 
-    fn new(
-        name: &str,
-        order: ByteOrder,
-        attrs: Vec<AttrIds>,
-        features: Features,
-        data: Data,
-        warnings: Vec<String>,
-    ) -> Recording {
+    fn new(name: &str, order: ByteOrder, described: Described, data: Data) -> Recording {
+        let Described { attrs, features, kernel, warnings } = described;
+        // They stand in the same order; where they do not, the ids tell.
+        let by_ids: HashMap<_, _> =
+            features.events.iter().rev().map(|event| ((event.attr.kind, &*event.ids), event)).collect();
         let described = |at: usize, ids: &AttrIds| {
-            // They stand in the same order; where they do not, the ids tell.
-            let same = |event: &&super::features::EventDesc| event.ids == ids.ids && event.attr.kind == ids.attr.kind;
-            features.events.get(at).filter(same).or_else(|| features.events.iter().find(same))
+            let same = |event: &&EventDesc| event.ids == ids.ids && event.attr.kind == ids.attr.kind;
+            let listed = features.events.get(at).filter(same);
+            listed.or_else(|| by_ids.get(&(ids.attr.kind, &*ids.ids)).copied())
         };
-        let format = |attr: &Attr| {
-            let tracing = features.tracing_data.as_ref().filter(|_| attr.kind == PERF_TYPE_TRACEPOINT)?;
-            tracing.format(attr.config).map(Arc::new)
-        };
+        let formats = features.tracing_data.as_ref().map(TracingData::by_id).unwrap_or_default();
+        let formats: HashMap<u64, Arc<EventFormat>> =
+            formats.into_iter().map(|(id, format)| (id, Arc::new(format))).collect();
         let event = |(at, ids): (usize, &AttrIds)| RecordedEvent {
             attr: ids.attr.clone(),
             ids: ids.ids.clone(),
             name: described(at, ids).map(|event| event.name.clone()),
-            format: format(&ids.attr),
+            format: formats.get(&ids.attr.config).filter(|_| ids.attr.kind == PERF_TYPE_TRACEPOINT).cloned(),
         };
         let events: Vec<RecordedEvent> = attrs.iter().enumerate().map(event).collect();
         let mut layouts = Layouts::new(&attrs);
@@ -221,7 +227,7 @@ impl Recording {
             layouts = layouts.with_raw_words(events.iter().map(raw).collect());
         }
         let layouts = Arc::new(layouts);
-        Recording { name: name.to_owned(), order, events, features, warnings, layouts, data }
+        Recording { name: name.to_owned(), order, events, features, kernel, warnings, layouts, data }
     }
 
     /// Which event a record belongs to, and where its time lies.
@@ -243,7 +249,8 @@ impl Recording {
 
     /// The times of the first and the last sample; `None` where there is no sample, or nobody knows yet.
     pub fn times(&mut self) -> Result<Option<(u64, u64)>, PerfDataError> {
-        if let Some(times) = self.features.sample_time {
+        // Who did not look at the samples has written zeros.
+        if let Some(times) = self.features.sample_time.filter(|&(_, last)| last != 0) {
             return Ok(Some(times));
         }
         let times = self.index()?.into_iter().filter_map(|index| index?.samples);
@@ -255,23 +262,6 @@ impl Recording {
         self.index()?;
         let (order, layouts, selection) = (self.order, self.layouts.clone(), Arc::new(selection));
         Replay::new(self, Gate { order, layouts, selection, pool: Arc::default() })
-    }
-
-    /// Where the recorded kernel's text began, from the mapping that perf writes of it before all else; `None` where that
-    /// cannot be looked at without being used up.
-    pub fn kernel_start(&self) -> Option<u64> {
-        const HEAD: u64 = 64 << 10;
-        let Data::Parts(parts) = &self.data else { return None };
-        let Part { input, section, .. } = parts.first()?;
-        let mut bytes = input.bytes(section.offset, section.size.min(HEAD)).ok()?;
-        index::enter(&mut bytes, self.order, &self.layouts);
-        crate::record::Records::new(&bytes).find_map(|record| match Record::parse(record) {
-            // Its page offset is the address of the symbol that stands behind its name.
-            Record::Mmap2(map) if map.pid == u32::MAX && map.filename.starts_with(b"[kernel.kallsyms]") => {
-                Some(map.pgoff)
-            }
-            _ => None,
-        })
     }
 
     /// Where the records are, which belong to the replay from now on.

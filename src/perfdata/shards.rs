@@ -1,55 +1,72 @@
 //! A recording divided for several readers, each with about the same number of samples.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{Block, BlockIndex};
 use crate::spec::CpuSet;
 
-/// Ranges of time, first and last nanosecond, that together are all of it: so many, with about as many samples in each.
-/// Within a block samples are taken to be spread evenly.
-pub fn by_time(indexes: &[Arc<BlockIndex>], shards: usize) -> Vec<(u64, u64)> {
+/// Times at which a recording is divided into so many parts with about as many samples in each, of those between `begin` and
+/// `end`. Within a block samples are taken to be spread evenly.
+pub fn by_time(indexes: &[Arc<BlockIndex>], (begin, end): (u64, u64), shards: usize) -> Vec<u64> {
     let blocks = || indexes.iter().flat_map(|index| &index.blocks).filter(|block| block.samples > 0);
     let before = |time: u64| -> f64 {
-        let of_block = |first: u64, last: u64, samples: u32| {
+        let of_block = |&Block { first, last, samples, .. }: &Block| {
             let share = time.saturating_sub(first) as f64 / ((last - first) as f64 + 1.0);
             f64::from(samples) * share.min(1.0)
         };
-        blocks().map(|block| of_block(block.first, block.last, block.samples)).sum()
+        blocks().map(of_block).sum()
     };
-    let total: f64 = blocks().map(|block| f64::from(block.samples)).sum();
-    let (first, last) = (blocks().map(|block| block.first).min(), blocks().map(|block| block.last).max());
-    let (Some(first), Some(last)) = (first, last) else { return vec![(0, u64::MAX)] };
-    let mut ranges = Vec::new();
-    let mut begin = 0;
+    let (earlier, all) = (before(begin), before(end.saturating_add(1)));
+    let mut borders = Vec::new();
     for shard in 1..shards.max(1) {
-        let wanted = total * shard as f64 / shards as f64;
-        let (mut low, mut high) = (first, last);
+        let wanted = earlier + (all - earlier) * shard as f64 / shards as f64;
+        let (mut low, mut high) = (begin, end);
         while low < high {
             let middle = low + (high - low) / 2;
             if before(middle) < wanted { low = middle + 1 } else { high = middle }
         }
-        if low > begin {
-            ranges.push((begin, low - 1));
-            begin = low;
+        if low > begin && borders.last() != Some(&low) {
+            borders.push(low);
         }
     }
-    ranges.push((begin, u64::MAX));
-    ranges
+    borders
 }
 
-/// Ranges of time as [`by_time`] gives them, of the same length, for a recording of which nobody knows where its samples
+/// Times as [`by_time`] gives them, of parts that last equally long: for a recording of which nobody knows where its samples
 /// lie.
-pub fn evenly((first, last): (u64, u64), shards: usize) -> Vec<(u64, u64)> {
-    by_time(
-        &[Arc::new(BlockIndex { blocks: vec![Block { samples: 1, first, last, ..Block::default() }], samples: None })],
-        shards,
-    )
+pub fn evenly((first, last): (u64, u64), shards: usize) -> Vec<u64> {
+    let block = Block { samples: 1, first, last, ..Block::default() };
+    by_time(&[Arc::new(BlockIndex { blocks: vec![block], samples: None })], (first, last), shards)
 }
 
-/// Sets of CPUs that together are all of them: so many, or as many as there are CPUs.
-pub fn by_cpu(cpus: &CpuSet, shards: usize) -> Vec<CpuSet> {
-    let count = shards.clamp(1, cpus.iter().count().max(1));
-    (0..count).map(|shard| cpus.iter().skip(shard).step_by(count).collect()).collect()
+/// The same, each moved to where the nearest interval ends: so that all of an interval lies in one part. There may be fewer.
+pub fn aligned(borders: &[u64], begin: u64, interval: Duration) -> Vec<u64> {
+    let every = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
+    let nearest = |border: &u64| {
+        let since = border.saturating_sub(begin);
+        let intervals = since / every + u64::from(since % every >= every.div_ceil(2));
+        (intervals != 0).then(|| begin.saturating_add(every.saturating_mul(intervals)))
+    };
+    let mut aligned: Vec<u64> = borders.iter().filter_map(nearest).collect();
+    aligned.dedup();
+    aligned
+}
+
+/// Ranges of time, first and last nanosecond, that together are all of it.
+pub fn between(borders: &[u64]) -> Vec<(u64, u64)> {
+    let first = std::iter::once(0).chain(borders.iter().copied());
+    let last = borders.iter().map(|border| border - 1).chain([u64::MAX]);
+    first.zip(last).collect()
+}
+
+/// More than a kernel can have (`CONFIG_NR_CPUS` ends there on all architectures). Numbers may have gaps, so a recording's CPUs
+/// are not those below their count.
+const CPUS: u32 = 8192;
+
+/// So many sets of CPUs that together are all of them.
+pub fn by_cpu(shards: usize) -> Vec<CpuSet> {
+    let count = shards.max(1);
+    (0..count as u32).map(|shard| (shard..CPUS).step_by(count).collect()).collect()
 }
 
 #[cfg(test)]
@@ -67,26 +84,41 @@ mod tests {
         Arc::new(BlockIndex { blocks: blocks.iter().map(block).collect(), samples: None })
     }
 
-    fn check(blocks: &[(u64, u64, u32)], shards: usize, expect: Expect) {
-        expect.assert_eq(&format!("{:?}", by_time(&[index(blocks)], shards)));
+    fn check(blocks: &[(u64, u64, u32)], within: (u64, u64), shards: usize, expect: Expect) {
+        expect.assert_eq(&format!("{:?}", by_time(&[index(blocks)], within, shards)));
     }
 
     #[test]
     fn each_shard_has_as_many_samples() {
-        check(&[(100, 199, 1000)], 2, expect!["[(0, 149), (150, 18446744073709551615)]"]);
+        check(&[(100, 199, 1000)], (100, 199), 2, expect!["[150]"]);
         // Most of it at its end.
-        check(&[(0, 999, 10), (1000, 1099, 990)], 2, expect!["[(0, 1049), (1050, 18446744073709551615)]"]);
-        check(&[], 4, expect!["[(0, 18446744073709551615)]"]);
+        check(&[(0, 999, 10), (1000, 1099, 990)], (0, 1099), 2, expect!["[1050]"]);
+        // Of what is selected.
+        check(&[(100, 199, 1000)], (120, 139), 2, expect!["[130]"]);
+        check(&[], (0, u64::MAX), 4, expect!["[]"]);
         // No more than there are times.
-        check(&[(5, 5, 100)], 3, expect!["[(0, 4), (5, 18446744073709551615)]"]);
+        check(&[(5, 5, 100)], (5, 5), 3, expect!["[]"]);
+    }
+
+    #[test]
+    fn intervals_lie_in_one_shard() {
+        let check = |borders: &[u64], expect: Expect| {
+            let aligned = aligned(borders, 100, Duration::from_nanos(10));
+            expect.assert_eq(&format!("{aligned:?} {:?}", between(&aligned)));
+        };
+        check(&[], expect!["[] [(0, 18446744073709551615)]"]);
+        check(&[104], expect!["[] [(0, 18446744073709551615)]"]);
+        check(&[105, 121, 122], expect!["[110, 120] [(0, 109), (110, 119), (120, 18446744073709551615)]"]);
     }
 
     #[test]
     fn cpus_are_dealt_out() {
-        let shards = by_cpu(&"0-4".parse().unwrap(), 2);
-        let shown: Vec<String> = shards.iter().map(ToString::to_string).collect();
-        assert_eq!(shown, ["0,2,4", "1,3"]);
-        assert_eq!(by_cpu(&"7".parse().unwrap(), 3).len(), 1);
+        let shards = by_cpu(2);
+        let shown: Vec<String> =
+            shards.iter().map(|cpus| format!("{:?}", cpus.iter().take(3).collect::<Vec<_>>())).collect();
+        assert_eq!(shown, ["[0, 2, 4]", "[1, 3, 5]"]);
+        assert_eq!(shards.iter().map(CpuSet::len).sum::<usize>(), CPUS as usize);
+        assert_eq!(by_cpu(0).len(), 1);
     }
 
     proptest! {
@@ -94,14 +126,20 @@ mod tests {
         fn every_time_is_in_one_shard(
             blocks in prop::collection::vec((0u64..1 << 40, 0u64..1 << 30, 0u32..5000), 0..20),
             shards in 0usize..9,
+            interval in 1u64..1 << 40,
         ) {
             let blocks: Vec<_> = blocks.into_iter().map(|(first, length, samples)| (first, first + length, samples)).collect();
-            let ranges = by_time(&[index(&blocks)], shards);
-            prop_assert!(ranges.len() <= shards.max(1));
-            prop_assert_eq!(ranges[0].0, 0);
-            prop_assert_eq!(ranges[ranges.len() - 1].1, u64::MAX);
-            prop_assert!(ranges.iter().all(|&(first, last)| first <= last));
-            prop_assert!(ranges.windows(2).all(|two| two[0].1 + 1 == two[1].0));
+            let begin = blocks.iter().map(|block| block.0).min().unwrap_or(0);
+            let end = blocks.iter().map(|block| block.1).max().unwrap_or(0);
+            let borders = by_time(&[index(&blocks)], (begin, end), shards);
+            for borders in [aligned(&borders, begin, Duration::from_nanos(interval)), borders] {
+                let ranges = between(&borders);
+                prop_assert!(ranges.len() <= shards.max(1));
+                prop_assert_eq!(ranges[0].0, 0);
+                prop_assert_eq!(ranges[ranges.len() - 1].1, u64::MAX);
+                prop_assert!(ranges.iter().all(|&(first, last)| first <= last));
+                prop_assert!(ranges.windows(2).all(|two| two[0].1 + 1 == two[1].0));
+            }
         }
     }
 }

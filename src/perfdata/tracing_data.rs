@@ -1,6 +1,8 @@
 //! What a recording says of its tracepoints: the kernel's format texts, strings and symbols, in the layout that trace-cmd
 //! made (`tools/perf/util/trace-event-read.c`). It has a byte order and word size of its own.
 
+use std::collections::HashMap;
+
 use super::bytes::{ByteOrder, Bytes};
 use crate::tracefs::EventFormat;
 
@@ -77,14 +79,12 @@ impl TracingData {
         Some(())
     }
 
-    /// The format of the tracepoint with this id; `None` where it has none, or one that cannot be understood.
-    pub fn format(&self, id: u64) -> Option<EventFormat> {
-        let is_it = |text: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix("ID:"));
-            line.and_then(|id| id.trim().parse().ok()) == Some(id)
-        };
-        let (system, text) = self.formats.iter().find(|(_, text)| is_it(text))?;
-        EventFormat::parse(system, text).ok()
+    /// The formats by the ids of their tracepoints; what cannot be understood is left out.
+    pub fn by_id(&self) -> HashMap<u64, EventFormat> {
+        let id = |text: &str| text.lines().find_map(|line| line.strip_prefix("ID:"))?.trim().parse().ok();
+        let format = |(system, text): &(String, String)| Some((id(text)?, EventFormat::parse(system, text).ok()?));
+        // Of several with one id the first is meant.
+        self.formats.iter().rev().filter_map(format).collect()
     }
 }
 
@@ -114,13 +114,14 @@ mod tests {
     fn both_byte_orders_and_versions() {
         for (big, version) in [(false, "0.5"), (true, "0.6")] {
             let tracing = TracingData::parse(&section(big, version)).unwrap();
-            let format = tracing.format(7).unwrap();
+            let formats = tracing.by_id();
+            let format = &formats[&7];
             assert_eq!((&*format.system, &*format.name, format.fields().len()), ("sys", "e", 1));
             assert_eq!(
                 (&*tracing.printk_formats, tracing.saved_cmdlines.len()),
                 (&b"pf\n"[..], if big { 4 } else { 0 })
             );
-            assert!(tracing.format(8).is_none());
+            assert_eq!(formats.len(), 1);
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
 use pyo3::{
     exceptions::{PyOSError, PyOverflowError, PyTypeError, PyValueError},
     prelude::*,
-    types::{PyList, PyString, PyTuple},
+    types::{PyList, PyString, PyTuple, PyType},
 };
 
 use super::event::{Stack, stack_of};
@@ -26,7 +26,12 @@ use crate::{
 pub struct FlameGraph {
     stacks: Stacks,
     look: Look,
+    /// As they were named.
+    colors: Option<String>,
 }
+
+/// What a graph was made with, in the order of the arguments.
+type Made = (Option<String>, Option<String>, String, Option<String>, bool);
 
 #[pymethods]
 impl FlameGraph {
@@ -39,11 +44,12 @@ impl FlameGraph {
         subtitle: Option<String>,
         inverted: bool,
     ) -> PyResult<FlameGraph> {
-        let colors = colors.map_or(Ok(Default::default()), str::parse);
-        let colors = colors.map_err(|error: crate::picture::UnknownColors| PyValueError::new_err(error.to_string()))?;
+        let palette = colors.map_or(Ok(Default::default()), str::parse);
+        let palette =
+            palette.map_err(|error: crate::picture::UnknownColors| PyValueError::new_err(error.to_string()))?;
         let growth = if inverted { Growth::Down } else { Growth::Up };
-        let look = Look { title, subtitle, colors, count_name: count_name.to_owned(), growth };
-        Ok(FlameGraph { stacks: Stacks::default(), look })
+        let look = Look { title, subtitle, colors: palette, count_name: count_name.to_owned(), growth };
+        Ok(FlameGraph { stacks: Stacks::default(), look, colors: colors.map(str::to_owned) })
     }
 
     /// Adds a stack: an event's call chain below the name of its task, or a list or tuple of names, the outermost first.
@@ -62,6 +68,14 @@ impl FlameGraph {
             return Err(PyTypeError::new_err(format!("a stack is an event or a list of names, not '{kind}'")));
         };
         self.stacks.weigh(end, weight).map_err(|error| PyOverflowError::new_err(error.to_string()))
+    }
+
+    /// Adds all stacks of another FlameGraph.
+    #[pyo3(signature = (other))]
+    fn update(this: &Bound<'_, FlameGraph>, other: &Bound<'_, FlameGraph>) -> PyResult<()> {
+        // It may be the same one.
+        let folded = other.borrow().folded();
+        this.borrow_mut().add_folded(&folded)
     }
 
     /// The sum of all weights.
@@ -99,6 +113,18 @@ impl FlameGraph {
     fn __len__(&self) -> usize {
         self.stacks.len()
     }
+
+    /// A copy or pickle has the stacks as text: another process can go on with it.
+    fn __reduce__(this: &Bound<'_, FlameGraph>) -> (Py<PyType>, Made, String) {
+        let FlameGraph { look, colors, .. } = &*this.borrow();
+        let inverted = look.growth == Growth::Down;
+        let made = (look.title.clone(), colors.clone(), look.count_name.clone(), look.subtitle.clone(), inverted);
+        (this.get_type().unbind(), made, this.borrow().folded())
+    }
+
+    fn __setstate__(&mut self, folded: &str) -> PyResult<()> {
+        self.add_folded(folded)
+    }
 }
 
 /// The OSError that Python itself would raise for this file: with errno, and of the class that goes with it.
@@ -115,6 +141,18 @@ fn failed(error: &io::Error, path: &Path) -> PyErr {
 }
 
 impl FlameGraph {
+    fn add_folded(&mut self, folded: &str) -> PyResult<()> {
+        for line in folded.lines() {
+            let (stack, weight) = line.rsplit_once(' ').unwrap_or((line, ""));
+            let weight =
+                weight.parse().map_err(|_| PyValueError::new_err(format!("'{line}' does not end in a weight")))?;
+            let root = self.stacks.root();
+            let end = stack.split(';').fold(root, |caller, name| self.stacks.called(caller, Label::Name(name)));
+            self.stacks.weigh(end, weight).map_err(|error| PyOverflowError::new_err(error.to_string()))?;
+        }
+        Ok(())
+    }
+
     fn event(&mut self, Stack { task, frames }: &Stack) -> Place {
         let end = self.stacks.called(self.stacks.root(), Label::Name(task));
         frames.iter().rev().fold(end, |caller, frame| self.stacks.called(caller, label(frame)))

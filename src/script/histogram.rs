@@ -1,9 +1,11 @@
 //! `perf_prof.Log2Hist`: how values are spread over the powers of two.
 
+use std::collections::HashMap;
+
 use pyo3::{
     exceptions::PyValueError,
     prelude::*,
-    types::{PyDict, PyFloat},
+    types::{PyDict, PyFloat, PyType},
 };
 
 use crate::picture::{Log2Histogram, printable};
@@ -81,6 +83,21 @@ impl Log2Hist {
     fn __len__(&self) -> usize {
         // CPython has no larger length.
         self.counts.count().min(isize::MAX as u64) as usize
+    }
+
+    /// A copy or pickle has the name and the counts.
+    fn __reduce__<'py>(this: &Bound<'py, Log2Hist>) -> PyResult<(Bound<'py, PyType>, (String,), Bound<'py, PyDict>)> {
+        let hist = this.borrow();
+        Ok((this.get_type(), (hist.name.clone(),), hist.to_dict(this.py())?))
+    }
+
+    fn __setstate__(&mut self, counts: HashMap<i128, u64>) {
+        for (low, count) in counts {
+            match u64::try_from(low) {
+                Ok(low) => self.counts.add(low, count),
+                Err(_) => self.counts.add_negative(count),
+            }
+        }
     }
 
     fn __str__(&self) -> String {

@@ -22,3 +22,4 @@ pub use interpreter::{
     Interpreter, description as interpreter_description, interrupt, libpython, version as interpreter_version,
 };
 pub use module::Run;
+pub use parts::Shard;

@@ -13,10 +13,12 @@ use super::{
     event::{base_type, field_error, restore},
     flame_graph::FlameGraph,
     histogram::Log2Hist,
+    parts::shard,
 };
 use crate::{
     event::{Context, EventType, Stats},
     symbol::{Place, Reason},
+    sys::clock,
 };
 
 /// What the module tells of the run that it is in.
@@ -69,6 +71,8 @@ fn perf_prof(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(srcline, module)?)?;
     module.add_function(wrap_pyfunction!(build_id, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
+    module.add_function(wrap_pyfunction!(realtime, module)?)?;
+    module.add_function(wrap_pyfunction!(shard, module)?)?;
     module.add_function(wrap_pyfunction!(restore, module)?)?;
     Ok(())
 }
@@ -163,6 +167,12 @@ fn build_id(frame: &Bound<'_, PyDict>) -> PyResult<Option<String>> {
     let resolved = run.context.with_symbols(|symbols| symbols.user(pid as u32, addr, u64::MAX, Place::Return));
     let digits = |id: &std::sync::Arc<[u8]>| id.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(resolved.build_id.as_ref().map(digits))
+}
+
+/// The time of day, in ns since the epoch: of a recording that of its events, in __interval__ when the interval ended.
+#[pyfunction]
+fn realtime() -> i64 {
+    run().and_then(|run| run.context.reached()).unwrap_or_else(clock::realtime)
 }
 
 /// Counts so far: {'delivered', 'lost', 'events': {name: {'delivered', 'lost'}}, 'cpus': {cpu: {'delivered', 'lost'}}}.

@@ -1,8 +1,10 @@
 //! How a script takes part in a run of several processes: in each of them it gives a partial result, in one it merges them.
 
+use std::sync::OnceLock;
+
 use pyo3::{
     prelude::*,
-    types::{PyBytes, PyList},
+    types::{PyBytes, PyDict, PyList},
 };
 
 use super::{Program, ScriptError, callbacks::Callback, failure};
@@ -13,6 +15,39 @@ pub struct Parts {
     pub(super) partial: Callback,
     /// `__merge__(partials)`.
     pub(super) merge: Callback,
+}
+
+/// The part of a recording that a process's script sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// From 0 on.
+    pub number: usize,
+    /// How many there are.
+    pub count: usize,
+    /// What the recording was divided by, as the option has it.
+    pub split: &'static str,
+}
+
+static SHARD: OnceLock<Shard> = OnceLock::new();
+
+impl Shard {
+    /// Says that this process does this part, which it does until it ends. Before the script is loaded.
+    pub fn enter(self) {
+        // A process that does two parts would have been told of the first.
+        let _ = SHARD.set(self);
+    }
+}
+
+/// In a process that --jobs gave a part of a recording: {'number', 'count', 'split': 'time' or 'cpu'}. None in all others,
+/// also in the one that merges.
+#[pyfunction]
+pub fn shard(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
+    let Some(Shard { number, count, split }) = SHARD.get() else { return Ok(None) };
+    let dict = PyDict::new(py);
+    dict.set_item("number", number)?;
+    dict.set_item("count", count)?;
+    dict.set_item("split", split)?;
+    Ok(Some(dict))
 }
 
 impl Program {
@@ -38,11 +73,11 @@ impl Program {
     }
 
     /// Calls `__merge__` with what [`Program::partial`] gave, in this order.
-    pub fn merge(&self, partials: &[Vec<u8>]) -> Result<(), ScriptError> {
+    pub fn merge(&self, partials: impl Iterator<Item = Vec<u8>>) -> Result<(), ScriptError> {
         let Parts { merge, .. } = self.parts()?;
         Python::attach(|py| {
-            let load = |bytes: &Vec<u8>| py.import("pickle")?.call_method1("loads", (PyBytes::new(py, bytes),));
-            let partials: PyResult<Vec<_>> = partials.iter().map(load).collect();
+            let load = |bytes: Vec<u8>| py.import("pickle")?.call_method1("loads", (PyBytes::new(py, &bytes),));
+            let partials: PyResult<Vec<_>> = partials.map(load).collect();
             let list = partials.and_then(|partials| PyList::new(py, partials));
             let list = list.map_err(|error| ScriptError::Pickle(error.to_string()))?;
             merge.function.call1(py, (list,)).map_err(|error| raised(py, &error, "__merge__"))?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 
-use super::plan::{Plan, Target};
+use super::plan::{Capture, Target};
 use crate::{
     abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE},
     capture::{EventRequest, PerfEvent},
@@ -58,14 +58,14 @@ impl Selected {
 }
 
 /// Resolves the selectors on this machine, in the order in which they stand, for events that are sampled.
-pub fn select(plan: &Plan, tracefs: &Tracefs) -> Result<Vec<Selected>> {
+pub fn select(plan: &Capture, tracefs: &Tracefs) -> Result<Vec<Selected>> {
     let selected = resolve(plan, tracefs)?;
     all_differ(&selected)?;
     Ok(selected)
 }
 
 /// The same, for events that are only counted: whose samples are whose does not matter.
-pub fn resolve(plan: &Plan, tracefs: &Tracefs) -> Result<Vec<Selected>> {
+pub fn resolve(plan: &Capture, tracefs: &Tracefs) -> Result<Vec<Selected>> {
     let mut selected = Vec::new();
     for spec in &plan.events {
         let (system, name) = match &spec.kind {
@@ -131,7 +131,7 @@ pub fn stray(selected: &[Selected]) -> Option<usize> {
 }
 
 /// Resolves a dynamic probe. A file is what it is for the processes that are traced.
-fn probe(plan: &Plan, spec: &EventSpec, probe: &Probe) -> Result<Selected> {
+fn probe(plan: &Capture, spec: &EventSpec, probe: &Probe) -> Result<Selected> {
     let processes = match &plan.target {
         Target::Processes(ids) | Target::Threads(ids) => ids.as_slice(),
         _ => &[],
@@ -144,7 +144,7 @@ fn probe(plan: &Plan, spec: &EventSpec, probe: &Probe) -> Result<Selected> {
 }
 
 /// Resolves what is neither a tracepoint nor a probe.
-fn source(plan: &Plan, spec: &EventSpec, tracefs: &Tracefs) -> Result<Selected> {
+fn source(plan: &Capture, spec: &EventSpec, tracefs: &Tracefs) -> Result<Selected> {
     let machine = RunningMachine;
     let source = match profiler::source(spec, plan.rate, &machine) {
         Ok(source) => source,

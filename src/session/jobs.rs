@@ -14,14 +14,18 @@ use anyhow::{Context as _, Result, bail};
 use super::{
     ExitStatus,
     plan::{Input, Jobs, Plan, SplitBy, Verbosity},
+    reading,
     recorded::Selected,
     replay::{self, Part},
+    replayed::Span,
     report,
 };
 use crate::{
+    abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_READ},
     event::{Sink, Stats, Stop},
     perfdata::{Recording, Selection, shards},
-    script::{Program, ScriptError},
+    record::LossCounts,
+    script::{self, Program, Run, ScriptError},
     spec::CpuSet,
     sys::{
         hold::Held,
@@ -36,6 +40,8 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// What one worker replays, and where it leaves what came of it.
 pub(super) struct Shard {
+    /// What the script is told of it.
+    place: script::Shard,
     /// First and last nanosecond.
     time: (u64, u64),
     /// Its CPUs; `None` for all.
@@ -45,7 +51,28 @@ pub(super) struct Shard {
     stdout: Option<File>,
 }
 
+/// What is left of a shard beside its counts.
+struct Left {
+    /// What the script made, pickled.
+    partial: Vec<u8>,
+    /// The time of its last sample.
+    last: u64,
+    /// Lost samples of each event, as the recording's end has them.
+    lost: Vec<u64>,
+}
+
 impl Shard {
+    /// This process does the shard, from now on.
+    pub fn enter(&self) {
+        self.place.enter();
+    }
+
+    /// Its part of the times that are replayed: each interval ends in one shard.
+    pub fn part_of(&self, Span { begin, after, end }: Span) -> Span {
+        let (first, last) = self.time;
+        Span { begin, after: after.max(first), end: end.min(last.saturating_add(1)) }
+    }
+
     /// Leaves of a selection what lies in the shard.
     pub fn select(&self, selection: &mut Selection) {
         let (first, last) = self.time;
@@ -64,27 +91,33 @@ impl Shard {
     }
 
     /// Leaves a result: the counts, then what the script made.
-    pub fn leave(&self, stats: &Stats, partial: &[u8]) -> io::Result<()> {
-        let counts = stats.counts();
+    pub fn leave(&self, stats: &Stats, lost: &[u64], last: u64, partial: &[u8]) -> io::Result<()> {
+        // Of what stands at the recording's end without a time, each shard of times has its own, and all shards of CPUs the
+        // same.
+        let lost = if self.cpus.is_none() || self.place.number == 0 { lost.to_vec() } else { vec![0; lost.len()] };
         let mut result = &self.result;
-        result.write_all(&(counts.len() as u64).to_ne_bytes())?;
-        counts.iter().try_for_each(|count| result.write_all(&count.to_ne_bytes()))?;
+        for words in [stats.counts(), lost, vec![last]] {
+            result.write_all(&(words.len() as u64).to_ne_bytes())?;
+            words.iter().try_for_each(|word| result.write_all(&word.to_ne_bytes()))?;
+        }
         result.write_all(partial)
     }
 
     /// Takes it up: adds the counts, gives the rest.
-    fn take(&mut self, stats: &Stats) -> io::Result<Vec<u8>> {
+    fn take(&mut self, stats: &Stats) -> io::Result<Left> {
         let mut bytes = Vec::new();
         self.result.rewind()?;
         self.result.read_to_end(&mut bytes)?;
-        let word = |at: usize| {
-            let word = bytes.get(8 * at..).and_then(|bytes| bytes.first_chunk()).map(|b| u64::from_ne_bytes(*b));
-            word.ok_or(io::ErrorKind::UnexpectedEof)
+        let mut at = 0;
+        let mut word = || -> io::Result<u64> {
+            let word = bytes.get(at..).and_then(|bytes| bytes.first_chunk()).map(|b| u64::from_ne_bytes(*b));
+            at += 8;
+            Ok(word.ok_or(io::ErrorKind::UnexpectedEof)?)
         };
-        let count = word(0)? as usize;
-        let counts: Vec<u64> = (1..=count).map(word).collect::<Result<_, _>>()?;
+        let mut words = || -> io::Result<Vec<u64>> { (0..word()?).map(|_| word()).collect() };
+        let (counts, lost, last) = (words()?, words()?, words()?);
         stats.add(&counts);
-        Ok(bytes.split_off(8 * (count + 1)))
+        Ok(Left { lost, last: last.into_iter().sum(), partial: bytes.split_off(at) })
     }
 }
 
@@ -96,7 +129,9 @@ pub(super) fn run(
     (mut recording, selected): (Recording, Selected),
     script: (&OsStr, &[OsString]),
 ) -> Result<ExitStatus> {
-    let mut shards = divide(jobs, &mut recording)?;
+    let times = reading::times(input, &mut recording)?;
+    let span = replay::span(&times, &mut recording)?;
+    let mut shards = divide(jobs, (&mut recording, &selected), span, plan.interval)?;
     if plan.verbosity >= Verbosity::Verbose {
         output::say(format_args!("{} processes, each with a part of {}", shards.len(), recording.name));
     }
@@ -123,28 +158,65 @@ pub(super) fn run(
     }
 }
 
-fn divide(jobs: &Jobs, recording: &mut Recording) -> Result<Vec<Shard>> {
-    let indexes: Vec<_> = recording.index()?.into_iter().flatten().collect();
-    let of_times = |times: Vec<(u64, u64)>| times.into_iter().map(|time| (time, None)).collect();
+fn divide(
+    jobs: &Jobs,
+    (recording, selected): (&mut Recording, &Selected),
+    span: Option<Span>,
+    interval: Option<Duration>,
+) -> Result<Vec<Shard>> {
+    let lacking = |member: u64| {
+        let events = recording.events.iter().zip(&selected.routes);
+        let members = events.filter(|(_, routes)| !routes.is_empty()).map(|(event, _)| event.attr.format.sample_type);
+        members.map(|members| members & member == 0).collect::<Vec<_>>()
+    };
     let parts: Vec<((u64, u64), Option<CpuSet>)> = match jobs.split {
-        SplitBy::Time if indexes.is_empty() => match recording.times()? {
-            // Compressed: nobody knows where its samples lie before it is unpacked.
-            Some(times) => of_times(shards::evenly(times, jobs.count)),
-            None => {
-                bail!("--jobs: {} does not say when it begins and ends; `--split cpu` needs not know", recording.name)
+        SplitBy::Time => {
+            if lacking(PERF_SAMPLE_READ).contains(&false) {
+                bail!(
+                    "--jobs: the samples of {} hold counters, and what was counted is told by the sample before, which may be \
+                     in another part; `--split cpu` keeps them together",
+                    recording.name
+                );
             }
-        },
-        SplitBy::Time => of_times(shards::by_time(&indexes, jobs.count)),
+            let indexes: Vec<_> = recording.index()?.into_iter().flatten().collect();
+            let mut borders = match span {
+                Some(Span { begin, end, .. }) if !indexes.is_empty() => {
+                    shards::by_time(&indexes, (begin, end), jobs.count)
+                }
+                // Compressed: nobody knows where its samples lie before it is unpacked.
+                Some(Span { begin, end, .. }) => shards::evenly((begin, end), jobs.count),
+                // There is no sample.
+                None if !indexes.is_empty() => Vec::new(),
+                None => {
+                    bail!(
+                        "--jobs: {} does not say when it begins and ends; `--split cpu` needs not know",
+                        recording.name
+                    )
+                }
+            };
+            if let (Some(every), Some(span)) = (interval, span) {
+                borders = shards::aligned(&borders, span.begin, every);
+            }
+            shards::between(&borders).into_iter().map(|time| (time, None)).collect()
+        }
         SplitBy::Cpu => {
-            let (available, _) = recording.features.cpus.unwrap_or((1, 1));
-            let sets = shards::by_cpu(&(0..available.max(1)).collect(), jobs.count);
+            if lacking(PERF_SAMPLE_CPU).contains(&true) {
+                bail!("--split cpu: not all samples of {} say their CPU; leave it out", recording.name);
+            }
+            if span.is_none() && interval.is_some() {
+                bail!("--jobs: {} does not say when it begins, which intervals are counted from", recording.name);
+            }
+            let available = recording.features.cpus.map_or(jobs.count, |(available, _)| available as usize);
+            let sets = shards::by_cpu(jobs.count.min(available));
             sets.into_iter().map(|cpus| ((0, u64::MAX), Some(cpus))).collect()
         }
     };
     let file = || nameless_file().with_context(|| format!("cannot write to {}", std::env::temp_dir().display()));
+    let count = parts.len();
+    let split = if jobs.split == SplitBy::Cpu { "cpu" } else { "time" };
     let shard = |(number, (time, cpus))| -> Result<Shard> {
         let stdout = if number == 0 { None } else { Some(file()?) };
-        Ok(Shard { time, cpus, result: file()?, stdout })
+        Ok(Shard { place: script::Shard { number, count, split }, time, cpus, result: file()?, stdout })
     };
     parts.into_iter().enumerate().map(shard).collect()
 }
@@ -205,12 +277,20 @@ fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Resu
 }
 
 /// Puts the results together, in an interpreter of this process, and ends the script.
-pub(super) fn merge(shards: &mut [Shard], mut program: Program, stats: &Stats) -> Result<u8> {
-    let partials: io::Result<Vec<Vec<u8>>> = shards.iter_mut().map(|shard| shard.take(stats)).collect();
-    let merged = program.merge(&partials.context("cannot read what a part left")?);
+pub(super) fn merge(shards: &mut [Shard], mut program: Program, run: &Run) -> Result<u8> {
+    let stats = &run.stats;
+    let left: io::Result<Vec<Left>> = shards.iter_mut().map(|shard| shard.take(stats)).collect();
+    let left = left.context("cannot read what a part left")?;
+    let last = left.iter().map(|left| left.last).max().unwrap_or(0);
+    let untold = count_losses(&left, run);
+    run.context.come_to(last);
+    let merged = program.merge(left.into_iter().map(|left| left.partial));
     let mut stop = None;
     if merged.is_ok() {
-        program.enter(&mut |program| stop = program.exit().break_value());
+        program.enter(&mut |program| {
+            let told = if untold == 0 { None } else { program.lost(0, last).break_value() };
+            stop = told.or(program.exit().break_value());
+        });
     }
     program.clear();
     report::print_lost(stats);
@@ -220,4 +300,21 @@ pub(super) fn merge(shards: &mut [Shard], mut program: Program, stats: &Stats) -
         (Ok(()), _) => Ok(0),
         (Err(error), _) => Err(error.into()),
     }
+}
+
+/// Puts in what the recording's end says of lost samples. How many of them no shard has told of.
+fn count_losses(left: &[Left], run: &Run) -> u64 {
+    let mut per_event = vec![0; run.events.len()];
+    for left in left {
+        per_event.iter_mut().zip(&left.lost).for_each(|(sum, lost)| *sum += lost);
+    }
+    let counted: u64 = per_event.iter().sum();
+    if counted == 0 {
+        return 0;
+    }
+    let rings = run.ring_cpus.len();
+    let untold = counted.saturating_sub(run.stats.total_lost());
+    run.stats.lost(rings.saturating_sub(1), untold);
+    run.stats.set_kernel_counts(Some(LossCounts { per_event, per_ring: vec![0; rings], samples_per_ring: Vec::new() }));
+    untold
 }

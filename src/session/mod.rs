@@ -1,5 +1,6 @@
 //! Plan and run loop: source to sink, interval, statistics, end. Knows nothing of argv.
 
+mod delivery;
 mod events;
 pub mod evlist;
 mod interval;

@@ -14,46 +14,53 @@ use crate::{
 pub struct Plan {
     /// The command line that asked for it, ready to be pasted into a shell; a template names it.
     pub command_line: String,
-    /// The events, in the order in which they were asked for.
-    pub events: Vec<EventSpec>,
-    /// What they are attached to.
-    pub target: Target,
+    /// Which events, of what, and how they are captured.
+    pub capture: Capture,
     /// The recording that takes the place of live events.
     pub input: Option<Input>,
     /// How often `__interval__` is called.
     pub interval: Option<Duration>,
-    /// Call chains of all events.
-    pub callchain: Callchain,
     /// How addresses of processes get names.
     pub symbols: symbol::Options,
-    /// How often events that are no tracepoints are sampled, where they do not say themselves.
-    pub rate: Option<Rate>,
-    /// The size of each ring; `None` leaves it to the session.
-    pub ring_size: Option<RingSize>,
     /// End after this many delivered samples.
     pub exit_n: Option<u64>,
-    /// Whether CPUs are merged by time.
-    pub order: Order,
-    /// How full a ring is, in percent, before its reader is woken.
-    pub watermark: Option<u8>,
-    /// The clock of `_time`.
-    pub clock: Clock,
     /// The file that stdout and stderr are appended to.
     pub output: Option<PathBuf>,
     /// How often this process's own CPU and memory use is printed.
     pub usage_self: Option<Duration>,
-    /// Samples per second and instance, at most.
-    pub sampling_limit: Option<u32>,
     /// How much is said on stderr.
     pub verbosity: Verbosity,
     /// The user's interpreter or venv.
     pub python: Option<PathBuf>,
-    /// The bound of the memory that recorded and undelivered events take, in bytes.
-    pub buffer: Option<usize>,
     /// What follows an exception in a callback.
     pub on_error: OnError,
     /// What is to be run.
     pub module: Module,
+}
+
+/// Events, what they are attached to, and how they are captured.
+#[derive(Clone, Debug, Default)]
+pub struct Capture {
+    /// The events, in the order in which they were asked for.
+    pub events: Vec<EventSpec>,
+    /// What they are attached to.
+    pub target: Target,
+    /// Call chains of all events.
+    pub callchain: Callchain,
+    /// How often events that are no tracepoints are sampled, where they do not say themselves.
+    pub rate: Option<Rate>,
+    /// The size of each ring; `None` leaves it to the session.
+    pub ring_size: Option<RingSize>,
+    /// The bound of the memory that recorded and undelivered events take, in bytes.
+    pub buffer: Option<usize>,
+    /// How full a ring is, in percent, before its reader is woken.
+    pub watermark: Option<u8>,
+    /// The clock of `_time`.
+    pub clock: Clock,
+    /// Whether CPUs are merged by time.
+    pub order: Order,
+    /// Samples per second and instance, at most.
+    pub sampling_limit: Option<u32>,
 }
 
 /// A recording, and what is wanted of it.

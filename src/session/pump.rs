@@ -73,10 +73,17 @@ impl Pump {
         Self { ids, layout, trailer, context, stats, window, rings, left, untold: false, told, replayed: None }
     }
 
-    /// Takes the records from a recording, whose events need not look alike.
-    pub fn of_recording(mut self, replayed: Replayed) -> Self {
-        self.replayed = Some(Box::new(replayed));
-        self
+    /// A pump for a recording, whose events need not look alike: where their ids and times lie, the replay knows.
+    pub fn of_recording(
+        replayed: Replayed,
+        context: Arc<Context>,
+        stats: Arc<Stats>,
+        rings: usize,
+        limit: Option<u64>,
+    ) -> Self {
+        let layouts = (SampleLayout::new(0, 0), TrailerLayout::new(0));
+        let pump = Self::new(EventIds::new(&[]), layouts, context, stats, LossWindow::Times, rings, limit);
+        Self { replayed: Some(Box::new(replayed)), ..pump }
     }
 
     /// What was done with the samples of a recording.
@@ -144,17 +151,31 @@ impl Pump {
             if !replayed.counts(record) {
                 self.side_band(ring, Record::parse(record), time);
             }
-            return ControlFlow::Continue(());
+            if !self.untold || time == 0 {
+                return ControlFlow::Continue(());
+            }
+            // At its own place, not before the ring's next sample: that may be in another part of the recording.
+            while let Some(end) = replayed.interval_passed(time) {
+                self.interval(end, program)?;
+            }
+            return self.tell_before(ring, time, program);
         }
         attend(program)?;
         let Some(sample) = replayed.sample(record, rings) else { return ControlFlow::Continue(()) };
-        while replayed.interval_passed(sample.time) {
-            program.interval().map_break(Break::Stop)?;
+        while let Some(end) = replayed.interval_passed(sample.time) {
+            self.interval(end, program)?;
         }
         if let Some(samples) = replayed.readings(&sample, record) {
             return samples.iter().try_for_each(|(sample, record)| self.routed(replayed, sample, record, program));
         }
         self.routed(replayed, &sample, record, program)
+    }
+
+    /// Tells of the end of an interval of a recording.
+    #[cold]
+    fn interval(&self, end: u64, program: &mut dyn Deliver) -> ControlFlow<Break> {
+        self.context.come_to(end);
+        program.interval().map_break(Break::Stop)
     }
 
     /// Delivers a recording's sample to the events that get it.
@@ -263,8 +284,12 @@ impl Pump {
         }
     }
 
-    /// Tells the program of losses that no sample came after. `kernel` has each ring's total where the kernel counts.
+    /// Tells the program of intervals and losses that no sample came after. `kernel` has each ring's total where the kernel
+    /// counts.
     pub fn tell_the_rest(&mut self, program: &mut dyn Deliver, kernel: Option<&[u64]>, now: u64) -> ControlFlow<Break> {
+        while let Some(end) = self.replayed.as_mut().and_then(|replayed| replayed.interval_left()) {
+            self.interval(end, program)?;
+        }
         if let Some(replayed) = &self.replayed
             && let Some(counts) = replayed.losses(self.rings.len())
         {

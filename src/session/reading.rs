@@ -7,21 +7,21 @@ use anyhow::{Result, bail};
 
 use super::{
     ExitStatus,
+    delivery::Delivery,
     plan::{Input, Verbosity},
-    pump::{LossWindow, Pump},
     recorded::{self, Selected},
     recorded_kernel::RecordedKernel,
-    replay::{Replaying, binaries},
-    replayed::Replayed,
-    run_loop::{Last, RunLoop},
+    replay::binaries,
+    replayed::{Replayed, Told},
+    run_loop::Last,
     status::status,
 };
 use crate::{
     event::{Context, EventType, Processes, Sink, Stats},
     perfdata::{Recording, Selection},
-    record::{EventIds, SampleLayout, Source as _, TrailerLayout},
+    record::Source as _,
     symbol,
-    sys::{output, signals::Signals},
+    sys::signals::Signals,
 };
 
 /// A recording that is to be looked at.
@@ -88,40 +88,23 @@ impl Reading {
         let layouts = recording.layouts().clone();
         let mut replay = recording.replay(selection)?;
         replay.set_wake(signals.wake_fd());
-        let rings = replay.ring_cpus().len();
-        let stats = Arc::new(Stats::new(types.len(), rings));
-        let pump = Pump::new(
-            EventIds::new(&[]),
-            (SampleLayout::new(0, 0), TrailerLayout::new(0)),
-            context,
-            stats.clone(),
-            LossWindow::Times,
-            rings,
-            None,
-        );
-        let mut run_loop = RunLoop {
-            source: Replaying::new(replay, verbosity),
-            pump: pump.of_recording(Replayed::new(layouts, routes, None)),
+        let stats = Arc::new(Stats::new(types.len(), replay.ring_cpus().len()));
+        let delivery = Delivery {
+            replay,
+            replayed: Replayed::new(layouts, routes, None, Told::Here),
             events: &types,
-            stats,
+            context,
+            stats: stats.clone(),
             signals: &signals,
-            interval: None,
+            limit: None,
             usage_every: None,
-            calibrate: &mut || {},
-            on_loss: "they were lost when it was recorded",
             reopen: &|| {},
+            last: Last::Exit,
+            verbosity,
         };
-        let ending = run_loop.run(sink);
-        let (last, strangers) =
-            run_loop.pump.replayed().map_or((0, 0), |replayed| (replayed.last(), replayed.strangers()));
-        let at_exit = run_loop.finish(ending, Last::Exit, sink, last);
-        if strangers != 0 && verbosity > Verbosity::Quiet {
-            output::say(format_args!("{strangers} samples were left out: the recording has no event with their ids"));
-        }
-        if let Some(failure) = run_loop.source.replay.take_failure() {
-            return Err(failure.into());
-        }
-        Ok(Read { status: ExitStatus(status(ending, at_exit, None)), lost: run_loop.stats.total_lost() })
+        let mut delivered = delivery.run(sink);
+        delivered.check()?;
+        Ok(Read { status: ExitStatus(status(delivered.ending, delivered.at_exit, None)), lost: stats.total_lost() })
     }
 }
 

@@ -1,21 +1,21 @@
 //! What rendering asks of the kernel that was recorded. What is not in the recording is taken from the running kernel only
 //! if that is the same one: a name that is wrong is worse than none.
 
-use std::{collections::HashMap, fs, sync::OnceLock};
+use std::{collections::HashMap, fs, ops::Range, path::PathBuf, sync::OnceLock};
 
 use super::names::RunningKernel;
 use crate::{
-    perfdata::Recording,
-    symbol::{Kallsyms, Recorded},
+    perfdata::{KernelMapping, Recording},
+    symbol::{Kallsyms, Recorded, Symbol},
     sys::{output, tracefs::Tracefs},
     tracefs::{BitField, Kernel, KernelSymbol, printk_formats},
 };
 
 /// The recorded kernel.
 pub struct RecordedKernel {
-    /// The list of symbols, as text, and where it is from.
+    /// Where its list of symbols is.
     symbols: Symbols,
-    list: OnceLock<Option<Kallsyms>>,
+    list: OnceLock<Option<Moved>>,
     strings: HashMap<u64, Box<[u8]>>,
     /// The running kernel, if it is the same.
     running: Option<RunningKernel>,
@@ -25,43 +25,96 @@ pub struct RecordedKernel {
 enum Symbols {
     /// The recording.
     Text(Vec<u8>),
-    /// A list in a file.
-    File(std::path::PathBuf),
+    /// A list in a file, made when the kernel may have been elsewhere.
+    File(PathBuf, KernelMapping),
     /// Nowhere, because.
     None(String),
+}
+
+/// A list of symbols of a kernel that may have been elsewhere.
+struct Moved {
+    list: Kallsyms,
+    from: From,
+}
+
+/// Where a kernel was, compared with its list.
+enum From {
+    /// There.
+    There,
+    /// So much above. Modules and what else is not part of it were not moved along with it.
+    Elsewhere {
+        /// To be taken from its addresses.
+        shift: u64,
+        /// Its code.
+        code: Range<u64>,
+    },
 }
 
 impl RecordedKernel {
     /// The kernel of a recording.
     pub fn new(recording: &Recording, recorded: &Recorded) -> Self {
         let tracing = recording.features.tracing_data.as_ref();
-        let build_id = recording.features.build_ids.iter().find(|id| id.path.starts_with("[kernel.kallsyms]"));
-        let is_running = build_id.is_some_and(|id| running_build_id().as_deref() == Some(&*id.id));
-        let moved = || recording.kernel_start().is_some_and(|start| running_start().is_some_and(|own| own != start));
+        let strings = tracing.map(|tracing| printk_formats::parse(&tracing.printk_formats)).unwrap_or_default();
+        let listed = recording.features.build_ids.iter().find(|id| id.path.starts_with("[kernel.kallsyms]"));
+        let mapped = recording.kernel.as_ref();
+        let build_id = listed.map(|id| &id.id).or(mapped.and_then(|kernel| kernel.build_id.as_ref()));
+        let is_running = build_id.is_some_and(|id| running_build_id().as_ref() == Some(id));
         let symbols = match (tracing.map(|tracing| &tracing.kallsyms).filter(|text| !text.is_empty()), build_id) {
             (Some(text), _) => Symbols::Text(text.clone()),
-            (None, None) => Symbols::None("the recording has no build id of its kernel".to_owned()),
-            (None, Some(_)) if is_running && !moved() => Symbols::File("/proc/kallsyms".into()),
-            (None, Some(id)) => match recorded.kallsyms(&id.id) {
-                Some(list) => Symbols::File(list),
-                None if is_running => Symbols::None("the kernel has been loaded elsewhere since".to_owned()),
-                None => {
-                    Symbols::None("it was another kernel, and perf's cache (~/.debug) has no list of it".to_owned())
+            (None, None) => Symbols::None(
+                "the recording has no build id of its kernel (`perf record` with --buildid-mmap tells it in pipes too)"
+                    .to_owned(),
+            ),
+            (None, Some(id)) => {
+                let list = if is_running { Some("/proc/kallsyms".into()) } else { recorded.kallsyms(id) };
+                match (list, mapped) {
+                    (Some(list), Some(kernel)) => Symbols::File(list, kernel.clone()),
+                    (Some(_), None) => Symbols::None("the recording does not say where its kernel was".to_owned()),
+                    (None, _) => {
+                        Symbols::None("it was another kernel, and perf's cache (~/.debug) has no list of it".to_owned())
+                    }
                 }
-            },
+            }
         };
-        let strings = tracing.map(|tracing| printk_formats::parse(&tracing.printk_formats)).unwrap_or_default();
         let running = Tracefs::find().ok().filter(|_| is_running).map(RunningKernel::new);
         Self { symbols, list: OnceLock::new(), strings, running }
     }
 
-    fn read(&self) -> Option<Kallsyms> {
+    fn read(&self) -> Option<Moved> {
         let list = match &self.symbols {
-            Symbols::Text(text) => Kallsyms::parse(&String::from_utf8_lossy(text)).map_err(|reason| reason.to_string()),
-            Symbols::File(path) => Kallsyms::read(path).map_err(|reason| reason.to_string()),
+            Symbols::Text(text) => {
+                let list = Kallsyms::parse(&String::from_utf8_lossy(text)).map_err(|reason| reason.to_string());
+                list.map(|list| Moved { list, from: From::There })
+            }
+            Symbols::File(path, kernel) => {
+                let list = Kallsyms::read(path).map_err(|reason| reason.to_string());
+                list.and_then(|list| Moved::new(list, kernel))
+            }
             Symbols::None(why) => Err(why.clone()),
         };
         list.map_err(|why| output::say(format_args!("kernel addresses have no names: {why}"))).ok()
+    }
+}
+
+impl Moved {
+    fn new(list: Kallsyms, kernel: &KernelMapping) -> Result<Moved, String> {
+        let KernelMapping { start, end, symbol, address, .. } = kernel;
+        let listed = list.bound(symbol).ok_or_else(|| format!("the kernel's list has no `{symbol}`"))?;
+        let from = match address.wrapping_sub(listed) {
+            0 => From::There,
+            shift => From::Elsewhere { shift, code: *start..*end },
+        };
+        Ok(Moved { list, from })
+    }
+
+    fn lookup(&self, addr: u64) -> Option<Symbol<'_>> {
+        match &self.from {
+            From::There => self.list.lookup(addr),
+            From::Elsewhere { shift, code } => {
+                let found = self.list.lookup(addr.wrapping_sub(*shift)).filter(|_| code.contains(&addr));
+                found.filter(|symbol| symbol.module.is_none())
+            }
+        }
     }
 }
 
@@ -114,16 +167,29 @@ fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Where the running kernel's text begins.
-fn running_start() -> Option<u64> {
-    let list = fs::read_to_string("/proc/kallsyms").ok()?;
-    let line = list.lines().find(|line| line.ends_with(" T _text") || line.ends_with(" T _stext"))?;
-    u64::from_str_radix(line.split(' ').next()?, 16).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It had no names at all.
+    #[test]
+    fn a_kernel_that_was_elsewhere_has_the_names_of_its_code() {
+        const LIST: &str = "ffffffff81000000 T _text\nffffffff81000000 T _stext\nffffffff81000100 t f\n\
+                            ffffffff81000200 T _etext\nffffffffa1000000 t g\t[m]\n";
+        let names = |address: u64| {
+            let (start, end) = (address, address + 0x200);
+            let kernel = KernelMapping { start, end, symbol: "_text".into(), address, build_id: None };
+            let moved = Moved::new(Kallsyms::parse(LIST).unwrap(), &kernel).unwrap();
+            let name = |addr| moved.lookup(addr).map(|symbol| (symbol.name.to_owned(), symbol.offset));
+            [address + 0x108, address + 0x300, 0xffffffffa1000004, 0xffffffffa1000004 + (address - 0xffffffff81000000)]
+                .map(name)
+        };
+        let named = |name: &str, offset| Some((name.to_owned(), offset));
+        assert_eq!(names(0xffffffff81000000), [named("f", 8), None, named("g", 4), named("g", 4)]);
+        assert_eq!(names(0xffffffff91000000), [named("f", 8), None, None, None]);
+        let unlisted = KernelMapping { start: 0, end: 1, symbol: "_x".into(), address: 0, build_id: None };
+        assert!(Moved::new(Kallsyms::parse(LIST).unwrap(), &unlisted).is_err());
+    }
 
     #[test]
     fn notes() {

@@ -4,34 +4,31 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     fs,
-    io::{self, IsTerminal},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Instant,
 };
 
 use anyhow::{Context as _, Result};
-use indicatif::ProgressBar;
 
 use super::{
     ExitStatus,
+    delivery::Delivery,
     jobs::{self, Shard},
-    plan::{Input, Module, Plan, Verbosity},
+    plan::{Input, Module, Plan},
     program,
-    pump::{LossWindow, Pump},
     reading::times,
     recorded::{self, Selected},
     recorded_kernel::RecordedKernel,
-    replayed::Replayed,
+    replayed::{Intervals, Replayed, Span, Told},
     report,
-    run_loop::{Last, RunLoop},
+    run_loop::Last,
     status::status,
 };
 use crate::{
     event::{Context, Processes, Stats},
-    perfdata::{Recording, Replay, Selection},
-    record::{EventIds, LossCounts, SampleLayout, Source, TrailerLayout, Wait},
+    perfdata::{Recording, Selection},
+    record::Source as _,
     script::{Choice, Interpreter, Run, ScriptError, interrupt},
     symbol::Recorded,
     sys::{hold::Held, output, signals::Signals},
@@ -44,7 +41,7 @@ pub(super) fn run(plan: &Plan, input: &Input) -> Result<ExitStatus> {
     }
     // A pipe may keep us waiting here, and is left with Ctrl-C.
     let recording = Recording::open(&input.path)?;
-    let selected = recorded::select(&plan.events, &recording)?;
+    let selected = recorded::select(&plan.capture.events, &recording)?;
     let Module::Script { module, args } = &plan.module else {
         return program::print_template(plan, &selected.types);
     };
@@ -101,80 +98,80 @@ fn with_interpreter(
         tids: input.tids.clone(),
         times,
     };
+    let mut span = span(&selection.times, &mut recording)?;
+    let mut told = Told::Here;
     if let Part::Shard(shard) = &part {
+        shard.enter();
         shard.select(&mut selection);
+        span = span.map(|span| shard.part_of(span));
+        told = Told::WithAllParts;
     }
     let offset = realtime_offset(&mut recording, &input.path)?;
     let recorded = binaries(&recording);
     let kernel = RecordedKernel::new(&recording, &recorded);
     let context = Context::new(Box::new(kernel), offset);
     let context = Arc::new(context.with_symbol_options(plan.symbols, Processes::Recorded(recorded)));
+    span.inspect(|span| context.come_to(span.after));
     let layouts = recording.layouts().clone();
     let Selected { types, routes } = selected;
-    let names: Vec<(String, String)> = recording
-        .events
-        .iter()
-        .filter_map(|event| event.format.as_ref().map(|format| (format.system.clone(), format.name.clone())))
-        .collect();
+    let formats = recording.events.iter().filter_map(|event| event.format.clone()).collect::<Vec<_>>();
     let mut replay = recording.replay(selection)?;
     replay.set_wake(signals.wake_fd());
     let rings = replay.ring_cpus();
     let stats = Arc::new(Stats::new(types.len(), rings.len()));
     let run = Run { events: types, context: context.clone(), stats: stats.clone(), ring_cpus: rings };
     let run = Arc::new(run);
-    let mut program = match program::load(plan, run.clone(), script, &|| names.clone()) {
+    let names = || formats.iter().map(|format| (format.system.clone(), format.name.clone())).collect();
+    let mut program = match program::load(plan, run.clone(), script, &names) {
         Ok(program) => program,
         Err(ScriptError::Exited(status)) => return Ok(status),
         Err(error) => return Err(error.into()),
     };
-    if input.jobs.is_some() {
-        program.takes_part()?;
+    if input.jobs.is_some()
+        && let Err(error) = program.takes_part()
+    {
+        program.clear();
+        return Err(error.into());
     }
     if let Part::Merge(shards) = part {
-        return jobs::merge(shards, program, &stats);
+        return jobs::merge(shards, program, &run);
     }
-    let replayed = Replayed::new(layouts, routes, plan.interval);
-    let pump = Pump::new(
-        EventIds::new(&[]),
-        (SampleLayout::new(0, 0), TrailerLayout::new(0)),
-        context,
-        stats.clone(),
-        LossWindow::Times,
-        run.ring_cpus.len(),
-        plan.exit_n,
-    );
+    let intervals = plan.interval.map(|every| Intervals::new(every, span));
     let reopen = || program::reopen_output(plan);
-    let mut run_loop = RunLoop {
-        source: Replaying::new(replay, plan.verbosity),
-        pump: pump.of_recording(replayed),
+    let delivery = Delivery {
+        replay,
+        replayed: Replayed::new(layouts, routes, intervals, told),
         events: &run.events,
+        context,
         stats,
         signals: &signals,
-        interval: None,
+        limit: plan.exit_n,
         usage_every: plan.usage_self,
-        calibrate: &mut || {},
-        on_loss: "they were lost when it was recorded",
         reopen: &reopen,
+        last: if let Part::Shard(_) = part { Last::Part } else { Last::Exit },
+        verbosity: plan.verbosity,
     };
-    let ending = run_loop.run(&mut program);
-    let (last, strangers) = run_loop.pump.replayed().map_or((0, 0), |replayed| (replayed.last(), replayed.strangers()));
-    let after = if let Part::Shard(_) = part { Last::Part } else { Last::Exit };
-    let at_exit = run_loop.finish(ending, after, &mut program, last);
+    let mut delivered = delivery.run(&mut program);
     report::print_endings(run.context.endings(), plan.verbosity);
     if let Part::Shard(shard) = part {
         let partial = program.partial();
         program.clear();
-        shard.leave(&run.stats, &partial?).context("cannot keep what __partial__() returned")?;
+        shard
+            .leave(&run.stats, &delivered.lost, delivered.last, &partial?)
+            .context("cannot keep what __partial__() returned")?;
     } else {
         program.clear();
     }
-    if strangers != 0 {
-        output::say(format_args!("{strangers} samples were left out: the recording has no event with their ids"));
-    }
-    if let Some(failure) = run_loop.source.replay.take_failure() {
-        return Err(failure.into());
-    }
-    Ok(status(ending, at_exit, None))
+    delivered.check()?;
+    Ok(status(delivered.ending, delivered.at_exit, None))
+}
+
+/// The times that are replayed, of those that are selected; `None` where nobody knows yet.
+pub(super) fn span(times: &[(u64, u64)], recording: &mut Recording) -> Result<Option<Span>> {
+    let Some((first, last)) = recording.times()? else { return Ok(None) };
+    let begin = times.iter().map(|&(from, _)| from).min().unwrap_or(0).max(first);
+    let end = times.iter().map(|&(_, to)| to).max().unwrap_or(u64::MAX).min(last);
+    Ok(Some(Span { begin, after: begin, end }))
 }
 
 /// What to add to the records' times to get nanoseconds since the Unix epoch. Exact where the recording says how its
@@ -197,71 +194,4 @@ pub(super) fn binaries(recording: &Recording) -> Recorded {
     let cache = env::var_os("PERF_BUILDID_DIR").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".debug")));
     Recorded { build_ids, cache }
-}
-
-/// A replay that says what goes wrong, and on a terminal how far it is.
-pub(super) struct Replaying {
-    pub replay: Replay,
-    verbosity: Verbosity,
-    bar: Option<ProgressBar>,
-}
-
-impl Replaying {
-    pub fn new(replay: Replay, verbosity: Verbosity) -> Self {
-        let total = replay.progress().total;
-        let wanted = verbosity > Verbosity::Quiet && total != 0 && io::stderr().is_terminal();
-        Self { replay, verbosity, bar: wanted.then(|| ProgressBar::new(total)) }
-    }
-
-    fn show_progress(&mut self, wait: &Wait) {
-        let Some(bar) = &self.bar else { return };
-        bar.set_position(self.replay.progress().done);
-        if matches!(wait, Wait::Ended(_)) {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-impl Source for Replaying {
-    fn wait(&mut self, until: Option<Instant>) -> Wait {
-        let wait = self.replay.wait(until);
-        self.show_progress(&wait);
-        for warning in self.replay.take_warnings() {
-            if self.verbosity > Verbosity::Quiet {
-                output::say(format_args!("warning: {warning}"));
-            }
-        }
-        wait
-    }
-
-    fn flush(&mut self) {
-        self.replay.flush();
-    }
-
-    fn stop(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
-        }
-        self.replay.stop();
-    }
-
-    fn losses(&mut self) -> Option<LossCounts> {
-        self.replay.losses()
-    }
-
-    fn ring_cpus(&self) -> Vec<Option<u32>> {
-        self.replay.ring_cpus()
-    }
-
-    fn late(&self) -> u64 {
-        self.replay.late()
-    }
-
-    fn limited(&self) -> u64 {
-        self.replay.limited()
-    }
-
-    fn backlog(&self) -> usize {
-        self.replay.backlog()
-    }
 }

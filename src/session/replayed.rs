@@ -32,25 +32,59 @@ pub struct Replayed {
     routes: Vec<Vec<Route>>,
     /// How many events were selected.
     events: usize,
-    interval: Option<Interval>,
+    intervals: Option<Intervals>,
     /// What counters showed when they were last read, by id.
     counters: FxHashMap<u64, u64>,
     /// Samples lost per attr, as perf counted them at the recording's end.
     lost: Vec<u64>,
+    told: Told,
     strangers: u64,
     last: u64,
 }
 
 /// `__interval__` by the samples' time.
 #[derive(Clone, Copy, Debug)]
-struct Interval {
+pub struct Intervals {
     every: u64,
     /// When it is next due; `None` before the first sample.
     next: Option<u64>,
+    /// The last time that it may be due at when no sample comes any more.
+    end: u64,
+}
+
+/// Times of a recording: those that are replayed, and those that a part of the replay has of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The first, from which intervals are counted.
+    pub begin: u64,
+    /// Intervals that end by then are another part's.
+    pub after: u64,
+    /// The last.
+    pub end: u64,
+}
+
+/// Whether counts of the recording's end are told here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// All is replayed here.
+    Here,
+    /// Other parts are replayed elsewhere, and the counts are of all of them.
+    WithAllParts,
 }
 
 /// After a longer silence than that, the intervals that passed in it are called once.
 const MOST_INTERVALS: u64 = 100_000;
+
+impl Intervals {
+    /// Intervals of this length in a span; where that is not known, from the first sample to the last.
+    pub fn new(every: Duration, span: Option<Span>) -> Self {
+        let every = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let Some(Span { begin, after, end }) = span else { return Self { every, next: None, end: 0 } };
+        let passed = after.saturating_sub(begin) / every;
+        let next = begin.saturating_add(every.saturating_mul(passed.saturating_add(1)));
+        Self { every, next: Some(next), end }
+    }
+}
 
 /// Where and when a sample was taken.
 #[derive(Clone, Copy, Debug)]
@@ -66,12 +100,11 @@ pub struct Taken {
 
 impl Replayed {
     /// A replay of which these events were selected: of each attr, those that get its samples.
-    pub fn new(layouts: Arc<Layouts>, routes: Vec<Vec<Route>>, interval: Option<Duration>) -> Self {
+    pub fn new(layouts: Arc<Layouts>, routes: Vec<Vec<Route>>, intervals: Option<Intervals>, told: Told) -> Self {
         let events = routes.iter().map(Vec::len).sum();
-        let every = interval.map(|every| u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).max(1));
         let lost = vec![0; layouts.len()];
-        let interval = every.map(|every| Interval { every, next: None });
-        Self { layouts, routes, events, interval, counters: FxHashMap::default(), lost, strangers: 0, last: 0 }
+        let counters = FxHashMap::default();
+        Self { layouts, routes, events, intervals, counters, lost, told, strangers: 0, last: 0 }
     }
 
     /// Samples whose id no event of the recording has.
@@ -164,19 +197,26 @@ impl Replayed {
         samples
     }
 
-    /// Whether an interval has ended before a sample of this time; to be asked until it has not.
+    /// The end of an interval that has ended before a sample of this time; to be asked until there is none.
     #[inline]
-    pub(super) fn interval_passed(&mut self, time: u64) -> bool {
-        let Some(interval) = &mut self.interval else { return false };
-        let next = *interval.next.get_or_insert(time.saturating_add(interval.every));
+    pub(super) fn interval_passed(&mut self, time: u64) -> Option<u64> {
+        let Intervals { every, next: due, .. } = self.intervals.as_mut()?;
+        let next = *due.get_or_insert(time.saturating_add(*every));
         if next > time || next == u64::MAX {
-            return false;
+            return None;
         }
         // A time that is damaged may lie any number of intervals ahead.
-        let ahead = (time - next) / interval.every;
+        let ahead = (time - next) / *every;
         let skipped = if ahead > MOST_INTERVALS { ahead } else { 0 };
-        interval.next = Some(next.saturating_add(interval.every.saturating_mul(skipped + 1)));
-        true
+        let passed = next.saturating_add(every.saturating_mul(skipped));
+        *due = Some(passed.saturating_add(*every));
+        Some(passed)
+    }
+
+    /// The same when no sample comes any more.
+    pub(super) fn interval_left(&mut self) -> Option<u64> {
+        let end = self.intervals.filter(|intervals| intervals.next.is_some())?.end;
+        self.interval_passed(end)
     }
 
     /// Takes perf's own count of an event's lost samples (PERF_FORMAT_LOST), which it writes at the end, without a time.
@@ -192,17 +232,21 @@ impl Replayed {
         true
     }
 
-    /// The lost samples of the selected events, if perf has counted them.
+    /// The lost samples of the selected events, if perf has counted them and this is where they are told.
     pub(super) fn losses(&self, rings: usize) -> Option<LossCounts> {
-        if self.lost.iter().all(|&lost| lost == 0) {
-            return None;
-        }
+        let counted = self.told == Told::Here && self.lost.iter().any(|&lost| lost != 0);
+        let (per_ring, samples_per_ring) = (vec![0; rings], Vec::new());
+        counted.then(|| LossCounts { per_event: self.lost_per_event(), per_ring, samples_per_ring })
+    }
+
+    /// The lost samples of the selected events, as perf has counted them.
+    pub fn lost_per_event(&self) -> Vec<u64> {
         let mut per_event = vec![0; self.events];
         for (routes, &lost) in self.routes.iter().zip(&self.lost) {
             for route in routes {
                 per_event[route.event] = lost;
             }
         }
-        Some(LossCounts { per_event, per_ring: vec![0; rings], samples_per_ring: Vec::new() })
+        per_event
     }
 }

@@ -214,12 +214,9 @@ impl<S: Source> RunLoop<'_, S> {
                 stop = stop.or(at_exit.map(Break::Stop));
             }
         });
-        if last == Last::Part {
-            // They are said of all parts together.
-        } else if complete
-            || self.stats.has_losses_told()
-            || self.stats.total_unattributed() + self.stats.total_throttled() != 0
-        {
+        let told = self.stats.has_losses_told() || self.stats.total_unattributed() + self.stats.total_throttled() != 0;
+        // Those of parts are said of all parts together.
+        if last == Last::Exit && (complete || told) {
             report::print_totals(&self.stats, &self.source);
         }
         match stop {

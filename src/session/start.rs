@@ -49,13 +49,13 @@ pub fn run(plan: Plan) -> Result<ExitStatus> {
         output::append_to(path).with_context(|| format!("cannot append to '{}'", path.display()))?;
     }
     let tracefs = Tracefs::find()?;
-    let selected = events::select(&plan, &tracefs)?;
+    let selected = events::select(&plan.capture, &tracefs)?;
     let Module::Script { module, args } = &plan.module else {
-        return program::print_template(&plan, &described(&plan, &selected)?);
+        return program::print_template(&plan, &described(&plan.capture, &selected)?);
     };
     let choice = Choice::make(plan.python.as_deref())?;
     // Before the interpreter: a child that is forked from a process with threads may do little.
-    let workload = match &plan.target {
+    let workload = match &plan.capture.target {
         plan::Target::Workload(command) => Some(Workload::fork(command)?),
         _ => None,
     };
@@ -93,9 +93,9 @@ fn with_interpreter(
     let signals = Signals::install()?;
     signals.on_second_interrupt(interrupt);
     drop(held);
-    let requests = target::requests(plan, selected)?;
+    let requests = target::requests(&plan.capture, selected)?;
     let mappings = target::mappings(&requests);
-    let mut capture = open(plan, selected, &requests, workload.as_ref(), signals.wake_fd())?;
+    let mut capture = open(&plan.capture, selected, &requests, workload.as_ref(), signals.wake_fd())?;
 
     for (index, event) in selected.iter().enumerate() {
         if !capture.ids().iter().any(|&(_, opened)| opened == index) {
@@ -104,7 +104,7 @@ fn with_interpreter(
     }
     if plan.verbosity >= Verbosity::Verbose {
         let (rings, ids) = (capture.ring_count(), capture.ids().len());
-        let target::Sizes { ring, buffer } = target::sizes(plan);
+        let target::Sizes { ring, buffer } = target::sizes(&plan.capture);
         let (ring, buffer) = (ring >> 10, buffer >> 20);
         output::say(format_args!(
             "{} events, {ids} descriptors, {rings} rings of {ring} KiB, at most {buffer} MiB of backlog",
@@ -112,7 +112,7 @@ fn with_interpreter(
         ));
         selected.iter().filter_map(|event| event.note.as_ref()).for_each(output::say);
     }
-    let mut calibration = Calibration::new(target::clock(plan))?;
+    let mut calibration = Calibration::new(target::clock(&plan.capture))?;
     let kernel = RunningKernel::new(tracefs.clone());
     let processes = if mappings == Mappings::Told { Processes::Followed } else { Processes::Ignored };
     let context = Context::new(Box::new(kernel), calibration.realtime_offset()?);
@@ -139,7 +139,7 @@ fn with_interpreter(
         (capture.layout(0), capture.trailer()),
         context.clone(),
         stats.clone(),
-        if plan.order == Order::Time { LossWindow::Times } else { LossWindow::Zero },
+        if plan.capture.order == Order::Time { LossWindow::Times } else { LossWindow::Zero },
         run.ring_cpus.len(),
         plan.exit_n,
     );
@@ -183,7 +183,7 @@ fn enable(capture: &mut Capture, workload: Option<&mut Workload>) -> Result<()> 
 }
 
 fn open(
-    plan: &Plan,
+    plan: &plan::Capture,
     selected: &[Selected],
     requests: &[EventRequest],
     workload: Option<&Workload>,
@@ -223,7 +223,7 @@ fn note_tasks(context: &Arc<Context>) {
 }
 
 /// The event types as they will be captured, but for where their ids are found.
-fn described(plan: &Plan, selected: &[Selected]) -> Result<Vec<EventType>> {
+fn described(plan: &plan::Capture, selected: &[Selected]) -> Result<Vec<EventType>> {
     let layouts = Capture::layouts(&target::requests(plan, selected)?);
     Ok(selected.iter().zip(layouts).map(|(event, layout)| event.event_type(layout)).collect())
 }

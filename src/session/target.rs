@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use super::{
     events::{Place, Selected},
-    plan::{self, Plan, Switch},
+    plan::{self, Switch},
 };
 use crate::{
     abi::{PERF_SAMPLE_IP, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER, PERF_TYPE_TRACEPOINT},
@@ -20,7 +20,7 @@ const ALL_RINGS: usize = 256 << 20;
 const RING: std::ops::RangeInclusive<usize> = 512 << 10..=2 << 20;
 
 /// What is traced. `workload` is the process of `--exec`.
-pub fn target(plan: &Plan, workload: Option<u32>) -> Result<Target> {
+pub fn target(plan: &plan::Capture, workload: Option<u32>) -> Result<Target> {
     if let Some(pid) = workload {
         return Ok(Target::Workload { pid });
     }
@@ -40,7 +40,7 @@ pub fn target(plan: &Plan, workload: Option<u32>) -> Result<Target> {
 }
 
 /// The CPUs that all events are limited to.
-fn target_cpus(plan: &Plan) -> Option<&CpuSet> {
+fn target_cpus(plan: &plan::Capture) -> Option<&CpuSet> {
     match &plan.target {
         plan::Target::Cpus(cpus) | plan::Target::Cgroups { cpus: Some(cpus), .. } => Some(cpus),
         _ => None,
@@ -48,11 +48,11 @@ fn target_cpus(plan: &Plan) -> Option<&CpuSet> {
 }
 
 /// What is asked of the kernel for each selected event.
-pub fn requests(plan: &Plan, selected: &[Selected]) -> Result<Vec<EventRequest>> {
+pub fn requests(plan: &plan::Capture, selected: &[Selected]) -> Result<Vec<EventRequest>> {
     selected.iter().map(|event| request(plan, event)).collect()
 }
 
-fn request(plan: &Plan, event: &Selected) -> Result<EventRequest> {
+fn request(plan: &plan::Capture, event: &Selected) -> Result<EventRequest> {
     let EventRequest { name, cpus, .. } = &event.request;
     let attrs = &event.spec.attrs;
     // An event's own CPUs, of those that it can be opened on, of those that all events are limited to.
@@ -98,7 +98,7 @@ fn request(plan: &Plan, event: &Selected) -> Result<EventRequest> {
     })
 }
 
-fn callchain(plan: &Plan, event: &Selected) -> Result<Option<Callchain>> {
+fn callchain(plan: &plan::Capture, event: &Selected) -> Result<Option<Callchain>> {
     let attrs = &event.spec.attrs;
     let plan::Callchain { every_event, user, kernel, how } = plan.callchain;
     let frames = |switch: Switch| match switch {
@@ -133,7 +133,7 @@ pub struct Sizes {
 }
 
 /// The sizes that the plan asks for, or those that fit the machine.
-pub fn sizes(plan: &Plan) -> Sizes {
+pub fn sizes(plan: &plan::Capture) -> Sizes {
     let cpus = procfs::online_cpus().map_or(1, |cpus| cpus.iter().count().max(1));
     let ring = plan.ring_size.map(|size| size.pages(page_size()) * page_size()).unwrap_or_else(|| {
         let share = (ALL_RINGS / cpus).clamp(*RING.start(), *RING.end());
@@ -159,7 +159,7 @@ pub fn mappings(requests: &[EventRequest]) -> Mappings {
 }
 
 /// How it is captured.
-pub fn options(plan: &Plan, mappings: Mappings, wake: std::os::fd::RawFd) -> Options {
+pub fn options(plan: &plan::Capture, mappings: Mappings, wake: std::os::fd::RawFd) -> Options {
     let Sizes { ring, buffer } = sizes(plan);
     Options {
         ring_bytes: ring,
@@ -177,7 +177,7 @@ pub fn options(plan: &Plan, mappings: Mappings, wake: std::os::fd::RawFd) -> Opt
 }
 
 /// The clock of `_time`.
-pub fn clock(plan: &Plan) -> Clock {
+pub fn clock(plan: &plan::Capture) -> Clock {
     match plan.clock {
         plan::Clock::Perf => Clock::Perf,
         plan::Clock::Monotonic => Clock::Monotonic,

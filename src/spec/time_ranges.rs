@@ -96,7 +96,7 @@ impl TimeRanges {
 }
 
 /// A decimal number with up to `digits` digits behind the point, in units of the last of them.
-fn fixed(text: &str, digits: usize) -> Option<u64> {
+pub fn fixed(text: &str, digits: usize) -> Option<u64> {
     let (whole, part) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
     let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if (whole.is_empty() && part.is_empty()) || !all_digits(whole) || !all_digits(part) || part.len() > digits {

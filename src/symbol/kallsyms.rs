@@ -12,6 +12,8 @@ pub struct Kallsyms {
     /// All names, back to back.
     names: String,
     modules: Vec<String>,
+    /// The symbols that say where the kernel proper lies.
+    bounds: HashMap<&'static str, u64>,
     /// Where the kernel proper has its text; addresses outside have names only in modules.
     kernel: Vec<(u64, u64)>,
 }
@@ -65,10 +67,10 @@ impl Kallsyms {
             entries: Vec::with_capacity(text.len() / 44),
             names: String::with_capacity(text.len() / 2),
             modules: Vec::new(),
+            bounds: HashMap::new(),
             kernel: Vec::new(),
         };
         let mut modules = HashMap::new();
-        let mut bounds = HashMap::new();
         let mut hidden = false;
         for (address, name, module) in text.lines().filter_map(line) {
             hidden |= address == 0;
@@ -79,7 +81,7 @@ impl Kallsyms {
             let module = match module {
                 None => {
                     if let Some(bound) = BOUNDS.iter().find(|&&bound| bound == name) {
-                        bounds.entry(*bound).or_insert(address);
+                        symbols.bounds.entry(*bound).or_insert(address);
                     }
                     KERNEL
                 }
@@ -95,7 +97,7 @@ impl Kallsyms {
         if symbols.entries.len() <= 1 {
             return Err(if hidden { Reason::AddressesHidden } else { Reason::NoSymbols });
         }
-        symbols.kernel = kernel_text(&bounds);
+        symbols.kernel = kernel_text(&symbols.bounds);
         // Stable, so that the first of the list stays the first of its address: it is the one that get_symbol_pos()
         // takes for the kernel proper and find_kallsyms_symbol() for a module.
         symbols.entries.sort_by_key(|entry| entry.address);
@@ -111,6 +113,11 @@ impl Kallsyms {
     /// Whether there are none. Never, as a list without symbols is no list.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// The address of a symbol that says where the kernel lies, as `_text`.
+    pub fn bound(&self, name: &str) -> Option<u64> {
+        self.bounds.get(name).copied()
     }
 
     /// The symbol that an address is in.
@@ -145,7 +152,7 @@ impl Kallsyms {
 }
 
 /// Symbols that say where the kernel's text lies.
-const BOUNDS: [&str; 5] = ["_stext", "_etext", "_end", "_sinittext", "_einittext"];
+const BOUNDS: [&str; 6] = ["_text", "_stext", "_etext", "_end", "_sinittext", "_einittext"];
 
 /// The addresses that is_ksym_addr() (kernel/kallsyms.c) takes for the kernel's: with CONFIG_KALLSYMS_ALL, which lists
 /// `_end`, the whole image, else its text.

@@ -263,6 +263,8 @@ impl Processes {
         let backing = Backing::of(&key.path);
         let dso = match backing {
             Backing::Anonymous if key.path.as_os_str().is_empty() => "//anon".into(),
+            // As the kernel calls it: what has the path now is another file.
+            Backing::File if key.deleted => format!("{} (deleted)", key.path.display()).into(),
             _ => key.path.to_string_lossy().into(),
         };
         let file = Arc::new(MappedFile { id, key: key.clone(), dso, backing });

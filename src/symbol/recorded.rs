@@ -20,15 +20,15 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// The build id of a mapping's file.
+    /// The build id of a mapping's file. That of a path is not the one of a file that had been removed there before.
     fn build_id(&self, known: &Known) -> Option<Arc<[u8]>> {
         let key = &known.file.key;
-        key.build_id.as_deref().map(Arc::from).or_else(|| self.build_ids.get(&key.path).cloned())
+        key.build_id.as_deref().map(Arc::from).or_else(|| self.build_ids.get(Path::new(&*known.file.dso)).cloned())
     }
 
     /// Opens the binary of a mapping.
     pub(super) fn open(&self, known: &Known) -> Result<Elf, Reason> {
-        let shown = known.file.key.path.display().to_string();
+        let shown = known.file.dso.to_string();
         let Some(build_id) = self.build_id(known) else { return Err(Reason::NoBuildId { path: shown }) };
         if known.file.backing == Backing::Vdso {
             let own = vdso::read()?;
@@ -74,4 +74,45 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::symbol::{
+        Mapping,
+        processes::{Processes, Whose},
+    };
+
+    /// It had the names of the file that was put in its place.
+    #[test]
+    fn a_file_that_was_removed_is_not_the_one_that_has_its_path() {
+        let path = std::env::current_exe().unwrap();
+        let build_id: Arc<[u8]> = Elf::open(&path).unwrap().build_id.unwrap().to_vec().into();
+        let open = |deleted, listed: &str, own: Option<&[u8]>| {
+            let recorded = Recorded { build_ids: HashMap::from([(listed.into(), build_id.clone())]), cache: None };
+            let mapping = Mapping {
+                start: 0x1000,
+                end: 0x2000,
+                file_offset: 0,
+                device: (8, 1),
+                inode: 42,
+                generation: 0,
+                path: path.clone(),
+                deleted,
+                executable: true,
+                build_id: own.map(Into::into),
+            };
+            let known = Processes::new(Whose::Recorded).mmap(7, 1, &mapping).unwrap();
+            recorded.open(&known).map(|_| ()).map_err(|reason| reason.to_string())
+        };
+        let shown = path.display().to_string();
+        let removed = format!("{shown} (deleted)");
+        assert_eq!(open(false, &shown, None), Ok(()));
+        assert!(open(true, &shown, None).unwrap_err().contains(&removed));
+        // What was built from the same is the same.
+        assert_eq!(open(true, &removed, None), Ok(()));
+        assert_eq!(open(true, "/x", Some(&build_id)), Ok(()));
+        assert!(open(true, &shown, Some(&[7; 20])).is_err());
+    }
 }

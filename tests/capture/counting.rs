@@ -71,10 +71,11 @@ fn lines_of_short_lived_threads_are_counted_once() {
             getppid(TIMES);
             left -= 1;
         }
-        if left > 0 {
-            std::thread::sleep(Duration::from_micros(200));
-            std::thread::spawn(move || next(left, done));
+        if left == 0 {
+            return done.send(()).unwrap();
         }
+        std::thread::sleep(Duration::from_micros(200));
+        std::thread::spawn(move || next(left, done));
     }
     if std::env::var_os(CHILD).is_some() {
         let (done, all_done) = mpsc::channel();
@@ -82,12 +83,10 @@ fn lines_of_short_lived_threads_are_counted_once() {
             let done = done.clone();
             std::thread::spawn(move || next(LATER, done));
         }
-        drop(done);
         println!("ready");
         std::io::stdin().read_line(&mut String::new()).unwrap();
         TOLD.store(true, SeqCst);
-        // Until the last thread of each line is.
-        assert!(all_done.recv().is_err());
+        (0..LINES).for_each(|_| all_done.recv().unwrap());
         return;
     }
     for _ in 0..ATTACHMENTS {

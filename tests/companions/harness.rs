@@ -38,6 +38,13 @@ pub fn record(path: &Path, args: &[&str]) {
     panic!("perf record {args:?}: {said}");
 }
 
+/// Records with these arguments by `perf-prof record`.
+#[track_caller]
+pub fn record_here(path: &Path, args: &[&str]) {
+    let output = perf_prof(&["record", "-q", "-o"]).arg(path).args(args).stdout(Stdio::null()).output().unwrap();
+    stdout(&output);
+}
+
 /// `perf-prof` with these words.
 pub fn perf_prof(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));

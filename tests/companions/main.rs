@@ -4,5 +4,7 @@
 
 mod evlist;
 mod harness;
+mod kinds;
 mod report;
 mod script;
+mod text;

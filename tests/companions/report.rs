@@ -13,8 +13,9 @@ fn table(lines: Vec<String>) -> Vec<String> {
     lines
 }
 
+/// Compares what `perf report` and `perf-prof report` print of a recording.
 #[track_caller]
-fn compare(path: &Path, perf_args: &[&str], args: &[&str]) {
+pub fn compare(path: &Path, perf_args: &[&str], args: &[&str]) {
     let of_perf = perf(&[&["report", "--stdio", "-g", "none"], perf_args].concat(), path);
     let (of_perf, ours) = (table(of_perf), table(ours(&[&["report"], args].concat(), path)));
     assert!(of_perf.len() > 5, "{of_perf:?}");

@@ -56,7 +56,7 @@ def __exit__():
 ";
 
 /// Whether this machine cannot run a test.
-fn without_probes() -> bool {
+pub fn without_probes() -> bool {
     let reason = if skipped() {
         return true;
     } else if !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
@@ -71,7 +71,7 @@ fn without_probes() -> bool {
     true
 }
 
-fn gcc(dir: &Path, args: &[&str]) {
+pub fn gcc(dir: &Path, args: &[&str]) {
     assert!(Command::new("gcc").args(args).current_dir(dir).status().unwrap().success(), "gcc {args:?}");
 }
 
@@ -539,120 +539,4 @@ def __exit__(): print(sum(numbers), len(numbers))"
         succeeded(&run.event(format!("{}:numbered", defined.0)).options(["-g", "--order"]).exec(["./p", "100"]));
     let lines: Vec<&str> = outcome.stdout.lines().skip(2).collect();
     assert_eq!(lines, ["['__probe_ip', 'n'] ['counted', 'caller', 'main']", "4950 100"]);
-}
-
-/// Makes threads and children, which make threads, once its input ends; tells how many it could not make.
-const BEARING: &str = r#"
-#include <poll.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <stdlib.h>
-__attribute__((noinline)) void waiting(void) { __asm__ volatile(""); }
-__attribute__((noinline)) void born(void) { __asm__ volatile(""); }
-static int failures;
-static void *thread(void *unused) { for (int i = 0; i < 10; i++) born(); return unused; }
-static void threads(int count) {
-    for (int i = 0; i < count; i++) {
-        pthread_t id;
-        if (pthread_create(&id, 0, thread, 0)) failures++; else pthread_join(id, 0);
-    }
-}
-int main(void) {
-    struct pollfd input = { .fd = 0, .events = POLLIN };
-    while (poll(&input, 1, 1) == 0) waiting();
-    threads(5);
-    for (int i = 0; i < 5; i++) {
-        int status;
-        pid_t child = fork();
-        if (child < 0) { failures++; continue; }
-        if (child == 0) { born(); threads(2); _exit(failures); }
-        waitpid(child, &status, 0);
-        failures += WEXITSTATUS(status);
-    }
-    fprintf(stderr, "failures %d\n", failures);
-    return 0;
-}
-"#;
-
-/// By five threads, and five children with two threads each.
-const BIRTHS: &str = "uprobe:born 155\nuretprobe:born 155\n";
-
-/// Counts, and tells of the first event.
-const BIRTHS_SCRIPT: &str = "
-import sys
-n = {}
-def __sample__(e):
-    if not n: print('begun', flush=True)
-    n[e._event] = n.get(e._event, 0) + 1
-def __exit__(): [print(name, n[name]) for name in sorted(n) if name != 'uprobe:waiting']";
-
-/// The definitions in tracefs that processes of perf-prof have left behind.
-fn definitions_of(pid: u32) -> Vec<String> {
-    let list = fs::read_to_string("/sys/kernel/tracing/uprobe_events").unwrap_or_default();
-    list.lines().filter(|line| line.contains(&format!(":perf_prof_{pid}_"))).map(str::to_owned).collect()
-}
-
-/// In a folder whose name the kernel's list of probes would divide.
-fn bearing() -> Run {
-    let run = Run::script(BIRTHS_SCRIPT).file("a b#/p.c", BEARING);
-    gcc(run.dir.path(), &["-O1", "-pthread", "a b#/p.c", "-o", "a b#/p"]);
-    let events = "uprobe:born@\"./a b#/p\",uretprobe:born@\"./a b#/p\",uprobe:waiting@\"./a b#/p\"";
-    run.event(events).options(["-m1M"])
-}
-
-/// fork() and pthread_create() failed with EFAULT.
-#[test]
-fn a_command_with_probes_makes_threads_and_children_which_count() {
-    if without_probes() {
-        return;
-    }
-    let outcome = bearing().exec(["sh", "-c", "'./a b#/p' < /dev/null"]).run();
-    let counts: String =
-        outcome.stdout.lines().filter(|line| *line != "begun").map(|line| format!("{line}\n")).collect();
-    assert_eq!((outcome.status, counts.as_str(), outcome.stderr.lines().last()), (0, BIRTHS, Some("failures 0")));
-}
-
-/// fork() and pthread_create() failed with EFAULT.
-#[test]
-fn a_process_with_probes_makes_threads_and_children_which_count() {
-    if without_probes() {
-        return;
-    }
-    let run = bearing();
-    let program = Command::new(run.path("a b#/p")).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let run = run.options(["-p", &program.id().to_string()]);
-    let mut tracer = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(tracer.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "begun");
-    let defined = definitions_of(tracer.id()).len();
-    let ended = program.wait_with_output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&ended.stderr), "failures 0\n");
-    let counts: String = lines.map(|line| line.unwrap() + "\n").collect();
-    assert!(tracer.wait().unwrap().success());
-    assert_eq!(counts, BIRTHS);
-    assert_eq!(defined, 3);
-    assert_eq!(definitions_of(tracer.id()), [""; 0]);
-}
-
-/// What was killed cannot remove its definitions; who defines the next ones does.
-#[test]
-fn definitions_of_a_killed_process_are_removed_by_the_next() {
-    if without_probes() {
-        return;
-    }
-    let run = bearing();
-    let mut program = Command::new(run.path("a b#/p")).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let run = run.options(["-p", &program.id().to_string()]);
-    let mut tracer = run.command().stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(tracer.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next().unwrap().unwrap(), "begun");
-    tracer.kill().unwrap();
-    tracer.wait().unwrap();
-    assert_eq!(definitions_of(tracer.id()).len(), 3);
-    assert_eq!(bearing().exec(["true"]).run().status, 0);
-    assert_eq!(definitions_of(tracer.id()), [""; 0]);
-    drop(program.stdin.take());
-    program.wait().unwrap();
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 /// Writes numbers in one byte order.
 #[derive(Clone, Copy)]
-struct Maker {
+pub struct Maker {
     big: bool,
 }
 
@@ -24,7 +24,7 @@ impl Maker {
         if self.big { value.to_be_bytes().into() } else { value.to_le_bytes().into() }
     }
 
-    fn u64(self, value: u64) -> Vec<u8> {
+    pub fn u64(self, value: u64) -> Vec<u8> {
         if self.big { value.to_be_bytes().into() } else { value.to_le_bytes().into() }
     }
 
@@ -53,7 +53,7 @@ impl Maker {
     }
 
     /// A sample with a call chain and raw data: a u16, an int, an array of u32 elsewhere, text.
-    fn sample(self, id: u64, time: u64) -> Vec<u8> {
+    pub fn sample(self, id: u64, time: u64) -> Vec<u8> {
         let fixed = [self.u32(7), self.u32(8), self.u64(time), self.u64(id), self.u32(1), self.u32(0)].concat();
         let chain = [self.u64(2), self.u64(PERF_CONTEXT_USER), self.u64(0x40_0010)].concat();
         let words = self.u32(20 | 8 << 16);
@@ -62,14 +62,14 @@ impl Maker {
         self.record(PERF_RECORD_SAMPLE, 2, &[fixed, chain, self.u32(raw.len() as u32), raw])
     }
 
-    fn records(self) -> Vec<u8> {
+    pub fn records(self) -> Vec<u8> {
         let round = self.record(PERF_RECORD_FINISHED_ROUND, 0, &[]);
         let first =
             [self.comm(10), self.mmap2(11), self.sample(50, 30), self.sample(51, 20), self.lost(31), round.clone()];
         [first.concat(), self.sample(50, 40), self.sample(99, 41), self.sample(51, 25), round].concat()
     }
 
-    fn attr(self) -> Vec<u8> {
+    pub fn attr(self) -> Vec<u8> {
         let sample_type = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ID | PERF_SAMPLE_CPU;
         let sample_type = sample_type | PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_RAW;
         let numbers = [self.u32(PERF_TYPE_TRACEPOINT), self.u32(64), self.u64(0x176), self.u64(1)].concat();
@@ -94,7 +94,7 @@ impl Maker {
     }
 
     /// The attrs' part: two events with an id each, of the same tracepoint.
-    fn file(self, records: &[u8]) -> Vec<u8> {
+    pub fn file(self, records: &[u8]) -> Vec<u8> {
         const HEADER: u64 = 104;
         let attrs = HEADER + 16;
         let data = attrs + 2 * 80;
@@ -116,7 +116,7 @@ impl Maker {
         file
     }
 
-    fn pipe(self, records: &[u8]) -> Vec<u8> {
+    pub fn pipe(self, records: &[u8]) -> Vec<u8> {
         let attr = |id| self.record(PERF_RECORD_HEADER_ATTR, 0, &[self.attr(), self.u64(id)]);
         let tracing = self.tracing_data();
         let header = self.record(PERF_RECORD_HEADER_TRACING_DATA, 0, &[self.u32(tracing.len() as u32)]);
@@ -142,8 +142,8 @@ fn replay(bytes: Vec<u8>) -> Result<(Vec<Vec<u8>>, Vec<String>), PerfDataError> 
     }
 }
 
-const NATIVE: Maker = Maker { big: cfg!(target_endian = "big") };
-const FOREIGN: Maker = Maker { big: !cfg!(target_endian = "big") };
+pub const NATIVE: Maker = Maker { big: cfg!(target_endian = "big") };
+pub const FOREIGN: Maker = Maker { big: !cfg!(target_endian = "big") };
 
 #[test]
 fn both_byte_orders_give_the_same_records() {
@@ -164,6 +164,31 @@ fn events_describe_themselves_in_both_byte_orders() {
             let format = recording.events[1].format.as_ref().unwrap();
             assert_eq!((&*format.system, &*format.name, recording.events[1].ids.as_slice()), ("sys", "e", &[51][..]));
         }
+    }
+}
+
+/// perf writes them behind the mappings of the kernel and its modules.
+#[test]
+fn names_that_a_pipe_tells_behind_the_kernels_mappings() {
+    for maker in [NATIVE, FOREIGN] {
+        let mapping = |name: &[u8]| {
+            let numbers = [maker.u32(u32::MAX), maker.u32(0), maker.u64(0x1000), maker.u64(0x200), maker.u64(0x1010)];
+            maker.record(PERF_RECORD_MMAP, 1, &[numbers.concat(), name.to_vec(), vec![0; 32]])
+        };
+        let update = maker.record(
+            PERF_RECORD_EVENT_UPDATE,
+            0,
+            &[maker.u64(2), maker.u64(51), b"its name\0\0\0\0\0\0\0\0".to_vec()],
+        );
+        let mappings = [mapping(b"[kernel.kallsyms]_text\0\0"), mapping(b"/x.ko\0\0\0")].concat();
+        let pipe = maker.pipe(&[mappings.clone(), update.clone(), mapping(b"/y.ko\0\0\0"), maker.records()].concat());
+        let recording = Recording::of_file(Arc::new(pipe.clone()), "x").unwrap();
+        let names: Vec<Option<&str>> = recording.events.iter().map(|event| event.name.as_deref()).collect();
+        assert_eq!(names, [None, Some("its name")]);
+        let kernel = recording.kernel.unwrap();
+        assert_eq!((kernel.start, kernel.end, kernel.address, &*kernel.symbol), (0x1000, 0x1200, 0x1010, "_text"));
+        // None of the records is lost by that.
+        assert_eq!(replay(pipe).unwrap().0.len(), replay(NATIVE.pipe(&NATIVE.records())).unwrap().0.len() + 3);
     }
 }
 

@@ -1,8 +1,11 @@
 //! Names of addresses in recordings: by what binaries were built from, never by what is here now.
 
-use std::{fs, process::Command};
+use std::{
+    fs::{self, File},
+    process::{Command, Stdio},
+};
 
-use crate::harness::{Folder, perf, record, stdout};
+use crate::harness::{Folder, perf, python, record, stdout};
 
 /// Prints each call chain's symbols, innermost first.
 const CHAINS: &str = "def __sample__(e):\n    print(*[f['symbol'] for f in e._callchain])\n";
@@ -52,4 +55,30 @@ fn frames_have_the_names_of_their_build_and_none_of_another() {
     let strange = chains();
     assert_eq!(strange.lines().count(), named.lines().count());
     assert!(!strange.contains("inner_function"), "{strange}");
+}
+
+/// A recording in a pipe has no list of build ids, and its kernel's functions had no names.
+#[test]
+fn the_kernels_functions_have_names_in_pipes_that_tell_its_build_id() {
+    let Some(perf) = perf() else { return };
+    let folder = Folder::new();
+    let script = folder.write("chains.py", CHAINS.as_bytes());
+    let events = ["-g", "-e", "sched:sched_switch", "-a", "-o", "-", "--", "sleep", "0.2"];
+    let ours = env!("CARGO_BIN_EXE_perf-prof");
+    for (program, options, has_names) in [
+        (perf, &["record", "-q"][..], false),
+        (perf, &["record", "-q", "--buildid-mmap"], true),
+        (ours, &["record", "-q"], true),
+    ] {
+        let data = folder.path("pipe.data");
+        let mut command = Command::new(program);
+        command.args(options).args(events).stdout(File::create(&data).unwrap()).stderr(Stdio::null());
+        assert!(command.status().unwrap().success());
+        let output = python(&["-q", "--input", data.to_str().unwrap(), script.to_str().unwrap()]);
+        let chains = stdout(&output);
+        assert!(chains.lines().count() > 5, "{chains}");
+        assert_eq!(chains.contains("__schedule"), has_names, "{program} {options:?}: {chains}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.contains("no build id of its kernel (`perf record` with --buildid-mmap"), !has_names, "{said}");
+    }
 }

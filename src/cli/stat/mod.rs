@@ -4,7 +4,7 @@ mod json;
 mod table;
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs::OpenOptions,
     io::{self, IsTerminal, Write},
     path::PathBuf,
@@ -18,18 +18,16 @@ use clap::{ArgAction, Args, value_parser};
 use self::table::{Colours, Text};
 use super::{
     options::{self, Ids},
-    plan::PlanError,
+    plan::{self as python, PlanError},
     record,
     report::Failure,
 };
 use crate::{
-    parallel::shell_quote,
     session::{
-        plan::{Callchain, Clock, Module, Order, Plan as Capture, Target, Verbosity},
+        plan::{Capture, Target},
         stat::{self, Plan, Rows, Table, Totals},
     },
     spec::{CpuSet, EventSpec, parse_events, parse_interval},
-    symbol,
 };
 
 const USAGE: &str = "perf-prof stat [OPTION...] [-e EVENT[,EVENT...]] [-- CMD [ARGS...]]";
@@ -143,15 +141,15 @@ pub struct Stat {
 
 impl Stat {
     /// Counts.
-    pub fn run(self, argv: &[OsString]) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitCode, Failure> {
         const READ_ON: &str = "`perf-prof stat --help` explains the options, with examples";
         if self.repeat > 1 && self.command.is_empty() {
             let message = "-r runs a command again and again; name one, as in `perf-prof stat -r 5 -- CMD`";
-            return Err(Failure::Usage(message.to_owned(), READ_ON));
+            return Err(Failure::Usage(message.to_owned(), READ_ON.into()));
         }
         let mut output = self.output()?;
         let json = self.json;
-        let plan = self.plan(argv).map_err(|error| Failure::Usage(error.to_string(), READ_ON))?;
+        let plan = self.plan().map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
         let mut text = Text::new(output.colours);
         let mut show = |table: &Table<'_>| {
             let shown = if json { json::line(table)? } else { text.table(table) };
@@ -178,7 +176,7 @@ impl Stat {
         Ok(output)
     }
 
-    fn plan(self, argv: &[OsString]) -> Result<Plan, PlanError> {
+    fn plan(self) -> Result<Plan, PlanError> {
         let mut events: Vec<EventSpec> = Vec::new();
         for list in &self.events {
             events.extend(parse_events(list)?);
@@ -197,41 +195,14 @@ impl Stat {
             }
             target => target,
         };
-        let capture = Capture {
-            command_line: argv.iter().map(|word| shell_quote(OsStr::new(word))).collect::<Vec<_>>().join(" "),
-            events,
-            input: None,
-            target,
-            interval: None,
-            callchain: Callchain::default(),
-            symbols: symbol::Options::default(),
-            rate: None,
-            ring_size: None,
-            exit_n: None,
-            order: Order::PerCpu,
-            watermark: None,
-            clock: Clock::Perf,
-            output: None,
-            usage_self: None,
-            sampling_limit: None,
-            verbosity: match (self.verbose, self.quiet) {
-                (0, true) => Verbosity::Quiet,
-                (0, false) => Verbosity::Normal,
-                (1, _) => Verbosity::Verbose,
-                (2.., _) => Verbosity::Debug,
-            },
-            python: None,
-            buffer: None,
-            on_error: Default::default(),
-            module: Module::Template,
-        };
         Ok(Plan {
-            capture,
+            capture: Capture { events, target, ..Capture::default() },
             meanwhile,
             interval: self.interval,
             totals: if self.summary { Totals::Shown } else { Totals::Left },
             runs: self.repeat,
             rows: if self.per_cpu { Rows::Cpus } else { Rows::Events },
+            verbosity: python::verbosity(self.verbose, self.quiet),
         })
     }
 }

@@ -57,20 +57,29 @@ impl Synthesis {
 
     /// The kernel's own code: `name` is `[kernel.kallsyms]` and the symbol at `reference`, by which its addresses are compared
     /// with those of another boot.
-    pub fn kernel(&mut self, name: &str, start: u64, len: u64, reference: u64) {
-        self.record(PERF_RECORD_MMAP, PERF_RECORD_MISC_KERNEL, |out| {
-            words(out, &[KERNEL, 0]);
-            longs(out, &[start, len, reference]);
-            text(out, name.as_bytes());
-        });
+    pub fn kernel(&mut self, name: &str, (start, len): (u64, u64), reference: u64, build_id: Option<&[u8]>) {
+        self.of_kernel(name.as_bytes(), [start, len, reference], build_id);
     }
 
     /// The code of a module.
-    pub fn module(&mut self, path: &[u8], start: u64, len: u64) {
-        self.record(PERF_RECORD_MMAP, PERF_RECORD_MISC_KERNEL, |out| {
+    pub fn module(&mut self, path: &[u8], (start, len): (u64, u64), build_id: Option<&[u8]>) {
+        self.of_kernel(path, [start, len, 0], build_id);
+    }
+
+    /// What it was built from stands in the record too: a pipe, and a recording that is cut off, have it nowhere else.
+    fn of_kernel(&mut self, name: &[u8], range: [u64; 3], build_id: Option<&[u8]>) {
+        let (kind, misc) = match build_id {
+            Some(_) => (PERF_RECORD_MMAP2, PERF_RECORD_MISC_KERNEL | PERF_RECORD_MISC_MMAP_BUILD_ID),
+            None => (PERF_RECORD_MMAP, PERF_RECORD_MISC_KERNEL),
+        };
+        self.record(kind, misc, |out| {
             words(out, &[KERNEL, 0]);
-            longs(out, &[start, len, 0]);
-            text(out, path);
+            longs(out, &range);
+            if let Some(id) = build_id {
+                self::build_id(out, id);
+                words(out, &[0, 0]);
+            }
+            text(out, name);
         });
     }
 
@@ -105,13 +114,7 @@ impl Synthesis {
                     words(out, &[major, minor]);
                     longs(out, &[inode, 0]);
                 }
-                MappedFile::BuildId(id) => {
-                    let mut bytes = [0; 24];
-                    let size = id.len().min(20);
-                    bytes[0] = size as u8;
-                    bytes[4..4 + size].copy_from_slice(&id[..size]);
-                    out.extend(bytes);
-                }
+                MappedFile::BuildId(id) => build_id(out, id),
             }
             words(out, &[mapped.prot, mapped.flags]);
             text(out, mapped.path);
@@ -146,6 +149,15 @@ fn longs(out: &mut Vec<u8>, longs: &[u64]) {
     longs.iter().for_each(|long| out.extend(long.to_ne_bytes()));
 }
 
+/// A build id in the place of device and inode.
+fn build_id(out: &mut Vec<u8>, id: &[u8]) {
+    let mut bytes = [0; 24];
+    let size = id.len().min(20);
+    bytes[0] = size as u8;
+    bytes[4..4 + size].copy_from_slice(&id[..size]);
+    out.extend(bytes);
+}
+
 /// A text with its NUL, filled up to 8 bytes.
 fn text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend(text);
@@ -160,7 +172,7 @@ mod tests {
     #[test]
     fn records_read_back() {
         let mut synthesis = Synthesis::new(32);
-        synthesis.kernel("[kernel.kallsyms]_text", 0x1000, 0x2000, 0x1000);
+        synthesis.kernel("[kernel.kallsyms]_text", (0x1000, 0x2000), 0x1000, Some(&[9; 20]));
         synthesis.fork((7, 8), (1, 7));
         synthesis.comm((7, 8), b"12345678");
         let mapped = |file| Mapped { start: 1, len: 2, offset: 3, prot: 5, flags: 2, path: b"/bin/x", file };

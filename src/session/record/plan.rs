@@ -12,7 +12,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Which events, of what, and how they are captured.
-    pub capture: plan::Plan,
+    pub capture: plan::Capture,
     /// The command line, word by word; the recording keeps it.
     pub command_line: Vec<String>,
     /// Where it is written to.
@@ -29,6 +29,8 @@ pub struct Plan {
     pub control: Option<Control>,
     /// A command that is run meanwhile: the recording ends with it. Where the target is that command, it is the target's.
     pub meanwhile: Option<Vec<OsString>>,
+    /// How much is said on stderr.
+    pub verbosity: plan::Verbosity,
 }
 
 /// When events begin.

@@ -366,7 +366,7 @@ impl Recorder<'_> {
             };
             output::say(format_args!("cannot write {name}: {error}; the recording ends here{dropped}"));
         }
-        if plan.capture.verbosity > Verbosity::Quiet {
+        if plan.verbosity > Verbosity::Quiet {
             let lost = losses.map_or(told + untold, |counts| counts.per_event.iter().sum());
             let of = tally.samples + lost;
             let share = match lost {

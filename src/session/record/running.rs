@@ -16,17 +16,18 @@ use crate::{
 
 /// The kernel's own mappings, and what it was built from.
 pub fn kernel(out: &mut Synthesis, dsos: &mut Dsos) {
+    let build_id = build_ids::of_kernel();
     // Where addresses are hidden there is nothing to say of them.
     if let Some((name, start, end)) = kernel_text() {
-        out.kernel(&format!("[kernel.kallsyms]{name}"), start, end - start, start);
+        out.kernel(&format!("[kernel.kallsyms]{name}"), (start, end - start), start, build_id.as_deref());
     }
-    dsos.insert(b"[kernel.kallsyms]".as_slice().into(), Dso { build_id: build_ids::of_kernel(), of: DsoOf::Kernel });
+    dsos.insert(b"[kernel.kallsyms]".as_slice().into(), Dso { build_id, of: DsoOf::Kernel });
     let paths = module_paths();
     for (name, size, start) in modules() {
         let found = paths.iter().find(|path| module_name(path) == name);
         let path = found.cloned().unwrap_or_else(|| format!("[{name}]"));
-        out.module(path.as_bytes(), start, size);
         let build_id = build_ids::of_module(&name);
+        out.module(path.as_bytes(), (start, size), build_id.as_deref());
         dsos.insert(path.into_bytes().into(), Dso { build_id, of: DsoOf::Kernel });
     }
 }

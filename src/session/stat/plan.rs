@@ -2,13 +2,13 @@
 
 use std::{ffi::OsString, time::Duration};
 
-use crate::session::plan;
+use crate::session::plan::{self, Verbosity};
 
 /// Everything that counting is told before it begins.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Which events, of what; without any, those that say most of a program.
-    pub capture: plan::Plan,
+    pub capture: plan::Capture,
     /// A command that is run meanwhile: the counting ends with it. Where the target is that command, it is the target's.
     pub meanwhile: Option<Vec<OsString>>,
     /// How often what was counted is shown; `None` for once, at the end.
@@ -19,6 +19,8 @@ pub struct Plan {
     pub runs: u32,
     /// What a row is.
     pub rows: Rows,
+    /// How much is said beside the counts.
+    pub verbosity: Verbosity,
 }
 
 /// Whether the sum of all intervals is shown at the end.

@@ -119,7 +119,7 @@ impl Session<'_> {
         let ends = if workload.is_some() { Ends::Never } else { Ends::WithTasks };
         let mut counters = Counters::open(&target, &self.requests, ends, wake)
             .map_err(|error| start::explained(error, self.selected))?;
-        if is_first && capture.verbosity >= Verbosity::Verbose {
+        if is_first && self.plan.verbosity >= Verbosity::Verbose {
             self.say_what_is_open(&counters);
         }
         let cpu_time = CpuTime::of_children();
@@ -162,7 +162,7 @@ impl Session<'_> {
         let of_command = matches!(capture.target, Target::Workload(_));
         let cpu_time = of_command.then(|| CpuTime::of_children().since(cpu_time));
         let run = Run { tallies: self.tallies(&readings, &[]), elapsed: until - begun, cpu_time };
-        if capture.verbosity >= Verbosity::Verbose {
+        if self.plan.verbosity >= Verbosity::Verbose {
             self.say_times(&run);
         }
         let status = match (signal, status) {
@@ -236,7 +236,7 @@ impl Session<'_> {
 
     fn say_what_was_not_counted(&self, runs: &[Run]) {
         let mut rows = runs.iter().flat_map(|run| &run.tallies);
-        if self.plan.capture.verbosity == Verbosity::Quiet {
+        if self.plan.verbosity == Verbosity::Quiet {
             return;
         }
         if let Some((event, ..)) = rows.find(|(_, _, tally)| *tally == Tally::NotCounted) {

@@ -12,7 +12,6 @@ use perf_prof::{
 fuzz_target!(|input: &[u8]| {
     let Ok(recording) = Recording::of_file(Arc::new(input.to_vec()), "x") else { return };
     let layouts = recording.layouts().clone();
-    let _ = recording.kernel_start();
     let Ok(mut replay) = recording.replay(Selection::default()) else { return };
     while let Wait::Batch(Batch::Sorted(sorted)) = replay.wait(None) {
         let mut before = 0;

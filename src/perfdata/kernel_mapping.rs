@@ -1,0 +1,116 @@
+//! The mapping of the recorded kernel, which perf writes before those of processes. Knows nothing of symbols.
+
+use super::{
+    bytes::{ByteOrder, Bytes},
+    swap,
+};
+use crate::{
+    abi::{PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MMAP, PERF_RECORD_MMAP2},
+    record::RECORD_HEADER,
+};
+
+/// Where the recorded kernel was, and what it was built from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelMapping {
+    /// The first address of its code.
+    pub start: u64,
+    /// The address behind its last.
+    pub end: u64,
+    /// The symbol by whose address its place is compared with that of another boot: `_text`.
+    pub symbol: String,
+    /// The address of that.
+    pub address: u64,
+    /// What it was built from, where the recording was made with `--buildid-mmap`.
+    pub build_id: Option<Vec<u8>>,
+}
+
+/// The process of the kernel's own mappings (`HOST_KERNEL_ID` in `tools/perf/util/machine.h`).
+const KERNEL: u32 = u32::MAX;
+
+/// Whether a record is a mapping of the kernel or of a module.
+pub(super) fn is_of_kernel(record: &[u8], order: ByteOrder) -> bool {
+    let mut read = Bytes::new(record, order);
+    let is_mapping = read.u32().is_some_and(|kind| [PERF_RECORD_MMAP, PERF_RECORD_MMAP2].contains(&kind));
+    is_mapping && read.take(4).is_some() && read.u32() == Some(KERNEL)
+}
+
+impl KernelMapping {
+    /// Reads a record, in the byte order in which it was written; `None` for all others.
+    pub(super) fn parse(record: &[u8], order: ByteOrder) -> Option<KernelMapping> {
+        if !is_of_kernel(record, order) {
+            return None;
+        }
+        let mut read = Bytes::new(record, order);
+        let kind = read.u32()?;
+        let misc = read.u16()?;
+        // Its size, and whose it is.
+        read.take(10)?;
+        let (start, size, address) = (read.u64()?, read.u64()?, read.u64()?);
+        let mut build_id = None;
+        if kind == PERF_RECORD_MMAP2 {
+            let id = read.take(24)?;
+            // Protection and flags.
+            read.take(8)?;
+            let bytes = id[4..].get(..usize::from(id[0])).filter(|bytes| !bytes.is_empty());
+            build_id = bytes.filter(|_| misc & PERF_RECORD_MISC_MMAP_BUILD_ID != 0).map(<[u8]>::to_vec);
+        }
+        let name = read.rest();
+        let name = &name[..name.iter().position(|&byte| byte == 0).unwrap_or(name.len())];
+        let symbol = String::from_utf8_lossy(name.strip_prefix(b"[kernel.kallsyms]")?).into_owned();
+        Some(KernelMapping { start, end: start.saturating_add(size), symbol, address, build_id })
+    }
+
+    /// The first one among records.
+    pub(super) fn find(bytes: &[u8], order: ByteOrder) -> Option<KernelMapping> {
+        let mut rest = bytes;
+        loop {
+            let size = swap::record_size(rest, order);
+            if size < RECORD_HEADER {
+                return None;
+            }
+            let (record, behind) = rest.split_at_checked(size)?;
+            if let Some(found) = Self::parse(record, order) {
+                return Some(found);
+            }
+            rest = behind;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(big: bool, kind: u32, misc: u16, pid: u32, name: &[u8]) -> Vec<u8> {
+        let u16s = |value: u16| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+        let u32s = |value: u32| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+        let u64s = |value: u64| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+        let numbers = [0x1000, 0x200, 0x1010].map(u64s).concat();
+        let id = if kind == PERF_RECORD_MMAP2 { [&[20, 0, 0, 0][..], &[7; 20], &[0; 8]].concat() } else { Vec::new() };
+        let body = [&u32s(pid)[..], &u32s(0), &numbers, &id, name].concat();
+        [&u32s(kind)[..], &u16s(misc), &u16s(8 + body.len() as u16), &body].concat()
+    }
+
+    #[test]
+    fn the_kernels_own_is_found_in_both_byte_orders() {
+        for big in [false, true] {
+            let order = ByteOrder::of_big_endian(big);
+            let name = b"[kernel.kallsyms]_text\0\0";
+            let all = [
+                record(big, PERF_RECORD_MMAP, 1, 7, b"/bin/x\0\0"),
+                record(big, PERF_RECORD_MMAP, 1, KERNEL, b"/lib/modules/x.ko\0"),
+                record(big, PERF_RECORD_MMAP, 1, KERNEL, name),
+            ]
+            .concat();
+            let plain =
+                KernelMapping { start: 0x1000, end: 0x1200, symbol: "_text".into(), address: 0x1010, build_id: None };
+            assert_eq!(KernelMapping::find(&all, order).as_ref(), Some(&plain));
+            (0..all.len() - 1).for_each(|cut| assert_eq!(KernelMapping::find(&all[..cut], order), None));
+            let misc = PERF_RECORD_MISC_MMAP_BUILD_ID | 1;
+            let identified = record(big, PERF_RECORD_MMAP2, misc, KERNEL, name);
+            let expected = KernelMapping { build_id: Some(vec![7; 20]), ..plain.clone() };
+            assert_eq!(KernelMapping::find(&identified, order), Some(expected));
+            assert_eq!(KernelMapping::find(&record(big, PERF_RECORD_MMAP2, 1, KERNEL, name), order), Some(plain));
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A recording's way through the run loop, whoever its events are for. Knows nothing of scripts and of what is printed.
+
+use std::{
+    io::{self, IsTerminal},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use indicatif::ProgressBar;
+
+use super::{
+    plan::Verbosity,
+    pump::Pump,
+    replayed::Replayed,
+    run_loop::{Ending, Last, RunLoop},
+};
+use crate::{
+    event::{Context, EventType, Sink, Stats, Stop},
+    perfdata::{PerfDataError, Replay},
+    record::{LossCounts, Source, Wait},
+    sys::{output, signals::Signals},
+};
+
+/// What is delivered, and how.
+pub(super) struct Delivery<'a> {
+    pub replay: Replay,
+    pub replayed: Replayed,
+    /// The selected events.
+    pub events: &'a [EventType],
+    pub context: Arc<Context>,
+    pub stats: Arc<Stats>,
+    pub signals: &'a Signals,
+    /// `-N`.
+    pub limit: Option<u64>,
+    /// `--usage-self`.
+    pub usage_every: Option<Duration>,
+    /// Opens the output anew when SIGUSR1 comes.
+    pub reopen: &'a dyn Fn(),
+    /// What comes after the last event.
+    pub last: Last,
+    pub verbosity: Verbosity,
+}
+
+/// What became of it.
+pub(super) struct Delivered {
+    pub ending: Ending,
+    /// The time of the last sample.
+    pub last: u64,
+    /// The lost samples of each event, as perf counted them.
+    pub lost: Vec<u64>,
+    /// What the sink asked for at the end.
+    pub at_exit: Option<Stop>,
+    /// Samples whose id no event of the recording has.
+    strangers: u64,
+    failure: Option<PerfDataError>,
+}
+
+impl Delivery<'_> {
+    /// Shows a sink all that is wanted, in the order of time.
+    pub fn run(self, sink: &mut impl Sink) -> Delivered {
+        let Delivery { replay, replayed, events, context, stats, signals, limit, usage_every, reopen, last, verbosity } =
+            self;
+        let rings = replay.ring_cpus().len();
+        let mut run_loop = RunLoop {
+            source: Watched::new(replay, verbosity),
+            pump: Pump::of_recording(replayed, context.clone(), stats.clone(), rings, limit),
+            events,
+            stats,
+            signals,
+            interval: None,
+            usage_every,
+            calibrate: &mut || {},
+            on_loss: "they were lost when it was recorded",
+            reopen,
+        };
+        let ending = run_loop.run(sink);
+        let replayed = run_loop.pump.replayed();
+        let (last_time, strangers) = replayed.map_or((0, 0), |replayed| (replayed.last(), replayed.strangers()));
+        let lost = replayed.map_or_else(Vec::new, Replayed::lost_per_event);
+        context.come_to(last_time);
+        let at_exit = run_loop.finish(ending, last, sink, last_time);
+        Delivered { ending, last: last_time, lost, at_exit, strangers, failure: run_loop.source.replay.take_failure() }
+    }
+}
+
+impl Delivered {
+    /// Says which samples were left out. The error is why it ended early, if the recording is to blame.
+    pub fn check(&mut self) -> Result<(), PerfDataError> {
+        if self.strangers != 0 {
+            let strangers = self.strangers;
+            output::say(format_args!("{strangers} samples were left out: the recording has no event with their ids"));
+        }
+        self.failure.take().map_or(Ok(()), Err)
+    }
+}
+
+/// A replay that says what goes wrong, and on a terminal how far it is.
+struct Watched {
+    replay: Replay,
+    verbosity: Verbosity,
+    bar: Option<ProgressBar>,
+}
+
+impl Watched {
+    fn new(replay: Replay, verbosity: Verbosity) -> Self {
+        let total = replay.progress().total;
+        let wanted = verbosity > Verbosity::Quiet && total != 0 && io::stderr().is_terminal();
+        Self { replay, verbosity, bar: wanted.then(|| ProgressBar::new(total)) }
+    }
+
+    fn show_progress(&mut self, wait: &Wait) {
+        let Some(bar) = &self.bar else { return };
+        bar.set_position(self.replay.progress().done);
+        if matches!(wait, Wait::Ended(_)) {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Source for Watched {
+    fn wait(&mut self, until: Option<Instant>) -> Wait {
+        let wait = self.replay.wait(until);
+        self.show_progress(&wait);
+        for warning in self.replay.take_warnings() {
+            if self.verbosity > Verbosity::Quiet {
+                output::say(format_args!("warning: {warning}"));
+            }
+        }
+        wait
+    }
+
+    fn flush(&mut self) {
+        self.replay.flush();
+    }
+
+    fn stop(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+        self.replay.stop();
+    }
+
+    fn losses(&mut self) -> Option<LossCounts> {
+        self.replay.losses()
+    }
+
+    fn ring_cpus(&self) -> Vec<Option<u32>> {
+        self.replay.ring_cpus()
+    }
+
+    fn late(&self) -> u64 {
+        self.replay.late()
+    }
+
+    fn limited(&self) -> u64 {
+        self.replay.limited()
+    }
+
+    fn backlog(&self) -> usize {
+        self.replay.backlog()
+    }
+}

@@ -1,0 +1,299 @@
+//! Recordings of all kinds, made by the real perf and by `perf-prof record`: the text of each is that of `perf script`, and
+//! what else reads recordings reads ours.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::BufReader,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use linux_perf_data::{PerfFileReader, PerfFileRecord};
+
+use crate::{
+    harness::{can_record, ours, perf, perf_prof, record, record_here, stdout},
+    report,
+    text::{Compared, Names, compare, compare_texts},
+};
+
+/// Who records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recorder {
+    Perf,
+    Here,
+}
+
+/// What the recording is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    File,
+    Packed,
+    Directory,
+    Pipe,
+}
+
+impl Recorder {
+    fn record(self, path: &Path, args: &[&str]) {
+        match self {
+            Recorder::Perf => record(path, args),
+            Recorder::Here => record_here(path, args),
+        }
+    }
+
+    /// Records into a pipe, which is kept in a file.
+    fn pipe(self, path: &Path, args: &[&str]) {
+        let mut command = match self {
+            Recorder::Perf => Command::new("perf"),
+            Recorder::Here => perf_prof(&[]),
+        };
+        command.args(["record", "-q", "-o", "-"]).args(args).stdout(File::create(path).unwrap());
+        assert!(command.stderr(Stdio::null()).status().unwrap().success());
+    }
+}
+
+/// A kind of recording: what it is called, the arguments that make it, what may differ in its text.
+struct Kind {
+    name: &'static str,
+    form: Form,
+    args: &'static [&'static str],
+    command: &'static [&'static str],
+    names: Names,
+}
+
+/// What only waits, while others do what they do.
+const SLEEP: &[&str] = &["-a", "--", "sleep", "0.3"];
+/// What works for half a second.
+const LS: &[&str] = &["--", "ls", "-lR", "/usr/lib"];
+
+#[track_caller]
+fn check(recorder: Recorder, kind: &Kind) {
+    if !can_record() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf.data");
+    let args = [kind.args, kind.command].concat();
+    let compared = match kind.form {
+        Form::Pipe => {
+            recorder.pipe(&path, &args);
+            let compared = compare(&path, &[], kind.names);
+            // And once more, as it comes through a pipe.
+            let mut ours = perf_prof(&["script", "-i", "-"]);
+            let ours = stdout(&ours.stdin(File::open(&path).unwrap()).output().unwrap());
+            compare_texts(perf(&["script"], &path), ours, kind.names);
+            compared
+        }
+        Form::File | Form::Packed | Form::Directory => {
+            recorder.record(&path, &args);
+            compare(&path, &[], kind.names)
+        }
+    };
+    show(recorder, kind.name, &compared);
+    if recorder == Recorder::Here {
+        is_read_by_others(&path, kind.form);
+    }
+}
+
+fn show(recorder: Recorder, name: &str, compared: &Compared) {
+    let recorder = if recorder == Recorder::Perf { "perf" } else { "perf-prof" };
+    println!("{recorder:>9} record {name:<18} {compared}");
+}
+
+/// The rest of perf, and a reader that is not perf.
+#[track_caller]
+fn is_read_by_others(path: &Path, form: Form) {
+    report::compare(path, &["--no-children", "--sort", "comm,dso"], &["--sort", "comm,dso"]);
+    let names: Vec<String> = perf(&["evlist"], path).into_iter().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(ours(&["evlist"], path), names);
+    let build_ids = perf(&["buildid-list"], path);
+    assert!(build_ids.iter().any(|line| line.ends_with(" [kernel.kallsyms]")), "{build_ids:?}");
+    if form == Form::File {
+        let (samples, others) = by_linux_perf_data(path);
+        let counted = perf(&["script", "-F", "event"], path).iter().filter(|line| !line.is_empty()).count();
+        assert!(others > 10, "{others}");
+        // A sample of a group is one of each of its events to perf.
+        assert!(samples > 0 && samples <= counted, "{samples} {counted}");
+    }
+}
+
+/// How many samples and how many other records another reader than perf finds.
+fn by_linux_perf_data(path: &Path) -> (usize, usize) {
+    let file = BufReader::new(File::open(path).unwrap());
+    let PerfFileReader { mut perf_file, mut record_iter } = PerfFileReader::parse_file(file).unwrap();
+    let mut kinds: HashMap<String, usize> = HashMap::new();
+    while let Some(record) = record_iter.next_record(&mut perf_file).unwrap() {
+        let kind = match record {
+            PerfFileRecord::EventRecord { record, .. } => format!("{:?}", record.record_type),
+            PerfFileRecord::UserRecord(_) => "of perf's".to_owned(),
+        };
+        *kinds.entry(kind).or_default() += 1;
+    }
+    let samples = kinds.remove("SAMPLE").unwrap_or(0);
+    (samples, kinds.values().sum())
+}
+
+const ONE_EVENT: Kind = Kind {
+    name: "one event",
+    form: Form::File,
+    args: &["-e", "sched:sched_wakeup"],
+    command: SLEEP,
+    names: Names::None,
+};
+
+const SEVERAL_EVENTS: Kind = Kind {
+    name: "several events",
+    form: Form::File,
+    args: &["-e", "sched:sched_switch,sched:sched_wakeup,sched:sched_process_exit,irq:*"],
+    command: SLEEP,
+    names: Names::None,
+};
+
+const CALL_CHAINS: Kind = Kind {
+    name: "-g",
+    form: Form::File,
+    args: &["-g", "-e", "sched:sched_wakeup,sched:sched_switch", "-e", "cpu-clock,page-faults"],
+    command: LS,
+    names: Names::Differ,
+};
+
+const COPIES_OF_STACKS: Kind = Kind {
+    name: "--call-graph dwarf",
+    form: Form::File,
+    args: &["--call-graph", "dwarf", "-e", "cpu-clock"],
+    command: LS,
+    names: Names::Unwound,
+};
+
+const COMPRESSED: Kind = Kind {
+    name: "-z",
+    form: Form::Packed,
+    args: &["-z", "-e", "sched:sched_switch"],
+    command: SLEEP,
+    names: Names::None,
+};
+
+const DIRECTORY: Kind = Kind {
+    name: "--threads",
+    form: Form::Directory,
+    args: &["--threads", "-e", "sched:sched_switch"],
+    command: SLEEP,
+    names: Names::None,
+};
+
+const COMPRESSED_DIRECTORY: Kind = Kind {
+    name: "--threads -z",
+    form: Form::Directory,
+    args: &["--threads", "-z", "-e", "sched:sched_switch"],
+    command: SLEEP,
+    names: Names::None,
+};
+
+const PIPE: Kind = Kind {
+    name: "pipe",
+    form: Form::Pipe,
+    args: &["-e", "sched:sched_switch,sched:sched_wakeup"],
+    command: SLEEP,
+    names: Names::None,
+};
+
+const COMPRESSED_PIPE: Kind = Kind {
+    name: "pipe -z",
+    form: Form::Pipe,
+    args: &["-z", "-e", "sched:sched_switch"],
+    command: SLEEP,
+    names: Names::None,
+};
+
+const SWITCHES: Kind = Kind {
+    name: "--switch-events",
+    form: Form::File,
+    args: &["--switch-events", "-e", "cpu-clock", "-e", "sched:sched_wakeup"],
+    command: LS,
+    names: Names::Differ,
+};
+
+const GROUP: Kind = Kind {
+    name: "{...}:S",
+    form: Form::File,
+    args: &["-e", "{cpu-clock,context-switches,page-faults}:S", "-a"],
+    command: LS,
+    names: Names::Differ,
+};
+
+const REGISTERS: Kind = Kind {
+    name: "--intr-regs",
+    form: Form::File,
+    args: &["--intr-regs", "-e", "cpu-clock"],
+    command: LS,
+    names: Names::Differ,
+};
+
+/// Makes processes until it is told to end.
+struct Busy(Child);
+
+impl Busy {
+    fn start() -> Self {
+        Self(Command::new("sh").args(["-c", "while :; do /bin/true; done"]).spawn().unwrap())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[track_caller]
+fn process(recorder: Recorder) {
+    if !can_record() {
+        return;
+    }
+    let busy = Busy::start();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf.data");
+    recorder.record(&path, &["-e", "syscalls:sys_enter_*", "-p", &busy.0.id().to_string(), "--", "sleep", "0.2"]);
+    drop(busy);
+    show(recorder, "-p", &compare(&path, &[], Names::None));
+    if recorder == Recorder::Here {
+        is_read_by_others(&path, Form::File);
+    }
+}
+
+/// A test of each kind, for each of those who record.
+macro_rules! recorded_by_both {
+    ($($test:ident: $kind:expr;)*) => {
+        mod by_perf {
+            use super::*;
+            $(#[test] fn $test() { check(Recorder::Perf, &$kind); })*
+            #[test]
+            fn a_process() {
+                process(Recorder::Perf);
+            }
+        }
+        mod by_perf_prof {
+            use super::*;
+            $(#[test] fn $test() { check(Recorder::Here, &$kind); })*
+            #[test]
+            fn a_process() {
+                process(Recorder::Here);
+            }
+        }
+    };
+}
+
+recorded_by_both! {
+    one_event: ONE_EVENT;
+    several_events: SEVERAL_EVENTS;
+    call_chains: CALL_CHAINS;
+    copies_of_stacks: COPIES_OF_STACKS;
+    compressed: COMPRESSED;
+    a_directory: DIRECTORY;
+    a_compressed_directory: COMPRESSED_DIRECTORY;
+    a_pipe: PIPE;
+    a_compressed_pipe: COMPRESSED_PIPE;
+    switches_as_side_band: SWITCHES;
+    a_group_that_the_leader_samples: GROUP;
+    registers: REGISTERS;
+}

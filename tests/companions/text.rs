@@ -1,0 +1,152 @@
+//! The text of a recording, line by line beside what the real `perf script` prints of it. What may differ is listed in
+//! `docs/recordings.md`, and counted here.
+
+use std::{fmt, path::Path};
+
+use crate::harness::{ours, perf};
+
+/// What may differ, as `docs/recordings.md` explains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// Nothing: the text is equal to the byte.
+    None,
+    /// The same places, some by another name.
+    Differ,
+    /// User frames are unwound by each in its own way; all else is the same.
+    Unwound,
+}
+
+/// How a text compares, in lines.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Compared {
+    /// How many were compared.
+    lines: usize,
+    /// The same place by another name.
+    renamed: usize,
+    /// An address that is in no mapping since exec.
+    before_exec: usize,
+    /// Frames that are left out on both sides, unwound by each in its own way.
+    unwound: usize,
+    /// Frames of chains that perf leaves out as damaged.
+    damaged: usize,
+    /// Frames beyond what perf shows of long chains.
+    last: usize,
+}
+
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Compared { lines, renamed, before_exec, unwound, damaged, last } = *self;
+        write!(f, "{lines:>8} lines {:>8} equal", lines - renamed - before_exec)?;
+        let all = [
+            (renamed, "by another name"),
+            (before_exec, "of before exec"),
+            (unwound, "unwound frames not compared"),
+            (damaged, "in chains that perf leaves out"),
+            (last, "beyond frame 120"),
+        ];
+        all.iter().filter(|(count, _)| *count > 0).try_for_each(|(count, what)| write!(f, ", {count} {what}"))
+    }
+}
+
+/// Compares what `perf script` and `perf-prof script` print of a recording.
+#[track_caller]
+pub fn compare(path: &Path, options: &[&str], names: Names) -> Compared {
+    let args = [&["script"], options].concat();
+    compare_texts(perf(&args, path), ours(&args, path), names)
+}
+
+/// Compares two texts, the first of them perf's.
+#[track_caller]
+pub fn compare_texts(perf: Vec<String>, ours: Vec<String>, names: Names) -> Compared {
+    let mut compared = Compared::default();
+    let all = ours.len();
+    let (mut perf, mut ours) = (without_last_frames(perf), without_last_frames(ours));
+    compared.last = all - ours.len();
+    if names == Names::Unwound {
+        let all = ours.len();
+        (perf, ours) = (without_user_frames(perf), without_user_frames(ours));
+        compared.unwound = all - ours.len();
+    }
+    if names != Names::None {
+        let all = ours.len();
+        ours = without_damaged_chains(&perf, ours);
+        compared.damaged = all - ours.len();
+    }
+    assert!(perf.len() > 10, "perf shows {} lines", perf.len());
+    for (at, (perf, ours)) in perf.iter().zip(&ours).enumerate() {
+        if perf == ours {
+            continue;
+        }
+        let same_place = without_name(perf).is_some_and(|place| Some(place) == without_name(ours));
+        match (names, same_place, is_of_before_exec(ours)) {
+            (Names::Differ | Names::Unwound, true, _) => compared.renamed += 1,
+            (Names::Differ | Names::Unwound, false, true) => compared.before_exec += 1,
+            _ => panic!("line {}:\n{perf}\n{ours}", at + 1),
+        }
+    }
+    assert_eq!(ours.len(), perf.len());
+    compared.lines = perf.len();
+    compared
+}
+
+/// perf counts its markers too when it takes 127 entries of a call chain, and so leaves out the last frames of long ones.
+fn without_last_frames(lines: Vec<String>) -> Vec<String> {
+    let mut frames = 0;
+    let is_among_first = |line: &String| {
+        frames = if line.starts_with('\t') { frames + 1 } else { 0 };
+        frames <= 120
+    };
+    lines.into_iter().filter(is_among_first).collect()
+}
+
+/// A chain of a program without frame pointers may hold any number, also one that only a mark between kernel and program
+/// could be: perf leaves such a chain out.
+fn without_damaged_chains(perf: &[String], ours: Vec<String>) -> Vec<String> {
+    let mut perf = perf.iter().peekable();
+    let mut has_chain = true;
+    let mut kept = Vec::new();
+    for line in ours {
+        if line.starts_with('\t') {
+            // Of each event both have a first line.
+            has_chain = perf.next_if(|line| line.starts_with('\t')).is_some() || (has_chain && perf.peek().is_none());
+            if !has_chain {
+                continue;
+            }
+        } else {
+            perf.by_ref().find(|line| !line.starts_with('\t'));
+        }
+        kept.push(line);
+    }
+    kept
+}
+
+/// Frames of programs, whose addresses are those in their files.
+fn without_user_frames(lines: Vec<String>) -> Vec<String> {
+    let is_user = |line: &String| line.starts_with('\t') && !line.ends_with("([kernel.kallsyms])");
+    lines.into_iter().filter(|line| !is_user(line)).collect()
+}
+
+/// A line with a place, without the function's name: perf and the kernel choose among several names of one place in
+/// different ways, the function of a return address is looked up at the address by perf and at the call by us, and some
+/// names of PLT entries and of large files only one of the two knows.
+fn without_name(line: &str) -> Option<(String, String)> {
+    let (begin, dso) = line.rsplit_once(" (")?;
+    let is_number = |word: &&str| u64::from_str_radix(word, 16).is_ok();
+    let addr = match line.starts_with('\t') {
+        true => begin.split_whitespace().next().filter(is_number)?,
+        // Behind the time and the event's name.
+        false => {
+            let mut words = begin.split_whitespace();
+            words.by_ref().filter(|word| word.ends_with(':')).nth(1)?;
+            words.filter(|word| word.len() > 5).find(is_number)?
+        }
+    };
+    let at = begin.find(addr)? + addr.len();
+    Some((begin[..at].to_owned(), dso.to_owned()))
+}
+
+/// Between exec and the first instruction of the new program, a call chain still has the caller's address, which is in
+/// none of the new program's mappings. perf looks it up in the old ones.
+fn is_of_before_exec(ours: &str) -> bool {
+    ours.starts_with('\t') && ours.ends_with(" [unknown] ([unknown])")
+}

@@ -1,0 +1,171 @@
+//! Events that are no tracepoints and cannot be had as they were asked for: what is said, and their limits.
+
+use expect_test::expect;
+
+use crate::harness::{CALL, Run, check, prints, skipped};
+
+#[test]
+fn rates_are_for_all_that_is_no_tracepoint() {
+    let script = "
+n = 0
+def cpu_clock(event):
+    global n
+    n += 1
+    assert event.period == 10_000_000
+def syscalls__sys_enter_getpgid(event): pass
+def __exit__(): print(5 <= n <= 15 or n)";
+    let events = format!("cpu-clock,{CALL}");
+    prints(
+        Run::script(script).event(events).options(["-c", "10000000"]).workload("burn 100 calls 1"),
+        expect!["True\n"],
+    );
+}
+
+#[test]
+fn what_cannot_be_had_says_why() {
+    let fails = |event: &str, options: &[&str], expected| {
+        check(Run::script("def __sample__(event): pass").event(event).options(options).workload("exit 0"), expected);
+    };
+    fails(
+        "cpu-clok",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: unknown event cpu-clok; did you mean cpu-clock?
+        --- status 1
+    "#]],
+    );
+    fails(
+        "nonsense-of-all-kinds",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: unknown event nonsense-of-all-kinds: neither a built-in source (profile) nor an event that perf has a name for, and a tracepoint is written system:name; `perf-prof list` shows them all
+        --- status 1
+    "#]],
+    );
+    fails(
+        "profil",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: unknown event profil; did you mean profile?
+        --- status 1
+    "#]],
+    );
+    fails(
+        "software/evnt=1/",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: software: unknown term `evnt`; it takes config, config1, config2, config3, period, freq, name
+        --- status 1
+    "#]],
+    );
+    fails(
+        "cpu-clock//sample=adr/",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: sample=adr: samples have no such member; they have identifier ip pid tid time addr id stream_id cpu period callchain raw read branch_stack regs_user stack_user weight data_src transaction regs_intr phys_addr aux cgroup data_page_size code_page_size weight_struct
+        --- status 1
+    "#]],
+    );
+    fails(
+        "profile/-x/",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: profile: unknown option `-x`; it has -F/--freq HZ, --period N, -g/--call-graph, --[no-]user-callchain, --[no-]kernel-callchain, --exclude-user, --exclude-kernel, -C/--cpus LIST, -p/--pids LIST, -t/--tids LIST
+        --- status 1
+    "#]],
+    );
+    fails(
+        "profile/-p 1/",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: profile: -p holds for all events of a run: give it to perf-prof, as `-p PID`
+        --- status 1
+    "#]],
+    );
+    fails(
+        "cpu-clock",
+        &["-c", "5", "-F", "7"],
+        expect![[r#"
+        --- stderr
+        perf-prof: -c and -F cannot be combined: events are sampled by their number or by time
+        `perf-prof python --help` explains the options, with examples
+        --- status 2
+    "#]],
+    );
+    fails(
+        "cpu-clock//sample=branch_stack/",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: cannot open cpu-clock: this machine records no branches for it; leave branch_stack out (perf_event_open: Operation not supported (os error 95))
+        --- status 1
+    "#]],
+    );
+    fails(
+        "mem:0x1001/8:w",
+        &[],
+        expect![[r#"
+        --- stderr
+        perf-prof: cannot open mem: no breakpoint can be there: the address has to be a multiple of the length (1, 2, 4 or 8), and few machines have all of r, w and x (perf_event_open: Invalid argument (os error 22))
+        --- status 1
+    "#]],
+    );
+}
+
+#[test]
+fn a_pmu_that_is_missing_names_those_there_are() {
+    if skipped() {
+        return;
+    }
+    let outcome = Run::script("def __sample__(event): pass").event("nopmu/event=1/").workload("exit 0").run();
+    outcome.assert_civil();
+    let (said, there) = outcome.stderr.split_once("; this machine has ").unwrap();
+    assert_eq!((said, outcome.status), ("perf-prof: there is no PMU nopmu", 1));
+    assert!(there.split(", ").any(|pmu| pmu.trim() == "software"), "{there}");
+}
+
+#[test]
+fn a_frequency_above_the_limit_names_it() {
+    if skipped() {
+        return;
+    }
+    let run = Run::script("def __sample__(event): pass").event("cpu-clock//F=100000000/").workload("exit 0");
+    let outcome = run.run();
+    outcome.assert_civil();
+    let limit = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap();
+    let expected =
+        format!("100000000 samples per second are more than kernel.perf_event_max_sample_rate={}", limit.trim());
+    assert!(outcome.status == 1 && outcome.stderr.contains(&expected), "{}", outcome.stderr);
+}
+
+#[test]
+fn the_highest_frequency_is_the_limit() {
+    if skipped() {
+        return;
+    }
+    let script = "def __sample__(event): pass\ndef __exit__(): print('ran')";
+    let outcome = Run::script(script).event("cpu-clock").options(["-F", "max"]).workload("burn 5").run();
+    outcome.assert_civil();
+    // At the limit the kernel may throttle.
+    let complaints = outcome.complaints();
+    let complaints = complaints.lines().find(|line| !line.contains("the kernel throttled sampling"));
+    assert_eq!((outcome.status, outcome.stdout.as_str(), complaints), (0, "ran\n", None));
+}
+
+#[test]
+fn verbose_says_what_profile_samples() {
+    if skipped() {
+        return;
+    }
+    let run = Run::script("def __sample__(event): pass").event("profile").options(["-v"]).workload("exit 0");
+    let outcome = run.run();
+    outcome.assert_civil();
+    assert!(outcome.stderr.contains("profile samples "), "{}", outcome.stderr);
+}

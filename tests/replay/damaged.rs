@@ -1,0 +1,243 @@
+//! Recordings that are damaged, cut off or strange, through the whole program: what can be read is, and what is wrong is said.
+
+use std::{
+    fs::{self, File},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use crate::{
+    harness::{Folder, LIST, perf, python, record, stdout},
+    made::{FOREIGN, Maker, NATIVE},
+};
+
+/// What a run printed, said, and its status.
+struct Ran {
+    out: String,
+    said: String,
+    status: i32,
+}
+
+#[track_caller]
+fn run(args: &[&str], input: &Path) -> Ran {
+    let program = env!("CARGO_BIN_EXE_perf-prof");
+    let output = Command::new(program).args(args).arg("-i").arg(input).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    // One that is ended by a signal, as by a panic's abort, has no status.
+    Ran { out: text(output.stdout), said: text(output.stderr), status: output.status.code().unwrap() }
+}
+
+#[track_caller]
+fn script(input: &Path) -> Ran {
+    run(&["script"], input)
+}
+
+/// How many samples of the made recording belong to an event.
+const SAMPLES: usize = 4;
+
+/// How many events were printed. Their call chains stand below them.
+fn events(ran: &Ran) -> usize {
+    ran.out.lines().filter(|line| !line.is_empty() && !line.starts_with('\t')).count()
+}
+
+#[test]
+fn either_byte_order_prints_the_same() {
+    let folder = Folder::new();
+    let expected = script(&folder.write("native.data", &NATIVE.file(&NATIVE.records())));
+    assert_eq!((expected.status, events(&expected)), (0, SAMPLES), "{}{}", expected.out, expected.said);
+    for (name, bytes) in [
+        ("foreign.data", FOREIGN.file(&FOREIGN.records())),
+        ("native.pipe", NATIVE.pipe(&NATIVE.records())),
+        ("foreign.pipe", FOREIGN.pipe(&FOREIGN.records())),
+    ] {
+        let ran = script(&folder.write(name, &bytes));
+        assert_eq!((ran.status, &ran.out), (0, &expected.out), "{name}");
+    }
+}
+
+/// At each byte it says what is missing, or that it is no recording; and it ends well or with status 1.
+#[test]
+fn truncated_at_every_byte() {
+    let folder = Folder::new();
+    let cuts = |name: &'static str, bytes: Vec<u8>| {
+        let folder = &folder;
+        move || {
+            let mut before = 0;
+            for cut in 0..bytes.len() {
+                let path = folder.write(name, &bytes[..cut]);
+                let ran = script(&path);
+                let path = path.to_str().unwrap();
+                assert!([0, 1].contains(&ran.status), "{name} {cut}: {}", ran.said);
+                // A pipe may end anywhere.
+                let is_told = ran.said.contains(path) && ran.said.starts_with("perf-prof: ");
+                assert!(is_told || (name == "pipe" && ran.status == 0), "{name} {cut}: {}", ran.said);
+                let events = events(&ran);
+                assert!(events >= before, "{name} {cut}: {}", ran.out);
+                before = events;
+            }
+            assert_eq!(before, SAMPLES, "{name}");
+        }
+    };
+    let (file, pipe) = (cuts("file", NATIVE.file(&NATIVE.records())), cuts("pipe", NATIVE.pipe(&NATIVE.records())));
+    std::thread::scope(|scope| {
+        scope.spawn(file);
+        scope.spawn(pipe);
+    });
+}
+
+#[test]
+fn what_is_no_recording_is_refused_by_its_name() {
+    let folder = Folder::new();
+    let directory = folder.path("directory");
+    fs::create_dir(&directory).unwrap();
+    for (path, text) in [
+        (folder.write("text", b"a file of text, of more than 104 bytes"), "is no perf.data file"),
+        (folder.write("old", b"PERFFILE"), "was written by a perf older than 2.6.36"),
+        (folder.write("empty", b""), "is no perf.data file"),
+        (directory, "is a directory without a file `data`"),
+        (folder.path("missing"), "No such file or directory"),
+    ] {
+        for command in [&["script"][..], &["report"], &["evlist"]] {
+            let Ran { out, said, status } = run(command, &path);
+            assert!(status == 1 && out.is_empty() && said.lines().count() == 1, "{command:?}: {said}");
+            assert!(said.contains(text) && said.contains(path.to_str().unwrap()), "{command:?}: {said}");
+        }
+        let list = folder.write("list.py", LIST.as_bytes());
+        let output = python(&["--input", path.to_str().unwrap(), list.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(text), "{said}");
+    }
+}
+
+#[test]
+fn features_out_of_bounds_are_named_and_left_out() {
+    let folder = Folder::new();
+    let (file, table) = (NATIVE.file(&NATIVE.records()), 104 + 16 + 160 + NATIVE.records().len());
+    for (feature, name) in [(0, "TRACING_DATA"), (1, "HOSTNAME"), (2, "NRCPUS")] {
+        for (at, value) in [(0, u64::MAX), (0, 1 << 40), (8, u64::MAX), (8, 1 << 40)] {
+            let mut file = file.clone();
+            let at = table + 16 * feature + at;
+            file[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+            let ran = script(&folder.write("perf.data", &file));
+            let warning = format!("{name} is left out: it lies outside of the file");
+            assert!(ran.status == 0 && ran.said.contains(&warning), "{}", ran.said);
+            assert_eq!(events(&ran), SAMPLES);
+        }
+    }
+}
+
+#[test]
+fn ids_that_no_event_has_are_counted() {
+    let folder = Folder::new();
+    let path = folder.write("perf.data", &NATIVE.file(&NATIVE.records()));
+    let said = "1 samples were left out: the recording has no event with their ids";
+    let ran = script(&path);
+    assert!(ran.status == 0 && ran.said.contains(said), "{}", ran.said);
+    let list = folder.write("list.py", LIST.as_bytes());
+    let output = python(&["--input", path.to_str().unwrap(), list.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains(said));
+    assert_eq!(stdout(&output).lines().filter(|line| line.contains("sys:e")).count(), SAMPLES);
+}
+
+/// A file of a million events, of which one has a sample.
+fn million() -> Vec<u8> {
+    let mut file = NATIVE.file(&[]);
+    let count = 1_000_000u64;
+    let ids = 104 + 16;
+    let attrs = ids + 8 * count;
+    file.truncate(104);
+    file[24..40].copy_from_slice(&[NATIVE.u64(attrs), NATIVE.u64(80 * count)].concat());
+    let data = attrs + 80 * count;
+    let sample = NATIVE.sample(1_000_050, 5);
+    file[40..56].copy_from_slice(&[NATIVE.u64(data), NATIVE.u64(sample.len() as u64)].concat());
+    file.resize(ids as usize, 0);
+    (0..count).for_each(|number| file.extend((51 + number).to_ne_bytes()));
+    for number in 0..count {
+        file.extend([NATIVE.attr(), NATIVE.u64(ids + 8 * number), NATIVE.u64(8)].concat());
+    }
+    file.extend(sample);
+    // The features' places.
+    let features = Maker::file(NATIVE, &[]);
+    let table = 104 + 16 + 160;
+    let moved = data + NATIVE.sample(0, 0).len() as u64 - table as u64;
+    for section in features[table..table + 48].chunks_exact(16) {
+        let offset = u64::from_ne_bytes(section[..8].try_into().unwrap()) + moved;
+        file.extend([&offset.to_ne_bytes()[..], &section[8..]].concat());
+    }
+    file.extend(&features[table + 48..]);
+    file
+}
+
+/// Each has a format to be found.
+#[test]
+fn a_million_events_are_read() {
+    let folder = Folder::new();
+    let path = folder.write("perf.data", &million());
+    let ran = script(&path);
+    assert_eq!((ran.status, events(&ran)), (0, 1), "{}", ran.said);
+    let ran = run(&["evlist"], &path);
+    assert_eq!((ran.status, ran.out.lines().count()), (0, 1_000_000), "{}", ran.said);
+}
+
+/// Records something by perf that does not come to its end.
+fn killed(path: &Path, program: &str, args: &[&str]) {
+    let mut command = Command::new(program);
+    command.args(["record", "-q", "-o"]).arg(path).args(args).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut recorder = command.spawn().unwrap();
+    while fs::metadata(path).map_or(0, |file| file.len()) < 200_000 {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    recorder.kill().unwrap();
+    recorder.wait().unwrap();
+}
+
+#[test]
+fn a_recorder_that_was_killed_leaves_what_it_had_written() {
+    let Some(perf) = perf() else { return };
+    let folder = Folder::new();
+    for (program, name) in [(perf, "theirs.data"), (env!("CARGO_BIN_EXE_perf-prof"), "ours.data")] {
+        let path = folder.path(name);
+        killed(&path, program, &["-m", "1", "-e", "sched:*,timer:*", "-a"]);
+        let size = u64::from_ne_bytes(fs::read(&path).unwrap()[48..56].try_into().unwrap());
+        assert_eq!(size, 0, "{name}");
+        let ran = script(&path);
+        assert!(ran.status == 0 && ran.said.contains("was not finished"), "{name}: {}", ran.said);
+        assert!(ran.out.lines().count() > 100, "{name}: {}{}", ran.out, ran.said);
+    }
+}
+
+#[test]
+fn damaged_zstd_costs_what_is_behind_it() {
+    let Some(_) = perf() else { return };
+    let folder = Folder::new();
+    let path = folder.path("perf.data");
+    record(&path, &["-z", "-e", "sched:*,timer:*", "-a", "--", "sleep", "0.3"]);
+    let (whole, file) = (script(&path), fs::read(&path).unwrap());
+    let word = |at: usize| u64::from_ne_bytes(file[at..at + 8].try_into().unwrap()) as usize;
+    let (data, end) = (word(40), word(40) + word(48));
+    let mut found = 0;
+    for part in 1..8 {
+        let mut file = file.clone();
+        let at = data + (end - data) * part / 8;
+        file[at..at + 64].fill(0xa5);
+        let ran = script(&folder.write("damaged.data", &file));
+        assert!([0, 1].contains(&ran.status), "{}", ran.said);
+        assert!(ran.out.lines().count() <= whole.out.lines().count());
+        found += usize::from(ran.said.contains("compressed records are left out from byte"));
+    }
+    assert!(found > 0);
+}
+
+/// Its end comes through a pipe that somebody closes too early.
+#[test]
+fn a_pipe_that_ends_within_a_record() {
+    let folder = Folder::new();
+    let whole = NATIVE.pipe(&NATIVE.records());
+    let path = folder.write("pipe", &whole[..whole.len() - 20]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    let mut cat = Command::new("cat").stdin(File::open(&path).unwrap()).stdout(Stdio::piped()).spawn().unwrap();
+    let output = command.args(["script", "-i", "-"]).stdin(cat.stdout.take().unwrap()).output().unwrap();
+    cat.wait().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("it is cut off"), "{said}");
+}

@@ -1,0 +1,85 @@
+//! `execsnoop.py` beside processes with known ends.
+
+use std::{
+    env, fs,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use crate::harness::{on_workload, program, skipped, workload};
+
+/// Processes with known ends. `spawn` returns when the program has been executed.
+pub fn children() {
+    let run = |name: &str, args: &[&str]| Command::new(program(name)).args(args).status().unwrap();
+    run("true", &[]);
+    run("sh", &["-c", "exit 3"]);
+    run("sleep", &["0.2"]);
+    let real = program("tail").canonicalize().ok();
+    for signal in [libc::SIGKILL, libc::SIGTERM, libc::SIGABRT] {
+        let mut child = Command::new(program("tail")).args(["-f", "/dev/null"]).spawn().unwrap();
+        // `spawn` returns when exec has closed the pipe that would tell of its failure, which is before exec is done.
+        let executed = |pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|file| Some(file) == real);
+        while !executed(child.id()) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // The event comes last in exec.
+        thread::sleep(Duration::from_millis(20));
+        // SAFETY: the child was not reaped yet.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        child.wait().unwrap();
+    }
+    let words = workload("threads");
+    Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).status().unwrap();
+}
+
+/// Ends while other threads still run.
+pub fn threads() {
+    for _ in 0..4 {
+        thread::spawn(|| thread::sleep(Duration::from_secs(1000)));
+    }
+    std::process::exit(9)
+}
+
+#[test]
+fn execsnoop_tells_how_processes_end() {
+    if skipped() {
+        return;
+    }
+    let out = on_workload("execsnoop.py", &[], "children");
+    let ends = |name: &str| -> Vec<String> {
+        let file = program(name).display().to_string();
+        let lines = out.lines().filter(|line| line.ends_with(&format!("  {file}")) && line.contains(" exit  "));
+        let how = |line: &str| line.split_whitespace().skip(4).collect::<Vec<_>>().join(" ");
+        lines.map(how).map(|how| how.split(" after").next().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ends("true"), ["exit 0"], "{out}");
+    assert_eq!(ends("sh"), ["exit 3"], "{out}");
+    assert_eq!(ends("tail"), ["killed by SIGKILL", "killed by SIGTERM", "killed by SIGABRT"], "{out}");
+
+    let slept = out.lines().find(|line| line.contains("after") && line.contains("/sleep")).unwrap();
+    let lifetime: f64 = slept.split("after ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    // In milliseconds below a second, in seconds from there on.
+    assert!(lifetime >= 200.0 || slept.contains(" s "), "{slept}");
+
+    // The workload's own process is the parent of all, and its own parent is perf-prof.
+    let this = env::current_exe().unwrap().display().to_string();
+    let main = out.lines().find(|line| line.contains(" exec ") && line.ends_with(&this)).unwrap();
+    let pid = main.split_whitespace().nth(2).unwrap();
+    let of_main = out.lines().filter(|line| line.contains(" exec ") && line.split_whitespace().nth(3) == Some(pid));
+    assert!(of_main.count() >= 7, "{out}");
+}
+
+/// The kernel kills the other threads of a process that exits; that is not how the process ended.
+#[test]
+fn execsnoop_shows_the_exit_code_of_a_process_with_threads() {
+    if skipped() {
+        return;
+    }
+    let out = on_workload("execsnoop.py", &[], "children");
+    let this = env::current_exe().unwrap().display().to_string();
+    let ends = out.lines().filter(|line| line.contains(" exit  ") && line.ends_with(&this));
+    let ends: Vec<&str> = ends.collect();
+    assert!(ends.iter().any(|line| line.contains("exit 9 after")), "{out}");
+    assert!(!ends.iter().any(|line| line.contains("SIGKILL")), "{out}");
+}

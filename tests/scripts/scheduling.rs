@@ -1,0 +1,238 @@
+//! `wakeups.py`, `runqlat.py` and `offcpu.py` beside tasks that sleep, wait and are woken up.
+
+use std::{
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::harness::{
+    beside, first_in_first_out, named, on_made_up_events, on_workload, pin, row, script, skipped, text,
+};
+
+const ROUNDS: usize = 1000;
+
+/// Two tasks that take turns. First in, first out on one CPU means that neither runs before the other has gone to sleep,
+/// so every byte wakes somebody up.
+pub fn ping_pong() {
+    pin();
+    assert!(first_in_first_out());
+    let (mut there, mut back) = ([0; 2], [0; 2]);
+    let mut byte = 0u8;
+    let byte = (&raw mut byte).cast();
+    // SAFETY: pipes and byte live across the calls; the child of the fork calls nothing else.
+    unsafe {
+        assert!(libc::pipe(there.as_mut_ptr()) == 0 && libc::pipe(back.as_mut_ptr()) == 0);
+        match libc::fork() {
+            0 => {
+                named(c"pong");
+                libc::write(back[1], byte, 1);
+                for _ in 0..ROUNDS {
+                    libc::read(there[0], byte, 1);
+                    libc::write(back[1], byte, 1);
+                }
+                libc::_exit(0)
+            }
+            child => {
+                libc::read(back[0], byte, 1);
+                named(c"ping");
+                for _ in 0..ROUNDS {
+                    libc::write(there[1], byte, 1);
+                    libc::read(back[0], byte, 1);
+                }
+                named(c"done");
+                libc::waitpid(child, std::ptr::null_mut(), 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn wakeups_counts_a_ping_pong_exactly() {
+    // In a thread of its own: it stays a real-time one.
+    if skipped() || !thread::spawn(first_in_first_out).join().unwrap() {
+        return println!("skipped: no tracing or no real-time scheduling");
+    }
+    for name in ["ping", "pong"] {
+        let out = on_workload("wakeups.py", &["-i", "100000", "--comm", name], "ping-pong");
+        let total = format!("whole run: {ROUNDS} wake-ups, 1 task");
+        assert!(out.lines().any(|line| line == total), "{out}");
+        assert_eq!(row(&out, name)[2], ROUNDS.to_string(), "{out}");
+    }
+}
+
+const SLEEPS: u64 = 50;
+
+/// How often this thread, or a process, came to its CPU, by the kernel's own count: the third number of `schedstat`.
+fn arrivals(who: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{who}/schedstat")).unwrap();
+    text.split_whitespace().nth(2).unwrap().parse().unwrap()
+}
+
+/// Sleeps beside a busy loop on the same CPU, and says what the kernel counted of both.
+pub fn sleeps() {
+    pin();
+    named(c"rq-busy");
+    // SAFETY: the child of the fork calls nothing but getppid.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        loop {
+            // SAFETY: takes nothing and cannot fail.
+            unsafe { libc::syscall(libc::SYS_getppid) };
+        }
+    }
+    named(c"rq-sleep");
+    let before = arrivals("thread-self");
+    for _ in 0..SLEEPS {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let after = arrivals("thread-self");
+    println!("\nrq-sleep {}", after - before);
+    println!("rq-busy {}", arrivals(&child.to_string()));
+    // SAFETY: the child was not reaped yet.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+}
+
+#[test]
+fn runqlat_counts_the_waits_that_the_kernel_counts() {
+    if skipped() || !Path::new("/proc/self/schedstat").exists() {
+        return println!("skipped: no tracing or no schedstat");
+    }
+    let (out, truth) = beside("runqlat.py", &["-i", "50"], "sleeps");
+    let histograms = histograms(&out);
+    for name in ["rq-sleep", "rq-busy"] {
+        let true_count: u64 = row(&truth, name)[1].parse().unwrap();
+        let waits: u64 = histograms.iter().filter(|(command, _)| command == name).map(|(_, count)| count).sum();
+        assert!(true_count >= if name == "rq-sleep" { SLEEPS } else { 1 }, "{truth}");
+        // Before the kernel's count is read and after it a task may wait a few times more.
+        assert!((true_count..true_count + 10).contains(&waits), "{name}: {waits} waits, the kernel says {true_count}");
+    }
+}
+
+/// (command, waits) of each histogram, whose rows are checked to add up to the waits.
+fn histograms(text: &str) -> Vec<(String, u64)> {
+    let mut found: Vec<(String, u64)> = Vec::new();
+    let mut sum = 0;
+    let mut check = |found: &[(String, u64)], row: Option<u64>| match row {
+        Some(count) => sum += count,
+        None => {
+            assert_eq!(found.last().map_or(0, |&(_, count)| count), sum, "{text}");
+            sum = 0;
+        }
+    };
+    for line in text.lines() {
+        if let Some(count) = line.strip_suffix(" waits") {
+            check(&found, None);
+            let (command, count) = count.rsplit_once(": ").unwrap();
+            found.push((command.to_owned(), count.parse().unwrap()));
+        } else if let (true, Some((_, count))) = (line.contains(" -> "), line.split_once(" : ")) {
+            check(&found, Some(count.split_whitespace().next().unwrap().parse().unwrap()));
+        }
+    }
+    check(&found, None);
+    assert!(!found.is_empty());
+    found
+}
+
+const NAPS: u64 = 20;
+
+/// Sleeps in a task of its own name, and says how long at least and at most.
+pub fn naps() {
+    // On one CPU that is never idle: some kernels do not trace how an idle CPU switches to a task.
+    // SAFETY: a set of CPUs is plain data, and the calls read no more than it.
+    unsafe {
+        let mut cpus: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu() as usize, &mut cpus);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&cpus), &cpus), 0);
+    }
+    thread::spawn(|| {
+        loop {
+            std::hint::spin_loop();
+        }
+    });
+    named(c"napper");
+    let began = Instant::now();
+    for _ in 0..NAPS {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let took = began.elapsed();
+    named(c"awake");
+    println!("\nnaps {}", took.as_micros());
+}
+
+#[test]
+fn offcpu_adds_up_the_naps_of_a_sleeper() {
+    if skipped() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let [folded, svg] = ["off.folded", "off.svg"].map(|name| directory.path().join(name).display().to_string());
+    let args = |file| ["-i", "50", "--comm", "napper", "--state", "interruptible", "--flame", file];
+    let (out, truth) = beside("offcpu.py", &args(&folded), "naps");
+    let took: u64 = row(&truth, "naps")[1].parse().unwrap();
+    let lines = fs::read_to_string(&folded).unwrap();
+    let asleep = lines.lines().map(|line| line.rsplit_once(' ').unwrap());
+    let asleep = asleep.inspect(|(stack, _)| {
+        assert!(stack.starts_with("napper;") && stack.contains(";do_nanosleep_[k];schedule_[k]"), "{stack}")
+    });
+    let sum: u64 = asleep.map(|(_, us)| us.parse::<u64>().unwrap()).sum();
+    // Each nap begins a little before it leaves the CPU, and may lose a microsecond by rounding.
+    assert!((NAPS * 9_500..=took).contains(&sum), "{sum} us in {lines}, the sleeper measured {took} us");
+    // The tables of all intervals together are the same time.
+    let tables = out.lines().filter_map(|line| line.split_once(" off CPU in ")).map(|(time, _)| microseconds(time));
+    assert!(tables.sum::<u64>().abs_diff(sum) <= sum / 100, "{out}");
+    assert!(out.contains(" do_nanosleep\n") && !out.contains("_[k]"), "{out}");
+
+    beside("offcpu.py", &args(&svg), "naps");
+    let svg = fs::read_to_string(&svg).unwrap();
+    assert!(svg.contains("<title>do_nanosleep (") && svg.contains(" us, 100.00%)"), "{svg}");
+}
+
+/// `1.5 s` and `1.5 ms`.
+fn microseconds(shown: &str) -> u64 {
+    let (number, unit) = shown.trim().split_once(' ').unwrap();
+    (number.parse::<f64>().unwrap() * if unit == "s" { 1e6 } else { 1e3 }) as u64
+}
+
+/// The time between an exit and the next task with the same number was shown as off CPU.
+#[test]
+fn offcpu_does_not_take_a_dead_task_for_the_next_one_with_its_number() {
+    if skipped() {
+        return;
+    }
+    let out = on_made_up_events(
+        "offcpu.py",
+        "
+class Table(list):
+    def add(self, began, us): self.append((began.prev_pid, us))
+script.table = Table()
+def switch(us, prev, state, next):
+    script.sched__sched_switch(event(
+        _time=us * 1000, _pid=prev, prev_pid=prev, prev_comm='t', prev_state=state, next_pid=next))
+switch(0, 7, 1, 8)
+switch(5, 8, 0, 7)
+for at, dead in (10, 0x10), (1000, 0x20):  # EXIT_DEAD, EXIT_ZOMBIE
+    switch(at, 7, dead, 8)
+    switch(at + 700, 8, 1, 7)
+print(script.table, [event.prev_pid for event in script.left.values()])
+",
+    );
+    assert_eq!(out, "[(7, 5), (8, 5), (8, 290)] [8]\n");
+}
+
+/// It said that nobody was off CPU, and not why.
+#[test]
+fn offcpu_of_a_command_says_why_it_sees_nothing() {
+    if skipped() {
+        return;
+    }
+    let shown = text(script("offcpu.py").args(["--exec", "sleep", "0.1"]).output().unwrap());
+    assert!(
+        shown.contains("0.000 ms off CPU in 0 stacks; with -p, -t or --exec nobody is seen to come back: use --pid"),
+        "{shown}"
+    );
+}

@@ -1,0 +1,88 @@
+//! What scripts say of themselves, and examples of the documents.
+
+use std::{fs, path::Path, process::Command};
+
+use crate::harness::{script, skipped, text};
+
+/// It was said at the end of the run, when what had been seen was lost.
+#[test]
+fn a_flame_graph_that_cannot_be_saved_is_refused_at_once() {
+    if skipped() {
+        return;
+    }
+    for name in ["profile.py", "faults.py", "offcpu.py"] {
+        for (file, why) in
+            [("x.png", "saved as .svg or .folded"), ("/no/such/x.svg", "no file can be made in /no/such")]
+        {
+            let out = script(name).args(["--flame", file, "--exec", "echo", "ran"]).output().unwrap();
+            let err = String::from_utf8_lossy(&out.stderr);
+            assert_eq!((out.status.code(), &*out.stdout), (Some(2), &b""[..]), "{name} {err}");
+            assert!(err.contains(&format!("--flame {file}: ")) && err.contains(why), "{name} {err}");
+        }
+    }
+}
+
+#[test]
+fn scripts_explain_themselves() {
+    if skipped() {
+        return;
+    }
+    for name in [
+        "wakeups.py",
+        "runqlat.py",
+        "syscalls.py",
+        "execsnoop.py",
+        "offcpu.py",
+        "profile.py",
+        "faults.py",
+        "uprobe_latency.py",
+    ] {
+        let out = text(script(name).arg("--usage").output().unwrap());
+        assert!(out.starts_with(&format!("usage: {name}")), "{out}");
+        let wrong = script(name).arg("--no-such-option").output().unwrap();
+        let err = String::from_utf8(wrong.stderr).unwrap();
+        assert_eq!(wrong.status.code(), Some(2), "{err}");
+        assert!(err.contains("unrecognized arguments: --no-such-option") && wrong.stdout.is_empty(), "{err}");
+    }
+}
+
+/// The blocks of Python in a document.
+fn python_blocks(document: &str) -> Vec<String> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap();
+    let blocks = text.split("```python\n").skip(1);
+    blocks.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+/// `system:name` of each handler in a script whose event this kernel has; an alias is none.
+fn handled_events(script: &str) -> Vec<String> {
+    let names = script.lines().filter_map(|line| line.strip_prefix("def ")?.strip_suffix("(event):")?.split_once("__"));
+    let there = |(system, name): &(&str, &str)| {
+        !system.is_empty() && Path::new("/sys/kernel/tracing/events").join(system).join(name).exists()
+    };
+    names.filter(there).map(|(system, name)| format!("{system}:{name}")).collect()
+}
+
+#[test]
+fn examples_in_the_documents_run() {
+    if skipped() {
+        return;
+    }
+    let mut ran = 0;
+    for document in ["README.md", "docs/writing-scripts.md"] {
+        for example in python_blocks(document) {
+            let events = handled_events(&example);
+            if events.is_empty() {
+                continue;
+            }
+            let directory = tempfile::tempdir().unwrap();
+            fs::write(directory.path().join("example.py"), &example).unwrap();
+            let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+            command.current_dir(&directory).args(["python", "-i", "50", "-e", &events.join(","), "example.py"]);
+            // Opens, fails to open, wakes up, allocates.
+            let work = "for i in 1 2 3 4 5 6 7 8 9 10; do ls /nonexistent /tmp | cat; done >/dev/null 2>&1";
+            text(command.args(["--exec", "sh", "-c", work]).output().unwrap());
+            ran += 1;
+        }
+    }
+    assert!(ran >= 6, "{ran} examples ran");
+}
