@@ -209,7 +209,7 @@ fn read(descriptor: &Descriptor) -> Result<Count, CallError> {
     })
 }
 
-#[derive(Default)]
+/// What was opened on all attachments.
 struct Opened {
     descriptors: Vec<Descriptor>,
     unsupported: Vec<Option<CallError>>,
@@ -225,8 +225,8 @@ fn open(
     let needed = on.len() * events.len();
     let mut opened = Opened { descriptors: Vec::new(), unsupported: events.iter().map(|_| None).collect() };
     let attach = |on: Attachment<'_>| {
-        let wanted = events.iter().enumerate().filter(|(_, event)| attach::is_wanted(event, target, on.cpu));
-        wanted.into_iter().try_for_each(|(index, event)| match (&event.cpus, on.cpu) {
+        let mut wanted = events.iter().enumerate().filter(|(_, event)| attach::is_wanted(event, target, on.cpu));
+        wanted.try_for_each(|(index, event)| match (&event.cpus, on.cpu) {
             (Some(cpus), None) => cpus.iter().try_for_each(|cpu| opened.add(index, event, on.on(cpu), follow, needed)),
             _ => opened.add(index, event, on, follow, needed),
         })
@@ -267,6 +267,7 @@ impl Opened {
                 };
             }
         };
+        // It is on already; what it counted without its filter is taken off with the rest from before the beginning.
         if let Some(filter) = &event.filter {
             set_filter(fd.as_fd(), &event.name, filter)?;
         }

@@ -199,7 +199,7 @@ fn errors_name_the_thing_the_cause_and_the_way_out() {
         &["-r", "2", "-I", "1s", "true"],
         expect![[r#"
         perf-prof: the argument '--repeat <N>' cannot be used with '--interval <TIME>'
-        `perf-prof --help` shows the commands
+        `perf-prof stat --help` explains the options
         status 2
     "#]],
     );

@@ -125,38 +125,18 @@ impl Session<'_> {
         let cpu_time = CpuTime::of_children();
         counters.begin()?;
         let begun = Instant::now();
-        let mut shown = Shown { at: begun, readings: Vec::new() };
+        let mut shown = Shown { begun, at: begun, readings: Vec::new() };
         if let Some(workload) = &mut workload {
             workload.start()?;
             workload.wake_at_exit(wake);
         }
-        let mut interval = self.plan.interval.map(|every| Interval::new(every, begun));
-        let signal = loop {
-            match counters.wait(interval.as_ref().map(Interval::next))? {
-                Waited::TasksExited => break None,
-                Waited::Woken => {
-                    let Pending { interrupt, terminate, hangup, .. } = self.signals.take();
-                    let came = [(interrupt, libc::SIGINT), (terminate, libc::SIGTERM), (hangup, libc::SIGHUP)];
-                    if let Some((_, signal)) = came.into_iter().find(|&(count, _)| count > 0) {
-                        break Some(signal);
-                    }
-                    if workload.as_mut().is_some_and(|workload| matches!(workload.try_wait(), Ok(Some(_)))) {
-                        break None;
-                    }
-                }
-                Waited::Timeout => {}
-            }
-            let now = Instant::now();
-            if interval.as_mut().is_some_and(|interval| interval.take(now)) {
-                self.show_interval(&counters, begun, &mut shown, show)?;
-            }
-        };
+        let signal = self.wait(&mut counters, workload.as_mut(), &mut shown, show)?;
         let has_ended = Instant::now();
         let status = workload.and_then(|workload| start::end_workload(workload, signal.map(|_| libc::SIGTERM)));
         let until = if signal.is_some() { Instant::now() } else { has_ended };
         let readings = counters.read()?;
         if self.plan.interval.is_some() {
-            self.show_since(&readings, until, begun, &mut shown, show)?;
+            self.show_since(&readings, until, &mut shown, show)?;
         }
         // Beside counts of something else, what the command took is out of place.
         let of_command = matches!(capture.target, Target::Workload(_));
@@ -173,15 +153,35 @@ impl Session<'_> {
         Ok(Ended { run, signal, status })
     }
 
-    fn show_interval(
+    /// Shows the intervals until something ends the counting: the signal that did.
+    fn wait(
         &self,
-        counters: &Counters,
-        begun: Instant,
+        counters: &mut Counters,
+        mut workload: Option<&mut Workload>,
         shown: &mut Shown,
         show: &mut dyn FnMut(&Table<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let readings = counters.read()?;
-        self.show_since(&readings, Instant::now(), begun, shown, show)
+    ) -> Result<Option<i32>> {
+        let mut interval = self.plan.interval.map(|every| Interval::new(every, shown.begun));
+        loop {
+            match counters.wait(interval.as_ref().map(Interval::next))? {
+                Waited::TasksExited => return Ok(None),
+                Waited::Woken => {
+                    let Pending { interrupt, terminate, hangup, .. } = self.signals.take();
+                    let came = [(interrupt, libc::SIGINT), (terminate, libc::SIGTERM), (hangup, libc::SIGHUP)];
+                    if let Some((_, signal)) = came.into_iter().find(|&(count, _)| count > 0) {
+                        return Ok(Some(signal));
+                    }
+                    if workload.as_mut().is_some_and(|workload| matches!(workload.try_wait(), Ok(Some(_)))) {
+                        return Ok(None);
+                    }
+                }
+                Waited::Timeout => {}
+            }
+            let now = Instant::now();
+            if interval.as_mut().is_some_and(|interval| interval.take(now)) {
+                self.show_since(&counters.read()?, Instant::now(), shown, show)?;
+            }
+        }
     }
 
     /// Shows what was counted since the last time.
@@ -189,14 +189,13 @@ impl Session<'_> {
         &self,
         readings: &[Reading],
         now: Instant,
-        begun: Instant,
         shown: &mut Shown,
         show: &mut dyn FnMut(&Table<'_>) -> Result<()>,
     ) -> Result<()> {
         let tallies = self.tallies(readings, &shown.readings);
         let run = Run { tallies, elapsed: now.saturating_duration_since(shown.at), cpu_time: None };
-        *shown = Shown { at: now, readings: readings.to_vec() };
-        show(&Table::of(self.subject, self.events, Span::Interval(now - begun), &[run]))
+        (shown.at, shown.readings) = (now, readings.to_vec());
+        show(&Table::of(self.subject, self.events, Span::Interval(now - shown.begun), &[run]))
     }
 
     /// What was counted between two readings of the same descriptors; without the first, since the beginning.
@@ -264,6 +263,7 @@ impl Session<'_> {
 
 /// What has been shown already.
 struct Shown {
+    begun: Instant,
     at: Instant,
     readings: Vec<Reading>,
 }
