@@ -44,7 +44,7 @@ impl Text {
         match table.span {
             Span::Whole => {
                 let runs = if table.runs > 1 { format!(" ({} runs)", table.runs) } else { String::new() };
-                text += &format!("\n Counts of {}{runs}:\n\n", table.subject);
+                text += &format!("\nCounts of {}{runs}:\n\n", table.subject);
             }
             Span::Interval(end) => {
                 begin = format!("{:>14.9} ", end.as_secs_f64());
@@ -228,7 +228,7 @@ mod tests {
             ],
             expect![[r#"
 
-                 Counts of ./a.out:
+                Counts of ./a.out:
 
                           1,234.57 msec task-clock                #     0.617 CPUs utilized
                                  0      context-switches          #     0.000 /sec
@@ -262,7 +262,7 @@ mod tests {
             ],
             expect![[r#"
 
-                 Counts of ./a.out:
+                Counts of ./a.out:
 
                              1,030      cycles                                                                                              (80.00%)
                      <not counted>      instructions
@@ -290,7 +290,7 @@ mod tests {
         let table = Table::of("all CPUs", &events, Span::Whole, std::slice::from_ref(&run));
         expect![[r#"
 
-             Counts of all CPUs:
+            Counts of all CPUs:
 
             CPU0             2,000.00 msec cpu-clock                 #     1.000 CPUs utilized
             CPU11            1,000.00 msec cpu-clock                 #     0.500 CPUs utilized
@@ -338,7 +338,7 @@ mod tests {
         let table = Table::of("true", &events, Span::Whole, &runs);
         expect![[r#"
 
-             Counts of true (3 runs):
+            Counts of true (3 runs):
 
                            100      page-faults               #    80.000 /sec                      ( +-  5.77% )
 
