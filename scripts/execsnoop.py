@@ -5,12 +5,23 @@ usage: execsnoop.py [OPTION of perf-prof python]... [--name TEXT] [--forks]
 
 A line for each program that is executed, and one for each process that ends after it was seen to execute a program.
 The lifetime counts from the fork, or from the exec of a process that was there before the start.
+
+Of a recording (also perf's own: `perf record` for `perf-prof record`):
+
+    perf-prof record -a -e task:task_newtask,sched:sched_process_exec,sched:sched_process_exit,\\
+syscalls:sys_enter_exit,syscalls:sys_enter_exit_group,signal:signal_generate,signal:signal_deliver -- sleep 10
+    execsnoop.py --input perf.data
 """
 import argparse
 import signal
 import time
 
-parser = argparse.ArgumentParser(description="Show process starts and ends.", add_help=False)
+from perf_prof import is_recording
+
+title, _, explained = __doc__.split("\n\n", 2)
+parser = argparse.ArgumentParser(
+    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
+)
 parser.add_argument("--name", metavar="TEXT", help="only files or commands whose name has this text in it")
 parser.add_argument("--forks", action="store_true", help="also processes that do not execute a file")
 parser.add_argument("--usage", action="help", help="show this (--help shows the options of perf-prof)")
@@ -45,6 +56,8 @@ threads = {}  # tid -> pid, of threads that are not their process's first
 
 def parent_of(pid):
     """The parent of a process that was there before the start."""
+    if is_recording():
+        return None
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])

@@ -12,21 +12,29 @@ the whole run.
 
 Needs --order (its first line has it): what a process maps where is told by the CPU on which it does so, and has to come
 before the faults on another one.
+
+Of a recording (also perf's own: `perf record -c 1` for `perf-prof record`), by two processes side by side:
+
+    perf-prof record -e minor-faults,major-faults -g -- COMMAND
+    faults.py --input perf.data --jobs 2
 """
 import argparse
 import os
 import time
 from collections import defaultdict
 
-from perf_prof import FlameGraph
+from perf_prof import FlameGraph, realtime, shard
 
 SORTS = {
-    "minor": lambda row: (row.minor, row.major, row.total),
-    "major": lambda row: (row.major, row.minor, row.total),
-    "all": lambda row: (row.minor + row.major, row.total),
+    "minor": lambda row: (-row.minor, -row.major, -row.total),
+    "major": lambda row: (-row.major, -row.minor, -row.total),
+    "all": lambda row: (-row.minor - row.major, -row.total),
 }
 
-parser = argparse.ArgumentParser(description="Count page faults.", add_help=False)
+title, _, explained = __doc__.split("\n\n", 2)
+parser = argparse.ArgumentParser(
+    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
+)
 parser.add_argument(
     "--by", choices=("function", "stack", "process"), default="function", help="what a row is (default: function)"
 )
@@ -56,11 +64,30 @@ class Row:
         self.total = 0  # of a function: in it, and in what it calls
         self.event = None  # the last one of a process, which knows its name
 
+    def add(self, other):
+        self.minor += other.minor
+        self.major += other.major
+        self.total += other.total
+        if knows_better(other.event, self.event):
+            self.event = other.event
+
+
+def knows_better(event, other):
+    """A process has the name of its first thread, the last one that it had."""
+    if event is None or other is None:
+        return event is not None
+    first = event._pid == event._tid
+    if first != (other._pid == other._tid):
+        return first
+    return event._time >= other._time if first else event._time < other._time
+
 
 rows = defaultdict(Row)
 all_minor = all_major = 0
 graph = FlameGraph("Page faults", count_name="faults") if args.flame else None
 tables = 0
+# Of a recording that several processes share (--jobs), each sees a part of it, and of the table of an interval.
+intervals = []  # (when it ended, its rows, minor and major faults)
 
 
 def places(event):
@@ -85,8 +112,7 @@ def fault(event, minor, major):
         if not caller:
             row.minor += minor
             row.major += major
-    # A process has the name of its first thread.
-    if args.by == "process" and (row.event is None or event._pid == event._tid):
+    if args.by == "process" and knows_better(event, row.event):
         row.event = event
     if graph is not None:
         graph.add(event)
@@ -115,11 +141,23 @@ def name(event):
     return task.folded().partition(";")[0]
 
 
-def show():
-    global all_minor, all_major, tables
+def counted():
+    """What was counted since the last table."""
+    global all_minor, all_major
+    of_table = rows.copy(), all_minor, all_major
+    rows.clear()
+    all_minor = all_major = 0
+    return of_table
+
+
+def show(end=None):
+    global tables
     tables += 1
+    if end is not None:
+        print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
+    rows, all_minor, all_major = counted()
     head = f"{'MINOR':>9} {'MAJOR':>9}"
-    order = sorted(rows.items(), key=lambda item: SORTS[args.sort](item[1]), reverse=True)
+    order = sorted(rows.items(), key=lambda item: (SORTS[args.sort](item[1]), item[0]))
     if args.by == "function":
         print(f"{head} {'TOTAL':>9}  FUNCTION")
     elif args.by == "process":
@@ -137,13 +175,34 @@ def show():
     hidden = len(order) - args.top
     more = f", {hidden} rows more with a larger --top" if hidden > 0 else ""
     print(f"{all_minor} minor and {all_major} major faults{more}\n")
-    rows.clear()
-    all_minor = all_major = 0
 
 
 def __interval__():
-    print(time.strftime("%H:%M:%S"))
-    show()
+    if shard():
+        intervals.append((realtime(), *counted()))
+    else:
+        show(realtime())
+
+
+def __partial__():
+    return [*intervals, (None, *counted())], graph
+
+
+def __merge__(partials):
+    global rows, all_minor, all_major
+    merged = {}  # when an interval ended, None for what comes after the last -> its rows, minor and major faults
+    for of_intervals, of_run in partials:
+        for end, *part in of_intervals:
+            whole = merged.setdefault(end, [defaultdict(Row), 0, 0])
+            for place, row in part[0].items():
+                whole[0][place].add(row)
+            whole[1:] = whole[1] + part[1], whole[2] + part[2]
+        if graph is not None:
+            graph.update(of_run)
+    last = merged.pop(None)
+    for end, (rows, all_minor, all_major) in merged.items():
+        show(end)
+    rows, all_minor, all_major = last
 
 
 def __exit__():

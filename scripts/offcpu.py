@@ -9,12 +9,17 @@ FILE.folded for text) is of the whole run.
 
 Needs --order (its first line has it): a task leaves one CPU and may come back on another. That it comes back is an event
 of the task that was there before, so this has to see all tasks: choose with --comm and --pid, not with -p, -t or --exec.
+
+Of a recording (also perf's own: `perf record` for `perf-prof record`):
+
+    perf-prof record -a -g -e sched:sched_switch -- sleep 10
+    offcpu.py --input perf.data
 """
 import argparse
 import os
 import time
 
-from perf_prof import FlameGraph
+from perf_prof import FlameGraph, realtime
 
 # By the bits of prev_state (include/linux/sched.h): without one it could go on, as it could with that for preempted.
 STATES = {
@@ -27,7 +32,10 @@ STATES = {
 # EXIT_DEAD and EXIT_ZOMBIE: the next task that comes to a CPU with this number is another one.
 EXITED = 0x10 | 0x20
 
-parser = argparse.ArgumentParser(description="Time off CPU by stack.", add_help=False)
+title, _, explained = __doc__.split("\n\n", 2)
+parser = argparse.ArgumentParser(
+    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
+)
 parser.add_argument("--top", type=int, default=10, metavar="N", help="stacks of a table (default: 10)")
 parser.add_argument("--flame", metavar="FILE", help="write a flame graph: FILE.svg, or FILE.folded as text")
 parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")
@@ -99,7 +107,7 @@ def show():
 
 
 def __interval__():
-    print(time.strftime("%H:%M:%S"))
+    print(time.strftime("%H:%M:%S", time.localtime(realtime() // 10**9)))
     show()
 
 

@@ -10,15 +10,23 @@ FILE.folded for text) is of the whole run.
 
 Needs --order (its first line has it): what a process maps where is told by the CPU on which it does so, and has to come
 before the samples of another one.
+
+Of a recording (also perf's own, of cycles or cpu-clock: `perf record` for `perf-prof record -e profile`), by two processes:
+
+    perf-prof record -e profile -g -a -- sleep 10
+    profile.py --input perf.data --jobs 2
 """
 import argparse
 import os
 import time
 from collections import defaultdict
 
-from perf_prof import FlameGraph
+from perf_prof import FlameGraph, realtime, shard
 
-parser = argparse.ArgumentParser(description="Functions by the CPU time that they take.", add_help=False)
+title, _, explained = __doc__.split("\n\n", 2)
+parser = argparse.ArgumentParser(
+    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
+)
 parser.add_argument("--top", type=int, default=20, metavar="N", help="rows of a table (default: 20)")
 parser.add_argument("--sort", choices=("self", "total"), default="self", help="what the rows are sorted by (default: self)")
 parser.add_argument("--by-pid", action="store_true", help="one row for each process and function")
@@ -44,11 +52,18 @@ class Row:
         self.total = 0  # the same, and while it waited for what it called
         self.samples = 0
 
+    def add(self, other):
+        self.own += other.own
+        self.total += other.total
+        self.samples += other.samples
+
 
 rows = defaultdict(Row)
 samples = weight = 0
 graph = FlameGraph() if args.flame else None
 tables = 0
+# Of a recording that several processes share (--jobs), each sees a part of it, and of the table of an interval.
+intervals = []  # (when it ended, its rows, samples and weight)
 
 
 def profile(event):
@@ -78,13 +93,25 @@ def function(symbol, dso):
     return f"[unknown] ({file})" if symbol == "Unknown" else f"{symbol} ({file})"
 
 
-def show():
-    global samples, weight, tables
+def counted():
+    """What was counted since the last table."""
+    global samples, weight
+    of_table = rows.copy(), samples, weight
+    rows.clear()
+    samples = weight = 0
+    return of_table
+
+
+def show(end=None):
+    global tables
     tables += 1
+    if end is not None:
+        print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
+    rows, samples, weight = counted()
     pid = f"{'PID':>8} " if args.by_pid else ""
     print(f"{pid}{'SELF':>7} {'TOTAL':>7} {'SAMPLES':>8}  FUNCTION")
-    by = (lambda row: (row.own, row.total)) if args.sort == "self" else (lambda row: (row.total, row.own))
-    order = sorted(rows.items(), key=lambda item: by(item[1]), reverse=True)
+    by = (lambda row: (-row.own, -row.total)) if args.sort == "self" else (lambda row: (-row.total, -row.own))
+    order = sorted(rows.items(), key=lambda item: (*by(item[1]), item[0]))
     for (process, symbol, dso), row in order[: args.top]:
         pid = f"{process:>8} " if args.by_pid else ""
         shares = f"{row.own / weight:>7.1%} {row.total / weight:>7.1%}"
@@ -92,13 +119,34 @@ def show():
     hidden = len(order) - args.top
     more = f", {hidden} more with a larger --top" if hidden > 0 else ""
     print(f"{samples} samples in {len(order)} functions{more}\n")
-    rows.clear()
-    samples = weight = 0
 
 
 def __interval__():
-    print(time.strftime("%H:%M:%S"))
-    show()
+    if shard():
+        intervals.append((realtime(), *counted()))
+    else:
+        show(realtime())
+
+
+def __partial__():
+    return [*intervals, (None, *counted())], graph
+
+
+def __merge__(partials):
+    global rows, samples, weight
+    merged = {}  # when an interval ended, None for what comes after the last -> its rows, samples and weight
+    for of_intervals, of_run in partials:
+        for end, *part in of_intervals:
+            whole = merged.setdefault(end, [defaultdict(Row), 0, 0])
+            for key, row in part[0].items():
+                whole[0][key].add(row)
+            whole[1:] = whole[1] + part[1], whole[2] + part[2]
+        if graph is not None:
+            graph.update(of_run)
+    last = merged.pop(None)
+    for end, (rows, samples, weight) in merged.items():
+        show(end)
+    rows, samples, weight = last
 
 
 def __exit__():

@@ -21,7 +21,10 @@ from collections import defaultdict
 
 from perf_prof import Log2Hist, realtime, shard
 
-parser = argparse.ArgumentParser(description="Run-queue latency per command.", add_help=False)
+title, _, explained = __doc__.split("\n\n", 2)
+parser = argparse.ArgumentParser(
+    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
+)
 parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")
 parser.add_argument("--pid", type=int, help="only the task with this thread id")
 parser.add_argument("--all", action="store_true", help="one histogram for all commands together")

@@ -27,7 +27,10 @@ SORTS = {
     "max": lambda row: row.longest,
 }
 
-parser = argparse.ArgumentParser(description="Count and time system calls.", add_help=False)
+title, _, explained = __doc__.split("\n\n", 2)
+parser = argparse.ArgumentParser(
+    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
+)
 parser.add_argument("--top", type=int, default=20, metavar="N", help="rows of a table (default: 20)")
 parser.add_argument("--sort", choices=SORTS, default="time", help="what the rows are sorted by (default: time)")
 parser.add_argument("--by-pid", action="store_true", help="one row for each process and call")

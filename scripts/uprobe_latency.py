@@ -12,16 +12,17 @@ Functions of one name in several files have a histogram each, as long as their p
 
 A call's time has in it what the functions take that it calls, what it waits, and about a microsecond or two that the probes
 take. Needs --order (its first line has it): a thread may return on another CPU. The event `dummy` there never happens; it
-stands for those that are to be given.
+stands for those that are to be given. Recordings do not hold these events: only live.
 """
 import argparse
 import time
 from collections import defaultdict, deque
 
-from perf_prof import Log2Hist, stats
+from perf_prof import Log2Hist, is_recording, realtime, stats
 
+title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(
-    description="Latency of functions, selected as -e 'uprobe:FUNC@FILE,uretprobe:FUNC@FILE'.", add_help=False
+    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
 parser.add_argument("--ns", action="store_true", help="histograms of nanoseconds, not of microseconds")
 parser.add_argument("--min", type=float, default=0, metavar="US", help="only calls of at least so many microseconds")
@@ -65,6 +66,8 @@ tables = 0
 
 
 def __init__():
+    if is_recording():
+        parser.error("a recording has no events uprobe: and uretprobe:, only what tracefs makes of probes; run it live")
     selected = stats()["events"]
     for name in selected:
         kind, _, function = name.partition(":")
@@ -159,7 +162,7 @@ def show():
 
 
 def __interval__():
-    print(time.strftime("%H:%M:%S"))
+    print(time.strftime("%H:%M:%S", time.localtime(realtime() // 10**9)))
     show()
 
 

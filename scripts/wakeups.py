@@ -19,7 +19,10 @@ from collections import defaultdict
 
 from perf_prof import realtime, shard
 
-parser = argparse.ArgumentParser(description="Count wake-ups by task.", add_help=False)
+title, _, explained = __doc__.split("\n\n", 2)
+parser = argparse.ArgumentParser(
+    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
+)
 parser.add_argument("--top", type=int, default=10, metavar="N", help="rows of a table (default: 10)")
 parser.add_argument("--comm", help="only tasks of this name")
 parser.add_argument("--usage", action="help", help="show this (--help shows the options of perf-prof)")

@@ -220,6 +220,9 @@ def build_id(frame: _Frame) -> str | None:
     """The build id of a user frame's file, in hexadecimal digits: what a debug file for it is found by. None for a frame of
     the kernel, and for a file that has none or cannot be read any more."""
 
+def is_recording() -> bool:
+    """Whether the events are those of a recording: then /proc has other processes than they tell of. From __init__ on."""
+
 def realtime() -> int:
     """The time of day, in ns since the epoch: of a recording that of its events, in __interval__ when the interval ended."""
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{
-    CaptureError, EventRequest, Target,
+    CaptureError, EventRequest, Members, Target,
     attach::{self, Attachment, Binding, To},
     attr::{self, Follow},
     close::Closing,
@@ -119,7 +119,7 @@ const TASK: u64 = 1 << 32;
 impl Counters {
     /// Opens the events on the target. What they count begins with [`Counters::begin`], or with a command's exec.
     pub fn open(target: &Target, events: &[EventRequest], ends: Ends, wake: RawFd) -> Result<Counters, CaptureError> {
-        let (events, definitions) = define::inheritable(target, events)?;
+        let (events, definitions) = define::tracepoints(target, events, Members::Lean)?;
         let events = &*events;
         let closing = Closing::of(events);
         let open = |on: &[Attachment<'_>], follow| open(target, events, &closing, on, follow);

@@ -54,7 +54,7 @@ pub use count::{Count, Counters, Ends, Reading, Waited};
 pub use error::CaptureError;
 pub use request::{
     Begin, Callchain, Clock, Config, EventRequest, Excluded, Frames, Mapped, Mappings, Members, Options, Order,
-    PerfEvent, Presence, Sampling, Target,
+    PerfEvent, Presence, Sampling, Switches, Target,
 };
 
 /// An event as the kernel was asked for it: what a recording says of it.
@@ -73,6 +73,28 @@ impl EventAttr {
         self.attr = attr;
         self.ids.push(id);
     }
+}
+
+/// What the kernel dropped of a descriptor's records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// The id that its records carry.
+    pub id: u64,
+    /// The CPU whose ring had no room; `None` for a ring of a thread.
+    pub cpu: Option<u32>,
+    /// What it was.
+    pub what: LostRecords,
+    /// How many.
+    pub count: u64,
+}
+
+/// Which records were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LostRecords {
+    /// Samples of an event.
+    Samples,
+    /// What happened to tasks.
+    SideBand,
 }
 
 /// A live source of records.
@@ -159,7 +181,7 @@ const A_FORK: Duration = Duration::from_millis(2);
 impl Capture {
     /// Opens all events on the target. Nothing is recorded before [`Capture::enable`].
     pub fn open(target: &Target, events: &[EventRequest], options: &Options) -> Result<Capture, CaptureError> {
-        let (events, definitions) = define::inheritable(target, events)?;
+        let (events, definitions) = define::tracepoints(target, events, options.members)?;
         let events = &*events;
         let opened = open::open(target, events, options)?;
         if let (Some(event), true) = (events.first(), opened.ids.is_empty()) {
@@ -275,6 +297,37 @@ impl Capture {
         self.trailer
     }
 
+    /// The kernel's own counts of lost records, of each id that lost some; `None` where it does not keep them.
+    pub fn lost(&self) -> Option<Vec<Lost>> {
+        let mut all = Vec::new();
+        self.for_each_loss(|descriptor, id, count| {
+            if count != 0 {
+                let what = if descriptor.event.is_some() { LostRecords::Samples } else { LostRecords::SideBand };
+                all.push(Lost { id, cpu: self.ring_cpus[descriptor.ring], what, count });
+            }
+        })
+        .then_some(all)
+    }
+
+    /// Whether the kernel counts; if so, each descriptor with its id and what it has lost.
+    fn for_each_loss(&self, mut each: impl FnMut(&Descriptor, u64, u64)) -> bool {
+        if self.read_format & PERF_FORMAT_LOST == 0 {
+            return false;
+        }
+        for descriptor in self.descriptors.iter() {
+            // The order of perf_read_one(): value, the times, id, lost. Nothing is read of an event in error state, which
+            // lost nothing either.
+            let format = descriptor.event.map_or(self.read_format, |event| self.layouts[event].format.read_format);
+            let mut values = [0; 5];
+            let values = &mut values[..1 + format.count_ones() as usize];
+            let whole = perf::read(descriptor.fd.as_fd(), values).is_ok_and(|count| count == values.len());
+            if let (true, &[.., id, lost]) = (whole, &*values) {
+                each(descriptor, id, lost);
+            }
+        }
+        true
+    }
+
     /// How many rings there are.
     pub fn ring_count(&self) -> usize {
         self.ring_cpus.len()
@@ -385,8 +438,8 @@ impl Capture {
         }
     }
 
-    /// Has the readers of their own come to their end: the events are off.
-    fn end_asides(&mut self) {
+    /// Has the readers of their own come to their end; the events are off, or nobody wants what comes.
+    pub fn end_lanes(&mut self) {
         for aside in &self.asides {
             aside.control.stop.store(true, SeqCst);
             aside.control.bell.signal();
@@ -406,7 +459,7 @@ impl Capture {
                 if let Some(sorter) = sorter {
                     sorter.finish();
                 }
-                self.end_asides();
+                self.end_lanes();
                 self.ended = Some(why);
             }
             (Message::RoundBegins(_) | Message::RoundEnded | Message::Hurry, None) | (Message::Nudge, _) => {}
@@ -479,30 +532,19 @@ impl Source for Capture {
     }
 
     fn losses(&mut self) -> Option<LossCounts> {
-        if self.read_format & PERF_FORMAT_LOST == 0 {
-            return None;
-        }
         let mut counts = LossCounts {
             per_event: vec![0; self.layouts.len()],
             per_ring: vec![0; self.ring_count()],
             samples_per_ring: vec![0; self.ring_count()],
         };
-        for descriptor in self.descriptors.iter() {
-            // The order of perf_read_one(): value, the times, id, lost. Nothing is read of an event in error state, which
-            // lost nothing either.
-            let format = descriptor.event.map_or(self.read_format, |event| self.layouts[event].format.read_format);
-            let mut values = [0; 5];
-            let values = &mut values[..1 + format.count_ones() as usize];
-            let whole = perf::read(descriptor.fd.as_fd(), values).is_ok_and(|count| count == values.len());
-            if let (true, Some(&lost)) = (whole, values.last()) {
-                counts.per_ring[descriptor.ring] += lost;
-                if let Some(event) = descriptor.event {
-                    counts.per_event[event] += lost;
-                    counts.samples_per_ring[descriptor.ring] += lost;
-                }
+        self.for_each_loss(|descriptor, _, lost| {
+            counts.per_ring[descriptor.ring] += lost;
+            if let Some(event) = descriptor.event {
+                counts.per_event[event] += lost;
+                counts.samples_per_ring[descriptor.ring] += lost;
             }
-        }
-        Some(counts)
+        })
+        .then_some(counts)
     }
 
     fn ring_cpus(&self) -> Vec<Option<u32>> {

@@ -234,6 +234,16 @@ pub enum Members {
     Recorded,
 }
 
+/// Whether it is told which task runs where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Switches {
+    /// It is not.
+    #[default]
+    Ignored,
+    /// Each time that a CPU goes over to another task (PERF_RECORD_SWITCH, PERF_RECORD_SWITCH_CPU_WIDE).
+    Told,
+}
+
 /// When events begin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Begin {
@@ -260,6 +270,8 @@ pub struct Options {
     pub order: Option<Order>,
     /// Whether processes' mappings are told.
     pub mappings: Mappings,
+    /// Whether it is told which task runs where.
+    pub switches: Switches,
     /// What all records hold.
     pub members: Members,
     /// When events begin.

@@ -16,6 +16,7 @@ use crate::{
 const USAGE: &str = "perf-prof python [OPTION...] -e EVENT[,EVENT...] [--] MODULE [ARGS...]
        perf-prof python [OPTION...] -e EVENT[,EVENT...] help
        perf-prof python [OPTION...] -e EVENT MODULE [ARGS...] --exec CMD [ARGS...]
+       perf-prof python [OPTION...] --record FILE -e EVENT MODULE [ARGS...]
        perf-prof python [OPTION...] --input PATH [-e EVENT,...] MODULE [ARGS...]";
 
 const ABOUT: &str = "Call the functions of a Python script for the kernel's events";
@@ -79,6 +80,9 @@ Examples
   The same script on what was recorded before, here or on another machine:
       perf record -e 'syscalls:sys_enter_*' -a sleep 1
       perf-prof python --input perf.data s.py
+  Recorded while it runs, and the same events once more:
+      perf-prof python -e 'syscalls:sys_enter_*' --record perf.data s.py
+      perf-prof python --input perf.data s.py
 
 Exit status
   0 when it ran (also when ended by Ctrl-C or a closed pipe), 1 when it could not start
@@ -95,6 +99,9 @@ pub struct Options {
     /// Take the events from this recording: a file or directory of `perf record`, or - for a pipe
     #[arg(long, value_name = "PATH")]
     pub input: Option<PathBuf>,
+    /// Record the events while the script runs, into a file that --input and perf read
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// Of a recording, only these times: 12.5,13 (seconds of its clock), 10%,20%, or 10%/2, the second tenth
     #[arg(long, value_name = "FROM,TO")]
     pub time: Option<TimeRanges>,

@@ -128,6 +128,9 @@ impl Parallel {
             bail!("a pipe cannot be divided: write the recording to a file first");
         }
         let recorded = recorded(&input)?;
+        if self.per_cpu && recorded.cpus.is_empty() {
+            bail!("{} does not say how many CPUs there were: leave -c out", input.display());
+        }
         let split = Split {
             splits: if self.per_cpu { Splits::CpusAndTime } else { Splits::Time },
             divide: match (self.interval, self.nr) {
@@ -190,13 +193,10 @@ impl Parallel {
 fn recorded(path: &Path) -> anyhow::Result<Recorded> {
     let mut recording = Recording::open(path)?;
     let Some((start, end)) = recording.times()? else {
-        bail!(
-            "{}: there is nothing to divide: no sample has a time, or its records are compressed and it does not say",
-            path.display()
-        );
+        bail!("{}: there is nothing to divide: no sample has a time", path.display());
     };
-    let (available, _) = recording.features.cpus.unwrap_or((1, 1));
-    Ok(Recorded { times: TimeRange { start, end }, cpus: (0..available.max(1)).collect() })
+    let (available, _) = recording.features.cpus.unwrap_or_default();
+    Ok(Recorded { times: TimeRange { start, end }, cpus: (0..available).collect() })
 }
 
 fn join(jobs: &[Job], path: &Path) -> io::Result<()> {

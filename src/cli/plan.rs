@@ -8,7 +8,9 @@ use super::{
 };
 use crate::{
     parallel::shell_quote,
-    session::plan::{Callchain, Capture, Clock, Input, Jobs, Module, Order, Plan, SplitBy, Switch, Target, Verbosity},
+    session::plan::{
+        Callchain, Capture, Clock, Input, Jobs, Module, Order, Plan, Recorded, SplitBy, Switch, Target, Verbosity,
+    },
     spec::{EventSpec, Rate, SpecError, parse_events},
     symbol::{self, Demangle, Inline, Srcline},
 };
@@ -51,6 +53,14 @@ pub enum PlanError {
     /// What `--jobs` cannot do.
     #[error("--jobs and {0} cannot be combined: each process reads its own part of a file")]
     NotDivided(&'static str),
+    /// `--record` with `help`.
+    #[error(
+        "--record and `help` cannot be combined: a template is printed, and nothing happens that could be recorded"
+    )]
+    NothingHappens,
+    /// `--record -`.
+    #[error("--record writes a file: the standard output is the script's (./- is a file of that name)")]
+    TwoOutputs,
     /// The idle task's number, for live events.
     #[error(
         "{0} 0: events cannot be attached to the idle tasks, which have that number; -C watches them with all others"
@@ -93,6 +103,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
         srcline: if options.srcline { Srcline::Yes } else { Srcline::No },
     };
     let input = input(&options, split.workload.is_some())?;
+    let record = record(&options, &module, argv)?;
     let target = match input {
         Some(_) => Target::AllCpus,
         None => target(options.cpus, options.pids, options.tids, options.cgroups, split.workload)?,
@@ -103,6 +114,8 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
             events,
             target,
             callchain,
+            registers: Switch::Off,
+            switches: Switch::Off,
             rate: rate(options.count, options.freq)?,
             ring_size: options.mmap_pages,
             buffer: options.buffer,
@@ -112,6 +125,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
             sampling_limit: options.sampling_limit,
         },
         input,
+        record,
         interval: options.interval,
         symbols,
         exit_n: options.exit_n,
@@ -152,6 +166,22 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
         times: options.time.clone(),
         jobs: jobs(options)?,
     }))
+}
+
+/// The recording that is made.
+fn record(options: &Options, module: &Module, argv: &[OsString]) -> Result<Option<Recorded>, PlanError> {
+    let Some(path) = &options.record else { return Ok(None) };
+    if options.input.is_some() {
+        return Err(PlanError::OfLive("--record"));
+    }
+    if *module == Module::Template {
+        return Err(PlanError::NothingHappens);
+    }
+    if path.as_os_str() == "-" {
+        return Err(PlanError::TwoOutputs);
+    }
+    let command_line = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    Ok(Some(Recorded { path: path.clone(), command_line }))
 }
 
 fn jobs(options: &Options) -> Result<Option<Jobs>, PlanError> {

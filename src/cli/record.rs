@@ -78,6 +78,12 @@ pub struct Record {
     #[arg(long, value_name = "HOW", help_heading = "Call chains")]
     call_graph: Option<CallGraph>,
 
+    /// Sample the registers of where each event happened, too
+    #[arg(long, help_heading = "Recording")]
+    intr_regs: bool,
+    /// Record which task runs where, beside the events
+    #[arg(long, help_heading = "Recording")]
+    switch_events: bool,
     /// The file that is written; `-` for the standard output, as a pipe that perf reads: `| perf script -i -`
     #[arg(short, long, value_name = "FILE", default_value = "perf.data", help_heading = "Recording")]
     output: PathBuf,
@@ -160,10 +166,13 @@ impl Record {
         let command = Some(self.command).filter(|command| !command.is_empty());
         let (target, meanwhile) = target(self.all_cpus, self.cpus, self.pids, self.tids, command)?;
         let command_line: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let switch = |on| if on { Switch::On } else { Switch::Off };
         let capture = Capture {
             events,
             target,
             callchain,
+            registers: switch(self.intr_regs),
+            switches: switch(self.switch_events),
             rate: python::rate(self.count, self.freq)?,
             ring_size: self.mmap_pages,
             buffer: self.buffer,

@@ -53,7 +53,7 @@ pub enum Origin {
 pub const UNKNOWN: &str = "Unknown";
 
 /// Where BPF programs are.
-const BPF: &str = "[bpf]";
+pub(super) const BPF: &str = "[bpf]";
 
 /// Frames of the kernel by address, as far as they were met.
 #[derive(Debug, Default)]
@@ -112,12 +112,16 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
     let mut place = Place::Exact;
     let mut walked = false;
     let mut kernel = context.kernel_frames();
+    // The kernel ends chains there; what was recorded may be longer than what is asked for.
+    let mut left = sample.event.max_stack.map_or(usize::MAX, usize::from);
     for addr in sample.callchain() {
         match addr {
             PERF_CONTEXT_KERNEL | PERF_CONTEXT_HV => marked = Some(true),
             PERF_CONTEXT_USER => marked = Some(false),
             marker if marker >= PERF_CONTEXT_MAX => marked = None,
+            _ if left == 0 => break,
             _ => {
+                left -= 1;
                 if marked.unwrap_or(addr >> 63 == 1) {
                     frames.push(kernel.get(addr, place, context));
                 } else {

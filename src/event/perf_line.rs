@@ -186,6 +186,8 @@ fn write_frame(
         match is_run_time(&frame.dso) {
             // Code made at run time is in the file that its process lists it in.
             true => push(out, format_args!(" (/tmp/perf-{}.map)", sample.pid_tid().0)),
+            // To perf a BPF program is a file of its own.
+            false if *frame.dso == *callchain::BPF => push(out, format_args!(" ({})", frame.symbol)),
             false => push(out, format_args!(" ({})", frame.dso)),
         }
     }

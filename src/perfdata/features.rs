@@ -184,7 +184,10 @@ impl Features {
                 self.cmdline = (0..count).map_while(|_| read.sized_text()).collect();
             }
             HEADER_EVENT_DESC => self.events = event_descs(read)?,
-            HEADER_SAMPLE_TIME => self.sample_time = Some((read.u64()?, read.u64()?)),
+            // Zeros of a perf that did not look at the samples.
+            HEADER_SAMPLE_TIME => {
+                self.sample_time = Some((read.u64()?, read.u64()?)).filter(|&(_, last)| last != 0);
+            }
             HEADER_CLOCK_DATA => {
                 read.u32()?;
                 self.clock = Some(ClockData { clockid: read.u32()?, wall: read.u64()?, time: read.u64()? });

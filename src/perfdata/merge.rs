@@ -215,16 +215,6 @@ impl Merger {
         self.streams.iter_mut().for_each(|stream| stream.set_wake(wake));
     }
 
-    /// Gives up what was not handed out.
-    pub fn stop(&mut self) {
-        self.streams.clear();
-        self.pending = Pending::default();
-        self.ready.clear();
-        self.next = 0;
-        self.chunks.clear();
-        self.bytes = 0;
-    }
-
     /// Loads blocks and releases what is complete by then. Gives `false` at the end.
     fn fill(&mut self) -> Result<bool, PerfDataError> {
         let left_over = self.pending.len();

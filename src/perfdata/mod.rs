@@ -2,6 +2,7 @@
 //!
 //! [`Recording::open`] reads what a recording says of itself; [`Recording::replay`] makes a `Source` of it.
 
+mod ahead;
 mod attr;
 mod bytes;
 mod error;
@@ -24,6 +25,7 @@ mod stream;
 mod swap;
 mod tracing_data;
 mod unpack;
+mod unpacked;
 pub mod write;
 
 pub use attr::{Attr, AttrFlag};

@@ -26,6 +26,7 @@ use super::{
     sequential::Arrival,
     stream::Gate,
     tracing_data::TracingData,
+    unpacked,
 };
 use crate::{
     abi::PERF_TYPE_TRACEPOINT,
@@ -91,6 +92,8 @@ pub(super) struct Part {
     pub section: Section,
     /// What looking at it gave, if somebody has.
     pub indexed: Option<Indexed>,
+    /// What unpacking it gave, if it is compressed and somebody has.
+    pub unpacked: Option<Arc<BlockIndex>>,
 }
 
 impl Part {
@@ -134,7 +137,7 @@ impl Recording {
             let size = input.size().map_err(|error| PerfDataError::io(&name, error))?;
             if let Data::Parts(parts) = &mut recording.data {
                 let section = Section { offset: 0, size };
-                parts.push(Part { name, input: Arc::new(input), section, indexed: None });
+                parts.push(Part { name, input: Arc::new(input), section, indexed: None, unpacked: None });
             }
         }
         Ok(recording)
@@ -167,11 +170,9 @@ impl Recording {
             warnings.push(format!("{name} is cut off: its records should be {} bytes", header.data.size));
         }
         let FileHeader { order, attrs, data, .. } = header;
-        // perf writes it before all else, but for some records of its own.
-        const HEAD: u64 = 64 << 10;
-        let head = input.bytes(data.offset, data.size.min(HEAD)).map_err(|error| PerfDataError::io(name, error))?;
-        let kernel = KernelMapping::find(&head, order);
-        let part = Part { name: name.to_owned(), input, section: data, indexed: None };
+        let feed = FileFeed::new(input.clone(), data);
+        let kernel = KernelMapping::find(&mut Records::new(name, order, Box::new(feed)))?;
+        let part = Part { name: name.to_owned(), input, section: data, indexed: None, unpacked: None };
         let described = Described { attrs, features, kernel, warnings };
         Ok(Self::new(name, order, described, Data::Parts(vec![part])))
     }
@@ -247,14 +248,47 @@ impl Recording {
         Ok(parts.iter().map(|part| part.index().cloned()).collect())
     }
 
-    /// The times of the first and the last sample; `None` where there is no sample, or nobody knows yet.
+    /// Where the samples lie in time, also those that have to be unpacked for that; empty for a pipe.
+    pub fn unpacked_index(&mut self) -> Result<Vec<Arc<BlockIndex>>, PerfDataError> {
+        self.index()?;
+        let Data::Parts(parts) = &mut self.data else { return Ok(Vec::new()) };
+        let mut indexes = Vec::new();
+        for part in parts {
+            if let Some(index) = part.index() {
+                indexes.push(index.clone());
+                continue;
+            }
+            let index = match part.unpacked.take() {
+                Some(index) => index,
+                None => {
+                    let feed = Box::new(FileFeed::new(part.input.clone(), part.section));
+                    Arc::new(unpacked::index(Records::new(&part.name, self.order, feed), &self.layouts)?)
+                }
+            };
+            part.unpacked = Some(index.clone());
+            indexes.push(index);
+        }
+        Ok(indexes)
+    }
+
+    /// The times of the first and the last sample; `None` where there is no sample, and for a pipe that does not say.
+    /// Compressed records that do not say are unpacked for it.
     pub fn times(&mut self) -> Result<Option<(u64, u64)>, PerfDataError> {
-        // Who did not look at the samples has written zeros.
-        if let Some(times) = self.features.sample_time.filter(|&(_, last)| last != 0) {
+        if let Some(times) = self.features.sample_time {
             return Ok(Some(times));
         }
-        let times = self.index()?.into_iter().filter_map(|index| index?.samples);
-        Ok(times.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))))
+        Ok(spanned(self.unpacked_index()?))
+    }
+
+    /// The same, but that nothing is unpacked for it: `None` where it would have to be.
+    pub fn known_times(&mut self) -> Result<Option<(u64, u64)>, PerfDataError> {
+        if let Some(times) = self.features.sample_time {
+            return Ok(Some(times));
+        }
+        self.index()?;
+        let Data::Parts(parts) = &self.data else { return Ok(None) };
+        let known: Option<Vec<_>> = parts.iter().map(|part| part.index().or(part.unpacked.as_ref()).cloned()).collect();
+        Ok(known.and_then(spanned))
     }
 
     /// Reads what is selected, in the order of time.
@@ -268,4 +302,10 @@ impl Recording {
     pub(super) fn take_data(&mut self) -> Data {
         std::mem::replace(&mut self.data, Data::Parts(Vec::new()))
     }
+}
+
+/// From the first sample to the last.
+fn spanned(indexes: impl IntoIterator<Item = Arc<BlockIndex>>) -> Option<(u64, u64)> {
+    let times = indexes.into_iter().filter_map(|index| index.samples);
+    times.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
 }

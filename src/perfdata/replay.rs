@@ -3,6 +3,7 @@
 use std::{os::fd::RawFd, time::Instant};
 
 use super::{
+    ahead::Batches,
     error::PerfDataError,
     feed::{FileFeed, Records},
     index::{BLOCK, Indexed},
@@ -30,7 +31,9 @@ pub struct Progress {
 
 /// A recording that is replayed.
 pub struct Replay {
-    merger: Merger,
+    batches: Batches,
+    /// Whether what there is to be read lies in files.
+    is_file: bool,
     warnings: Warnings,
     failure: Option<PerfDataError>,
     cpus: u32,
@@ -45,6 +48,7 @@ impl Replay {
         recording.warnings.drain(..).for_each(|warning| warnings.add(warning));
         let cpus = recording.features.cpus.map_or(CPUS, |(available, _)| available.clamp(1, 1 << 16));
         let (data, order) = (recording.take_data(), recording.order);
+        let is_file = matches!(data, Data::Parts(_));
         let mut streams: Vec<Box<dyn Stream>> = Vec::new();
         let mut total = 0;
         let mut release = Release::InRounds;
@@ -59,7 +63,7 @@ impl Replay {
                 let stride = parts.len().max(1);
                 let unindexed = parts.iter().filter(|part| part.index().is_none()).count();
                 let ahead = (AHEAD / unindexed.max(1)).max(BLOCK);
-                for (number, Part { name, input, section, indexed }) in parts.into_iter().enumerate() {
+                for (number, Part { name, input, section, indexed, .. }) in parts.into_iter().enumerate() {
                     let (gate, number, stride) = (gate.clone(), number as u32, stride as u32);
                     if let Some(Indexed::Plain(index)) = indexed {
                         let wanted = index.wanted(&gate.selection);
@@ -77,13 +81,21 @@ impl Replay {
                 }
             }
         }
-        let merger = Merger::new(streams, release);
-        Ok(Replay { merger, warnings, failure: None, cpus, total, stopped: None, flush: false })
+        let batches = Batches::new(Merger::new(streams, release));
+        Ok(Replay { batches, is_file, warnings, failure: None, cpus, total, stopped: None, flush: false })
     }
 
     /// Interrupts waiting for a pipe when this eventfd is signalled.
     pub fn set_wake(&mut self, wake: RawFd) {
-        self.merger.set_wake(wake);
+        self.batches.set_wake(wake);
+    }
+
+    /// Has a file's records read and put in order by a thread of their own, from when the first are waited for. Of others
+    /// the one who waits may have to be woken.
+    pub fn read_ahead(&mut self) {
+        if self.is_file {
+            self.batches.read_ahead();
+        }
     }
 
     /// What went wrong since this was last asked, and cost some records.
@@ -98,7 +110,7 @@ impl Replay {
 
     /// How far it is.
     pub fn progress(&self) -> Progress {
-        Progress { done: self.merger.consumed(), total: self.total }
+        Progress { done: self.batches.consumed(), total: self.total }
     }
 }
 
@@ -110,7 +122,7 @@ impl Source for Replay {
         if std::mem::take(&mut self.flush) {
             return Wait::Flushed;
         }
-        match self.merger.next_batch() {
+        match self.batches.next() {
             Ok(Some(sorted)) => return Wait::Batch(Batch::Sorted(sorted)),
             Ok(None) => {}
             Err(PerfDataError::Interrupted) => return Wait::Woken,
@@ -125,7 +137,7 @@ impl Source for Replay {
     }
 
     fn stop(&mut self) {
-        self.merger.stop();
+        self.batches.stop();
         self.stopped.get_or_insert(Ended::Stopped);
     }
 
@@ -139,7 +151,7 @@ impl Source for Replay {
     }
 
     fn late(&self) -> u64 {
-        self.merger.late()
+        self.batches.late()
     }
 
     fn limited(&self) -> u64 {
@@ -147,7 +159,7 @@ impl Source for Replay {
     }
 
     fn backlog(&self) -> usize {
-        self.merger.bytes()
+        self.batches.bytes()
     }
 }
 

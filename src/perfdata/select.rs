@@ -4,8 +4,8 @@
 use super::layouts::Layouts;
 use crate::{
     abi::{
-        PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES,
-        PERF_RECORD_MMAP, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE,
+        PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL, PERF_RECORD_LOST,
+        PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MMAP, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE,
     },
     record::record_type,
     spec::CpuSet,
@@ -69,6 +69,7 @@ impl Selection {
             | PERF_RECORD_EXIT
             | PERF_RECORD_MMAP
             | PERF_RECORD_MMAP2
+            | PERF_RECORD_KSYMBOL
             | PERF_RECORD_LOST
             | PERF_RECORD_LOST_SAMPLES => Wanted::SideBand,
             _ => Wanted::No,

@@ -32,14 +32,7 @@ pub fn by_time(indexes: &[Arc<BlockIndex>], (begin, end): (u64, u64), shards: us
     borders
 }
 
-/// Times as [`by_time`] gives them, of parts that last equally long: for a recording of which nobody knows where its samples
-/// lie.
-pub fn evenly((first, last): (u64, u64), shards: usize) -> Vec<u64> {
-    let block = Block { samples: 1, first, last, ..Block::default() };
-    by_time(&[Arc::new(BlockIndex { blocks: vec![block], samples: None })], (first, last), shards)
-}
-
-/// The same, each moved to where the nearest interval ends: so that all of an interval lies in one part. There may be fewer.
+/// Such times, each moved to where the nearest interval ends: so that all of an interval lies in one part. There may be fewer.
 pub fn aligned(borders: &[u64], begin: u64, interval: Duration) -> Vec<u64> {
     let every = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
     let nearest = |border: &u64| {

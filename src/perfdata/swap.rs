@@ -74,7 +74,7 @@ fn foreign(record: &mut [u8], layouts: &Layouts) {
         sample(&mut record[RECORD_HEADER..], layouts.sample(attr), layouts.raw_words(attr));
         return;
     }
-    let trailer = if kind < 64 { layouts.trailer_size() } else { 0 };
+    let trailer = if kind < perf_data::FIRST_OF_USER_SPACE { layouts.trailer_size() } else { 0 };
     let end = record.len().saturating_sub(trailer).max(RECORD_HEADER);
     let (body, trailer) = record.split_at_mut(end);
     body_of(kind, misc, &mut body[RECORD_HEADER..]);
@@ -96,6 +96,7 @@ fn body_of(kind: u32, misc: u16, body: &mut [u8]) -> Option<()> {
         }
         PERF_RECORD_COMM => words.numbers(&[4, 4]),
         PERF_RECORD_FORK | PERF_RECORD_EXIT => words.numbers(&[4, 4, 4, 4, 8]),
+        PERF_RECORD_KSYMBOL => words.numbers(&[8, 4, 2, 2]),
         PERF_RECORD_AUXTRACE => words.numbers(&[8, 8, 8, 4, 4, 4, 4]),
         PERF_RECORD_HEADER_TRACING_DATA => words.number(4).map(drop),
         PERF_RECORD_COMPRESSED => None,

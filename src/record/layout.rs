@@ -186,6 +186,16 @@ impl TrailerLayout {
         Some(u32::from_ne_bytes([both[0], both[1], both[2], both[3]]))
     }
 
+    /// Writes these into the sample id at the end of a record that has room for one.
+    pub fn put(&self, record: &mut [u8], id: u64, cpu: u32, time: u64) {
+        for (distance, value) in [(self.id, id), (self.cpu, cpu.into()), (self.time, time)] {
+            let at = record.len().saturating_sub(distance.into());
+            if let (true, Some(place)) = (distance != ABSENT, record.get_mut(at..at + 8)) {
+                place.copy_from_slice(&value.to_ne_bytes());
+            }
+        }
+    }
+
     /// How many bytes of the record it takes.
     pub fn size(&self) -> usize {
         self.size.into()

@@ -96,11 +96,24 @@ pub enum Record<'a> {
     /// A process mapped something. PERF_RECORD_MMAP, which tells less, comes as one without an inode.
     Mmap2(Mmap2<'a>),
     /// The kernel got a function, or lost one: a BPF program was loaded or unloaded.
-    Ksymbol,
+    Ksymbol(Ksymbol<'a>),
     /// The kernel pauses the sampling of an event, which took too many in one tick. That it resumes is of no interest.
     Throttle,
     /// A kind that nobody here acts upon, or a record too short for its kind.
     Other(u32),
+}
+
+/// A function of the kernel that came or went (PERF_RECORD_KSYMBOL).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ksymbol<'a> {
+    /// Where it begins.
+    pub addr: u64,
+    /// How many bytes it has.
+    pub len: u32,
+    /// Whether it went.
+    pub removed: bool,
+    /// Its name.
+    pub name: &'a [u8],
 }
 
 /// What a process mapped (PERF_RECORD_MMAP2).
@@ -237,7 +250,13 @@ impl<'a> Record<'a> {
                 ptid: u32_at(bytes, 20)?,
             },
             PERF_RECORD_EXIT => Record::Exit { pid: u32_at(bytes, 8)?, tid: u32_at(bytes, 16)? },
-            PERF_RECORD_KSYMBOL => Record::Ksymbol,
+            PERF_RECORD_KSYMBOL => {
+                // PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER, behind the kind of code.
+                let removed = u16::from_ne_bytes(*bytes.get(22..)?.first_chunk()?) & 1 != 0;
+                let name = bytes.get(24..)?;
+                let name = &name[..name.iter().position(|&b| b == 0).unwrap_or(name.len())];
+                Record::Ksymbol(Ksymbol { addr: u64_at(bytes, 8)?, len: u32_at(bytes, 16)?, removed, name })
+            }
             PERF_RECORD_MMAP => Record::Mmap2(Mmap2::parse_mmap(bytes, misc(bytes)?)?),
             PERF_RECORD_MMAP2 => Record::Mmap2(Mmap2::parse(bytes, misc(bytes)? & believed)?),
             PERF_RECORD_THROTTLE => Record::Throttle,

@@ -47,6 +47,11 @@ pub trait Source {
     /// Blocks until something is there, `until` passes or the source ends. Called without the interpreter's lock.
     fn wait(&mut self, until: Option<Instant>) -> Wait;
 
+    /// The first `count` records of a batch were delivered, or all of them if there are not so many; the others will not be.
+    fn delivered(&mut self, batch: &Batch, count: usize) {
+        let _ = (batch, count);
+    }
+
     /// Asks for all that has happened by now; [`Wait::Flushed`] follows it.
     fn flush(&mut self);
 

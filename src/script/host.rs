@@ -61,7 +61,7 @@ impl Module {
             let callbacks = Callbacks::find(loaded.module.bind(py), &loaded.path, &run.events)?;
             let handlers = handlers(py, &callbacks.handlers, &run).map_err(|e| ScriptError::Start(e.to_string()))?;
             module::set_run(run);
-            Ok(Program { callbacks, handlers, failures: Failures::new(on_error), _module: loaded })
+            Ok(Program { callbacks, handlers, failures: Failures::new(on_error), module: loaded })
         })
     }
 }
@@ -72,7 +72,7 @@ pub struct Program {
     handlers: Vec<Option<Handler>>,
     pub(super) failures: Failures,
     /// A script may delete its module from `sys.modules`; its functions need their globals all the same.
-    _module: Loaded,
+    pub(super) module: Loaded,
 }
 
 /// An event type's handler, its class and the object that it is shown.

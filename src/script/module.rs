@@ -71,6 +71,7 @@ fn perf_prof(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(srcline, module)?)?;
     module.add_function(wrap_pyfunction!(build_id, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
+    module.add_function(wrap_pyfunction!(is_recording, module)?)?;
     module.add_function(wrap_pyfunction!(realtime, module)?)?;
     module.add_function(wrap_pyfunction!(shard, module)?)?;
     module.add_function(wrap_pyfunction!(restore, module)?)?;
@@ -167,6 +168,12 @@ fn build_id(frame: &Bound<'_, PyDict>) -> PyResult<Option<String>> {
     let resolved = run.context.with_symbols(|symbols| symbols.user(pid as u32, addr, u64::MAX, Place::Return));
     let digits = |id: &std::sync::Arc<[u8]>| id.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(resolved.build_id.as_ref().map(digits))
+}
+
+/// Whether the events are those of a recording: then /proc has other processes than they tell of. From __init__ on.
+#[pyfunction]
+fn is_recording() -> bool {
+    run().is_some_and(|run| run.context.is_recording())
 }
 
 /// The time of day, in ns since the epoch: of a recording that of its events, in __interval__ when the interval ended.

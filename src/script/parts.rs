@@ -66,7 +66,8 @@ impl Program {
         self.failures.print_totals();
         Python::attach(|py| {
             let result = partial.function.call0(py).map_err(|error| raised(py, &error, "__partial__"))?;
-            let pickled = py.import("pickle").and_then(|pickle| pickle.call_method1("dumps", (result, -1)));
+            let dumps = || py.import("pickle")?.call_method1("dumps", (result, -1));
+            let pickled = self.by_its_name(py, dumps);
             let pickled = pickled.map_err(|error| ScriptError::Pickle(error.to_string()))?;
             pickled.extract().map_err(|error: PyErr| ScriptError::Pickle(error.to_string()))
         })
@@ -77,12 +78,30 @@ impl Program {
         let Parts { merge, .. } = self.parts()?;
         Python::attach(|py| {
             let load = |bytes: Vec<u8>| py.import("pickle")?.call_method1("loads", (PyBytes::new(py, &bytes),));
-            let partials: PyResult<Vec<_>> = partials.map(load).collect();
+            let partials = self.by_its_name(py, || partials.map(load).collect::<PyResult<Vec<_>>>());
             let list = partials.and_then(|partials| PyList::new(py, partials));
             let list = list.map_err(|error| ScriptError::Pickle(error.to_string()))?;
             merge.function.call1(py, (list,)).map_err(|error| raised(py, &error, "__merge__"))?;
             Ok(())
         })
+    }
+}
+
+impl Program {
+    /// Works while the script is what its name imports, as pickling objects of its classes needs. At other times that may be a
+    /// module of Python's own: `profile`.
+    fn by_its_name<T>(&self, py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+        let module = self.module.module.bind(py);
+        let (name, modules) = (module.name()?, py.import("sys")?.getattr("modules")?);
+        let other = modules.call_method1("get", (&name,))?;
+        modules.set_item(&name, module)?;
+        let result = work();
+        if other.is_none() {
+            modules.del_item(&name)?;
+        } else {
+            modules.set_item(&name, other)?;
+        }
+        result
     }
 }
 

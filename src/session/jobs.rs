@@ -178,22 +178,10 @@ fn divide(
                     recording.name
                 );
             }
-            let indexes: Vec<_> = recording.index()?.into_iter().flatten().collect();
-            let mut borders = match span {
-                Some(Span { begin, end, .. }) if !indexes.is_empty() => {
-                    shards::by_time(&indexes, (begin, end), jobs.count)
-                }
-                // Compressed: nobody knows where its samples lie before it is unpacked.
-                Some(Span { begin, end, .. }) => shards::evenly((begin, end), jobs.count),
-                // There is no sample.
-                None if !indexes.is_empty() => Vec::new(),
-                None => {
-                    bail!(
-                        "--jobs: {} does not say when it begins and ends; `--split cpu` needs not know",
-                        recording.name
-                    )
-                }
-            };
+            let indexes = recording.unpacked_index()?;
+            // Without a span there is no sample.
+            let mut borders =
+                span.map_or_else(Vec::new, |span| shards::by_time(&indexes, (span.begin, span.end), jobs.count));
             if let (Some(every), Some(span)) = (interval, span) {
                 borders = shards::aligned(&borders, span.begin, every);
             }
@@ -202,9 +190,6 @@ fn divide(
         SplitBy::Cpu => {
             if lacking(PERF_SAMPLE_CPU).contains(&true) {
                 bail!("--split cpu: not all samples of {} say their CPU; leave it out", recording.name);
-            }
-            if span.is_none() && interval.is_some() {
-                bail!("--jobs: {} does not say when it begins, which intervals are counted from", recording.name);
             }
             let available = recording.features.cpus.map_or(jobs.count, |(available, _)| available as usize);
             let sets = shards::by_cpu(jobs.count.min(available));

@@ -8,6 +8,7 @@ use std::{
 };
 
 use crate::{
+    record::Ksymbol,
     symbol::{KernelSymbols, Symbol},
     sys::{output, tracefs::Tracefs},
     tracefs::{BitField, Btf, EventFormat, Kernel, KernelSymbol, learn, printk_formats},
@@ -69,7 +70,7 @@ impl Kernel for RunningKernel {
         }
     }
 
-    fn symbols_changed(&self) {
+    fn symbol_changed(&self, _: &Ksymbol<'_>) {
         self.symbols().changed();
     }
 

@@ -18,6 +18,8 @@ pub struct Plan {
     pub capture: Capture,
     /// The recording that takes the place of live events.
     pub input: Option<Input>,
+    /// The recording that is made of live events.
+    pub record: Option<Recorded>,
     /// How often `__interval__` is called.
     pub interval: Option<Duration>,
     /// How addresses of processes get names.
@@ -47,6 +49,10 @@ pub struct Capture {
     pub target: Target,
     /// Call chains of all events.
     pub callchain: Callchain,
+    /// Whether the samples of all events hold the registers of where they were taken.
+    pub registers: Switch,
+    /// Whether it is told which task runs where, beside the events.
+    pub switches: Switch,
     /// How often events that are no tracepoints are sampled, where they do not say themselves.
     pub rate: Option<Rate>,
     /// The size of each ring; `None` leaves it to the session.
@@ -61,6 +67,15 @@ pub struct Capture {
     pub order: Order,
     /// Samples per second and instance, at most.
     pub sampling_limit: Option<u32>,
+}
+
+/// A recording that is made while a script runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// The file.
+    pub path: PathBuf,
+    /// The command line, word by word; the recording keeps it.
+    pub command_line: Vec<String>,
 }
 
 /// A recording, and what is wanted of it.

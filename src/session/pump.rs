@@ -38,6 +38,9 @@ struct Ring {
     lost: u64,
 }
 
+/// Reads a record.
+type Parse = for<'a> fn(&'a [u8]) -> Record<'a>;
+
 /// The way of records to the program.
 pub struct Pump {
     ids: EventIds,
@@ -53,6 +56,8 @@ pub struct Pump {
     untold: bool,
     /// Losses told since the last [`Pump::take_losses`], per ring.
     told: Vec<u64>,
+    /// How what is no sample is read.
+    parse: Parse,
     /// What is done with the samples of a recording instead of with those of rings.
     replayed: Option<Box<Replayed>>,
 }
@@ -70,7 +75,14 @@ impl Pump {
     ) -> Self {
         let left = limit.unwrap_or(u64::MAX);
         let (rings, told) = (vec![Ring::default(); rings], vec![0; rings]);
-        Self { ids, layout, trailer, context, stats, window, rings, left, untold: false, told, replayed: None }
+        let parse: Parse = |record| Record::parse_without_build_ids(record);
+        Self { ids, layout, trailer, context, stats, window, rings, left, untold: false, told, parse, replayed: None }
+    }
+
+    /// Takes records that tell the build ids of what is mapped.
+    pub fn with_build_ids(mut self) -> Self {
+        self.parse = |record| Record::parse(record);
+        self
     }
 
     /// A pump for a recording, whose events need not look alike: where their ids and times lie, the replay knows.
@@ -91,6 +103,28 @@ impl Pump {
         self.replayed.as_deref()
     }
 
+    /// How many samples it may still deliver.
+    pub fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// Of a batch within which delivery stopped, how many records it came to: those up to the last sample that was
+    /// delivered. `left` is what it was before.
+    #[cold]
+    pub fn reached(&self, batch: &Batch, left: u64) -> usize {
+        let mut samples = left - self.left;
+        let mut records = 0;
+        let _ = batch.for_each(|_, record| {
+            if samples == 0 {
+                return ControlFlow::Break(());
+            }
+            records += 1;
+            samples -= u64::from(record_type(record) == PERF_RECORD_SAMPLE && self.event(record).is_some());
+            ControlFlow::Continue(())
+        });
+        records
+    }
+
     /// Delivers a batch. `attend` is asked before each sample whether to go on: signals do not wait for a batch's end.
     pub fn deliver(
         &mut self,
@@ -99,7 +133,7 @@ impl Pump {
         mut attend: impl FnMut(&mut dyn Deliver) -> ControlFlow<Break>,
     ) -> ControlFlow<Break> {
         if let Some(mut replayed) = self.replayed.take() {
-            let flow = batch.for_each(|_, record| self.recorded(&mut replayed, record, program, &mut attend));
+            let flow = self.deliver_recorded(batch, &mut replayed, program, &mut attend);
             self.replayed = Some(replayed);
             return flow;
         }
@@ -132,12 +166,34 @@ impl Pump {
             attend(program)?;
             return self.sample(ring, record, program);
         }
-        self.side_band(ring, Record::parse_without_build_ids(record), self.trailer.time(record).unwrap_or(0));
+        self.side_band(ring, (self.parse)(record), self.trailer.time(record).unwrap_or(0));
+        ControlFlow::Continue(())
+    }
+
+    fn deliver_recorded(
+        &mut self,
+        batch: &Batch,
+        replayed: &mut Replayed,
+        program: &mut dyn Deliver,
+        attend: &mut impl FnMut(&mut dyn Deliver) -> ControlFlow<Break>,
+    ) -> ControlFlow<Break> {
+        match batch {
+            Batch::Ring(chunk) => {
+                for record in chunk.records() {
+                    self.recorded(replayed, record, program, attend)?;
+                }
+            }
+            Batch::Sorted(sorted) => {
+                for (_, record) in sorted.in_order() {
+                    self.recorded(replayed, record, program, attend)?;
+                }
+            }
+        }
         ControlFlow::Continue(())
     }
 
     /// A record of a recording.
-    #[inline]
+    #[inline(always)]
     fn recorded(
         &mut self,
         replayed: &mut Replayed,
@@ -145,30 +201,45 @@ impl Pump {
         program: &mut dyn Deliver,
         attend: &mut impl FnMut(&mut dyn Deliver) -> ControlFlow<Break>,
     ) -> ControlFlow<Break> {
-        let rings = self.rings.len();
         if record_type(record) != PERF_RECORD_SAMPLE {
-            let (ring, time) = replayed.place(record, rings);
-            if !replayed.counts(record) {
-                self.side_band(ring, Record::parse(record), time);
-            }
-            if !self.untold || time == 0 {
-                return ControlFlow::Continue(());
-            }
-            // At its own place, not before the ring's next sample: that may be in another part of the recording.
-            while let Some(end) = replayed.interval_passed(time) {
-                self.interval(end, program)?;
-            }
-            return self.tell_before(ring, time, program);
+            return self.recorded_side_band(replayed, record, program);
         }
         attend(program)?;
-        let Some(sample) = replayed.sample(record, rings) else { return ControlFlow::Continue(()) };
+        let Some(sample) = replayed.sample(record, self.rings.len()) else { return ControlFlow::Continue(()) };
         while let Some(end) = replayed.interval_passed(sample.time) {
             self.interval(end, program)?;
+        }
+        if let Some(event) = replayed.only_event(&sample) {
+            self.tell_before(sample.ring, sample.time, program)?;
+            return self.deliver_sample(event, sample.ring, record, program);
         }
         if let Some(samples) = replayed.readings(&sample, record) {
             return samples.iter().try_for_each(|(sample, record)| self.routed(replayed, sample, record, program));
         }
         self.routed(replayed, &sample, record, program)
+    }
+
+    /// A record of a recording that is no sample.
+    #[inline(never)]
+    fn recorded_side_band(
+        &mut self,
+        replayed: &mut Replayed,
+        record: &[u8],
+        program: &mut dyn Deliver,
+    ) -> ControlFlow<Break> {
+        let rings = self.rings.len();
+        let (ring, time) = replayed.place(record, rings);
+        if !replayed.counts(record) {
+            self.side_band(ring, Record::parse(record), time);
+        }
+        if !self.untold || time == 0 {
+            return ControlFlow::Continue(());
+        }
+        // At its own place, not before the ring's next sample: that may be in another part of the recording.
+        while let Some(end) = replayed.interval_passed(time) {
+            self.interval(end, program)?;
+        }
+        self.tell_before(ring, time, program)
     }
 
     /// Tells of the end of an interval of a recording.
@@ -179,7 +250,6 @@ impl Pump {
     }
 
     /// Delivers a recording's sample to the events that get it.
-    #[inline]
     fn routed(
         &mut self,
         replayed: &Replayed,
@@ -196,12 +266,17 @@ impl Pump {
 
     #[inline(always)]
     fn sample(&mut self, ring: usize, record: &[u8], program: &mut dyn Deliver) -> ControlFlow<Break> {
-        let event = self.layout.id(record).and_then(|id| self.ids.event(id));
+        let event = self.event(record);
         let Some(event) = event.or_else(|| self.stray(record)) else { return ControlFlow::Continue(()) };
         if self.window == LossWindow::Times || self.untold {
             self.tell_before(ring, self.layout.time(record).unwrap_or(0), program)?;
         }
         self.deliver_sample(event, ring, record, program)
+    }
+
+    #[inline(always)]
+    fn event(&self, record: &[u8]) -> Option<usize> {
+        self.layout.id(record).and_then(|id| self.ids.event(id))
     }
 
     #[inline(always)]
@@ -230,14 +305,20 @@ impl Pump {
     }
 
     /// Tells of what was lost in the ring before a sample of this time.
+    #[inline(always)]
     fn tell_before(&mut self, ring: usize, after: u64, program: &mut dyn Deliver) -> ControlFlow<Break> {
         let Some(seen) = self.rings.get_mut(ring) else { return ControlFlow::Continue(()) };
         let before = std::mem::replace(&mut seen.last, after);
         if std::mem::take(&mut seen.lost) == 0 {
             return ControlFlow::Continue(());
         }
+        self.tell_ring(program, before, after)
+    }
+
+    #[cold]
+    fn tell_ring(&mut self, program: &mut dyn Deliver, start: u64, end: u64) -> ControlFlow<Break> {
         self.untold = self.rings.iter().any(|ring| ring.lost != 0);
-        self.tell(program, before, after)
+        self.tell(program, start, end)
     }
 
     #[cold]
@@ -269,7 +350,7 @@ impl Pump {
             Record::Mmap2(mmap) => {
                 self.context.with_followed(|symbols| symbols.mmap(mmap.pid, time, &mmap.into()));
             }
-            Record::Ksymbol => self.context.kernel.symbols_changed(),
+            Record::Ksymbol(symbol) => self.context.kernel.symbol_changed(&symbol),
             Record::Throttle => self.stats.throttled(),
             Record::Sample | Record::Other(_) => {}
         }

@@ -84,10 +84,11 @@ impl Reading {
     /// Shows a sink what is wanted, in the order of time.
     pub fn run(self, sink: &mut impl Sink) -> Result<Read> {
         let signals = Signals::install()?;
-        let Reading { recording, selected: Selected { types, routes }, selection, context, verbosity } = self;
+        let Reading { recording, selected: Selected { types, routes, .. }, selection, context, verbosity } = self;
         let layouts = recording.layouts().clone();
         let mut replay = recording.replay(selection)?;
         replay.set_wake(signals.wake_fd());
+        replay.read_ahead();
         let stats = Arc::new(Stats::new(types.len(), replay.ring_cpus().len()));
         let delivery = Delivery {
             replay,

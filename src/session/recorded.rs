@@ -2,12 +2,16 @@
 
 use anyhow::{Result, anyhow, bail};
 
-use super::replayed::Route;
+use super::{plan::Switch, replayed::Route};
 use crate::{
-    abi::{PERF_COUNT_SW_DUMMY, PERF_SAMPLE_READ, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT},
+    abi::{
+        PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_DUMMY, PERF_SAMPLE_CALLCHAIN,
+        PERF_SAMPLE_READ, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER, PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE,
+        PERF_TYPE_TRACEPOINT,
+    },
     event::{EventType, Format},
     perfdata::{RecordedEvent, Recording},
-    spec::{EventKind, EventSpec, NamedEvent, near, perf_event_name},
+    spec::{EventKind, EventSpec, NamedEvent, Stack, near, perf_event_name},
     template,
     tracefs::Filter,
 };
@@ -19,12 +23,14 @@ pub struct Selected {
     pub types: Vec<EventType>,
     /// Of each attr, those that get its samples.
     pub routes: Vec<Vec<Route>>,
+    /// The names of those whose selectors ask for call chains that were not recorded.
+    without_chains: Vec<String>,
 }
 
 /// Resolves the selectors; without any, all events that can have samples.
 pub fn select(specs: &[EventSpec], recording: &Recording) -> Result<Selected> {
     let formats: Vec<Format> = recording.events.iter().map(format).collect();
-    let mut selected = Selected { types: Vec::new(), routes: vec![Vec::new(); formats.len()] };
+    let mut selected = Selected { routes: vec![Vec::new(); formats.len()], ..Selected::default() };
     if specs.is_empty() {
         for (attr, event) in recording.events.iter().enumerate().filter(|(_, event)| !is_dummy(event)) {
             selected.add(attr, event_type(event, &formats[attr], None), None);
@@ -34,13 +40,20 @@ pub fn select(specs: &[EventSpec], recording: &Recording) -> Result<Selected> {
         }
     }
     for spec in specs {
-        let matching: Vec<usize> = (0..formats.len()).filter(|&attr| matches(spec, &formats[attr])).collect();
+        let mut matching: Vec<usize> = (0..formats.len()).filter(|&attr| matches(spec, &formats[attr])).collect();
+        if matching.is_empty() && is_profile(spec) {
+            matching = (0..formats.len()).filter(|&attr| samples_cpu_time(&recording.events[attr])).collect();
+        }
         if matching.is_empty() {
             bail!("{}", unknown(spec, recording, &formats));
         }
         for attr in matching {
             let filter = filter(spec, &formats[attr])?;
             let event = event_type(&recording.events[attr], &formats[attr], Some(spec));
+            let asked = spec.attrs.stack == Stack::On || spec.attrs.max_stack.is_some();
+            if asked && !has_chains(&event) {
+                selected.without_chains.push(event.real_name());
+            }
             selected.add(attr, event, Some((spec, filter)));
         }
     }
@@ -54,6 +67,21 @@ impl Selected {
         self.types.push(event);
     }
 
+    /// What is to be said of call chains that are asked for and were not recorded; `every_event` is whether all events are
+    /// asked for theirs.
+    pub fn missing_chains(&self, every_event: Switch) -> Option<String> {
+        let of_all = self.types.iter().filter(|event| !has_chains(event)).map(EventType::real_name);
+        let mut names: Vec<String> = match every_event {
+            Switch::On => of_all.collect(),
+            Switch::Off => self.without_chains.clone(),
+        };
+        names.dedup();
+        (!names.is_empty()).then(|| {
+            let names = names.join(", ");
+            format!("call chains of {names} were not recorded, so there are none: `perf record -g` records them")
+        })
+    }
+
     /// Of each attr, whether somebody gets its samples; `None` where no sample has to be left out.
     pub fn attrs(&self, recording: &Recording) -> Option<Vec<bool>> {
         let wanted: Vec<bool> = self.routes.iter().map(|routes| !routes.is_empty()).collect();
@@ -63,6 +91,13 @@ impl Selected {
         let needed = unwanted.any(|(event, _)| !is_dummy(event)) && !recording.events.iter().any(holds_counters);
         needed.then_some(wanted)
     }
+}
+
+/// Whether its samples have call chains, or what they are unwound from.
+fn has_chains(event: &EventType) -> bool {
+    const STACK: u64 = PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
+    let sample_type = event.layout.format.sample_type;
+    sample_type & PERF_SAMPLE_CALLCHAIN != 0 || sample_type & STACK == STACK
 }
 
 /// Whether it is there for its side-band only: perf adds it to every recording of a whole machine.
@@ -75,7 +110,9 @@ fn event_type(event: &RecordedEvent, format: &Format, spec: Option<&EventSpec>) 
     let asked = spec.and_then(|spec| spec.attrs.max_stack);
     let max_stack = asked.or((event.attr.sample_max_stack != 0).then_some(event.attr.sample_max_stack));
     let alias = spec.and_then(|spec| spec.attrs.alias.clone());
-    EventType { alias, format: format.clone(), layout: event.layout(), max_stack }
+    let profile = spec.is_some_and(is_profile).then(|| Format::source(PROFILE.to_owned()));
+    let format = profile.unwrap_or_else(|| format.clone());
+    EventType { alias, format, layout: event.layout(), max_stack }
 }
 
 /// What an event's samples hold. A tracepoint without a format is an event with raw data.
@@ -104,6 +141,19 @@ fn filter(spec: &EventSpec, format: &Format) -> Result<Option<Filter>> {
     Ok(Some(filter))
 }
 
+/// The built-in event source. What it attaches live is of a recording what that was sampled by.
+const PROFILE: &str = "profile";
+
+fn is_profile(spec: &EventSpec) -> bool {
+    matches!(&spec.kind, EventKind::Source { name, .. } if name == PROFILE)
+}
+
+fn samples_cpu_time(event: &RecordedEvent) -> bool {
+    const CYCLES: (u32, u64) = (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES);
+    const CLOCK: (u32, u64) = (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK);
+    [CYCLES, CLOCK].contains(&(event.attr.kind, event.attr.config))
+}
+
 fn matches(spec: &EventSpec, format: &Format) -> bool {
     let name = match format {
         Format::Tracepoint(format) => return spec.matches(&format.system, &format.name),
@@ -113,6 +163,8 @@ fn matches(spec: &EventSpec, format: &Format) -> bool {
     let plain = EventSpec { attrs: Default::default(), filter: None, ..spec.clone() }.to_string();
     *name == plain
         || match &spec.kind {
+            // Options of `profile` say how to sample.
+            EventKind::Source { name: wanted, .. } if wanted == PROFILE => name == PROFILE,
             EventKind::Source { name: wanted, option: None, modifiers } if modifiers.is_empty() => {
                 name.split_once([':', '/']).map_or(name.as_str(), |(name, _)| name) == wanted
             }

@@ -1,11 +1,18 @@
 //! What rendering asks of the kernel that was recorded. What is not in the recording is taken from the running kernel only
 //! if that is the same one: a name that is wrong is worse than none.
 
-use std::{collections::HashMap, fs, ops::Range, path::PathBuf, sync::OnceLock};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    ops::Range,
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
 
 use super::names::RunningKernel;
 use crate::{
     perfdata::{KernelMapping, Recording},
+    record::Ksymbol,
     symbol::{Kallsyms, Recorded, Symbol},
     sys::{output, tracefs::Tracefs},
     tracefs::{BitField, Kernel, KernelSymbol, printk_formats},
@@ -16,6 +23,8 @@ pub struct RecordedKernel {
     /// Where its list of symbols is.
     symbols: Symbols,
     list: OnceLock<Option<Moved>>,
+    /// Functions that were made while it ran, BPF programs: where each begins, where it ends, its name.
+    made: Mutex<BTreeMap<u64, (u64, Box<str>)>>,
     strings: HashMap<u64, Box<[u8]>>,
     /// The running kernel, if it is the same.
     running: Option<RunningKernel>,
@@ -77,7 +86,12 @@ impl RecordedKernel {
             }
         };
         let running = Tracefs::find().ok().filter(|_| is_running).map(RunningKernel::new);
-        Self { symbols, list: OnceLock::new(), strings, running }
+        Self { symbols, list: OnceLock::new(), made: Mutex::default(), strings, running }
+    }
+
+    /// Only those who hold the interpreter's lock come here, so nobody waits.
+    fn made(&self) -> MutexGuard<'_, BTreeMap<u64, (u64, Box<str>)>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self) -> Option<Moved> {
@@ -95,6 +109,9 @@ impl RecordedKernel {
         list.map_err(|why| output::say(format_args!("kernel addresses have no names: {why}"))).ok()
     }
 }
+
+/// The module that the kernel's list has BPF programs in.
+const BPF: &str = "bpf";
 
 impl Moved {
     fn new(list: Kallsyms, kernel: &KernelMapping) -> Result<Moved, String> {
@@ -120,9 +137,27 @@ impl Moved {
 
 impl Kernel for RecordedKernel {
     fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
-        let found = self.list.get_or_init(|| self.read()).as_ref()?.lookup(addr)?;
+        if let Some((&start, (end, name))) = self.made().range(..=addr).next_back()
+            && addr < *end
+        {
+            let (name, module) = (name.to_string().into(), Some(BPF.into()));
+            return Some(KernelSymbol { name, offset: addr - start, size: end - start, module });
+        }
+        // Of a list of another time, what was loaded then is another program.
+        let found = self.list.get_or_init(|| self.read()).as_ref()?.lookup(addr);
+        let found = found.filter(|found| found.module != Some(BPF) || matches!(self.symbols, Symbols::Text(_)))?;
         let (name, module) = (found.name.into(), found.module.map(Into::into));
         Some(KernelSymbol { name, offset: found.offset, size: found.size, module })
+    }
+
+    fn symbol_changed(&self, symbol: &Ksymbol<'_>) {
+        let &Ksymbol { addr, len, removed, name } = symbol;
+        let mut made = self.made();
+        if removed {
+            made.remove(&addr);
+        } else {
+            made.insert(addr, (addr.saturating_add(len.into()), String::from_utf8_lossy(name).into()));
+        }
     }
 
     fn string(&self, addr: u64) -> Option<&[u8]> {

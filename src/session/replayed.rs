@@ -30,6 +30,8 @@ pub struct Replayed {
     layouts: Arc<Layouts>,
     /// The selected events of each attr.
     routes: Vec<Vec<Route>>,
+    /// Of each attr, the event that gets all of its samples as they are, if it is one.
+    only: Vec<Option<usize>>,
     /// How many events were selected.
     events: usize,
     intervals: Option<Intervals>,
@@ -98,13 +100,23 @@ pub struct Taken {
     cpu: Option<u32>,
 }
 
+/// Whether samples hold counters.
+fn has_readings(layout: &SampleLayout) -> bool {
+    layout.format.sample_type & PERF_SAMPLE_READ != 0
+}
+
 impl Replayed {
     /// A replay of which these events were selected: of each attr, those that get its samples.
     pub fn new(layouts: Arc<Layouts>, routes: Vec<Vec<Route>>, intervals: Option<Intervals>, told: Told) -> Self {
         let events = routes.iter().map(Vec::len).sum();
         let lost = vec![0; layouts.len()];
         let counters = FxHashMap::default();
-        Self { layouts, routes, events, intervals, counters, lost, told, strangers: 0, last: 0 }
+        let only = |(attr, routes): (usize, &Vec<Route>)| match routes.as_slice() {
+            [Route { event, cpus: None, filter: None }] if !has_readings(layouts.sample(attr)) => Some(*event),
+            _ => None,
+        };
+        let only = routes.iter().enumerate().map(only).collect();
+        Self { layouts, routes, only, events, intervals, counters, lost, told, strangers: 0, last: 0 }
     }
 
     /// Samples whose id no event of the recording has.
@@ -135,8 +147,13 @@ impl Replayed {
         (ring_of(self.layouts.cpu(record), rings), self.layouts.time(record).unwrap_or(0))
     }
 
-    /// The selected events that get a sample.
+    /// The selected event that gets all samples of this sample's attr as they are, if it is one.
     #[inline]
+    pub(super) fn only_event(&self, taken: &Taken) -> Option<usize> {
+        self.only[taken.attr]
+    }
+
+    /// The selected events that get a sample.
     pub(super) fn events<'a>(&'a self, taken: &Taken, record: &'a [u8]) -> impl Iterator<Item = usize> + use<'a> {
         let &Taken { attr, cpu, .. } = taken;
         self.routes[attr].iter().filter(move |route| self.wants(route, attr, cpu, record)).map(|route| route.event)
@@ -159,7 +176,7 @@ impl Replayed {
     #[inline]
     pub(super) fn readings(&mut self, taken: &Taken, record: &[u8]) -> Option<Vec<(Taken, Vec<u8>)>> {
         let layout = *self.layouts.sample(taken.attr);
-        if layout.format.sample_type & PERF_SAMPLE_READ == 0 {
+        if !has_readings(&layout) {
             return None;
         }
         Some(self.read(taken, &layout, record))

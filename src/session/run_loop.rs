@@ -44,6 +44,13 @@ pub enum Ending {
     NotStarted,
 }
 
+impl Ending {
+    /// Whether everything that was recorded has been delivered.
+    pub fn is_complete(self) -> bool {
+        matches!(self, Ending::Source(_) | Ending::Signal { rest: Rest::Delivered, .. })
+    }
+}
+
 /// What becomes of recorded events when a signal ends the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
@@ -165,6 +172,7 @@ impl<S: Source> RunLoop<'_, S> {
         usage: &mut Usage,
     ) -> ControlFlow<Break> {
         let Self { source, pump, events, stats, signals, reopen, .. } = self;
+        let left = pump.left();
         let mut flow = ControlFlow::Continue(());
         sink.enter(&mut |program| {
             flow = pump.deliver(batch, program, |program| {
@@ -176,6 +184,7 @@ impl<S: Source> RunLoop<'_, S> {
                 attention.to(signals.take(), program, signal)
             });
         });
+        source.delivered(batch, if flow.is_break() { pump.reached(batch, left) } else { usize::MAX });
         flow
     }
 
@@ -200,7 +209,7 @@ impl<S: Source> RunLoop<'_, S> {
     /// it asked for.
     pub fn finish(&mut self, ending: Ending, last: Last, sink: &mut impl Sink, now: u64) -> Option<Stop> {
         // When delivery ended early, what was recorded since is neither delivered nor lost.
-        let complete = matches!(ending, Ending::Source(_) | Ending::Signal { rest: Rest::Delivered, .. });
+        let complete = ending.is_complete();
         let kernel = self.source.losses();
         self.stats.set_kernel_counts(kernel.clone());
         let mut stop = None;

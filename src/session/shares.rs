@@ -86,7 +86,10 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
     match plan.form {
         Form::Text => {
             writeln!(out, "# Total Lost Samples: {}\n#", lost)?;
-            for (name, shares) in names.iter().zip(&sums.shares) {
+            // Of many events that a pattern matched, most have happened never.
+            let any = sums.shares.iter().any(|shares| shares.samples() > 0);
+            let shown = names.iter().zip(&sums.shares).filter(|(_, shares)| !any || shares.samples() > 0);
+            for (name, shares) in shown {
                 table(plan, name, shares, &mut out)?;
             }
         }

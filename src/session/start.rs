@@ -17,6 +17,7 @@ use super::{
     plan::{self, Module, Order, Plan, Verbosity},
     program,
     pump::{LossWindow, Pump},
+    record::{self, AfterFailure, Recorded, Recording, Summary},
     replay, report,
     run_loop::{Ending, Last, RunLoop},
     status::status,
@@ -50,6 +51,9 @@ pub fn run(plan: Plan) -> Result<ExitStatus> {
     }
     let tracefs = Tracefs::find()?;
     let selected = events::select(&plan.capture, &tracefs)?;
+    if plan.record.is_some() {
+        record::check(&selected)?;
+    }
     let Module::Script { module, args } = &plan.module else {
         return program::print_template(&plan, &described(&plan.capture, &selected)?);
     };
@@ -95,7 +99,7 @@ fn with_interpreter(
     drop(held);
     let requests = target::requests(&plan.capture, selected)?;
     let mappings = target::mappings(&requests);
-    let mut capture = open(&plan.capture, selected, &requests, workload.as_ref(), signals.wake_fd())?;
+    let capture = open(plan, selected, requests, workload.as_ref(), signals.wake_fd())?;
 
     for (index, event) in selected.iter().enumerate() {
         if !capture.ids().iter().any(|&(_, opened)| opened == index) {
@@ -115,7 +119,8 @@ fn with_interpreter(
     let mut calibration = Calibration::new(target::clock(&plan.capture))?;
     let kernel = RunningKernel::new(tracefs.clone());
     let processes = if mappings == Mappings::Told { Processes::Followed } else { Processes::Ignored };
-    let context = Context::new(Box::new(kernel), calibration.realtime_offset()?);
+    let offset = calibration.realtime_offset()?;
+    let context = Context::new(Box::new(kernel), offset);
     let context = Arc::new(context.with_symbol_options(plan.symbols, processes));
     let layout = |event: usize| capture.layout(event);
     let types: Vec<EventType> = selected.iter().enumerate().map(|(at, event)| event.event_type(layout(at))).collect();
@@ -133,7 +138,9 @@ fn with_interpreter(
     note_tasks(&context);
     context.find_mappings();
     // From here on the script has begun, so its `__exit__` runs whatever fails.
-    let started = enable(&mut capture, workload.as_mut());
+    let mut source = Recorded::new(capture, AfterFailure::GoOn);
+    let started = start(plan, &mut source, (tracefs, selected), offset, workload.as_mut());
+    let capture = &source.source;
     let pump = Pump::new(
         EventIds::new(capture.ids()).with_stray(events::stray(selected)),
         (capture.layout(0), capture.trailer()),
@@ -151,8 +158,8 @@ fn with_interpreter(
         }
     };
     let mut run_loop = RunLoop {
-        source: capture,
-        pump,
+        source,
+        pump: if plan.record.is_some() { pump.with_build_ids() } else { pump },
         events: &run.events,
         stats: stats.clone(),
         signals: &signals,
@@ -168,30 +175,78 @@ fn with_interpreter(
         end_workload(workload, (!ended_by_itself).then_some(libc::SIGTERM))
     });
     let now = context.time_of_realtime(clock::realtime());
+    let recorded = finish_recording(&mut run_loop.source, ending);
     let at_exit = run_loop.finish(ending, Last::Exit, &mut program, now);
     report::print_endings(context.endings(), plan.verbosity);
     program.clear();
     started?;
-    let status = status(ending, at_exit, workload_status);
-    Ok(Outcome { status, capture: Some(run_loop.source) })
+    let is_whole = match recorded {
+        Ok(None) => true,
+        Ok(Some(summary)) => {
+            summary.say("", plan.verbosity);
+            summary.is_whole
+        }
+        Err(error) => {
+            output::say(format_args!("{error:#}"));
+            false
+        }
+    };
+    let status = match status(ending, at_exit, workload_status) {
+        0 if !is_whole => 1,
+        status => status,
+    };
+    Ok(Outcome { status, capture: Some(run_loop.source.source) })
 }
 
-fn enable(capture: &mut Capture, workload: Option<&mut Workload>) -> Result<()> {
-    capture.enable()?;
-    workload.map_or(Ok(()), Workload::start)?;
+/// Starts the events, and the recording of them if there is to be one.
+fn start(
+    plan: &Plan,
+    source: &mut Recorded<Capture>,
+    (tracefs, selected): (&Tracefs, &[Selected]),
+    offset: i64,
+    workload: Option<&mut Workload>,
+) -> Result<()> {
+    let capture = &mut source.source;
+    let Some(plan::Recorded { path, command_line }) = &plan.record else {
+        capture.enable()?;
+        workload.map_or(Ok(()), Workload::start)?;
+        return Ok(());
+    };
+    let form = record::Form::File(path.clone(), None);
+    let mut recording =
+        Recording::create(form, command_line, &plan.capture, (capture, selected), tracefs, Some(offset))?;
+    match recording.begin(&plan.capture, capture, workload) {
+        Ok(()) => source.record(recording),
+        Err(error) => {
+            recording.discard();
+            return Err(error);
+        }
+    }
     Ok(())
 }
 
+/// Ends the recording of what was delivered.
+fn finish_recording(source: &mut Recorded<Capture>, ending: Ending) -> Result<Option<Summary>> {
+    let Some(recording) = source.take_recording() else { return Ok(None) };
+    // When delivery ended early, what was lost is that of a time which is not in the recording.
+    let lost = if ending.is_complete() { source.source.lost() } else { None };
+    recording.finish(lost.as_deref(), &[]).map(Some)
+}
+
 fn open(
-    plan: &plan::Capture,
+    plan: &Plan,
     selected: &[Selected],
-    requests: &[EventRequest],
+    mut requests: Vec<EventRequest>,
     workload: Option<&Workload>,
     wake: RawFd,
 ) -> Result<Capture> {
-    let target = target::target(plan, workload.map(Workload::pid))?;
-    let options = target::options(plan, target::mappings(requests), wake);
-    Capture::open(&target, requests, &options).map_err(|error| explained(error, selected))
+    let target = target::target(&plan.capture, workload.map(Workload::pid))?;
+    let mut options = target::options(&plan.capture, target::mappings(&requests), wake);
+    if plan.record.is_some() {
+        let seen = record::with_members_of_scripts(requests, selected);
+        (requests, options) = record::recordable(&plan.capture, seen, options);
+    }
+    Capture::open(&target, &requests, &options).map_err(|error| explained(error, selected))
 }
 
 /// Why these events could not be opened; of a filter, the kernel's own reason and the fields that there are.

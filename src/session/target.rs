@@ -7,8 +7,11 @@ use super::{
     plan::{self, Switch},
 };
 use crate::{
-    abi::{PERF_SAMPLE_IP, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER, PERF_TYPE_TRACEPOINT},
-    capture::{Begin, Callchain, EventRequest, Frames, Mappings, Members, Options, Order, Presence, Target},
+    abi::{
+        ALL_REGISTERS, PERF_SAMPLE_IP, PERF_SAMPLE_REGS_INTR, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER,
+        PERF_TYPE_TRACEPOINT,
+    },
+    capture::{Begin, Callchain, EventRequest, Frames, Mappings, Members, Options, Order, Presence, Switches, Target},
     spec::{CallGraph, CpuSet, Stack},
     sys::{cgroup, clock::Clock, mmap::page_size, procfs},
     unwind,
@@ -85,6 +88,10 @@ fn request(plan: &plan::Capture, event: &Selected) -> Result<EventRequest> {
             bail!("--call-graph lbr is not in this version; use --call-graph dwarf for programs without frame pointers")
         }
         CallGraph::FramePointer | CallGraph::Dwarf(_) => {}
+    }
+    if plan.registers == Switch::On {
+        samples.sample_type |= PERF_SAMPLE_REGS_INTR;
+        samples.regs_intr |= ALL_REGISTERS;
     }
     let presence = if event.spec.is_pattern() { Presence::IfAllowed } else { Presence::Required };
     Ok(EventRequest {
@@ -170,6 +177,10 @@ pub fn options(plan: &plan::Capture, mappings: Mappings, wake: std::os::fd::RawF
         order: (plan.order == plan::Order::Time || mappings == Mappings::Told).then(Order::default),
         mappings,
         members: Members::Lean,
+        switches: match plan.switches {
+            Switch::On => Switches::Told,
+            Switch::Off => Switches::Ignored,
+        },
         begin: Begin::AtOnce,
         sampling_limit: plan.sampling_limit,
         wake: Some(wake),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::btf::BitField;
+use crate::record::Ksymbol;
 
 /// A kernel symbol that an address belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +24,8 @@ pub trait Kernel {
     /// The symbol at an address (`/proc/kallsyms`).
     fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>>;
 
-    /// There are symbols that were not there before: a BPF program was loaded.
-    fn symbols_changed(&self) {}
+    /// A symbol came or went: a BPF program was loaded or unloaded.
+    fn symbol_changed(&self, _symbol: &Ksymbol<'_>) {}
 
     /// The string at an address that tracefs' `printk_formats` lists.
     fn string(&self, addr: u64) -> Option<&[u8]>;

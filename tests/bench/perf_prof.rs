@@ -2,7 +2,8 @@
 //!
 //! The table goes to stdout and to `docs/benchmarks.md`; `cargo bench -- --table` leaves the parts out, and with `--quick`
 //! the table is a short one whose figures mean nothing and which is not written. `cargo test` runs that one, to see that
-//! every row is there. `cargo bench -- --table --scale` merges the rings of large machines.
+//! every row is there. `cargo bench -- --table --scale` merges the rings of large machines, `--recordings` are the rows of
+//! recordings alone.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,12 +11,14 @@ mod access;
 mod cpu;
 mod events;
 mod floor;
+mod jobs;
 mod keep;
 mod live;
 mod memory;
 mod parts;
-mod perf;
 mod python;
+mod recording;
+mod replay;
 mod stacks;
 mod symbols;
 mod table;
@@ -28,6 +31,11 @@ fn main() {
         && first == "--generate"
     {
         return live::generate(calls.parse().unwrap());
+    }
+    if let [first, calls, used] = arguments.as_slice()
+        && first == "--burst"
+    {
+        return recording::burst(calls.parse().unwrap(), used.as_ref());
     }
     if let [first, events] = arguments.as_slice()
         && first == "--keep"
@@ -61,6 +69,10 @@ fn main() {
         memory::scale(&mut table);
         return table.print();
     }
+    if has("--recordings") {
+        recordings(&mut table);
+        return table.print();
+    }
     floor::and_memory(&mut table);
     memory::order(&mut table);
     keep::rows(&mut table);
@@ -68,11 +80,17 @@ fn main() {
     stacks::rows(&mut table);
     symbols::rows(&mut table);
     live::rows(&mut table);
-    perf::rows(&mut table);
+    recordings(&mut table);
     interpreter.finish();
     table.print();
     table.check_rows();
     if effort == Effort::Full {
         table.write();
     }
+}
+
+fn recordings(table: &mut Table) {
+    recording::rows(table);
+    replay::rows(table);
+    jobs::rows(table);
 }

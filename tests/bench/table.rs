@@ -62,7 +62,7 @@ impl Table {
 
     /// Every row that the table promises is there, with a figure or with the reason why it has none.
     pub fn check_rows(&self) {
-        const ROWS: [&str; 28] = [
+        const ROWS: [&str; 38] = [
             "floor h0",
             "floor h1",
             "floor h3",
@@ -90,7 +90,17 @@ impl Table {
             "symbols of 1,000 processes",
             "live h1",
             "live h3",
+            "perf record --threads -z",
+            "record --threads -z",
+            "read + order",
+            "replay h1",
             "perf script -s",
+            "replay of a large file",
+            "replay of a large directory",
+            "one process",
+            "--jobs 2",
+            "perf-prof parallel -j 1",
+            "perf-prof parallel -j 2",
         ];
         for name in ROWS {
             let row = self.rows.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no row `{name}`"));

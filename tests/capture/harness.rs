@@ -7,7 +7,7 @@ use std::{
 };
 
 use perf_prof::{
-    capture::{Begin, Capture, Clock, EventRequest, Mappings, Members, Options},
+    capture::{Begin, Capture, Clock, EventRequest, Mappings, Members, Options, Switches},
     record::{Ended, Record, Source, Wait},
     sys::tracefs::Tracefs,
 };
@@ -42,6 +42,7 @@ pub fn options() -> Options {
         order: None,
         mappings: Mappings::Ignored,
         members: Members::default(),
+        switches: Switches::default(),
         begin: Begin::default(),
         sampling_limit: None,
         wake: None,

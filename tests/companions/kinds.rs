@@ -57,14 +57,16 @@ struct Kind {
     name: &'static str,
     form: Form,
     args: &'static [&'static str],
+    /// Other arguments that make it here.
+    here: Option<&'static [&'static str]>,
     command: &'static [&'static str],
     names: Names,
 }
 
 /// What only waits, while others do what they do.
 const SLEEP: &[&str] = &["-a", "--", "sleep", "0.3"];
-/// What works for half a second.
-const LS: &[&str] = &["--", "ls", "-lR", "/usr/lib"];
+/// What works for a while.
+const LS: &[&str] = &["--", "ls", "-lR", "/usr/share/doc"];
 
 #[track_caller]
 fn check(recorder: Recorder, kind: &Kind) {
@@ -73,7 +75,8 @@ fn check(recorder: Recorder, kind: &Kind) {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
-    let args = [kind.args, kind.command].concat();
+    let args = kind.here.filter(|_| recorder == Recorder::Here).unwrap_or(kind.args);
+    let args = [args, kind.command].concat();
     let compared = match kind.form {
         Form::Pipe => {
             recorder.pipe(&path, &args);
@@ -86,12 +89,15 @@ fn check(recorder: Recorder, kind: &Kind) {
         }
         Form::File | Form::Packed | Form::Directory => {
             recorder.record(&path, &args);
-            compare(&path, &[], kind.names)
+            let options: &[&str] = if kind.form == Form::Directory { &["--ns"] } else { &[] };
+            compare(&path, options, kind.names)
         }
     };
     show(recorder, kind.name, &compared);
     if recorder == Recorder::Here {
-        is_read_by_others(&path, kind.form);
+        // Where all tasks are recorded, some may have ended: see `is_of_ended`.
+        let keys = if kind.command == LS { "comm,dso" } else { "dso" };
+        is_read_by_others(&path, kind.form, keys);
     }
 }
 
@@ -102,9 +108,14 @@ fn show(recorder: Recorder, name: &str, compared: &Compared) {
 
 /// The rest of perf, and a reader that is not perf.
 #[track_caller]
-fn is_read_by_others(path: &Path, form: Form) {
-    report::compare(path, &["--no-children", "--sort", "comm,dso"], &["--sort", "comm,dso"]);
+fn is_read_by_others(path: &Path, form: Form, keys: &str) {
+    report::compare(path, &["--no-children", "--sort", keys], &["--sort", keys]);
     let names: Vec<String> = perf(&["evlist"], path).into_iter().filter(|line| !line.starts_with('#')).collect();
+    if form == Form::Pipe {
+        // Whatever wrote it, perf 6.1 names the tracepoints of no pipe there, and `perf buildid-list` reads no pipe with some.
+        assert!(names.iter().any(|name| name == "unknown tracepoint"), "{names:?}");
+        return;
+    }
     assert_eq!(ours(&["evlist"], path), names);
     let build_ids = perf(&["buildid-list"], path);
     assert!(build_ids.iter().any(|line| line.ends_with(" [kernel.kallsyms]")), "{build_ids:?}");
@@ -137,6 +148,7 @@ const ONE_EVENT: Kind = Kind {
     name: "one event",
     form: Form::File,
     args: &["-e", "sched:sched_wakeup"],
+    here: None,
     command: SLEEP,
     names: Names::None,
 };
@@ -145,6 +157,7 @@ const SEVERAL_EVENTS: Kind = Kind {
     name: "several events",
     form: Form::File,
     args: &["-e", "sched:sched_switch,sched:sched_wakeup,sched:sched_process_exit,irq:*"],
+    here: None,
     command: SLEEP,
     names: Names::None,
 };
@@ -153,6 +166,7 @@ const CALL_CHAINS: Kind = Kind {
     name: "-g",
     form: Form::File,
     args: &["-g", "-e", "sched:sched_wakeup,sched:sched_switch", "-e", "cpu-clock,page-faults"],
+    here: None,
     command: LS,
     names: Names::Differ,
 };
@@ -161,6 +175,7 @@ const COPIES_OF_STACKS: Kind = Kind {
     name: "--call-graph dwarf",
     form: Form::File,
     args: &["--call-graph", "dwarf", "-e", "cpu-clock"],
+    here: None,
     command: LS,
     names: Names::Unwound,
 };
@@ -169,6 +184,7 @@ const COMPRESSED: Kind = Kind {
     name: "-z",
     form: Form::Packed,
     args: &["-z", "-e", "sched:sched_switch"],
+    here: None,
     command: SLEEP,
     names: Names::None,
 };
@@ -177,6 +193,7 @@ const DIRECTORY: Kind = Kind {
     name: "--threads",
     form: Form::Directory,
     args: &["--threads", "-e", "sched:sched_switch"],
+    here: None,
     command: SLEEP,
     names: Names::None,
 };
@@ -185,6 +202,7 @@ const COMPRESSED_DIRECTORY: Kind = Kind {
     name: "--threads -z",
     form: Form::Directory,
     args: &["--threads", "-z", "-e", "sched:sched_switch"],
+    here: None,
     command: SLEEP,
     names: Names::None,
 };
@@ -193,6 +211,7 @@ const PIPE: Kind = Kind {
     name: "pipe",
     form: Form::Pipe,
     args: &["-e", "sched:sched_switch,sched:sched_wakeup"],
+    here: None,
     command: SLEEP,
     names: Names::None,
 };
@@ -201,6 +220,7 @@ const COMPRESSED_PIPE: Kind = Kind {
     name: "pipe -z",
     form: Form::Pipe,
     args: &["-z", "-e", "sched:sched_switch"],
+    here: None,
     command: SLEEP,
     names: Names::None,
 };
@@ -209,6 +229,7 @@ const SWITCHES: Kind = Kind {
     name: "--switch-events",
     form: Form::File,
     args: &["--switch-events", "-e", "cpu-clock", "-e", "sched:sched_wakeup"],
+    here: None,
     command: LS,
     names: Names::Differ,
 };
@@ -217,6 +238,8 @@ const GROUP: Kind = Kind {
     name: "{...}:S",
     form: Form::File,
     args: &["-e", "{cpu-clock,context-switches,page-faults}:S", "-a"],
+    // Samples hold what a counter shows, of one event each.
+    here: Some(&["-e", "cpu-clock//sample=read/,context-switches,page-faults", "-a"]),
     command: LS,
     names: Names::Differ,
 };
@@ -225,6 +248,7 @@ const REGISTERS: Kind = Kind {
     name: "--intr-regs",
     form: Form::File,
     args: &["--intr-regs", "-e", "cpu-clock"],
+    here: None,
     command: LS,
     names: Names::Differ,
 };
@@ -253,11 +277,13 @@ fn process(recorder: Recorder) {
     let busy = Busy::start();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
-    recorder.record(&path, &["-e", "syscalls:sys_enter_*", "-p", &busy.0.id().to_string(), "--", "sleep", "0.2"]);
+    // Closing a tracepoint takes the kernel long, so that there are not all system calls.
+    let events = "syscalls:sys_enter_exec*,syscalls:sys_enter_exit*,syscalls:sys_enter_wait*,syscalls:sys_enter_mm*";
+    recorder.record(&path, &["-e", events, "-p", &busy.0.id().to_string(), "--", "sleep", "0.2"]);
     drop(busy);
     show(recorder, "-p", &compare(&path, &[], Names::None));
     if recorder == Recorder::Here {
-        is_read_by_others(&path, Form::File);
+        is_read_by_others(&path, Form::File, "dso");
     }
 }
 

@@ -1,9 +1,18 @@
 //! The text of recordings that are of no kind of their own, and what `perf-prof script` is asked for and answers.
 
-use std::process::{Command, Stdio};
+use std::{
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::net::UnixDatagram,
+    },
+    path::Path,
+    process::{Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use crate::{
-    harness::{can_record, ours, perf_prof, record},
+    harness::{can_record, ours, perf_prof, record, record_here},
     text::{Names, compare},
 };
 
@@ -19,7 +28,7 @@ fn check(args: &[&str], names: Names) {
 }
 
 const SLEEP: [&str; 4] = ["-a", "--", "sleep", "0.3"];
-const LS: [&str; 4] = ["--", "ls", "-lR", "/usr/lib"];
+const LS: [&str; 4] = ["--", "ls", "-lR", "/usr/share/doc"];
 
 #[test]
 fn tracepoints_with_call_chains() {
@@ -41,7 +50,9 @@ fn a_command_by_thread() {
 /// The kernel's own text of system calls is not what their print format says, which perf shows.
 #[test]
 fn system_calls() {
-    check(&["-e", "syscalls:*", "--", "ls", "-l", "/"], Names::None);
+    const CALLS: &str = "syscalls:sys_*_open*,syscalls:sys_*_mm*,syscalls:sys_*_read*,syscalls:sys_*stat*,syscalls:*_exec*,\
+                         syscalls:sys_*_write*,syscalls:sys_*_prctl,syscalls:sys_*_close,syscalls:sys_*_mprotect";
+    check(&["-e", CALLS, "--", "ls", "-l", "/"], Names::None);
 }
 
 /// A program that is removed while it runs, as those are that packages replace.
@@ -63,6 +74,82 @@ fn a_file_that_was_removed() {
     assert!(ours(&["script"], &path).iter().any(|line| line.ends_with(&removed)));
 }
 
+/// Loads a BPF program, which is compiled, and has it run: it makes an event whose call chain it is in.
+fn run_bpf_program() -> std::io::Result<()> {
+    const BPF_PROG_LOAD: i32 = 5;
+    const BPF_PROG_TYPE_SOCKET_FILTER: u32 = 1;
+    // r1 = "called"; *(u64 *)(r10 - 8) = r1; bpf_trace_printk(r10 - 8, 7); return 0
+    let text = u64::from_le_bytes(*b"called\0\0");
+    let word = |code: u64, registers: u64, offset: i16, number: u32| {
+        code | registers << 8 | u64::from(offset as u16) << 16 | u64::from(number) << 32
+    };
+    let program = [
+        word(0x18, 0x01, 0, text as u32),
+        word(0, 0, 0, (text >> 32) as u32),
+        word(0x7b, 0x1a, -8, 0),
+        word(0xbf, 0xa1, 0, 0),
+        word(0x07, 0x01, 0, -8i32 as u32),
+        word(0xb7, 0x02, 0, 7),
+        word(0x85, 0, 0, 6),
+        word(0xb7, 0, 0, 0),
+        word(0x95, 0, 0, 0),
+    ];
+    let mut attr = [0u64; 8];
+    attr[0] = u64::from(BPF_PROG_TYPE_SOCKET_FILTER) | (program.len() as u64) << 32;
+    (attr[1], attr[2]) = (program.as_ptr() as u64, c"GPL".as_ptr() as u64);
+    attr[6] = u64::from_le_bytes(*b"recorded");
+    // SAFETY: the attr is `struct bpf_attr` of PROG_LOAD, and what it points to lives on.
+    let loaded = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, attr.as_ptr(), size_of_val(&attr)) };
+    if loaded < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: the kernel made this descriptor, and nobody else has it.
+    let loaded = unsafe { OwnedFd::from_raw_fd(loaded as i32) };
+    let (one, other) = UnixDatagram::pair()?;
+    let fd = loaded.as_raw_fd();
+    // SAFETY: the option's value is a descriptor, of this size.
+    let attached = unsafe {
+        libc::setsockopt(other.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, (&raw const fd).cast(), 4)
+    };
+    if attached < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    one.send(b"x").map(drop)
+}
+
+/// They are made while the kernel runs, and are in no list of its symbols later.
+#[test]
+fn bpf_programs() {
+    let is_compiled = std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").is_ok_and(|jit| jit.trim() != "0");
+    if !can_record() || !is_compiled {
+        return println!("skipped: BPF programs are not compiled");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (name, recorder) in [("theirs.data", record as fn(&Path, &[&str])), ("ours.data", record_here)] {
+        let path = folder.path().join(name);
+        let recorded = AtomicBool::new(false);
+        let ran = std::thread::scope(|scope| {
+            let ran = scope.spawn(|| {
+                while !recorded.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(20));
+                    run_bpf_program()?;
+                }
+                std::io::Result::Ok(())
+            });
+            recorder(&path, &["-g", "-e", "bpf_trace:bpf_trace_printk", "-a", "--", "sleep", "0.6"]);
+            recorded.store(true, Ordering::Relaxed);
+            ran.join().unwrap()
+        });
+        if let Err(error) = ran {
+            return println!("skipped: a BPF program cannot be run: {error}");
+        }
+        compare(&path, &[], Names::Differ);
+        let named = ours(&["script"], &path);
+        let of_it = named.iter().filter(|line| line.contains("_recorded+0x") && line.ends_with("_recorded)")).count();
+        assert!(of_it > 1, "{named:?}");
+    }
+}
+
 #[test]
 fn options() {
     if !can_record() {
@@ -70,12 +157,10 @@ fn options() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
-    record(&path, &[&["-g", "-e", "sched:sched_switch,cpu-clock"][..], &SLEEP].concat());
+    record(&path, &["-g", "-e", "sched:sched_switch,cpu-clock", "-a", "--", "sleep", "0.1"]);
     compare(&path, &["--ns"], Names::Differ);
     compare(&path, &["-G"], Names::Differ);
     compare(&path, &["-C", "0", "-G", "-F", "comm,tid,time,event"], Names::None);
-    // The idle tasks have a number too.
-    compare(&path, &["-G", "--pid", "0"], Names::None);
     compare(&path, &["-F", "pid,tid,cpu,time,period,event,trace", "--time", "10%/2"], Names::None);
 }
 

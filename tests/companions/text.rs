@@ -31,18 +31,24 @@ pub struct Compared {
     damaged: usize,
     /// Frames beyond what perf shows of long chains.
     last: usize,
+    /// Of tasks that had ended, whose names perf has forgotten.
+    ended: usize,
+    /// Of one nanosecond, and in another order.
+    tied: usize,
 }
 
 impl fmt::Display for Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Compared { lines, renamed, before_exec, unwound, damaged, last } = *self;
-        write!(f, "{lines:>8} lines {:>8} equal", lines - renamed - before_exec)?;
+        let Compared { lines, renamed, before_exec, unwound, damaged, last, ended, tied } = *self;
+        write!(f, "{lines:>8} lines {:>8} equal", lines - renamed - before_exec - ended - tied)?;
         let all = [
             (renamed, "by another name"),
             (before_exec, "of before exec"),
             (unwound, "unwound frames not compared"),
             (damaged, "in chains that perf leaves out"),
             (last, "beyond frame 120"),
+            (ended, "of tasks that had ended"),
+            (tied, "of one nanosecond in another order"),
         ];
         all.iter().filter(|(count, _)| *count > 0).try_for_each(|(count, what)| write!(f, ", {count} {what}"))
     }
@@ -72,6 +78,10 @@ pub fn compare_texts(perf: Vec<String>, ours: Vec<String>, names: Names) -> Comp
         ours = without_damaged_chains(&perf, ours);
         compared.damaged = all - ours.len();
     }
+    let before = ours.iter().zip(&perf).filter(|(ours, perf)| ours != perf).count();
+    (perf, ours) = (with_ties_sorted(perf), with_ties_sorted(ours));
+    let after = ours.iter().zip(&perf).filter(|(ours, perf)| ours != perf).count();
+    compared.tied = before.saturating_sub(after);
     assert!(perf.len() > 10, "perf shows {} lines", perf.len());
     for (at, (perf, ours)) in perf.iter().zip(&ours).enumerate() {
         if perf == ours {
@@ -81,12 +91,48 @@ pub fn compare_texts(perf: Vec<String>, ours: Vec<String>, names: Names) -> Comp
         match (names, same_place, is_of_before_exec(ours)) {
             (Names::Differ | Names::Unwound, true, _) => compared.renamed += 1,
             (Names::Differ | Names::Unwound, false, true) => compared.before_exec += 1,
+            _ if is_of_ended(perf, ours) => compared.ended += 1,
             _ => panic!("line {}:\n{perf}\n{ours}", at + 1),
         }
     }
     assert_eq!(ours.len(), perf.len());
     compared.lines = perf.len();
     compared
+}
+
+/// Events of one nanosecond in a fixed order. Those of different CPUs have none by time: in a directory perf reads the files
+/// in the order in which the folder happens to list them.
+fn with_ties_sorted(lines: Vec<String>) -> Vec<String> {
+    let time = |line: &str| {
+        let is_time = |word: &&str| {
+            let digits = word.strip_suffix(':').and_then(|word| word.split_once('.')).map(|(_, digits)| digits);
+            digits.is_some_and(|digits| digits.len() == 9 && digits.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        line.split_whitespace().take(5).find(is_time).map(str::to_owned)
+    };
+    let mut events: Vec<(Option<String>, Vec<String>)> = Vec::new();
+    for line in lines {
+        match events.last_mut() {
+            // Frames, and the empty line behind them.
+            Some((_, event)) if line.is_empty() || line.starts_with('\t') => event.push(line),
+            _ => events.push((time(&line), vec![line])),
+        }
+    }
+    for tied in events.chunk_by_mut(|one, other| one.0.is_some() && one.0 == other.0) {
+        tied.sort();
+    }
+    events.into_iter().flat_map(|(_, lines)| lines).collect()
+}
+
+/// A task still does something between the record of its end and its end. To perf it has no name any more, but its number.
+fn is_of_ended(perf: &str, ours: &str) -> bool {
+    let without_task = |line: &str| {
+        let (task, rest) = line.trim_start().split_once(' ')?;
+        Some((task.to_owned(), rest.trim_start().to_owned()))
+    };
+    let (Some((of_perf, perf)), Some((_, ours))) = (without_task(perf), without_task(ours)) else { return false };
+    let tid = of_perf.strip_prefix(':').filter(|tid| tid.parse::<u32>().is_ok());
+    perf == ours && tid.is_some_and(|tid| perf.split(' ').next() == Some(tid))
 }
 
 /// perf counts its markers too when it takes 127 entries of a call chain, and so leaves out the last frames of long ones.

@@ -254,3 +254,49 @@ def __sample__(event): pass
     "#]],
     );
 }
+
+/// They could not be handed to another process.
+#[test]
+fn pictures_are_copied_pickled_and_merged() {
+    let text = "
+import copy, pickle
+from perf_prof import FlameGraph, Log2Hist
+graph = FlameGraph('T', 'offcpu', 'us', 'S', True)
+graph.add(['main', 'f<[u8; 8]>', 'wait 5'], 3)
+graph.add(['main'], 4)
+other = pickle.loads(pickle.dumps(graph))
+other.add(['main', 'read_[k]'])
+graph.update(other)
+graph.update(graph)
+print(graph.folded(), len(graph), graph.total)
+graph.save('a.svg'); pickle.loads(pickle.dumps(graph)).save('b.svg')
+print(open('a.svg').read() == open('b.svg').read())
+empty = copy.copy(FlameGraph())
+print(len(empty), empty.folded() == '')
+hist = Log2Hist('bytes')
+for value in -5, 0, 1, 3, 2**63, 2**64: hist.add(value)
+other = pickle.loads(pickle.dumps(hist))
+print(str(other) == str(hist), other.to_dict() == hist.to_dict(), len(copy.deepcopy(hist)))
+other.add(1); print(len(hist), len(other))
+try: graph.__setstate__('no weight')
+except ValueError as error: print(error)
+def __sample__(event): pass
+";
+    let folder = tempfile::tempdir().unwrap();
+    let text = text.replace("'a.svg'", &format!("'{0}/a.svg'", folder.path().display()));
+    let text = text.replace("'b.svg'", &format!("'{0}/b.svg'", folder.path().display()));
+    prints(
+        Run::script(&text).call_event().workload("exit 0"),
+        expect![[r#"
+            main 16
+            main;f<[u8: 8]>;wait_5 12
+            main;read_[k] 2
+             3 30
+            True
+            0 True
+            True True 6
+            6 7
+            'no weight' does not end in a weight
+        "#]],
+    );
+}

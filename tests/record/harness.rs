@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use perf_prof::record::{Record, Records};
+use perf_prof::record::{Record, Records, record_type};
 use tempfile::TempDir;
 
 /// The program under test.
@@ -28,6 +28,15 @@ pub fn skipped() -> bool {
         Ok(_) => return false,
     }
     true
+}
+
+/// Whether this kernel has no probes of programs.
+pub fn without_uprobes() -> bool {
+    let without = !Path::new("/sys/bus/event_source/devices/uprobe").exists();
+    if without {
+        println!("skipped: no uprobe PMU");
+    }
+    without
 }
 
 /// The process of a workload: so many calls, then it ends. A test of this executable, so that nothing has to be built.
@@ -129,12 +138,12 @@ impl Recorded {
 
 impl Recorded {
     /// The records of the data section, one by one.
-    pub fn for_each_record(&self, mut each: impl FnMut(Record<'_>)) {
+    pub fn for_each_record(&self, mut each: impl FnMut(u32, Record<'_>)) {
         let bytes = fs::read(self.path()).unwrap();
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
         let data = &bytes[word(40)..word(40) + word(48)];
         let mut records = Records::new(data);
-        records.by_ref().for_each(|record| each(Record::parse(record)));
+        records.by_ref().for_each(|record| each(record_type(record), Record::parse(record)));
         assert!(records.rest().is_empty(), "{} bytes are no records", records.rest().len());
     }
 }

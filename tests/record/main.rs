@@ -13,3 +13,4 @@ mod pipe;
 mod plain;
 mod targets;
 mod threads;
+mod with_script;

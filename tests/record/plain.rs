@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fs::File, io::BufReader};
 
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
-use perf_prof::record::Record;
+use perf_prof::{abi::PERF_RECORD_LOST, record::Record};
 
 use crate::harness::{CALL, command, record, record_calls, skipped};
 
@@ -25,16 +25,18 @@ fn losses_are_counted_where_rings_are_small() {
         return;
     }
     let recorded = record_calls(&["-e", CALL, "-m", "1", "--buffer", "4K"], 300_000);
-    let (mut samples, mut lost) = (0, 0);
-    recorded.for_each_record(|record| match record {
+    let (mut samples, mut told, mut lost) = (0, 0, 0);
+    recorded.for_each_record(|kind, record| match record {
         Record::Sample => samples += 1,
+        Record::Lost { lost: more } if kind == PERF_RECORD_LOST => told += more,
         Record::Lost { lost: more } => lost += more,
         _ => {}
     });
     let said = recorded.said_number("lost");
     assert_eq!((samples, samples + said), (recorded.said_number("samples"), 300_000), "{}", recorded.said);
-    // In the file, records of the ends of tasks that were lost are among them.
-    assert!((said..said + 20).contains(&lost), "{lost}: {}", recorded.said);
+    // At its end, what each event has lost; at the gaps, what a ring has lost, the ends of tasks among it.
+    assert_eq!(lost, said, "{}", recorded.said);
+    assert!((said..said + 20).contains(&told), "{told}: {}", recorded.said);
 }
 
 #[test]

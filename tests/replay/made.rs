@@ -5,9 +5,11 @@ use std::sync::Arc;
 use perf_prof::{
     abi::{perf_data::*, *},
     perfdata::{PerfDataError, Recording, Selection},
-    record::{Batch, Source, Wait, record_type},
+    record::{Batch, Ended, Source, Wait, record_type},
 };
 use proptest::prelude::*;
+
+use crate::harness::{Folder, python, stdout};
 
 /// Writes numbers in one byte order.
 #[derive(Clone, Copy)]
@@ -127,7 +129,24 @@ impl Maker {
 
 /// All records in order, the warnings, and what ended it.
 fn replay(bytes: Vec<u8>) -> Result<(Vec<Vec<u8>>, Vec<String>), PerfDataError> {
+    let here = replay_by(bytes.clone(), By::Asker);
+    let ahead = replay_by(bytes, By::Thread);
+    assert_eq!(format!("{here:?}"), format!("{ahead:?}"));
+    here
+}
+
+/// Who reads, and puts in order.
+#[derive(PartialEq, Eq)]
+enum By {
+    Asker,
+    Thread,
+}
+
+fn replay_by(bytes: Vec<u8>, by: By) -> Result<(Vec<Vec<u8>>, Vec<String>), PerfDataError> {
     let mut replay = Recording::of_file(Arc::new(bytes), "x")?.replay(Selection::default())?;
+    if by == By::Thread {
+        replay.read_ahead();
+    }
     let mut records = Vec::new();
     loop {
         match replay.wait(None) {
@@ -250,6 +269,48 @@ fn a_million_attrs_are_read() {
     file.extend(NATIVE.sample(50, 5));
     let (records, _) = replay(file).unwrap();
     assert_eq!(records.len(), 1);
+}
+
+#[test]
+fn a_replay_stops_in_its_midst() {
+    let records: Vec<u8> = (0..100_000).flat_map(|time| NATIVE.sample(50, 1 + time)).collect();
+    for by in [By::Asker, By::Thread] {
+        let bytes = NATIVE.file(&records);
+        let mut replay = Recording::of_file(Arc::new(bytes), "x").unwrap().replay(Selection::default()).unwrap();
+        if by == By::Thread {
+            replay.read_ahead();
+        }
+        assert!(matches!(replay.wait(None), Wait::Batch(_)));
+        assert!((1..replay.progress().total).contains(&replay.progress().done));
+        replay.stop();
+        assert!(matches!(replay.wait(None), Wait::Ended(Ended::Stopped)));
+        assert_eq!(replay.backlog(), 0);
+    }
+}
+
+/// Each file of a directory is another thread's: nothing but the records' times says how they belong together.
+#[test]
+fn a_clock_that_steps_back_in_a_file_of_a_directory_costs_no_order() {
+    const EACH: u64 = 20_000;
+    const STEP: u64 = 4_000_000;
+    let folder = Folder::new();
+    let path = folder.path("recording");
+    std::fs::create_dir(&path).unwrap();
+    std::fs::write(path.join("data"), NATIVE.file(&NATIVE.comm(10))).unwrap();
+    let back = |file: u64, number: u64| if file == 1 && number >= EACH / 2 { STEP } else { 0 };
+    let times = |file: u64| (0..EACH).map(move |number| 1_000_000_000 + 2_000 * number + file - back(file, number));
+    for file in 0..3 {
+        let records: Vec<u8> = times(file).flat_map(|time| NATIVE.sample(50 + file % 2, time)).collect();
+        std::fs::write(path.join(format!("data.{file}")), records).unwrap();
+    }
+    assert!(!times(1).is_sorted());
+    let script = "times = []\ndef __sample__(event): times.append(event._time)\n\ndef __exit__():\n    print(*times, sep='\\n')\n";
+    let script = folder.write("list.py", script.as_bytes());
+    let listed = stdout(&python(&["-q", "--input", path.to_str().unwrap(), script.to_str().unwrap()]));
+    let listed: Vec<u64> = listed.lines().map(|line| line.parse().unwrap()).collect();
+    let mut expected: Vec<u64> = (0..3).flat_map(times).collect();
+    expected.sort_unstable();
+    assert!(listed == expected, "{} of {}, sorted: {}", listed.len(), expected.len(), listed.is_sorted());
 }
 
 proptest! {

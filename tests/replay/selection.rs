@@ -87,6 +87,59 @@ fn cpus_and_tasks_as_perf_script_chooses_them() {
     same(list(&["-p", &task]), perf_script_with(data, &["--pid", &task]));
 }
 
+/// The idle tasks have it: it was refused.
+#[test]
+fn the_number_of_the_idle_tasks() {
+    if recording().is_none() {
+        return;
+    }
+    let idle: Vec<String> = list(&[]).into_iter().filter(|line| line.split(' ').nth(2) == Some("0")).collect();
+    // On a machine that is busy all the time there are none.
+    assert_eq!(list(&["-t", "0"]), idle);
+    assert_eq!(list(&["-p", "0"]), idle);
+}
+
+/// They were ignored without a word.
+#[test]
+fn call_chains_that_were_not_recorded_are_missed_aloud() {
+    let Some((folder, data)) = recording() else { return };
+    let script = folder.write(
+        "count.py",
+        b"n = 0\ndef __sample__(e):\n    global n\n    n += len(e._callchain)\ndef __exit__():\n    print(n)\n",
+    );
+    let run = |args: &[&str]| {
+        let output = python(&[&["--input", data.to_str().unwrap()], args, &[script.to_str().unwrap()]].concat());
+        assert_eq!(stdout(&output), "0\n");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let all =
+        "sched:sched_switch, sched:sched_wakeup, cpu-clock were not recorded, so there are none: `perf record -g`";
+    assert!(run(&["-g"]).contains(all));
+    for selector in ["sched:sched_switch//stack/", "sched:sched_switch//max-stack=3/"] {
+        let said = run(&["-e", selector, "-e", "cpu-clock"]);
+        assert!(said.contains("warning: call chains of sched:sched_switch were not recorded"), "{said}");
+    }
+    assert!(!run(&[]).contains("call chains") && !run(&["-q", "-g"]).contains("call chains"));
+}
+
+/// As many frames as the kernel would have recorded.
+#[test]
+fn max_stack_shortens_what_was_recorded() {
+    let Some((folder, _)) = recording() else { return };
+    let data = folder.path("chains.data");
+    record(&data, &["-g", "-e", "sched:sched_switch", "-a", "--", "sleep", "0.2"]);
+    let text = b"def __sample__(e):\n    print(*[f['addr'] for f in e._callchain])\n";
+    let script = folder.write("addresses.py", text);
+    let chains = |selector: &str| {
+        let args = ["-q", "--input", data.to_str().unwrap(), "-e", selector, script.to_str().unwrap()];
+        stdout(&python(&args)).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (all, short) = (chains("sched:sched_switch"), chains("sched:sched_switch//max-stack=3/"));
+    assert!(all.iter().any(|chain| chain.split(' ').count() > 3));
+    let first = |chain: &String| chain.split(' ').take(3).collect::<Vec<_>>().join(" ");
+    same(short, all.iter().map(first).collect());
+}
+
 #[test]
 fn times_as_perf_script_chooses_them() {
     let Some((_, data)) = recording() else { return };

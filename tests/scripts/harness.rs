@@ -29,11 +29,8 @@ pub fn skipped() -> bool {
 
 /// A script, as a shell runs it: by its first line, which finds perf-prof in PATH.
 pub fn script(name: &str) -> Command {
-    let bin = Path::new(env!("CARGO_BIN_EXE_perf-prof")).parent().unwrap();
-    let path = env::var_os("PATH").unwrap_or_default();
-    let path: Vec<PathBuf> = std::iter::once(bin.to_owned()).chain(env::split_paths(&path)).collect();
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name));
-    command.env("PATH", env::join_paths(path).unwrap()).env("LC_ALL", "C");
+    in_path(&mut command).env("LC_ALL", "C");
     // A shell that runs tests in the background lets them inherit that SIGINT is ignored, and then it would not end us.
     // SAFETY: `signal` is async-signal-safe.
     unsafe {
@@ -43,6 +40,15 @@ pub fn script(name: &str) -> Command {
         })
     };
     command
+}
+
+/// Lets a command find perf-prof and the scripts.
+pub fn in_path(command: &mut Command) -> &mut Command {
+    let bin = Path::new(env!("CARGO_BIN_EXE_perf-prof")).parent().unwrap();
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
+    let path = env::var_os("PATH").unwrap_or_default();
+    let path: Vec<PathBuf> = [bin.to_owned(), scripts].into_iter().chain(env::split_paths(&path)).collect();
+    command.env("PATH", env::join_paths(path).unwrap())
 }
 
 /// This program again, as the workload `name`.

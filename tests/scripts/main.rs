@@ -5,6 +5,7 @@
 mod harness;
 mod processes;
 mod profiling;
+mod recorded;
 mod scheduling;
 mod syscalls;
 mod uprobe_latency;

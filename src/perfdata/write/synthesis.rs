@@ -1,10 +1,11 @@
 //! Records that tell of what there was before the recording, as the kernel would have: tasks, mappings, the kernel itself.
 
 use crate::abi::{
-    PERF_RECORD_COMM, PERF_RECORD_FORK, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_KERNEL,
-    PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MISC_MMAP_DATA, PERF_RECORD_MISC_USER, PERF_RECORD_MMAP,
-    PERF_RECORD_MMAP2,
+    PERF_RECORD_COMM, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL, PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES,
+    PERF_RECORD_MISC_KERNEL, PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MISC_MMAP_DATA, PERF_RECORD_MISC_USER,
+    PERF_RECORD_MMAP, PERF_RECORD_MMAP2,
 };
+use crate::record::TrailerLayout;
 
 /// The process of the kernel's own mappings (`HOST_KERNEL_ID` in `tools/perf/util/machine.h`).
 const KERNEL: u32 = u32::MAX;
@@ -13,7 +14,7 @@ const KERNEL: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub struct Synthesis {
     bytes: Vec<u8>,
-    trailer: usize,
+    trailer: TrailerLayout,
 }
 
 /// A range of a process's addresses.
@@ -45,8 +46,8 @@ pub enum MappedFile<'a> {
 }
 
 impl Synthesis {
-    /// None yet; each record is to have so many bytes of sample id at its end.
-    pub fn new(trailer: usize) -> Self {
+    /// None yet; each record is to have such a sample id at its end.
+    pub fn new(trailer: TrailerLayout) -> Self {
         Self { bytes: Vec::new(), trailer }
     }
 
@@ -79,6 +80,17 @@ impl Synthesis {
                 self::build_id(out, id);
                 words(out, &[0, 0]);
             }
+            text(out, name);
+        });
+    }
+
+    /// A BPF program is loaded.
+    pub fn ksymbol(&mut self, name: &[u8], start: u64, len: u32) {
+        const PERF_RECORD_KSYMBOL_TYPE_BPF: u16 = 1;
+        self.record(PERF_RECORD_KSYMBOL, 0, |out| {
+            longs(out, &[start]);
+            words(out, &[len]);
+            out.extend([PERF_RECORD_KSYMBOL_TYPE_BPF, 0].map(u16::to_ne_bytes).as_flattened());
             text(out, name);
         });
     }
@@ -121,9 +133,16 @@ impl Synthesis {
         });
     }
 
-    /// So many samples were lost that nothing has told of.
-    pub fn lost_samples(&mut self, count: u64) {
+    /// So many samples with this id were lost, in all, on this CPU.
+    pub fn lost_samples(&mut self, count: u64, id: u64, cpu: u32) {
         self.record(PERF_RECORD_LOST_SAMPLES, 0, |out| longs(out, &[count]));
+        self.trailer.put(&mut self.bytes, id, cpu, 0);
+    }
+
+    /// So many records were lost in a CPU's ring, of which this id is one, until this time.
+    pub fn lost(&mut self, count: u64, id: u64, cpu: u32, time: u64) {
+        self.record(PERF_RECORD_LOST, 0, |out| longs(out, &[id, count]));
+        self.trailer.put(&mut self.bytes, id, cpu, time);
     }
 
     fn record(&mut self, kind: u32, misc: u16, body: impl FnOnce(&mut Vec<u8>)) {
@@ -132,7 +151,7 @@ impl Synthesis {
         // The size is not known yet.
         self.bytes.extend([misc, 0].map(u16::to_ne_bytes).as_flattened());
         body(&mut self.bytes);
-        self.bytes.resize(self.bytes.len() + self.trailer, 0);
+        self.bytes.resize(self.bytes.len() + self.trailer.size(), 0);
         match u16::try_from(self.bytes.len() - start) {
             Ok(size) => self.bytes[start + 6..start + 8].copy_from_slice(&size.to_ne_bytes()),
             // A path longer than any that the kernel makes.
@@ -167,17 +186,22 @@ fn text(out: &mut Vec<u8>, text: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Mmap2, MmapFile, Record, Records};
+    use crate::{
+        abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_IDENTIFIER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
+        record::{Ksymbol, Mmap2, MmapFile, Record, Records},
+    };
 
     #[test]
     fn records_read_back() {
-        let mut synthesis = Synthesis::new(32);
+        let trailer = TrailerLayout::new(PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_IDENTIFIER);
+        let mut synthesis = Synthesis::new(trailer);
         synthesis.kernel("[kernel.kallsyms]_text", (0x1000, 0x2000), 0x1000, Some(&[9; 20]));
         synthesis.fork((7, 8), (1, 7));
         synthesis.comm((7, 8), b"12345678");
         let mapped = |file| Mapped { start: 1, len: 2, offset: 3, prot: 5, flags: 2, path: b"/bin/x", file };
         synthesis.mmap2((7, 7), &mapped(MappedFile::Inode((8, 1), 42)));
         synthesis.mmap2((7, 7), &mapped(MappedFile::BuildId(&[9; 20])));
+        synthesis.ksymbol(b"bpf_prog_1_x", 0x3000, 58);
         let long = vec![b'x'; 1 << 16];
         synthesis.comm((1, 1), &long);
         let records: Vec<&[u8]> = Records::new(synthesis.bytes()).collect();
@@ -203,7 +227,22 @@ mod tests {
                 Record::Comm { pid: 7, tid: 8, comm: b"12345678", exec: false },
                 expected(MmapFile::Inode { major: 8, minor: 1, inode: 42, generation: 0 }),
                 expected(MmapFile::BuildId(&[9; 20])),
+                Record::Ksymbol(Ksymbol { addr: 0x3000, len: 58, removed: false, name: b"bpf_prog_1_x" }),
             ]
         );
+    }
+
+    #[test]
+    fn losses_are_of_an_event_and_a_cpu_and_sums_of_no_time() {
+        let trailer = TrailerLayout::new(PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_IDENTIFIER);
+        let mut synthesis = Synthesis::new(trailer);
+        synthesis.lost_samples(9, 70, 3);
+        synthesis.lost(8, 71, 0, 5);
+        let records: Vec<&[u8]> = Records::new(synthesis.bytes()).collect();
+        assert_eq!(Record::parse(records[0]), Record::Lost { lost: 9 });
+        let of = |record: &[u8]| (trailer.id(record), trailer.cpu(record), trailer.time(record));
+        assert_eq!(of(records[0]), (Some(70), Some(3), Some(0)));
+        assert_eq!(Record::parse(records[1]), Record::Lost { lost: 8 });
+        assert_eq!(of(records[1]), (Some(71), Some(0), Some(5)));
     }
 }

@@ -1,10 +1,10 @@
 //! What records that are written hold: how many samples, how many were lost, from when to when, which files.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::{
     abi::PERF_RECORD_SAMPLE,
-    record::{Mmap2, MmapFile, Record, Records, SampleLayout, record_type},
+    record::{Mmap2, MmapFile, Record, Records, SampleLayout, TrailerLayout, record_type},
 };
 
 /// What tells a binary from all others; at most 20 bytes.
@@ -42,8 +42,8 @@ fn is_code_of_a_file(mapped: &Mmap2<'_>) -> bool {
 pub struct Tally {
     /// Samples.
     pub samples: u64,
-    /// Records that the kernel says it dropped.
-    pub lost: u64,
+    /// Records that the kernel says it dropped, by the CPU that says so.
+    pub lost: BTreeMap<u32, u64>,
     /// Times of the first and the last sample.
     pub times: Option<(u64, u64)>,
     /// Files whose code was mapped.
@@ -60,7 +60,7 @@ impl Tally {
                 first = first.or(Some(record));
                 last = Some(record);
             } else {
-                self.other(record);
+                self.other(record, layout);
             }
         }
         for time in [first, last].into_iter().flatten().filter_map(|sample| layout.time(sample)) {
@@ -72,7 +72,7 @@ impl Tally {
     pub fn take(&mut self, other: &mut Tally) {
         let Tally { samples, lost, times, dsos } = std::mem::take(other);
         self.samples += samples;
-        self.lost += lost;
+        lost.into_iter().for_each(|(cpu, lost)| *self.lost.entry(cpu).or_default() += lost);
         self.times = match (self.times, times) {
             (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
             (one, other) => one.or(other),
@@ -80,9 +80,12 @@ impl Tally {
         self.dsos.extend(dsos);
     }
 
-    fn other(&mut self, record: &[u8]) {
+    fn other(&mut self, record: &[u8], layout: &SampleLayout) {
         match Record::parse(record) {
-            Record::Lost { lost } => self.lost += lost,
+            Record::Lost { lost } => {
+                let cpu = TrailerLayout::new(layout.format.sample_type).cpu(record).unwrap_or(0);
+                *self.lost.entry(cpu).or_default() += lost;
+            }
             Record::Mmap2(mapped) if is_code_of_a_file(&mapped) => {
                 let build_id = match mapped.file {
                     MmapFile::BuildId(id) if !id.is_empty() => Some(id.into()),

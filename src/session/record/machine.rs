@@ -16,8 +16,12 @@ use crate::{
 
 const CPUS: &str = "/sys/devices/system/cpu";
 
-/// Everything that does not depend on what is recorded.
-pub fn features(command_line: &[String], clock: Clock) -> Features {
+/// perf's own clock has no number, and who reads this has no other use for one.
+const NO_CLOCK: u32 = u32::MAX;
+
+/// Everything that does not depend on what is recorded. `offset` is how far the clock is from the time of day, if that is
+/// known.
+pub fn features(command_line: &[String], clock: Clock, offset: Option<i64>) -> Features {
     let mut features = Features::default();
     let mut set = |feature: Feature<'_>| features.set(&feature);
     set(Feature::Hostname(&text("/proc/sys/kernel/hostname")));
@@ -48,11 +52,13 @@ pub fn features(command_line: &[String], clock: Clock) -> Features {
     }
     let pmus = pmu::names().into_iter().filter_map(|name| Some((Pmu::read(&name).ok()??.kind, name)));
     set(Feature::PmuMappings(&pmus.collect::<Vec<_>>()));
-    if let (Clock::Monotonic, Ok(offset)) = (clock, clock::realtime_offset(clock)) {
+    if clock == Clock::Monotonic {
         set(Feature::ClockResolution(1));
+    }
+    if let Some(offset) = offset {
         let realtime = clock::realtime();
-        let (realtime, time) = (realtime as u64, (realtime - offset) as u64);
-        set(Feature::ClockData(ClockData { clock: libc::CLOCK_MONOTONIC as u32, realtime, time }));
+        let clock = if clock == Clock::Monotonic { libc::CLOCK_MONOTONIC as u32 } else { NO_CLOCK };
+        set(Feature::ClockData(ClockData { clock, realtime: realtime as u64, time: (realtime - offset) as u64 }));
     }
     features
 }

@@ -1,10 +1,6 @@
 //! What runs already when a recording begins: the kernel, its modules, tasks and their mappings, as records.
 
-use std::{
-    fs::{self, File},
-    io::{BufRead, BufReader},
-    path::Path,
-};
+use std::{fs, path::Path};
 
 use super::build_ids::{self, Mapped as BuildIds};
 use crate::{
@@ -17,11 +13,15 @@ use crate::{
 /// The kernel's own mappings, and what it was built from.
 pub fn kernel(out: &mut Synthesis, dsos: &mut Dsos) {
     let build_id = build_ids::of_kernel();
+    let list = fs::read("/proc/kallsyms").unwrap_or_default();
     // Where addresses are hidden there is nothing to say of them.
-    if let Some((name, start, end)) = kernel_text() {
+    if let Some((name, start, end)) = kernel_text(&list) {
         out.kernel(&format!("[kernel.kallsyms]{name}"), (start, end - start), start, build_id.as_deref());
     }
     dsos.insert(b"[kernel.kallsyms]".as_slice().into(), Dso { build_id, of: DsoOf::Kernel });
+    for (name, start, len) in bpf_programs(&list) {
+        out.ksymbol(name, start, len);
+    }
     let paths = module_paths();
     for (name, size, start) in modules() {
         let found = paths.iter().find(|path| module_name(path) == name);
@@ -32,27 +32,46 @@ pub fn kernel(out: &mut Synthesis, dsos: &mut Dsos) {
     }
 }
 
+/// A line of /proc/kallsyms: the address, and what stands behind the type.
+fn symbol(line: &[u8]) -> Option<(u64, &[u8])> {
+    let address = u64::from_str_radix(std::str::from_utf8(line.get(..16)?).ok()?, 16).ok()?;
+    Some((address, line.get(19..)?)).filter(|&(address, _)| address != 0)
+}
+
 /// The first of the symbols that mark the begin of the kernel's code, its address, and where the code ends.
-fn kernel_text() -> Option<(&'static str, u64, u64)> {
+fn kernel_text(list: &[u8]) -> Option<(&'static str, u64, u64)> {
     let (mut text, mut stext) = (None, None);
     // The lines are not in the order of their addresses, and there are 200,000 of them.
-    let mut lines = BufReader::new(File::open("/proc/kallsyms").ok()?);
-    let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line).ok()? > 0 {
-        let address = || u64::from_str_radix(std::str::from_utf8(line.get(..16)?).ok()?, 16).ok().filter(|&at| at != 0);
-        match line.get(19..).map(<[u8]>::trim_ascii) {
-            Some(b"_text") => text = address(),
-            Some(b"_stext") => stext = address(),
+    for line in list.split(|&byte| byte == b'\n') {
+        match line.get(19..) {
+            Some(b"_text") => text = symbol(line),
+            Some(b"_stext") => stext = symbol(line),
             Some(b"_etext") => {
-                let start = text.map(|at| ("_text", at)).or(stext.map(|at| ("_stext", at)));
-                let (name, start) = start?;
-                return Some((name, start, address()?)).filter(|&(_, start, end)| start < end);
+                let named = |name, found: Option<(u64, _)>| found.map(|(at, _)| (name, at));
+                let (name, start) = named("_text", text).or(named("_stext", stext))?;
+                return Some((name, start, symbol(line)?.0)).filter(|&(_, start, end)| start < end);
             }
             _ => {}
         }
-        line.clear();
     }
     None
+}
+
+/// BPF programs that are loaded: name, address, size as far as the list tells. They stand at its end (`s_next()` in
+/// kernel/kallsyms.c), before nothing but probes.
+fn bpf_programs(list: &[u8]) -> Vec<(&[u8], u64, u32)> {
+    /// Where the list does not tell how long the last one is.
+    const LONGEST: u64 = 64 << 10;
+    let lines = list.rsplit(|&byte| byte == b'\n').skip_while(|line| line.is_empty());
+    let mut programs: Vec<(u64, &[u8])> = lines
+        .take_while(|line| line.ends_with(b"\t[bpf]") || line.ends_with(b"\t[__builtin__kprobes]"))
+        .filter_map(symbol)
+        .filter_map(|(address, name)| Some((address, name.strip_suffix(b"\t[bpf]")?)))
+        .collect();
+    programs.sort_unstable();
+    let ends = programs.iter().skip(1).map(|&(address, _)| address).chain([u64::MAX]).collect::<Vec<_>>();
+    let program = |(&(start, name), end): (&(u64, _), u64)| (name, start, (end - start).min(LONGEST) as u32);
+    programs.iter().zip(ends).map(program).collect()
 }
 
 /// Modules that are loaded: name, size, address.
@@ -157,6 +176,7 @@ pub fn look_up(dsos: &mut Dsos) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::TrailerLayout;
 
     #[test]
     fn lines_of_maps_and_names_of_modules() {
@@ -167,8 +187,22 @@ mod tests {
     }
 
     #[test]
+    fn code_of_the_kernel_and_of_bpf_programs() {
+        const LIST: &[u8] = b"0000000000000000 A fixed\nffffffff81000000 T _stext\nffffffff81000000 T _text\n\
+            ffffffff82000000 T _etext\nffffffffc0001000 t f\t[m]\nffffffffc0022200 t bpf_prog_2_b\t[bpf]\n\
+            ffffffffc0022100 t bpf_prog_1_a\t[bpf]\nffffffffc0030000 t kprobe\t[__builtin__kprobes]\n";
+        assert_eq!(kernel_text(LIST), Some(("_text", 0xffffffff81000000, 0xffffffff82000000)));
+        let programs: [(&[u8], u64, u32); 2] =
+            [(b"bpf_prog_1_a", 0xffffffffc0022100, 0x100), (b"bpf_prog_2_b", 0xffffffffc0022200, 64 << 10)];
+        assert_eq!(bpf_programs(LIST), programs);
+        let list = String::from_utf8_lossy(LIST);
+        let hidden: String = list.lines().map(|line| format!("{:016}{}\n", 0, &line[16..])).collect();
+        assert_eq!(kernel_text(hidden.as_bytes()), None);
+    }
+
+    #[test]
     fn this_process_is_described() {
-        let (mut out, mut dsos) = (Synthesis::new(0), Dsos::default());
+        let (mut out, mut dsos) = (Synthesis::new(TrailerLayout::new(0)), Dsos::default());
         processes(&mut out, &mut dsos, Mapped::Code, &[std::process::id()]);
         let own = std::env::current_exe().unwrap();
         assert!(dsos.contains_key(own.as_os_str().as_encoded_bytes()), "{dsos:?}");

@@ -1,4 +1,4 @@
-//! Where a recording goes: a file or a directory, beside the one that was there before; or a pipe.
+//! What a recording is written into: a file or a directory, beside the one that was there before; or a pipe.
 
 use std::{
     ffi::OsString,
@@ -20,15 +20,15 @@ use crate::{
 pub enum Form {
     /// A file; its records packed so hard.
     File(PathBuf, Option<Level>),
-    /// A directory. Its records go into files of their own.
-    Directory(PathBuf),
+    /// A directory. Its records go into files of their own, packed so hard.
+    Directory(PathBuf, Option<Level>),
     /// The standard output.
     Pipe(Option<Level>),
 }
 
-/// A recording that is being written.
+/// A file, directory or pipe that is being written.
 #[derive(Debug)]
-pub struct Recording {
+pub struct Container {
     form: Form,
     /// The one that had its name.
     former: Option<PathBuf>,
@@ -41,9 +41,9 @@ enum Writer {
     Pipe(Stream),
 }
 
-impl Recording {
+impl Container {
     /// Begins it. `features` is what is known already.
-    pub fn create(form: Form, events: &[EventAttr], layout: SampleLayout, features: &Features) -> Result<Recording> {
+    pub fn create(form: Form, events: &[EventAttr], layout: SampleLayout, features: &Features) -> Result<Container> {
         let cannot = || format!("cannot write {form}");
         let former = keep_former(&form).with_context(cannot)?;
         // What is learnt during the recording: names and build ids of files, mostly.
@@ -51,13 +51,13 @@ impl Recording {
         let reserve = features.size() + LEARNT;
         let writer = match &form {
             Form::File(path, level) => FileWriter::create(path, events, layout, *level, reserve).map(Writer::File),
-            Form::Directory(path) => directory::create(path, events, layout, reserve).map(Writer::File),
+            Form::Directory(path, _) => directory::create(path, events, layout, reserve).map(Writer::File),
             Form::Pipe(level) => {
                 output::binary().and_then(|file| pipe::begin(file, events, features, layout, *level)).map(Writer::Pipe)
             }
         };
         let writer = writer.with_context(cannot)?;
-        Ok(Recording { form, former, writer })
+        Ok(Container { form, former, writer })
     }
 
     /// What it is.
@@ -78,7 +78,7 @@ impl Recording {
         // Who could not be put back stays under the name that it has.
         let (path, _) = match &self.form {
             Form::File(path, _) => (path, fs::remove_file(path)),
-            Form::Directory(path) => (path, directory::remove(path)),
+            Form::Directory(path, _) => (path, directory::remove(path)),
             Form::Pipe(_) => return,
         };
         if let Some(former) = self.former {
@@ -99,10 +99,19 @@ impl Recording {
     }
 }
 
+impl Form {
+    /// How hard records are packed; `None` for not at all.
+    pub fn level(&self) -> Option<Level> {
+        match self {
+            Form::File(_, level) | Form::Directory(_, level) | Form::Pipe(level) => *level,
+        }
+    }
+}
+
 impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Form::File(path, _) | Form::Directory(path) => write!(f, "'{}'", path.display()),
+            Form::File(path, _) | Form::Directory(path, _) => write!(f, "'{}'", path.display()),
             Form::Pipe(_) => f.write_str("the standard output"),
         }
     }
@@ -110,7 +119,7 @@ impl fmt::Display for Form {
 
 /// Renames a recording of that name to `NAME.old`, as perf does; gives that name.
 fn keep_former(form: &Form) -> io::Result<Option<PathBuf>> {
-    let (Form::File(path, _) | Form::Directory(path)) = form else { return Ok(None) };
+    let (Form::File(path, _) | Form::Directory(path, _)) = form else { return Ok(None) };
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -127,7 +136,7 @@ fn keep_former(form: &Form) -> io::Result<Option<PathBuf>> {
             Ok(Some(old))
         }
         Ok(found) => {
-            if matches!(form, Form::Directory(_)) && found.is_file() {
+            if matches!(form, Form::Directory(..)) && found.is_file() {
                 fs::remove_file(path)?;
             }
             Ok(None)

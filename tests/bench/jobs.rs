@@ -1,0 +1,71 @@
+//! What two processes give: `--jobs`, and `perf-prof parallel`, with a handler that computes for a microsecond.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+use super::{
+    cpu, floor, python,
+    recording::{self, Recording},
+    table::{Table, median},
+};
+
+const EVENTS: u64 = 5_000_000;
+
+pub fn rows(table: &mut Table) {
+    const ROWS: [&str; 4] = ["one process", "--jobs 2", "perf-prof parallel -j 1", "perf-prof parallel -j 2"];
+    if let Some(why) = recording::unable() {
+        ROWS.into_iter().for_each(|name| table.row(name, &[], "s", why));
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("busy.py");
+    let (body, ns) = busy();
+    let tail = "\n\ndef __partial__(): return n\n\ndef __merge__(partials): pass\n";
+    fs::write(&script, format!("n = 0\n\ndef raw_syscalls__sys_enter(event):\n{body}{tail}")).unwrap();
+    let recorded = Recording::of(table.effort.count(EVENTS), &[]);
+    let python = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+        command.args(["python", "-q", "--input"]).arg(&recorded.path).args(options).arg(&script);
+        command
+    };
+    let note = format!("wall time, start and end too; {ns:.0} ns of CPU in the handler");
+    pair(table, [ROWS[0], ROWS[1]], &note, |row| match row {
+        0 => python(&[]),
+        _ => python(&["--jobs", "2"]),
+    });
+    let parallel = |jobs: usize| {
+        let out = dir.path().join(format!("parts{jobs}"));
+        let _ = fs::remove_dir_all(&out);
+        let replay = python(&[]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+        command.args(["parallel", "-q", "-n", "2", "-m", "0", "-j", &jobs.to_string(), "-o"]).arg(&out).arg("--");
+        command.arg(replay.get_program()).args(replay.get_args());
+        command
+    };
+    pair(table, [ROWS[2], ROWS[3]], "the same, in two parts", |row| parallel(row + 1));
+}
+
+/// The body of a handler that takes a microsecond here and now, and what it takes.
+fn busy() -> (String, f64) {
+    let body = |rounds: usize| format!("    global n\n    n += 1\n    for _ in range({rounds}):\n        pass\n");
+    let cost = |rounds: usize| floor::calls(&python::bare(&body(rounds)), 100_000);
+    let (none, many) = (cost(0), cost(100));
+    let rounds = ((1000.0 - none) / ((many - none) / 100.0)).max(0.0) as usize;
+    (body(rounds), cost(rounds))
+}
+
+/// Two rows in turn, the second against the first.
+fn pair(table: &mut Table, names: [&str; 2], note: &str, command: impl Fn(usize) -> Command) {
+    let (mut one, mut two) = (Vec::new(), Vec::new());
+    for _ in 0..table.effort.runs().min(3) {
+        for (row, seconds) in [&mut one, &mut two].into_iter().enumerate() {
+            let used = cpu::run(command(row).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
+            seconds.push(used.wall_ns as f64 / 1e9);
+        }
+    }
+    let gain: Vec<f64> = one.iter().zip(&two).map(|(one, two)| one / two).collect();
+    table.row(names[0], &one, "s", note);
+    table.compared(names[1], &two, (names[0], &one), "s", &format!("{:.2} times as fast", median(&gain)));
+}

@@ -1,0 +1,150 @@
+//! Recordings replayed: reading and order alone, the whole executable beside `perf script -s`, and its memory.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+    time::Instant,
+};
+
+use perf_prof::{
+    perfdata::{self, Selection},
+    record::{Batch, Source, Wait},
+};
+
+use super::{
+    cpu::{self, Usage, process_ns},
+    floor, python,
+    recording::{self, Recording},
+    table::{Table, median},
+};
+
+/// Events that are read, and that are replayed.
+const EVENTS: u64 = 5_000_000;
+
+/// Events that perf is given too.
+const PERF_EVENTS: u64 = 1_000_000;
+
+/// Events of the large recordings.
+const MANY_EVENTS: u64 = 10_000_000;
+
+const HANDLER: &str = "n = 0\n\ndef raw_syscalls__sys_enter(event):\n    global n\n    n += 1\n";
+
+const PERF_HANDLER: &str = "n = 0\n\ndef raw_syscalls__sys_enter(event_name, context, common_cpu, common_secs, common_nsecs, common_pid, common_comm, common_callchain, id, args):\n    global n\n    n += 1\n";
+
+pub fn rows(table: &mut Table) {
+    const ROWS: [&str; 5] =
+        ["read + order", "replay h1", "perf script -s", "replay of a large file", "replay of a large directory"];
+    if let Some(why) = recording::unable() {
+        ROWS.into_iter().for_each(|name| table.row(name, &[], "ns", why));
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("count.py");
+    fs::write(&script, HANDLER).unwrap();
+    let nothing = Recording::of(0, &[]);
+    let recorded = Recording::of(table.effort.count(EVENTS), &[]);
+    read(table, &recorded.path);
+    whole(table, &script, &nothing.path, &recorded.path);
+    drop(recorded);
+    perf(table, &script, &nothing.path);
+    for (name, options) in [("file", &[][..]), ("directory", &["--threads"])] {
+        let recorded = Recording::of(table.effort.count(MANY_EVENTS), options);
+        memory(table, &format!("replay of a large {name}"), &script, &recorded.path);
+    }
+}
+
+/// Reads all records in the order of time, and looks at each: how many there were.
+fn read_all(path: &Path) -> u64 {
+    let mut replay = perfdata::Recording::open(path).unwrap().replay(Selection::default()).unwrap();
+    let (mut records, mut bytes) = (0, 0);
+    loop {
+        match replay.wait(None) {
+            Wait::Batch(Batch::Sorted(sorted)) => {
+                for (_, record) in sorted.in_order() {
+                    records += 1;
+                    bytes += record.len();
+                }
+            }
+            Wait::Ended(_) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(std::hint::black_box(bytes) > 0 && replay.late() == 0);
+    records
+}
+
+fn read(table: &mut Table, path: &Path) {
+    read_all(path);
+    let (mut cpu, mut wall) = (Vec::new(), Vec::new());
+    for _ in 0..table.effort.runs() {
+        let (begun, start) = (process_ns(), Instant::now());
+        let records = read_all(path) as f64;
+        cpu.push((process_ns() - begun) as f64 / records);
+        wall.push(start.elapsed().as_nanos() as f64 / records);
+    }
+    let note = format!("CPU of a recording of two CPUs in the page cache; {:.1} ns of wall time", median(&wall));
+    table.row("read + order", &cpu, "ns", &note);
+}
+
+/// The executable on a recording.
+fn replay(script: &Path, path: &Path) -> Usage {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    command.args(["python", "-q", "--input"]).arg(path).arg(script).stdout(Stdio::null());
+    cpu::run(&mut command)
+}
+
+fn whole(table: &mut Table, script: &Path, nothing: &Path, path: &Path) {
+    let events = table.effort.count(EVENTS);
+    let bare = python::bare(python::body("h1"));
+    let (mut floor, mut used, mut wall) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..table.effort.runs() {
+        floor.push(floor::calls(&bare, events));
+        let (start, whole) = (replay(script, nothing), replay(script, path));
+        used.push(whole.cpu_ns.saturating_sub(start.cpu_ns) as f64 / events as f64);
+        wall.push(whole.wall_ns.saturating_sub(start.wall_ns) as f64 / events as f64);
+    }
+    let ratios: Vec<f64> = wall.iter().zip(&floor).map(|(wall, floor)| wall / floor).collect();
+    let (ns, ratio) = (median(&wall), median(&ratios));
+    let note = format!(
+        "user + system CPU of the whole process, less start-up; {ns:.1} ns of wall time, {ratio:.2} of the floor"
+    );
+    table.compared("replay h1", &used, ("floor h1", &floor), "ns", &note);
+}
+
+fn perf(table: &mut Table, script: &Path, nothing: &Path) {
+    if !python::has("perf") {
+        return table.row("perf script -s", &[], "ns", "skipped: perf is not installed");
+    }
+    let events = table.effort.count(PERF_EVENTS);
+    let recorded = Recording::of(events, &[]);
+    let perf_script = script.with_file_name("perf.py");
+    fs::write(&perf_script, PERF_HANDLER).unwrap();
+    let perf = |path: &Path| {
+        let mut command = Command::new("perf");
+        command.arg("script").arg("-i").arg(path).arg("-s").arg(&perf_script);
+        cpu::run(command.stdout(Stdio::null()).stderr(Stdio::null()))
+    };
+    let (mut theirs, mut own) = (Vec::new(), Vec::new());
+    for _ in 0..table.effort.runs().min(3) {
+        let less = |whole: Usage, start: Usage| whole.cpu_ns.saturating_sub(start.cpu_ns) as f64 / events as f64;
+        own.push(less(replay(script, &recorded.path), replay(script, nothing)));
+        theirs.push(less(perf(&recorded.path), perf(nothing)));
+    }
+    let note = "CPU, less start-up: named arguments, a counting handler; both from the same file";
+    table.compared("perf script -s", &theirs, ("replay h1 of it", &own), "ns", note);
+}
+
+fn memory(table: &mut Table, name: &str, script: &Path, path: &Path) {
+    let used = replay(script, path);
+    let size = match fs::read_dir(path) {
+        Ok(files) => files.map(|file| file.unwrap().metadata().unwrap().len()).sum(),
+        Err(_) => fs::metadata(path).unwrap().len(),
+    };
+    let note = format!(
+        "that the process had in memory at most, the interpreter's too: {} events, {} MiB",
+        table.effort.count(MANY_EVENTS),
+        size >> 20
+    );
+    table.row(name, &[used.peak as f64 / f64::from(1 << 20)], "MiB", &note);
+}

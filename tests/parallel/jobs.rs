@@ -1,0 +1,76 @@
+//! `perf-prof python --input --jobs`.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use crate::harness::{recording, said};
+
+/// Runs a script on the recording; its stdout, which is all that it may say.
+fn replayed(folder: &Path, options: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    command.args(["python", "-q", "--input", "perf.data"]).args(options).current_dir(folder).output().unwrap()
+}
+
+#[test]
+fn a_script_merges_what_its_jobs_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if recording(folder).is_none() {
+        return;
+    }
+    let script = "\
+import collections, perf_prof
+counts = collections.Counter()
+parts = 0
+def __sample__(event):
+    counts[event._event, event._cpu] += 1
+def __partial__(): return counts
+def __merge__(partials):
+    global parts
+    parts = len(partials)
+    for partial in partials:
+        counts.update(partial)
+def __exit__(): print(sorted(counts.items()), perf_prof.stats()['delivered'] == sum(counts.values()), parts)
+";
+    fs::write(folder.join("count.py"), script).unwrap();
+    let text = |output: Output| {
+        assert_eq!((output.status.code(), said(&output).as_str()), (Some(0), ""));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let serial = text(replayed(folder, &["count.py"]));
+    let (head, _) = serial.rsplit_once(' ').unwrap();
+    assert!(head.contains("sched:sched_switch"), "{head}");
+    for (options, parts) in [(vec!["--jobs", "3"], 3), (vec!["--jobs", "2", "--split", "cpu"], 2)] {
+        let shown = text(replayed(folder, &[&options[..], &["count.py"]].concat()));
+        assert_eq!(shown, format!("{head} {parts}\n"), "{options:?}");
+    }
+}
+
+#[test]
+fn what_jobs_cannot_do_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if recording(folder).is_none() {
+        return;
+    }
+    let refused = |script: &str, options: &[&str]| {
+        fs::write(folder.join("s.py"), script).unwrap();
+        let output = replayed(folder, &[options, &["s.py"]].concat());
+        assert_ne!(output.status.code(), Some(0));
+        said(&output)
+    };
+    let plain = "def __sample__(event): pass\n";
+    let message = refused(plain, &["--jobs", "2"]);
+    assert!(message.contains("it needs __partial__()"), "{message}");
+    let message = refused(plain, &["--jobs", "2", "-N", "3"]);
+    assert!(message.contains("--jobs and -N cannot be combined"), "{message}");
+    let lambda = format!("{plain}def __partial__(): return lambda: 0\ndef __merge__(partials): pass\n");
+    let message = refused(&lambda, &["--jobs", "2"]);
+    assert!(message.contains("cannot be handed on") && message.contains("return dicts"), "{message}");
+    let raises = format!("{plain}def __partial__(): return 1\ndef __merge__(partials): 1 / 0\n");
+    let message = refused(&raises, &["--jobs", "2"]);
+    assert!(message.contains("ZeroDivisionError") && message.contains("__merge__() failed"), "{message}");
+}

@@ -1,0 +1,377 @@
+//! Recordings that are made while a script runs: a replay gives the script the same events as it got, and perf reads them.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+use crate::harness::{
+    CALL, PERF_PROF, await_events, generator_words, perf, skipped, waiting_generator, with_calls, without_uprobes,
+};
+
+/// Writes down all that it is told, in the order in which it is, and at the end what was counted.
+const SCRIPT: &str = r#"
+import json, os, perf_prof, sys
+told = open(sys.argv[1], "w")
+seen = 0
+def __sample__(event):
+    global seen
+    seen += 1
+    members = [(name, value) for name, value in event.items() if name not in ("_callchain", "callchain")]
+    frames = event.get("_callchain", event.get("callchain", []))
+    frames = [(frame["addr"], frame["symbol"], frame["offset"], frame["dso"]) for frame in frames]
+    print(f"cpu {event._cpu}: {event._event} {members} {frames}", file=told)
+    if seen == int(os.environ.get("EXIT_AFTER", 0)):
+        sys.exit(5)
+    if seen == int(os.environ.get("RAISE_AFTER", 0)):
+        raise ValueError("enough")
+def __lost__(start, end):
+    print("lost", start, end, file=told)
+def __interval__():
+    pass
+def __exit__():
+    counts = perf_prof.stats()
+    print("delivered", counts["delivered"], "lost", counts["lost"], file=told)
+"#;
+
+/// A folder with the script, and what it was told live and by the replay.
+struct Session {
+    dir: TempDir,
+    status: i32,
+    said: String,
+    live: Vec<String>,
+    replayed: Vec<String>,
+}
+
+fn folder() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("tell.py"), SCRIPT).unwrap();
+    dir
+}
+
+/// The command of a run that records itself into `file`.
+fn live(dir: &TempDir, file: &Path, options: &[&str]) -> Command {
+    let mut command = Command::new(PERF_PROF);
+    command.arg("python").args(options).arg("--record").arg(file).args(["tell.py", "live"]);
+    command.current_dir(dir.path()).stderr(Stdio::piped());
+    command
+}
+
+/// Waits for the end of a run, and replays its recording.
+fn replayed(dir: TempDir, file: &Path, run: Child) -> Session {
+    let output = run.wait_with_output().unwrap();
+    let replay = Command::new(PERF_PROF)
+        .args(["python", "-q", "--input"])
+        .arg(file)
+        .args(["tell.py", "replayed"])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&replay.stderr);
+    assert!(replay.status.success(), "{said}");
+    let read = |name| fs::read_to_string(dir.path().join(name)).unwrap().lines().map(str::to_owned).collect();
+    Session {
+        status: output.status.code().unwrap(),
+        said: String::from_utf8_lossy(&output.stderr).into_owned(),
+        live: read("live"),
+        replayed: read("replayed"),
+        dir,
+    }
+}
+
+/// Runs the script on a generator of so many calls, and replays that.
+fn with_calls_of(calls: u64, options: &[&str], environment: &[(&str, &str)]) -> Session {
+    let dir = folder();
+    let mut command = live(&dir, Path::new("perf.data"), options);
+    command.arg("--exec").args(generator_words()).stdout(Stdio::null()).envs(environment.iter().copied());
+    let run = with_calls(&mut command, calls).spawn().unwrap();
+    replayed(dir, Path::new("perf.data"), run)
+}
+
+impl Session {
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("perf.data")
+    }
+
+    /// How many samples perf sees; it must not complain.
+    fn perfs_samples(&self) -> usize {
+        perf(&self.path(), &["script", "-F", "event", "-G"]).lines().count()
+    }
+
+    #[track_caller]
+    fn is_the_same(&self) {
+        let pairs = self.live.iter().zip(&self.replayed);
+        let first = pairs.enumerate().find(|(_, (live, replayed))| live != replayed);
+        assert!(first.is_none(), "{first:#?}\n{}", self.said);
+        assert_eq!(self.live.len(), self.replayed.len(), "{}", self.said);
+    }
+}
+
+/// Lines of samples.
+fn samples(lines: &[String]) -> Vec<&str> {
+    lines.iter().map(String::as_str).filter(|line| line.starts_with("cpu ")).collect()
+}
+
+#[test]
+fn in_order_the_replay_is_the_run() {
+    if skipped() {
+        return;
+    }
+    let events = "sched:sched_switch,sched:sched_process_exit,sched:sched_process_fork";
+    let run = with_calls_of(20_000, &["--order", "-i", "20", "-e", CALL, "-e", events], &[]);
+    assert_eq!(run.status, 0, "{}", run.said);
+    run.is_the_same();
+    assert_eq!(run.live.iter().filter(|line| line.contains(CALL)).count(), 20_000);
+    assert_eq!(run.perfs_samples(), samples(&run.live).len());
+    let said = format!("'perf.data': {} samples in ", samples(&run.live).len());
+    assert!(run.said.contains(&said) && run.said.contains(", 0 lost"), "{}", run.said);
+}
+
+#[test]
+fn without_order_each_cpu_is_in_its_own() {
+    if skipped() {
+        return;
+    }
+    let run = with_calls_of(20_000, &["-i", "150", "-e", CALL, "-e", "sched:sched_process_exec"], &[]);
+    assert_eq!(run.live.last(), run.replayed.last(), "{}", run.said);
+    for cpu in 0..64 {
+        let of = |lines: &[String]| -> Vec<String> {
+            lines.iter().filter(|line| line.starts_with(&format!("cpu {cpu}:"))).cloned().collect()
+        };
+        assert_eq!(of(&run.live), of(&run.replayed));
+    }
+    assert_eq!(run.perfs_samples(), samples(&run.live).len());
+}
+
+/// The recording's samples hold more than those for a script alone do, and scripts do not see that.
+#[test]
+fn members_and_frames_are_those_of_a_run_that_is_not_recorded() {
+    if skipped() {
+        return;
+    }
+    let options = ["--order", "-g", "--user-callchain", "-e", "page-faults,cpu-clock/freq=997/", "-e", CALL];
+    let mut run = with_calls_of(2000, &options, &[]);
+    // What a command's process had mapped before its exec is not in the recording, nor is the kernel's own code for programs.
+    for lines in [&mut run.live, &mut run.replayed] {
+        lines.retain(|line| !line.contains("sys_execve") && !line.contains("[vdso]"));
+    }
+    run.is_the_same();
+    assert!(run.live.iter().any(|line| line.contains(CALL) && line.contains("'syscall', ")), "{}", run.said);
+
+    let dir = folder();
+    let mut alone = Command::new(PERF_PROF);
+    alone.arg("python").args(options).args(["tell.py", "alone", "--exec"]).args(generator_words());
+    let output = with_calls(&mut alone, 10).stdout(Stdio::null()).current_dir(dir.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let alone = fs::read_to_string(dir.path().join("alone")).unwrap();
+    let alone: Vec<String> = alone.lines().map(str::to_owned).collect();
+    for event in ["page-faults", "cpu-clock", CALL] {
+        let names = |lines: &[String]| -> Vec<String> {
+            let of_event = lines.iter().find(|line| line.contains(&format!(": {event} "))).unwrap();
+            let members = of_event.split("] [").next().unwrap();
+            members.split("('").skip(1).map(|pair| pair.split('\'').next().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(&alone), names(&run.live));
+        assert!(names(&alone).len() > 8, "{alone:?}");
+    }
+}
+
+#[test]
+fn a_process_with_threads_that_runs_already() {
+    if skipped() {
+        return;
+    }
+    let dir = folder();
+    let mut generator = waiting_generator(700);
+    let run = live(&dir, Path::new("perf.data"), &["-e", CALL, "-p", &generator.id().to_string()]).spawn().unwrap();
+    await_events(&run, &dir.path().join("perf.data"));
+    drop(generator.stdin.take());
+    generator.wait().unwrap();
+    let run = replayed(dir, Path::new("perf.data"), run);
+    run.is_the_same();
+    assert_eq!((run.status, samples(&run.live).len()), (0, 700), "{}", run.said);
+    assert_eq!(run.perfs_samples(), 700);
+}
+
+/// Of a recording the tracepoints that tracefs makes of probes are gone, but the recording says what they held.
+#[test]
+fn probes_have_their_names_and_fields() {
+    if skipped() || without_uprobes() {
+        return;
+    }
+    let probes = "uprobe:syscall@libc,uretprobe:syscall@libc,uprobe:syscall@libc//alias=again/";
+    let mut run = with_calls_of(500, &["--order", "-e", probes], &[]);
+    run.live.iter_mut().for_each(|line| *line = line.replace("uprobe:again", "uprobe:syscall"));
+    run.is_the_same();
+    let calls = |lines: &[String], event: &str| lines.iter().filter(|line| line.contains(event)).count();
+    assert_eq!(calls(&run.live, ": uprobe:syscall "), 2 * calls(&run.live, ": uretprobe:syscall "));
+    assert!(calls(&run.live, ": uretprobe:syscall [('_pid'") >= 500, "{}", run.said);
+    let text = perf(&run.path(), &["script", "-G"]);
+    let (entries, returns): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.contains(" uprobe:syscall: ("));
+    assert_eq!(entries.len(), 2 * returns.len());
+    assert!(returns.iter().all(|line| line.contains("uretprobe:syscall: (") && line.contains(" <- ")), "{text}");
+
+    let selected = Command::new(PERF_PROF)
+        .args(["python", "--input", "perf.data", "-e", "uretprobe:syscall@libc", "tell.py", "selected"])
+        .current_dir(run.dir.path())
+        .status();
+    assert!(selected.unwrap().success());
+    let selected = fs::read_to_string(run.dir.path().join("selected")).unwrap();
+    assert_eq!(samples(&selected.lines().map(str::to_owned).collect::<Vec<_>>()).len(), returns.len());
+}
+
+#[test]
+fn losses_are_those_of_the_run() {
+    if skipped() {
+        return;
+    }
+    let mut run = with_calls_of(100_000, &["-q", "--order", "-m", "1", "--buffer", "4K", "-e", CALL], &[]);
+    // Of what is lost at a ring's end it is told when the run ends, and the replay knows of no time behind the last sample.
+    for lines in [&mut run.live, &mut run.replayed] {
+        let last = lines.iter().rposition(|line| line.starts_with("cpu ")).unwrap();
+        for line in lines[last..].iter_mut().filter(|line| line.starts_with("lost ")) {
+            line.truncate(line.rfind(' ').unwrap());
+        }
+    }
+    run.is_the_same();
+    let last = run.live.last().unwrap();
+    let counts: Vec<u64> = last.split(' ').filter_map(|word| word.parse().ok()).collect();
+    assert_eq!(counts.iter().sum::<u64>(), 100_000, "{last}");
+    assert!(counts[1] > 0 && run.live.iter().any(|line| line.starts_with("lost ")), "{last}");
+}
+
+/// Where delivery ends within a batch, so does the recording.
+#[test]
+fn it_holds_what_the_script_was_given_and_no_more() {
+    if skipped() {
+        return;
+    }
+    for order in [&["--order"][..], &[]] {
+        for (more, environment, status) in [
+            (&["-N", "1234"][..], ("NOTHING", ""), 0),
+            (&[], ("EXIT_AFTER", "1234"), 5),
+            (&["--on-error", "stop"], ("RAISE_AFTER", "1234"), 1),
+        ] {
+            let options = [order, more, &["-e", CALL]].concat();
+            let run = with_calls_of(5000, &options, &[environment]);
+            assert_eq!(run.status, status, "{options:?} {}", run.said);
+            assert_eq!(samples(&run.live).len(), 1234);
+            let (live, replayed) = (samples(&run.live), samples(&run.replayed));
+            assert!(live == replayed[..1234.min(replayed.len())] && replayed.len() == 1234, "{options:?}");
+            assert_eq!(run.perfs_samples(), 1234);
+        }
+    }
+}
+
+#[test]
+fn ctrl_c_ends_it_and_the_recording_is_whole() {
+    if skipped() {
+        return;
+    }
+    for (signal, status) in [(libc::SIGINT, 0), (libc::SIGTERM, 143)] {
+        let dir = folder();
+        let run = live(&dir, Path::new("perf.data"), &["--order", "-e", "sched:sched_switch"]).spawn().unwrap();
+        await_events(&run, &dir.path().join("perf.data"));
+        // SAFETY: the child was not waited for.
+        unsafe { libc::kill(run.id() as i32, signal) };
+        let run = replayed(dir, Path::new("perf.data"), run);
+        assert_eq!(run.status, status, "{}", run.said);
+        run.is_the_same();
+        assert_eq!(run.perfs_samples(), samples(&run.live).len());
+    }
+}
+
+#[test]
+fn the_status_is_the_commands() {
+    if skipped() {
+        return;
+    }
+    let dir = folder();
+    let mut command = live(&dir, Path::new("perf.data"), &["-q", "-e", CALL]);
+    let output = command.args(["--exec", "sh", "-c", "exit 7"]).output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(7), ""));
+}
+
+/// The script goes on, what was written by then can be read, and the status says that it is not all.
+#[test]
+fn a_full_disk_ends_the_recording_and_not_the_script() {
+    if skipped() {
+        return;
+    }
+    let dir = folder();
+    let disk = dir.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(&disk).status();
+    if !mount.is_ok_and(|status| status.success()) {
+        return println!("skipped: tmpfs cannot be mounted");
+    }
+    let file = disk.join("perf.data");
+    let mut command = live(&dir, &file, &["--order", "-e", CALL]);
+    command.arg("--exec").args(generator_words()).stdout(Stdio::null());
+    let run = replayed(dir, &file, with_calls(&mut command, 100_000).spawn().unwrap());
+    let lines = perf(&file, &["script", "-F", "event"]).lines().count();
+    assert!(Command::new("umount").arg(&disk).status().unwrap().success());
+    assert_eq!(run.status, 1, "{}", run.said);
+    assert!(run.said.contains("No space left on device (os error 28); the recording ends here, the script goes on"));
+    let (live, replayed) = (samples(&run.live), samples(&run.replayed));
+    assert_eq!(live.len(), 100_000, "{}", run.said);
+    assert!((10_000..90_000).contains(&lines), "{lines}");
+    assert!(live[..lines] == replayed[..], "{lines} {}", replayed.len());
+    let dropped = format!("is not whole: {} samples", 100_000 - lines);
+    assert!(run.said.contains(&dropped), "{}", run.said);
+}
+
+#[test]
+fn a_former_recording_is_kept() {
+    if skipped() {
+        return;
+    }
+    let dir = folder();
+    let file = |name| fs::read(dir.path().join(name));
+    let run = |script: &str| {
+        let mut command = Command::new(PERF_PROF);
+        command.args(["python", "-q", "-e", CALL, "--record", "perf.data", script, "live", "--exec", "true"]);
+        command.current_dir(dir.path()).output().unwrap().status.code()
+    };
+    assert_eq!(run("tell.py"), Some(0));
+    let first = file("perf.data").unwrap();
+    // A script that cannot begin leaves what there was.
+    fs::write(dir.path().join("wrong.py"), "def __init__():\n    raise ValueError\ndef __sample__(event): pass\n")
+        .unwrap();
+    assert_eq!(run("wrong.py"), Some(1));
+    assert!(file("perf.data").unwrap() == first && file("perf.data.old").is_err());
+    assert_eq!(run("tell.py"), Some(0));
+    assert!(file("perf.data.old").unwrap() == first && file("perf.data").unwrap() != first);
+}
+
+#[test]
+fn what_cannot_be_recorded() {
+    let said = |args: &[&str]| {
+        let output = Command::new(PERF_PROF).arg("python").args(args).output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (args, text) in [
+        (
+            &["--input", "x.data", "--record", "y.data", "x.py"][..],
+            "--record says how events are recorded, and cannot be",
+        ),
+        (&["-e", "a:b", "--record", "y.data", "help"], "--record and `help` cannot be combined"),
+        (&["-e", "a:b", "--record", "-", "x.py"], "the standard output is the script's"),
+        (&["-e", "a:b", "x.py", "--record"], "the option `--record` needs a value"),
+    ] {
+        let (status, stderr) = said(args);
+        assert!(status == 2 && stderr.contains(text), "{args:?}: {stderr}");
+    }
+    if skipped() {
+        return;
+    }
+    let dir = folder();
+    let mut command = live(&dir, Path::new("none/perf.data"), &["-e", CALL]);
+    let output = command.args(["--exec", "true"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.contains("cannot write 'none/perf.data': No such file or directory"), "{stderr}");
+}
