@@ -5,7 +5,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io::{self, Read, Seek, Write},
-    thread,
+    process, thread,
     time::Duration,
 };
 
@@ -47,6 +47,8 @@ pub(super) struct Shard {
     /// Its CPUs; `None` for all.
     cpus: Option<CpuSet>,
     result: File,
+    /// Why there is none. What all workers meet is said once.
+    failure: File,
     /// What it prints waits here for its turn; `None` of the first, whose turn it is from the beginning.
     stdout: Option<File>,
 }
@@ -101,6 +103,19 @@ impl Shard {
             words.iter().try_for_each(|word| result.write_all(&word.to_ne_bytes()))?;
         }
         result.write_all(partial)
+    }
+
+    /// Says why there is no result; gives the status to exit with.
+    fn say_failure(&mut self, status: process::ExitStatus) -> Result<u8> {
+        self.failure.rewind()?;
+        let why = io::read_to_string(&self.failure)?;
+        if !why.is_empty() {
+            output::say(why);
+        } else if status.code().is_none() {
+            let (number, count) = (self.place.number + 1, self.place.count);
+            output::say(format_args!("the process with part {number} of {count} did not end by itself: {status}"));
+        }
+        Ok(status.code().map_or(1, |code| code as u8))
     }
 
     /// Takes it up: adds the counts, gives the rest.
@@ -201,7 +216,14 @@ fn divide(
     let split = if jobs.split == SplitBy::Cpu { "cpu" } else { "time" };
     let shard = |(number, (time, cpus))| -> Result<Shard> {
         let stdout = if number == 0 { None } else { Some(file()?) };
-        Ok(Shard { place: script::Shard { number, count, split }, time, cpus, result: file()?, stdout })
+        Ok(Shard {
+            place: script::Shard { number, count, split },
+            time,
+            cpus,
+            result: file()?,
+            failure: file()?,
+            stdout,
+        })
     };
     parts.into_iter().enumerate().map(shard).collect()
 }
@@ -219,7 +241,8 @@ fn work(
     match replay::part(&plan, input, recorded, script, Part::Shard(shard)) {
         Ok(ExitStatus(status)) => status,
         Err(error) => {
-            output::say(format_args!("{error:#}"));
+            // Without it the status says that it failed.
+            let _ = write!(&shard.failure, "{error:#}");
             1
         }
     }
@@ -238,11 +261,11 @@ fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Resu
                 }
             }
         }
-        for worker in workers.iter_mut() {
+        for (worker, shard) in workers.iter_mut().zip(&mut *shards) {
             if let Some(status) = worker.try_wait()?
                 && !status.success()
             {
-                return Ok(Some(status.code().map_or(1, |code| code as u8)));
+                return shard.say_failure(status).map(Some);
             }
         }
         if workers[turn].try_wait()?.is_none() {
