@@ -1,6 +1,7 @@
 //! Recordings that are made while a script runs: a replay gives the script the same events as it got, and perf reads them.
 
 use std::{
+    collections::HashSet,
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -228,19 +229,20 @@ fn losses_are_those_of_the_run() {
     if skipped() {
         return;
     }
-    let mut run = with_calls_of(100_000, &["-q", "--order", "-m", "1", "--buffer", "4K", "-e", CALL], &[]);
-    // Of what is lost at a ring's end it is told when the run ends, and the replay knows of no time behind the last sample.
-    for lines in [&mut run.live, &mut run.replayed] {
-        let last = lines.iter().rposition(|line| line.starts_with("cpu ")).unwrap();
-        for line in lines[last..].iter_mut().filter(|line| line.starts_with("lost ")) {
-            line.truncate(line.rfind(' ').unwrap());
-        }
-    }
-    run.is_the_same();
+    let run = with_calls_of(100_000, &["-q", "--order", "-m", "1", "--buffer", "4K", "-e", CALL], &[]);
+    assert!(samples(&run.live) == samples(&run.replayed), "{}", run.said);
+    assert_eq!(run.live.last(), run.replayed.last(), "{}", run.said);
+    // A run tells of a loss with the ring's next sample, a replay where its record is; both since which sample.
+    let since = |lines: &[String]| -> HashSet<String> {
+        let lost = lines.iter().filter_map(|line| line.strip_prefix("lost ")?.split(' ').next());
+        lost.map(str::to_owned).collect()
+    };
+    let (live, replayed) = (since(&run.live), since(&run.replayed));
+    assert!(!live.is_empty() && live.is_subset(&replayed), "{live:?} {replayed:?}");
     let last = run.live.last().unwrap();
     let counts: Vec<u64> = last.split(' ').filter_map(|word| word.parse().ok()).collect();
     assert_eq!(counts.iter().sum::<u64>(), 100_000, "{last}");
-    assert!(counts[1] > 0 && run.live.iter().any(|line| line.starts_with("lost ")), "{last}");
+    assert!(counts[1] > 0, "{last}");
 }
 
 /// Where delivery ends within a batch, so does the recording.
@@ -309,7 +311,7 @@ fn a_full_disk_ends_the_recording_and_not_the_script() {
         return println!("skipped: tmpfs cannot be mounted");
     }
     let file = disk.join("perf.data");
-    let mut command = live(&dir, &file, &["--order", "-e", CALL]);
+    let mut command = live(&dir, &file, &["--order", "-m", "8M", "-e", CALL]);
     command.arg("--exec").args(generator_words()).stdout(Stdio::null());
     let run = replayed(dir, &file, with_calls(&mut command, 100_000).spawn().unwrap());
     let lines = perf(&file, &["script", "-F", "event"]).lines().count();
@@ -317,10 +319,10 @@ fn a_full_disk_ends_the_recording_and_not_the_script() {
     assert_eq!(run.status, 1, "{}", run.said);
     assert!(run.said.contains("No space left on device (os error 28); the recording ends here, the script goes on"));
     let (live, replayed) = (samples(&run.live), samples(&run.replayed));
-    assert_eq!(live.len(), 100_000, "{}", run.said);
-    assert!((10_000..90_000).contains(&lines), "{lines}");
+    // Whatever a busy machine loses.
+    assert!((10_000..live.len()).contains(&lines), "{lines} of {}: {}", live.len(), run.said);
     assert!(live[..lines] == replayed[..], "{lines} {}", replayed.len());
-    let dropped = format!("is not whole: {} samples", 100_000 - lines);
+    let dropped = format!("is not whole: {} samples", live.len() - lines);
     assert!(run.said.contains(&dropped), "{}", run.said);
 }
 
