@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
-    thread,
+    thread, vec,
 };
 
 use crossbeam_channel::{Receiver, Sender};
@@ -15,8 +15,12 @@ use crossbeam_channel::{Receiver, Sender};
 use super::{error::PerfDataError, merge::Merger};
 use crate::{record::Sorted, sys::signals};
 
-/// How many batches are made ahead.
-const BATCHES: usize = 4;
+/// Bytes of the recording that are handed over at once: a thread that sleeps takes as long to wake as a hundred records
+/// take to be read, or many hundreds on a virtual machine.
+const GROUP: usize = 1 << 20;
+
+/// Groups that wait.
+const GROUPS: usize = 2;
 
 /// What comes next; `None` at the end.
 type Next = Result<Option<Sorted>, PerfDataError>;
@@ -33,8 +37,15 @@ enum From {
     Here(Merger),
     /// A thread, from the first time on that one is asked for: processes that are forked before have a whole copy.
     Later(Merger),
-    Thread(Receiver<Next>, thread::JoinHandle<()>),
+    Thread(Thread),
     Nobody,
+}
+
+struct Thread {
+    groups: Receiver<Vec<Next>>,
+    /// What is left of the last group.
+    group: vec::IntoIter<Next>,
+    handle: thread::JoinHandle<()>,
 }
 
 /// How far it is.
@@ -61,7 +72,7 @@ impl Batches {
     /// Has a thread make them, if nothing was asked for yet.
     pub fn read_ahead(&mut self) {
         self.from = match std::mem::replace(&mut self.from, From::Nobody) {
-            From::Here(merger) => From::Later(merger.in_large_batches()),
+            From::Here(merger) => From::Later(merger),
             other => other,
         };
     }
@@ -76,15 +87,21 @@ impl Batches {
                 self.state.note(merger);
                 next
             }
-            // After the last one it hangs up.
-            From::Thread(batches, _) => batches.recv().unwrap_or(Ok(None)),
+            From::Thread(Thread { groups, group, .. }) => loop {
+                if let Some(next) = group.next() {
+                    return next;
+                }
+                // Behind the last one it hangs up.
+                let Ok(next) = groups.recv() else { return Ok(None) };
+                *group = next.into_iter();
+            },
             From::Later(_) | From::Nobody => Ok(None),
         }
     }
 
     fn start(&mut self) {
         let From::Later(merger) = std::mem::replace(&mut self.from, From::Nobody) else { return };
-        let (sender, batches) = crossbeam_channel::bounded(BATCHES);
+        let (sender, groups) = crossbeam_channel::bounded(GROUPS);
         let state = self.state.clone();
         let thread = thread::Builder::new().name("perf-prof-replay".to_owned());
         // What a thread that cannot be had was to get would be lost with it.
@@ -97,8 +114,8 @@ impl Batches {
         };
         self.from = match thread.spawn(body) {
             Err(_) => From::Here(merger),
-            Ok(thread) => match give.send(merger) {
-                Ok(()) => From::Thread(batches, thread),
+            Ok(handle) => match give.send(merger) {
+                Ok(()) => From::Thread(Thread { groups, group: Vec::new().into_iter(), handle }),
                 Err(error) => From::Here(error.into_inner()),
             },
         };
@@ -106,10 +123,10 @@ impl Batches {
 
     /// Makes no more, and gives up what was made.
     pub fn stop(&mut self) {
-        if let From::Thread(batches, thread) = std::mem::replace(&mut self.from, From::Nobody) {
-            drop(batches);
+        if let From::Thread(thread) = std::mem::replace(&mut self.from, From::Nobody) {
+            drop(thread.groups);
             // One that panicked has said so.
-            let _ = thread.join();
+            let _ = thread.handle.join();
         }
         self.state.bytes.store(0, Relaxed);
     }
@@ -144,12 +161,19 @@ impl Drop for Batches {
 }
 
 /// Makes batches until nobody wants one any more.
-fn make(mut merger: Merger, sender: &Sender<Next>, state: &State) {
+fn make(mut merger: Merger, sender: &Sender<Vec<Next>>, state: &State) {
     loop {
-        let next = merger.next_batch();
+        let (mut group, mut bytes, mut is_last) = (Vec::new(), 0, false);
+        while bytes < GROUP && !is_last {
+            let next = merger.next_batch();
+            match &next {
+                Ok(Some(batch)) => bytes += batch.chunks.iter().map(|chunk| chunk.bytes().len()).sum::<usize>(),
+                Ok(None) | Err(_) => is_last = true,
+            }
+            group.push(next);
+        }
         state.note(&merger);
-        let is_last = !matches!(next, Ok(Some(_)));
-        if sender.send(next).is_err() || is_last {
+        if sender.send(group).is_err() || is_last {
             return;
         }
     }

@@ -38,8 +38,6 @@ pub(super) enum Release {
 pub(super) struct Merger {
     streams: Vec<Box<dyn Stream>>,
     release: Release,
-    /// So many records has a batch, at least.
-    least: usize,
     /// Records of the block that was loaded last.
     loaded: Vec<SortedRecord>,
     /// Records that wait.
@@ -56,8 +54,6 @@ pub(super) struct Merger {
     /// Everything up to here was released.
     released: u64,
     late: u64,
-    /// What is to be told when what was released before it has been handed out.
-    failure: Option<PerfDataError>,
 }
 
 /// A block in memory.
@@ -143,7 +139,6 @@ impl Merger {
         Self {
             streams,
             release,
-            least: 1,
             loaded: Vec::new(),
             pending: Pending::default(),
             chunks: VecDeque::new(),
@@ -153,35 +148,15 @@ impl Merger {
             next: 0,
             released: 0,
             late: 0,
-            failure: None,
         }
-    }
-
-    /// With batches of half the most records at least: they are for somebody else, whom each may have to wake.
-    pub fn in_large_batches(self) -> Self {
-        Self { least: BATCH / 2, ..self }
     }
 
     /// The next records in order; `None` at the end.
     pub fn next_batch(&mut self) -> Result<Option<Sorted>, PerfDataError> {
-        if self.next == self.ready.len() {
+        while self.next == self.ready.len() {
             self.ready.clear();
             self.next = 0;
-            if let Some(failure) = self.failure.take() {
-                return Err(failure);
-            }
-            while self.ready.len() < self.least {
-                match self.fill() {
-                    Ok(true) => {}
-                    Ok(false) => break,
-                    Err(failure) if self.ready.is_empty() => return Err(failure),
-                    Err(failure) => {
-                        self.failure = Some(failure);
-                        break;
-                    }
-                }
-            }
-            if self.ready.is_empty() {
+            if !self.fill()? {
                 return Ok(None);
             }
         }

@@ -280,12 +280,15 @@ impl Recording {
         Ok(spanned(self.unpacked_index()?))
     }
 
-    /// The same, but that nothing is unpacked for it.
+    /// The same, but that nothing is unpacked for it: `None` where it would have to be.
     pub fn known_times(&mut self) -> Result<Option<(u64, u64)>, PerfDataError> {
         if let Some(times) = self.features.sample_time {
             return Ok(Some(times));
         }
-        Ok(spanned(self.index()?.into_iter().flatten()))
+        self.index()?;
+        let Data::Parts(parts) = &self.data else { return Ok(None) };
+        let known: Option<Vec<_>> = parts.iter().map(|part| part.index().or(part.unpacked.as_ref()).cloned()).collect();
+        Ok(known.and_then(spanned))
     }
 
     /// Reads what is selected, in the order of time.
