@@ -67,6 +67,44 @@ pub(super) fn event(
     if options.begin == Begin::Later {
         attr.set_enable_on_exec(0);
     }
+    select(&mut attr, event);
+    attr.sample_type = samples.sample_type;
+    attr.branch_sample_type = samples.branch_sample_type;
+    attr.sample_regs_user = samples.regs_user;
+    attr.sample_regs_intr = samples.regs_intr;
+    attr.sample_stack_user = event.stack_user;
+    match event.sampling {
+        Sampling::Period(period) => attr.__bindgen_anon_1.sample_period = period,
+        Sampling::Frequency(frequency) => {
+            attr.set_freq(1);
+            attr.__bindgen_anon_1.sample_freq = frequency;
+        }
+    }
+    attr.set_precise_ip(event.precise.into());
+    if let Some(callchain) = event.callchain {
+        attr.set_exclude_callchain_kernel((callchain.kernel == Frames::Excluded).into());
+        // Frames that are unwound from a copy of the stack need no walk along frame pointers.
+        let walked = callchain.user == Frames::Sampled && event.stack_user == 0;
+        attr.set_exclude_callchain_user((!walked).into());
+        attr.sample_max_stack = callchain.max_stack.unwrap_or(0);
+    }
+    attr
+}
+
+/// The attr of an event that is only counted.
+pub(super) fn counter(event: &EventRequest, follow: Follow) -> perf_event_attr {
+    let read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
+    let mut attr = perf_event_attr { read_format, ..Default::default() };
+    attr.set_inherit((follow != Follow::Nothing).into());
+    // Before its exec, a command is us.
+    attr.set_disabled((follow == Follow::ChildrenFromExec).into());
+    attr.set_enable_on_exec((follow == Follow::ChildrenFromExec).into());
+    select(&mut attr, event);
+    attr
+}
+
+/// Which event it is, and where it counts.
+fn select(attr: &mut perf_event_attr, event: &EventRequest) {
     let PerfEvent { kind, config, config1, config2, config3, breakpoint } = &event.event;
     (attr.type_, attr.config, attr.config3, attr.bp_type) = (*kind, *config, *config3, *breakpoint);
     // A breakpoint's address and length share the places of these.
@@ -80,18 +118,6 @@ pub(super) fn event(
         }
     };
     attr.__bindgen_anon_4.config2 = *config2;
-    attr.sample_type = samples.sample_type;
-    attr.branch_sample_type = samples.branch_sample_type;
-    attr.sample_regs_user = samples.regs_user;
-    attr.sample_regs_intr = samples.regs_intr;
-    attr.sample_stack_user = event.stack_user;
-    match event.sampling {
-        Sampling::Period(period) => attr.__bindgen_anon_1.sample_period = period,
-        Sampling::Frequency(frequency) => {
-            attr.set_freq(1);
-            attr.__bindgen_anon_1.sample_freq = frequency;
-        }
-    }
     let Excluded { user, kernel, hv, host, guest, idle } = event.excluded;
     attr.set_exclude_user(user.into());
     attr.set_exclude_kernel(kernel.into());
@@ -99,15 +125,6 @@ pub(super) fn event(
     attr.set_exclude_host(host.into());
     attr.set_exclude_guest(guest.into());
     attr.set_exclude_idle(idle.into());
-    attr.set_precise_ip(event.precise.into());
-    if let Some(callchain) = event.callchain {
-        attr.set_exclude_callchain_kernel((callchain.kernel == Frames::Excluded).into());
-        // Frames that are unwound from a copy of the stack need no walk along frame pointers.
-        let walked = callchain.user == Frames::Sampled && event.stack_user == 0;
-        attr.set_exclude_callchain_user((!walked).into());
-        attr.sample_max_stack = callchain.max_stack.unwrap_or(0);
-    }
-    attr
 }
 
 /// The attr of the event that owns a ring: it counts nothing, and brings the names, births and deaths of tasks.

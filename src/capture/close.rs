@@ -5,9 +5,9 @@
 //! a process that exits waits for all of its own. So a child holds copies of the descriptors: it is the last, and pays
 //! instead of us.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, os::fd::OwnedFd};
 
-use super::{EventRequest, open::Descriptor};
+use super::EventRequest;
 use crate::{abi::PERF_TYPE_TRACEPOINT, sys::holder};
 
 /// So many different tracepoints are closed at once; it is not noticed.
@@ -31,11 +31,13 @@ impl Closing {
         }
     }
 
-    /// Closes the descriptors, now or soon.
-    pub fn close(&self, mut descriptors: Vec<Descriptor>) {
-        descriptors.retain(|descriptor| descriptor.event.is_none_or(|event| !self.defined.contains(&event)));
+    /// Closes the descriptors, now or soon. Each comes with the event that it is of.
+    pub fn close(&self, descriptors: impl Iterator<Item = (Option<usize>, OwnedFd)>) {
+        let is_defined = |event: Option<usize>| event.is_some_and(|event| self.defined.contains(&event));
+        let descriptors: Vec<OwnedFd> =
+            descriptors.filter(|&(event, _)| !is_defined(event)).map(|(_, fd)| fd).collect();
         if self.tracepoints - self.defined.len() > FEW {
-            holder::close_elsewhere(descriptors.into_iter().map(|descriptor| descriptor.fd).collect());
+            holder::close_elsewhere(descriptors);
         }
     }
 }

@@ -3,8 +3,10 @@
 //! On each CPU (or for each thread) a dummy event owns a ring, and all events there write into it. One reader
 //! thread moves what the rings hold into bounded memory; the consumer takes it from there with [`Source::wait`].
 
+mod attach;
 mod attr;
 mod close;
+mod count;
 mod define;
 mod drain;
 mod error;
@@ -48,6 +50,7 @@ use crate::{
     sys::{CallError, definition::Defined, epoll::Epoll, eventfd::EventFd, perf},
 };
 
+pub use count::{Count, Counters, Ends, Reading, Waited};
 pub use error::CaptureError;
 pub use request::{
     Begin, Callchain, Clock, Config, EventRequest, Excluded, Frames, Mapped, Mappings, Members, Options, Order,
@@ -566,7 +569,7 @@ impl Drop for Capture {
         self.join();
         // The reader, which shared them, is gone.
         if let Some(descriptors) = Arc::get_mut(&mut self.descriptors) {
-            self.closing.close(std::mem::take(descriptors));
+            self.closing.close(std::mem::take(descriptors).into_iter().map(Descriptor::into_parts));
         }
         self.definitions.clear();
     }

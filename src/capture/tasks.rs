@@ -49,6 +49,11 @@ impl Tasks {
         self.watched.retain(|watched| watched.as_raw_fd() != fd);
     }
 
+    /// Whether there are some that have no descriptor, so that their end has to be looked for.
+    pub fn are_polled(&self) -> bool {
+        !self.polled.is_empty()
+    }
+
     /// Whether all have exited. Looks at those that have no descriptor.
     pub fn all_exited(&mut self) -> bool {
         self.polled.retain(|&id| !procfs::has_exited(id));

@@ -11,6 +11,7 @@ mod report;
 mod script;
 mod shares;
 mod split;
+mod stat;
 mod version;
 
 use std::{
@@ -42,6 +43,8 @@ struct Program {
 enum Subcommands {
     /// Record events into a file that perf reads too
     Record(Box<record::Record>),
+    /// Count events, of a command or of what runs
+    Stat(Box<stat::Stat>),
     Script(script::Script),
     Report(shares::Report),
     Evlist(evlist::Evlist),
@@ -87,6 +90,7 @@ fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
     match program.command {
         _ if program.version => version::print(program.verbose, None),
         Some(Subcommands::Record(record)) => record.run(argv),
+        Some(Subcommands::Stat(stat)) => stat.run(),
         Some(Subcommands::Script(script)) => script.run(),
         Some(Subcommands::Report(report)) => report.run(),
         Some(Subcommands::Evlist(evlist)) => evlist.run(),

@@ -209,7 +209,7 @@ fn parse_level(text: &str) -> Result<Level, String> {
 }
 
 /// What is traced, and the command that is only run meanwhile.
-fn target(
+pub(super) fn target(
     all_cpus: bool,
     cpus: Option<CpuSet>,
     pids: Option<Ids>,

@@ -57,8 +57,15 @@ impl Selected {
     }
 }
 
-/// Resolves the selectors on this machine, in the order in which they stand.
+/// Resolves the selectors on this machine, in the order in which they stand, for events that are sampled.
 pub fn select(plan: &Capture, tracefs: &Tracefs) -> Result<Vec<Selected>> {
+    let selected = resolve(plan, tracefs)?;
+    all_differ(&selected)?;
+    Ok(selected)
+}
+
+/// The same, for events that are only counted: whose samples are whose does not matter.
+pub fn resolve(plan: &Capture, tracefs: &Tracefs) -> Result<Vec<Selected>> {
     let mut selected = Vec::new();
     for spec in &plan.events {
         let (system, name) = match &spec.kind {
@@ -88,7 +95,6 @@ pub fn select(plan: &Capture, tracefs: &Tracefs) -> Result<Vec<Selected>> {
             selected.push(tracepoint(spec, tracefs, system, name)?);
         }
     }
-    all_differ(&selected)?;
     Ok(selected)
 }
 

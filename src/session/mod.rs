@@ -19,6 +19,7 @@ mod report;
 mod run_loop;
 pub mod shares;
 mod start;
+pub mod stat;
 mod status;
 mod target;
 pub mod text;

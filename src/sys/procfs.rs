@@ -24,6 +24,22 @@ pub fn tasks(pid: u32) -> Result<Vec<u32>, CallError> {
     Ok(tids)
 }
 
+/// The threads of a process, if they could be listed without missing any: the kernel ends a listing early where the thread
+/// that it has come to exits (`next_tid()` in fs/proc/base.c). What is listed twice was there in between, when the kernel's
+/// own count says whether that is all.
+pub fn all_tasks_of(pid: u32) -> Option<Vec<u32>> {
+    let before = tasks(pid).ok()?;
+    let count = thread_count(pid)?;
+    (before.len() == count && tasks(pid).ok()? == before).then_some(before)
+}
+
+/// How many threads a process has.
+fn thread_count(pid: u32) -> Option<usize> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    status.lines().find_map(|line| line.strip_prefix("Threads:"))?.trim().parse().ok()
+}
+
 /// A thread of a process that has not exited: the first one, unless that has and others go on.
 pub fn living_thread(pid: u32) -> Option<u32> {
     if !has_exited(pid) {

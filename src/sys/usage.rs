@@ -1,6 +1,9 @@
-//! This process's own CPU time and memory.
+//! This process's own CPU time and memory, and the CPU time of its children.
 
-use std::{fs, time::Instant};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 /// CPU use since the last time it was asked for.
 pub struct Usage {
@@ -23,6 +26,34 @@ impl Usage {
         *self = now;
         let memory = resident_kib().map_or_else(|| "?".into(), |kib| format!("{:.1} MiB", kib as f64 / 1024.0));
         format!("perf-prof {}: CPU {share:.1} % of one CPU, memory {memory}", std::process::id())
+    }
+}
+
+/// CPU time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuTime {
+    /// In programs.
+    pub user: Duration,
+    /// In the kernel.
+    pub system: Duration,
+}
+
+impl CpuTime {
+    /// Of the children that were waited for until now, and of theirs.
+    pub fn of_children() -> CpuTime {
+        // SAFETY: all zeroes is a rusage, which the call fills.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
+            usage
+        };
+        let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+        CpuTime { user: time(usage.ru_utime), system: time(usage.ru_stime) }
+    }
+
+    /// What came between `before` and this.
+    pub fn since(self, before: CpuTime) -> CpuTime {
+        CpuTime { user: self.user.saturating_sub(before.user), system: self.system.saturating_sub(before.system) }
     }
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
+mod counting;
 mod delivery;
 mod harness;
 mod opening;

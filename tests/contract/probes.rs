@@ -283,7 +283,7 @@ def __exit__():
     for key in sorted(n): print(*key, n[key])";
     let expected = "uprobe:counted counted caller main False 1234\nuretprobe:counted caller main ";
     for (options, flags) in
-        [(["-g", "-m16M"], ["-O0", "-pie"]), (["--call-graph=dwarf", "-m16M"], ["-O2", "-fomit-frame-pointer"])]
+        [(["-g", "-m64M"], ["-O0", "-pie"]), (["--call-graph=dwarf", "-m64M"], ["-O2", "-fomit-frame-pointer"])]
     {
         let run = compiled(Run::script(script), &flags).options(options);
         let run = run.options(["--order"]).event("uprobe:counted@./p,uretprobe:counted@./p").exec(["./p", &calls()]);
@@ -479,7 +479,7 @@ def __sample__(e):
     last = e._time
     n[e._event] += 1
 def __exit__(): print(n['syscalls:sys_enter_getppid'], n['uprobe:counted'], n['page-faults'] > 0, n['profile'] > 0, disorder)";
-    let run = compiled(Run::script(script), &[]).options(["--order", "-m16M"]);
+    let run = compiled(Run::script(script), &[]).options(["--order", "-m64M"]);
     let events = "syscalls:sys_enter_getppid,profile/-F 4000/,page-faults,uprobe:counted@./p";
     let outcome = succeeded(&run.event(events).exec(["./p", "5000"]));
     assert_eq!(outcome.stdout.lines().last(), Some("5000 5000 True True 0"), "{}", outcome.stdout);

@@ -169,6 +169,17 @@ pub fn await_events(recorder: &Child, path: &Path) {
     while of_tracepoint().unwrap_or(0) == 0 || !path.exists() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    // Enabling follows at once, and takes less than this.
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    // What follows until the events are enabled is work; then it waits for them. A busy machine may make that long.
+    let asleep = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", recorder.id())).unwrap_or_default();
+        let lines = status.lines().filter(|line| line.starts_with("State:") || line.contains("ctxt_switches:"));
+        lines.collect::<Vec<_>>().join(" ")
+    };
+    loop {
+        let before = asleep();
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        if before.contains("sleeping") && before == asleep() {
+            return;
+        }
+    }
 }

@@ -165,12 +165,12 @@ fn a_process_whose_main_thread_has_exited() {
     // It has to be found through the process: its path leads nowhere any more.
     std::fs::remove_file(&program).unwrap();
     let mut symbolizer = symbolizer();
-    assert_eq!(names(&mut symbolizer, &running, &["innermost"]), ["innermost+0x4 (p)"]);
+    assert_eq!(names(&mut symbolizer, &running, &["innermost"]), ["innermost+0x4 (p (deleted))"]);
     // When its exit was told, too.
     let mut symbolizer = crate::harness::symbolizer();
     symbolizer.processes().mmap(running.pid(), 1, &mapping(0x1000, "/a"));
     symbolizer.processes().exited(running.pid(), 5);
-    assert_eq!(names(&mut symbolizer, &running, &["innermost"]), ["innermost+0x4 (p)"]);
+    assert_eq!(names(&mut symbolizer, &running, &["innermost"]), ["innermost+0x4 (p (deleted))"]);
 }
 
 #[test]

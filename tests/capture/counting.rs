@@ -1,0 +1,189 @@
+//! Events that are only counted: each call once, however threads come and go.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    os::fd::AsRawFd,
+    process::{Child, Command, Stdio},
+    sync::{
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
+    time::Duration,
+};
+
+use perf_prof::{
+    capture::{Counters, Ends, EventRequest, Target, Waited},
+    sys::{eventfd::EventFd, procfs},
+};
+
+use crate::harness::*;
+
+fn total(counters: &Counters, event: usize) -> u64 {
+    let readings = counters.read().unwrap().into_iter().filter(|reading| reading.event == event);
+    readings.map(|reading| reading.count.value).sum()
+}
+
+/// A process that does nothing but create threads is attached to at any moment of that, and each call of those to come is
+/// counted once: none is missed because it was created just then, none is counted twice because it was listed too.
+#[test]
+fn threads_that_come_and_go_while_attaching_are_counted_once() {
+    if skipped() {
+        return;
+    }
+    const NAME: &str = "counting::threads_that_come_and_go_while_attaching_are_counted_once";
+    const TIMES: usize = 7;
+    /// Threads that are created when everything is attached.
+    const LATER: usize = 100;
+    const ATTACHMENTS: usize = 20;
+    if std::env::var_os(CHILD).is_some() {
+        let told = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()).unwrap());
+        println!("ready");
+        let mut left = LATER;
+        while left > 0 {
+            let times = if told.is_finished() { TIMES } else { 0 };
+            left -= usize::from(times > 0);
+            std::thread::spawn(move || getppid(times)).join().unwrap();
+        }
+        return;
+    }
+    for _ in 0..ATTACHMENTS {
+        let (mut child, counters, _wake) = attached(NAME);
+        assert_eq!(calls_when_told(&mut child, counters), (LATER * TIMES) as u64);
+    }
+}
+
+/// Threads that each create the next one and exit: listings of them are out of date at once, and often cut short. Every
+/// line of them is found all the same, and found once.
+#[test]
+fn lines_of_short_lived_threads_are_counted_once() {
+    if skipped() {
+        return;
+    }
+    const NAME: &str = "counting::lines_of_short_lived_threads_are_counted_once";
+    const TIMES: usize = 7;
+    const LINES: usize = 3;
+    /// Threads of each line that are created when everything is attached.
+    const LATER: usize = 50;
+    const ATTACHMENTS: usize = 10;
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    fn next(mut left: usize, done: mpsc::Sender<()>) {
+        if TOLD.load(SeqCst) {
+            getppid(TIMES);
+            left -= 1;
+        }
+        if left == 0 {
+            return done.send(()).unwrap();
+        }
+        std::thread::sleep(Duration::from_micros(200));
+        std::thread::spawn(move || next(left, done));
+    }
+    if std::env::var_os(CHILD).is_some() {
+        let (done, all_done) = mpsc::channel();
+        for _ in 0..LINES {
+            let done = done.clone();
+            std::thread::spawn(move || next(LATER, done));
+        }
+        println!("ready");
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        TOLD.store(true, SeqCst);
+        (0..LINES).for_each(|_| all_done.recv().unwrap());
+        return;
+    }
+    for _ in 0..ATTACHMENTS {
+        let (mut child, counters, _wake) = attached(NAME);
+        assert_eq!(calls_when_told(&mut child, counters), (LINES * LATER * TIMES) as u64);
+    }
+}
+
+/// A test of this executable in a process of its own that says "ready", attached to.
+fn attached(test: &str) -> (Child, Counters, EventFd) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(CHILD, test);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    while !lines.next().unwrap().unwrap().contains("ready") {}
+    let wake = EventFd::new().unwrap();
+    let events = [event("syscalls", "sys_enter_getppid", None)];
+    let target = Target::Processes(vec![child.id()]);
+    let mut counters = Counters::open(&target, &events, Ends::WithTasks, wake.as_raw_fd()).unwrap();
+    counters.begin().unwrap();
+    (child, counters, wake)
+}
+
+/// Tells it to go on, and gives how many calls were counted by its end.
+fn calls_when_told(child: &mut Child, mut counters: Counters) -> u64 {
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+    assert_eq!(counters.wait(None).unwrap(), Waited::TasksExited);
+    assert!(child.wait().unwrap().success());
+    reader.join().unwrap().unwrap();
+    total(&counters, 0)
+}
+
+#[test]
+fn a_thread_on_one_cpu_is_counted_there_and_not_scaled() {
+    if skipped() {
+        return;
+    }
+    let cpus: Vec<u32> = procfs::online_cpus().unwrap().iter().collect();
+    let (each, count) = (cpus.clone(), cpus.len() as u64);
+    let worker = Worker::new(move || {
+        for cpu in each {
+            pin(cpu);
+            getppid(10);
+        }
+    });
+    let everywhere = event("syscalls", "sys_enter_getppid", None);
+    let on_first = EventRequest { cpus: Some("0".parse().unwrap()), ..everywhere.clone() };
+    let wake = EventFd::new().unwrap();
+    let target = Target::Threads(vec![worker.tid]);
+    let mut counters = Counters::open(&target, &[everywhere, on_first], Ends::WithTasks, wake.as_raw_fd()).unwrap();
+    counters.begin().unwrap();
+    worker.work();
+    assert_eq!(counters.wait(None).unwrap(), Waited::TasksExited);
+    assert_eq!((total(&counters, 0), total(&counters, 1)), (10 * count, 10));
+    assert!(counters.read().unwrap().iter().all(|reading| reading.count.enabled == reading.count.running));
+}
+
+#[test]
+fn a_wait_ends_when_it_is_woken_or_has_been_long_enough() {
+    if skipped() {
+        return;
+    }
+    let wake = EventFd::new().unwrap();
+    let events = [event("syscalls", "sys_enter_getppid", None)];
+    let target = Target::Processes(vec![std::process::id()]);
+    let mut counters = Counters::open(&target, &events, Ends::Never, wake.as_raw_fd()).unwrap();
+    let soon = std::time::Instant::now() + std::time::Duration::from_millis(5);
+    assert_eq!(counters.wait(Some(soon)).unwrap(), Waited::Timeout);
+    wake.signal();
+    assert_eq!(counters.wait(None).unwrap(), Waited::Woken);
+}
+
+#[test]
+fn a_cgroup_is_counted() {
+    if skipped() {
+        return;
+    }
+    let name = format!("perf-prof-test-count-{}", std::process::id());
+    let directory = match perf_prof::sys::cgroup::resolve("/") {
+        Ok(root) => root[0].join(&name),
+        Err(error) => return println!("skipped: {error}"),
+    };
+    if let Err(error) = std::fs::create_dir(&directory) {
+        return println!("skipped: {}: {error}", directory.display());
+    }
+    let events = [event("sched", "sched_process_exec", None)];
+    let target = Target::Cgroups(perf_prof::sys::cgroup::resolve(&name).unwrap());
+    let wake = EventFd::new().unwrap();
+    let mut counters = Counters::open(&target, &events, Ends::WithTasks, wake.as_raw_fd()).unwrap();
+    counters.begin().unwrap();
+    let script = format!("echo $$ > {}/cgroup.procs; exec cat /dev/null", directory.display());
+    let status = Command::new("sh").args(["-c", &script]).status().unwrap();
+    assert!(status.success() && Command::new("true").status().unwrap().success());
+    let total = total(&counters, 0);
+    drop(counters);
+    std::fs::remove_dir(&directory).unwrap();
+    assert_eq!(total, 1);
+}

@@ -1,0 +1,227 @@
+//! How it ends, and what it says of wrong usage.
+
+use std::{fs, os::unix::process::CommandExt, process::Stdio};
+
+use expect_test::{Expect, expect};
+
+use crate::harness::*;
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+#[test]
+fn the_status_is_the_commands() {
+    if skipped() {
+        return;
+    }
+    let status = |command: &str| run(&["-q", "-e", "page-faults", "--"], &words(&["sh", "-c", command])).0;
+    assert_eq!(status("exit 0"), 0);
+    assert_eq!(status("exit 7"), 7);
+    assert_eq!(status("kill -TERM $$"), 143);
+    // One of several that fails is told.
+    assert_eq!(run(&["-r", "2", "-e", "page-faults", "--"], &words(&["false"])).0, 1);
+}
+
+/// Until a signal comes; gives the status and the objects.
+fn until(signal: i32, args: &[&str]) -> (Option<i32>, Vec<serde_json::Value>) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("counts");
+    let mut command = stat(&["--json", "-I", "20", "--summary", "-e", "context-switches", "-o"]);
+    command.arg(&file).args(args).stdout(Stdio::null());
+    // SAFETY: signal is async-signal-safe. In the background of a shell it would be ignored.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().unwrap();
+    await_line(&file);
+    // SAFETY: the child was not waited for, so the id is its own.
+    unsafe { libc::kill(child.id() as i32, signal) };
+    let status = child.wait().unwrap().code();
+    (status, objects(&fs::read_to_string(&file).unwrap()))
+}
+
+#[test]
+fn a_signal_ends_it_and_what_was_counted_is_printed() {
+    if skipped() {
+        return;
+    }
+    for (signal, status) in [(libc::SIGINT, 0), (libc::SIGTERM, 143)] {
+        for args in [&["-a"][..], &["--", "sleep", "100"]] {
+            let (ended, objects) = until(signal, args);
+            assert_eq!(ended, Some(status), "{args:?}");
+            let (whole, intervals) = objects.split_last().unwrap();
+            assert!(whole["time"].is_null() && !intervals.is_empty());
+            let sum: u64 = intervals.iter().map(|interval| count(interval, "context-switches")).sum();
+            assert_eq!(sum, count(whole, "context-switches"), "{args:?}");
+        }
+    }
+}
+
+#[test]
+fn a_file_holds_the_tables() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("counts");
+    for (append, tables) in [(false, 1), (true, 2), (false, 1)] {
+        let mut command = stat(&["-e", "page-faults", "-o"]);
+        command.arg(&file).args(append.then_some("--append")).args(["--", "true"]);
+        let output = command.output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        let text = fs::read_to_string(&file).unwrap();
+        assert_eq!(text.matches("Counts of true:").count(), tables, "{text}");
+        assert_eq!(text.lines().filter(|line| line.starts_with("# 20")).count(), tables, "{text}");
+    }
+}
+
+/// perf_event_paranoid 2, the kernel's own setting, lets everybody count what his programs do outside of the kernel.
+#[test]
+fn a_plain_user_counts_in_user_space() {
+    if skipped() {
+        return;
+    }
+    let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
+    if level.trim() != "2" {
+        return println!("skipped: kernel.perf_event_paranoid is {}", level.trim());
+    }
+    let as_nobody = |args: &[&str]| {
+        let mut command = stat(args);
+        // SAFETY: both calls are async-signal-safe.
+        unsafe {
+            command.pre_exec(|| {
+                libc::setgid(65534);
+                libc::setuid(65534);
+                Ok(())
+            });
+        }
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (status, text) = as_nobody(&["--json", "--", "true"]);
+    assert_eq!(status, Some(0), "{text}");
+    let object = &objects(&text)[0];
+    assert!(count(object, "page-faults:u") > 0 && count(object, "task-clock:u") > 0, "{text}");
+    // Who names an event gets that one or the reason why not.
+    let (status, text) = as_nobody(&["-e", "page-faults", "true"]);
+    assert_eq!(status, Some(1));
+    assert!(
+        text.starts_with("perf-prof: no permission to trace page-faults: kernel.perf_event_paranoid is 2"),
+        "{text}"
+    );
+}
+
+#[track_caller]
+fn check(args: &[&str], expected: Expect) {
+    let (status, text) = run(args, &[]);
+    // What follows depends on the machine: its CPUs, an event's fields.
+    let text = text.lines().filter(|line| !line.starts_with("its fields: ")).collect::<Vec<_>>().join("\n");
+    let text = text.split("; online are ").next().unwrap().trim_end();
+    expected.assert_eq(&format!("{text}\nstatus {status}\n"));
+}
+
+#[test]
+fn errors_name_the_thing_the_cause_and_the_way_out() {
+    if skipped() {
+        return;
+    }
+    check(
+        &["-e", "sched:sched_swich", "true"],
+        expect![[r#"
+        perf-prof: unknown event sched:sched_swich; did you mean sched:sched_switch?
+        status 1
+    "#]],
+    );
+    check(
+        &["-e", "page-fault", "true"],
+        expect![[r#"
+        perf-prof: unknown event page-fault; did you mean page-faults?
+        status 1
+    "#]],
+    );
+    check(
+        &["-e", "sched:sched_switch//stack/", "true"],
+        expect![[r#"
+        perf-prof: sched:sched_switch//stack/: events are counted here, not sampled; leave stack out
+        status 1
+    "#]],
+    );
+    check(
+        &["-e", "page-faults", "no-such-command"],
+        expect![[r#"
+        perf-prof: cannot execute no-such-command: No such file or directory (os error 2)
+        status 1
+    "#]],
+    );
+    check(
+        &["-e", "page-faults", "-p", "2147483647"],
+        expect![[r#"
+        perf-prof: there is no process 2147483647
+        status 1
+    "#]],
+    );
+    check(
+        &["-p", "1", "-a"],
+        expect![[r#"
+        perf-prof: -a and -p cannot be combined: events are attached to one or the other
+        `perf-prof stat --help` explains the options, with examples
+        status 2
+    "#]],
+    );
+    check(
+        &["--cgroups", "a", "-p", "1"],
+        expect![[r#"
+        perf-prof: --cgroups and -p cannot be combined: events are attached to one or the other
+        `perf-prof stat --help` explains the options, with examples
+        status 2
+    "#]],
+    );
+    check(
+        &["-A", "true"],
+        expect![[r#"
+        perf-prof: --per-cpu: tasks are counted wherever they run; count what CPUs do (-a or -C)
+        status 1
+    "#]],
+    );
+    check(
+        &["-r", "2", "-a"],
+        expect![[r#"
+        perf-prof: -r runs a command again and again; name one, as in `perf-prof stat -r 5 -- CMD`
+        `perf-prof stat --help` explains the options, with examples
+        status 2
+    "#]],
+    );
+    check(
+        &["-r", "2", "-I", "1s", "true"],
+        expect![[r#"
+        perf-prof: the argument '--repeat <N>' cannot be used with '--interval <TIME>'
+        `perf-prof stat --help` explains the options
+        status 2
+    "#]],
+    );
+    check(
+        &["-C", "9999", "-e", "page-faults", "true"],
+        expect![[r#"
+            perf-prof: there is no CPU 9999, or it is offline
+            status 1
+        "#]],
+    );
+    check(
+        &["-e", "page-faults", "-o", "/no/such/folder/file", "true"],
+        expect![[r#"
+        perf-prof: cannot write '/no/such/folder/file': No such file or directory (os error 2)
+        status 1
+    "#]],
+    );
+    check(
+        &["-e", "sched:sched_switch/prev_pd>0/", "true"],
+        expect![[r#"
+            perf-prof: the kernel refuses the filter `prev_pd>0` of sched:sched_switch: Invalid argument (os error 22): Field not found, at the end of `prev_pd>`
+            status 1
+        "#]],
+    );
+}

@@ -1,0 +1,99 @@
+//! The same counts as the real `perf stat` has.
+
+use std::{
+    collections::HashMap,
+    process::{Command, Stdio},
+};
+
+use crate::harness::*;
+
+fn skipped() -> bool {
+    match Command::new("perf").arg("--version").output() {
+        Ok(output) if output.status.success() => crate::harness::skipped(),
+        _ => {
+            println!("skipped: there is no perf in PATH");
+            true
+        }
+    }
+}
+
+/// What `perf stat` counts of each event; `None` where it has no number.
+fn rows_of_perf(args: &[&str], command: &[String]) -> Vec<(String, Option<f64>)> {
+    let output = Command::new("perf").args(["stat", "-x", ";"]).args(args).arg("--").args(command).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    let row = |line: &str| {
+        let columns: Vec<&str> = line.split(';').collect();
+        Some(((*columns.get(2)?).to_owned(), columns[0].parse().ok()))
+    };
+    text.lines().filter_map(row).collect()
+}
+
+#[track_caller]
+fn check(events: &[&str], command: &[String]) {
+    let list = events.join(",");
+    let theirs: HashMap<String, Option<f64>> = rows_of_perf(&["-e", &list], command).into_iter().collect();
+    let ours = json(&["-e", &list, "--"], command);
+    for event in events {
+        assert_eq!(Some(count(&ours[0], event) as f64), theirs[*event], "{event}");
+    }
+}
+
+#[test]
+fn counts_of_the_same_command_are_equal() {
+    if skipped() {
+        return;
+    }
+    let tasks = ["sched:sched_process_fork", "sched:sched_process_exec", "sched:sched_process_exit"];
+    check(&[&[CALL, "syscalls:sys_exit_execve"], &tasks[..]].concat(), &words(1234, 2, 2));
+    let files = ["openat", "read", "mmap", "close", "exit_group"].map(|name| format!("syscalls:sys_enter_{name}"));
+    check(&files.each_ref().map(String::as_str), &["cat".to_owned(), "/etc/passwd".to_owned()]);
+}
+
+#[test]
+fn what_perf_does_not_support_neither_do_we() {
+    if skipped() {
+        return;
+    }
+    let names = "cycles,instructions,bus-cycles,ref-cycles,stalled-cycles-backend,LLC-loads,node-prefetches,cs,dummy";
+    for event in names.split(',') {
+        let (_, text) = run(&["--json", "-q", "-e", event, "--"], &["true".to_owned()]);
+        let ours = &objects(&text)[0]["events"][0]["status"];
+        let output = Command::new("perf").args(["stat", "-x", ";", "-e", event, "true"]).output().unwrap();
+        let theirs = String::from_utf8_lossy(&output.stderr).contains("<not supported>");
+        assert_eq!(ours == "not supported", theirs, "{event}: {text}");
+    }
+}
+
+/// More events than the CPU has counters: each is counted in a part of the time, and scaled. How well that goes depends on
+/// the machine (a virtual one may stand still when counters change hands), so perf's mean is what ours has to be near.
+#[test]
+fn events_that_share_counters_are_scaled() {
+    if skipped() {
+        return;
+    }
+    const EVENTS: usize = 24;
+    let list = vec!["instructions:u"; EVENTS].join(",");
+    let spin = ["python3", "-c", "for i in range(20_000_000): pass"].map(str::to_owned);
+    let ours = json(&["-q", "-e", &list, "--"], &spin);
+    let ours = ours[0]["events"].as_array().unwrap();
+    if ours[0]["status"] == "not supported" {
+        return println!("skipped: this machine counts no instructions");
+    }
+    let number = |event: &serde_json::Value, name: &str| event[name].as_f64().unwrap();
+    let share = ours.iter().map(|event| number(event, "running") / number(event, "enabled")).sum::<f64>();
+    assert!(share < 0.9 * EVENTS as f64, "there were counters enough: {ours:?}");
+    let mean = ours.iter().map(|event| number(event, "value")).sum::<f64>() / EVENTS as f64;
+    let theirs: Vec<f64> = rows_of_perf(&["-e", &list], &spin).into_iter().filter_map(|(_, value)| value).collect();
+    let of_perf = theirs.iter().sum::<f64>() / theirs.len() as f64;
+    assert!((mean / of_perf - 1.0).abs() < 0.3, "{mean}, perf {of_perf}");
+}
+
+#[test]
+fn a_table_goes_to_stderr_and_the_commands_output_to_stdout() {
+    if skipped() {
+        return;
+    }
+    let output = stat(&["-e", CALL, "echo", "hello"]).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "hello\n");
+    assert!(String::from_utf8(output.stderr).unwrap().contains(CALL));
+}
