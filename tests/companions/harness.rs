@@ -26,7 +26,7 @@ pub fn can_record() -> bool {
 /// make perf 6.1 fail an assertion; then it is tried again.
 pub fn record(path: &Path, args: &[&str]) {
     let mut said = String::new();
-    for _ in 0..8 {
+    for _ in 0..20 {
         let mut command = Command::new("perf");
         command.args(["record", "-q", "-o"]).arg(path).args(args).stdout(Stdio::null());
         let output = command.output().unwrap();

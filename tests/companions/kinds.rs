@@ -278,8 +278,9 @@ fn process(recorder: Recorder) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
     // Closing a tracepoint takes the kernel long, so that there are not all system calls.
-    let events = "syscalls:sys_enter_exec*,syscalls:sys_enter_exit*,syscalls:sys_enter_wait*,syscalls:sys_enter_mm*";
-    recorder.record(&path, &["-e", events, "-p", &busy.0.id().to_string(), "--", "sleep", "0.2"]);
+    let events = "syscalls:sys_enter_exec*,syscalls:sys_enter_exit*,syscalls:sys_enter_wait*,syscalls:sys_enter_mm*,\
+                  syscalls:sys_enter_open*,syscalls:sys_enter_close";
+    recorder.record(&path, &["-e", events, "-p", &busy.0.id().to_string(), "--", "sleep", "0.5"]);
     drop(busy);
     show(recorder, "-p", &compare(&path, &[], Names::None));
     if recorder == Recorder::Here {

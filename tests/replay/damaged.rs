@@ -6,6 +6,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use perf_prof::abi::perf_data::PERF_RECORD_COMPRESSED;
+
 use crate::{
     harness::{Folder, LIST, perf, python, record, stdout},
     made::{FOREIGN, Maker, NATIVE},
@@ -214,18 +216,25 @@ fn damaged_zstd_costs_what_is_behind_it() {
     record(&path, &["-z", "-e", "sched:*,timer:*", "-a", "--", "sleep", "0.3"]);
     let (whole, file) = (script(&path), fs::read(&path).unwrap());
     let word = |at: usize| u64::from_ne_bytes(file[at..at + 8].try_into().unwrap()) as usize;
-    let (data, end) = (word(40), word(40) + word(48));
-    let mut found = 0;
-    for part in 1..8 {
-        let mut file = file.clone();
-        let at = data + (end - data) * part / 8;
-        file[at..at + 64].fill(0xa5);
-        let ran = script(&folder.write("damaged.data", &file));
-        assert!([0, 1].contains(&ran.status), "{}", ran.said);
-        assert!(ran.out.lines().count() <= whole.out.lines().count());
-        found += usize::from(ran.said.contains("compressed records are left out from byte"));
+    let (mut at, end) = (word(40), word(40) + word(48));
+    let mut packed = Vec::new();
+    while at < end {
+        let size = usize::from(u16::from_ne_bytes([file[at + 6], file[at + 7]]));
+        if u32::from_ne_bytes(file[at..at + 4].try_into().unwrap()) == PERF_RECORD_COMPRESSED {
+            packed.push(at + 8..at + size);
+        }
+        at += size;
     }
-    assert!(found > 0);
+    for damaged in [0, packed.len() / 2, packed.len() - 1] {
+        let mut file = file.clone();
+        // No kind of block that zstd has.
+        file[packed[damaged].clone()].fill(0xff);
+        let ran = script(&folder.write("damaged.data", &file));
+        assert!(ran.status == 0 && ran.said.contains("compressed records are left out from byte"), "{}", ran.said);
+        // What is in front of it is there; behind the first nothing can be unpacked. The last may hold no samples.
+        let (left, all) = (events(&ran), events(&whole));
+        assert!(if damaged == 0 { left == 0 } else { (1..=all).contains(&left) }, "{damaged}: {left} of {all}");
+    }
 }
 
 /// Its end comes through a pipe that somebody closes too early.

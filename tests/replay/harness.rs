@@ -47,14 +47,14 @@ impl Folder {
 pub fn record(path: &Path, args: &[&str]) {
     // While somebody else on the machine asks for build ids of mappings, perf 6.1 takes what it gets for damaged, and
     // aborts at its end.
-    const TRIES: usize = 5;
+    const TRIES: usize = 20;
     for attempt in 1..=TRIES {
         let output = Command::new("perf").args(["record", "-q", "-o"]).arg(path).args(args).output().unwrap();
         if output.status.signal().is_none() || attempt == TRIES {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             return;
         }
-        std::thread::sleep(std::time::Duration::from_secs(2));
+        std::thread::sleep(std::time::Duration::from_millis(700));
     }
 }
 
