@@ -9,6 +9,9 @@ pub const PERF_MAGIC2: u64 = u64::from_le_bytes(*b"PERFILE2");
 /// The version of a directory, in its HEADER_DIR_FORMAT.
 pub const PERF_DIR_VERSION: u64 = 1;
 
+/// Records of a smaller kind are the kernel's.
+pub const FIRST_OF_USER_SPACE: u32 = 64;
+
 macro_rules! numbers {
     ($kind:ty, $what:literal: $($name:ident = $number:literal)*) => {
         $(

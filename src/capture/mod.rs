@@ -178,7 +178,7 @@ const A_FORK: Duration = Duration::from_millis(2);
 impl Capture {
     /// Opens all events on the target. Nothing is recorded before [`Capture::enable`].
     pub fn open(target: &Target, events: &[EventRequest], options: &Options) -> Result<Capture, CaptureError> {
-        let (events, definitions) = define::inheritable(target, events)?;
+        let (events, definitions) = define::tracepoints(target, events, options.members)?;
         let events = &*events;
         let opened = open::open(target, events, options)?;
         if let (Some(event), true) = (events.first(), opened.ids.is_empty()) {

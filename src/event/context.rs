@@ -2,7 +2,7 @@
 //! between its clock and the wall.
 
 use std::sync::{
-    Mutex, MutexGuard, PoisonError, TryLockError,
+    LazyLock, Mutex, MutexGuard, PoisonError, TryLockError,
     atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
 };
 
@@ -26,6 +26,8 @@ pub struct Context {
     pub kernel: Box<dyn Kernel + Send + Sync>,
     /// Add to an event's time to get nanoseconds since the Unix epoch.
     realtime_offset: AtomicI64,
+    /// What it is where that is found out only when it is asked for.
+    found_offset: Option<LazyLock<i64, Box<dyn FnOnce() -> i64 + Send>>>,
     /// How far a recording's run is, in its clock; 0 of events that happen now.
     come_to: AtomicU64,
     tasks: Mutex<Tasks>,
@@ -64,6 +66,7 @@ impl Context {
         Self {
             kernel,
             realtime_offset: realtime_offset.into(),
+            found_offset: None,
             come_to: 0.into(),
             tasks: Mutex::default(),
             kernel_frames: Mutex::default(),
@@ -73,6 +76,16 @@ impl Context {
             max_stack: procfs::perf_event_max_stack().and_then(|max| max.try_into().ok()).unwrap_or(MAX_STACK),
             endings: Endings::default(),
         }
+    }
+
+    /// Finds the offset between the events' clock and the wall out when it is first asked for, which takes a while.
+    pub fn with_offset_found_by(mut self, find: impl FnOnce() -> i64 + Send + 'static) -> Self {
+        self.found_offset = Some(LazyLock::new(Box::new(find)));
+        self
+    }
+
+    fn offset(&self) -> i64 {
+        self.found_offset.as_ref().map_or_else(|| self.realtime_offset.load(Relaxed), |found| **found)
     }
 
     /// Looks symbols of processes up like this instead of as by default.
@@ -181,7 +194,7 @@ impl Context {
 
     /// Nanoseconds since the Unix epoch.
     pub fn realtime(&self, time: u64) -> i64 {
-        (time as i64).wrapping_add(self.realtime_offset.load(Relaxed))
+        (time as i64).wrapping_add(self.offset())
     }
 
     /// Whether the events are those of a recording, whose processes are not this machine's.
@@ -202,6 +215,6 @@ impl Context {
 
     /// The event time of a moment given in nanoseconds since the Unix epoch.
     pub fn time_of_realtime(&self, realtime: i64) -> u64 {
-        realtime.wrapping_sub(self.realtime_offset.load(Relaxed)) as u64
+        realtime.wrapping_sub(self.offset()) as u64
     }
 }

@@ -2,11 +2,12 @@
 
 use super::{
     bytes::{ByteOrder, Bytes},
-    swap,
+    error::PerfDataError,
+    feed::{Next, Records},
 };
-use crate::{
-    abi::{PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MMAP, PERF_RECORD_MMAP2},
-    record::RECORD_HEADER,
+use crate::abi::{
+    PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MMAP, PERF_RECORD_MMAP2,
+    perf_data::{FIRST_OF_USER_SPACE, PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2},
 };
 
 /// Where the recorded kernel was, and what it was built from.
@@ -60,26 +61,34 @@ impl KernelMapping {
         Some(KernelMapping { start, end: start.saturating_add(size), symbol, address, build_id })
     }
 
-    /// The first one among records.
-    pub(super) fn find(bytes: &[u8], order: ByteOrder) -> Option<KernelMapping> {
-        let mut rest = bytes;
-        loop {
-            let size = swap::record_size(rest, order);
-            if size < RECORD_HEADER {
-                return None;
-            }
-            let (record, behind) = rest.split_at_checked(size)?;
+    /// The first one among records. It stands before those of tasks, and behind any number of perf's own.
+    pub(super) fn find(records: &mut Records) -> Result<Option<KernelMapping>, PerfDataError> {
+        while let Next::Record(size) = records.next()? {
+            let order = records.order;
+            let record = records.peek(size);
             if let Some(found) = Self::parse(record, order) {
-                return Some(found);
+                return Ok(Some(found));
             }
-            rest = behind;
+            let kind = Bytes::new(record, order).u32().unwrap_or(0);
+            // Of which more follows than the record.
+            let is_more = [PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2, PERF_RECORD_AUXTRACE].contains(&kind);
+            if is_more || kind < FIRST_OF_USER_SPACE && !is_of_kernel(record, order) {
+                break;
+            }
+            records.take(size);
         }
+        Ok(None)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
+
+    use super::{
+        super::{feed::FileFeed, header::Section},
+        *,
+    };
 
     fn record(big: bool, kind: u32, misc: u16, pid: u32, name: &[u8]) -> Vec<u8> {
         let u16s = |value: u16| if big { value.to_be_bytes() } else { value.to_le_bytes() };
@@ -91,26 +100,33 @@ mod tests {
         [&u32s(kind)[..], &u16s(misc), &u16s(8 + body.len() as u16), &body].concat()
     }
 
+    fn find(bytes: &[u8], order: ByteOrder) -> Option<KernelMapping> {
+        let section = Section { offset: 0, size: bytes.len() as u64 };
+        let feed = FileFeed::new(Arc::new(bytes.to_vec()), section);
+        KernelMapping::find(&mut Records::new("x", order, Box::new(feed))).unwrap()
+    }
+
     #[test]
     fn the_kernels_own_is_found_in_both_byte_orders() {
         for big in [false, true] {
             let order = ByteOrder::of_big_endian(big);
             let name = b"[kernel.kallsyms]_text\0\0";
-            let all = [
-                record(big, PERF_RECORD_MMAP, 1, 7, b"/bin/x\0\0"),
-                record(big, PERF_RECORD_MMAP, 1, KERNEL, b"/lib/modules/x.ko\0"),
-                record(big, PERF_RECORD_MMAP, 1, KERNEL, name),
-            ]
-            .concat();
+            // perf's lists of ids: many events on many CPUs.
+            let ids = record(big, 69, 0, 7, &vec![0; 60_000]);
+            let module = record(big, PERF_RECORD_MMAP, 1, KERNEL, b"/lib/modules/x.ko\0");
+            let all = [&ids.repeat(8)[..], &module, &record(big, PERF_RECORD_MMAP, 1, KERNEL, name)].concat();
             let plain =
                 KernelMapping { start: 0x1000, end: 0x1200, symbol: "_text".into(), address: 0x1010, build_id: None };
-            assert_eq!(KernelMapping::find(&all, order).as_ref(), Some(&plain));
-            (0..all.len() - 1).for_each(|cut| assert_eq!(KernelMapping::find(&all[..cut], order), None));
+            assert_eq!(find(&all, order).as_ref(), Some(&plain));
+            (all.len() - 200..all.len()).for_each(|cut| assert_eq!(find(&all[..cut], order), None));
             let misc = PERF_RECORD_MISC_MMAP_BUILD_ID | 1;
             let identified = record(big, PERF_RECORD_MMAP2, misc, KERNEL, name);
             let expected = KernelMapping { build_id: Some(vec![7; 20]), ..plain.clone() };
-            assert_eq!(KernelMapping::find(&identified, order), Some(expected));
-            assert_eq!(KernelMapping::find(&record(big, PERF_RECORD_MMAP2, 1, KERNEL, name), order), Some(plain));
+            assert_eq!(find(&identified, order), Some(expected));
+            assert_eq!(find(&record(big, PERF_RECORD_MMAP2, 1, KERNEL, name), order), Some(plain));
+            // It is not looked for among the records of tasks.
+            let task = record(big, PERF_RECORD_MMAP, 1, 7, b"/bin/x\0\0");
+            assert_eq!(find(&[task, identified].concat(), order), None);
         }
     }
 }

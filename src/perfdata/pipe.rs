@@ -21,9 +21,6 @@ pub(super) struct Described {
     pub warnings: Vec<String>,
 }
 
-/// The kinds below are the kernel's records.
-const FIRST_OF_USER_SPACE: u32 = 64;
-
 /// The kind of update that names an event (`enum perf_event_update_type`).
 const UPDATE_NAME: u64 = 2;
 

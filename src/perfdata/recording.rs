@@ -170,10 +170,8 @@ impl Recording {
             warnings.push(format!("{name} is cut off: its records should be {} bytes", header.data.size));
         }
         let FileHeader { order, attrs, data, .. } = header;
-        // perf writes it before all else, but for some records of its own.
-        const HEAD: u64 = 64 << 10;
-        let head = input.bytes(data.offset, data.size.min(HEAD)).map_err(|error| PerfDataError::io(name, error))?;
-        let kernel = KernelMapping::find(&head, order);
+        let feed = FileFeed::new(input.clone(), data);
+        let kernel = KernelMapping::find(&mut Records::new(name, order, Box::new(feed)))?;
         let part = Part { name: name.to_owned(), input, section: data, indexed: None, unpacked: None };
         let described = Described { attrs, features, kernel, warnings };
         Ok(Self::new(name, order, described, Data::Parts(vec![part])))
@@ -282,12 +280,15 @@ impl Recording {
         Ok(spanned(self.unpacked_index()?))
     }
 
-    /// The same, but that nothing is unpacked for it.
+    /// The same, but that nothing is unpacked for it: `None` where it would have to be.
     pub fn known_times(&mut self) -> Result<Option<(u64, u64)>, PerfDataError> {
         if let Some(times) = self.features.sample_time {
             return Ok(Some(times));
         }
-        Ok(spanned(self.index()?.into_iter().flatten()))
+        self.index()?;
+        let Data::Parts(parts) = &self.data else { return Ok(None) };
+        let known: Option<Vec<_>> = parts.iter().map(|part| part.index().or(part.unpacked.as_ref()).cloned()).collect();
+        Ok(known.and_then(spanned))
     }
 
     /// Reads what is selected, in the order of time.

@@ -74,7 +74,7 @@ fn foreign(record: &mut [u8], layouts: &Layouts) {
         sample(&mut record[RECORD_HEADER..], layouts.sample(attr), layouts.raw_words(attr));
         return;
     }
-    let trailer = if kind < 64 { layouts.trailer_size() } else { 0 };
+    let trailer = if kind < perf_data::FIRST_OF_USER_SPACE { layouts.trailer_size() } else { 0 };
     let end = record.len().saturating_sub(trailer).max(RECORD_HEADER);
     let (body, trailer) = record.split_at_mut(end);
     body_of(kind, misc, &mut body[RECORD_HEADER..]);

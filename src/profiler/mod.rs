@@ -13,7 +13,7 @@ mod samples;
 pub use self::{
     error::SourceError,
     machine::{Machine, RunningMachine},
-    probe::{FileError, PlaceError, ProbeError, ProbeEvent, functions, probe},
+    probe::{FileError, PlaceError, ProbeError, ProbeEvent, format_text, functions, probe},
 };
 use crate::{
     abi::*,

@@ -115,7 +115,11 @@ fn with_interpreter(
     let offset = realtime_offset(&mut recording, &input.path)?;
     let recorded = binaries(&recording);
     let kernel = RecordedKernel::new(&recording, &recorded);
-    let context = Context::new(Box::new(kernel), offset);
+    let mut context = Context::new(Box::new(kernel), offset.unwrap_or(0));
+    if offset.is_none() && input.path.as_os_str() != "-" {
+        let path = input.path.clone();
+        context = context.with_offset_found_by(move || unpacked_offset(&path).unwrap_or(0));
+    }
     let context = Arc::new(context.with_symbol_options(plan.symbols, Processes::Recorded(recorded)));
     span.inspect(|span| context.come_to(span.after));
     let layouts = recording.layouts().clone();
@@ -186,15 +190,24 @@ pub(super) fn span(times: &[(u64, u64)], recording: &mut Recording) -> Result<Op
 
 /// What to add to the records' times to get nanoseconds since the Unix epoch. Exact where the recording says how its
 /// clock was related to the time of day (`perf record -k`); else the file's last change was the last sample's time, which
-/// is right to a second or so.
-pub(super) fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<i64> {
+/// is right to a second or so. `None` where nobody knows that time yet.
+pub(super) fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<Option<i64>> {
     if let Some(clock) = recording.features.clock {
-        return Ok((clock.wall as i64).wrapping_sub(clock.time as i64));
+        return Ok(Some((clock.wall as i64).wrapping_sub(clock.time as i64)));
     }
-    let Some((_, last)) = recording.known_times()? else { return Ok(0) };
+    Ok(recording.known_times()?.map(|(_, last)| offset_by_file(path, last)))
+}
+
+/// The same of a compressed recording that does not say when it ended.
+fn unpacked_offset(path: &Path) -> Option<i64> {
+    let (_, last) = Recording::open(path).ok()?.times().ok()??;
+    Some(offset_by_file(path, last))
+}
+
+fn offset_by_file(path: &Path, last: u64) -> i64 {
     let file = if path.is_dir() { path.join("data") } else { path.to_owned() };
     let changed = fs::metadata(file).map_or(0, |file| file.mtime() * 1_000_000_000 + file.mtime_nsec());
-    Ok(changed.wrapping_sub(last as i64))
+    changed.wrapping_sub(last as i64)
 }
 
 /// What the recording says of its binaries, and where perf keeps copies of such.

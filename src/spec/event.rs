@@ -63,11 +63,12 @@ impl EventSpec {
         matches!(&self.kind, EventKind::Tracepoint { system, name } if is_glob(system) || is_glob(name))
     }
 
-    /// Whether it asks for the tracepoint `system:name`.
+    /// Whether it asks for the tracepoint `system:name`, or for the probe that is recorded as that.
     pub fn matches(&self, system: &str, name: &str) -> bool {
         match &self.kind {
             EventKind::Tracepoint { system: s, name: n } => glob_matches(s, system) && glob_matches(n, name),
-            EventKind::Source { .. } | EventKind::Breakpoint { .. } | EventKind::Probe(_) => false,
+            EventKind::Probe(probe) => probe.kind.name() == system && probe.recorded_name() == name,
+            EventKind::Source { .. } | EventKind::Breakpoint { .. } => false,
         }
     }
 

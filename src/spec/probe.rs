@@ -247,6 +247,13 @@ fn place(kind: ProbeKind, text: &str) -> Result<Place, ProbeSyntaxError> {
     }
 }
 
+impl Probe {
+    /// Its event's name in a recording, where only letters, digits and `_` make one: perf reads no other.
+    pub fn recorded_name(&self) -> String {
+        self.place.to_string().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -42,7 +42,6 @@ fn what_cannot_start() {
     }
     for (args, text) in [
         (&["-e", "no:such_event", "-a"][..], "unknown event no:such_event"),
-        (&["-e", "uprobe:getppid@libc", "-a"], "a recording can hold probes only as the tracepoints"),
         (&["-e", CALL, "-C", "4000"], "there is no CPU 4000"),
         (&["-e", CALL, "--", "/no/such/command"], "cannot execute /no/such/command"),
         (&["-e", CALL, "-p", "2147483647"], "there is no process 2147483647"),

@@ -30,6 +30,15 @@ pub fn skipped() -> bool {
     true
 }
 
+/// Whether this kernel has no probes of programs.
+pub fn without_uprobes() -> bool {
+    let without = !Path::new("/sys/bus/event_source/devices/uprobe").exists();
+    if without {
+        println!("skipped: no uprobe PMU");
+    }
+    without
+}
+
 /// The process of a workload: so many calls, then it ends. A test of this executable, so that nothing has to be built.
 #[test]
 fn generator() {

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use crate::harness::{CALL, command, finished, record, record_calls, skipped, waiting_generator};
+use crate::harness::{CALL, command, finished, record, record_calls, skipped, waiting_generator, without_uprobes};
 
 /// Records a process that waits until the events are on, and gives what came of it.
 fn attached(option: &str, id: impl Fn(u32) -> u32) {
@@ -50,6 +50,21 @@ fn a_thread_that_runs_already() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     });
+}
+
+/// No task inherits them, and they are tracepoints all the same: the PMU's own samples do not say which event they are of.
+#[test]
+fn probes_on_all_cpus() {
+    if skipped() || without_uprobes() {
+        return;
+    }
+    let recorded = record_calls(&["-a", "-e", "uprobe:syscall@libc,uprobe:syscall+0x3@libc"], 300);
+    assert_eq!(recorded.status, 0, "{}", recorded.said);
+    let script = recorded.perf(&["script", "-G"]);
+    let of_generator =
+        script.lines().filter(|line| line.contains("harness::genera") && line.contains("uprobe:syscall: ("));
+    assert!(of_generator.count() as u64 + recorded.said_number("lost") >= 300, "{}", recorded.said);
+    assert!(recorded.perf(&["evlist"]).contains("uprobe:syscall_0x3\n"));
 }
 
 #[test]

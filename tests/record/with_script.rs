@@ -8,7 +8,9 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::harness::{CALL, PERF_PROF, await_events, generator_words, perf, skipped, waiting_generator, with_calls};
+use crate::harness::{
+    CALL, PERF_PROF, await_events, generator_words, perf, skipped, waiting_generator, with_calls, without_uprobes,
+};
 
 /// Writes down all that it is told, in the order in which it is, and at the end what was counted.
 const SCRIPT: &str = r#"
@@ -192,6 +194,33 @@ fn a_process_with_threads_that_runs_already() {
     run.is_the_same();
     assert_eq!((run.status, samples(&run.live).len()), (0, 700), "{}", run.said);
     assert_eq!(run.perfs_samples(), 700);
+}
+
+/// Of a recording the tracepoints that tracefs makes of probes are gone, but the recording says what they held.
+#[test]
+fn probes_have_their_names_and_fields() {
+    if skipped() || without_uprobes() {
+        return;
+    }
+    let probes = "uprobe:syscall@libc,uretprobe:syscall@libc,uprobe:syscall@libc//alias=again/";
+    let mut run = with_calls_of(500, &["--order", "-e", probes], &[]);
+    run.live.iter_mut().for_each(|line| *line = line.replace("uprobe:again", "uprobe:syscall"));
+    run.is_the_same();
+    let calls = |lines: &[String], event: &str| lines.iter().filter(|line| line.contains(event)).count();
+    assert_eq!(calls(&run.live, ": uprobe:syscall "), 2 * calls(&run.live, ": uretprobe:syscall "));
+    assert!(calls(&run.live, ": uretprobe:syscall [('_pid'") >= 500, "{}", run.said);
+    let text = perf(&run.path(), &["script", "-G"]);
+    let (entries, returns): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.contains(" uprobe:syscall: ("));
+    assert_eq!(entries.len(), 2 * returns.len());
+    assert!(returns.iter().all(|line| line.contains("uretprobe:syscall: (") && line.contains(" <- ")), "{text}");
+
+    let selected = Command::new(PERF_PROF)
+        .args(["python", "--input", "perf.data", "-e", "uretprobe:syscall@libc", "tell.py", "selected"])
+        .current_dir(run.dir.path())
+        .status();
+    assert!(selected.unwrap().success());
+    let selected = fs::read_to_string(run.dir.path().join("selected")).unwrap();
+    assert_eq!(samples(&selected.lines().map(str::to_owned).collect::<Vec<_>>()).len(), returns.len());
 }
 
 #[test]

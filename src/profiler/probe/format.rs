@@ -5,17 +5,22 @@ use crate::{
     tracefs::{EventFormat, FormatError},
 };
 
-/// The format of a probe's event. The probes that perf events make have no format file, but their data is that of probes
+/// The format of a probe's event.
+pub(super) fn format(kind: ProbeKind, name: &str) -> Result<EventFormat, FormatError> {
+    EventFormat::parse(kind.name(), &text(kind, name, 0))
+}
+
+/// The same as the kernel would write it of an event with this name and number. The probes that perf events make have no format file, but their data is that of probes
 /// which have one: the addresses come behind the common fields (`struct uprobe_trace_entry_head` and
 /// `struct kprobe_trace_entry_head` in kernel/trace).
-pub(super) fn format(kind: ProbeKind, name: &str) -> Result<EventFormat, FormatError> {
+pub fn text(kind: ProbeKind, name: &str, id: u32) -> String {
     let (fields, print_fmt): (&[&str], _) = match kind.is_return() {
         false => (&["__probe_ip"], "\"(%lx)\", REC->__probe_ip"),
         true => (&["__probe_func", "__probe_ret_ip"], "\"(%lx <- %lx)\", REC->__probe_func, REC->__probe_ret_ip"),
     };
     let mut text = format!(
         "name: {name}
-ID: 0
+ID: {id}
 format:
 \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
 \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
@@ -29,7 +34,7 @@ format:
         text += &format!("\tfield:unsigned long {field};\toffset:{};\tsize:{size};\tsigned:0;\n", 8 + at * size);
     }
     text += &format!("\nprint fmt: {print_fmt}\n");
-    EventFormat::parse(kind.name(), &text)
+    text
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::{
     os::unix::ffi::OsStringExt,
 };
 
-pub use self::{file::FileError, place::PlaceError};
+pub use self::{file::FileError, format::text as format_text, place::PlaceError};
 use super::{Machine, SourceError, pmu};
 use crate::{
     abi::PERF_SAMPLE_RAW,

@@ -13,13 +13,14 @@ use crate::{
     abi::{PERF_SAMPLE_ID, PERF_SAMPLE_IP},
     capture::{Capture, EventAttr, EventRequest, Lost, LostRecords, Mapped, Mappings, Members, Options},
     perfdata::write::{Dsos, FINISHED_ROUND, Feature, Features, Stream, Synthesis, Tally, WriteError},
+    profiler,
     record::{Batch, TrailerLayout},
     session::{
         events::Selected,
         plan::{self, Verbosity},
         target,
     },
-    spec::{CallGraph, EventKind},
+    spec::{CallGraph, EventKind, ProbeKind},
     sys::{output, procfs, tracefs::Tracefs, workload::Workload},
 };
 
@@ -50,10 +51,11 @@ pub struct Summary {
 
 /// Whether these events can be recorded.
 pub fn check(selected: &[Selected]) -> Result<()> {
-    match selected.iter().find(|event| matches!(event.spec.kind, EventKind::Probe(_))) {
+    let is_probe = |event: &&Selected| matches!(event.spec.kind, EventKind::Probe(_));
+    match selected.iter().find(|event| is_probe(event) && event.request.definition.is_none()) {
         Some(probe) => bail!(
-            "{}: a recording can hold probes only as the tracepoints that tracefs makes of them: define it, as in \
-             `echo 'p:mine /bin/bash:0x4245c0' >> /sys/kernel/tracing/uprobe_events`, and record `-e uprobes:mine`",
+            "{}: a recording holds probes as the tracepoints that tracefs makes of them, and of an address in the kernel \
+             it makes none here; name a function",
             probe.spec.selector
         ),
         None => Ok(()),
@@ -79,6 +81,19 @@ pub fn with_members_of_scripts(mut requests: Vec<EventRequest>, selected: &[Sele
     requests
 }
 
+/// The formats of probes, which their events' definitions in tracefs have under other names; those are soon gone.
+fn probes(attrs: &mut [EventAttr], selected: &[Selected]) -> Vec<(ProbeKind, String)> {
+    let mut formats = Vec::new();
+    for (event, attr) in selected.iter().zip(attrs) {
+        if let EventKind::Probe(probe) = &event.spec.kind {
+            let (system, name) = (probe.kind.name(), probe.recorded_name());
+            formats.push((probe.kind, profiler::format_text(probe.kind, &name, attr.attr.config as u32)));
+            attr.name = format!("{system}:{name}");
+        }
+    }
+    formats
+}
+
 /// Which mappings have to be known.
 fn mapped(plan: &plan::Capture) -> Mapped {
     match plan.callchain.how {
@@ -98,13 +113,20 @@ impl Recording {
         tracefs: &Tracefs,
         offset: Option<i64>,
     ) -> Result<Recording> {
-        let attrs: Vec<EventAttr> = capture.attrs().iter().filter(|event| !event.ids.is_empty()).cloned().collect();
+        let mut attrs = capture.attrs().to_vec();
+        let probes = probes(&mut attrs, selected);
+        attrs.retain(|event| !event.ids.is_empty());
         let mut features = machine::features(command_line, target::clock(plan), offset);
         features.set(&Feature::EventDesc(&attrs));
-        let tracepoints = selected.iter().filter_map(|event| event.format.tracepoint());
+        let tracepoints = selected.iter().filter(|event| !matches!(event.spec.kind, EventKind::Probe(_)));
+        let tracepoints = tracepoints.filter_map(|event| event.format.tracepoint());
         let tracepoints: Vec<(&str, &str)> = tracepoints.map(|format| (&*format.system, &*format.name)).collect();
-        if !tracepoints.is_empty() {
-            features.set(&Feature::TracingData(&machine::tracing_data(tracefs, tracepoints.into_iter())?));
+        if !tracepoints.is_empty() || !probes.is_empty() {
+            let mut data = machine::tracing_data(tracefs, tracepoints.into_iter())?;
+            for (kind, text) in probes {
+                data.formats.entry(kind.name().to_owned()).or_default().push(text.into_bytes());
+            }
+            features.set(&Feature::TracingData(&data));
         }
         match &form {
             // How much smaller records will be is not known yet.
