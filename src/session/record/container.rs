@@ -83,11 +83,11 @@ impl Container {
         put_back(&self.form, self.former);
     }
 
-    /// Writes what makes it readable; gives its size.
-    pub fn finish(self, features: &Features, dsos: &Dsos) -> Result<u64> {
+    /// Writes what makes it readable; gives its size. `ids` are all of an event, where they have become more.
+    pub fn finish(self, features: &Features, dsos: &Dsos, ids: Option<(usize, &[u64])>) -> Result<u64> {
         let cannot = || format!("cannot finish {}", self.form);
         match self.writer {
-            Writer::File(file) => file.finish(features).with_context(cannot),
+            Writer::File(file) => file.finish(features, ids).with_context(cannot),
             Writer::Pipe(mut stream) => {
                 stream.own(&pipe::build_ids(dsos)).and_then(|()| stream.flush()).with_context(cannot)?;
                 Ok(stream.end())
