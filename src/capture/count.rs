@@ -252,7 +252,7 @@ impl Opened {
         follow: Follow,
         needed: usize,
     ) -> Result<(), CaptureError> {
-        let fd = match open_event(&attr::counter(event, follow), on.attach()) {
+        let fd = match open_event(&attr::counter(event, follow), on.attach(), None) {
             Ok(fd) => fd,
             Err(error) if [libc::EMFILE, libc::ENFILE].contains(&error.errno()) => {
                 return Err(CaptureError::too_many_files(needed));

@@ -10,6 +10,7 @@ mod count;
 mod define;
 mod drain;
 mod error;
+mod group;
 mod limit;
 mod memory;
 mod message;
@@ -44,9 +45,12 @@ use self::{
     tasks::{Kind, Tasks},
 };
 use crate::{
-    abi::{PERF_FORMAT_LOST, perf_event_attr},
+    abi::{
+        PERF_FORMAT_GROUP, PERF_FORMAT_LOST, PERF_FORMAT_TOTAL_TIME_ENABLED, PERF_FORMAT_TOTAL_TIME_RUNNING,
+        perf_event_attr,
+    },
     record::{Batch, Chunk, Ended, INDEX_PER_RECORD, LossCounts, SampleLayout, Sorter, Source, TrailerLayout, Wait},
-    spec::CpuSet,
+    spec::{CpuSet, Grouping},
     sys::{CallError, definition::Defined, epoll::Epoll, eventfd::EventFd, perf},
 };
 
@@ -66,6 +70,8 @@ pub struct EventAttr {
     pub attr: perf_event_attr,
     /// The ids that its records carry, one for each descriptor; none where the kernel did not let it be sampled.
     pub ids: Vec<u64>,
+    /// Its part in a group.
+    pub grouping: Grouping,
 }
 
 impl EventAttr {
@@ -182,7 +188,7 @@ impl Capture {
     /// Opens all events on the target. Nothing is recorded before [`Capture::enable`].
     pub fn open(target: &Target, events: &[EventRequest], options: &Options) -> Result<Capture, CaptureError> {
         let (events, definitions) = define::tracepoints(target, events, options.members)?;
-        let events = &*events;
+        let events = &*group::complete(events)?;
         let opened = open::open(target, events, options)?;
         if let (Some(event), true) = (events.first(), opened.ids.is_empty()) {
             let refused = io::Error::from_raw_os_error(libc::EPERM);
@@ -318,6 +324,12 @@ impl Capture {
             // The order of perf_read_one(): value, the times, id, lost. Nothing is read of an event in error state, which
             // lost nothing either.
             let format = descriptor.event.map_or(self.read_format, |event| self.layouts[event].format.read_format);
+            if format & PERF_FORMAT_GROUP != 0 {
+                if let Some((id, lost)) = self.loss_of_leader(descriptor, format) {
+                    each(descriptor, id, lost);
+                }
+                continue;
+            }
             let mut values = [0; 5];
             let values = &mut values[..1 + format.count_ones() as usize];
             let whole = perf::read(descriptor.fd.as_fd(), values).is_ok_and(|count| count == values.len());
@@ -326,6 +338,18 @@ impl Capture {
             }
         }
         true
+    }
+
+    /// The id and the loss of an event whose samples read its group; nothing of the others of the group, which have no samples.
+    fn loss_of_leader(&self, descriptor: &Descriptor, format: u64) -> Option<(u64, u64)> {
+        let event = descriptor.event.filter(|&event| !self.attrs[event].grouping.is_member())?;
+        let members = self.attrs[event + 1..].iter().take_while(|attr| attr.grouping.is_member()).count();
+        // The order of perf_read_group(): how many there are, the times, then value, id and lost of each, the leader first.
+        let times = (format & (PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING)).count_ones() as usize;
+        let mut values = vec![0; 1 + times + 3 * (1 + members)];
+        let count = perf::read(descriptor.fd.as_fd(), &mut values).ok()?;
+        let &[_, id, lost] = values[..count].get(1 + times..)?.first_chunk()?;
+        Some((id, lost))
     }
 
     /// How many rings there are.
@@ -405,7 +429,7 @@ impl Capture {
 
     /// Turns the events off, but for what follows tasks.
     pub fn disable_events(&self) -> Result<(), CallError> {
-        let mut events = self.descriptors.iter().filter(|descriptor| descriptor.event.is_some());
+        let mut events = self.switched().filter(|descriptor| descriptor.event.is_some());
         events.try_for_each(|descriptor| perf::disable(descriptor.fd.as_fd()))
     }
 
@@ -420,8 +444,17 @@ impl Capture {
     }
 
     fn enable_those(&self, which: impl Fn(&Descriptor) -> bool) -> Result<(), CallError> {
-        let mut those = self.descriptors.iter().filter(|descriptor| which(descriptor));
+        let mut those = self.switched().filter(|descriptor| which(descriptor));
         those.try_for_each(|descriptor| perf::enable(descriptor.fd.as_fd()))
+    }
+
+    /// What is turned on and off: all but the members of groups, which are on while their leader is.
+    fn switched(&self) -> impl Iterator<Item = &Descriptor> {
+        let is_member = |descriptor: &&Descriptor| match descriptor.event {
+            Some(event) => self.attrs[event].grouping.is_member(),
+            None => false,
+        };
+        self.descriptors.iter().filter(move |descriptor| !is_member(descriptor))
     }
 
     /// Ends the capture for good, as dropping it does: this is only a name for it. The drop joins the reader thread and
