@@ -54,6 +54,13 @@ pub(super) fn leader_of(events: &[EventRequest], member: usize) -> Option<usize>
     events[..member].iter().rposition(|event| !event.grouping.is_member())
 }
 
+/// The requests of the group that a request is in: of one alone, that one.
+pub(super) fn of(events: &[EventRequest], event: usize) -> &[EventRequest] {
+    let first = leader_of(events, event).unwrap_or(event);
+    let members = events[first + 1..].iter().take_while(|event| event.grouping.is_member()).count();
+    &events[first..=first + members]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,6 +88,7 @@ mod tests {
         assert_eq!(complete[1].samples.read_format, PERF_FORMAT_GROUP);
         assert_eq!((complete[2].samples, complete[2].sampling), (complete[1].samples, Sampling::Period(0)));
         assert_eq!([0, 1, 2].map(|event| leader_of(&complete, event)), [None, None, Some(1)]);
+        assert_eq!([0, 1, 2].map(|event| of(&complete, event).len()), [1, 2, 2]);
     }
 
     #[test]
