@@ -70,8 +70,8 @@ pub(super) fn event(
     if event.grouping.is_member() {
         start_with_leader(&mut attr);
     }
-    // What is read with each sample has to be of the same task as the sample: perf_event_open refuses such groups, or on
-    // newer kernels adds children up, where they are inherited.
+    // Older kernels refuse to have events inherited whose samples read counters (perf_event_alloc() in
+    // kernel/events/core.c), and perf asks none for it.
     if event.grouping.is_read_by_leader() {
         attr.set_inherit(0);
     }

@@ -43,8 +43,8 @@ pub enum PlanError {
     Event(#[from] SpecError),
     /// A group where each event is on its own.
     #[error(
-        "-e {0}: groups are recorded only: `perf-prof record -e '{{...}}'`, and then `perf-prof python --input FILE` without \
-         braces"
+        "-e {0}: groups are for recording and counting: `perf-prof record -e '{{...}}'`, and then `perf-prof python --input \
+         FILE` without braces"
     )]
     Group(String),
     /// Two options that name different things to attach to.
@@ -393,6 +393,22 @@ mod tests {
                     args: [
                         "--",
                         "-v","#]],
+        );
+    }
+
+    #[test]
+    fn groups_are_not_for_scripts() {
+        check(
+            &["-e", "c:d,{a:b,cs}:S", "x.py"],
+            expect![
+                "error: -e a:b: groups are for recording and counting: `perf-prof record -e '{...}'`, and then `perf-prof python --input FILE` without braces"
+            ],
+        );
+        check(
+            &["--input", "f", "-e", "{cs}", "x.py"],
+            expect![
+                "error: -e cs: groups are for recording and counting: `perf-prof record -e '{...}'`, and then `perf-prof python --input FILE` without braces"
+            ],
         );
     }
 

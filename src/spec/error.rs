@@ -134,7 +134,8 @@ pub enum SpecError {
     },
     /// Something behind a group that is no modifier.
     #[error(
-        "{group}: `{behind}` cannot follow a group; known are `:S` (the leader is sampled and reads all) and the letters ukhGHIpP, as in {{a,b}}:Su"
+        "{group}: `{behind}` cannot follow a group; known are `:S` (the leader is sampled and reads all) and \
+         the letters ukhGHIpP, as in {{a,b}}:Su"
     )]
     BehindGroup {
         /// The group.

@@ -106,7 +106,8 @@ fn show(recorder: Recorder, name: &str, compared: &Compared) {
 /// The rest of perf, and a reader that is not perf.
 #[track_caller]
 fn is_read_by_others(path: &Path, form: Form, keys: &str) {
-    report::compare(path, &["--no-children", "--sort", keys], &["--sort", keys]);
+    // perf shows the events of a group beside each other, unless it is told not to.
+    report::compare(path, &["--no-group", "--no-children", "--sort", keys], &["--sort", keys]);
     let names: Vec<String> = perf(&["evlist"], path).into_iter().filter(|line| !line.starts_with('#')).collect();
     if form == Form::Pipe {
         // Whatever wrote it, perf 6.1 names the tracepoints of no pipe there, and `perf buildid-list` reads no pipe with some.
