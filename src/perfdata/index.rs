@@ -4,14 +4,15 @@
 //! With it records are put in order exactly, however they are mixed up in the file, while no more is in memory than blocks
 //! that overlap in time; and a range of times is found without reading what lies outside of it.
 
-use std::sync::Arc;
+use std::{sync::Arc, thread};
 
 use super::{
     bytes::ByteOrder, error::PerfDataError, header::Section, input::Input, layouts::Layouts, select::Selection,
 };
 use crate::{
     abi::{PERF_RECORD_SAMPLE, perf_data::*},
-    record::{RECORD_HEADER, record_size, record_type},
+    record::{RECORD_HEADER, Records, record_size, record_type},
+    sys::signals,
 };
 
 /// How many bytes a block has at most.
@@ -46,6 +47,11 @@ pub struct BlockIndex {
 }
 
 impl BlockIndex {
+    fn add_samples(&mut self, (first, last): (u64, u64)) {
+        let so_far = self.samples.unwrap_or((first, last));
+        self.samples = Some((so_far.0.min(first), so_far.1.max(last)));
+    }
+
     /// How many bytes there are.
     pub fn bytes(&self) -> u64 {
         self.blocks.iter().map(|block| u64::from(block.size)).sum()
@@ -156,6 +162,9 @@ fn look(bytes: &mut [u8], order: ByteOrder, layouts: &Layouts, block: Block) -> 
     Looked { block, end, samples: (first_sample, last_sample), before }
 }
 
+/// Sections of this size are looked at from two places at a time.
+const LARGE: u64 = 64 << 20;
+
 /// Looks at all records of a section. A record that is cut off at its end, or damaged, ends it with a warning.
 pub fn index(
     input: &dyn Input,
@@ -165,41 +174,143 @@ pub fn index(
     layouts: &Layouts,
     warnings: &mut Vec<String>,
 ) -> Result<Indexed, PerfDataError> {
-    let mut found = BlockIndex::default();
-    let mut buffer = vec![0; BLOCK];
-    let end = section.offset.saturating_add(section.size);
-    let (mut offset, mut before) = (section.offset, 0);
-    while offset < end {
-        let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(BLOCK);
-        let filled = input.read_at(&mut buffer[..room], offset).map_err(|error| PerfDataError::io(name, error))?;
-        let looked = look(&mut buffer[..filled], order, layouts, Block { offset, before, ..Block::default() });
-        let Looked { block, end: ended, samples, .. } = looked;
-        before = looked.before;
-        if ended == BlockEnd::Compressed {
-            return Ok(Indexed::Compressed);
-        }
-        if block.samples != 0 {
-            let (first, last) = found.samples.unwrap_or(samples);
-            found.samples = Some((first.min(samples.0), last.max(samples.1)));
-        }
-        if block.size != 0 {
-            found.blocks.push(block);
-        }
-        offset = offset.saturating_add(u64::from(block.size));
-        let left = end.saturating_sub(offset);
-        let why = match ended {
-            BlockEnd::Payload(size) if size <= left => {
-                offset += size;
-                continue;
-            }
-            BlockEnd::Bytes if block.size != 0 => continue,
-            BlockEnd::Damaged => "what follows is no record",
-            BlockEnd::Bytes | BlockEnd::Payload(_) | BlockEnd::Compressed => "it is cut off",
-        };
-        warnings.push(format!("{name}: its last {left} bytes are left out: {why}"));
-        break;
+    let walk = Walk { input, name, order, layouts };
+    if section.size >= LARGE
+        && thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1)
+        && let Some(indexed) = walk.halves(section, warnings)?
+    {
+        return Ok(indexed);
     }
-    Ok(Indexed::Plain(Arc::new(found)))
+    let found = walk.all(section, warnings)?;
+    Ok(found.map_or(Indexed::Compressed, |(found, _)| Indexed::Plain(Arc::new(found))))
+}
+
+/// What is looked at.
+#[derive(Clone, Copy)]
+struct Walk<'a> {
+    input: &'a dyn Input,
+    name: &'a str,
+    order: ByteOrder,
+    layouts: &'a Layouts,
+}
+
+impl Walk<'_> {
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize, PerfDataError> {
+        self.input.read_at(buffer, offset).map_err(|error| PerfDataError::io(self.name, error))
+    }
+
+    /// Looks at the records of a section one after the other; gives the time of the last one, too. `None` where some are
+    /// compressed.
+    fn all(&self, section: Section, warnings: &mut Vec<String>) -> Result<Option<(BlockIndex, u64)>, PerfDataError> {
+        let mut found = BlockIndex::default();
+        let mut buffer = vec![0; BLOCK];
+        let end = section.offset.saturating_add(section.size);
+        let (mut offset, mut before) = (section.offset, 0);
+        while offset < end {
+            let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(BLOCK);
+            let filled = self.read(&mut buffer[..room], offset)?;
+            let block = Block { offset, before, ..Block::default() };
+            let looked = look(&mut buffer[..filled], self.order, self.layouts, block);
+            let Looked { block, end: ended, samples, .. } = looked;
+            before = looked.before;
+            if ended == BlockEnd::Compressed {
+                return Ok(None);
+            }
+            if block.samples != 0 {
+                found.add_samples(samples);
+            }
+            if block.size != 0 {
+                found.blocks.push(block);
+            }
+            offset = offset.saturating_add(u64::from(block.size));
+            let left = end.saturating_sub(offset);
+            let why = match ended {
+                BlockEnd::Payload(size) if size <= left => {
+                    offset += size;
+                    continue;
+                }
+                BlockEnd::Bytes if block.size != 0 => continue,
+                BlockEnd::Damaged => "what follows is no record",
+                BlockEnd::Bytes | BlockEnd::Payload(_) | BlockEnd::Compressed => "it is cut off",
+            };
+            warnings.push(format!("{}: its last {left} bytes are left out: {why}", self.name));
+            break;
+        }
+        Ok(Some((found, before)))
+    }
+
+    /// The same from the section's begin and, in another thread, from about its middle on. Where a record begins there is
+    /// guessed; the first half's last record ends there, or the guess was wrong and this gives nothing.
+    fn halves(&self, section: Section, warnings: &mut Vec<String>) -> Result<Option<Indexed>, PerfDataError> {
+        let Some(middle) = self.guess(section)? else { return Ok(None) };
+        let halves = [
+            Section { offset: section.offset, size: middle - section.offset },
+            Section { offset: middle, size: section.offset.saturating_add(section.size) - middle },
+        ];
+        let all = |half: Section| {
+            let mut warnings = Vec::new();
+            self.all(half, &mut warnings).map(|found| (found, warnings))
+        };
+        let both = thread::scope(|scope| {
+            let body = || {
+                signals::block_in_this_thread();
+                all(halves[1])
+            };
+            let second = thread::Builder::new().name("perf-prof-index".to_owned()).spawn_scoped(scope, body).ok()?;
+            let first = all(halves[0]);
+            Some((first, second.join().ok()?))
+        });
+        let Some((first, second)) = both else { return Ok(None) };
+        let ((first, at_middle), (second, at_end)) = (first?, second?);
+        let (Some((mut found, before)), Some((mut second, _))) = (first, second) else {
+            return Ok(Some(Indexed::Compressed));
+        };
+        if !at_middle.is_empty() {
+            return Ok(None);
+        }
+        if let Some(block) = second.blocks.first_mut() {
+            block.before = before;
+        }
+        found.blocks.append(&mut second.blocks);
+        second.samples.into_iter().for_each(|samples| found.add_samples(samples));
+        warnings.extend(at_end);
+        Ok(Some(Indexed::Plain(Arc::new(found))))
+    }
+
+    /// Where about in the middle of a section a record seems to begin: a sample with a time, behind which nothing but
+    /// records follow for a while.
+    fn guess(&self, section: Section) -> Result<Option<u64>, PerfDataError> {
+        const WINDOW: usize = 1 << 20;
+        const LARGEST_RECORD: usize = 64 << 10;
+        if self.order != ByteOrder::Native {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; WINDOW];
+        // Sizes are multiples of 8.
+        let offset = section.offset.saturating_add((section.size / 2).next_multiple_of(8));
+        let filled = self.read(&mut bytes, offset)?;
+        bytes.truncate(filled);
+        let begins = |&at: &usize| {
+            let mut records = Records::new(&bytes[at..]);
+            let is_sample =
+                |record: &[u8]| record_type(record) == PERF_RECORD_SAMPLE && self.layouts.time(record).is_some();
+            records.next().is_some_and(is_sample) && records.all(is_plausible) && {
+                // One that is cut off by the window.
+                let size = record_size(records.rest());
+                size == 0 || size > records.rest().len()
+            }
+        };
+        let at = (0..filled.min(LARGEST_RECORD)).step_by(8).find(begins);
+        Ok(at.map(|at| offset + at as u64))
+    }
+}
+
+/// Whether something could be a record.
+fn is_plausible(record: &[u8]) -> bool {
+    const KERNEL: u32 = 32;
+    const USER: std::ops::Range<u32> = 64..96;
+    let kind = record_type(record);
+    record.len().is_multiple_of(8) && ((1..KERNEL).contains(&kind) || USER.contains(&kind))
 }
 
 /// The records in bytes that were looked at before.
@@ -216,5 +327,67 @@ pub(super) fn enter(bytes: &mut [u8], order: ByteOrder, layouts: &Layouts) {
         super::swap::record(&mut rest[..size], order, layouts);
         debug_assert_eq!(record_size(rest), size);
         at += size;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        abi::{PERF_SAMPLE_RAW, PERF_SAMPLE_TIME},
+        perfdata::{Attr, AttrIds},
+        record::SampleFormat,
+    };
+
+    fn layouts() -> Layouts {
+        let format = SampleFormat { sample_type: PERF_SAMPLE_TIME | PERF_SAMPLE_RAW, ..SampleFormat::default() };
+        let attr = Attr { format, ..Attr::default() };
+        Layouts::new(&[AttrIds { attr, ids: Vec::new() }])
+    }
+
+    fn sample(time: u64, raw: &[u8]) -> Vec<u8> {
+        let size = 8 + 8 + 8 + raw.len() as u16;
+        let header = [&PERF_RECORD_SAMPLE.to_ne_bytes()[..], &[0, 0], &size.to_ne_bytes()].concat();
+        [&header, &time.to_ne_bytes()[..], &(raw.len() as u64).to_ne_bytes(), raw].concat()
+    }
+
+    /// The index made from one place on, and from two.
+    fn both(bytes: Vec<u8>) -> (BlockIndex, Option<BlockIndex>) {
+        let section = Section { offset: 0, size: bytes.len() as u64 };
+        let walk = Walk { input: &bytes, name: "x", order: ByteOrder::Native, layouts: &layouts() };
+        let (mut one, mut two) = (Vec::new(), Vec::new());
+        let (serial, _) = walk.all(section, &mut one).unwrap().unwrap();
+        let halves = walk.halves(section, &mut two).unwrap().map(|indexed| match indexed {
+            Indexed::Plain(index) => (*index).clone(),
+            Indexed::Compressed => panic!("nothing is compressed"),
+        });
+        assert!(halves.is_none() || one == two);
+        (serial, halves)
+    }
+
+    #[test]
+    fn two_threads_find_what_one_does() {
+        let count = 60_000;
+        let times = |number: u64| 1_000_000 + number * 7 % 1000 + number;
+        let bytes: Vec<u8> = (0..count).flat_map(|n| sample(times(n), &vec![1; (n % 5) as usize * 8])).collect();
+        // Cut off, too.
+        for cut in [0, 5] {
+            let (one, two) = both(bytes[..bytes.len() - cut].to_vec());
+            let two = two.unwrap();
+            assert_eq!((one.samples, one.bytes(), one.sample_count()), (two.samples, two.bytes(), two.sample_count()));
+            assert!(two.blocks.windows(2).all(|two| two[0].offset + u64::from(two[0].size) == two[1].offset));
+            let last = two.blocks.iter().map(|block| block.last).max();
+            assert_eq!(last, one.blocks.iter().map(|block| block.last).max());
+        }
+    }
+
+    #[test]
+    fn what_only_looks_like_records_in_the_middle_is_none() {
+        let within: Vec<u8> = (0..2000).flat_map(|time| sample(9, &[time as u8; 8])).collect();
+        let large = |time| sample(time, &within[..within.len() / 2]);
+        let bytes: Vec<u8> = (1..200).flat_map(large).collect();
+        let (one, two) = both(bytes);
+        assert_eq!(one.sample_count(), 199);
+        assert!(two.is_none_or(|two| two.sample_count() == 199));
     }
 }

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     event::{Context, EventType, Sink, Stats, Stop},
-    perfdata::{PerfDataError, Replay},
+    perfdata::{PerfDataError, Progress, Replay},
     record::{LossCounts, Source, Wait},
     sys::{output, signals::Signals},
 };
@@ -78,6 +78,17 @@ impl Delivery<'_> {
         let (last_time, strangers) = replayed.map_or((0, 0), |replayed| (replayed.last(), replayed.strangers()));
         let lost = replayed.map_or_else(Vec::new, Replayed::lost_per_event);
         context.come_to(last_time);
+        if last == Last::Exit
+            && let Ending::Signal { .. } = ending
+        {
+            let of_all = match run_loop.source.replay.progress() {
+                Progress { done, total } if total != 0 => {
+                    format!("{:.0} % of the recording", 100.0 * done as f64 / total as f64)
+                }
+                _ => "not all of the recording".to_owned(),
+            };
+            output::say(format_args!("interrupted: what follows is of what was read by then, {of_all}"));
+        }
         let at_exit = run_loop.finish(ending, last, sink, last_time);
         Delivered { ending, last: last_time, lost, at_exit, strangers, failure: run_loop.source.replay.take_failure() }
     }

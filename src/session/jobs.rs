@@ -257,6 +257,7 @@ fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Resu
             let Pending { interrupt, terminate, hangup, .. } = signals.take();
             for (count, signal) in [(interrupt, libc::SIGINT), (terminate, libc::SIGTERM), (hangup, libc::SIGHUP)] {
                 if count != 0 {
+                    output::say("interrupted: what follows is of what each process had read by then");
                     workers.iter().for_each(|worker| worker.signal(signal));
                 }
             }

@@ -105,12 +105,12 @@ fn with_interpreter(
     };
     let wanted = plan.interval.is_some() || input.jobs.is_some();
     let mut span = if wanted { span(&selection.times, &mut recording)? } else { None };
-    let mut told = Told::Here;
+    let mut told = Told::of(selection.cpus.as_ref());
     if let Part::Shard(shard) = &part {
         shard.enter();
         shard.select(&mut selection);
         span = span.map(|span| shard.part_of(span));
-        told = Told::WithAllParts;
+        told = if told == Told::Here { Told::WithAllParts } else { told };
     }
     let offset = realtime_offset(&mut recording, &input.path)?;
     let recorded = binaries(&recording);

@@ -4,7 +4,12 @@ use std::{
     os::unix::fs::MetadataExt,
     path::Path,
     process::{Command, Output, Stdio},
+    sync::{PoisonError, RwLock},
+    time::Duration,
 };
+
+/// Recordings of perf 6.1 do not stand ours beside them, which ask for build ids.
+static RECORDERS: RwLock<()> = RwLock::new(());
 
 /// Whether perf can record here; if not, the reason is on stdout.
 pub fn can_record() -> bool {
@@ -25,6 +30,7 @@ pub fn can_record() -> bool {
 /// Records with these arguments. While another program on the machine asks for build ids, the kernel's records of mappings
 /// make perf 6.1 fail an assertion; then it is tried again.
 pub fn record(path: &Path, args: &[&str]) {
+    let _theirs = RECORDERS.read().unwrap_or_else(PoisonError::into_inner);
     let mut said = String::new();
     for _ in 0..20 {
         let mut command = Command::new("perf");
@@ -34,6 +40,7 @@ pub fn record(path: &Path, args: &[&str]) {
             return;
         }
         said = String::from_utf8_lossy(&output.stderr).into_owned();
+        std::thread::sleep(Duration::from_millis(100));
     }
     panic!("perf record {args:?}: {said}");
 }
@@ -41,6 +48,7 @@ pub fn record(path: &Path, args: &[&str]) {
 /// Records with these arguments by `perf-prof record`.
 #[track_caller]
 pub fn record_here(path: &Path, args: &[&str]) {
+    let _ours = RECORDERS.write().unwrap_or_else(PoisonError::into_inner);
     let output = perf_prof(&["record", "-q", "-o"]).arg(path).args(args).stdout(Stdio::null()).output().unwrap();
     stdout(&output);
 }

@@ -169,13 +169,14 @@ pub fn await_events(recorder: &Child, path: &Path) {
     while of_tracepoint().unwrap_or(0) == 0 || !path.exists() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    // What follows until the events are enabled is work; then it waits for them. A busy machine may make that long.
+    // What follows until the events are enabled is work, then it waits for them. A busy machine may make that long; what has
+    // events all the time never waits long, and has the time of some looks.
     let asleep = || {
         let status = fs::read_to_string(format!("/proc/{}/status", recorder.id())).unwrap_or_default();
         let lines = status.lines().filter(|line| line.starts_with("State:") || line.contains("ctxt_switches:"));
         lines.collect::<Vec<_>>().join(" ")
     };
-    loop {
+    for _ in 0..6 {
         let before = asleep();
         std::thread::sleep(std::time::Duration::from_millis(500));
         if before.contains("sleeping") && before == asleep() {
