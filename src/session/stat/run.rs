@@ -19,13 +19,7 @@ use crate::{
         start, target,
     },
     spec::{Attrs, EventKind, EventSpec, Stack, parse_events},
-    sys::{
-        output, procfs,
-        signals::{Pending, Signals},
-        tracefs::Tracefs,
-        usage::CpuTime,
-        workload::Workload,
-    },
+    sys::{output, procfs, signals::Signals, tracefs::Tracefs, usage::CpuTime, workload::Workload},
 };
 
 /// What is counted when nothing is named, of tasks and of CPUs: what a program asks of the machine, and what it makes of it.
@@ -130,9 +124,12 @@ impl Session<'_> {
             workload.start()?;
             workload.wake_at_exit(wake);
         }
-        let signal = self.wait(&mut counters, workload.as_mut(), &mut shown, show)?;
+        let waited = self.wait(&mut counters, workload.as_mut(), &mut shown, show);
         let has_ended = Instant::now();
-        let status = workload.and_then(|workload| start::end_workload(workload, signal.map(|_| libc::SIGTERM)));
+        // Nobody waits for a command that is not counted any more, whatever the reason.
+        let to_end = if let Ok(None) = waited { None } else { Some(libc::SIGTERM) };
+        let status = workload.and_then(|workload| start::end_workload(workload, to_end));
+        let signal = waited?;
         let until = if signal.is_some() { Instant::now() } else { has_ended };
         let readings = counters.read()?;
         if self.plan.interval.is_some() {
@@ -166,9 +163,7 @@ impl Session<'_> {
             match counters.wait(interval.as_ref().map(Interval::next))? {
                 Waited::TasksExited => return Ok(None),
                 Waited::Woken => {
-                    let Pending { interrupt, terminate, hangup, .. } = self.signals.take();
-                    let came = [(interrupt, libc::SIGINT), (terminate, libc::SIGTERM), (hangup, libc::SIGHUP)];
-                    if let Some((_, signal)) = came.into_iter().find(|&(count, _)| count > 0) {
+                    if let Some((_, signal)) = self.signals.take().to_end().next() {
                         return Ok(Some(signal));
                     }
                     if workload.as_mut().is_some_and(|workload| matches!(workload.try_wait(), Ok(Some(_)))) {
