@@ -67,6 +67,14 @@ pub(super) fn event(
     if options.begin == Begin::Later {
         attr.set_enable_on_exec(0);
     }
+    if event.grouping.is_member() {
+        start_with_leader(&mut attr);
+    }
+    // Older kernels refuse to have events inherited whose samples read counters (perf_event_alloc() in
+    // kernel/events/core.c), and perf asks none for it.
+    if event.grouping.is_read_by_leader() {
+        attr.set_inherit(0);
+    }
     select(&mut attr, event);
     attr.sample_type = samples.sample_type;
     attr.branch_sample_type = samples.branch_sample_type;
@@ -101,6 +109,13 @@ pub(super) fn counter(event: &EventRequest, follow: Follow) -> perf_event_attr {
     attr.set_enable_on_exec((follow == Follow::ChildrenFromExec).into());
     select(&mut attr, event);
     attr
+}
+
+/// An event that is on counts nothing as long as the leader of its group is off (__perf_effective_state in
+/// kernel/events/core.c), and its leader's state is what children inherit.
+pub(super) fn start_with_leader(attr: &mut perf_event_attr) {
+    attr.set_disabled(0);
+    attr.set_enable_on_exec(0);
 }
 
 /// Which event it is, and where it counts.

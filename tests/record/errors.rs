@@ -1,6 +1,6 @@
 //! What goes wrong is said, with a way out.
 
-use std::process::Command;
+use std::{fs, process::Command};
 
 use crate::harness::{CALL, PERF_PROF, command, record, skipped};
 
@@ -63,28 +63,90 @@ fn a_folder_that_is_not_there() {
     assert!(stderr.contains("cannot write 'none/perf.data': No such file or directory"), "{stderr}");
 }
 
-/// The kernel lets a file system be full on demand.
+/// It left an empty file, and the former recording under another name.
 #[test]
-fn a_full_disk_leaves_a_recording_that_can_be_read() {
+fn a_recording_that_cannot_be_begun_leaves_the_former_one() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(&disk).status();
+    if !mount.is_ok_and(|status| status.success()) {
+        return println!("skipped: tmpfs cannot be mounted");
+    }
+    let path = disk.join("perf.data");
+    fs::write(&path, "former").unwrap();
+    assert!(fs::write(disk.join("rest"), vec![1; 64 << 10]).is_err(), "it is not full");
+    let files = |options: &[&str]| {
+        let mut args = vec!["-e", CALL, "-a", "-o", path.to_str().unwrap()];
+        args.extend(options);
+        args.push("true");
+        let output = command(&dir, &args).output().unwrap();
+        let mut names: Vec<_> = fs::read_dir(&disk).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned(), names, fs::read(&path))
+    };
+    let runs = [files(&[]), files(&["--threads=cpu"])];
+    assert!(Command::new("umount").arg(&disk).status().unwrap().success());
+    for (status, said, names, former) in runs {
+        assert!(said.contains("cannot write") && said.contains("No space left on device"), "{said}");
+        assert_eq!((status, names), (Some(1), vec!["perf.data".into(), "rest".into()]), "{said}");
+        assert_eq!(former.unwrap(), b"former");
+    }
+}
+
+/// It was removed.
+#[test]
+fn a_pipe_with_a_name_outlives_a_recording_that_never_began() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    assert!(Command::new("mkfifo").arg(dir.path().join("fifo")).status().unwrap().success());
+    let output = command(&dir, &["-e", CALL, "-o", "fifo", "--", "/no/such/command"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && stderr.contains("cannot execute"), "{stderr}");
+    assert!(dir.path().join("fifo").exists());
+}
+
+/// Records until a disk of this size is full: perf reads what is on it.
+fn on_a_full_disk(size: &str, options: &[&str]) {
     if skipped() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
     let disk = dir.path().join("disk");
     std::fs::create_dir(&disk).unwrap();
-    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(&disk).status();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]).arg(&disk).status();
     if !mount.is_ok_and(|status| status.success()) {
         return println!("skipped: tmpfs cannot be mounted");
     }
     let path = disk.join("perf.data");
-    let output = command(&dir, &["-e", "syscalls:sys_enter_*", "-a", "-o", path.to_str().unwrap(), "--", "sh", "-c", "while :; do :; done </dev/null & P=$!; dd if=/dev/zero of=/dev/null bs=1 count=400000 2>/dev/null; kill $P"]).output().unwrap();
+    let work =
+        "while :; do :; done </dev/null & P=$!; dd if=/dev/zero of=/dev/null bs=1 count=600000 2>/dev/null; kill $P";
+    let args = [options, &["-a", "-o", path.to_str().unwrap(), "--", "sh", "-c", work]].concat();
+    let output = command(&dir, &args).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let status = output.status.code();
     let script = Command::new("perf").args(["script", "-F", "event", "-i"]).arg(&path).output().unwrap();
-    let lines = String::from_utf8_lossy(&script.stdout).lines().count();
+    let text = String::from_utf8_lossy(&script.stdout).into_owned();
     let complaints = String::from_utf8_lossy(&script.stderr).into_owned();
     assert!(Command::new("umount").arg(&disk).status().unwrap().success());
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("No space left on device") && said.contains("the recording ends here"), "{said}");
-    assert!(lines > 1000 && complaints.is_empty(), "{lines} {complaints}");
+    assert!(text.matches("syscalls:sys_enter_").count() > 1000 && complaints.is_empty(), "{complaints}");
+}
+
+/// The kernel lets a file system be full on demand.
+#[test]
+fn a_full_disk_leaves_a_recording_that_can_be_read() {
+    on_a_full_disk("4m", &["-e", "syscalls:sys_enter_*"]);
+}
+
+/// The file beside those of the threads had no records, and so no size; without names and formats nobody read the others.
+#[test]
+fn a_full_disk_leaves_a_packed_directory_that_can_be_read() {
+    on_a_full_disk("2m", &["-z", "--threads", "-e", "syscalls:sys_enter_read,syscalls:sys_enter_write"]);
 }

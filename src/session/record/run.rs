@@ -46,6 +46,15 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
     for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
         output::say(format_args!("{} is left out: the kernel does not let it be sampled", event.name));
     }
+    let followed = matches!(plan.capture.target, plan::Target::Workload(_) | plan::Target::Processes(_));
+    let is_read = |event: &&Selected| event.spec.grouping.is_read_by_leader();
+    if let (Some(leader), true) = (selected.iter().find(is_read), followed && plan.verbosity > plan::Verbosity::Quiet) {
+        output::say(format_args!(
+            "{} reads its group: threads and processes that are created meanwhile are not in it, as no task inherits such a \
+             group; -a records it on all CPUs",
+            leader.spec.selector
+        ));
+    }
     let control = plan.control.as_ref().map(|place| Control::open(place, signals.wake_fd())).transpose()?;
     let form = match (&plan.output, &plan.threads) {
         (Output::File(path), None) => Form::File(path.clone(), plan.compression),
@@ -89,7 +98,7 @@ fn begin(
     let gathered = plan.gathered.unwrap_or(GATHERED);
     let shared = match (recording.form(), &plan.threads) {
         (Form::Directory(path, level), Some(threads)) => {
-            Some(threads::split(capture, threads, path, (*level, gathered), wake)?)
+            Some(threads::split(capture, threads, path, (*level, gathered), recording.strays(), wake)?)
         }
         _ => None,
     };
