@@ -64,6 +64,11 @@ struct Left {
 }
 
 impl Shard {
+    /// Whether it is the first one: what is to be said of the whole, its process says.
+    pub fn is_first(&self) -> bool {
+        self.place.number == 0
+    }
+
     /// This process does the shard, from now on.
     pub fn enter(&self) {
         self.place.enter();

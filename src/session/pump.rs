@@ -119,7 +119,7 @@ impl Pump {
                 return ControlFlow::Break(());
             }
             records += 1;
-            samples -= u64::from(record_type(record) == PERF_RECORD_SAMPLE && self.event(record).is_some());
+            samples -= u64::from(record_type(record) == PERF_RECORD_SAMPLE && self.delivers(record));
             ControlFlow::Continue(())
         });
         records
@@ -272,6 +272,11 @@ impl Pump {
             self.tell_before(ring, self.layout.time(record).unwrap_or(0), program)?;
         }
         self.deliver_sample(event, ring, record, program)
+    }
+
+    /// Whether a sample is some event's, be it as a stray.
+    fn delivers(&self, record: &[u8]) -> bool {
+        self.layout.id(record).is_some_and(|id| self.ids.event(id).or(self.ids.stray()).is_some())
     }
 
     #[inline(always)]
@@ -557,6 +562,23 @@ mod tests {
                 Continue(()), delivered 1, lost 10
             "#]],
         );
+    }
+
+    /// The samples of another program's event were delivered, and not among those that the batch was cut off behind.
+    #[test]
+    fn strays_count_for_where_delivery_ended() {
+        let context = Arc::new(Context::new(Box::new(NoKernel), 0));
+        let layouts = (SampleLayout::new(SAMPLE_TYPE, 0), TrailerLayout::new(SAMPLE_TYPE));
+        let records = [sample(50, 10), sample(99, 11), lost(1), sample(99, 12), sample(50, 13), sample(50, 14)];
+        let batch = Batch::Ring(Chunk::new(0, records.concat(), None));
+        for (stray, limit, reached) in [(Some(0), 3, 4), (None, 2, 5), (Some(0), 1, 1)] {
+            let ids = EventIds::new(&[(50, 0)]).with_stray(stray);
+            let stats = Arc::new(Stats::new(1, 1));
+            let mut pump = Pump::new(ids, layouts, context.clone(), stats, LossWindow::Times, 1, Some(limit));
+            let left = pump.left();
+            let flow = pump.deliver(&batch, &mut Recorder::default(), |_| ControlFlow::Continue(()));
+            assert_eq!((flow, pump.reached(&batch, left)), (ControlFlow::Break(Break::Limit), reached));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use super::{
     ExitStatus,
-    delivery::Delivery,
+    delivery::{Delivery, Warnings},
     plan::{Input, Verbosity},
     recorded::{self, Selected},
     recorded_kernel::RecordedKernel,
@@ -103,6 +103,7 @@ impl Reading {
             reopen: &|| {},
             last: Last::Exit,
             verbosity,
+            warnings: Warnings::Said,
         };
         let mut delivered = delivery.run(sink);
         delivered.check()?;

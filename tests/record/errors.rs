@@ -1,6 +1,6 @@
 //! What goes wrong is said, with a way out.
 
-use std::process::Command;
+use std::{fs, process::Command};
 
 use crate::harness::{CALL, PERF_PROF, command, record, skipped};
 
@@ -61,6 +61,54 @@ fn a_folder_that_is_not_there() {
     let output = command(&dir, &["-e", CALL, "-o", "none/perf.data", "true"]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("cannot write 'none/perf.data': No such file or directory"), "{stderr}");
+}
+
+/// It left an empty file, and the former recording under another name.
+#[test]
+fn a_recording_that_cannot_be_begun_leaves_the_former_one() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(&disk).status();
+    if !mount.is_ok_and(|status| status.success()) {
+        return println!("skipped: tmpfs cannot be mounted");
+    }
+    let path = disk.join("perf.data");
+    fs::write(&path, "former").unwrap();
+    assert!(fs::write(disk.join("rest"), vec![1; 64 << 10]).is_err(), "it is not full");
+    let files = |options: &[&str]| {
+        let mut args = vec!["-e", CALL, "-a", "-o", path.to_str().unwrap()];
+        args.extend(options);
+        args.push("true");
+        let output = command(&dir, &args).output().unwrap();
+        let mut names: Vec<_> = fs::read_dir(&disk).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned(), names, fs::read(&path))
+    };
+    let runs = [files(&[]), files(&["--threads=cpu"])];
+    assert!(Command::new("umount").arg(&disk).status().unwrap().success());
+    for (status, said, names, former) in runs {
+        assert!(said.contains("cannot write") && said.contains("No space left on device"), "{said}");
+        assert_eq!((status, names), (Some(1), vec!["perf.data".into(), "rest".into()]), "{said}");
+        assert_eq!(former.unwrap(), b"former");
+    }
+}
+
+/// It was removed.
+#[test]
+fn a_pipe_with_a_name_outlives_a_recording_that_never_began() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    assert!(Command::new("mkfifo").arg(dir.path().join("fifo")).status().unwrap().success());
+    let output = command(&dir, &["-e", CALL, "-o", "fifo", "--", "/no/such/command"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && stderr.contains("cannot execute"), "{stderr}");
+    assert!(dir.path().join("fifo").exists());
 }
 
 /// Records until a disk of this size is full: perf reads what is on it.

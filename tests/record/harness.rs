@@ -7,7 +7,10 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use perf_prof::record::{Record, Records, record_type};
+use perf_prof::{
+    abi::{PERF_COUNT_SW_PAGE_FAULTS, PERF_SAMPLE_ID, PERF_SAMPLE_IDENTIFIER, PERF_TYPE_SOFTWARE, perf_event_attr},
+    record::{Record, Records, record_type},
+};
 use tempfile::TempDir;
 
 /// The program under test.
@@ -52,6 +55,40 @@ fn generator() {
         // SAFETY: getppid takes no pointer and cannot fail. By number, because a C library may remember it.
         unsafe { libc::syscall(libc::SYS_getppid) };
     }
+}
+
+/// The process of a workload that counts its own page faults, of which it has so many: another program's software event.
+#[test]
+fn counting_generator() {
+    let Ok(pages) = std::env::var(CALLS) else { return };
+    let mut attr = perf_event_attr {
+        type_: PERF_TYPE_SOFTWARE,
+        size: size_of::<perf_event_attr>() as u32,
+        config: PERF_COUNT_SW_PAGE_FAULTS,
+        sample_type: PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_ID,
+        ..Default::default()
+    };
+    attr.__bindgen_anon_1.sample_period = 1;
+    // SAFETY: the attr is one, and of the size that it states.
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, 0, -1, -1, 0) };
+    assert!(fd >= 0, "perf_event_open: {}", std::io::Error::last_os_error());
+    let size = 4096 * pages.parse::<usize>().unwrap();
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: new memory is asked for, wherever there is room.
+    let memory = unsafe { libc::mmap(std::ptr::null_mut(), size, access, kind, -1, 0) };
+    assert!(memory != libc::MAP_FAILED);
+    // SAFETY: it is that memory. Of a large page there would be one fault.
+    unsafe { libc::madvise(memory, size, libc::MADV_NOHUGEPAGE) };
+    for at in (0..size).step_by(4096) {
+        // SAFETY: it lies within that memory.
+        unsafe { memory.cast::<u8>().add(at).write_volatile(1) };
+    }
+}
+
+/// The command of a workload with so many page faults of its own, which it counts.
+pub fn counting_generator_words() -> [String; 4] {
+    let [own, exact, _, nocapture] = generator_words();
+    [own, exact, "harness::counting_generator".into(), nocapture]
 }
 
 /// The command of a generator; the variable that says how many calls is to be added.

@@ -2,13 +2,19 @@
 
 use std::process::{Command, Stdio};
 
-use crate::harness::{CALL, PERF_PROF, generator_words, skipped, with_calls};
+use crate::harness::{CALL, PERF_PROF, counting_generator_words, generator_words, skipped, with_calls};
 
 /// Records so many calls into `perf`, and gives what that prints; it must not complain.
 fn piped(options: &[&str], calls: u64, perf: &[&str]) -> (String, String) {
+    piped_of(generator_words(), options, calls, perf)
+}
+
+/// The same with this generator.
+fn piped_of(generator: [String; 4], options: &[&str], calls: u64, perf: &[&str]) -> (String, String) {
     let dir = tempfile::tempdir().unwrap();
+    let name = generator[2].clone();
     let mut command = Command::new(PERF_PROF);
-    command.args(["record", "-o", "-", "-e", CALL]).args(options).arg("--").args(generator_words());
+    command.args(["record", "-o", "-", "-e", CALL]).args(options).arg("--").args(generator);
     let mut recorder = with_calls(&mut command, calls).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut reader = Command::new("perf");
     reader.args(perf).args(["-i", "-"]).stdin(recorder.stdout.take().unwrap()).env("HOME", dir.path());
@@ -18,7 +24,7 @@ fn piped(options: &[&str], calls: u64, perf: &[&str]) -> (String, String) {
     let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
     assert!(recorder.wait().unwrap().success(), "{said}");
     // What the command prints must not come between the records.
-    assert!(said.contains("test harness::generator"), "{said}");
+    assert!(said.contains(&format!("test {name}")), "{said}");
     (String::from_utf8_lossy(&output.stdout).into_owned(), said)
 }
 
@@ -35,6 +41,20 @@ fn perf_reads_it() {
     let (report, _) = piped(&["-g"], 5000, &["report", "--stdio", "--header"]);
     for text in ["# hostname : ", "# cmdline : ", "sys_enter_getppid", "Samples: 5K"] {
         assert!(report.contains(text), "{report}");
+    }
+}
+
+/// The ids of events are written first there, and that of another program's event is not among them.
+#[test]
+fn a_software_event_that_another_program_counts_too() {
+    if skipped() {
+        return;
+    }
+    for pack in [&[][..], &["-z"]] {
+        let options = [&["-e", "page-faults/period=1/"], pack].concat();
+        let (script, said) = piped_of(counting_generator_words(), &options, 3000, &["script", "-F", "event"]);
+        let samples = script.lines().count();
+        assert!(samples >= 3000 && said.contains(&format!(": {samples} samples in ")), "{samples} {said}");
     }
 }
 

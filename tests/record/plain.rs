@@ -5,7 +5,7 @@ use std::{collections::HashMap, fs::File, io::BufReader};
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
 use perf_prof::{abi::PERF_RECORD_LOST, record::Record};
 
-use crate::harness::{CALL, command, record, record_calls, skipped};
+use crate::harness::{CALL, command, counting_generator_words, finished, record, record_calls, skipped, with_calls};
 
 #[test]
 fn every_call_is_recorded_once() {
@@ -17,6 +17,23 @@ fn every_call_is_recorded_once() {
     let lost = recorded.said_number("lost");
     assert_eq!(recorded.said_number("samples") + lost, 50_000, "{}", recorded.said);
     assert_eq!(recorded.samples() + lost, 50_000);
+}
+
+/// The kernel gives its samples the id of the other program's event, which perf did not know.
+#[test]
+fn a_software_event_that_another_program_counts_too() {
+    if skipped() {
+        return;
+    }
+    for form in [&[][..], &["-z"], &["--threads=cpu"]] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = command(&dir, &[&["-e", "page-faults/period=1/", "-e", CALL], form, &["--"]].concat());
+        let output = with_calls(command.args(counting_generator_words()), 3000).output().unwrap();
+        let recorded = finished(dir, output.status.code().unwrap(), &output.stderr);
+        let samples = recorded.said_number("samples");
+        assert!(recorded.status == 0 && samples >= 3000, "{}", recorded.said);
+        assert_eq!(recorded.samples(), samples, "{form:?}");
+    }
 }
 
 #[test]

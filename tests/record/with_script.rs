@@ -10,7 +10,8 @@ use std::{
 use tempfile::TempDir;
 
 use crate::harness::{
-    CALL, PERF_PROF, await_events, generator_words, perf, skipped, waiting_generator, with_calls, without_uprobes,
+    CALL, PERF_PROF, await_events, counting_generator_words, generator_words, perf, skipped, waiting_generator,
+    with_calls, without_uprobes,
 };
 
 /// Writes down all that it is told, in the order in which it is, and at the end what was counted.
@@ -177,6 +178,25 @@ fn members_and_frames_are_those_of_a_run_that_is_not_recorded() {
         };
         assert_eq!(names(&alone), names(&run.live));
         assert!(names(&alone).len() > 8, "{alone:?}");
+    }
+}
+
+/// The kernel gives its samples the id of the other program's event. A replay left them out, and perf did.
+#[test]
+fn a_software_event_that_another_program_counts_too_is_replayed_whole() {
+    if skipped() {
+        return;
+    }
+    for (limit, least) in [(&[][..], 3000), (&["-N", "2000"], 2000)] {
+        let dir = folder();
+        let options = ["--order", "-e", "page-faults/period=1/", "-e", CALL];
+        let mut command = live(&dir, Path::new("perf.data"), &[&options[..], limit].concat());
+        command.arg("--exec").args(counting_generator_words()).stdout(Stdio::null());
+        let run = replayed(dir, Path::new("perf.data"), with_calls(&mut command, 3000).spawn().unwrap());
+        let (live, replayed) = (samples(&run.live), samples(&run.replayed));
+        assert!(live.len() >= least && (limit.is_empty() || live.len() == least), "{}: {}", live.len(), run.said);
+        assert!(live == replayed, "{} {}: {}", live.len(), replayed.len(), run.said);
+        assert_eq!(run.perfs_samples(), live.len());
     }
 }
 

@@ -62,8 +62,9 @@ impl FileWriter {
         Ok(FileWriter { stream: Stream::new(file, data, layout, level)?, attrs, attr_size, data, reserve })
     }
 
-    /// Writes the features and the header. The size of the file.
-    pub fn finish(mut self, features: &Features) -> io::Result<u64> {
+    /// Writes the features and the header. `ids` are all that an event has, by its number, where there are more than at
+    /// first. The size of the file.
+    pub fn finish(mut self, features: &Features, ids: Option<(usize, &[u64])>) -> io::Result<u64> {
         let mut end = self.stream.end();
         // What was kept for this moment.
         drop(self.reserve);
@@ -88,6 +89,15 @@ impl FileWriter {
         file.seek(SeekFrom::Start(end))?;
         file.write_all(&table)?;
         features.iter().try_for_each(|(_, bytes)| file.write_all(bytes))?;
+        if let Some((event, ids)) = ids {
+            let section = [at, 8 * ids.len() as u64];
+            let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_ne_bytes()).collect();
+            file.write_all(&bytes)?;
+            at += section[1];
+            // It ends the event's entry.
+            let place = self.attrs.0 + (event as u64 + 1) * self.attr_size - 16;
+            file.write_all_at(section.map(u64::to_ne_bytes).as_flattened(), place)?;
+        }
         file.write_all_at(&header(bits), 0)?;
         Ok(at)
     }

@@ -5,7 +5,7 @@ use std::{
     io::{self, Seek, Write},
 };
 
-use super::{Level, Tally, compress::Compressor};
+use super::{Level, Strays, Tally, compress::Compressor};
 use crate::record::SampleLayout;
 
 /// How much is gathered before it is written, where nobody says.
@@ -16,6 +16,7 @@ pub const GATHERED: usize = 256 << 10;
 pub struct Stream {
     file: File,
     layout: SampleLayout,
+    strays: Option<Strays>,
     compressor: Option<Compressor>,
     /// Records that are to be packed.
     raw: Vec<u8>,
@@ -55,6 +56,7 @@ impl Stream {
         Ok(Self {
             file,
             layout,
+            strays: None,
             compressor,
             raw,
             buffer,
@@ -71,6 +73,11 @@ impl Stream {
         self.gathered = bytes;
     }
 
+    /// Has samples with an id of another program belong to one of the recording's events.
+    pub fn adopt(&mut self, strays: Strays) {
+        self.strays = Some(strays);
+    }
+
     /// Writes whole records of one ring, now or with what follows. After an error what comes is dropped, without another
     /// one.
     pub fn records(&mut self, records: &[u8]) -> Result<(), WriteError> {
@@ -79,6 +86,14 @@ impl Stream {
             *dropped += std::mem::take(&mut self.pending).samples;
             return Ok(());
         }
+        let claimed;
+        let records = match &self.strays {
+            Some(strays) => {
+                claimed = strays.claim(records, &self.layout, &mut self.pending.strays);
+                &*claimed
+            }
+            None => records,
+        };
         if self.compressor.is_none() {
             return self.put(records);
         }

@@ -1,6 +1,6 @@
 //! What records that are written hold: how many samples, how many were lost, from when to when, which files.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::{
     abi::PERF_RECORD_SAMPLE,
@@ -48,6 +48,8 @@ pub struct Tally {
     pub times: Option<(u64, u64)>,
     /// Files whose code was mapped.
     pub dsos: Dsos,
+    /// Ids of another program's events that samples have.
+    pub strays: BTreeSet<u64>,
 }
 
 impl Tally {
@@ -70,7 +72,7 @@ impl Tally {
 
     /// Takes in what another one has counted, which begins anew.
     pub fn take(&mut self, other: &mut Tally) {
-        let Tally { samples, lost, times, dsos } = std::mem::take(other);
+        let Tally { samples, lost, times, dsos, strays } = std::mem::take(other);
         self.samples += samples;
         lost.into_iter().for_each(|(cpu, lost)| *self.lost.entry(cpu).or_default() += lost);
         self.times = match (self.times, times) {
@@ -78,6 +80,7 @@ impl Tally {
             (one, other) => one.or(other),
         };
         self.dsos.extend(dsos);
+        self.strays.extend(strays);
     }
 
     fn other(&mut self, record: &[u8], layout: &SampleLayout) {

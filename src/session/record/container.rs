@@ -56,8 +56,13 @@ impl Container {
                 output::binary().and_then(|file| pipe::begin(file, events, features, layout, *level)).map(Writer::Pipe)
             }
         };
-        let writer = writer.with_context(cannot)?;
-        Ok(Container { form, former, writer })
+        match writer.with_context(cannot) {
+            Ok(writer) => Ok(Container { form, former, writer }),
+            Err(error) => {
+                put_back(&form, former);
+                Err(error)
+            }
+        }
     }
 
     /// What it is.
@@ -75,22 +80,14 @@ impl Container {
 
     /// Leaves nothing of it: it never began.
     pub fn discard(self) {
-        // Who could not be put back stays under the name that it has.
-        let (path, _) = match &self.form {
-            Form::File(path, _) => (path, fs::remove_file(path)),
-            Form::Directory(path, _) => (path, directory::remove(path)),
-            Form::Pipe(_) => return,
-        };
-        if let Some(former) = self.former {
-            let _ = fs::rename(former, path);
-        }
+        put_back(&self.form, self.former);
     }
 
-    /// Writes what makes it readable; gives its size.
-    pub fn finish(self, features: &Features, dsos: &Dsos) -> Result<u64> {
+    /// Writes what makes it readable; gives its size. `ids` are all of an event, where they have become more.
+    pub fn finish(self, features: &Features, dsos: &Dsos, ids: Option<(usize, &[u64])>) -> Result<u64> {
         let cannot = || format!("cannot finish {}", self.form);
         match self.writer {
-            Writer::File(file) => file.finish(features).with_context(cannot),
+            Writer::File(file) => file.finish(features, ids).with_context(cannot),
             Writer::Pipe(mut stream) => {
                 stream.own(&pipe::build_ids(dsos)).and_then(|()| stream.flush()).with_context(cannot)?;
                 Ok(stream.end())
@@ -142,6 +139,25 @@ fn keep_former(form: &Form) -> io::Result<Option<PathBuf>> {
             Ok(None)
         }
     }
+}
+
+/// Removes what was begun, and gives the former recording its name back.
+fn put_back(form: &Form, former: Option<PathBuf>) {
+    // Who could not be put back stays under the name that it has.
+    let (path, _) = match form {
+        Form::File(path, _) => (path, remove_file(path)),
+        Form::Directory(path, _) => (path, directory::remove(path)),
+        Form::Pipe(_) => return,
+    };
+    if let Some(former) = former {
+        let _ = fs::rename(former, path);
+    }
+}
+
+/// Removes a file; what is a device or the like was there before, and is not ours.
+fn remove_file(path: &Path) -> io::Result<()> {
+    let kind = fs::symlink_metadata(path)?.file_type();
+    if kind.is_file() || kind.is_symlink() { fs::remove_file(path) } else { Ok(()) }
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

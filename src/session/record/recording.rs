@@ -12,11 +12,11 @@ use super::{
 use crate::{
     abi::{PERF_SAMPLE_ID, PERF_SAMPLE_IP},
     capture::{Capture, EventAttr, EventRequest, Lost, LostRecords, Mapped, Mappings, Members, Options},
-    perfdata::write::{Dsos, FINISHED_ROUND, Feature, Features, Stream, Synthesis, Tally, WriteError},
+    perfdata::write::{Claim, Dsos, FINISHED_ROUND, Feature, Features, Strays, Stream, Synthesis, Tally, WriteError},
     profiler,
-    record::{Batch, TrailerLayout},
+    record::{Batch, EventIds, TrailerLayout},
     session::{
-        events::Selected,
+        events::{self, Selected},
         plan::{self, Verbosity},
         target,
     },
@@ -28,6 +28,9 @@ use crate::{
 #[derive(Debug)]
 pub struct Recording {
     container: Container,
+    attrs: Vec<EventAttr>,
+    /// The event that samples belong to which have an id of another program, if there is one.
+    stray: Option<(usize, Strays)>,
     features: Features,
     dsos: Dsos,
     trailer: TrailerLayout,
@@ -94,6 +97,20 @@ fn probes(attrs: &mut [EventAttr], selected: &[Selected]) -> Vec<(ProbeKind, Str
     formats
 }
 
+/// The event of samples with an id that none of these events has, as a number among those that can be sampled, and how they
+/// come to be its: as they do for scripts.
+fn stray(attrs: &[EventAttr], selected: &[Selected], form: &Form, capture: &Capture) -> Option<(usize, Strays)> {
+    let event = events::stray(selected)?;
+    let &id = attrs.get(event)?.ids.first()?;
+    let ids = attrs.iter().enumerate().flat_map(|(at, attr)| attr.ids.iter().map(move |&id| (id, at)));
+    let claim = match form {
+        Form::Pipe(_) => Claim::Renamed { id, layout: capture.layout(event) },
+        Form::File(..) | Form::Directory(..) => Claim::Listed,
+    };
+    let strays = Strays::new(EventIds::new(&ids.collect::<Vec<_>>()), claim);
+    Some((attrs[..event].iter().filter(|attr| !attr.ids.is_empty()).count(), strays))
+}
+
 /// Which mappings have to be known.
 fn mapped(plan: &plan::Capture) -> Mapped {
     match plan.callchain.how {
@@ -115,6 +132,7 @@ impl Recording {
     ) -> Result<Recording> {
         let mut attrs = capture.attrs().to_vec();
         let probes = probes(&mut attrs, selected);
+        let stray = stray(&attrs, selected, &form, capture);
         attrs.retain(|event| !event.ids.is_empty());
         let mut features = machine::features(command_line, target::clock(plan), offset);
         features.set(&Feature::EventDesc(&attrs));
@@ -137,8 +155,12 @@ impl Recording {
             Form::Directory(..) => features.set(&Feature::Directory),
             _ => {}
         }
-        let container = Container::create(form, &attrs, capture.layout(0), &features)?;
-        Ok(Recording { container, features, dsos: Dsos::default(), trailer: capture.trailer(), failure: None })
+        let mut container = Container::create(form, &attrs, capture.layout(0), &features)?;
+        if let Some((_, strays)) = &stray {
+            container.stream().adopt(strays.clone());
+        }
+        let (dsos, trailer) = (Dsos::default(), capture.trailer());
+        Ok(Recording { container, attrs, stray, features, dsos, trailer, failure: None })
     }
 
     /// Gathers so many bytes before they are written.
@@ -225,6 +247,11 @@ impl Recording {
         self.container.form()
     }
 
+    /// What is done with samples that have an id of another program, for those that write beside it.
+    pub fn strays(&self) -> Option<&Strays> {
+        self.stray.as_ref().map(|(_, strays)| strays)
+    }
+
     /// Leaves nothing of it: it never began.
     pub fn discard(self) {
         self.container.discard();
@@ -258,12 +285,18 @@ impl Recording {
             self.features.set(&Feature::Compressed { level, ratio });
         }
         let is_whole = self.failure.is_none() || self.was_closed();
-        let Recording { container, mut features, mut dsos, .. } = self;
+        let Recording { container, mut attrs, stray, mut features, mut dsos, .. } = self;
         dsos.extend(tally.dsos);
         running::look_up(&mut dsos);
         features.set(&Feature::BuildIds(&dsos));
         let name = container.form().to_string();
-        let bytes = container.finish(&features, &dsos)? + asides.iter().map(Stream::end).sum::<u64>();
+        let stray = stray.filter(|_| !tally.strays.is_empty()).map(|(event, _)| event);
+        if let Some(event) = stray {
+            attrs[event].ids.extend(tally.strays);
+            features.set(&Feature::EventDesc(&attrs));
+        }
+        let ids = stray.map(|event| (event, &*attrs[event].ids));
+        let bytes = container.finish(&features, &dsos, ids)? + asides.iter().map(Stream::end).sum::<u64>();
         let samples =
             |lost: &[Lost]| lost.iter().filter(|lost| lost.what == LostRecords::Samples).map(|lost| lost.count).sum();
         let lost = lost.map_or(tally.lost.values().sum(), samples);

@@ -98,7 +98,7 @@ fn begin(
     let gathered = plan.gathered.unwrap_or(GATHERED);
     let shared = match (recording.form(), &plan.threads) {
         (Form::Directory(path, level), Some(threads)) => {
-            Some(threads::split(capture, threads, path, (*level, gathered), wake)?)
+            Some(threads::split(capture, threads, path, (*level, gathered), recording.strays(), wake)?)
         }
         _ => None,
     };

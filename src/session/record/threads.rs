@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::{
     capture::{Capture, Lane, Take},
-    perfdata::write::{Level, Stream, WriteError, directory},
+    perfdata::write::{Level, Strays, Stream, WriteError, directory},
     record::{Chunk, Source},
     spec::{CpuSet, ThreadSpec, Threads},
     sys::{eventfd, procfs},
@@ -51,6 +51,7 @@ pub fn split(
     threads: &Threads,
     path: &Path,
     (level, gathered): (Option<Level>, usize),
+    strays: Option<&Strays>,
     wake: RawFd,
 ) -> Result<Arc<Shared>> {
     let ring_cpus = capture.ring_cpus();
@@ -69,6 +70,7 @@ pub fn split(
             let stream = directory::stream(path, ring, capture.layout(0), level);
             let mut stream = stream.with_context(|| format!("cannot write '{}'", path.display()))?;
             stream.gather(gathered);
+            strays.cloned().into_iter().for_each(|strays| stream.adopt(strays));
             streams.push((ring as u32, stream));
         }
         let taker = Box::new(Writer { streams, shared: Arc::clone(&shared), wake });
