@@ -5,24 +5,32 @@ use std::{
     os::fd::RawFd,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
-    thread, vec,
+    thread,
+    time::Duration,
+    vec,
 };
 
-use crossbeam_channel::{Receiver, RecvError, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
-use super::{error::PerfDataError, merge::Merger};
+use super::{
+    error::PerfDataError,
+    merge::{Merger, TURN},
+};
 use crate::{record::Sorted, sys::signals};
 
 /// Bytes of the recording that are handed over at once: a thread that sleeps takes as long to wake as a hundred records
 /// take to be read, or many hundreds on a virtual machine.
 const GROUP: usize = 1 << 20;
 
+/// So long nobody can ask for attention while a group is waited for: signals wake no channel.
+const ATTENTION: Duration = Duration::from_millis(100);
+
 /// Groups that wait.
 const GROUPS: usize = 2;
 
-/// What comes next; `None` at the end.
+/// What comes next; `None` at the end. [`PerfDataError::Interrupted`] where nothing is there yet.
 type Next = Result<Option<Sorted>, PerfDataError>;
 
 /// The batches of a recording.
@@ -65,6 +73,8 @@ struct State {
     consumed: AtomicU64,
     late: AtomicU64,
     bytes: AtomicUsize,
+    /// Nobody wants more.
+    stopped: AtomicBool,
 }
 
 impl State {
@@ -102,10 +112,11 @@ impl Batches {
                 if let Some(next) = group.next() {
                     return next;
                 }
-                match groups.recv() {
+                match groups.recv_timeout(ATTENTION) {
                     Ok(next) => *group = next.into_iter(),
+                    Err(RecvTimeoutError::Timeout) => return Err(PerfDataError::Interrupted),
                     // Behind the last one it hangs up.
-                    Err(RecvError) => break,
+                    Err(RecvTimeoutError::Disconnected) => break,
                 }
             },
             From::Later(_) | From::Nobody => return Ok(None),
@@ -141,6 +152,7 @@ impl Batches {
     /// Makes no more, and gives up what was made.
     pub fn stop(&mut self) {
         if let From::Thread(thread) = std::mem::replace(&mut self.from, From::Nobody) {
+            self.state.stopped.store(true, Relaxed);
             drop(thread.groups);
             // One that panicked has said so, and nobody asks for what it did not make.
             let _ = thread.handle.join();
@@ -179,18 +191,22 @@ impl Drop for Batches {
 
 /// Makes batches until nobody wants one any more.
 fn make(mut merger: Merger, sender: &Sender<Vec<Next>>, state: &State) {
-    loop {
-        let (mut group, mut bytes, mut is_last) = (Vec::new(), 0, false);
-        while bytes < GROUP && !is_last {
+    let mut is_last = false;
+    while !is_last && !state.stopped.load(Relaxed) {
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        // Where few are wanted, they do not wait until they are many.
+        let turn = merger.consumed() + TURN;
+        while bytes < GROUP && merger.consumed() < turn && !is_last {
             let next = merger.next_batch();
             match &next {
                 Ok(Some(batch)) => bytes += batch.chunks.iter().map(|chunk| chunk.bytes().len()).sum::<usize>(),
+                Err(PerfDataError::Interrupted) => break,
                 Ok(None) | Err(_) => is_last = true,
             }
             group.push(next);
         }
         state.note(&merger);
-        if sender.send(group).is_err() || is_last {
+        if !group.is_empty() && sender.send(group).is_err() {
             return;
         }
     }
@@ -236,11 +252,57 @@ mod tests {
         Batches::new(Merger::new(vec![Box::new(stream)], Release::InRounds))
     }
 
+    /// What comes after as many waits as it takes.
+    fn patiently(batches: &mut Batches) -> Next {
+        loop {
+            match batches.next() {
+                Err(PerfDataError::Interrupted) => {}
+                next => return next,
+            }
+        }
+    }
+
+    #[test]
+    fn a_reader_that_takes_long_could_not_be_interrupted() {
+        let (go_on, wait) = crossbeam_channel::bounded::<()>(0);
+        let mut batches = batches(0..1, move |_| wait.recv_timeout(Duration::from_secs(60)).unwrap());
+        batches.read_ahead();
+        assert!(matches!(batches.next(), Err(PerfDataError::Interrupted)));
+        go_on.send(()).unwrap();
+        assert!(matches!(patiently(&mut batches), Ok(None)));
+    }
+
+    /// Nothing of it is wanted, so nothing is sent.
+    #[test]
+    fn a_reader_that_was_stopped_went_on_to_the_end() {
+        const BLOCKS: u32 = 100_000;
+        let loaded = Arc::new(AtomicUsize::new(0));
+        let count = loaded.clone();
+        let mut batches = batches(0..BLOCKS, move |_| {
+            count.fetch_add(1, Relaxed);
+            thread::sleep(Duration::from_millis(1));
+        });
+        batches.read_ahead();
+        assert!(matches!(batches.next(), Err(PerfDataError::Interrupted)));
+        batches.stop();
+        assert!(loaded.load(Relaxed) < BLOCKS as usize);
+        assert!(matches!(batches.next(), Ok(None)));
+    }
+
+    #[test]
+    fn blocks_of_which_nothing_is_wanted_were_read_without_a_pause() {
+        let mut batches = batches(0..1000, |_| {});
+        assert!(matches!(batches.next(), Err(PerfDataError::Interrupted)));
+        assert_eq!(batches.consumed(), TURN);
+        assert!(matches!(patiently(&mut batches), Ok(None)));
+        assert_eq!(batches.consumed(), 1000 << 17);
+    }
+
     #[test]
     fn a_reader_that_panicked_passed_for_one_at_the_end() {
         let mut batches = batches(0..3, |number| assert!(number < 2, "number {number}"));
         batches.read_ahead();
-        let panic = catch_unwind(AssertUnwindSafe(|| batches.next())).unwrap_err();
+        let panic = catch_unwind(AssertUnwindSafe(|| patiently(&mut batches))).unwrap_err();
         assert_eq!(panic.downcast_ref::<String>().unwrap(), "number 2");
         assert!(matches!(batches.next(), Ok(None)));
     }

@@ -49,7 +49,7 @@ pub enum PerfDataError {
         /// What is wrong.
         what: String,
     },
-    /// Somebody wants attention while a pipe is waited for; reading goes on when asked again.
+    /// Somebody wants attention while records are waited for, or may want it; reading goes on when asked again.
     #[error("interrupted")]
     Interrupted,
     /// It has no events.

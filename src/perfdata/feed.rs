@@ -17,6 +17,9 @@ use crate::{
 /// How much is read at once; a record has at most 64 KiB.
 const BUFFER: usize = 256 << 10;
 
+/// So many bytes of a file are read before the caller is given the opportunity to attend to others.
+const TURN: u64 = 4 << 20;
+
 /// Where bytes come from.
 pub(super) trait Feed: Send {
     /// Reads some bytes, 0 at the end. `Interrupted` when somebody wants the caller's attention.
@@ -30,21 +33,33 @@ pub(super) trait Feed: Send {
 pub(super) struct FileFeed {
     input: Arc<dyn Input>,
     rest: Section,
+    /// How much is read until the next opportunity; `None` where nobody looks for one.
+    turn: Option<u64>,
 }
 
 impl FileFeed {
     pub fn new(input: Arc<dyn Input>, section: Section) -> Self {
-        Self { input, rest: section }
+        Self { input, rest: section, turn: None }
     }
 }
 
 impl Feed for FileFeed {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.turn == Some(0) {
+            self.turn = Some(TURN);
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let room = usize::try_from(self.rest.size).unwrap_or(usize::MAX).min(buffer.len());
         let count = self.input.read_at(&mut buffer[..room], self.rest.offset)?;
         self.rest.offset += count as u64;
         self.rest.size -= count as u64;
+        self.turn = self.turn.map(|left| left.saturating_sub(count as u64));
         Ok(count)
+    }
+
+    /// There is no wait to be interrupted, but reading may take as long as one.
+    fn set_wake(&mut self, _wake: RawFd) {
+        self.turn = Some(TURN);
     }
 }
 

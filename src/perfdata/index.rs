@@ -7,7 +7,12 @@
 use std::{sync::Arc, thread};
 
 use super::{
-    bytes::ByteOrder, error::PerfDataError, header::Section, input::Input, layouts::Layouts, select::Selection,
+    bytes::ByteOrder,
+    error::PerfDataError,
+    header::Section,
+    input::Input,
+    layouts::Layouts,
+    select::{Selection, is_side_band},
 };
 use crate::{
     abi::{PERF_RECORD_SAMPLE, perf_data::*},
@@ -29,6 +34,8 @@ pub struct Block {
     pub records: u32,
     /// How many of them are samples.
     pub samples: u32,
+    /// How many of them tell of tasks, mappings and losses. Others are never wanted: ends of rounds, throttling.
+    pub side_band: u32,
     /// The least time of its records.
     pub first: u64,
     /// The greatest time of its records.
@@ -67,8 +74,9 @@ impl BlockIndex {
     pub fn wanted(&self, selection: &Selection) -> Vec<u32> {
         let last = selection.last_time();
         let wanted = |block: &Block| {
-            let side_band = block.records > block.samples && block.first <= last;
-            side_band || selection.some_time(block.first, block.last)
+            let side_band = block.side_band != 0 && block.first <= last;
+            let samples = block.samples != 0 && selection.some_time(block.first, block.last);
+            side_band || samples
         };
         let mut numbers: Vec<u32> =
             (0..self.blocks.len() as u32).filter(|&number| wanted(&self.blocks[number as usize])).collect();
@@ -125,7 +133,7 @@ struct Looked {
 /// Looks at the records in some bytes, which begin where `block` says.
 fn look(bytes: &mut [u8], order: ByteOrder, layouts: &Layouts, block: Block) -> Looked {
     // All of what a record changes is kept in registers.
-    let (mut at, mut records, mut samples) = (0, 0, 0);
+    let (mut at, mut records, mut samples, mut side_band) = (0, 0, 0, 0);
     let (mut first, mut last, mut before) = (u64::MAX, 0, block.before);
     let (mut first_sample, mut last_sample) = (u64::MAX, 0);
     let end = loop {
@@ -154,11 +162,13 @@ fn look(bytes: &mut [u8], order: ByteOrder, layouts: &Layouts, block: Block) -> 
             samples += 1;
             first_sample = first_sample.min(time);
             last_sample = last_sample.max(time);
+        } else if is_side_band(kind) {
+            side_band += 1;
         } else if let payload @ 1.. = payload(record) {
             break BlockEnd::Payload(payload);
         }
     };
-    let block = Block { size: at as u32, records, samples, first, last, ..block };
+    let block = Block { size: at as u32, records, samples, side_band, first, last, ..block };
     Looked { block, end, samples: (first_sample, last_sample), before }
 }
 
@@ -334,7 +344,7 @@ pub(super) fn enter(bytes: &mut [u8], order: ByteOrder, layouts: &Layouts) {
 mod tests {
     use super::*;
     use crate::{
-        abi::{PERF_SAMPLE_RAW, PERF_SAMPLE_TIME},
+        abi::{PERF_RECORD_COMM, PERF_RECORD_LOST, PERF_RECORD_THROTTLE, PERF_SAMPLE_RAW, PERF_SAMPLE_TIME},
         perfdata::{Attr, AttrIds},
         record::SampleFormat,
     };
@@ -379,6 +389,27 @@ mod tests {
             let last = two.blocks.iter().map(|block| block.last).max();
             assert_eq!(last, one.blocks.iter().map(|block| block.last).max());
         }
+    }
+
+    #[test]
+    fn blocks_with_ends_of_rounds_were_read_by_every_shard() {
+        let block = |time: u64, kind: u32| -> Vec<u8> {
+            let mut block: Vec<u8> = (0..6000).flat_map(|n| sample(time + n, &[])).collect();
+            block.extend(kind.to_ne_bytes());
+            block.extend([0, 0, 8, 0]);
+            block
+        };
+        let kinds = [PERF_RECORD_FINISHED_ROUND, PERF_RECORD_THROTTLE, PERF_RECORD_COMM, PERF_RECORD_LOST];
+        let bytes: Vec<u8> = (1..).zip(kinds).flat_map(|(n, kind)| block(n * 1_000_000, kind)).collect();
+        let (index, _) = both(bytes);
+        // The blocks that are read for a range of times, each by the time that it begins at.
+        let wanted = |times: &[(u64, u64)]| -> Vec<u64> {
+            let wanted = index.wanted(&Selection { times: times.into(), ..Selection::default() });
+            wanted.iter().map(|&number| index.blocks[number as usize].first / 1_000_000).collect()
+        };
+        assert_eq!(wanted(&[(9_000_000, 10_000_000)]), [3, 4]);
+        assert!(wanted(&[(0, 0)]).is_empty());
+        assert_eq!(wanted(&[]).len(), index.blocks.len());
     }
 
     #[test]

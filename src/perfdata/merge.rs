@@ -25,6 +25,10 @@ const ROUND: usize = 1 << 10;
 /// So many bytes of blocks are enough, too, however few of their records are waited for: the others keep memory as well.
 const ROUND_BYTES: usize = 1 << 20;
 
+/// So many bytes of the recording are read before the caller is asked whether it wants more: with records, if there are
+/// some; else it may have others to attend to.
+pub(super) const TURN: u64 = 8 << 20;
+
 /// How many runs are told apart.
 const PILES: usize = 64;
 
@@ -45,6 +49,8 @@ pub(super) struct Merger {
     loaded: Vec<SortedRecord>,
     /// Records that wait.
     pending: Pending,
+    /// How many of them waited, and how many bytes of blocks were in memory, when loading began after the last release.
+    left_over: Option<(usize, usize)>,
     /// The blocks that waiting or released records lie in, by number, counted from `first`. Numbers are never far from
     /// each other: they count the blocks of the recording.
     chunks: VecDeque<Option<Loaded>>,
@@ -144,6 +150,7 @@ impl Merger {
             release,
             loaded: Vec::new(),
             pending: Pending::default(),
+            left_over: None,
             chunks: VecDeque::new(),
             first: 0,
             bytes: 0,
@@ -154,7 +161,8 @@ impl Merger {
         }
     }
 
-    /// The next records in order; `None` at the end.
+    /// The next records in order; `None` at the end. [`PerfDataError::Interrupted`] where there are none yet: it goes on
+    /// when it is asked again.
     pub fn next_batch(&mut self) -> Result<Option<Sorted>, PerfDataError> {
         while self.next == self.ready.len() {
             self.ready.clear();
@@ -220,47 +228,69 @@ impl Merger {
 
     /// Loads blocks and releases what is complete by then. Gives `false` at the end.
     fn fill(&mut self) -> Result<bool, PerfDataError> {
-        let (left_over, left_bytes) = (self.pending.len(), self.bytes);
+        let (left_over, left_bytes) = *self.left_over.get_or_insert((self.pending.len(), self.bytes));
         // As many as were left over, at least: so a record is sorted again and again only as the pile grows.
         let (enough, enough_bytes) = match self.release {
             Release::InRounds => (left_over + left_over.max(ROUND), left_bytes + left_bytes.max(ROUND_BYTES)),
             Release::AtOnce => (left_over, left_bytes),
         };
+        let turn = self.consumed() + TURN;
+        let mut interrupted = false;
         let bound = loop {
             let (at, bound) = self.least()?;
-            let is_enough = self.pending.len() >= enough || self.bytes >= enough_bytes;
-            if bound == u64::MAX || (is_enough && self.pending.len() > left_over) {
+            let count = self.pending.len();
+            let is_enough = count >= enough || self.bytes >= enough_bytes || (interrupted && count >= 2 * left_over);
+            if bound == u64::MAX || (is_enough && count > left_over) {
                 break bound;
             }
-            self.loaded.clear();
-            let Some((number, chunk)) = self.streams[at].load(&mut self.loaded)? else { continue };
-            let new = &self.loaded[..];
-            self.late += new.iter().filter(|record| record.time < self.released).count() as u64;
-            self.pending.add(new);
-            if !new.is_empty() {
-                if self.chunks.is_empty() {
-                    self.first = number;
+            if interrupted {
+                return Err(PerfDataError::Interrupted);
+            }
+            interrupted = self.consumed() >= turn;
+            if !interrupted {
+                match self.load(at) {
+                    Err(PerfDataError::Interrupted) => interrupted = true,
+                    result => result?,
                 }
-                // Blocks come by their times, not by their numbers.
-                for _ in number..self.first {
-                    self.chunks.push_front(None);
-                }
-                self.first = self.first.min(number);
-                let at = (number - self.first) as usize;
-                if self.chunks.len() <= at {
-                    self.chunks.resize_with(at + 1, || None);
-                }
-                self.bytes += chunk.bytes().len();
-                let (chunk, left) = (Arc::new(chunk), new.len());
-                self.chunks[at] = Some(Loaded { chunk, left, place: NOWHERE });
             }
         };
+        self.left_over = None;
         // Not those of the bound's own time: one may come that stands before them in the file.
         let count = self.pending.release(bound, &mut self.ready);
         if let Some(last) = self.ready.last() {
             self.released = last.time;
         }
+        if interrupted && count == 0 && bound != u64::MAX {
+            return Err(PerfDataError::Interrupted);
+        }
         Ok(bound != u64::MAX || count > 0)
+    }
+
+    /// Loads a block of a stream.
+    fn load(&mut self, at: usize) -> Result<(), PerfDataError> {
+        self.loaded.clear();
+        let Some((number, chunk)) = self.streams[at].load(&mut self.loaded)? else { return Ok(()) };
+        let new = &self.loaded[..];
+        self.late += new.iter().filter(|record| record.time < self.released).count() as u64;
+        self.pending.add(new);
+        if !new.is_empty() {
+            if self.chunks.is_empty() {
+                self.first = number;
+            }
+            // Blocks come by their times, not by their numbers.
+            for _ in number..self.first {
+                self.chunks.push_front(None);
+            }
+            self.first = self.first.min(number);
+            let at = (number - self.first) as usize;
+            if self.chunks.len() <= at {
+                self.chunks.resize_with(at + 1, || None);
+            }
+            self.bytes += chunk.bytes().len();
+            let (chunk, left) = (Arc::new(chunk), new.len());
+            self.chunks[at] = Some(Loaded { chunk, left, place: NOWHERE });
+        }
+        Ok(())
     }
 
     /// The stream that holds the others up, and its bound.
@@ -390,8 +420,13 @@ mod tests {
                 batches.read_ahead();
             }
             let mut found = 0;
-            while let Some(sorted) = batches.next().unwrap() {
-                found += sorted.records.len();
+            loop {
+                match batches.next() {
+                    Ok(Some(sorted)) => found += sorted.records.len(),
+                    Ok(None) => break,
+                    Err(PerfDataError::Interrupted) => {}
+                    Err(error) => panic!("{error}"),
+                }
             }
             assert_eq!((found, held.now.load(Relaxed)), (BLOCKS as usize, 0));
             held.most.load(Relaxed)

@@ -37,6 +37,22 @@ pub enum Wanted {
     No,
 }
 
+/// Whether records of a kind are wanted beside the samples, whatever is selected.
+#[inline]
+pub(super) fn is_side_band(kind: u32) -> bool {
+    matches!(
+        kind,
+        PERF_RECORD_COMM
+            | PERF_RECORD_FORK
+            | PERF_RECORD_EXIT
+            | PERF_RECORD_MMAP
+            | PERF_RECORD_MMAP2
+            | PERF_RECORD_KSYMBOL
+            | PERF_RECORD_LOST
+            | PERF_RECORD_LOST_SAMPLES
+    )
+}
+
 impl Selection {
     /// Whether every sample is wanted.
     pub fn takes_all(&self) -> bool {
@@ -64,14 +80,7 @@ impl Selection {
         match record_type(record) {
             PERF_RECORD_SAMPLE if self.sample(record, time, layouts) => Wanted::Sample,
             PERF_RECORD_LOST | PERF_RECORD_LOST_SAMPLES if !self.lost(record, time, layouts) => Wanted::No,
-            PERF_RECORD_COMM
-            | PERF_RECORD_FORK
-            | PERF_RECORD_EXIT
-            | PERF_RECORD_MMAP
-            | PERF_RECORD_MMAP2
-            | PERF_RECORD_KSYMBOL
-            | PERF_RECORD_LOST
-            | PERF_RECORD_LOST_SAMPLES => Wanted::SideBand,
+            kind if is_side_band(kind) => Wanted::SideBand,
             _ => Wanted::No,
         }
     }

@@ -71,8 +71,8 @@ mod tests {
 
     fn index(blocks: &[(u64, u64, u32)]) -> Arc<BlockIndex> {
         let block = |&(first, last, samples): &(u64, u64, u32)| {
-            let (offset, size, records, before) = (0, 0, samples, 0);
-            Block { offset, size, records, samples, first, last, before }
+            let (records, rest) = (samples, Block::default());
+            Block { records, samples, first, last, ..rest }
         };
         Arc::new(BlockIndex { blocks: blocks.iter().map(block).collect(), samples: None })
     }

@@ -51,7 +51,8 @@ impl Seen<'_> {
     }
 }
 
-const EMPTY: Block = Block { offset: 0, size: 0, records: 0, samples: 0, first: u64::MAX, last: 0, before: 0 };
+const EMPTY: Block =
+    Block { offset: 0, size: 0, records: 0, samples: 0, side_band: 0, first: u64::MAX, last: 0, before: 0 };
 
 /// Looks at the times of all records, the compressed ones among them. What is damaged ends it: who reads the records says so.
 pub(super) fn index(mut records: Records, layouts: &Layouts) -> Result<BlockIndex, PerfDataError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use perf_prof::{
     abi::{perf_data::*, *},
-    perfdata::{PerfDataError, Recording, Selection},
+    perfdata::{PerfDataError, Recording, Replay, Selection},
     record::{Batch, Ended, Source, Wait, record_type},
 };
 use proptest::prelude::*;
@@ -135,6 +135,16 @@ fn replay(bytes: Vec<u8>) -> Result<(Vec<Vec<u8>>, Vec<String>), PerfDataError> 
     here
 }
 
+/// What comes after as many waits as it takes.
+fn patiently(replay: &mut Replay) -> Wait {
+    loop {
+        match replay.wait(None) {
+            Wait::Woken => {}
+            wait => return wait,
+        }
+    }
+}
+
 /// Who reads, and puts in order.
 #[derive(PartialEq, Eq)]
 enum By {
@@ -149,7 +159,7 @@ fn replay_by(bytes: Vec<u8>, by: By) -> Result<(Vec<Vec<u8>>, Vec<String>), Perf
     }
     let mut records = Vec::new();
     loop {
-        match replay.wait(None) {
+        match patiently(&mut replay) {
             Wait::Batch(Batch::Sorted(sorted)) => records.extend(sorted.in_order().map(|(_, record)| record.to_vec())),
             Wait::Ended(_) => break,
             other => panic!("{other:?}"),
@@ -280,7 +290,7 @@ fn a_replay_stops_in_its_midst() {
         if by == By::Thread {
             replay.read_ahead();
         }
-        assert!(matches!(replay.wait(None), Wait::Batch(_)));
+        assert!(matches!(patiently(&mut replay), Wait::Batch(_)));
         assert!((1..replay.progress().total).contains(&replay.progress().done));
         replay.stop();
         assert!(matches!(replay.wait(None), Wait::Ended(Ended::Stopped)));
@@ -306,7 +316,7 @@ fn one_wanted_sample_of_many_kept_its_whole_block() {
             }
             let (mut found, mut bytes) = (Vec::new(), 0);
             loop {
-                match replay.wait(None) {
+                match patiently(&mut replay) {
                     Wait::Batch(Batch::Sorted(sorted)) => {
                         found.extend(sorted.in_order().map(|(_, record)| record.to_vec()));
                         bytes += sorted.chunks.iter().map(|chunk| chunk.bytes().len()).sum::<usize>();
@@ -320,6 +330,21 @@ fn one_wanted_sample_of_many_kept_its_whole_block() {
             assert!(found == expected, "{}", found.len());
             assert_eq!(bytes, expected.concat().len());
         }
+    }
+}
+
+/// Signals are attended to between waits.
+#[test]
+fn a_replay_that_matches_nothing_was_one_wait() {
+    let records: Vec<u8> = (0..100_000).flat_map(|time| NATIVE.sample(50, 1 + time)).collect();
+    assert!(records.len() > 8 << 20);
+    for bytes in [NATIVE.file(&records), NATIVE.pipe(&records)] {
+        let selection = Selection { attrs: Some(vec![false, true]), ..Selection::default() };
+        let mut replay = Recording::of_file(Arc::new(bytes), "x").unwrap().replay(selection).unwrap();
+        replay.set_wake(-1);
+        assert!(matches!(replay.wait(None), Wait::Woken));
+        assert!((1..records.len() as u64).contains(&replay.progress().done));
+        assert!(matches!(patiently(&mut replay), Wait::Ended(Ended::EndOfInput)));
     }
 }
 
