@@ -106,6 +106,10 @@ impl Selection {
 
     /// Whether a loss concerns what was asked for, as far as its record tells.
     fn lost(&self, record: &[u8], time: u64, layouts: &Layouts) -> bool {
+        if record_type(record) == PERF_RECORD_LOST_SAMPLES && layouts.time(record).is_none() {
+            // Counts of the recording's end: perf's say CPU 0 whatever the CPU, so whoever takes them needs all.
+            return self.time(time);
+        }
         let cpu = || layouts.cpu(record);
         self.time(time) && self.cpus.as_ref().is_none_or(|cpus| cpu().is_none_or(|cpu| cpus.contains(cpu)))
     }

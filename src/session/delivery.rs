@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     event::{Context, EventType, Sink, Stats, Stop},
-    perfdata::{PerfDataError, Replay},
+    perfdata::{PerfDataError, Progress, Replay},
     record::{LossCounts, Source, Wait},
     sys::{output, signals::Signals},
 };
@@ -39,6 +39,16 @@ pub(super) struct Delivery<'a> {
     /// What comes after the last event.
     pub last: Last,
     pub verbosity: Verbosity,
+    pub warnings: Warnings,
+}
+
+/// Who says what is wrong with the recording. It is said even with `-q`: numbers are of what is left then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Warnings {
+    /// This process.
+    Said,
+    /// Another one that reads it too.
+    SaidElsewhere,
 }
 
 /// What became of it.
@@ -58,11 +68,23 @@ pub(super) struct Delivered {
 impl Delivery<'_> {
     /// Shows a sink all that is wanted, in the order of time.
     pub fn run(self, sink: &mut impl Sink) -> Delivered {
-        let Delivery { replay, replayed, events, context, stats, signals, limit, usage_every, reopen, last, verbosity } =
-            self;
+        let Delivery {
+            replay,
+            replayed,
+            events,
+            context,
+            stats,
+            signals,
+            limit,
+            usage_every,
+            reopen,
+            last,
+            verbosity,
+            warnings,
+        } = self;
         let rings = replay.ring_cpus().len();
         let mut run_loop = RunLoop {
-            source: Watched::new(replay, verbosity),
+            source: Watched::new(replay, verbosity, warnings),
             pump: Pump::of_recording(replayed, context.clone(), stats.clone(), rings, limit),
             events,
             stats,
@@ -78,6 +100,17 @@ impl Delivery<'_> {
         let (last_time, strangers) = replayed.map_or((0, 0), |replayed| (replayed.last(), replayed.strangers()));
         let lost = replayed.map_or_else(Vec::new, Replayed::lost_per_event);
         context.come_to(last_time);
+        if last == Last::Exit
+            && let Ending::Signal { .. } = ending
+        {
+            let of_all = match run_loop.source.replay.progress() {
+                Progress { done, total } if total != 0 => {
+                    format!("{:.0} % of the recording", 100.0 * done as f64 / total as f64)
+                }
+                _ => "not all of the recording".to_owned(),
+            };
+            output::say(format_args!("interrupted: what follows is of what was read by then, {of_all}"));
+        }
         let at_exit = run_loop.finish(ending, last, sink, last_time);
         Delivered { ending, last: last_time, lost, at_exit, strangers, failure: run_loop.source.replay.take_failure() }
     }
@@ -97,15 +130,15 @@ impl Delivered {
 /// A replay that says what goes wrong, and on a terminal how far it is.
 struct Watched {
     replay: Replay,
-    verbosity: Verbosity,
+    warnings: Warnings,
     bar: Option<ProgressBar>,
 }
 
 impl Watched {
-    fn new(replay: Replay, verbosity: Verbosity) -> Self {
+    fn new(replay: Replay, verbosity: Verbosity, warnings: Warnings) -> Self {
         let total = replay.progress().total;
         let wanted = verbosity > Verbosity::Quiet && total != 0 && io::stderr().is_terminal();
-        Self { replay, verbosity, bar: wanted.then(|| ProgressBar::new(total)) }
+        Self { replay, warnings, bar: wanted.then(|| ProgressBar::new(total)) }
     }
 
     fn show_progress(&mut self, wait: &Wait) {
@@ -122,7 +155,7 @@ impl Source for Watched {
         let wait = self.replay.wait(until);
         self.show_progress(&wait);
         for warning in self.replay.take_warnings() {
-            if self.verbosity > Verbosity::Quiet {
+            if self.warnings == Warnings::Said {
                 output::say(format_args!("warning: {warning}"));
             }
         }

@@ -64,6 +64,11 @@ struct Left {
 }
 
 impl Shard {
+    /// Whether it is the first one: what is to be said of the whole, its process says.
+    pub fn is_first(&self) -> bool {
+        self.place.number == 0
+    }
+
     /// This process does the shard, from now on.
     pub fn enter(&self) {
         self.place.enter();
@@ -257,6 +262,7 @@ fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Resu
             let Pending { interrupt, terminate, hangup, .. } = signals.take();
             for (count, signal) in [(interrupt, libc::SIGINT), (terminate, libc::SIGTERM), (hangup, libc::SIGHUP)] {
                 if count != 0 {
+                    output::say("interrupted: what follows is of what each process had read by then");
                     workers.iter().for_each(|worker| worker.signal(signal));
                 }
             }

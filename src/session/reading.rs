@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use super::{
     ExitStatus,
-    delivery::Delivery,
+    delivery::{Delivery, Warnings},
     plan::{Input, Verbosity},
     recorded::{self, Selected},
     recorded_kernel::RecordedKernel,
@@ -86,13 +86,14 @@ impl Reading {
         let signals = Signals::install()?;
         let Reading { recording, selected: Selected { types, routes, .. }, selection, context, verbosity } = self;
         let layouts = recording.layouts().clone();
+        let told = Told::of(selection.cpus.as_ref());
         let mut replay = recording.replay(selection)?;
         replay.set_wake(signals.wake_fd());
         replay.read_ahead();
         let stats = Arc::new(Stats::new(types.len(), replay.ring_cpus().len()));
         let delivery = Delivery {
             replay,
-            replayed: Replayed::new(layouts, routes, None, Told::Here),
+            replayed: Replayed::new(layouts, routes, None, told),
             events: &types,
             context,
             stats: stats.clone(),
@@ -102,6 +103,7 @@ impl Reading {
             reopen: &|| {},
             last: Last::Exit,
             verbosity,
+            warnings: Warnings::Said,
         };
         let mut delivered = delivery.run(sink);
         delivered.check()?;

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 
 use super::{
     ExitStatus,
-    delivery::Delivery,
+    delivery::{Delivery, Warnings},
     jobs::{self, Shard},
     plan::{Input, Module, Plan, Verbosity},
     program,
@@ -105,12 +105,12 @@ fn with_interpreter(
     };
     let wanted = plan.interval.is_some() || input.jobs.is_some();
     let mut span = if wanted { span(&selection.times, &mut recording)? } else { None };
-    let mut told = Told::Here;
+    let mut told = Told::of(selection.cpus.as_ref());
     if let Part::Shard(shard) = &part {
         shard.enter();
         shard.select(&mut selection);
         span = span.map(|span| shard.part_of(span));
-        told = Told::WithAllParts;
+        told = if told == Told::Here { Told::WithAllParts } else { told };
     }
     let offset = realtime_offset(&mut recording, &input.path)?;
     let recorded = binaries(&recording);
@@ -151,6 +151,10 @@ fn with_interpreter(
         replay.read_ahead();
     }
     let intervals = plan.interval.map(|every| Intervals::new(every, span));
+    let warnings = match &part {
+        Part::Shard(shard) if !shard.is_first() => Warnings::SaidElsewhere,
+        _ => Warnings::Said,
+    };
     let reopen = || program::reopen_output(plan);
     let delivery = Delivery {
         replay,
@@ -164,6 +168,7 @@ fn with_interpreter(
         reopen: &reopen,
         last: if let Part::Shard(_) = part { Last::Part } else { Last::Exit },
         verbosity: plan.verbosity,
+        warnings,
     };
     let mut delivered = delivery.run(&mut program);
     report::print_endings(run.context.endings(), plan.verbosity);

@@ -72,6 +72,15 @@ pub enum Told {
     Here,
     /// Other parts are replayed elsewhere, and the counts are of all of them.
     WithAllParts,
+    /// They are not: of all CPUs only some are replayed, and which of the lost samples were theirs nobody has counted.
+    Nowhere,
+}
+
+impl Told {
+    /// When these CPUs are replayed, and all of that here.
+    pub fn of(cpus: Option<&CpuSet>) -> Told {
+        if cpus.is_none() { Told::Here } else { Told::Nowhere }
+    }
 }
 
 /// After a longer silence than that, the intervals that passed in it are called once.
@@ -245,7 +254,9 @@ impl Replayed {
         let (Some(attr), Record::Lost { lost }) = (self.layouts.event_of_trailer(record), Record::parse(record)) else {
             return false;
         };
-        self.lost[attr] += lost;
+        if self.told != Told::Nowhere {
+            self.lost[attr] += lost;
+        }
         true
     }
 

@@ -49,6 +49,53 @@ def __exit__(): print(sorted(counts.items()), perf_prof.stats()['delivered'] == 
     }
 }
 
+/// Parts of CPUs left out what other CPUs had lost.
+#[test]
+fn losses_are_summed_whatever_divides_the_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if recording(folder).is_none() {
+        return;
+    }
+    let script = "\
+import perf_prof
+def __sample__(event): pass
+def __partial__(): return 0
+def __merge__(partials): pass
+def __exit__(): print(*(perf_prof.stats()[what] for what in ('delivered', 'lost')))
+";
+    fs::write(folder.join("s.py"), script).unwrap();
+    let busy = "dd if=/dev/zero of=/dev/null bs=1 count=100000 2>/dev/null";
+    let ours = ["record", "-q", "-m", "1", "-a", "-e", "raw_syscalls:*", "-o", "ours.data", "--", "sh", "-c"];
+    let mut ours = ours.map(str::to_owned).to_vec();
+    ours.push(format!("{busy} & {busy}; wait"));
+    let recorded = Command::new(env!("CARGO_BIN_EXE_perf-prof")).args(ours).current_dir(folder).status().unwrap();
+    assert!(recorded.success());
+    let counts = |options: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+        command.args(["python", "-q", "--input", "ours.data"]).args(options).arg("s.py").current_dir(folder);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let serial = counts(&[]);
+    if serial.trim().ends_with(" 0") {
+        return println!("not tested: nothing was lost");
+    }
+    for options in [&["--jobs", "2"][..], &["--jobs", "2", "--split", "cpu"]] {
+        assert_eq!(counts(options), serial, "{options:?}");
+    }
+    // Of single CPUs, too.
+    let sum = ["0", "1"].map(|cpu| {
+        let counts = counts(&["-C", cpu]);
+        counts.split_whitespace().map(|count| count.parse::<u64>().unwrap()).sum::<u64>()
+    });
+    let all = serial.split_whitespace().map(|count| count.parse::<u64>().unwrap()).sum::<u64>();
+    if perf_prof::sys::procfs::online_cpus().is_ok_and(|cpus| cpus.iter().count() == 2) {
+        // A ring's own records count what was lost of side-band, too.
+        let sum = sum.iter().sum::<u64>();
+        assert!((all..all + 500).contains(&sum), "{sum} {all}");
+    }
+}
+
 #[test]
 fn what_jobs_cannot_do_is_said() {
     let folder = tempfile::tempdir().unwrap();

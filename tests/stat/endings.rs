@@ -61,6 +61,20 @@ fn a_signal_ends_it_and_what_was_counted_is_printed() {
     }
 }
 
+/// It ran on, and nobody was told.
+#[test]
+fn a_command_whose_table_cannot_be_written_is_ended() {
+    if skipped() {
+        return;
+    }
+    let full = fs::File::create("/dev/full").unwrap();
+    let status = stat(&["-I", "50", "-e", "task-clock", "--", "sleep", "47.11"]).stderr(full).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let cmdlines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+    assert_eq!(cmdlines.filter(|line| line == b"sleep\x0047.11\0").count(), 0);
+}
+
 #[test]
 fn a_file_holds_the_tables() {
     if skipped() {

@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use super::{Features, Level, Stream, attr, reserve::Reserve};
+use super::{FINISHED_ROUND, Features, Level, Stream, attr, reserve::Reserve};
 use crate::{abi::perf_data::PERF_MAGIC2, capture::EventAttr, record::SampleLayout};
 
 /// `struct perf_file_header` in `tools/perf/util/header.h`.
@@ -65,9 +65,14 @@ impl FileWriter {
     /// Writes the features and the header. `ids` are all that an event has, by its number, where there are more than at
     /// first. The size of the file.
     pub fn finish(mut self, features: &Features, ids: Option<(usize, &[u64])>) -> io::Result<u64> {
-        let end = self.stream.end();
+        let mut end = self.stream.end();
         // What was kept for this moment.
         drop(self.reserve);
+        if end == self.data {
+            // Without any records the recorder would seem not to have come so far.
+            self.stream.file().write_all_at(&FINISHED_ROUND, end)?;
+            end += FINISHED_ROUND.len() as u64;
+        }
         let mut bits = [0; 4];
         let mut table = Vec::new();
         let count = features.iter().count() as u64;

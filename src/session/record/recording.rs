@@ -197,7 +197,9 @@ impl Recording {
             running::task(&mut synthesis, workload.pid());
         }
         running::processes(&mut synthesis, &mut self.dsos, mapped(plan), &pids);
-        let result = self.container.stream().own(synthesis.bytes());
+        let stream = self.container.stream();
+        // Names are of more use than anything that the disk may still have room for later.
+        let result = stream.own(synthesis.bytes()).and_then(|()| stream.flush());
         self.note(result);
     }
 

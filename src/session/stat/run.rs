@@ -130,9 +130,12 @@ impl Session<'_> {
             workload.start()?;
             workload.wake_at_exit(wake);
         }
-        let signal = self.wait(&mut counters, workload.as_mut(), &mut shown, show)?;
+        let waited = self.wait(&mut counters, workload.as_mut(), &mut shown, show);
         let has_ended = Instant::now();
-        let status = workload.and_then(|workload| start::end_workload(workload, signal.map(|_| libc::SIGTERM)));
+        // Nobody waits for a command that is not counted any more, whatever the reason.
+        let to_end = if let Ok(None) = waited { None } else { Some(libc::SIGTERM) };
+        let status = workload.and_then(|workload| start::end_workload(workload, to_end));
+        let signal = waited?;
         let until = if signal.is_some() { Instant::now() } else { has_ended };
         let readings = counters.read()?;
         if self.plan.interval.is_some() {
