@@ -14,7 +14,7 @@ use super::{
     attach::{self, Attachment, Binding, To},
     attr::{self, Follow},
     close::Closing,
-    define,
+    define, group,
     open::{open_event, set_filter},
     tasks::{Kind, Tasks},
 };
@@ -120,10 +120,10 @@ impl Counters {
     /// Opens the events on the target. What they count begins with [`Counters::begin`], or with a command's exec.
     pub fn open(target: &Target, events: &[EventRequest], ends: Ends, wake: RawFd) -> Result<Counters, CaptureError> {
         let (events, definitions) = define::tracepoints(target, events, Members::Lean)?;
-        let events = &*events;
+        let events = &*group::complete(events)?;
         let closing = Closing::of(events);
         let open = |on: &[Attachment<'_>], follow| open(target, events, &closing, on, follow);
-        let (Opened { descriptors, unsupported }, tasks) = attach::attach(target, events, Binding::Anywhere, open)?;
+        let (Opened { descriptors, unsupported, .. }, tasks) = attach::attach(target, events, Binding::Anywhere, open)?;
         let epoll = Epoll::new()?;
         epoll.add(wake, WAKE)?;
         let kind = if matches!(target, Target::Threads(_)) { Kind::Thread } else { Kind::Process };
@@ -213,6 +213,8 @@ fn read(descriptor: &Descriptor) -> Result<Count, CallError> {
 struct Opened {
     descriptors: Vec<Descriptor>,
     unsupported: Vec<Option<CallError>>,
+    /// Where the descriptors of the attachment begin that is being opened.
+    attachment: usize,
 }
 
 fn open(
@@ -223,12 +225,14 @@ fn open(
     follow: Follow,
 ) -> Result<Opened, CaptureError> {
     let needed = on.len() * events.len();
-    let mut opened = Opened { descriptors: Vec::new(), unsupported: events.iter().map(|_| None).collect() };
+    let mut opened =
+        Opened { descriptors: Vec::new(), unsupported: events.iter().map(|_| None).collect(), attachment: 0 };
     let attach = |on: Attachment<'_>| {
+        opened.attachment = opened.descriptors.len();
         let mut wanted = events.iter().enumerate().filter(|(_, event)| attach::is_wanted(event, target, on.cpu));
         wanted.try_for_each(|(index, event)| match (&event.cpus, on.cpu) {
-            (Some(cpus), None) => cpus.iter().try_for_each(|cpu| opened.add(index, event, on.on(cpu), follow, needed)),
-            _ => opened.add(index, event, on, follow, needed),
+            (Some(cpus), None) => cpus.iter().try_for_each(|cpu| opened.add(index, events, on.on(cpu), follow, needed)),
+            _ => opened.add(index, events, on, follow, needed),
         })
     };
     let error = match attach::to_each(on, attach) {
@@ -247,12 +251,21 @@ impl Opened {
     fn add(
         &mut self,
         index: usize,
-        event: &EventRequest,
+        events: &[EventRequest],
         on: Attachment<'_>,
         follow: Follow,
         needed: usize,
     ) -> Result<(), CaptureError> {
-        let fd = match open_event(&attr::counter(event, follow), on.attach()) {
+        let event = &events[index];
+        let mut attr = attr::counter(event, follow);
+        // Without its leader, which the machine may lack, it is counted alone.
+        let leader = group::leader_of(events, index).and_then(|leader| {
+            self.descriptors[self.attachment..].iter().find(|d| d.event == leader && d.cpu == on.cpu)
+        });
+        if leader.is_some() {
+            attr::start_with_leader(&mut attr);
+        }
+        let fd = match open_event(&attr, on.attach(), leader.map(|leader| leader.fd.as_fd())) {
             Ok(fd) => fd,
             Err(error) if [libc::EMFILE, libc::ENFILE].contains(&error.errno()) => {
                 return Err(CaptureError::too_many_files(needed));
@@ -273,7 +286,7 @@ impl Opened {
         }
         let missing = match (on.to, on.cpu) {
             (To::Thread(_), Some(_)) => Missing::Elsewhere,
-            _ if [PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT].contains(&event.event.kind) => Missing::Nothing,
+            _ if group::of(events, index).iter().all(is_of_kernel) => Missing::Nothing,
             _ => Missing::Waited,
         };
         self.descriptors.push(Descriptor { fd, event: index, cpu: on.cpu, missing, before: Count::default() });
@@ -285,6 +298,11 @@ impl Descriptor {
     fn into_parts(self) -> (Option<usize>, OwnedFd) {
         (Some(self.event), self.fd)
     }
+}
+
+/// Whether the kernel itself counts it, so that it need not wait for a counter unless others of its group have to.
+fn is_of_kernel(event: &EventRequest) -> bool {
+    [PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT].contains(&event.event.kind)
 }
 
 /// Whether it is no mistake to ask for an event that the machine does not have. Breakpoints and probes name a place; one

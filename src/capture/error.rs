@@ -58,6 +58,16 @@ pub enum CaptureError {
         /// Why.
         source: io::Error,
     },
+    /// Events of one group on different CPUs.
+    #[error(
+        "{event} and {leader}, which leads its group, are not on the same CPUs; give all events of a group the same cpus="
+    )]
+    GroupCpus {
+        /// Which event.
+        event: String,
+        /// The group's leader.
+        leader: String,
+    },
     /// The kernel refused a trace filter.
     #[error("the kernel refuses the filter `{filter}` of {event}: {source}")]
     Filter {
@@ -202,6 +212,10 @@ fn cause(request: &EventRequest, errno: i32) -> &'static str {
         }
         (libc::EOPNOTSUPP | libc::EINVAL, _) if asks(PERF_SAMPLE_AUX) => {
             "aux data comes from a PMU that traces, as intel_pt; leave aux out"
+        }
+        (libc::EINVAL, _) if request.grouping.is_member() => {
+            "the kernel does not take it into this group: the events of a PMU have to fit its counters together, and two PMUs \
+             of hardware cannot share a group; take it out of the braces"
         }
         (libc::EINVAL, _) if asks(PERF_SAMPLE_READ) => {
             "the counter cannot be read in each sample of inherited events; leave read out, or trace CPUs or threads (-C, -t)"

@@ -10,7 +10,9 @@ mod count;
 mod define;
 mod drain;
 mod error;
+mod group;
 mod limit;
+mod losses;
 mod memory;
 mod message;
 mod open;
@@ -44,14 +46,15 @@ use self::{
     tasks::{Kind, Tasks},
 };
 use crate::{
-    abi::{PERF_FORMAT_LOST, perf_event_attr},
+    abi::perf_event_attr,
     record::{Batch, Chunk, Ended, INDEX_PER_RECORD, LossCounts, SampleLayout, Sorter, Source, TrailerLayout, Wait},
-    spec::CpuSet,
+    spec::{CpuSet, Grouping},
     sys::{CallError, definition::Defined, epoll::Epoll, eventfd::EventFd, perf},
 };
 
 pub use count::{Count, Counters, Ends, Reading, Waited};
 pub use error::CaptureError;
+pub use losses::{Lost, LostRecords};
 pub use request::{
     Begin, Callchain, Clock, Config, EventRequest, Excluded, Frames, Mapped, Mappings, Members, Options, Order,
     PerfEvent, Presence, Sampling, Switches, Target,
@@ -66,6 +69,8 @@ pub struct EventAttr {
     pub attr: perf_event_attr,
     /// The ids that its records carry, one for each descriptor; none where the kernel did not let it be sampled.
     pub ids: Vec<u64>,
+    /// Its part in a group.
+    pub grouping: Grouping,
 }
 
 impl EventAttr {
@@ -73,28 +78,6 @@ impl EventAttr {
         self.attr = attr;
         self.ids.push(id);
     }
-}
-
-/// What the kernel dropped of a descriptor's records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost {
-    /// The id that its records carry.
-    pub id: u64,
-    /// The CPU whose ring had no room; `None` for a ring of a thread.
-    pub cpu: Option<u32>,
-    /// What it was.
-    pub what: LostRecords,
-    /// How many.
-    pub count: u64,
-}
-
-/// Which records were lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LostRecords {
-    /// Samples of an event.
-    Samples,
-    /// What happened to tasks.
-    SideBand,
 }
 
 /// A live source of records.
@@ -182,7 +165,7 @@ impl Capture {
     /// Opens all events on the target. Nothing is recorded before [`Capture::enable`].
     pub fn open(target: &Target, events: &[EventRequest], options: &Options) -> Result<Capture, CaptureError> {
         let (events, definitions) = define::tracepoints(target, events, options.members)?;
-        let events = &*events;
+        let events = &*group::complete(events)?;
         let opened = open::open(target, events, options)?;
         if let (Some(event), true) = (events.first(), opened.ids.is_empty()) {
             let refused = io::Error::from_raw_os_error(libc::EPERM);
@@ -297,37 +280,6 @@ impl Capture {
         self.trailer
     }
 
-    /// The kernel's own counts of lost records, of each id that lost some; `None` where it does not keep them.
-    pub fn lost(&self) -> Option<Vec<Lost>> {
-        let mut all = Vec::new();
-        self.for_each_loss(|descriptor, id, count| {
-            if count != 0 {
-                let what = if descriptor.event.is_some() { LostRecords::Samples } else { LostRecords::SideBand };
-                all.push(Lost { id, cpu: self.ring_cpus[descriptor.ring], what, count });
-            }
-        })
-        .then_some(all)
-    }
-
-    /// Whether the kernel counts; if so, each descriptor with its id and what it has lost.
-    fn for_each_loss(&self, mut each: impl FnMut(&Descriptor, u64, u64)) -> bool {
-        if self.read_format & PERF_FORMAT_LOST == 0 {
-            return false;
-        }
-        for descriptor in self.descriptors.iter() {
-            // The order of perf_read_one(): value, the times, id, lost. Nothing is read of an event in error state, which
-            // lost nothing either.
-            let format = descriptor.event.map_or(self.read_format, |event| self.layouts[event].format.read_format);
-            let mut values = [0; 5];
-            let values = &mut values[..1 + format.count_ones() as usize];
-            let whole = perf::read(descriptor.fd.as_fd(), values).is_ok_and(|count| count == values.len());
-            if let (true, &[.., id, lost]) = (whole, &*values) {
-                each(descriptor, id, lost);
-            }
-        }
-        true
-    }
-
     /// How many rings there are.
     pub fn ring_count(&self) -> usize {
         self.ring_cpus.len()
@@ -405,7 +357,7 @@ impl Capture {
 
     /// Turns the events off, but for what follows tasks.
     pub fn disable_events(&self) -> Result<(), CallError> {
-        let mut events = self.descriptors.iter().filter(|descriptor| descriptor.event.is_some());
+        let mut events = self.switched().filter(|descriptor| descriptor.event.is_some());
         events.try_for_each(|descriptor| perf::disable(descriptor.fd.as_fd()))
     }
 
@@ -420,8 +372,17 @@ impl Capture {
     }
 
     fn enable_those(&self, which: impl Fn(&Descriptor) -> bool) -> Result<(), CallError> {
-        let mut those = self.descriptors.iter().filter(|descriptor| which(descriptor));
+        let mut those = self.switched().filter(|descriptor| which(descriptor));
         those.try_for_each(|descriptor| perf::enable(descriptor.fd.as_fd()))
+    }
+
+    /// What is turned on and off: all but the members of groups, which are on while their leader is.
+    fn switched(&self) -> impl Iterator<Item = &Descriptor> {
+        let is_member = |descriptor: &&Descriptor| match descriptor.event {
+            Some(event) => self.attrs[event].grouping.is_member(),
+            None => false,
+        };
+        self.descriptors.iter().filter(move |descriptor| !is_member(descriptor))
     }
 
     /// Ends the capture for good, as dropping it does: this is only a name for it. The drop joins the reader thread and

@@ -11,6 +11,7 @@ use super::{
     attach::{self, Attachment, Binding, To},
     attr::{self, Follow},
     close::Closing,
+    group,
 };
 use crate::{
     abi::{PERF_FORMAT_ID, PERF_FORMAT_LOST},
@@ -79,6 +80,7 @@ impl Opener<'_> {
         let mut opened = Opened { read_format: PERF_FORMAT_ID | PERF_FORMAT_LOST, ..Opened::default() };
         let names = self.events.iter().map(|event| event.name.as_str()).chain([DUMMY_NAME]);
         opened.attrs = names.map(|name| EventAttr { name: name.to_owned(), ..EventAttr::default() }).collect();
+        opened.attrs.iter_mut().zip(self.events).for_each(|(attr, event)| attr.grouping = event.grouping);
         match self.open_into(&mut opened, on, follow) {
             Ok(()) => Ok(opened),
             Err(error) => {
@@ -110,18 +112,18 @@ impl Opener<'_> {
         const DUMMY: &str = "task events";
         let common = attr::common_members(self.events, self.options.members);
         let mut attr = attr::dummy(self.options, follow, common, opened.read_format);
-        let mut fd = open_event(&attr, attach);
+        let mut fd = open_event(&attr, attach, None);
         // PERF_FORMAT_LOST came with Linux 6.0, build ids with 5.12.
         if opened.owners.is_empty() && fd.as_ref().is_err_and(|error| error.errno() == libc::EINVAL) {
             opened.read_format &= !PERF_FORMAT_LOST;
             attr.read_format = opened.read_format;
-            fd = open_event(&attr, attach);
+            fd = open_event(&attr, attach, None);
         }
         if matches!(self.options.mappings, Mappings::Identified(_))
             && fd.as_ref().is_err_and(|e| [libc::EINVAL, libc::E2BIG].contains(&e.errno()))
         {
             attr.set_build_id(0);
-            fd = open_event(&attr, attach);
+            fd = open_event(&attr, attach, None);
         }
         let fd = fd.map_err(|error| match error.errno() {
             libc::EMFILE | libc::ENFILE => CaptureError::too_many_files(needed),
@@ -144,13 +146,16 @@ impl Opener<'_> {
         opened.attrs[self.events.len()].opened(attr, perf::id(fd.as_fd())?);
         opened.descriptors.push(Descriptor { fd, event: None, ring });
 
+        let mine = opened.descriptors.len();
         for (index, event) in self.events.iter().enumerate() {
             if !attach::is_wanted(event, self.target, on.cpu) {
                 continue;
             }
             let samples = attr::samples(event, common, opened.read_format);
             let attr = attr::event(event, &samples, self.options, follow);
-            let fd = match open_event(&attr, attach) {
+            let leader = group::leader_of(self.events, index);
+            let leader = leader.and_then(|leader| opened.descriptors[mine..].iter().find(|d| d.event == Some(leader)));
+            let fd = match open_event(&attr, attach, leader.map(|leader| leader.fd.as_fd())) {
                 Err(error) if event.presence == Presence::IfAllowed && error.errno() == libc::EPERM => {
                     continue;
                 }
@@ -182,10 +187,16 @@ impl Opener<'_> {
     }
 }
 
-/// Opens an event; where descriptors run out, raises the soft limit once and tries again.
-pub(super) fn open_event(attr: &crate::abi::perf_event_attr, attach: Attach<'_>) -> Result<OwnedFd, CallError> {
-    match perf::open(attr, attach) {
-        Err(error) if error.errno() == libc::EMFILE && limits::raise_file_limit()? => perf::open(attr, attach),
+/// Opens an event, in the group of `leader` if there is one; where descriptors run out, raises the soft limit once and tries
+/// again.
+pub(super) fn open_event(
+    attr: &crate::abi::perf_event_attr,
+    attach: Attach<'_>,
+    leader: Option<BorrowedFd<'_>>,
+) -> Result<OwnedFd, CallError> {
+    let open = || perf::open_in_group(attr, attach, leader);
+    match open() {
+        Err(error) if error.errno() == libc::EMFILE && limits::raise_file_limit()? => open(),
         result => result,
     }
 }

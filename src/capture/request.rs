@@ -6,7 +6,7 @@ pub use crate::sys::clock::Clock;
 use crate::{
     abi::{PERF_SAMPLE_RAW, PERF_TYPE_TRACEPOINT},
     record::{MARGIN, SampleFormat},
-    spec::CpuSet,
+    spec::{CpuSet, Grouping},
     sys::definition::Definition,
 };
 
@@ -157,6 +157,8 @@ pub struct EventRequest {
     pub cpus: Option<CpuSet>,
     /// Whether the capture may go on without it.
     pub presence: Presence,
+    /// Its part in a group; a member's leader is the nearest one before it.
+    pub grouping: Grouping,
 }
 
 impl EventRequest {
@@ -176,6 +178,7 @@ impl EventRequest {
             callchain: None,
             cpus: None,
             presence: Presence::Required,
+            grouping: Grouping::Alone,
         }
     }
 

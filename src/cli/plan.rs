@@ -11,7 +11,7 @@ use crate::{
     session::plan::{
         Callchain, Capture, Clock, Input, Jobs, Module, Order, Plan, Recorded, SplitBy, Switch, Target, Verbosity,
     },
-    spec::{EventSpec, Rate, SpecError, parse_events},
+    spec::{EventSpec, Grouping, Rate, SpecError, parse_events},
     symbol::{self, Demangle, Inline, Srcline},
 };
 
@@ -41,6 +41,12 @@ pub enum PlanError {
     /// A selector is wrong.
     #[error("-e {0}")]
     Event(#[from] SpecError),
+    /// A group where each event is on its own.
+    #[error(
+        "-e {0}: groups are for recording and counting: `perf-prof record -e '{{...}}'`, and then `perf-prof python --input \
+         FILE` without braces"
+    )]
+    Group(String),
     /// Two options that name different things to attach to.
     #[error("{0} and {1} cannot be combined: events are attached to one or the other")]
     Conflict(&'static str, &'static str),
@@ -77,6 +83,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
     for list in &options.events {
         events.extend(parse_events(list)?);
     }
+    no_groups(&events)?;
     let first = match (events.first(), &options.input) {
         (None, None) => return Err(PlanError::NoEvent),
         (_, Some(path)) => format!("--input {}", shell_quote(path.as_os_str())),
@@ -136,6 +143,14 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
         on_error: options.on_error.unwrap_or_default(),
         module,
     })
+}
+
+/// Groups are for recording.
+fn no_groups(events: &[EventSpec]) -> Result<(), PlanError> {
+    match events.iter().find(|event| event.grouping != Grouping::Alone) {
+        Some(event) => Err(PlanError::Group(event.selector.clone())),
+        None => Ok(()),
+    }
 }
 
 /// The recording, and what is wanted of it.
@@ -378,6 +393,22 @@ mod tests {
                     args: [
                         "--",
                         "-v","#]],
+        );
+    }
+
+    #[test]
+    fn groups_are_not_for_scripts() {
+        check(
+            &["-e", "c:d,{a:b,cs}:S", "x.py"],
+            expect![
+                "error: -e a:b: groups are for recording and counting: `perf-prof record -e '{...}'`, and then `perf-prof python --input FILE` without braces"
+            ],
+        );
+        check(
+            &["--input", "f", "-e", "{cs}", "x.py"],
+            expect![
+                "error: -e cs: groups are for recording and counting: `perf-prof record -e '{...}'`, and then `perf-prof python --input FILE` without braces"
+            ],
         );
     }
 

@@ -31,6 +31,10 @@ What is recorded
       perf-prof record -e 'kmem:kmalloc/bytes_req>4096/' -C 0-3
 
   Events are written as for `perf-prof python`; `perf-prof list` shows what there is.
+  In braces they are a group, which the kernel schedules together. With :S the first
+  alone is sampled and tells what all have counted; no task inherits such a group:
+
+      perf-prof record -e '{cpu-clock,page-faults,context-switches}:S' -a -- make -j4
 
 The recording
   is a file that perf reads: perf script, perf report, perf evlist, perf buildid-list.
@@ -46,7 +50,7 @@ Exit status
 #[derive(Args, Clone, Debug)]
 #[command(args_override_self = true, override_usage = USAGE, after_help = "--help says more, with examples.", after_long_help = TEACH, next_help_heading = "What")]
 pub struct Record {
-    /// Events: system:name[/filter/ATTR/.../], profile, cycles:u,...
+    /// Events: system:name[/filter/ATTR/.../], profile, cycles:u, {a,b}:S,...
     #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append)]
     events: Vec<String>,
     /// All CPUs; a command only says for how long

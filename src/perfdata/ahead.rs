@@ -10,7 +10,7 @@ use std::{
     thread, vec,
 };
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, RecvError, Sender};
 
 use super::{error::PerfDataError, merge::Merger};
 use crate::{record::Sorted, sys::signals};
@@ -46,6 +46,17 @@ struct Thread {
     /// What is left of the last group.
     group: vec::IntoIter<Next>,
     handle: thread::JoinHandle<()>,
+}
+
+impl Thread {
+    /// The end, once the thread has hung up. If it panicked, so does this, as if it had done itself what the thread did:
+    /// what is not there would pass for the end otherwise.
+    fn end(self) -> Next {
+        match self.handle.join() {
+            Ok(()) => Ok(None),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
 }
 
 /// How far it is.
@@ -85,17 +96,23 @@ impl Batches {
             From::Here(merger) => {
                 let next = merger.next_batch();
                 self.state.note(merger);
-                next
+                return next;
             }
             From::Thread(Thread { groups, group, .. }) => loop {
                 if let Some(next) = group.next() {
                     return next;
                 }
-                // Behind the last one it hangs up.
-                let Ok(next) = groups.recv() else { return Ok(None) };
-                *group = next.into_iter();
+                match groups.recv() {
+                    Ok(next) => *group = next.into_iter(),
+                    // Behind the last one it hangs up.
+                    Err(RecvError) => break,
+                }
             },
-            From::Later(_) | From::Nobody => Ok(None),
+            From::Later(_) | From::Nobody => return Ok(None),
+        }
+        match std::mem::replace(&mut self.from, From::Nobody) {
+            From::Thread(thread) => thread.end(),
+            _ => Ok(None),
         }
     }
 
@@ -125,7 +142,7 @@ impl Batches {
     pub fn stop(&mut self) {
         if let From::Thread(thread) = std::mem::replace(&mut self.from, From::Nobody) {
             drop(thread.groups);
-            // One that panicked has said so.
+            // One that panicked has said so, and nobody asks for what it did not make.
             let _ = thread.handle.join();
         }
         self.state.bytes.store(0, Relaxed);
@@ -176,5 +193,55 @@ fn make(mut merger: Merger, sender: &Sender<Vec<Next>>, state: &State) {
         if sender.send(group).is_err() || is_last {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        ops::Range,
+        panic::{AssertUnwindSafe, catch_unwind},
+    };
+
+    use super::*;
+    use crate::{
+        perfdata::{merge::Release, stream::Stream},
+        record::{Chunk, SortedRecord},
+    };
+
+    /// The numbers of blocks without records; what is done for each is up to the test.
+    struct Blocks<F> {
+        left: Range<u32>,
+        load: F,
+    }
+
+    impl<F: FnMut(u32) + Send> Stream for Blocks<F> {
+        fn bound(&mut self) -> Result<u64, PerfDataError> {
+            Ok(if self.left.is_empty() { u64::MAX } else { self.left.start.into() })
+        }
+
+        fn load(&mut self, _records: &mut Vec<SortedRecord>) -> Result<Option<(u32, Chunk)>, PerfDataError> {
+            let Some(number) = self.left.next() else { return Ok(None) };
+            (self.load)(number);
+            Ok(Some((number, Chunk::new(0, Vec::new(), None))))
+        }
+
+        fn consumed(&self) -> u64 {
+            u64::from(self.left.start) << 17
+        }
+    }
+
+    fn batches(left: Range<u32>, load: impl FnMut(u32) + Send + 'static) -> Batches {
+        let stream = Blocks { left, load };
+        Batches::new(Merger::new(vec![Box::new(stream)], Release::InRounds))
+    }
+
+    #[test]
+    fn a_reader_that_panicked_passed_for_one_at_the_end() {
+        let mut batches = batches(0..3, |number| assert!(number < 2, "number {number}"));
+        batches.read_ahead();
+        let panic = catch_unwind(AssertUnwindSafe(|| batches.next())).unwrap_err();
+        assert_eq!(panic.downcast_ref::<String>().unwrap(), "number 2");
+        assert!(matches!(batches.next(), Ok(None)));
     }
 }

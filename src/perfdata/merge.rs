@@ -22,6 +22,9 @@ const BATCH: usize = 4096;
 /// cache when they are looked at again.
 const ROUND: usize = 1 << 10;
 
+/// So many bytes of blocks are enough, too, however few of their records are waited for: the others keep memory as well.
+const ROUND_BYTES: usize = 1 << 20;
+
 /// How many runs are told apart.
 const PILES: usize = 64;
 
@@ -217,15 +220,16 @@ impl Merger {
 
     /// Loads blocks and releases what is complete by then. Gives `false` at the end.
     fn fill(&mut self) -> Result<bool, PerfDataError> {
-        let left_over = self.pending.len();
+        let (left_over, left_bytes) = (self.pending.len(), self.bytes);
         // As many as were left over, at least: so a record is sorted again and again only as the pile grows.
-        let enough = match self.release {
-            Release::InRounds => left_over + left_over.max(ROUND),
-            Release::AtOnce => left_over,
+        let (enough, enough_bytes) = match self.release {
+            Release::InRounds => (left_over + left_over.max(ROUND), left_bytes + left_bytes.max(ROUND_BYTES)),
+            Release::AtOnce => (left_over, left_bytes),
         };
         let bound = loop {
             let (at, bound) = self.least()?;
-            if bound == u64::MAX || (self.pending.len() >= enough && self.pending.len() > left_over) {
+            let is_enough = self.pending.len() >= enough || self.bytes >= enough_bytes;
+            if bound == u64::MAX || (is_enough && self.pending.len() > left_over) {
                 break bound;
             }
             self.loaded.clear();
@@ -274,10 +278,15 @@ impl Merger {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
     use proptest::prelude::*;
 
     use super::*;
-    use crate::record::{RECORD_HEADER, record_size};
+    use crate::{
+        perfdata::{ahead::Batches, index::BLOCK},
+        record::{RECORD_HEADER, Recycle, record_size},
+    };
 
     /// A stream of blocks that are in memory, whose bounds are exact. A record holds its time and a number.
     struct InMemory {
@@ -330,6 +339,66 @@ mod tests {
         }
         assert_eq!(merger.bytes(), 0);
         (found, merger.late())
+    }
+
+    /// A record in each block, the rest of which nobody wants; in order. Says how many bytes of blocks are in memory.
+    struct OneOfABlock {
+        blocks: std::ops::Range<u32>,
+        held: Arc<Held>,
+    }
+
+    #[derive(Default)]
+    struct Held {
+        now: AtomicUsize,
+        most: AtomicUsize,
+    }
+
+    impl Recycle for Held {
+        fn recycle(&self, memory: Vec<u8>) {
+            self.now.fetch_sub(memory.len(), Relaxed);
+        }
+    }
+
+    impl Stream for OneOfABlock {
+        fn bound(&mut self) -> Result<u64, PerfDataError> {
+            Ok(if self.blocks.is_empty() { u64::MAX } else { self.blocks.start.into() })
+        }
+
+        fn load(&mut self, records: &mut Vec<SortedRecord>) -> Result<Option<(u32, Chunk)>, PerfDataError> {
+            let Some(number) = self.blocks.next() else { return Ok(None) };
+            records.push(SortedRecord { time: number.into(), chunk: number, offset: 0 });
+            let now = self.held.now.fetch_add(BLOCK, Relaxed) + BLOCK;
+            self.held.most.fetch_max(now, Relaxed);
+            let home: Arc<dyn Recycle> = self.held.clone();
+            Ok(Some((number, Chunk::new(0, vec![0; BLOCK], Some(home)))))
+        }
+
+        fn consumed(&self) -> u64 {
+            u64::from(self.blocks.start) * BLOCK as u64
+        }
+    }
+
+    /// A round waited for 1024 records, however much memory they kept: 128 MiB, and a thread that read ahead had four.
+    #[test]
+    fn few_wanted_records_in_many_blocks_filled_the_memory() {
+        const BLOCKS: u32 = 1500;
+        let run = |by_thread: bool| {
+            let held = Arc::new(Held::default());
+            let stream = OneOfABlock { blocks: 0..BLOCKS, held: held.clone() };
+            let mut batches = Batches::new(Merger::new(vec![Box::new(stream)], Release::InRounds));
+            if by_thread {
+                batches.read_ahead();
+            }
+            let mut found = 0;
+            while let Some(sorted) = batches.next().unwrap() {
+                found += sorted.records.len();
+            }
+            assert_eq!((found, held.now.load(Relaxed)), (BLOCKS as usize, 0));
+            held.most.load(Relaxed)
+        };
+        assert!(run(false) <= 2 * ROUND_BYTES);
+        // One that is being made, two that wait, and one that is read.
+        assert!(run(true) <= 4 * 2 * ROUND_BYTES);
     }
 
     #[test]

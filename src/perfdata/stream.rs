@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     abi::PERF_RECORD_SAMPLE,
-    record::{Chunk, Records, Recycle, SortedRecord, record_type},
+    record::{Chunk, Records, Recycle, SortedRecord, record_size, record_type},
 };
 
 /// A run of records that is read block by block.
@@ -49,6 +49,9 @@ impl Warnings {
     }
 }
 
+/// A block is kept as it is if more than one of so many records in it are wanted, or more than one of so many bytes.
+const SPARSE: usize = 4;
+
 /// What all streams of a replay share.
 #[derive(Clone)]
 pub(super) struct Gate {
@@ -73,6 +76,31 @@ impl Gate {
             }
             offset += record.len() as u32;
         }
+    }
+
+    /// The chunk for a block that holds so many records, of which these were listed. Few of them are copied out of it: a
+    /// whole block would stay in memory for each of them.
+    pub fn keep(&self, bytes: Vec<u8>, count: u32, listed: &mut [SortedRecord]) -> Chunk {
+        // Where many are wanted, none is looked at once more.
+        if listed.len() > count as usize / SPARSE {
+            return self.chunk(bytes);
+        }
+        let record = |at: &SortedRecord| {
+            let rest = &bytes[at.offset as usize..];
+            &rest[..record_size(rest).min(rest.len())]
+        };
+        let size: usize = listed.iter().map(|at| record(at).len()).sum();
+        if size > bytes.len() / SPARSE {
+            return self.chunk(bytes);
+        }
+        let mut kept = Vec::with_capacity(size);
+        for at in listed {
+            let offset = kept.len() as u32;
+            kept.extend_from_slice(record(at));
+            at.offset = offset;
+        }
+        self.pool.recycle(bytes);
+        Chunk::new(0, kept, None)
     }
 
     /// The chunk for these bytes, whose memory is used again afterwards.
@@ -114,8 +142,9 @@ impl Stream for IndexedStream {
         self.consumed += u64::from(block.size);
         enter(&mut bytes, self.gate.order, &self.gate.layouts);
         let number = self.number.wrapping_add(number.wrapping_mul(self.stride));
+        let before = records.len();
         self.gate.list(&bytes, number, block.before, records);
-        Ok(Some((number, self.gate.chunk(bytes))))
+        Ok(Some((number, self.gate.keep(bytes, block.records, &mut records[before..]))))
     }
 
     fn consumed(&self) -> u64 {

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     event::{Context, EventType, Sink, Stats, Stop},
-    perfdata::{PerfDataError, Progress, Replay},
+    perfdata::{PerfDataError, Replay},
     record::{LossCounts, Source, Wait},
     sys::{output, signals::Signals},
 };
@@ -103,13 +103,8 @@ impl Delivery<'_> {
         if last == Last::Exit
             && let Ending::Signal { .. } = ending
         {
-            let of_all = match run_loop.source.replay.progress() {
-                Progress { done, total } if total != 0 => {
-                    format!("{:.0} % of the recording", 100.0 * done as f64 / total as f64)
-                }
-                _ => "not all of the recording".to_owned(),
-            };
-            output::say(format_args!("interrupted: what follows is of what was read by then, {of_all}"));
+            let (seconds, micros) = (last_time / 1_000_000_000, last_time / 1000 % 1_000_000);
+            output::say(format_args!("interrupted: what follows is of what was recorded until {seconds}.{micros:06}"));
         }
         let at_exit = run_loop.finish(ending, last, sink, last_time);
         Delivered { ending, last: last_time, lost, at_exit, strangers, failure: run_loop.source.replay.take_failure() }

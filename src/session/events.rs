@@ -85,8 +85,10 @@ pub fn resolve(plan: &Capture, tracefs: &Tracefs) -> Result<Vec<Selected>> {
             if matching.is_empty() {
                 bail!("no event of this kernel matches {system}:{name}; `perf-prof list` shows them all");
             }
+            let mut spec = spec.clone();
             for (system, name) in matching {
-                selected.push(tracepoint(spec, tracefs, system, name)?);
+                selected.push(tracepoint(&spec, tracefs, system, name)?);
+                spec.grouping = spec.grouping.of_next();
             }
         } else {
             if !tracefs.has_event(system, name) {

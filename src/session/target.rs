@@ -101,6 +101,7 @@ fn request(plan: &plan::Capture, event: &Selected) -> Result<EventRequest> {
         presence,
         samples,
         stack_user,
+        grouping: event.spec.grouping,
         ..event.request.clone()
     })
 }

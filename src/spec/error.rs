@@ -13,6 +13,8 @@ pub enum Bracket {
     Double,
     /// `(`
     Parenthesis,
+    /// `{`
+    Brace,
 }
 
 impl fmt::Display for Bracket {
@@ -21,6 +23,7 @@ impl fmt::Display for Bracket {
             Bracket::Single => "'",
             Bracket::Double => "\"",
             Bracket::Parenthesis => "(",
+            Bracket::Brace => "{",
         })
     }
 }
@@ -114,6 +117,49 @@ pub enum SpecError {
         selector: String,
         /// What is wrong.
         error: ProbeSyntaxError,
+    },
+    /// A group in a group.
+    #[error("{group}: a group cannot hold another one, beginning at `{inner}`")]
+    NestedGroup {
+        /// The outer one.
+        group: String,
+        /// The text from the inner one's beginning.
+        inner: String,
+    },
+    /// A group without events.
+    #[error("{group}: the group is empty; write {{event,event...}}")]
+    EmptyGroup {
+        /// The group.
+        group: String,
+    },
+    /// Something behind a group that is no modifier.
+    #[error(
+        "{group}: `{behind}` cannot follow a group; known are `:S` (the leader is sampled and reads all) and \
+         the letters ukhGHIpP, as in {{a,b}}:Su"
+    )]
+    BehindGroup {
+        /// The group.
+        group: String,
+        /// What follows.
+        behind: String,
+    },
+    /// Modifiers of a group for events that have none.
+    #[error(
+        "{selector}: a tracepoint takes no modifiers, and its group has `:{modifiers}`; give them to the other events"
+    )]
+    GroupModifiers {
+        /// The event.
+        selector: String,
+        /// The letters.
+        modifiers: String,
+    },
+    /// How a member is to be sampled in a group whose leader alone is.
+    #[error("{selector}: {attribute} says how an event is sampled, and of a group with `:S` only the first one is")]
+    NotSampled {
+        /// The event.
+        selector: String,
+        /// The attribute.
+        attribute: &'static str,
     },
     /// A value that the attribute cannot have.
     #[error("{selector}: {attribute}: {reason}")]

@@ -6,6 +6,7 @@ use super::{
     attrs::Attrs,
     breakpoint::Breakpoint,
     glob::{glob_matches, is_glob},
+    grouping::Grouping,
     modifiers::Modifiers,
     parse::quoted,
     perf_names::named_event,
@@ -23,6 +24,8 @@ pub struct EventSpec {
     pub filter: Option<String>,
     /// The attributes.
     pub attrs: Attrs,
+    /// Its part in a group.
+    pub grouping: Grouping,
 }
 
 /// Which event it is.
@@ -82,7 +85,7 @@ impl EventSpec {
 }
 
 impl fmt::Display for EventSpec {
-    /// A selector that asks for the same, in its simplest form.
+    /// A selector that asks for the same, in its simplest form, whatever group it is in.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (first, modifiers) = match &self.kind {
             EventKind::Tracepoint { system, name } => {

@@ -1,4 +1,5 @@
-//! The grammar of selectors: `name[/filter/ATTR/ATTR/.../]`, separated by commas. Knows nothing of the machine.
+//! The grammar of selectors: `name[/filter/ATTR/ATTR/.../]`, separated by commas, and groups of them, `{a,b}[:S]`. Knows
+//! nothing of the machine.
 
 use std::borrow::Cow;
 
@@ -8,6 +9,7 @@ use super::{
     error::{Bracket, SpecError},
     event::{EventKind, EventSpec},
     glob::is_glob,
+    grouping::{Braced, Grouping},
     modifiers::Modifiers,
     perf_names::named_event,
     probe,
@@ -20,7 +22,40 @@ pub fn parse_events(list: &str) -> Result<Vec<EventSpec>, SpecError> {
     let mut events = Vec::new();
     let mut rest = list;
     loop {
-        let (event, after) = event(list, rest.trim_start())?;
+        let after = match Braced::take(rest.trim_start())? {
+            Some(braced) => {
+                let mut group = members(&braced)?;
+                braced.group(&mut group)?;
+                events.append(&mut group);
+                braced.after
+            }
+            None => {
+                let (event, after) = event(list, rest.trim_start())?;
+                events.push(event);
+                after
+            }
+        };
+        match after.strip_prefix(',') {
+            Some(next) => rest = next,
+            None => return Ok(events),
+        }
+    }
+}
+
+/// The selectors in braces.
+fn members(braced: &Braced<'_>) -> Result<Vec<EventSpec>, SpecError> {
+    let group = || braced.text.to_owned();
+    if braced.inner.trim().is_empty() {
+        return Err(SpecError::EmptyGroup { group: group() });
+    }
+    let mut events = Vec::new();
+    let mut rest = braced.inner;
+    loop {
+        rest = rest.trim_start();
+        if rest.starts_with('{') {
+            return Err(SpecError::NestedGroup { group: group(), inner: rest.to_owned() });
+        }
+        let (event, after) = event(braced.text, rest)?;
         events.push(event);
         match after.strip_prefix(',') {
             Some(next) => rest = next,
@@ -98,7 +133,7 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
             kind
         }
     };
-    let spec = EventSpec { selector, kind, filter, attrs };
+    let spec = EventSpec { selector, kind, filter, attrs, grouping: Grouping::Alone };
     Ok((spec, text[end..].trim_start()))
 }
 

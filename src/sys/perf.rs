@@ -30,6 +30,17 @@ pub fn attr_bytes(attr: &perf_event_attr) -> [u8; size_of::<perf_event_attr>()] 
 
 /// Opens an event. The attr's size is filled in.
 pub fn open(attr: &perf_event_attr, attach: Attach<'_>) -> Result<OwnedFd, CallError> {
+    open_in_group(attr, attach, None)
+}
+
+/// Opens an event in the group of `leader`, which is attached to the same.
+pub fn open_in_group(
+    attr: &perf_event_attr,
+    attach: Attach<'_>,
+    leader: Option<BorrowedFd<'_>>,
+) -> Result<OwnedFd, CallError> {
+    const NO_GROUP: i32 = -1;
+    let group = leader.map_or(NO_GROUP, |leader| leader.as_raw_fd());
     let (pid, cpu, flags) = match attach {
         Attach::Thread(tid, cpu) => (tid as i32, cpu.map_or(-1, |cpu| cpu as i32), 0),
         Attach::Cpu(cpu) => (-1, cpu as i32, 0),
@@ -38,7 +49,7 @@ pub fn open(attr: &perf_event_attr, attach: Attach<'_>) -> Result<OwnedFd, CallE
     let mut attr = perf_event_attr { size: size_of::<perf_event_attr>() as u32, ..*attr };
     let flags = (bindings::PERF_FLAG_FD_CLOEXEC | flags).into();
     // SAFETY: `attr` is a whole perf_event_attr that lives across the call, and states its size.
-    let fd = check("perf_event_open", unsafe { sys::perf_event_open(&mut attr, pid, cpu, -1, flags) })?;
+    let fd = check("perf_event_open", unsafe { sys::perf_event_open(&mut attr, pid, cpu, group, flags) })?;
     // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

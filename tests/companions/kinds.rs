@@ -57,8 +57,6 @@ struct Kind {
     name: &'static str,
     form: Form,
     args: &'static [&'static str],
-    /// Other arguments that make it here.
-    here: Option<&'static [&'static str]>,
     command: &'static [&'static str],
     names: Names,
 }
@@ -75,8 +73,7 @@ fn check(recorder: Recorder, kind: &Kind) {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
-    let args = kind.here.filter(|_| recorder == Recorder::Here).unwrap_or(kind.args);
-    let args = [args, kind.command].concat();
+    let args = [kind.args, kind.command].concat();
     let compared = match kind.form {
         Form::Pipe => {
             recorder.pipe(&path, &args);
@@ -109,7 +106,8 @@ fn show(recorder: Recorder, name: &str, compared: &Compared) {
 /// The rest of perf, and a reader that is not perf.
 #[track_caller]
 fn is_read_by_others(path: &Path, form: Form, keys: &str) {
-    report::compare(path, &["--no-children", "--sort", keys], &["--sort", keys]);
+    // perf shows the events of a group beside each other, unless it is told not to.
+    report::compare(path, &["--no-group", "--no-children", "--sort", keys], &["--sort", keys]);
     let names: Vec<String> = perf(&["evlist"], path).into_iter().filter(|line| !line.starts_with('#')).collect();
     if form == Form::Pipe {
         // Whatever wrote it, perf 6.1 names the tracepoints of no pipe there, and `perf buildid-list` reads no pipe with some.
@@ -148,7 +146,6 @@ const ONE_EVENT: Kind = Kind {
     name: "one event",
     form: Form::File,
     args: &["-e", "sched:sched_wakeup"],
-    here: None,
     command: SLEEP,
     names: Names::None,
 };
@@ -157,7 +154,6 @@ const SEVERAL_EVENTS: Kind = Kind {
     name: "several events",
     form: Form::File,
     args: &["-e", "sched:sched_switch,sched:sched_wakeup,sched:sched_process_exit,irq:*"],
-    here: None,
     command: SLEEP,
     names: Names::None,
 };
@@ -166,7 +162,6 @@ const CALL_CHAINS: Kind = Kind {
     name: "-g",
     form: Form::File,
     args: &["-g", "-e", "sched:sched_wakeup,sched:sched_switch", "-e", "cpu-clock,page-faults"],
-    here: None,
     command: LS,
     names: Names::Differ,
 };
@@ -175,7 +170,6 @@ const COPIES_OF_STACKS: Kind = Kind {
     name: "--call-graph dwarf",
     form: Form::File,
     args: &["--call-graph", "dwarf", "-e", "cpu-clock"],
-    here: None,
     command: LS,
     names: Names::Unwound,
 };
@@ -184,7 +178,6 @@ const COMPRESSED: Kind = Kind {
     name: "-z",
     form: Form::Packed,
     args: &["-z", "-e", "sched:sched_switch"],
-    here: None,
     command: SLEEP,
     names: Names::None,
 };
@@ -193,7 +186,6 @@ const DIRECTORY: Kind = Kind {
     name: "--threads",
     form: Form::Directory,
     args: &["--threads", "-e", "sched:sched_switch"],
-    here: None,
     command: SLEEP,
     names: Names::None,
 };
@@ -202,7 +194,6 @@ const COMPRESSED_DIRECTORY: Kind = Kind {
     name: "--threads -z",
     form: Form::Directory,
     args: &["--threads", "-z", "-e", "sched:sched_switch"],
-    here: None,
     command: SLEEP,
     names: Names::None,
 };
@@ -211,7 +202,6 @@ const PIPE: Kind = Kind {
     name: "pipe",
     form: Form::Pipe,
     args: &["-e", "sched:sched_switch,sched:sched_wakeup"],
-    here: None,
     command: SLEEP,
     names: Names::None,
 };
@@ -220,7 +210,6 @@ const COMPRESSED_PIPE: Kind = Kind {
     name: "pipe -z",
     form: Form::Pipe,
     args: &["-z", "-e", "sched:sched_switch"],
-    here: None,
     command: SLEEP,
     names: Names::None,
 };
@@ -229,7 +218,6 @@ const SWITCHES: Kind = Kind {
     name: "--switch-events",
     form: Form::File,
     args: &["--switch-events", "-e", "cpu-clock", "-e", "sched:sched_wakeup"],
-    here: None,
     command: LS,
     names: Names::Differ,
 };
@@ -238,8 +226,6 @@ const GROUP: Kind = Kind {
     name: "{...}:S",
     form: Form::File,
     args: &["-e", "{cpu-clock,context-switches,page-faults}:S", "-a"],
-    // Samples hold what a counter shows, of one event each.
-    here: Some(&["-e", "cpu-clock//sample=read/,context-switches,page-faults", "-a"]),
     command: LS,
     names: Names::Differ,
 };
@@ -248,7 +234,6 @@ const REGISTERS: Kind = Kind {
     name: "--intr-regs",
     form: Form::File,
     args: &["--intr-regs", "-e", "cpu-clock"],
-    here: None,
     command: LS,
     names: Names::Differ,
 };

@@ -43,11 +43,13 @@ fn events_are_turned_on_and_off_through_named_pipes() {
     if skipped() {
         return;
     }
-    for threads in [&[][..], &["--threads"]] {
+    // A group is turned on and off by its leader, which has no events here.
+    let group = format!("{{syscalls:sys_enter_reboot,{CALL}}}");
+    for (events, threads) in [(CALL, &[][..]), (CALL, &["--threads"]), (&group, &[])] {
         let dir = tempfile::tempdir().unwrap();
         let paths = fifos(&dir);
         let place = format!("fifo:{},{}", paths[0].display(), paths[1].display());
-        let args = [&["-e", CALL, "-a", "-D", "-1", "--control", &place][..], threads].concat();
+        let args = [&["-e", events, "-a", "-D", "-1", "--control", &place][..], threads].concat();
         let recorder = command(&dir, &args).stderr(Stdio::piped()).spawn().unwrap();
         let [mut control, mut ack] = paths.map(|path| OpenOptions::new().read(true).write(true).open(path).unwrap());
         ask(&mut control, &mut ack, "ping\n");

@@ -118,7 +118,7 @@ fn on_a_full_disk(size: &str, options: &[&str]) {
     }
     let dir = tempfile::tempdir().unwrap();
     let disk = dir.path().join("disk");
-    fs::create_dir(&disk).unwrap();
+    std::fs::create_dir(&disk).unwrap();
     let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]).arg(&disk).status();
     if !mount.is_ok_and(|status| status.success()) {
         return println!("skipped: tmpfs cannot be mounted");

@@ -8,6 +8,7 @@ mod burst;
 mod compressed;
 mod control;
 mod errors;
+mod groups;
 mod harness;
 mod pipe;
 mod plain;

@@ -5,11 +5,11 @@ use std::process::Stdio;
 use crate::harness::{CALL, command, finished, record, record_calls, skipped, waiting_generator, without_uprobes};
 
 /// Records a process that waits until the events are on, and gives what came of it.
-fn attached(option: &str, id: impl Fn(u32) -> u32) {
+fn attached(events: &str, option: &str, id: impl Fn(u32) -> u32) {
     let mut generator = waiting_generator(700);
     let id = id(generator.id()).to_string();
     let dir = tempfile::tempdir().unwrap();
-    let mut recorder = command(&dir, &["-e", CALL, option, &id]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut recorder = command(&dir, &["-e", events, option, &id]).stderr(Stdio::piped()).spawn().unwrap();
     // The events are on when something is in the file: what was there before is written after they are open.
     let path = dir.path().join("perf.data");
     crate::harness::await_events(&recorder, &path);
@@ -27,7 +27,9 @@ fn attached(option: &str, id: impl Fn(u32) -> u32) {
 #[test]
 fn a_process_that_runs_already() {
     if !skipped() {
-        attached("-p", |pid| pid);
+        attached(CALL, "-p", |pid| pid);
+        // A member of a group whose leader has no events.
+        attached(&format!("{{syscalls:sys_enter_reboot,{CALL}}}"), "-p", |pid| pid);
     }
 }
 
@@ -37,7 +39,7 @@ fn a_thread_that_runs_already() {
     if skipped() {
         return;
     }
-    attached("-t", |pid| {
+    attached(CALL, "-t", |pid| {
         loop {
             let mut tids: Vec<u32> = std::fs::read_dir(format!("/proc/{pid}/task"))
                 .unwrap()

@@ -288,6 +288,41 @@ fn a_replay_stops_in_its_midst() {
     }
 }
 
+/// A wanted sample kept the whole block in memory that it was read with.
+#[test]
+fn one_wanted_sample_of_many_kept_its_whole_block() {
+    const WANTED: u64 = 60;
+    const EVERY: u64 = 1500;
+    let id = |number: u64| if number.is_multiple_of(EVERY) { 51 } else { 50 };
+    for maker in [NATIVE, FOREIGN] {
+        let records: Vec<u8> = (0..WANTED * EVERY).flat_map(|number| maker.sample(id(number), 1 + number)).collect();
+        let file = maker.file(&records);
+        let selection = || Selection { attrs: Some(vec![false, true]), ..Selection::default() };
+        for by in [By::Asker, By::Thread] {
+            let recording = Recording::of_file(Arc::new(file.clone()), "x").unwrap();
+            let mut replay = recording.replay(selection()).unwrap();
+            if by == By::Thread {
+                replay.read_ahead();
+            }
+            let (mut found, mut bytes) = (Vec::new(), 0);
+            loop {
+                match replay.wait(None) {
+                    Wait::Batch(Batch::Sorted(sorted)) => {
+                        found.extend(sorted.in_order().map(|(_, record)| record.to_vec()));
+                        bytes += sorted.chunks.iter().map(|chunk| chunk.bytes().len()).sum::<usize>();
+                        assert!(replay.backlog() < 1 << 20);
+                    }
+                    Wait::Ended(_) => break,
+                    other => panic!("{other:?}"),
+                }
+            }
+            let expected: Vec<Vec<u8>> = (0..WANTED).map(|number| NATIVE.sample(51, 1 + number * EVERY)).collect();
+            assert!(found == expected, "{}", found.len());
+            assert_eq!(bytes, expected.concat().len());
+        }
+    }
+}
+
 /// Each file of a directory is another thread's: nothing but the records' times says how they belong together.
 #[test]
 fn a_clock_that_steps_back_in_a_file_of_a_directory_costs_no_order() {

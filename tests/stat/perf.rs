@@ -30,9 +30,14 @@ fn rows_of_perf(args: &[&str], command: &[String]) -> Vec<(String, Option<f64>)>
 
 #[track_caller]
 fn check(events: &[&str], command: &[String]) {
-    let list = events.join(",");
-    let theirs: HashMap<String, Option<f64>> = rows_of_perf(&["-e", &list], command).into_iter().collect();
-    let ours = json(&["-e", &list, "--"], command);
+    are_equal(events, &events.join(","), command);
+    are_equal(events, &format!("{{{}}},{{{}}}", events[..2].join(","), events[2..].join(",")), command);
+}
+
+#[track_caller]
+fn are_equal(events: &[&str], list: &str, command: &[String]) {
+    let theirs: HashMap<String, Option<f64>> = rows_of_perf(&["-e", list], command).into_iter().collect();
+    let ours = json(&["-e", list, "--"], command);
     for event in events {
         assert_eq!(Some(count(&ours[0], event) as f64), theirs[*event], "{event}");
     }

@@ -51,6 +51,10 @@ What is counted
 
       -e 'kmem:kmalloc//alias=all/,kmem:kmalloc/bytes_req>4096/alias=large/'
 
+  In braces they are a group: all of it is counted at a time, or none.
+
+      -e '{cycles,instructions},task-clock'
+
 The table
   Behind # stands what a count means: CPUs in use, instructions per cycle, misses of
   accesses, or how often a second: of the time that CPUs were in use, if a clock

@@ -8,12 +8,13 @@ use crate::{
         PERF_RECORD_MISC_KERNEL, PERF_RECORD_MISC_USER,
         perf_data::{
             HEADER_ARCH, HEADER_BUILD_ID, HEADER_CLOCK_DATA, HEADER_CLOCKID, HEADER_CMDLINE, HEADER_COMPRESSED,
-            HEADER_CPU_TOPOLOGY, HEADER_CPUDESC, HEADER_CPUID, HEADER_DIR_FORMAT, HEADER_EVENT_DESC, HEADER_HOSTNAME,
-            HEADER_NRCPUS, HEADER_NUMA_TOPOLOGY, HEADER_OSRELEASE, HEADER_PMU_MAPPINGS, HEADER_SAMPLE_TIME,
-            HEADER_TOTAL_MEM, HEADER_TRACING_DATA, HEADER_VERSION, PERF_DIR_VERSION,
+            HEADER_CPU_TOPOLOGY, HEADER_CPUDESC, HEADER_CPUID, HEADER_DIR_FORMAT, HEADER_EVENT_DESC, HEADER_GROUP_DESC,
+            HEADER_HOSTNAME, HEADER_NRCPUS, HEADER_NUMA_TOPOLOGY, HEADER_OSRELEASE, HEADER_PMU_MAPPINGS,
+            HEADER_SAMPLE_TIME, HEADER_TOTAL_MEM, HEADER_TRACING_DATA, HEADER_VERSION, PERF_DIR_VERSION,
         },
     },
     capture::EventAttr,
+    spec::Grouping,
 };
 
 /// What is said in one section.
@@ -48,6 +49,8 @@ pub enum Feature<'a> {
     CommandLine(&'a [String]),
     /// The events.
     EventDesc(&'a [EventAttr]),
+    /// Which of them are groups.
+    Groups(&'a [EventAttr]),
     /// Cores and packages.
     CpuTopology(&'a CpuTopology),
     /// Nodes of memory.
@@ -161,6 +164,10 @@ impl Feature<'_> {
                 event_desc(out, events);
                 HEADER_EVENT_DESC
             }
+            Feature::Groups(events) => {
+                groups(out, events);
+                HEADER_GROUP_DESC
+            }
             Feature::CpuTopology(topology) => {
                 cpu_topology(out, topology);
                 HEADER_CPU_TOPOLOGY
@@ -237,6 +244,21 @@ fn event_desc(out: &mut Vec<u8>, events: &[EventAttr]) {
     }
 }
 
+/// Each group of more than one event: its name, where its leader stands among the events, how many they are.
+fn groups(out: &mut Vec<u8>, events: &[EventAttr]) {
+    // What perf takes for no name.
+    const NAMELESS: &str = "{anon_group}";
+    let size = |leader: usize| 1 + events[leader + 1..].iter().take_while(|event| event.grouping.is_member()).count();
+    let leads = |event: &EventAttr| matches!(event.grouping, Grouping::Leader(_));
+    let leaders = (0..events.len()).filter(|&index| leads(&events[index]));
+    let groups: Vec<(usize, usize)> = leaders.map(|leader| (leader, size(leader))).filter(|&(_, n)| n > 1).collect();
+    words(out, &[groups.len() as u32]);
+    for (leader, size) in groups {
+        string(out, NAMELESS, HEADER_GROUP_DESC);
+        words(out, &[leader as u32, size as u32]);
+    }
+}
+
 fn cpu_topology(out: &mut Vec<u8>, topology: &CpuTopology) {
     strings(out, &topology.packages, HEADER_CPU_TOPOLOGY);
     strings(out, &topology.cores, HEADER_CPU_TOPOLOGY);
@@ -281,6 +303,7 @@ pub(super) fn build_id_record(out: &mut Vec<u8>, kind: u32, path: &[u8], of: Dso
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Sampled;
 
     #[test]
     fn texts_are_filled_up() {
@@ -290,6 +313,17 @@ mod tests {
         let mut out = Vec::new();
         string(&mut out, &"x".repeat(64), 7);
         assert_eq!((out.len(), out[0], out[67], out[68]), (4 + 128, 128, b'x', 0));
+    }
+
+    #[test]
+    fn groups_of_one_event_are_none() {
+        use Grouping::{Alone, Leader, Member};
+        let groupings = [Leader(Sampled::Each), Alone, Leader(Sampled::Leader), Member(Sampled::Leader), Alone];
+        let events = groupings.map(|grouping| EventAttr { grouping, ..EventAttr::default() });
+        let mut out = Vec::new();
+        groups(&mut out, &events);
+        assert_eq!((&out[..8], &out[8..13]), (&[1, 0, 0, 0, 64, 0, 0, 0][..], &b"{anon"[..]));
+        assert_eq!(out[72..], [2, 0, 0, 0, 2, 0, 0, 0]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::{
         plan::{self, Verbosity},
         target,
     },
-    spec::{CallGraph, EventKind, ProbeKind},
+    spec::{CallGraph, EventKind, Grouping, ProbeKind},
     sys::{output, procfs, tracefs::Tracefs, workload::Workload},
 };
 
@@ -148,6 +148,9 @@ impl Recording {
         attrs.retain(|event| !event.ids.is_empty());
         let mut features = machine::features(command_line, target::clock(plan), offset);
         features.set(&Feature::EventDesc(&attrs));
+        if attrs.iter().any(|event| event.grouping != Grouping::Alone) {
+            features.set(&Feature::Groups(&attrs));
+        }
         let tracepoints = selected.iter().filter(|event| !matches!(event.spec.kind, EventKind::Probe(_)));
         let tracepoints = tracepoints.filter_map(|event| event.format.tracepoint());
         let tracepoints: Vec<(&str, &str)> = tracepoints.map(|format| (&*format.system, &*format.name)).collect();

@@ -23,7 +23,7 @@ use crate::{
     },
     sys::{
         clock, output,
-        signals::{Pending, Signals},
+        signals::Signals,
         tracefs::Tracefs,
         workload::{Stdout, Workload},
     },
@@ -45,6 +45,15 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
     let capture = open(plan, &selected, workload.as_ref(), signals.wake_fd())?;
     for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
         output::say(format_args!("{} is left out: the kernel does not let it be sampled", event.name));
+    }
+    let followed = matches!(plan.capture.target, plan::Target::Workload(_) | plan::Target::Processes(_));
+    let is_read = |event: &&Selected| event.spec.grouping.is_read_by_leader();
+    if let (Some(leader), true) = (selected.iter().find(is_read), followed && plan.verbosity > plan::Verbosity::Quiet) {
+        output::say(format_args!(
+            "{} reads its group: threads and processes that are created meanwhile are not in it, as no task inherits such a \
+             group; -a records it on all CPUs",
+            leader.spec.selector
+        ));
     }
     let control = plan.control.as_ref().map(|place| Control::open(place, signals.wake_fd())).transpose()?;
     let form = match (&plan.output, &plan.threads) {
@@ -153,11 +162,7 @@ impl Recorder<'_> {
 
     /// Signals, and the end of the command.
     fn attend(&mut self, signal: &mut Option<i32>) -> Attention {
-        let Pending { interrupt, terminate, hangup, .. } = self.signals.take();
-        for (count, number) in [(interrupt, libc::SIGINT), (terminate, libc::SIGTERM), (hangup, libc::SIGHUP)] {
-            if count == 0 {
-                continue;
-            }
+        for (count, number) in self.signals.take().to_end() {
             // The first stops the events, and what was recorded is written; another one ends that too.
             if signal.replace(number).is_some() || count > 1 {
                 return Attention::Impatient;

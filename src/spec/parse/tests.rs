@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::*;
-use crate::spec::{Stack, handler_name};
+use crate::spec::{Sampled, Stack, handler_name};
 
 #[track_caller]
 fn check(list: &str, expected: Expect) {
@@ -48,7 +48,34 @@ fn show(event: &EventSpec) -> String {
     if !event.attrs.sample.is_empty() {
         line += &format!(" sample={:?}", event.attrs.sample);
     }
+    if event.grouping != Grouping::Alone {
+        line += &format!(" {:?}", event.grouping);
+    }
     line
+}
+
+/// A list that asks for these events.
+fn list(events: &[EventSpec]) -> String {
+    let mut list = String::new();
+    let mut of_group = None;
+    let close = |list: &mut String, of_group: &mut Option<Sampled>| match of_group.take() {
+        Some(Sampled::Each) => list.push('}'),
+        Some(Sampled::Leader) => list.push_str("}:S"),
+        None => {}
+    };
+    for event in events {
+        if !event.grouping.is_member() {
+            close(&mut list, &mut of_group);
+        }
+        list += if list.is_empty() { "" } else { "," };
+        if let Grouping::Leader(sampled) = event.grouping {
+            list.push('{');
+            of_group = Some(sampled);
+        }
+        list += &event.to_string();
+    }
+    close(&mut list, &mut of_group);
+    list
 }
 
 #[test]
@@ -296,6 +323,108 @@ fn breakpoints() {
 }
 
 #[test]
+fn groups() {
+    check(
+        "{a:b,cycles:u}",
+        expect![[r#"
+        tracepoint a b Leader(Each)
+        source cycles option=None [u] Member(Each)"#]],
+    );
+    check(
+        "x, { cpu-clock , page-faults:k } : Su , {a:b},c:d",
+        expect![[r#"
+        source x option=None []
+        source cpu-clock option=None [u] Leader(Leader)
+        source page-faults option=None [uk] Member(Leader)
+        tracepoint a b Leader(Each)
+        tracepoint c d"#]],
+    );
+    check(
+        "{cycles:pp,instructions}:kP",
+        expect![[r#"
+        source cycles option=None [kpp] Leader(Each)
+        source instructions option=None [kP] Member(Each)"#]],
+    );
+    check(
+        "{a:b/cpu & CPUS{0,2}/stack/,mem:0x10/4:w,cpu-clock//cpus=0,1/}:S",
+        expect![[r#"
+        tracepoint a b filter=[cpu & CPUS{0,2}] stack Leader(Leader)
+        mem:0x10/4:w option=None [] Member(Leader)
+        source cpu-clock option=None [] cpus=0-1 Member(Leader)"#]],
+    );
+    check(
+        "{a:b/comm ~ \"},\"/,k*:*}",
+        expect![[r#"
+        tracepoint a b filter=[comm ~ "},"] Leader(Each)
+        tracepoint k* * pattern Member(Each)"#]],
+    );
+}
+
+#[test]
+fn errors_of_groups() {
+    check("{}", expect!["error: {}: the group is empty; write {event,event...}"]);
+    check("{ }:S", expect!["error: { }:S: the group is empty; write {event,event...}"]);
+    check("{a:b,}", expect!["error: an event is missing in `{a:b,}`: write system:name[,system:name...]"]);
+    check("{a:b", expect!["error: {a:b: the { is never closed"]);
+    check("{a:b,c:d/x", expect!["error: {a:b,c:d/x: the { is never closed"]);
+    check("{a:b/x}", expect!["error: a:b: the section `/x` is not closed, end it with `/`"]);
+    check("{a:b,{c:d}}", expect!["error: {a:b,{c:d}}: a group cannot hold another one, beginning at `{c:d}`"]);
+    check("{a:b,{c:d},e:f}", expect!["error: {a:b,{c:d}: a group cannot hold another one, beginning at `{c:d`"]);
+    check(
+        "{a:b}}",
+        expect![
+            "error: a:b}: `a:b}` cannot be an event's name; a tracepoint is written system:name, as sched:sched_wakeup"
+        ],
+    );
+    check(
+        "{a:b}x,c:d",
+        expect![
+            "error: {a:b}: `x,c:d` cannot follow a group; known are `:S` (the leader is sampled and reads all) and the letters ukhGHIpP, as in {a,b}:Su"
+        ],
+    );
+    check(
+        "{a:b}:",
+        expect![
+            "error: {a:b}: `:` cannot follow a group; known are `:S` (the leader is sampled and reads all) and the letters ukhGHIpP, as in {a,b}:Su"
+        ],
+    );
+    check(
+        "{a:b}:Q",
+        expect![
+            "error: {a:b}: `:Q` cannot follow a group; known are `:S` (the leader is sampled and reads all) and the letters ukhGHIpP, as in {a,b}:Su"
+        ],
+    );
+    check(
+        "{cycles,a:b}:Su",
+        expect!["error: a:b: a tracepoint takes no modifiers, and its group has `:u`; give them to the other events"],
+    );
+    check(
+        "{a:b,cycles//F=9/}:S",
+        expect![
+            "error: cycles//F=9/: freq says how an event is sampled, and of a group with `:S` only the first one is"
+        ],
+    );
+    check(
+        "{a:b,c:d//stack/}:S",
+        expect![
+            "error: c:d//stack/: stack says how an event is sampled, and of a group with `:S` only the first one is"
+        ],
+    );
+    check(
+        "a:b}",
+        expect![
+            "error: a:b}: `a:b}` cannot be an event's name; a tracepoint is written system:name, as sched:sched_wakeup"
+        ],
+    );
+    check(
+        "n{a:b}",
+        expect![
+            "error: n{a:b}: `n{a:b}` cannot be an event's name; a tracepoint is written system:name, as sched:sched_wakeup"
+        ],
+    );
+}
+
+#[test]
 fn rates_and_members_are_not_for_tracepoints() {
     check(
         "a:b//period=3/",
@@ -319,17 +448,17 @@ fn rates_and_members_are_not_for_tracepoints() {
 
 proptest! {
     #[test]
-    fn any_text_is_a_list_or_an_error(list in ".*|[a:/,'\"() =*]{0,40}") {
+    fn any_text_is_a_list_or_an_error(list in ".*|[a:/,'\"() =*{}S]{0,40}") {
         let _ = parse_events(&list);
     }
 
     #[test]
-    fn display_parses_back(list in "(p|a:b|k*:[c]|uprobe:f@\"/x\"|uprobe:[f:+@\"/x0 ]{1,9}|k(ret)?probe:[f+:x0]{1,5}|cycles:u|r1f|mem:0x10(/4)?(:w)?(:k)?)(/[x'\",( )/=]{0,12}/(stack/|alias=['\"a/ ]{1,6}/|max-stack=7/|cpus=0,2-5/|c=[0-2]/|F=max/|sample=[ab+]{1,3}/){0,3}(:u|kpp)?)?") {
+    fn display_parses_back(list in "(p|a:b|k*:[c]|uprobe:f@\"/x\"|uprobe:[f:+@\"/x0 ]{1,9}|k(ret)?probe:[f+:x0]{1,5}|cycles:u|r1f|mem:0x10(/4)?(:w)?(:k)?)(/[x'\",( )/=]{0,12}/(stack/|alias=['\"a/ ]{1,6}/|max-stack=7/|cpus=0,2-5/|c=[0-2]/|F=max/|sample=[ab+]{1,3}/){0,3}(:u|kpp)?)?|[{]((a:b|cpu-clock(:[uk])?|mem:0x10(/4)?)(/[x}]{0,3}/(alias=[ab]/)?)?,?){0,3}[}](:[Suk]{1,3})?(,[{]a:b[}])?") {
         if let Ok(events) = parse_events(&list) {
-            let shown: Vec<String> = events.iter().map(ToString::to_string).collect();
-            let again = parse_events(&shown.join(",")).map_err(|e| TestCaseError::fail(format!("{shown:?}: {e}")))?;
+            let shown = self::list(&events);
+            let again = parse_events(&shown).map_err(|e| TestCaseError::fail(format!("{shown:?}: {e}")))?;
             let meaning = |events: &[EventSpec]| {
-                events.iter().map(|e| (e.kind.clone(), e.filter.clone(), e.attrs.clone())).collect::<Vec<_>>()
+                events.iter().map(|e| (e.kind.clone(), e.filter.clone(), e.attrs.clone(), e.grouping)).collect::<Vec<_>>()
             };
             prop_assert_eq!(meaning(&events), meaning(&again));
         }

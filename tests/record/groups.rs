@@ -1,0 +1,152 @@
+//! Groups: events that are scheduled together, and those whose leader reads all.
+
+use std::process::Stdio;
+
+use perf_prof::{abi::PERF_RECORD_LOST_SAMPLES, record::Record};
+
+use crate::harness::{
+    CALL, Recorded, await_events, command, finished, record, record_calls, skipped, waiting_generator,
+};
+
+/// Where each call returns.
+const RETURN: &str = "syscalls:sys_exit_getppid";
+
+/// What never happens.
+const NEVER: &str = "syscalls:sys_enter_reboot";
+
+fn lines(recorded: &Recorded, event: &str) -> u64 {
+    let script = recorded.perf(&["script", "-F", "event"]);
+    script.lines().filter(|line| line.trim().trim_end_matches(':') == event).count() as u64
+}
+
+/// Records a thread that makes calls, and is not the first of its process.
+fn attached(options: &[&str], calls: u64) -> Recorded {
+    let mut generator = waiting_generator(calls);
+    let tid = loop {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", generator.id())).unwrap();
+        let tids: Vec<u32> = tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
+        if tids.len() == 2 {
+            break tids.into_iter().max().unwrap().to_string();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let args = [options, &["-t", &tid]].concat();
+    let mut recorder = command(&dir, &args).stderr(Stdio::piped()).spawn().unwrap();
+    await_events(&recorder, &dir.path().join("perf.data"));
+    drop(generator.stdin.take());
+    generator.wait().unwrap();
+    let status = recorder.wait().unwrap().code().unwrap();
+    let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
+    finished(dir, status, said.as_bytes())
+}
+
+/// A command's threads and processes inherit the group; members are on because their leader is.
+#[test]
+fn each_event_of_a_group_is_sampled() {
+    if skipped() {
+        return;
+    }
+    let group = format!("{{{NEVER},{CALL},{RETURN}}},sched:sched_process_exit");
+    for options in [&["-m", "8M"][..], &["-m", "8M", "--threads"]] {
+        let recorded = record_calls(&[&["-e", &group], options].concat(), 10_000);
+        assert_eq!(recorded.status, 0, "{}", recorded.said);
+        let (samples, lost) = (recorded.said_number("samples"), recorded.said_number("lost"));
+        let ends = lines(&recorded, "sched:sched_process_exit");
+        assert!((20_000..20_000 + ends + 1).contains(&(samples + lost)), "{}", recorded.said);
+        assert_eq!(recorded.samples(), samples);
+        let groups = recorded.perf(&["evlist", "-g"]);
+        assert!(groups.starts_with(&format!("{{{NEVER},{CALL},{RETURN}}}\nsched:sched_process_exit\n")), "{groups}");
+        let attrs = recorded.perf(&["evlist", "-v"]);
+        let disabled: Vec<bool> = attrs.lines().take(4).map(|line| line.contains("disabled: 1")).collect();
+        assert_eq!(disabled, [true, false, false, true], "{attrs}");
+    }
+}
+
+#[test]
+fn the_leader_is_sampled_and_reads_all() {
+    if skipped() {
+        return;
+    }
+    let recorded = attached(&["-e", &format!("{{{CALL},{RETURN}}}:S")], 700);
+    assert_eq!((recorded.status, recorded.said_number("samples")), (0, 700), "{}", recorded.said);
+    // What returned is what was called before: with the first call nothing had.
+    assert_eq!((lines(&recorded, CALL), lines(&recorded, RETURN)), (700, 699));
+    let attrs = recorded.perf(&["evlist", "-v"]);
+    for line in attrs.lines().take(2) {
+        assert!(line.contains("|READ|") && line.contains("read_format: ID|GROUP|LOST"), "{attrs}");
+        assert!(!line.contains("inherit: 1"), "{attrs}");
+    }
+    assert!(recorded.perf(&["evlist", "-g"]).starts_with(&format!("{{{CALL},{RETURN}}}\n")));
+}
+
+#[test]
+fn losses_of_a_leader_that_reads_all_are_counted() {
+    if skipped() {
+        return;
+    }
+    let recorded = attached(&["-m", "1", "--buffer", "4K", "-e", &format!("{{{CALL},{RETURN},{NEVER}}}:S")], 300_000);
+    let (samples, lost) = (recorded.said_number("samples"), recorded.said_number("lost"));
+    assert_eq!((recorded.status, samples + lost), (0, 300_000), "{}", recorded.said);
+    assert!(is_counted(&recorded, samples, lost) > 0, "{}", recorded.said);
+}
+
+/// Checks the numbers of what is recorded and what is told to be lost; gives the latter.
+fn is_counted(recorded: &Recorded, samples: u64, lost: u64) -> u64 {
+    let (mut found, mut told) = (0, 0);
+    recorded.for_each_record(|kind, record| match record {
+        Record::Sample => found += 1,
+        Record::Lost { lost } if kind == PERF_RECORD_LOST_SAMPLES => told += lost,
+        _ => {}
+    });
+    assert_eq!((found, told), (samples, lost), "{}", recorded.said);
+    lost
+}
+
+#[test]
+fn losses_of_members_are_counted() {
+    if skipped() {
+        return;
+    }
+    let recorded = record_calls(&["-m", "1", "--buffer", "4K", "-e", &format!("{{{NEVER},{CALL},{RETURN}}}")], 100_000);
+    let (samples, lost) = (recorded.said_number("samples"), recorded.said_number("lost"));
+    assert_eq!((recorded.status, samples + lost), (0, 200_000), "{}", recorded.said);
+    assert!(is_counted(&recorded, samples, lost) > 0, "{}", recorded.said);
+}
+
+/// What a command starts does not inherit such a group, and that is said.
+#[test]
+fn only_the_first_thread_of_a_command_has_a_leader_that_reads_all() {
+    if skipped() {
+        return;
+    }
+    // The generator's calls are another thread's.
+    let recorded = record_calls(&["-e", &format!("{{{CALL},page-faults}}:S")], 300);
+    assert_eq!((recorded.status, recorded.said_number("samples")), (0, 0), "{}", recorded.said);
+    assert!(
+        recorded.said.contains("threads and processes that are created meanwhile are not in it"),
+        "{}",
+        recorded.said
+    );
+    let recorded = record_calls(&["-q", "-a", "-e", &format!("{{{CALL},page-faults}}:S")], 300);
+    assert_eq!(recorded.said, "");
+    assert!(lines(&recorded, CALL) >= 300);
+}
+
+#[test]
+fn groups_that_cannot_be() {
+    for (events, status, text) in [
+        ("{cpu-clock,page-faults", 2, "the { is never closed"),
+        ("{}:S", 2, "the group is empty"),
+        ("{cpu-clock,{cs}}", 2, "a group cannot hold another one"),
+        ("{cpu-clock,cs}:X", 2, "`:X` cannot follow a group"),
+        ("{cpu-clock,cs//period=3/}:S", 2, "only the first one is"),
+        ("{cpu-clock,cs//cpus=0/}", 1, "are not on the same CPUs"),
+    ] {
+        if status == 1 && skipped() {
+            return;
+        }
+        let recorded = record(&["-e", events, "-a", "--", "true"]);
+        assert!(recorded.status == status && recorded.said.contains(text), "{events}: {}", recorded.said);
+    }
+}
