@@ -122,8 +122,13 @@ fn all_differ(selected: &[Selected]) -> Result<()> {
     Ok(())
 }
 
-/// The event of samples with an id that is not ours: when another program counts the same software event, they have the id
-/// of its event. `None` where more than one of ours may be meant.
+/// Whether there may be samples with an id that is not ours: when another program counts the same software event, they have
+/// the id of its event.
+pub fn may_have_strays(selected: &[Selected]) -> bool {
+    selected.iter().any(is_counted)
+}
+
+/// The event of such samples. `None` where more than one of ours may be meant.
 pub fn stray(selected: &[Selected]) -> Option<usize> {
     let mut counted = selected.iter().enumerate().filter(|(_, event)| is_counted(event));
     match (counted.next(), counted.next()) {

@@ -36,6 +36,22 @@ fn a_software_event_that_another_program_counts_too() {
     }
 }
 
+/// Which of several software events it was nobody can tell; perf refused the recording for the id that it did not know.
+#[test]
+fn several_software_events_of_which_another_program_counts_one() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = command(&dir, &["-e", "page-faults/period=1/,context-switches", "--"]);
+    let output = with_calls(command.args(counting_generator_words()), 3000).output().unwrap();
+    let recorded = finished(dir, output.status.code().unwrap(), &output.stderr);
+    let samples = recorded.said_number("samples");
+    let left_out = recorded.said.contains("are not in 'perf.data': another program counts the same software event");
+    assert!(recorded.status == 0 && (samples >= 3000 || left_out), "{}", recorded.said);
+    assert_eq!(recorded.samples(), samples);
+}
+
 #[test]
 fn losses_are_counted_where_rings_are_small() {
     if skipped() {

@@ -18,7 +18,7 @@ mod tracing_data;
 pub use compress::Level;
 pub use feature::{ClockData, CpuTopology, Feature, Features, NumaNode};
 pub use file::FileWriter;
-pub use strays::{Claim, Strays};
+pub use strays::{Claim, Met, Strays};
 pub use stream::{GATHERED, Stream, WriteError};
 pub use synthesis::{Mapped, MappedFile, Synthesis};
 pub use tally::{BuildId, Dso, DsoOf, Dsos, Tally};

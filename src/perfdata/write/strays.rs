@@ -27,6 +27,17 @@ pub enum Claim {
         /// What samples of the event look like.
         layout: SampleLayout,
     },
+    /// It is not written: nobody can tell whose it is, and perf refuses a recording with an id that it does not know.
+    LeftOut,
+}
+
+/// Strays that were met.
+#[derive(Clone, Debug, Default)]
+pub struct Met {
+    /// Ids that are to be listed.
+    pub ids: BTreeSet<u64>,
+    /// How many samples were left out.
+    pub left_out: u64,
 }
 
 impl Strays {
@@ -35,23 +46,34 @@ impl Strays {
         Strays { known: Arc::new(known), claim }
     }
 
-    /// Whole records as they are to be written; the ids that are to be listed join those that were met.
-    pub(super) fn claim<'a>(&self, records: &'a [u8], layout: &SampleLayout, met: &mut BTreeSet<u64>) -> Cow<'a, [u8]> {
+    /// Whole records as they are to be written; what there is to know of strays joins what was met.
+    pub(super) fn claim<'a>(&self, records: &'a [u8], layout: &SampleLayout, met: &mut Met) -> Cow<'a, [u8]> {
         let mut out = Cow::Borrowed(records);
-        let mut end = 0;
+        // Up to where records were read, and up to where those that stay lie.
+        let (mut read, mut kept) = (0, 0);
         for record in Records::new(records) {
-            let start = end;
-            end += record.len();
-            if record_type(record) != PERF_RECORD_SAMPLE {
-                continue;
-            }
-            let Some(stray) = layout.id(record).filter(|&id| self.known.event(id).is_none()) else { continue };
-            match self.claim {
-                Claim::Listed => {
-                    met.insert(stray);
+            let place = read..read + record.len();
+            read = place.end;
+            let id = if record_type(record) == PERF_RECORD_SAMPLE { layout.id(record) } else { None };
+            if let Some(stray) = id.filter(|&id| self.known.event(id).is_none()) {
+                match self.claim {
+                    Claim::Listed => {
+                        met.ids.insert(stray);
+                    }
+                    Claim::Renamed { id, layout } => rename(&mut out.to_mut()[place.clone()], id, &layout),
+                    Claim::LeftOut => {
+                        met.left_out += 1;
+                        continue;
+                    }
                 }
-                Claim::Renamed { id, layout } => rename(&mut out.to_mut()[start..end], id, &layout),
             }
+            if kept != place.start {
+                out.to_mut().copy_within(place.clone(), kept);
+            }
+            kept += place.len();
+        }
+        if kept != read {
+            out.to_mut().truncate(kept);
         }
         out
     }
@@ -76,18 +98,23 @@ mod tests {
     }
 
     #[test]
-    fn strays_are_listed_or_renamed_and_nothing_else_is() {
+    fn strays_are_listed_renamed_or_left_out_and_nothing_else_is() {
         let layout = SampleLayout::new(PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_ID, 0);
         let sample = |id| record(PERF_RECORD_SAMPLE, [id, id]);
         let other = record(PERF_RECORD_SAMPLE + 1, [9, 9]);
         let records = [sample(5), sample(9), other.clone(), sample(6), sample(8)].concat();
         let with = |claim| {
-            let mut met = BTreeSet::new();
+            let mut met = Met::default();
             let strays = Strays::new(EventIds::new(&[(5, 0), (6, 1)]), claim);
-            (strays.claim(&records, &layout, &mut met).into_owned(), met)
+            (
+                strays.claim(&records, &layout, &mut met).into_owned(),
+                met.ids.into_iter().collect::<Vec<_>>(),
+                met.left_out,
+            )
         };
-        assert_eq!(with(Claim::Listed), (records.clone(), BTreeSet::from([8, 9])));
-        let renamed = [sample(5), sample(6), other, sample(6), sample(6)].concat();
-        assert_eq!(with(Claim::Renamed { id: 6, layout }), (renamed, BTreeSet::new()));
+        assert_eq!(with(Claim::Listed), (records.clone(), vec![8, 9], 0));
+        let renamed = [sample(5), sample(6), other.clone(), sample(6), sample(6)].concat();
+        assert_eq!(with(Claim::Renamed { id: 6, layout }), (renamed, vec![], 0));
+        assert_eq!(with(Claim::LeftOut), ([sample(5), other, sample(6)].concat(), vec![], 2));
     }
 }

@@ -81,11 +81,6 @@ impl Stream {
     /// Writes whole records of one ring, now or with what follows. After an error what comes is dropped, without another
     /// one.
     pub fn records(&mut self, records: &[u8]) -> Result<(), WriteError> {
-        self.pending.add(records, &self.layout);
-        if let State::Failed { dropped } = &mut self.state {
-            *dropped += std::mem::take(&mut self.pending).samples;
-            return Ok(());
-        }
         let claimed;
         let records = match &self.strays {
             Some(strays) => {
@@ -94,6 +89,11 @@ impl Stream {
             }
             None => records,
         };
+        self.pending.add(records, &self.layout);
+        if let State::Failed { dropped } = &mut self.state {
+            *dropped += std::mem::take(&mut self.pending).samples;
+            return Ok(());
+        }
         if self.compressor.is_none() {
             return self.put(records);
         }

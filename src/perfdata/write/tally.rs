@@ -1,7 +1,8 @@
 //! What records that are written hold: how many samples, how many were lost, from when to when, which files.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
+use super::Met;
 use crate::{
     abi::PERF_RECORD_SAMPLE,
     record::{Mmap2, MmapFile, Record, Records, SampleLayout, TrailerLayout, record_type},
@@ -48,8 +49,8 @@ pub struct Tally {
     pub times: Option<(u64, u64)>,
     /// Files whose code was mapped.
     pub dsos: Dsos,
-    /// Ids of another program's events that samples have.
-    pub strays: BTreeSet<u64>,
+    /// Samples that have the id of another program's event.
+    pub strays: Met,
 }
 
 impl Tally {
@@ -80,7 +81,8 @@ impl Tally {
             (one, other) => one.or(other),
         };
         self.dsos.extend(dsos);
-        self.strays.extend(strays);
+        self.strays.ids.extend(strays.ids);
+        self.strays.left_out += strays.left_out;
     }
 
     fn other(&mut self, record: &[u8], layout: &SampleLayout) {

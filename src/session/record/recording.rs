@@ -30,7 +30,8 @@ pub struct Recording {
     container: Container,
     attrs: Vec<EventAttr>,
     /// The event that samples belong to which have an id of another program, if there is one.
-    stray: Option<(usize, Strays)>,
+    stray: Option<usize>,
+    strays: Option<Strays>,
     features: Features,
     dsos: Dsos,
     trailer: TrailerLayout,
@@ -47,6 +48,8 @@ pub struct Summary {
     lost: u64,
     /// How many came when it could not be written any more.
     dropped: u64,
+    /// How many are not in it because they have an id of another program, and nobody can tell whose they are.
+    left_out: u64,
     bytes: u64,
     /// Whether it is all that it was to hold.
     pub is_whole: bool,
@@ -97,18 +100,27 @@ fn probes(attrs: &mut [EventAttr], selected: &[Selected]) -> Vec<(ProbeKind, Str
     formats
 }
 
-/// The event of samples with an id that none of these events has, as a number among those that can be sampled, and how they
-/// come to be its: as they do for scripts.
-fn stray(attrs: &[EventAttr], selected: &[Selected], form: &Form, capture: &Capture) -> Option<(usize, Strays)> {
-    let event = events::stray(selected)?;
-    let &id = attrs.get(event)?.ids.first()?;
-    let ids = attrs.iter().enumerate().flat_map(|(at, attr)| attr.ids.iter().map(move |&id| (id, at)));
-    let claim = match form {
-        Form::Pipe(_) => Claim::Renamed { id, layout: capture.layout(event) },
-        Form::File(..) | Form::Directory(..) => Claim::Listed,
+/// Which event samples with an id belong to that none of these events has, as a number among those that can be sampled; and
+/// what is done with them: a recording holds what a script is given.
+fn strays(
+    attrs: &[EventAttr],
+    selected: &[Selected],
+    form: &Form,
+    capture: &Capture,
+) -> (Option<usize>, Option<Strays>) {
+    if !events::may_have_strays(selected) {
+        return (None, None);
+    }
+    let event = events::stray(selected).and_then(|event| Some((event, *attrs.get(event)?.ids.first()?)));
+    let claim = match (event, form) {
+        (None, _) => Claim::LeftOut,
+        (Some((event, id)), Form::Pipe(_)) => Claim::Renamed { id, layout: capture.layout(event) },
+        (Some(_), Form::File(..) | Form::Directory(..)) => Claim::Listed,
     };
+    let ids = attrs.iter().enumerate().flat_map(|(at, attr)| attr.ids.iter().map(move |&id| (id, at)));
     let strays = Strays::new(EventIds::new(&ids.collect::<Vec<_>>()), claim);
-    Some((attrs[..event].iter().filter(|attr| !attr.ids.is_empty()).count(), strays))
+    let number = |(event, _)| attrs[..event].iter().filter(|attr| !attr.ids.is_empty()).count();
+    (event.map(number), Some(strays))
 }
 
 /// Which mappings have to be known.
@@ -132,7 +144,7 @@ impl Recording {
     ) -> Result<Recording> {
         let mut attrs = capture.attrs().to_vec();
         let probes = probes(&mut attrs, selected);
-        let stray = stray(&attrs, selected, &form, capture);
+        let (stray, strays) = strays(&attrs, selected, &form, capture);
         attrs.retain(|event| !event.ids.is_empty());
         let mut features = machine::features(command_line, target::clock(plan), offset);
         features.set(&Feature::EventDesc(&attrs));
@@ -156,11 +168,11 @@ impl Recording {
             _ => {}
         }
         let mut container = Container::create(form, &attrs, capture.layout(0), &features)?;
-        if let Some((_, strays)) = &stray {
+        if let Some(strays) = &strays {
             container.stream().adopt(strays.clone());
         }
         let (dsos, trailer) = (Dsos::default(), capture.trailer());
-        Ok(Recording { container, attrs, stray, features, dsos, trailer, failure: None })
+        Ok(Recording { container, attrs, stray, strays, features, dsos, trailer, failure: None })
     }
 
     /// Gathers so many bytes before they are written.
@@ -249,7 +261,7 @@ impl Recording {
 
     /// What is done with samples that have an id of another program, for those that write beside it.
     pub fn strays(&self) -> Option<&Strays> {
-        self.stray.as_ref().map(|(_, strays)| strays)
+        self.strays.as_ref()
     }
 
     /// Leaves nothing of it: it never began.
@@ -290,21 +302,33 @@ impl Recording {
         running::look_up(&mut dsos);
         features.set(&Feature::BuildIds(&dsos));
         let name = container.form().to_string();
-        let stray = stray.filter(|_| !tally.strays.is_empty()).map(|(event, _)| event);
+        let stray = stray.filter(|_| !tally.strays.ids.is_empty());
         if let Some(event) = stray {
-            attrs[event].ids.extend(tally.strays);
+            attrs[event].ids.extend(tally.strays.ids);
             features.set(&Feature::EventDesc(&attrs));
         }
         let ids = stray.map(|event| (event, &*attrs[event].ids));
         let bytes = container.finish(&features, &dsos, ids)? + asides.iter().map(Stream::end).sum::<u64>();
         let samples =
             |lost: &[Lost]| lost.iter().filter(|lost| lost.what == LostRecords::Samples).map(|lost| lost.count).sum();
+        let left_out = tally.strays.left_out;
         let lost = lost.map_or(tally.lost.values().sum(), samples);
-        Ok(Summary { name, samples: tally.samples, lost, dropped, bytes, is_whole })
+        Ok(Summary { name, samples: tally.samples, lost, dropped, left_out, bytes, is_whole })
     }
 }
 
 impl Summary {
+    /// Says what was left out of it, where no script was told.
+    pub fn say_left_out(&self) {
+        if self.left_out != 0 {
+            output::say(format_args!(
+                "{} samples are not in {}: another program counts the same software event, and the kernel gave them the number \
+                 of its event; with one software event a recording they can be told apart",
+                self.left_out, self.name
+            ));
+        }
+    }
+
     /// Says what became of it; `more` is what helps against losses beside larger rings.
     pub fn say(&self, more: &str, verbosity: Verbosity) {
         let Summary { name, samples, lost, dropped, .. } = self;

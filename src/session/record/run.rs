@@ -217,6 +217,7 @@ impl Recorder<'_> {
         let Some(recording) = self.source.take_recording() else { return Ok(true) };
         let asides = self.shared.as_ref().map(|shared| shared.take_streams()).unwrap_or_default();
         let summary = recording.finish(lost.as_deref(), &asides)?;
+        summary.say_left_out();
         summary.say(if self.shared.is_none() { ", --threads" } else { "" }, plan.verbosity);
         Ok(summary.is_whole)
     }
