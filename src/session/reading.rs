@@ -13,6 +13,7 @@ use super::{
     recorded_kernel::RecordedKernel,
     replay::binaries,
     replayed::{Replayed, Told},
+    report,
     run_loop::Last,
     status::status,
 };
@@ -55,7 +56,7 @@ impl Reading {
             tids: input.tids.clone(),
             times: times(input, &mut recording)?,
         };
-        let recorded = binaries(&recording);
+        let recorded = binaries(&mut recording, &input.path)?;
         let kernel = RecordedKernel::new(&recording, &recorded);
         // Nothing that is shown here has the time of day.
         let context = Context::new(Box::new(kernel), 0).with_symbol_options(symbols, Processes::Recorded(recorded));
@@ -95,7 +96,7 @@ impl Reading {
             replay,
             replayed: Replayed::new(layouts, routes, None, told),
             events: &types,
-            context,
+            context: context.clone(),
             stats: stats.clone(),
             signals: &signals,
             limit: None,
@@ -106,6 +107,8 @@ impl Reading {
             warnings: Warnings::Said,
         };
         let mut delivered = delivery.run(sink);
+        report::print_endings(context.endings(), verbosity);
+        context.with_symbols(|symbols| report::print_nameless(symbols.nameless_frames(), verbosity));
         delivered.check()?;
         Ok(Read { status: ExitStatus(status(delivered.ending, delivered.at_exit, None)), lost: stats.total_lost() })
     }

@@ -7,6 +7,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::UNIX_EPOCH,
 };
 
 use anyhow::{Context as _, Result};
@@ -113,7 +114,7 @@ fn with_interpreter(
         told = if told == Told::Here { Told::WithAllParts } else { told };
     }
     let offset = realtime_offset(&mut recording, &input.path)?;
-    let recorded = binaries(&recording);
+    let recorded = binaries(&mut recording, &input.path)?;
     let kernel = RecordedKernel::new(&recording, &recorded);
     let mut context = Context::new(Box::new(kernel), offset.unwrap_or(0));
     if offset.is_none() && input.path.as_os_str() != "-" {
@@ -172,6 +173,7 @@ fn with_interpreter(
     };
     let mut delivered = delivery.run(&mut program);
     report::print_endings(run.context.endings(), plan.verbosity);
+    run.context.with_symbols(|symbols| report::print_nameless(symbols.nameless_frames(), plan.verbosity));
     if let Part::Shard(shard) = part {
         let partial = program.partial();
         program.clear();
@@ -210,16 +212,43 @@ fn unpacked_offset(path: &Path) -> Option<i64> {
 }
 
 fn offset_by_file(path: &Path, last: u64) -> i64 {
-    let file = if path.is_dir() { path.join("data") } else { path.to_owned() };
-    let changed = fs::metadata(file).map_or(0, |file| file.mtime() * 1_000_000_000 + file.mtime_nsec());
+    let changed = fs::metadata(data_file(path)).map_or(0, |file| file.mtime() * 1_000_000_000 + file.mtime_nsec());
     changed.wrapping_sub(last as i64)
 }
 
+/// The file that a recording begins with: it may be a directory.
+fn data_file(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join("data") } else { path.to_owned() }
+}
+
+/// When a recording of this machine began, or some time before that, in ns since the Unix epoch. A file tells if it is
+/// the one that the recorder wrote, which created it before the first sample and wrote to it after the last: of a copy the two
+/// times are closer together, if they are in that order.
+fn begin(recording: &mut Recording, path: &Path) -> Result<Option<i64>> {
+    let ours = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if recording.features.hostname.as_deref() != Some(ours.trim_end()) {
+        return Ok(None);
+    }
+    let times = recording.known_times()?;
+    if let Some(clock) = recording.features.clock {
+        // perf compares the clocks before the first sample, others perhaps after.
+        let first = times.map_or(clock.time, |(first, _)| first.min(clock.time));
+        return Ok(Some((clock.wall as i64).wrapping_sub(clock.time.wrapping_sub(first) as i64)));
+    }
+    let (Some((first, last)), Ok(file)) = (times, fs::metadata(data_file(path))) else { return Ok(None) };
+    let (Ok(created), Ok(changed)) = (file.created(), file.modified()) else { return Ok(None) };
+    let written = changed.duration_since(created).unwrap_or_default();
+    let since = created.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let is_original = last.checked_sub(first).is_some_and(|span| written.as_nanos() >= u128::from(span));
+    Ok(is_original.then_some(since.as_nanos() as i64))
+}
+
 /// What the recording says of its binaries, and where perf keeps copies of such.
-pub(super) fn binaries(recording: &Recording) -> Recorded {
+pub(super) fn binaries(recording: &mut Recording, path: &Path) -> Result<Recorded> {
+    let begin = begin(recording, path)?;
     let ids = recording.features.build_ids.iter();
     let build_ids = ids.map(|id| (PathBuf::from(&id.path), Arc::from(&*id.id))).collect();
     let cache = env::var_os("PERF_BUILDID_DIR").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".debug")));
-    Recorded { build_ids, cache }
+    Ok(Recorded { build_ids, cache, begin })
 }

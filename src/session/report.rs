@@ -6,6 +6,7 @@ use super::plan::Verbosity;
 use crate::{
     event::{Endings, EventType, Stats},
     record::Source,
+    symbol::Nameless,
     sys::{output, usage::Usage},
 };
 
@@ -102,6 +103,15 @@ fn print_left_out(source: &dyn Source) {
 pub fn print_endings(endings: &Endings, verbosity: Verbosity) {
     if verbosity >= Verbosity::Normal
         && let Some(line) = endings.line()
+    {
+        output::say(line);
+    }
+}
+
+/// The line at the end, when frames have no names for want of a recording's binaries.
+pub fn print_nameless(nameless: &Nameless, verbosity: Verbosity) {
+    if verbosity >= Verbosity::Normal
+        && let Some(line) = nameless.line()
     {
         output::say(line);
     }

@@ -1,14 +1,24 @@
 //! The binaries of a recording: found by what they were built from, wherever a file of that build id is. What has the same
-//! path here may be another version, and a process of the same number is another process: neither is looked at.
+//! path here may be another version, and a process of the same number is another process: neither is looked at. Where the
+//! recording does not tell the build id, a file of the same inode that was not changed since is the same file.
 
 use std::{
     collections::HashMap,
     fmt::Write,
+    fs::{File, Metadata},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use super::{Reason, elf::Elf, maps::Backing, process::Known, vdso};
+use super::{
+    Reason,
+    elf::Elf,
+    maps::Backing,
+    process::{FileKey, Known},
+    vdso,
+};
+use crate::sys::file;
 
 /// What is known of a recording's binaries.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +27,9 @@ pub struct Recorded {
     pub build_ids: HashMap<PathBuf, Arc<[u8]>>,
     /// Where perf keeps copies of binaries: `~/.debug`.
     pub cache: Option<PathBuf>,
+    /// When it began, or some time before that, in ns since the Unix epoch; `None` where that is not known, and where it is
+    /// of another machine.
+    pub begin: Option<i64>,
 }
 
 impl Recorded {
@@ -29,7 +42,10 @@ impl Recorded {
     /// Opens the binary of a mapping.
     pub(super) fn open(&self, known: &Known) -> Result<Elf, Reason> {
         let shown = known.file.dso.to_string();
-        let Some(build_id) = self.build_id(known) else { return Err(Reason::NoBuildId { path: shown }) };
+        let Some(build_id) = self.build_id(known) else {
+            let Some(file) = self.same_file(&known.file.key) else { return Err(Reason::NoBuildId { path: shown }) };
+            return Elf::of_file(file).map_err(|error| Reason::Damaged { path: shown, error: error.to_string() });
+        };
         if known.file.backing == Backing::Vdso {
             let own = vdso::read()?;
             let same = own.build_id.as_deref() == Some(&*build_id);
@@ -40,6 +56,22 @@ impl Recorded {
             (elf.build_id.as_deref() == Some(&*build_id)).then_some(elf)
         });
         found.ok_or_else(|| Reason::NotHere { path: shown, build_id: hex(&build_id) })
+    }
+
+    /// The very file that was mapped, if it is at its path and nothing was written to it since the recording began. Some file
+    /// systems show other numbers in memory maps than `stat` does: that proves nothing.
+    fn same_file(&self, key: &FileKey) -> Option<File> {
+        let begin = self.begin?;
+        if key.inode == 0 || key.deleted {
+            return None;
+        }
+        let file = file::open_regular(&key.path).ok()?;
+        let metadata = file.metadata().ok()?;
+        let device = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
+        let is_it = (device, metadata.ino()) == (key.device, key.inode) && changed_by(&metadata) < i128::from(begin);
+        // 0 where the recorder had it from the text of the maps.
+        let again = |generation| key.generation != 0 && u64::from(generation) != key.generation;
+        (is_it && !file::generation(&file).is_some_and(again)).then_some(file)
     }
 
     /// Where a binary may be: at its path, in perf's cache, among the debug files of distributions.
@@ -68,6 +100,14 @@ impl Recorded {
     }
 }
 
+/// When a file was changed at the latest. The clock of files goes on with each tick, of which there are 100 a second at
+/// least; a time without fractions may be of a file system that keeps no more than every second one.
+fn changed_by(file: &Metadata) -> i128 {
+    const NANOS: i128 = 1_000_000_000;
+    let step = if file.ctime_nsec() == 0 { 2 * NANOS } else { NANOS / 100 };
+    i128::from(file.ctime()) * NANOS + i128::from(file.ctime_nsec()) + step
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a String cannot fail.
@@ -90,7 +130,8 @@ mod tests {
         let path = std::env::current_exe().unwrap();
         let build_id: Arc<[u8]> = Elf::open(&path).unwrap().build_id.unwrap().to_vec().into();
         let open = |deleted, listed: &str, own: Option<&[u8]>| {
-            let recorded = Recorded { build_ids: HashMap::from([(listed.into(), build_id.clone())]), cache: None };
+            let recorded =
+                Recorded { build_ids: HashMap::from([(listed.into(), build_id.clone())]), ..Recorded::default() };
             let mapping = Mapping {
                 start: 0x1000,
                 end: 0x2000,
@@ -114,5 +155,32 @@ mod tests {
         assert_eq!(open(true, &removed, None), Ok(()));
         assert_eq!(open(true, "/x", Some(&build_id)), Ok(()));
         assert!(open(true, &shown, Some(&[7; 20])).is_err());
+    }
+
+    #[test]
+    fn a_file_is_the_same_by_its_numbers_and_its_age_only() {
+        let path = std::env::current_exe().unwrap();
+        let file = File::open(&path).unwrap();
+        let metadata = file.metadata().unwrap();
+        let (major, minor) = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
+        let changed = i64::try_from(changed_by(&metadata)).unwrap();
+        let is_same = |(major, minor): (u32, u32), inode, generation: Option<u32>, deleted, begin| {
+            let generation = generation.map_or(0, u64::from);
+            let key =
+                FileKey { path: path.clone(), device: (major, minor), inode, generation, build_id: None, deleted };
+            Recorded { begin, ..Recorded::default() }.same_file(&key).is_some()
+        };
+        let (device, inode, after) = ((major, minor), metadata.ino(), Some(changed + 1));
+        let generation = file::generation(&file);
+        assert!(is_same(device, inode, generation, false, after));
+        assert!(is_same(device, inode, None, false, after));
+        assert!(!is_same(device, inode, generation.map(|own| own ^ 2), false, after) || generation.is_none());
+        assert!(!is_same(device, inode, generation, true, after));
+        assert!(!is_same(device, inode, generation, false, Some(changed)));
+        assert!(!is_same(device, inode, generation, false, None));
+        assert!(!is_same(device, inode + 1, generation, false, after));
+        assert!(!is_same(device, 0, generation, false, after));
+        assert!(!is_same((major, minor + 1), inode, generation, false, after));
+        assert!(!is_same((major + 1, minor), inode, generation, false, after));
     }
 }

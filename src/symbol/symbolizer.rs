@@ -9,6 +9,7 @@ use super::{
     dwarf::DwarfFrame,
     jit::Jit,
     maps::{Backing, Mapping},
+    nameless::Nameless,
     object::shown,
     objects::Objects,
     options::{Inline, Options, Srcline},
@@ -84,6 +85,7 @@ pub struct Symbolizer {
     old: FxHashMap<(u64, u64, Place), Cached>,
     /// How many each of the two may have.
     results_limit: usize,
+    nameless: Nameless,
     /// Shared, so that each miss costs no memory.
     unknown: Arc<str>,
 }
@@ -117,6 +119,7 @@ impl Symbolizer {
             young: FxHashMap::default(),
             old: FxHashMap::default(),
             results_limit: (quarter / RESULT / 2).max(64),
+            nameless: Nameless::default(),
             unknown: "[unknown]".into(),
         }
     }
@@ -137,6 +140,11 @@ impl Symbolizer {
     pub fn forget(&mut self, pid: u32) {
         self.processes.forget(pid);
         self.jit.forget(pid);
+    }
+
+    /// What had no names because a recording's binaries are not here.
+    pub fn nameless_frames(&self) -> &Nameless {
+        &self.nameless
     }
 
     pub(super) fn objects(&mut self) -> &mut Objects {
@@ -269,6 +277,9 @@ impl Symbolizer {
                 Err(reason) => {
                     // Code may be made in a file, too: in one that has no name, or in shared memory.
                     resolved.symbol = self.run_time_name(pid, time, at, place).map_err(|_| reason);
+                    if let Err(reason) = &resolved.symbol {
+                        self.nameless.add(reason);
+                    }
                     (resolved, false)
                 }
             },

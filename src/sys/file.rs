@@ -42,6 +42,15 @@ pub fn allocate(file: &File, size: u64) -> Result<(), CallError> {
     }
 }
 
+/// How often a file's inode was used anew, as memory maps show it, where its file system tells.
+pub fn generation(file: &File) -> Option<u32> {
+    // Declared with a long, and filled with an int (ext4_ioctl() in fs/ext4/ioctl.c), which is at its begin.
+    let mut found = [0; size_of::<libc::c_long>() / size_of::<u32>()];
+    // SAFETY: the descriptor is open while `file` is borrowed, and `found` has the size that the request's number has.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::FS_IOC_GETVERSION, found.as_mut_ptr()) };
+    (result == 0).then_some(found[0])
+}
+
 /// What a file's inode number, as `stat` tells it, is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inodes {

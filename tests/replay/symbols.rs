@@ -1,8 +1,13 @@
-//! Names of addresses in recordings: by what binaries were built from, never by what is here now.
+//! Names of addresses in recordings: by what binaries were built from, or from the very file that was mapped; never by what
+//! is here now.
 
 use std::{
     fs::{self, File},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
+    time::Duration,
 };
 
 use crate::harness::{Folder, perf, python, record, stdout};
@@ -81,4 +86,104 @@ fn the_kernels_functions_have_names_in_pipes_that_tell_its_build_id() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(said.contains("no build id of its kernel (`perf record` with --buildid-mmap"), !has_names, "{said}");
     }
+}
+
+/// Its samples are in the kernel: perf lists build ids of none of the files that its functions are in.
+const SLEEPER: &str = "#include <unistd.h>\n\
+    __attribute__((noinline)) void inner_function(void) { usleep(1000); }\n\
+    __attribute__((noinline)) void middle_function(void) { inner_function(); inner_function(); }\n\
+    __attribute__((noinline)) void outer_function(void) { middle_function(); middle_function(); }\n\
+    int main(void) { for (int i = 0; i < 20; i++) outer_function(); return 0; }\n";
+
+/// A recording of callers whose file has no build id in it, and the file; `None`, with the reason on stdout, where there is
+/// none.
+fn without_build_id(folder: &Folder, options: &[&str]) -> Option<(PathBuf, PathBuf)> {
+    perf()?;
+    let (source, program, data) =
+        (folder.write("sleep.c", SLEEPER.as_bytes()), folder.path("sleeper"), folder.path("perf.data"));
+    let compile = Command::new("cc").args(["-O0", "-fno-omit-frame-pointer", "-o"]).arg(&program).arg(&source).status();
+    if !compile.is_ok_and(|status| status.success()) {
+        println!("skipped: there is no C compiler");
+        return None;
+    }
+    // The clock of files is not finer than a tick.
+    thread::sleep(Duration::from_millis(50));
+    record(&data, &[options, &["-e", "sched:sched_switch", "--", program.to_str().unwrap()]].concat());
+    let mapped = Command::new("perf").args(["script", "--show-mmap-events", "-i"]).arg(&data).output().unwrap();
+    let (mapped, file) = (String::from_utf8_lossy(&mapped.stdout).into_owned(), fs::metadata(&program).unwrap());
+    let number = format!("{:02x}:{:02x} {} ", libc::major(file.dev()), libc::minor(file.dev()), file.ino());
+    if !mapped.contains(&number) || file.created().is_err() {
+        println!("skipped: this file system shows other inodes in memory maps, or has no times of creation");
+        return None;
+    }
+    Some((program, data))
+}
+
+/// The names of all frames in the program, and what was said on stderr.
+fn names_in(folder: &Folder, program: &Path, data: &Path, options: &[&str]) -> (Vec<String>, String) {
+    let script = format!(
+        "def __sample__(e):\n    for f in e._callchain:\n        if f['dso'] == '{}': print(f['symbol'])\n",
+        program.display()
+    );
+    let script = folder.write("names.py", script.as_bytes());
+    let output = python(&[options, &["--input", data.to_str().unwrap(), script.to_str().unwrap()]].concat());
+    (stdout(&output).lines().map(str::to_owned).collect(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// perf lists build ids of files that samples were in, not of those of their callers, which had no names.
+#[test]
+fn callers_in_files_without_a_build_id_have_the_names_of_the_file_that_was_mapped() {
+    let folder = Folder::new();
+    let Some((program, data)) = without_build_id(&folder, &["-g"]) else { return };
+    let perf = Command::new("perf").args(["script", "--no-inline", "-F", "ip,sym,dso", "-i"]).arg(&data).output();
+    let perf = String::from_utf8_lossy(&perf.unwrap().stdout).into_owned();
+    let of_program = perf.lines().filter_map(|line| line.trim_end().strip_suffix(&format!(" ({})", program.display())));
+    let of_perf: Vec<&str> = of_program.filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert!(of_perf.iter().filter(|name| **name == "outer_function").count() >= 80, "{perf}");
+    let (named, said) = names_in(&folder, &program, &data, &[]);
+    assert_eq!(named, of_perf);
+    assert!(!said.contains(program.to_str().unwrap()), "{said}");
+    // Of a copy nobody knows when it began.
+    let copy = folder.path("copy.data");
+    fs::copy(&data, &copy).unwrap();
+    let (named, _) = names_in(&folder, &program, &copy, &[]);
+    assert!(named.iter().all(|name| name == "Unknown"), "{named:?}");
+}
+
+/// Their stacks ended with the first frame, and nothing said why.
+#[test]
+fn stacks_without_any_build_id_are_unwound_through_the_files_that_were_mapped() {
+    let folder = Folder::new();
+    let Some((program, data)) = without_build_id(&folder, &["-B", "--call-graph", "dwarf"]) else { return };
+    let (named, _) = names_in(&folder, &program, &data, &[]);
+    let whole = ["inner_function", "middle_function", "outer_function", "main"];
+    assert!(named.windows(4).filter(|names| *names == whole).count() >= 80, "{named:?}");
+}
+
+/// Names of what is at the path now would be those of another file.
+#[test]
+fn files_that_were_replaced_or_written_to_have_no_names_and_that_is_said() {
+    let folder = Folder::new();
+    let Some((program, data)) = without_build_id(&folder, &["-g"]) else { return };
+    let (named, _) = names_in(&folder, &program, &data, &[]);
+    assert!(named.contains(&"outer_function".to_owned()), "{named:?}");
+    let check = || {
+        let (named, said) = names_in(&folder, &program, &data, &[]);
+        assert!(!named.is_empty() && named.iter().all(|name| name == "Unknown"), "{named:?}");
+        let line = format!(" user frames have no names: the recording has no build id of {}", program.display());
+        assert_eq!(said.matches(&line).count(), 1, "{said}");
+        assert!(said.contains("; record with --buildid-all or --buildid-mmap"), "{said}");
+        let (_, said) = names_in(&folder, &program, &data, &["-q"]);
+        assert!(!said.contains("have no names"), "{said}");
+    };
+    let bytes = fs::read(&program).unwrap();
+    let inode = || fs::metadata(&program).unwrap().ino();
+    let mapped = inode();
+    fs::write(&program, &bytes).unwrap();
+    assert_eq!(inode(), mapped);
+    check();
+    let other = folder.write("other", &bytes);
+    fs::rename(other, &program).unwrap();
+    assert_ne!(inode(), mapped);
+    check();
 }
