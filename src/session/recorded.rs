@@ -13,7 +13,7 @@ use crate::{
     },
     event::{EventType, Format},
     perfdata::{RecordedEvent, Recording},
-    spec::{EventKind, EventSpec, NamedEvent, Stack, near, perf_event_name},
+    spec::{EventKind, EventSpec, NamedEvent, Stack, named_event, near, perf_event_name},
     template,
     tracefs::Filter,
 };
@@ -193,7 +193,8 @@ fn matches(spec: &EventSpec, format: &Format) -> bool {
             // Options of `profile` say how to sample.
             EventKind::Source { name: wanted, .. } if wanted == PROFILE => name == PROFILE,
             EventKind::Source { name: wanted, option: None, modifiers } if modifiers.is_empty() => {
-                name.split_once([':', '/']).map_or(name.as_str(), |(name, _)| name) == wanted
+                let name = name.split_once([':', '/']).map_or(name.as_str(), |(name, _)| name);
+                name == wanted || named_event(name).is_some_and(|event| named_event(wanted) == Some(event))
             }
             EventKind::Tracepoint { system, name: event } => *name == format!("{system}:{event}"),
             _ => false,
@@ -208,6 +209,10 @@ fn unknown(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> Strin
         EventKind::Source { name, .. } => name.clone(),
         _ => typed.clone(),
     };
+    let shown = match &spec.kind {
+        EventKind::Source { modifiers, .. } if !modifiers.is_empty() => format!("{asked}:{modifiers}"),
+        _ => asked.clone(),
+    };
     let mut names_there = names.clone();
     names_there.dedup();
     match near(&asked, names.iter().map(String::as_str))[..] {
@@ -216,8 +221,25 @@ fn unknown(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> Strin
             let more = names_there.len().saturating_sub(SHOWN);
             names_there.truncate(SHOWN);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            format!("{asked} is not in {recorded}, which has {}{more}", names_there.join(", "))
+            format!("{shown} is not in {recorded}, which has {}{more}", names_there.join(", "))
         }
-        ref near => format!("{asked} is not in {recorded}; did you mean {}?", near.join(" or ")),
+        ref near => format!("{shown} is not in {recorded}; did you mean {}?", near.join(" or ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::parse_events;
+
+    #[test]
+    fn an_event_of_two_names_is_found_by_either() {
+        let selects = |typed: &str, recorded: &str| {
+            let specs = parse_events(typed).unwrap();
+            specs.iter().any(|spec| matches(spec, &Format::source(recorded)))
+        };
+        assert!(selects("context-switches", "cs") && selects("cs", "context-switches"));
+        assert!(selects("cpu-cycles", "cycles:P") && selects("faults", "page-faults"));
+        assert!(!selects("faults", "minor-faults") && !selects("cpu-clock:u", "cpu-clock"));
     }
 }

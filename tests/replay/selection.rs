@@ -55,6 +55,7 @@ fn events_by_name_and_pattern() {
     let renamed = list(&["-e", "sched:sched_wakeup//alias=woken/"]);
     assert!(renamed.len() == of("sched_wakeup").len() && renamed.iter().all(|line| line.ends_with("sched:woken")));
     assert!(error(&["-e", "sched:sched_wakup"]).contains("did you mean sched:sched_wakeup"));
+    assert!(error(&["-e", "cpu-clock:u"]).contains("cpu-clock:u is not in"));
     assert!(error(&["-e", "kmem:kmalloc"]).contains("which has sched:sched_switch, sched:sched_wakeup, cpu-clock"));
 }
 
