@@ -12,6 +12,9 @@ pub const PERF_DIR_VERSION: u64 = 1;
 /// Records of a smaller kind are the kernel's.
 pub const FIRST_OF_USER_SPACE: u32 = 64;
 
+/// The process of the kernel's own mappings (`HOST_KERNEL_ID` in `tools/perf/util/machine.h`).
+pub const HOST_KERNEL_ID: u32 = u32::MAX;
+
 macro_rules! numbers {
     ($kind:ty, $what:literal: $($name:ident = $number:literal)*) => {
         $(

@@ -53,7 +53,24 @@ pub(super) const SMALLEST_RECORD: usize = 56;
 pub(super) fn samples(event: &EventRequest, common: u64, read_format: u64) -> SampleFormat {
     let callchain = if event.callchain.is_some() { PERF_SAMPLE_CALLCHAIN } else { 0 };
     let SampleFormat { sample_type, read_format: own, .. } = event.samples;
-    SampleFormat { sample_type: sample_type | common | callchain, read_format: own | read_format, ..event.samples }
+    let (period, untold) = match event.sampling {
+        // The kernel takes who has samples tell their period for one who wants each occurrence, whichever period was asked
+        // for (`perf_swevent_event()` in `kernel/events/core.c`). It would be the attr's in all of them anyway.
+        Sampling::Period(period) if period > 1 && is_counted_singly(event) => (period, PERF_SAMPLE_PERIOD),
+        Sampling::Period(period) => (period, 0),
+        Sampling::Frequency(_) => (0, 0),
+    };
+    let sample_type = (sample_type | common | callchain) & !untold;
+    SampleFormat { sample_type, read_format: own | read_format, period, ..event.samples }
+}
+
+/// Whether the kernel itself counts what happens, one by one: no clock, and nothing that hardware counts.
+fn is_counted_singly(event: &EventRequest) -> bool {
+    const CLOCKS: [u64; 2] = [PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK];
+    match event.event.kind {
+        PERF_TYPE_SOFTWARE => !CLOCKS.contains(&event.event.config),
+        kind => kind == PERF_TYPE_BREAKPOINT,
+    }
 }
 
 /// The attr of an event.
@@ -208,6 +225,7 @@ mod tests {
         let faults = || request(PERF_TYPE_SOFTWARE, PERF_SAMPLE_IP | PERF_SAMPLE_ADDR);
         let all = || request(PERF_TYPE_HARDWARE, (1 << 25) - 1);
         let bare = || request(PERF_TYPE_SOFTWARE, PERF_SAMPLE_ADDR);
+        let tenth = || counted(PERF_COUNT_SW_PAGE_FAULTS, Sampling::Period(10));
         for events in [
             vec![tracepoint(), with_stack],
             vec![tracepoint(), clock()],
@@ -215,6 +233,7 @@ mod tests {
             vec![bare(), tracepoint()],
             vec![all(), tracepoint(), faults()],
             vec![all()],
+            vec![tenth(), tracepoint(), clock()],
         ] {
             for members in [Members::Lean, Members::Recorded] {
                 let common = common_members(&events, members);
@@ -228,6 +247,26 @@ mod tests {
                 assert!(layouts.iter().all(|layout| own(layout) == trailer(common)), "{events:?}");
             }
         }
+    }
+
+    fn counted(config: u64, sampling: Sampling) -> EventRequest {
+        let event = PerfEvent { kind: PERF_TYPE_SOFTWARE, config, ..PerfEvent::default() };
+        let mut request = EventRequest { sampling, ..EventRequest::new("e", event) };
+        request.samples.sample_type = PERF_SAMPLE_IP | PERF_SAMPLE_ADDR;
+        request
+    }
+
+    #[test]
+    fn the_period_of_counted_events_is_left_out_where_the_kernel_would_sample_each() {
+        let tells = |config: u64, sampling| {
+            let event = counted(config, sampling);
+            let format = samples(&event, common_members(std::slice::from_ref(&event), Members::Recorded), 0);
+            (format.sample_type & PERF_SAMPLE_PERIOD != 0, format.period)
+        };
+        assert_eq!(tells(PERF_COUNT_SW_PAGE_FAULTS, Sampling::Period(10)), (false, 10));
+        assert_eq!(tells(PERF_COUNT_SW_PAGE_FAULTS, Sampling::Period(1)), (true, 1));
+        assert_eq!(tells(PERF_COUNT_SW_PAGE_FAULTS, Sampling::Frequency(10)), (true, 0));
+        assert_eq!(tells(PERF_COUNT_SW_CPU_CLOCK, Sampling::Period(1_000_000)), (true, 1_000_000));
     }
 
     #[test]

@@ -197,6 +197,11 @@ pub(super) fn open_event(
     let open = || perf::open_in_group(attr, attach, leader);
     match open() {
         Err(error) if error.errno() == libc::EMFILE && limits::raise_file_limit()? => open(),
+        // So newer kernels refuse a leader whose task has exited since it was opened; alone they would refuse the task.
+        Err(error) if error.errno() == libc::ENODEV && leader.is_some() => match perf::open(attr, attach) {
+            Err(alone) if alone.errno() == libc::ESRCH => Err(alone),
+            _ => Err(error),
+        },
         result => result,
     }
 }

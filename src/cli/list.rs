@@ -13,7 +13,7 @@ use super::report::Failure;
 use crate::{
     capture::Capture,
     profiler::{self, Machine, RunningMachine},
-    record::SampleMember,
+    record::{SampleLayout, SampleMember},
     spec::{EventKind, glob_matches, near, parse_events},
     sys::tracefs::Tracefs,
     template::{c_type, member_python_type, python_type},
@@ -163,7 +163,7 @@ fn members(event: &str, machine: &dyn Machine) -> anyhow::Result<Option<Vec<Fiel
     let Some(spec) = specs.first() else { return Ok(None) };
     let source = profiler::source(spec, None, machine)?;
     let layouts = Capture::layouts(&[source.request]);
-    let members = layouts.first().map(|layout| SampleMember::of(layout.format.sample_type));
+    let members = layouts.first().map(SampleLayout::members);
     Ok(members.map(|members| members.map(FieldRow::of_sample).collect()))
 }
 

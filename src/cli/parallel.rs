@@ -27,8 +27,10 @@ The command is `perf-prof python --input FILE script.py`, `perf-prof script`, `p
 first line of ours. Each job is given its part as --time, and with -c its CPU. A --time, and with -c a list of CPUs, that
 the command has itself is what is divided.
 
-Each job has a folder with cmd.txt, out.txt and err.txt (removed when it is empty). When all have ended well their outputs
-are joined, in the order of time, in out.txt of the output folder. When one fails, all others are ended.";
+Each job has a folder with cmd.txt, out.txt and err.txt, and with -p pipe-err.txt for what PIPE_TO says (either is removed
+when it is empty). When all have ended well their outputs are joined, in the order of time, in out.txt of the output folder.
+When one fails, all others are ended. A PIPE_TO that ends with status 1 and says nothing has not failed: so do grep, which
+found no line, cmp and diff.";
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -171,11 +173,12 @@ impl Parallel {
         }
         result?;
         for job in jobs {
-            let messages = job.messages();
-            match fs::metadata(&messages) {
-                Ok(metadata) if metadata.len() == 0 => fs::remove_file(&messages)?,
-                Ok(_) if !self.quiet => output::say(format_args!("{} has messages", messages.display())),
-                _ => {}
+            for messages in [Some(job.messages()), job.pipe_messages()].into_iter().flatten() {
+                match fs::metadata(&messages) {
+                    Ok(metadata) if metadata.len() == 0 => fs::remove_file(&messages)?,
+                    Ok(_) if !self.quiet => output::say(format_args!("{} has messages", messages.display())),
+                    _ => {}
+                }
             }
         }
         if let Some(path) = parallel::joined(jobs, &self.output_dir) {

@@ -4,8 +4,8 @@
 use std::str::FromStr;
 
 use crate::abi::{
-    PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CPU, PERF_SAMPLE_IP, PERF_SAMPLE_PERIOD, PERF_SAMPLE_RAW, PERF_SAMPLE_TID,
-    PERF_SAMPLE_TIME, PERF_TYPE_TRACEPOINT,
+    PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CPU, PERF_SAMPLE_IP, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
+    PERF_TYPE_TRACEPOINT,
 };
 
 /// Something that a line shows.
@@ -78,13 +78,12 @@ const TRACEPOINT: Columns = Columns::of(&[Comm, Tid, Cpu, Time, Event, Trace]);
 const SAMPLED: Columns = Columns::of(&[Comm, Tid, Cpu, Time, Period, Event, Ip, Symbol, Offset, Dso]);
 const PLACE: Columns = Columns::of(&[Ip, Symbol, Offset, Dso]);
 
-/// The columns that cannot be there without a member of the samples.
-const NEEDS: [(u64, Columns); 6] = [
+/// The columns that cannot be there without a member of the samples. The period is the attr's where samples have none.
+const NEEDS: [(u64, Columns); 5] = [
     (PERF_SAMPLE_IP, PLACE),
     (PERF_SAMPLE_TID, Columns::of(&[Pid, Tid])),
     (PERF_SAMPLE_CPU, Columns::of(&[Cpu])),
     (PERF_SAMPLE_TIME, Columns::of(&[Time])),
-    (PERF_SAMPLE_PERIOD, Columns::of(&[Period])),
     (PERF_SAMPLE_RAW, Columns::of(&[Trace])),
 ];
 
@@ -167,7 +166,7 @@ pub fn columns(events: &[(u32, u64)], fields: Fields) -> Vec<Columns> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::PERF_TYPE_SOFTWARE;
+    use crate::abi::{PERF_SAMPLE_PERIOD, PERF_TYPE_SOFTWARE};
 
     const ALL: u64 =
         PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_CPU | PERF_SAMPLE_TIME | PERF_SAMPLE_PERIOD | PERF_SAMPLE_RAW;
@@ -195,6 +194,16 @@ mod tests {
             &[(tracepoint, ALL), (tracepoint, ALL | PERF_SAMPLE_CALLCHAIN)],
             "",
             &["comm tid cpu time event trace ip sym symoff dso"; 2],
+        );
+    }
+
+    /// `perf record -c N` records none.
+    #[test]
+    fn samples_that_do_not_tell_their_period_have_its_column() {
+        check(
+            &[(PERF_TYPE_SOFTWARE, ALL & !PERF_SAMPLE_PERIOD)],
+            "",
+            &["comm tid cpu time period event ip sym symoff dso"],
         );
     }
 

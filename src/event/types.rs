@@ -64,8 +64,8 @@ impl EventType {
 
     /// The members that its samples have when it is no tracepoint, in the order in which programs see them.
     pub fn members(&self) -> impl Iterator<Item = SampleMember> + use<> {
-        let sample_type = if self.format.tracepoint().is_some() { 0 } else { self.layout.format.sample_type };
-        SampleMember::of(sample_type)
+        let is_source = self.format.tracepoint().is_none();
+        self.layout.members().filter(move |_| is_source)
     }
 }
 

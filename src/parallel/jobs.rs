@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Job {
     /// What is run.
     pub command: Command,
-    /// For `cmd.txt`, `out.txt` and `err.txt`; made when the job starts.
+    /// For `cmd.txt`, `out.txt`, `err.txt` and `pipe-err.txt`; made when the job starts.
     pub directory: PathBuf,
     /// A shell command that its output goes through.
     pub pipe_to: Option<OsString>,
@@ -61,6 +61,18 @@ pub enum JobError {
     #[error("{command} failed ({status}); the other jobs were ended{}", below(.said))]
     Failed {
         /// As a shell reads it.
+        command: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// What it wrote to stderr, its end.
+        said: String,
+    },
+    /// What its output went through failed, and the others were ended.
+    #[error("the pipe `{pipe_to}` behind {command} failed ({status}); the other jobs were ended{}", below(.said))]
+    PipeFailed {
+        /// The shell command.
+        pipe_to: String,
+        /// Whose output it got, as a shell reads it.
         command: String,
         /// How it ended.
         status: ExitStatus,
@@ -120,9 +132,9 @@ pub fn run(
         let mut failed = None;
         running.retain_mut(|one| match one.ended() {
             None => true,
-            Some(status) => {
-                if !status.success() {
-                    failed.get_or_insert_with(|| one.job.failed(status));
+            Some(ended) => {
+                if let Err(error) = ended {
+                    failed.get_or_insert(error);
                 }
                 done += 1;
                 changed = true;
@@ -161,6 +173,11 @@ impl Job {
         self.directory.join("err.txt")
     }
 
+    /// Where the messages of what its output goes through go.
+    pub fn pipe_messages(&self) -> Option<PathBuf> {
+        self.pipe_to.as_ref().map(|_| self.directory.join("pipe-err.txt"))
+    }
+
     fn start(&self) -> Result<Running<'_>, JobError> {
         let at = |path: &Path| {
             let path = path.to_owned();
@@ -174,11 +191,13 @@ impl Job {
         let failed = |command: String| move |source| JobError::Start { command, source };
         let mut process = Process::new(&self.command.words()[0]);
         process.args(&self.command.words()[1..]).stdin(Stdio::null());
-        process.stderr(messages.try_clone().map_err(at(&self.messages()))?);
-        let Some(consumer) = &self.pipe_to else {
+        process.stderr(messages);
+        let (Some(consumer), Some(path)) = (&self.pipe_to, self.pipe_messages()) else {
             let child = process.stdout(output).spawn().map_err(failed(self.command.quoted()))?;
             return Ok(Running { job: self, child, consumer: None });
         };
+        // Only by messages of its own can be seen whether it failed.
+        let messages = create(&path)?;
         let mut child = process.stdout(Stdio::piped()).spawn().map_err(failed(self.command.quoted()))?;
         let mut shell = Process::new("sh");
         shell.arg("-c").arg(consumer).stdout(output).stderr(messages);
@@ -194,9 +213,22 @@ impl Job {
     }
 
     fn failed(&self, status: ExitStatus) -> JobError {
-        let text = fs::read(self.messages()).unwrap_or_default();
-        JobError::Failed { command: self.command.quoted(), status, said: shortened(&String::from_utf8_lossy(&text)) }
+        JobError::Failed { command: self.command.quoted(), status, said: shortened(&said(&self.messages())) }
     }
+
+    /// What comes of how its pipe ended. With status 1 and nothing to say about it grep, cmp and diff say what they found.
+    fn piped(&self, status: ExitStatus) -> Result<(), JobError> {
+        let said = self.pipe_messages().map(|path| said(&path)).unwrap_or_default();
+        if status.success() || (status.code() == Some(1) && said.is_empty()) {
+            return Ok(());
+        }
+        let pipe_to = self.pipe_to.as_deref().unwrap_or_default().to_string_lossy().into_owned();
+        Err(JobError::PipeFailed { pipe_to, command: self.command.quoted(), status, said: shortened(&said) })
+    }
+}
+
+fn said(messages: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(messages).unwrap_or_default()).into_owned()
 }
 
 /// What a program said before it failed: usage begins with what is wrong, a traceback ends with it.
@@ -211,16 +243,27 @@ fn shortened(text: &str) -> String {
 }
 
 impl Running<'_> {
-    /// How it ended, if it has: the failure of either process, where there are two. Who reads as much as he wants ends
-    /// the other, which is no failure.
-    fn ended(&mut self) -> Option<ExitStatus> {
+    /// How it ended, if it has: by the status of its command, and then by that of its pipe.
+    fn ended(&mut self) -> Option<Result<(), JobError>> {
+        let own = |status: ExitStatus| if status.success() { Ok(()) } else { Err(self.job.failed(status)) };
+        let Some(consumer) = &mut self.consumer else { return status(&mut self.child).map(own) };
+        let piped = status(consumer).map(|status| self.job.piped(status));
+        if let Some(Err(_)) = piped {
+            // Nobody reads what the command writes. One that has ended meanwhile is not killed, and has a status of its own.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
         let status = status(&mut self.child)?;
-        let Some(consumer) = &mut self.consumer else { return Some(status) };
-        let consumed = self::status(consumer)?;
-        // Of a command that it ran a shell says it like this.
-        let closed = status.signal() == Some(libc::SIGPIPE) || status.code() == Some(128 + libc::SIGPIPE);
-        let cut_off = consumed.success() && closed;
-        Some(if status.success() || cut_off { consumed } else { status })
+        // Who reads as much as he wants ends the other, which is no failure; of a command that it ran a shell says it like
+        // this.
+        let ended_by_pipe = match (status.signal(), &piped) {
+            (Some(libc::SIGPIPE), _) | (Some(libc::SIGKILL), Some(Err(_))) => true,
+            _ => status.code() == Some(128 + libc::SIGPIPE),
+        };
+        match piped? {
+            piped if status.success() || ended_by_pipe => Some(piped),
+            _ => Some(own(status)),
+        }
     }
 }
 
@@ -278,8 +321,47 @@ mod tests {
         run(&[counted, head], 1, |_| {}, || false).unwrap();
         let read = |name| fs::read_to_string(folder.path().join(name)).unwrap();
         assert_eq!((read("counted/out.txt").trim(), read("head/out.txt").trim()), ("271", "y"));
-        let nothing = job(folder.path(), "nothing", "true", Some("grep 7"));
-        assert!(matches!(run(&[nothing], 1, |_| {}, || false), Err(JobError::Failed { .. })));
+    }
+
+    /// A job failed where grep found no line, and the message blamed the command.
+    #[test]
+    fn a_pipe_that_finds_nothing_has_not_failed() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = |name: &str, script: &str, pipe_to: &str| {
+            let job = job(folder.path(), name, script, Some(pipe_to));
+            run(&[job], 1, |_| {}, || false).map_err(|error| error.to_string())
+        };
+        // What the command says is not said by its pipe.
+        assert_eq!(check("nothing", "echo 1; echo 'a warning' >&2", "grep 7"), Ok(()));
+        assert_eq!(check("other", "yes", "cmp -s - /dev/null"), Ok(()));
+        let read = |name| fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!((read("nothing/out.txt"), read("nothing/err.txt")), (String::new(), "a warning\n".into()));
+        assert_eq!(read("nothing/pipe-err.txt"), "");
+    }
+
+    #[test]
+    fn a_pipe_that_fails_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = |name: &str, script: &str, pipe_to: &str| {
+            run(&[job(folder.path(), name, script, Some(pipe_to))], 1, |_| {}, || false).unwrap_err().to_string()
+        };
+        let said = |pipe_to, script, how, said| {
+            format!("the pipe `{pipe_to}` behind sh -c '{script}' failed ({how}); the other jobs were ended{said}")
+        };
+        let (two, one) = ("echo why >&2; exit 2", "echo why >&2; exit 1");
+        assert_eq!(check("two", "seq 9", two), said(two, "seq 9", "exit status: 2", ":\nwhy"));
+        assert_eq!(check("one", "seq 9", one), said(one, "seq 9", "exit status: 1", ":\nwhy"));
+        assert_eq!(check("silent", "seq 9", "exit 2"), said("exit 2", "seq 9", "exit status: 2", ""));
+        let killed = check("killed", "seq 9", "kill -9 $$");
+        assert_eq!(killed, said("kill -9 $$", "seq 9", "signal: 9 (SIGKILL)", ""));
+        // A command that it leaves alone is not waited for, nor blamed.
+        let long = check("long", "sleep 100; true", two);
+        assert_eq!(long, said(two, "sleep 100; true", "exit status: 2", ":\nwhy"));
+        assert_eq!(check("cut", "yes 1", two), said(two, "yes 1", "exit status: 2", ":\nwhy"));
+        // A command that fails by itself is what is wrong, whatever its pipe makes of it.
+        let own = check("own", "echo own >&2; exit 3", "cat; sleep 0.1; exit 2");
+        assert!(own.starts_with("sh -c 'echo own >&2; exit 3' failed (exit status: 3)") && own.ends_with(":\nown"));
+        assert!(check("own-1", "exit 3", "grep 7").contains("failed (exit status: 3)"));
     }
 
     #[test]

@@ -56,7 +56,7 @@ impl Attr {
         let (sample_type, read_format) = (read.u64()?, read.u64()?);
         let flags = flags(read.take(8)?, order);
         let mut attr = Attr { kind, config, sample_period, flags, ..Attr::default() };
-        attr.format = SampleFormat { sample_type, read_format, ..SampleFormat::default() };
+        attr.format = SampleFormat { sample_type, read_format, period: sample_period, ..SampleFormat::default() };
         // wakeup_events, bp_type.
         read.take(8)?;
         attr.config1 = read.u64().unwrap_or(0);

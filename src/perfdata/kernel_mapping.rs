@@ -7,7 +7,9 @@ use super::{
 };
 use crate::abi::{
     PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MMAP, PERF_RECORD_MMAP2,
-    perf_data::{FIRST_OF_USER_SPACE, PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2},
+    perf_data::{
+        FIRST_OF_USER_SPACE, HOST_KERNEL_ID, PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2,
+    },
 };
 
 /// Where the recorded kernel was, and what it was built from.
@@ -25,14 +27,11 @@ pub struct KernelMapping {
     pub build_id: Option<Vec<u8>>,
 }
 
-/// The process of the kernel's own mappings (`HOST_KERNEL_ID` in `tools/perf/util/machine.h`).
-const KERNEL: u32 = u32::MAX;
-
 /// Whether a record is a mapping of the kernel or of a module.
 pub(super) fn is_of_kernel(record: &[u8], order: ByteOrder) -> bool {
     let mut read = Bytes::new(record, order);
     let is_mapping = read.u32().is_some_and(|kind| [PERF_RECORD_MMAP, PERF_RECORD_MMAP2].contains(&kind));
-    is_mapping && read.take(4).is_some() && read.u32() == Some(KERNEL)
+    is_mapping && read.take(4).is_some() && read.u32() == Some(HOST_KERNEL_ID)
 }
 
 impl KernelMapping {
@@ -113,17 +112,17 @@ mod tests {
             let name = b"[kernel.kallsyms]_text\0\0";
             // perf's lists of ids: many events on many CPUs.
             let ids = record(big, 69, 0, 7, &vec![0; 60_000]);
-            let module = record(big, PERF_RECORD_MMAP, 1, KERNEL, b"/lib/modules/x.ko\0");
-            let all = [&ids.repeat(8)[..], &module, &record(big, PERF_RECORD_MMAP, 1, KERNEL, name)].concat();
+            let module = record(big, PERF_RECORD_MMAP, 1, HOST_KERNEL_ID, b"/lib/modules/x.ko\0");
+            let all = [&ids.repeat(8)[..], &module, &record(big, PERF_RECORD_MMAP, 1, HOST_KERNEL_ID, name)].concat();
             let plain =
                 KernelMapping { start: 0x1000, end: 0x1200, symbol: "_text".into(), address: 0x1010, build_id: None };
             assert_eq!(find(&all, order).as_ref(), Some(&plain));
             (all.len() - 200..all.len()).for_each(|cut| assert_eq!(find(&all[..cut], order), None));
             let misc = PERF_RECORD_MISC_MMAP_BUILD_ID | 1;
-            let identified = record(big, PERF_RECORD_MMAP2, misc, KERNEL, name);
+            let identified = record(big, PERF_RECORD_MMAP2, misc, HOST_KERNEL_ID, name);
             let expected = KernelMapping { build_id: Some(vec![7; 20]), ..plain.clone() };
             assert_eq!(find(&identified, order), Some(expected));
-            assert_eq!(find(&record(big, PERF_RECORD_MMAP2, 1, KERNEL, name), order), Some(plain));
+            assert_eq!(find(&record(big, PERF_RECORD_MMAP2, 1, HOST_KERNEL_ID, name), order), Some(plain));
             // It is not looked for among the records of tasks.
             let task = record(big, PERF_RECORD_MMAP, 1, 7, b"/bin/x\0\0");
             assert_eq!(find(&[task, identified].concat(), order), None);

@@ -2,7 +2,7 @@
 
 use super::header::AttrIds;
 use crate::{
-    abi::PERF_RECORD_SAMPLE,
+    abi::{PERF_RECORD_SAMPLE, perf_data::FIRST_OF_USER_SPACE},
     record::{EventIds, SampleLayout, SampleMember, TrailerLayout, record_type},
     tracefs::{ElementType, EventFormat, FieldKind},
 };
@@ -78,9 +78,6 @@ enum Times {
     /// Where the attr says.
     ByAttr,
 }
-
-/// What perf's user space writes itself begins here.
-const FIRST_OF_USER_SPACE: u32 = 64;
 
 /// Whether a record's time says anything.
 #[inline]

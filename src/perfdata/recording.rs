@@ -158,7 +158,7 @@ impl Recording {
         let features = if header.data.size == 0 {
             // Its end was never written: everything behind the header are records.
             warnings.push(format!(
-                "{name} was not finished: `perf record` did not end in order. What is there is read; names of events and \
+                "{name} was not finished: its recorder did not end in order. What is there is read; names of events and \
                  formats of tracepoints are missing"
             ));
             header.data.size = size.saturating_sub(header.data.offset);

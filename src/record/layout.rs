@@ -22,6 +22,9 @@ pub struct SampleFormat {
     pub regs_user: u64,
     /// `sample_regs_intr`, the mask of registers.
     pub regs_intr: u64,
+    /// `sample_period`: the period of samples that do not tell theirs, as perf takes it (`evsel__parse_sample()` in
+    /// `tools/perf/util/evsel.c`).
+    pub period: u64,
 }
 
 /// Offsets of a sample's fixed members from the start of its record.
@@ -101,10 +104,10 @@ impl SampleLayout {
         Some(u32::from_ne_bytes([both[0], both[1], both[2], both[3]]))
     }
 
-    /// The sample's period.
+    /// The sample's period, which is the attr's where samples do not tell theirs.
     #[inline]
     pub fn period(&self, record: &[u8]) -> Option<u64> {
-        member(record, self.period)
+        if self.period == ABSENT { Some(self.format.period) } else { member(record, self.period) }
     }
 
     /// The address of the instruction.

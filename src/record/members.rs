@@ -199,6 +199,11 @@ pub struct Counter {
 }
 
 impl SampleLayout {
+    /// The members that samples have, in the order in which programs see them. Their period is always known.
+    pub fn members(&self) -> impl Iterator<Item = SampleMember> + use<> {
+        SampleMember::of(self.format.sample_type | PERF_SAMPLE_PERIOD)
+    }
+
     /// The value of a member that is a number or bytes; `None` where the layout does not have it or the record is cut
     /// off, and for members of other kinds.
     pub fn value<'a>(&self, of: SampleMember, record: &'a [u8]) -> Option<Value<'a>> {
@@ -213,7 +218,7 @@ impl SampleLayout {
             Id => fixed(self.sample_id),
             StreamId => fixed(self.stream_id),
             Cpu => self.cpu(record).map(|cpu| Value::Uint(cpu.into())),
-            Period => fixed(self.period),
+            Period => self.period(record).map(Value::Uint),
             Raw => self.raw(record).map(Value::Bytes),
             BranchStack | Aux => self.variable(record, of.bits()).map(Value::Bytes),
             StackUser => {

@@ -31,7 +31,7 @@ use crate::{
     sys::{
         hold::Held,
         output,
-        signals::{Pending, Signals},
+        signals::Signals,
         worker::{Stdout, Worker, nameless_file},
     },
 };
@@ -272,12 +272,9 @@ fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Resu
     let mut turn = 0;
     while turn < workers.len() {
         if signals.is_pending() {
-            let Pending { interrupt, terminate, hangup, .. } = signals.take();
-            for (count, signal) in [(interrupt, libc::SIGINT), (terminate, libc::SIGTERM), (hangup, libc::SIGHUP)] {
-                if count != 0 {
-                    output::say("interrupted: what follows is of what each process had read by then");
-                    workers.iter().for_each(|worker| worker.signal(signal));
-                }
+            for (_, signal) in signals.take().to_end() {
+                output::say("interrupted: what follows is of what each process had read by then");
+                workers.iter().for_each(|worker| worker.signal(signal));
             }
         }
         for (worker, shard) in workers.iter_mut().zip(&mut *shards) {

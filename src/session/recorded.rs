@@ -1,5 +1,7 @@
 //! Selectors to the events of a recording.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, anyhow, bail};
 
 use super::{plan::Switch, replayed::Route};
@@ -39,15 +41,9 @@ pub fn select(specs: &[EventSpec], recording: &Recording) -> Result<Selected> {
             bail!("{} has no events with samples", recording.name);
         }
     }
-    for spec in specs {
-        let mut matching: Vec<usize> = (0..formats.len()).filter(|&attr| matches(spec, &formats[attr])).collect();
-        if matching.is_empty() && is_profile(spec) {
-            matching = (0..formats.len()).filter(|&attr| samples_cpu_time(&recording.events[attr])).collect();
-        }
-        if matching.is_empty() {
-            bail!("{}", unknown(spec, recording, &formats));
-        }
-        for attr in matching {
+    let matching = specs.iter().map(|spec| matching(spec, recording, &formats)).collect::<Result<Vec<_>>>()?;
+    for (spec, attrs) in specs.iter().zip(paired(matching, &formats)) {
+        for attr in attrs {
             let filter = filter(spec, &formats[attr])?;
             let event = event_type(&recording.events[attr], &formats[attr], Some(spec));
             let asked = spec.attrs.stack == Stack::On || spec.attrs.max_stack.is_some();
@@ -58,6 +54,37 @@ pub fn select(specs: &[EventSpec], recording: &Recording) -> Result<Selected> {
         }
     }
     Ok(selected)
+}
+
+/// The attrs of the events that a selector names; at least one.
+fn matching(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> Result<Vec<usize>> {
+    let mut matching: Vec<usize> = (0..formats.len()).filter(|&attr| matches(spec, &formats[attr])).collect();
+    if matching.is_empty() && is_profile(spec) {
+        matching = (0..formats.len()).filter(|&attr| samples_cpu_time(&recording.events[attr])).collect();
+    }
+    if matching.is_empty() {
+        bail!("{}", unknown(spec, recording, formats));
+    }
+    Ok(matching)
+}
+
+/// Where as many selectors name an event as the recording has attrs of it, they are those that it was recorded by, in their
+/// order, and each has its own. Otherwise each selector has all.
+fn paired(matching: Vec<Vec<usize>>, formats: &[Format]) -> Vec<Vec<usize>> {
+    let mut attrs_of: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (attr, format) in formats.iter().enumerate() {
+        attrs_of.entry(format.name()).or_default().push(attr);
+    }
+    let mut paired = matching.clone();
+    for attrs in attrs_of.values().filter(|attrs| attrs.len() > 1) {
+        let naming: Vec<usize> = (0..matching.len()).filter(|&spec| matching[spec].contains(&attrs[0])).collect();
+        if naming.len() == attrs.len() {
+            for (&spec, own) in naming.iter().zip(attrs) {
+                paired[spec].retain(|attr| attr == own || !attrs.contains(attr));
+            }
+        }
+    }
+    paired
 }
 
 impl Selected {

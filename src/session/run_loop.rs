@@ -254,12 +254,7 @@ impl<S: Source> Attention<'_, S> {
             report::print_statistics(self.events, self.stats, self.source, self.usage, program.kept());
             program.print_stat(2).map_break(Break::Stop)?;
         }
-        let asked =
-            [(pending.interrupt, libc::SIGINT), (pending.terminate, libc::SIGTERM), (pending.hangup, libc::SIGHUP)];
-        for (count, number) in asked {
-            if count == 0 {
-                continue;
-            }
+        for (count, number) in pending.to_end() {
             // The first stops the events, and what was recorded is delivered; another one ends that too.
             if signal.replace(number).is_some() || count > 1 {
                 return ControlFlow::Break(Break::Now);

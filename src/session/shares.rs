@@ -62,7 +62,6 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
     let names: Vec<String> = reading.attrs().into_iter().map(|attr| all[attr].clone()).collect();
     let mut sums = Sums {
         types: reading.types().to_vec(),
-        periods: reading.attrs().iter().map(|&attr| reading.recording().events[attr].attr.sample_period).collect(),
         context: reading.context.clone(),
         shares: names.iter().map(|_| Shares::new(&plan.by, plan.callers)).collect(),
         stacks: plan.flame.is_some().then(Stacks::default),
@@ -106,8 +105,6 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
 /// A sink that adds up.
 struct Sums {
     types: Vec<EventType>,
-    /// What samples weigh that do not say.
-    periods: Vec<u64>,
     context: Arc<Context>,
     shares: Vec<Shares>,
     stacks: Option<Stacks>,
@@ -132,7 +129,7 @@ impl Deliver for Sums {
         let chain = frames(&sample, &self.context);
         let place = ip_function(&sample, &self.context);
         let place = place.as_deref().or_else(|| chain.first().map(|frame| &**frame));
-        let period = of_type.layout.period(record).unwrap_or(self.periods[event]);
+        let period = sample.period();
         let added = Added { period, comm: &comm, ids: (pid, tid), cpu: sample.cpu(), place, chain: &chain };
         self.shares[event].add(&added);
         let Some(stacks) = &mut self.stacks else { return ControlFlow::Continue(()) };

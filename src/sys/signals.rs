@@ -46,6 +46,15 @@ pub struct Pending {
     pub user2: u32,
 }
 
+impl Pending {
+    /// How often each signal came that asks for the end, of those that came.
+    pub fn to_end(&self) -> impl Iterator<Item = (u32, i32)> + use<> {
+        let Pending { interrupt, terminate, hangup, .. } = *self;
+        let of_each = [(interrupt, libc::SIGINT), (terminate, libc::SIGTERM), (hangup, libc::SIGHUP)];
+        of_each.into_iter().filter(|&(count, _)| count != 0)
+    }
+}
+
 /// The handlers are in place as long as this lives.
 #[derive(Debug)]
 pub struct Signals {

@@ -83,6 +83,28 @@ fn perf_reads_all_of_it() {
     }
 }
 
+/// The kernel samples each occurrence of what it counts itself when samples tell their period, whichever was asked for.
+#[test]
+fn one_of_so_many_that_the_kernel_counts_is_recorded() {
+    if skipped() {
+        return;
+    }
+    // Nearly all faults are minor ones.
+    let events = ["-e", "page-faults/period=10/", "-e", "minor-faults", "-a"];
+    let busy = "i=0; while [ $i -lt 50 ]; do /bin/true; i=$((i + 1)); done";
+    let recorded = record(&[&events[..], &["--", "sh", "-c", busy]].concat());
+    assert_eq!(recorded.status, 0, "{}", recorded.said);
+    let script = recorded.perf(&["script", "-F", "period"]);
+    let with_period = |period: &str| script.lines().filter(|line| line.trim() == period).count();
+    let (tenths, all) = (with_period("10"), with_period("1"));
+    assert_eq!(tenths + all, script.lines().count(), "{script}");
+    // A CPU's last ones are not counted to the end, and the two events do not begin at once.
+    assert!(all > 1000 && tenths * 10 > all / 2 && tenths * 10 < all * 2, "{tenths} of {all}");
+    let mut evlist = std::process::Command::new(crate::harness::PERF_PROF);
+    let evlist = evlist.args(["evlist", "-v", "-i"]).arg(recorded.path()).output().unwrap();
+    assert!(String::from_utf8_lossy(&evlist.stdout).contains("one of 10 sampled"));
+}
+
 /// The kernel's build id and those of what runs already, as perf's own recording has them.
 #[test]
 fn build_ids_are_perfs() {

@@ -244,6 +244,42 @@ fn probes_have_their_names_and_fields() {
     assert_eq!(samples(&selected.lines().map(str::to_owned).collect::<Vec<_>>()).len(), returns.len());
 }
 
+/// Each of two selectors of a tracepoint got the samples of both: w1=270 w2=86 live was w1=356 w2=172 in the replay.
+#[test]
+fn two_selectors_of_a_tracepoint_are_not_counted_twice() {
+    if skipped() {
+        return;
+    }
+    let script = "\
+import collections
+counts = collections.Counter()
+def __sample__(event): counts[event._event] += 1
+def __exit__(): open('counts', 'w').write(str(sorted(counts.items())))
+";
+    let dir = folder();
+    fs::write(dir.path().join("count.py"), script).unwrap();
+    let counted = |options: &[&str], exec: &[String]| {
+        let mut run = Command::new(PERF_PROF);
+        run.args(["python", "-q"]).args(options).arg("count.py").args(exec).current_dir(dir.path());
+        let output = with_calls(&mut run, 300).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        fs::read_to_string(dir.path().join("counts")).unwrap()
+    };
+    let exec = [&["--exec".to_owned()][..], &generator_words()].concat();
+    let glob = CALL.replace("_enter", "_ente*");
+    for selectors in [
+        format!("{CALL}//alias=w1/,{CALL}/common_pid>0/alias=w2/"),
+        format!("{CALL}/common_pid>0/alias=w1/,sched:sched_process_exit,{glob}"),
+    ] {
+        let live = counted(&["--order", "-e", &selectors, "--record", "perf.data"], &exec);
+        assert_eq!(live.matches(", 300)").count(), 2, "{live}");
+        assert_eq!(counted(&["--input", "perf.data", "-e", &selectors], &[]), live, "{selectors}");
+        // A selector alone has the samples of both.
+        let alone = counted(&["--input", "perf.data", "-e", CALL], &[]);
+        assert_eq!(alone, format!("[('{CALL}', 600)]"));
+    }
+}
+
 #[test]
 fn losses_are_those_of_the_run() {
     if skipped() {

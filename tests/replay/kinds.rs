@@ -109,6 +109,34 @@ fn a_group_that_the_leader_samples() {
     check(&[&["-e", "{cpu-clock,context-switches,page-faults}:S", "-a"][..], &SLEEP].concat());
 }
 
+/// With `-c` perf has samples not tell their period, which is the same in all of them.
+#[test]
+fn periods_that_stand_in_the_attr_only() {
+    if perf().is_none() {
+        return;
+    }
+    let folder = Folder::new();
+    let data = folder.path("perf.data");
+    let busy = "i=0; while [ $i -lt 50 ]; do /bin/true; i=$((i + 1)); done";
+    record(&data, &["-a", "-c", "10", "-e", "page-faults", "--", "sh", "-c", busy]);
+    let path = data.to_str().unwrap();
+    let sum = "n = 0\ndef page_faults(e):\n    global n\n    n += 1\n    assert e._period == e.period == e['period'] == 10\n\
+               def __exit__():\n    print(n)\n";
+    let script = folder.write("sum.py", sum.as_bytes());
+    let samples = stdout(&python(&["-q", "--input", path, script.to_str().unwrap()]));
+    let samples: usize = samples.trim().parse().unwrap();
+    let lines = |program: &str| {
+        let mut command = Command::new(program);
+        let output = command.args(["script", "-F", "tid,time,period,event", "-i", path]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let expected = lines("perf");
+    assert!(samples > 10 && samples == expected.lines().count(), "{samples}: {expected}");
+    assert!(expected.lines().all(|line| line.contains(" 10 page-faults:")), "{expected}");
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(&lines(env!("CARGO_BIN_EXE_perf-prof"))), words(&expected));
+}
+
 #[test]
 fn registers() {
     check(&[&["--intr-regs", "-e", "cpu-clock", "-a"][..], &SLEEP].concat());

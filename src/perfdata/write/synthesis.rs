@@ -3,12 +3,9 @@
 use crate::abi::{
     PERF_RECORD_COMM, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL, PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES,
     PERF_RECORD_MISC_KERNEL, PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MISC_MMAP_DATA, PERF_RECORD_MISC_USER,
-    PERF_RECORD_MMAP, PERF_RECORD_MMAP2,
+    PERF_RECORD_MMAP, PERF_RECORD_MMAP2, perf_data::HOST_KERNEL_ID,
 };
 use crate::record::TrailerLayout;
-
-/// The process of the kernel's own mappings (`HOST_KERNEL_ID` in `tools/perf/util/machine.h`).
-const KERNEL: u32 = u32::MAX;
 
 /// Records, back to back. They have no time and no event: the sample id at their end is all zeroes, as perf's own.
 #[derive(Clone, Debug)]
@@ -74,7 +71,7 @@ impl Synthesis {
             None => (PERF_RECORD_MMAP, PERF_RECORD_MISC_KERNEL),
         };
         self.record(kind, misc, |out| {
-            words(out, &[KERNEL, 0]);
+            words(out, &[HOST_KERNEL_ID, 0]);
             longs(out, &range);
             if let Some(id) = build_id {
                 self::build_id(out, id);

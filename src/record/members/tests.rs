@@ -134,7 +134,10 @@ fn check(format: SampleFormat, regs_abi: u64, stack: &[u8], group: u64) {
             Aux => Some(Value::Bytes(&aux)),
             Callchain | Read | RegsUser | RegsIntr => None,
         };
-        let expected = expected.filter(|_| format.sample_type & member.bits() != 0);
+        let expected = match member {
+            Period if format.sample_type & PERF_SAMPLE_PERIOD == 0 => int(format.period),
+            _ => expected.filter(|_| format.sample_type & member.bits() != 0),
+        };
         assert_eq!(layout.value(member, &record), expected, "{member:?} of {format:x?}");
     }
     let has = |bits: u64| format.sample_type & bits != 0;
@@ -177,6 +180,7 @@ fn any_format() -> impl Strategy<Value = SampleFormat> {
             | (PERF_SAMPLE_BRANCH_COUNTERS * u64::from(counters)),
         regs_user,
         regs_intr,
+        period: 4000,
     })
 }
 
@@ -188,9 +192,20 @@ fn all_members_at_once() {
         branch_sample_type: PERF_SAMPLE_BRANCH_HW_INDEX | PERF_SAMPLE_BRANCH_COUNTERS,
         regs_user: ALL_REGISTERS,
         regs_intr: 1 << 3,
+        period: 4000,
     };
     check(format, 2, &[5; 64], 3);
     check(SampleFormat { read_format: 0, branch_sample_type: 0, ..format }, 0, &[], 0);
+}
+
+/// `perf record -c N` says it once, in the attr.
+#[test]
+fn the_period_of_samples_that_do_not_tell_it_is_the_attrs() {
+    let format = SampleFormat { sample_type: PERF_SAMPLE_TID, period: 10, ..SampleFormat::default() };
+    let layout = SampleLayout::of(format);
+    let record = sample(&format, 0, &[], 0);
+    assert_eq!((layout.period(&record), layout.value(Period, &record)), (Some(10), Some(Value::Uint(10))));
+    assert_eq!(layout.members().collect::<Vec<_>>(), [Pid, Tid, Period]);
 }
 
 #[test]

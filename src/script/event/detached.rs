@@ -30,7 +30,7 @@ use crate::{
 
 /// What tells one class from another: kind (a tracepoint's system, or none), name or text of the format, alias, what the
 /// attr says of samples.
-type Identity = (Option<String>, String, Option<String>, [u64; 5]);
+type Identity = (Option<String>, String, Option<String>, [u64; 6]);
 
 /// Classes of detached events by what they are of.
 static CLASSES: Mutex<Option<HashMap<Identity, &'static Class>>> = Mutex::new(None);
@@ -98,8 +98,9 @@ pub fn restore(py: Python<'_>, identity: Identity, state: StateArgument) -> PyRe
 }
 
 fn identity(event: &EventType) -> Identity {
-    let SampleFormat { sample_type, read_format, branch_sample_type, regs_user, regs_intr } = event.layout.format;
-    let samples = [sample_type, read_format, branch_sample_type, regs_user, regs_intr];
+    let SampleFormat { sample_type, read_format, branch_sample_type, regs_user, regs_intr, period } =
+        event.layout.format;
+    let samples = [sample_type, read_format, branch_sample_type, regs_user, regs_intr, period];
     match &event.format {
         Format::Tracepoint(format) => {
             (Some(format.system.clone()), format.text().to_owned(), event.alias.clone(), samples)
@@ -116,8 +117,8 @@ fn event_type((system, text, alias, samples): Identity) -> PyResult<EventType> {
         },
         None => Format::source(text),
     };
-    let [sample_type, read_format, branch_sample_type, regs_user, regs_intr] = samples;
-    let samples = SampleFormat { sample_type, read_format, branch_sample_type, regs_user, regs_intr };
+    let [sample_type, read_format, branch_sample_type, regs_user, regs_intr, period] = samples;
+    let samples = SampleFormat { sample_type, read_format, branch_sample_type, regs_user, regs_intr, period };
     // Its frames were found before.
     Ok(EventType { alias, format, layout: SampleLayout::of(samples), max_stack: None })
 }

@@ -23,7 +23,7 @@ use crate::{
     },
     sys::{
         clock, output,
-        signals::{Pending, Signals},
+        signals::Signals,
         tracefs::Tracefs,
         workload::{Stdout, Workload},
     },
@@ -162,11 +162,7 @@ impl Recorder<'_> {
 
     /// Signals, and the end of the command.
     fn attend(&mut self, signal: &mut Option<i32>) -> Attention {
-        let Pending { interrupt, terminate, hangup, .. } = self.signals.take();
-        for (count, number) in [(interrupt, libc::SIGINT), (terminate, libc::SIGTERM), (hangup, libc::SIGHUP)] {
-            if count == 0 {
-                continue;
-            }
+        for (count, number) in self.signals.take().to_end() {
             // The first stops the events, and what was recorded is written; another one ends that too.
             if signal.replace(number).is_some() || count > 1 {
                 return Attention::Impatient;

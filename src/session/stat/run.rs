@@ -19,13 +19,7 @@ use crate::{
         start, target,
     },
     spec::{Attrs, EventKind, EventSpec, Stack, parse_events},
-    sys::{
-        output, procfs,
-        signals::{Pending, Signals},
-        tracefs::Tracefs,
-        usage::CpuTime,
-        workload::Workload,
-    },
+    sys::{output, procfs, signals::Signals, tracefs::Tracefs, usage::CpuTime, workload::Workload},
 };
 
 /// What is counted when nothing is named, of tasks and of CPUs: what a program asks of the machine, and what it makes of it.
@@ -169,9 +163,7 @@ impl Session<'_> {
             match counters.wait(interval.as_ref().map(Interval::next))? {
                 Waited::TasksExited => return Ok(None),
                 Waited::Woken => {
-                    let Pending { interrupt, terminate, hangup, .. } = self.signals.take();
-                    let came = [(interrupt, libc::SIGINT), (terminate, libc::SIGTERM), (hangup, libc::SIGHUP)];
-                    if let Some((_, signal)) = came.into_iter().find(|&(count, _)| count > 0) {
+                    if let Some((_, signal)) = self.signals.take().to_end().next() {
                         return Ok(Some(signal));
                     }
                     if workload.as_mut().is_some_and(|workload| matches!(workload.try_wait(), Ok(Some(_)))) {

@@ -13,6 +13,7 @@ fuzz_target!(|input: &[u8]| {
         branch_sample_type: word(2),
         regs_user: word(3),
         regs_intr: word(4),
+        period: 1,
     };
     let layout = SampleLayout::of(format);
     let trailer = TrailerLayout::new(format.sample_type);
