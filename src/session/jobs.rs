@@ -27,6 +27,7 @@ use crate::{
     record::LossCounts,
     script::{self, Program, Run, ScriptError},
     spec::CpuSet,
+    symbol::Nameless,
     sys::{
         hold::Held,
         output,
@@ -49,6 +50,8 @@ pub(super) struct Shard {
     result: File,
     /// Why there is none. What all workers meet is said once.
     failure: File,
+    /// What had no names, once the result was taken up.
+    nameless: Nameless,
     /// What it prints waits here for its turn; `None` of the first, whose turn it is from the beginning.
     stdout: Option<File>,
 }
@@ -98,15 +101,17 @@ impl Shard {
     }
 
     /// Leaves a result: the counts, then what the script made.
-    pub fn leave(&self, stats: &Stats, lost: &[u64], last: u64, partial: &[u8]) -> io::Result<()> {
+    pub fn leave(&self, stats: &Stats, lost: &[u64], last: u64, nameless: &Nameless, partial: &[u8]) -> io::Result<()> {
         // Of what stands at the recording's end without a time, each shard of times has its own, and all shards of CPUs the
         // same.
         let lost = if self.cpus.is_none() || self.place.number == 0 { lost.to_vec() } else { vec![0; lost.len()] };
         let mut result = &self.result;
-        for words in [stats.counts(), lost, vec![last]] {
+        let nameless = nameless.text();
+        for words in [stats.counts(), lost, vec![last], vec![nameless.len() as u64]] {
             result.write_all(&(words.len() as u64).to_ne_bytes())?;
             words.iter().try_for_each(|word| result.write_all(&word.to_ne_bytes()))?;
         }
+        result.write_all(nameless.as_bytes())?;
         result.write_all(partial)
     }
 
@@ -135,9 +140,12 @@ impl Shard {
             Ok(word.ok_or(io::ErrorKind::UnexpectedEof)?)
         };
         let mut words = || -> io::Result<Vec<u64>> { (0..word()?).map(|_| word()).collect() };
-        let (counts, lost, last) = (words()?, words()?, words()?);
+        let (counts, lost, last, size) = (words()?, words()?, words()?, words()?.into_iter().sum::<u64>());
         stats.add(&counts);
-        Ok(Left { lost, last: last.into_iter().sum(), partial: bytes.split_off(at) })
+        let mut rest = bytes.split_off(at);
+        let partial = rest.split_off(rest.len().min(size as usize));
+        self.nameless.add_text(&String::from_utf8_lossy(&rest));
+        Ok(Left { lost, last: last.into_iter().sum(), partial })
     }
 }
 
@@ -171,8 +179,12 @@ pub(super) fn run(
     match (failed, recorded) {
         (None, Some(recorded)) => {
             // The first worker has said what there is to say of the script.
-            let plan = Plan { verbosity: Verbosity::Quiet, ..plan.clone() };
-            replay::part(&plan, input, recorded, script, Part::Merge(&mut shards))
+            let quiet = Plan { verbosity: Verbosity::Quiet, ..plan.clone() };
+            let ended = replay::part(&quiet, input, recorded, script, Part::Merge(&mut shards));
+            let mut nameless = Nameless::default();
+            shards.iter().for_each(|shard| nameless.add_text(&shard.nameless.text()));
+            report::print_nameless(&nameless, plan.verbosity);
+            ended
         }
         (status, _) => Ok(ExitStatus(status.unwrap_or(1))),
     }
@@ -227,6 +239,7 @@ fn divide(
             cpus,
             result: file()?,
             failure: file()?,
+            nameless: Nameless::default(),
             stdout,
         })
     };

@@ -173,14 +173,15 @@ fn with_interpreter(
     };
     let mut delivered = delivery.run(&mut program);
     report::print_endings(run.context.endings(), plan.verbosity);
-    run.context.with_symbols(|symbols| report::print_nameless(symbols.nameless_frames(), plan.verbosity));
+    let nameless = run.context.with_symbols(|symbols| symbols.nameless_frames().clone());
     if let Part::Shard(shard) = part {
         let partial = program.partial();
         program.clear();
         shard
-            .leave(&run.stats, &delivered.lost, delivered.last, &partial?)
+            .leave(&run.stats, &delivered.lost, delivered.last, &nameless, &partial?)
             .context("cannot keep what __partial__() returned")?;
     } else {
+        report::print_nameless(&nameless, plan.verbosity);
         program.clear();
     }
     delivered.check()?;

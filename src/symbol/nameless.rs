@@ -18,14 +18,34 @@ pub struct Nameless {
 impl Nameless {
     /// A frame has no name, for this reason.
     pub fn add(&mut self, reason: &Reason) {
-        let (files, path) = match reason {
-            Reason::NoBuildId { path } => (&mut self.no_build_id, path),
-            Reason::NotHere { path, .. } => (&mut self.not_here, path),
-            _ => return,
-        };
-        match files.get_mut(path) {
-            Some(frames) => *frames += 1,
-            None => drop(files.insert(path.clone(), 1)),
+        match reason {
+            Reason::NoBuildId { path } => count(&mut self.no_build_id, path, 1),
+            Reason::NotHere { path, .. } => count(&mut self.not_here, path, 1),
+            _ => {}
+        }
+    }
+
+    /// For another process, which adds it to what it has.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (kind, files) in [('?', &self.no_build_id), ('-', &self.not_here)] {
+            for (path, frames) in files {
+                // Writing to a String cannot fail. No path has a NUL.
+                let _ = write!(text, "{kind} {frames} {path}\0");
+            }
+        }
+        text
+    }
+
+    /// Adds what another process has counted.
+    pub fn add_text(&mut self, text: &str) {
+        for entry in text.split_terminator('\0') {
+            let mut words = entry.splitn(3, ' ');
+            let (Some(kind), Some(Ok(frames)), Some(path)) = (words.next(), words.next().map(str::parse), words.next())
+            else {
+                continue;
+            };
+            count(if kind == "?" { &mut self.no_build_id } else { &mut self.not_here }, path, frames);
         }
     }
 
@@ -42,6 +62,13 @@ impl Nameless {
             reasons.push(format!("the build that was recorded is not here of {}", most(&self.not_here)));
         }
         (frames != 0).then(|| format!("{frames} user frames have no names: {}", reasons.join("; ")))
+    }
+}
+
+fn count(files: &mut FxHashMap<String, u64>, path: &str, new: u64) {
+    match files.get_mut(path) {
+        Some(frames) => *frames += new,
+        None => drop(files.insert(path.to_owned(), new)),
     }
 }
 
@@ -77,5 +104,10 @@ mod tests {
         nameless.add(&Reason::NotHere { path: "/f".into(), build_id: "12".into() });
         let both = format!("9{}; the build that was recorded is not here of /f", &said[1..]);
         assert_eq!(nameless.line(), Some(both));
+        let mut added = Nameless::default();
+        added.add_text(&nameless.text());
+        assert_eq!(added, nameless);
+        added.add_text(&nameless.text());
+        assert!(added.line().is_some_and(|line| line.starts_with("18 ")));
     }
 }

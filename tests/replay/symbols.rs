@@ -176,12 +176,28 @@ fn files_that_were_replaced_or_written_to_have_no_names_and_that_is_said() {
         let (_, said) = names_in(&folder, &program, &data, &["-q"]);
         assert!(!said.contains("have no names"), "{said}");
     };
+    // Processes that share the work say it together.
+    let merging = "n = 0\ndef __sample__(e):\n    global n\n    n += len(e._callchain)\n\
+                   def __partial__():\n    return n\ndef __merge__(parts):\n    print(sum(parts))\n";
+    let merging = folder.write("merging.py", merging.as_bytes());
+    let said_of = |jobs: &[&str]| {
+        let output = python(&[jobs, &["--input", data.to_str().unwrap(), merging.to_str().unwrap()]].concat());
+        stdout(&output);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        said.lines().filter(|line| line.contains("have no names")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let check_jobs = || {
+        let alone = said_of(&[]);
+        assert_eq!(alone.len(), 1, "{alone:?}");
+        assert_eq!(said_of(&["--jobs", "2"]), alone);
+    };
     let bytes = fs::read(&program).unwrap();
     let inode = || fs::metadata(&program).unwrap().ino();
     let mapped = inode();
     fs::write(&program, &bytes).unwrap();
     assert_eq!(inode(), mapped);
     check();
+    check_jobs();
     let other = folder.write("other", &bytes);
     fs::rename(other, &program).unwrap();
     assert_ne!(inode(), mapped);
