@@ -1,9 +1,10 @@
 //! `perf-prof parallel`: a command that reads a recording, run several times side by side, each time on a part of it.
 
 use std::{
-    ffi::OsString,
+    env,
+    ffi::{OsStr, OsString},
     fs::{self, File},
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal, Read, Write},
     path::{Path, PathBuf},
     process::ExitCode,
     thread,
@@ -15,7 +16,7 @@ use clap::{ArgAction, Args};
 
 use super::report::Failure;
 use crate::{
-    parallel::{self, Command, Divide, Job, JobError, Progress, Recorded, Split, Splits, TimeRange},
+    parallel::{self, Divide, Job, JobError, Lengths, Planned, Progress, Reader, Recorded, Split, Splits, TimeRange},
     perfdata::Recording,
     sys::{output, signals::Signals},
 };
@@ -25,7 +26,7 @@ Run a command that reads a recording several times side by side, each time on a 
 
 The command is `perf-prof python --input FILE script.py`, `perf-prof script`, `perf script` of perf itself, or a script with a
 first line of ours. Each job is given its part as --time, and with -c its CPU. A --time, and with -c a list of CPUs, that
-the command has itself is what is divided.
+the command has itself is what is divided. Other commands, `perf-prof report` for one, are refused.
 
 Each job has a folder with cmd.txt, out.txt and err.txt, and with -p pipe-err.txt for what PIPE_TO says (either is removed
 when it is empty). When all have ended well their outputs are joined, in the order of time, in out.txt of the output folder.
@@ -44,6 +45,10 @@ Examples:
       show the commands, one for each CPU, and run nothing
 
 A script that counts sees the counts of its part only. To have one result of one script, use `perf-prof python --jobs`.";
+
+/// What can be divided.
+const DIVISIBLE: &str = "what can be divided are `perf-prof python --input FILE SCRIPT`, `perf-prof script`, `perf script` of \
+                         perf itself, and a script with a first line of ours; what their output goes through is named with -p";
 
 /// Run a command that reads a recording several times side by side, each time on a part of it
 #[derive(Args)]
@@ -90,6 +95,34 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| "not a length of time".to_owned())
 }
 
+/// Whether a word names, as a program, a script whose first line has us run it.
+fn is_script(word: &OsStr) -> bool {
+    const MOST: u64 = 4096;
+    let first_line = |path: PathBuf| {
+        let mut text = Vec::new();
+        // No other file is opened: a pipe would keep us waiting.
+        let file = fs::metadata(&path).ok().filter(fs::Metadata::is_file).and_then(|_| File::open(&path).ok())?;
+        file.take(MOST).read_to_end(&mut text).ok()?;
+        let line = text.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+        Some(String::from_utf8_lossy(line).into_owned())
+    };
+    let ours = |line: String| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words
+            .windows(2)
+            .any(|two| two[0].rsplit('/').next().is_some_and(|name| name == "perf-prof") && two[1] == "python")
+    };
+    let path = Path::new(word);
+    // As execvp finds it.
+    let found = if word.as_encoded_bytes().contains(&b'/') {
+        Some(path.to_owned())
+    } else {
+        let folders = env::var_os("PATH").unwrap_or_default();
+        env::split_paths(&folders).map(|folder| folder.join(path)).find(|path| path.is_file())
+    };
+    found.and_then(first_line).is_some_and(ours)
+}
+
 impl Parallel {
     /// Runs the jobs.
     pub fn run(self) -> Result<ExitCode, Failure> {
@@ -97,7 +130,9 @@ impl Parallel {
             let message = "there is nothing to divide time by: -n and -i are more than 0".to_owned();
             return Err(Failure::Usage(message, "`perf-prof parallel --help` explains the options".into()));
         }
-        let jobs = self.plan()?;
+        let reader = Reader::find(self.command.clone(), is_script)
+            .map_err(|error| Failure::Usage(error.to_string(), DIVISIBLE.into()))?;
+        let jobs = self.plan(reader)?;
         if self.dry_run {
             let mut out = io::stdout().lock();
             for job in &jobs {
@@ -123,8 +158,7 @@ impl Parallel {
         }
     }
 
-    fn plan(&self) -> anyhow::Result<Vec<Job>> {
-        let command = Command::new(self.command.clone());
+    fn plan(&self, command: Reader) -> anyhow::Result<Vec<Job>> {
         let input = parallel::input(&command)?;
         if input == Path::new("-") {
             bail!("a pipe cannot be divided: write the recording to a file first");
@@ -144,7 +178,18 @@ impl Parallel {
             pipe_to: self.pipe_to.clone(),
             output: self.output_dir.clone(),
         };
-        Ok(parallel::jobs(command, &recorded, &split)?)
+        let Planned { jobs, ranges, lengths } = parallel::plan(command, &recorded, &split)?;
+        if lengths == Lengths::Least && !self.quiet {
+            let least = self.min_interval.as_secs_f64();
+            match (self.interval, self.nr) {
+                (Some(_), _) => output::say(format_args!("parts are {least} s long, not shorter: -m changes that")),
+                (None, Some(nr)) => output::say(format_args!(
+                    "{ranges} instead of {nr} parts, so that none is shorter than {least} s: -m changes that"
+                )),
+                (None, None) => {}
+            }
+        }
+        Ok(jobs)
     }
 
     fn work(&self, jobs: &[Job]) -> anyhow::Result<()> {

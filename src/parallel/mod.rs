@@ -5,8 +5,10 @@ mod command;
 mod jobs;
 mod plan;
 mod ranges;
+mod reader;
 
-pub use command::{Command, Named, NoValue, Tool, shell_quote};
+pub use command::{Command, shell_quote};
 pub use jobs::{Job, JobError, Progress, run};
-pub use plan::{PlanError, Recorded, Split, Splits, input, jobs, joined};
-pub use ranges::{Divide, RangeError, TimeRange, divide};
+pub use plan::{PlanError, Planned, Recorded, Split, Splits, input, joined, plan};
+pub use ranges::{Divide, Divided, Lengths, RangeError, TimeRange, divide};
+pub use reader::{Named, NoReader, NoValue, Reader, Tool};

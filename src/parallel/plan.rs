@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Command, Divide, Job, Named, NoValue, RangeError, TimeRange, Tool, divide};
+use super::{Divide, Divided, Job, Lengths, Named, NoValue, RangeError, Reader, TimeRange, Tool, divide};
 use crate::spec::CpuSet;
 
 /// What a recording holds, as far as it is divided by it.
@@ -42,12 +42,26 @@ pub struct Split {
     pub output: PathBuf,
 }
 
+/// What comes of it.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// For each CPU, where they are divided, for each range of time.
+    pub jobs: Vec<Job>,
+    /// How many ranges of time there are.
+    pub ranges: usize,
+    /// How long they are.
+    pub lengths: Lengths,
+}
+
 /// Why there are no jobs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// An option of the command.
     #[error(transparent)]
     NoValue(#[from] NoValue),
+    /// `perf-prof python` without a recording runs live.
+    #[error("the command names no recording, which is what is divided: --input FILE")]
+    NoInput,
     /// Its `--time`.
     #[error(transparent)]
     Range(#[from] RangeError),
@@ -67,18 +81,22 @@ fn cpus(tool: Tool) -> Named {
 }
 
 /// The recording that a command reads.
-pub fn input(command: &Command) -> Result<PathBuf, NoValue> {
+pub fn input(command: &Reader) -> Result<PathBuf, PlanError> {
     let short = (command.tool() == Tool::Script).then_some(b'i');
-    Ok(command.value(Named { short, long: "input" })?.map_or_else(|| "perf.data".into(), PathBuf::from))
+    match (command.value(Named { short, long: "input" })?, command.tool()) {
+        (Some(path), _) => Ok(path.into()),
+        (None, Tool::Script) => Ok("perf.data".into()),
+        (None, Tool::Python) => Err(PlanError::NoInput),
+    }
 }
 
-/// The jobs: for each CPU, where they are divided, for each range of time.
-pub fn jobs(mut command: Command, recorded: &Recorded, split: &Split) -> Result<Vec<Job>, PlanError> {
+/// The jobs of a command.
+pub fn plan(mut command: Reader, recorded: &Recorded, split: &Split) -> Result<Planned, PlanError> {
     let ranges = match command.take(TIME)? {
         Some(text) => TimeRange::parse_all(&text.to_string_lossy(), recorded.times)?,
         None => vec![recorded.times],
     };
-    let ranges = divide(&ranges, split.divide, split.least);
+    let Divided { ranges, lengths } = divide(&ranges, split.divide, split.least);
     let option = cpus(command.tool());
     let cpus: Vec<Option<u32>> = match split.splits {
         Splits::Time => vec![None],
@@ -99,14 +117,14 @@ pub fn jobs(mut command: Command, recorded: &Recorded, split: &Split) -> Result<
             if let Some(cpu) = cpu {
                 command.insert(format!("--{}={cpu}", option.long));
             }
-            jobs.push(Job { command, directory, pipe_to: split.pipe_to.clone() });
+            jobs.push(Job { command: command.command(), directory, pipe_to: split.pipe_to.clone() });
         }
     }
-    Ok(jobs)
+    Ok(Planned { jobs, ranges: ranges.len(), lengths })
 }
 
 /// The CPUs that the command names, which it then does no more, or all.
-fn chosen(command: &mut Command, option: Named, recorded: &Recorded) -> Result<CpuSet, PlanError> {
+fn chosen(command: &mut Reader, option: Named, recorded: &Recorded) -> Result<CpuSet, PlanError> {
     let Some(list) = command.take(option)? else { return Ok(recorded.cpus.clone()) };
     let list = list.to_string_lossy();
     let named: CpuSet = list.parse().map_err(|_| PlanError::Cpus(list.into_owned()))?;
@@ -146,12 +164,12 @@ mod tests {
             times: TimeRange { start: 9_464_000_000_000, end: 9_473_999_999_999 },
             cpus: "0-1,10".parse().unwrap(),
         };
-        let command = Command::new(words.split(' ').map(Into::into).collect());
+        let command = Reader::find(words.split(' ').map(Into::into).collect(), |_| false).unwrap();
         let split = Split { splits, divide, least: Duration::ZERO, pipe_to: None, output: "out".into() };
         let mut shown = format!("{:?}\n", input(&command));
-        match jobs(command, &recorded, &split) {
-            Ok(jobs) => {
-                for job in jobs {
+        match plan(command, &recorded, &split) {
+            Ok(planned) => {
+                for job in planned.jobs {
                     writeln!(shown, "{}: {}", job.directory.display(), job.command.quoted()).unwrap();
                 }
             }
@@ -173,12 +191,12 @@ mod tests {
         "#]],
         );
         check(
-            "perf-prof python -i 500 s.py",
+            "perf-prof python -i 500 --input x.data s.py",
             Splits::Time,
             Divide::Into(1),
             expect![[r#"
-            Ok("perf.data")
-            out: perf-prof python -i 500 s.py
+            Ok("x.data")
+            out: perf-prof python -i 500 --input x.data s.py
         "#]],
         );
         check(
@@ -191,6 +209,13 @@ mod tests {
             out/time-range-1: perf script --time=9466.000000000,9467.000000000
         "#]],
         );
+    }
+
+    /// `./perf.data` was divided, for a command that does not read it.
+    #[test]
+    fn a_live_run_names_no_recording() {
+        let live = Reader::find(["perf-prof", "python", "-i", "500", "s.py"].map(Into::into).to_vec(), |_| false);
+        assert_eq!(input(&live.unwrap()), Err(PlanError::NoInput));
     }
 
     #[test]

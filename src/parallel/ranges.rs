@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::spec::fixed;
+use crate::spec::{TimeRangeError, TimeRanges, fixed};
 
 /// Digits of a second behind the point: nanoseconds.
 const DIGITS: usize = 9;
@@ -25,6 +25,24 @@ pub enum Divide {
     Every(Duration),
 }
 
+/// Ranges that others were divided into.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Divided {
+    /// In the order of time.
+    pub ranges: Vec<TimeRange>,
+    /// How long they are.
+    pub lengths: Lengths,
+}
+
+/// How long ranges are that others were divided into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lengths {
+    /// As was asked for.
+    Asked,
+    /// The least that they may be, which is more.
+    Least,
+}
+
 /// Why a `--time` is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
@@ -33,15 +51,26 @@ pub enum RangeError {
         "--time {0}: a range is FROM,TO in seconds, as 12.5,13 (either may be missing); several are separated by blanks"
     )]
     Form(String),
+    /// Not shares of the recording.
+    #[error("--time: {0}")]
+    Shares(#[from] TimeRangeError),
     /// Ranges that overlap, or end before they begin.
     #[error("--time {0}: each range ends after it begins and before the next one begins; the recording has {1}")]
     Order(String, TimeRange),
 }
 
 impl TimeRange {
-    /// Reads the ranges of a `--time`: `FROM,TO` in seconds, several separated by blanks. What is missing is the end of
-    /// `all` on that side.
+    /// Reads the ranges of a `--time`: `FROM,TO` in seconds, several separated by blanks, or shares of `all` in percent. What
+    /// is missing is the end of `all` on that side.
     pub fn parse_all(text: &str, all: TimeRange) -> Result<Vec<TimeRange>, RangeError> {
+        if text.contains('%') {
+            let mut shares = text.parse::<TimeRanges>()?.of(all.start, all.end);
+            shares.sort_unstable();
+            if shares.windows(2).any(|two| two[1].0 <= two[0].1) {
+                return Err(RangeError::Order(text.to_owned(), all));
+            }
+            return Ok(shares.into_iter().map(|(start, end)| TimeRange { start, end }).collect());
+        }
         let form = || RangeError::Form(text.to_owned());
         let mut ranges: Vec<TimeRange> = Vec::new();
         for range in text.split_whitespace() {
@@ -76,17 +105,21 @@ impl TimeRange {
 }
 
 /// Divides ranges. None becomes shorter than `least` by it.
-pub fn divide(ranges: &[TimeRange], divide: Divide, least: Duration) -> Vec<TimeRange> {
+pub fn divide(ranges: &[TimeRange], divide: Divide, least: Duration) -> Divided {
     let total: u64 = ranges.iter().map(|range| range.nanoseconds()).sum();
-    let interval = match divide {
+    let asked = match divide {
         // As many as are there already, or more.
-        Divide::Into(count) if count <= ranges.len() => return ranges.to_vec(),
+        Divide::Into(count) if count <= ranges.len() => {
+            return Divided { ranges: ranges.to_vec(), lengths: Lengths::Asked };
+        }
         Divide::Into(count) => total as f64 / count as f64,
         Divide::Every(interval) => interval.as_nanos() as f64,
     };
-    let interval = interval.max(least.as_nanos() as f64).max(1.0);
+    let least = least.as_nanos() as f64;
+    let interval = asked.max(least).max(1.0);
     let count = |range: &TimeRange| (range.nanoseconds() as f64 / interval).round() as usize;
-    ranges.iter().flat_map(|range| range.divided(count(range))).collect()
+    let ranges = ranges.iter().flat_map(|range| range.divided(count(range))).collect();
+    Divided { ranges, lengths: if asked < least { Lengths::Least } else { Lengths::Asked } }
 }
 
 /// A time in seconds, exactly.
@@ -113,8 +146,9 @@ mod tests {
         let shown = match TimeRange::parse_all(time, ALL) {
             Err(error) => error.to_string(),
             Ok(ranges) => {
-                let divided = divide(&ranges, how, Duration::from_secs_f64(least));
-                divided.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+                let Divided { ranges, lengths } = divide(&ranges, how, Duration::from_secs_f64(least));
+                let ranges = ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+                if lengths == Lengths::Least { format!("the least: {ranges}") } else { ranges }
             }
         };
         expect.assert_eq(&shown);
@@ -139,21 +173,41 @@ mod tests {
         );
     }
 
+    /// They were refused, though the command itself takes them.
+    #[test]
+    fn percents_are_divided() {
+        let two = expect!["100.400000000,101.199999999 101.200000000,101.999999999"];
+        check("10%,50%", Divide::Into(2), 0.0, two);
+        check("25%/2", Divide::Into(1), 0.0, expect!["101.000000000,101.999999999"]);
+        let both = expect!["100.000000000,100.399999999 102.000000000,102.399999999"];
+        check("50%-60%,0%-10%", Divide::Into(2), 0.0, both);
+        // Nothing at all lies behind the recording.
+        check("5%,5%", Divide::Into(2), 0.0, expect!["18446744073.709551615,18446744073.709551615"]);
+    }
+
     #[test]
     fn intervals_are_seconds() {
         let halves = expect!["100.000000000,101.999999999 102.000000000,103.999999999"];
         check(",", Divide::Every(Duration::from_secs(2)), 0.0, halves);
-        let never_shorter = expect!["100.000000000,101.999999999 102.000000000,103.999999999"];
+        let never_shorter = expect!["the least: 100.000000000,101.999999999 102.000000000,103.999999999"];
         check(",", Divide::Every(Duration::from_millis(1)), 2.0, never_shorter);
-        check(",", Divide::Into(400), 10.0, expect!["100.000000000,103.999999999"]);
+        check(",", Divide::Into(400), 10.0, expect!["the least: 100.000000000,103.999999999"]);
     }
 
     #[test]
     fn what_is_no_range_is_said() {
         let form = expect![
-            "--time 10%,20%: a range is FROM,TO in seconds, as 12.5,13 (either may be missing); several are separated by blanks"
+            "--time 10,x: a range is FROM,TO in seconds, as 12.5,13 (either may be missing); several are separated by blanks"
         ];
-        check("10%,20%", Divide::Into(1), 0.0, form);
+        check("10,x", Divide::Into(1), 0.0, form);
+        let share = expect![
+            "--time: `10%,x` is not a range of time; write seconds of the recording's clock as `12.5,13` (one may be left out), shares as `10%,20%`, or the second tenth as `10%/2`"
+        ];
+        check("10%,x", Divide::Into(1), 0.0, share);
+        let overlap = expect![
+            "--time 0%-50%,25%-75%: each range ends after it begins and before the next one begins; the recording has 100.000000000,103.999999999"
+        ];
+        check("0%-50%,25%-75%", Divide::Into(1), 0.0, overlap);
         let order = expect![
             "--time 102,101: each range ends after it begins and before the next one begins; the recording has 100.000000000,103.999999999"
         ];

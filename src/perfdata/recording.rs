@@ -82,7 +82,15 @@ pub(super) enum Data {
     /// In parts of files.
     Parts(Vec<Part>),
     /// In a stream that began with what it says of itself.
-    Stream(Records, Arrival),
+    Stream(Records, Arrival, Option<Stored>),
+}
+
+/// Where a stream's records lie that were kept in a file: they can be read more than once.
+pub(super) struct Stored {
+    input: Arc<dyn Input>,
+    section: Section,
+    /// What looking at it gave, if somebody has.
+    unpacked: Option<Arc<BlockIndex>>,
 }
 
 /// A run of records in a file.
@@ -150,8 +158,8 @@ impl Recording {
             Header::File(header) => header,
             Header::Pipe(order) => {
                 let section = Section { offset: PIPE_HEADER, size: size.saturating_sub(PIPE_HEADER) };
-                let records = Records::new(name, order, Box::new(FileFeed::new(input, section)));
-                return Self::of_stream(records, Arrival::Stored);
+                let records = Records::new(name, order, Box::new(FileFeed::new(input.clone(), section)));
+                return Self::of_stream(records, Arrival::Stored, Some(Stored { input, section, unpacked: None }));
             }
         };
         let mut warnings = Vec::new();
@@ -192,13 +200,13 @@ impl Recording {
             Ok(metadata) if metadata.is_file() => Arrival::Stored,
             _ => Arrival::Live,
         };
-        Self::of_stream(Records::new(name, order, Box::new(PipeFeed::new(file))), arrival)
+        Self::of_stream(Records::new(name, order, Box::new(PipeFeed::new(file))), arrival, None)
     }
 
-    fn of_stream(mut records: Records, arrival: Arrival) -> Result<Recording, PerfDataError> {
+    fn of_stream(mut records: Records, arrival: Arrival, stored: Option<Stored>) -> Result<Recording, PerfDataError> {
         let described = pipe::describe(&mut records)?;
         let (name, order) = (records.name.clone(), records.order);
-        Ok(Self::new(&name, order, described, Data::Stream(records, arrival)))
+        Ok(Self::new(&name, order, described, Data::Stream(records, arrival, stored)))
     }
 
     fn new(name: &str, order: ByteOrder, described: Described, data: Data) -> Recording {
@@ -248,25 +256,33 @@ impl Recording {
         Ok(parts.iter().map(|part| part.index().cloned()).collect())
     }
 
-    /// Where the samples lie in time, also those that have to be unpacked for that; empty for a pipe.
+    /// Where the samples lie in time, also those that have to be unpacked for that; empty for a pipe, unless its bytes were
+    /// kept in a file.
     pub fn unpacked_index(&mut self) -> Result<Vec<Arc<BlockIndex>>, PerfDataError> {
         self.index()?;
-        let Data::Parts(parts) = &mut self.data else { return Ok(Vec::new()) };
+        let (order, layouts) = (self.order, &self.layouts);
+        let look = |name: &str, input: &Arc<dyn Input>, section| {
+            let feed = Box::new(FileFeed::new(input.clone(), section));
+            unpacked::index(Records::new(name, order, feed), layouts).map(Arc::new)
+        };
         let mut indexes = Vec::new();
-        for part in parts {
-            if let Some(index) = part.index() {
-                indexes.push(index.clone());
-                continue;
+        match &mut self.data {
+            Data::Stream(_, _, None) => {}
+            Data::Stream(_, _, Some(Stored { input, section, unpacked })) => {
+                let index = unpacked.take().map_or_else(|| look(&self.name, input, *section), Ok)?;
+                indexes.push(unpacked.insert(index).clone());
             }
-            let index = match part.unpacked.take() {
-                Some(index) => index,
-                None => {
-                    let feed = Box::new(FileFeed::new(part.input.clone(), part.section));
-                    Arc::new(unpacked::index(Records::new(&part.name, self.order, feed), &self.layouts)?)
+            Data::Parts(parts) => {
+                for part in parts {
+                    if let Some(index) = part.index() {
+                        indexes.push(index.clone());
+                        continue;
+                    }
+                    let Part { name, input, section, unpacked, .. } = part;
+                    let index = unpacked.take().map_or_else(|| look(name, input, *section), Ok)?;
+                    indexes.push(unpacked.insert(index).clone());
                 }
-            };
-            part.unpacked = Some(index.clone());
-            indexes.push(index);
+            }
         }
         Ok(indexes)
     }

@@ -53,7 +53,7 @@ impl Replay {
         let mut total = 0;
         let mut release = Release::InRounds;
         match data {
-            Data::Stream(records, arrival) => {
+            Data::Stream(records, arrival, _) => {
                 if arrival == Arrival::Live {
                     release = Release::AtOnce;
                 }

@@ -75,6 +75,102 @@ fn a_dry_run_shows_the_commands_and_a_failure_names_its_own() {
     assert!(message.contains("unknown option `no-such-option'"), "{message}");
 }
 
+/// Reports looked for `perf.data` whatever they read, and were divided by it: "unexpected argument '--time'".
+#[test]
+fn a_command_that_cannot_be_divided_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for command in ["perf-prof report -i x.data", "perf-prof evlist -i x.data", "perf report -i x.data", "sh -c date"] {
+        let words: Vec<&str> = ["-n", "3", "--"].into_iter().chain(command.split(' ')).collect();
+        let output = parallel(folder.path(), &words);
+        let message = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(&format!("`{command}` cannot be divided")), "{message}");
+        assert!(
+            message.contains("`perf-prof python --input FILE SCRIPT`, `perf-prof script`, `perf script`"),
+            "{message}"
+        );
+    }
+    let output = parallel(folder.path(), &["--", "perf-prof", "python", "-e", "x:y", "s.py"]);
+    assert!(said(&output).contains("the command names no recording"), "{}", said(&output));
+}
+
+/// Where one part has no line for grep, all failed.
+#[test]
+fn parts_without_a_match_are_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if recording(folder).is_none() {
+        return;
+    }
+    let command = ["--", "perf", "script", "--ns"];
+    let output = parallel(folder, &[&["-m", "0", "-n", "3", "-p", "grep no-such-task"][..], &command].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(fs::read(folder.join("parallel-perf-output/out.txt")).unwrap(), b"");
+    assert!(!folder.join("parallel-perf-output/time-range-0/pipe-err.txt").exists());
+    let output = parallel(folder, &[&["-m", "0", "-n", "3", "-o", "b", "-p", "grep ["][..], &command].concat());
+    assert!(said(&output).contains("the pipe `grep [` behind perf script --time="), "{}", said(&output));
+    assert!(said(&output).contains("failed (exit status: 2)"), "{}", said(&output));
+}
+
+/// The command itself takes percents, and they were refused.
+#[test]
+fn percents_of_the_command_are_divided() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if recording(folder).is_none() {
+        return;
+    }
+    let script = [env!("CARGO_BIN_EXE_perf-prof"), "script", "--ns", "--time", "10%,50%"];
+    let whole = Command::new(script[0]).args(&script[1..]).current_dir(folder).output().unwrap();
+    let output = parallel(folder, &[&["-n", "3", "-m", "0", "--"][..], &script].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(folder.join("parallel-perf-output/time-range-2").exists() && whole.stdout.len() > 1000);
+    assert_eq!(fs::read(folder.join("parallel-perf-output/out.txt")).unwrap(), whole.stdout);
+}
+
+#[test]
+fn fewer_parts_than_were_asked_for_are_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if recording(folder).is_none() {
+        return;
+    }
+    let output = parallel(folder, &["-D", "-n", "1000", "--", "perf", "script"]);
+    let parts = String::from_utf8(output.stdout.clone()).unwrap().lines().count();
+    let message = format!("{parts} instead of 1000 parts, so that none is shorter than 0.1 s: -m changes that\n");
+    assert!(parts < 1000 && said(&output).ends_with(&message), "{parts}: {}", said(&output));
+    let output = parallel(folder, &["-D", "-m", "0.0001", "-n", "1000", "--", "perf", "script"]);
+    assert_eq!((said(&output).as_str(), output.stdout.split(|&byte| byte == b'\n').count()), ("", 1001));
+}
+
+/// "there is nothing to divide: no sample has a time".
+#[test]
+fn what_came_through_a_pipe_into_a_file_is_divided() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let events = ["-e", "sched:sched_switch,sched:sched_wakeup"];
+    let work = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 0.05; done"];
+    let options = ["record", "-q", "-a", "-m", "1024", "-o", "-"];
+    let piped = Command::new("perf").args([&options[..], &events, &work].concat()).current_dir(folder).output();
+    match piped {
+        Ok(output) if output.status.success() => fs::write(folder.join("r.pipe"), output.stdout).unwrap(),
+        other => return println!("skipped: perf record: {other:?}"),
+    }
+    let script = [env!("CARGO_BIN_EXE_perf-prof"), "script", "--ns", "-i", "r.pipe"];
+    let whole = |more: &[&str]| {
+        let output = Command::new(script[0]).args(&script[1..]).args(more).current_dir(folder).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        output.stdout
+    };
+    let all = whole(&[]);
+    let output = parallel(folder, &[&["-n", "3", "-m", "0", "--"][..], &script].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(all.len() > 1000 && folder.join("parallel-perf-output/time-range-2").exists());
+    assert_eq!(fs::read(folder.join("parallel-perf-output/out.txt")).unwrap(), all);
+    // Shares of it are known too.
+    assert_eq!([whole(&["--time", "0%,40%"]), whole(&["--time", "40%,100%"])].concat(), all);
+}
+
 #[test]
 fn what_cannot_be_divided_is_said() {
     let folder = tempfile::tempdir().unwrap();
