@@ -8,8 +8,8 @@ use crate::harness::{can_record, ours, perf, perf_prof, record, stdout};
 fn table(lines: Vec<String>) -> Vec<String> {
     let is_said =
         |line: &String| !line.is_empty() && line != "#" && !line.starts_with("# (Tip") && !line.contains("--header");
-    // Of a group's leader perf says "events" even where it shows that one alone.
-    let lines = lines.into_iter().filter(is_said).map(|line| line.replace("  of events '", "  of event '"));
+    // With `--no-group` perf says "events" of each.
+    let lines = lines.into_iter().filter(is_said).map(|line| line.replace(" of events '", " of event '"));
     let mut lines: Vec<String> = lines.collect();
     lines.sort();
     lines
