@@ -45,8 +45,6 @@ pub struct Usage {
     pub cpu_ns: u64,
     /// Nanoseconds from its start to its end.
     pub wall_ns: u64,
-    /// Bytes that the largest of them had in memory.
-    pub peak: u64,
 }
 
 /// Runs a command, which must succeed.
@@ -68,7 +66,25 @@ fn reap(child: Child) -> Usage {
         assert_eq!(libc::wait4(child.id() as i32, &mut status, 0, &mut usage), child.id() as i32);
         assert_eq!(status, 0, "a measured command failed");
         let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
-        Usage { cpu_ns: ns(usage.ru_utime) + ns(usage.ru_stime), wall_ns: 0, peak: usage.ru_maxrss as u64 * 1024 }
+        Usage { cpu_ns: ns(usage.ru_utime) + ns(usage.ru_stime), wall_ns: 0 }
+    }
+}
+
+/// Runs a command, which must succeed; the bytes that it had in memory at most, within some milliseconds of its end. Not
+/// from `rusage`, where a child begins with the memory of the process that forked it.
+pub fn peak(command: &mut Command) -> u64 {
+    let mut child = command.spawn().unwrap();
+    let mut kib: u64 = 0;
+    loop {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let shown = line.and_then(|line| line.split_whitespace().next()).and_then(|word| word.parse().ok());
+        kib = kib.max(shown.unwrap_or(0));
+        if let Some(status) = child.try_wait().unwrap() {
+            assert!(status.success(), "a measured command failed");
+            return kib * 1024;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
     }
 }
 

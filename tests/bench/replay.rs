@@ -89,9 +89,13 @@ fn read(table: &mut Table, path: &Path) {
 
 /// The executable on a recording.
 fn replay(script: &Path, path: &Path) -> Usage {
+    cpu::run(&mut replaying(script, path))
+}
+
+fn replaying(script: &Path, path: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
     command.args(["python", "-q", "--input"]).arg(path).arg(script).stdout(Stdio::null());
-    cpu::run(&mut command)
+    command
 }
 
 fn whole(table: &mut Table, script: &Path, nothing: &Path, path: &Path) {
@@ -136,7 +140,7 @@ fn perf(table: &mut Table, script: &Path, nothing: &Path) {
 }
 
 fn memory(table: &mut Table, name: &str, script: &Path, path: &Path) {
-    let used = replay(script, path);
+    let peak = cpu::peak(&mut replaying(script, path));
     let size = match fs::read_dir(path) {
         Ok(files) => files.map(|file| file.unwrap().metadata().unwrap().len()).sum(),
         Err(_) => fs::metadata(path).unwrap().len(),
@@ -146,5 +150,5 @@ fn memory(table: &mut Table, name: &str, script: &Path, path: &Path) {
         table.effort.count(MANY_EVENTS),
         size >> 20
     );
-    table.row(name, &[used.peak as f64 / f64::from(1 << 20)], "MiB", &note);
+    table.row(name, &[peak as f64 / f64::from(1 << 20)], "MiB", &note);
 }
