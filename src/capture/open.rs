@@ -127,7 +127,11 @@ impl Opener<'_> {
         }
         let fd = fd.map_err(|error| match error.errno() {
             libc::EMFILE | libc::ENFILE => CaptureError::too_many_files(needed),
-            _ => CaptureError::open(&EventRequest::new(DUMMY, PerfEvent::default()), error),
+            // It asks for less than any event, so whoever may not have it may have none.
+            libc::EACCES | libc::EPERM if !self.events.is_empty() => {
+                CaptureError::open(&self.events[0], Some(on.to), error)
+            }
+            _ => CaptureError::open(&EventRequest::new(DUMMY, PerfEvent::default()), Some(on.to), error),
         })?;
         let owner = on.cpu.and_then(|cpu| opened.ring_cpus.iter().position(|&ring| ring == Some(cpu)));
         let ring = match owner {
@@ -162,7 +166,7 @@ impl Opener<'_> {
                 Err(error) if [libc::EMFILE, libc::ENFILE].contains(&error.errno()) => {
                     return Err(CaptureError::too_many_files(needed));
                 }
-                result => result.map_err(|error| CaptureError::open(event, error))?,
+                result => result.map_err(|error| CaptureError::open(event, Some(on.to), error))?,
             };
             if let Some(filter) = &event.filter {
                 set_filter(fd.as_fd(), &event.name, filter)?;

@@ -1,6 +1,6 @@
 //! What the kernel tells in text under /proc and /sys: CPUs, tasks, limits.
 
-use std::{fs, io, path::Path};
+use std::{fs, io, os::unix::fs::MetadataExt, path::Path};
 
 use super::call::CallError;
 use crate::spec::CpuSet;
@@ -76,6 +76,11 @@ pub fn process_of(tid: u32) -> Option<u32> {
     let status = fs::read(format!("/proc/{tid}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// The user that a task's files belong to: its own, or root where it has more rights than that user or is not to be looked into.
+pub fn owner(tid: u32) -> Option<u32> {
+    fs::metadata(format!("/proc/{tid}")).ok().map(|folder| folder.uid())
 }
 
 /// Whether the task has exited: gone, or a zombie that its parent has not reaped.
