@@ -11,7 +11,10 @@ use crate::{
         ALL_REGISTERS, PERF_SAMPLE_IP, PERF_SAMPLE_REGS_INTR, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER,
         PERF_TYPE_TRACEPOINT,
     },
-    capture::{Begin, Callchain, EventRequest, Frames, Mappings, Members, Options, Order, Presence, Switches, Target},
+    capture::{
+        Begin, Callchain, CaptureError, EventRequest, Frames, Mappings, Members, Options, Order, Presence, Switches,
+        Target,
+    },
     spec::{CallGraph, CpuSet, Stack},
     sys::{cgroup, clock::Clock, mmap::page_size, procfs},
     unwind,
@@ -152,6 +155,27 @@ pub fn sizes(plan: &plan::Capture) -> Sizes {
     Sizes { ring, buffer }
 }
 
+/// Opens with rings of the default size, or of as much less as the kernel lets us lock: how much that is depends on what other
+/// processes of the user have locked (`perf_mmap()` in kernel/events/core.c).
+pub fn with_rings_that_fit<T>(
+    plan: &plan::Capture,
+    mut options: Options,
+    open: impl Fn(&Options) -> Result<T, CaptureError>,
+) -> Result<T, CaptureError> {
+    loop {
+        match open(&options) {
+            Err(CaptureError::Mmap { source, .. })
+                if plan.ring_size.is_none()
+                    && source.raw_os_error() == Some(libc::EPERM)
+                    && options.ring_bytes > page_size() =>
+            {
+                options.ring_bytes /= 2;
+            }
+            result => return result,
+        }
+    }
+}
+
 /// Whether what processes map has to be known: only where samples have addresses of theirs.
 pub fn mappings(requests: &[EventRequest]) -> Mappings {
     let stack = PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
@@ -205,6 +229,27 @@ mod tests {
         let mut request = EventRequest::new("clock", PerfEvent { kind: 1, ..PerfEvent::default() });
         (request.samples.sample_type, request.excluded) = (sample_type, excluded);
         request
+    }
+
+    /// With little memory to lock, nobody could record without naming a size.
+    #[test]
+    fn rings_become_smaller_until_they_may_be_locked() {
+        let refused = |kib| {
+            let source = std::io::Error::from_raw_os_error(libc::EPERM);
+            CaptureError::Mmap { kib, place: String::new(), mlock_kb: None, source }
+        };
+        let open = |plan: &plan::Capture, room: usize| {
+            let options = options(plan, Mappings::Ignored, -1);
+            with_rings_that_fit(plan, options, |options| match options.ring_bytes {
+                bytes if bytes > room => Err(refused(bytes / 1024)),
+                bytes => Ok(bytes),
+            })
+        };
+        let plan = plan::Capture::default();
+        assert_eq!(open(&plan, 100 << 10).unwrap(), 64 << 10);
+        assert!(open(&plan, 0).is_err());
+        let asked = plan::Capture { ring_size: Some(crate::spec::parse_pages("1M").unwrap()), ..plan };
+        assert!(open(&asked, 100 << 10).is_err());
     }
 
     #[test]
