@@ -176,6 +176,8 @@ pub(super) fn dummy(options: &Options, follow: Follow, common: u64, read_format:
     // Linux 5.1. Of the kernel's version all that is known is whether it took PERF_FORMAT_LOST, which came with 6.0.
     let is_recent = read_format & PERF_FORMAT_LOST != 0;
     attr.set_ksymbol(is_recent.into());
+    // Which program the symbol is, for who reads recordings.
+    attr.set_bpf_event((is_recent && options.members == Members::Recorded).into());
     attr.set_build_id(matches!(options.mappings, Mappings::Identified(_)).into());
     attr.set_mmap_data((options.mappings == Mappings::Identified(Mapped::All)).into());
     // It samples nothing at all, so it need not ask for more rights than a plain user has (perf_event_paranoid 2).
