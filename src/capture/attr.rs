@@ -2,7 +2,7 @@
 
 use super::{
     Begin, Clock, Config, EventRequest, Excluded, Frames, Mapped, Mappings, Members, Options, PerfEvent, Sampling,
-    Switches,
+    SideBand, Telling,
 };
 use crate::{abi::*, record::SampleFormat};
 
@@ -168,7 +168,10 @@ pub(super) fn dummy(options: &Options, follow: Follow, common: u64, read_format:
     attr.set_comm(1);
     attr.set_comm_exec(1);
     attr.set_task(1);
-    attr.set_context_switch((options.switches == Switches::Told).into());
+    let SideBand { switches, namespaces, cgroups } = options.side_band;
+    attr.set_context_switch((switches == Telling::Told).into());
+    attr.set_namespaces((namespaces == Telling::Told).into());
+    attr.set_cgroup((cgroups == Telling::Told).into());
     if options.mappings != Mappings::Ignored {
         attr.set_mmap(1);
         attr.set_mmap2(1);

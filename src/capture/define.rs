@@ -27,7 +27,7 @@ pub(super) fn tracepoints<'a>(
         let (Config::Text(_), Some(definition)) = (&events[at].event.config1, &events[at].definition) else { continue };
         // The kernel would take the definition of who may write to tracefs, and then refuse the event.
         let refusal = Refusal::of(&events[at], None);
-        if refusal.cause == Cause::Capability {
+        if matches!(refusal.cause, Cause::Capability { .. }) {
             return Err(CaptureError::Permission { event: events[at].name.clone(), refusal });
         }
         let defined = definition

@@ -59,7 +59,7 @@ pub use losses::{Lost, LostRecords};
 pub use refusal::{Asks, Cause, Refusal};
 pub use request::{
     Begin, Callchain, Clock, Config, EventRequest, Excluded, Frames, Mapped, Mappings, Members, Options, Order,
-    PerfEvent, Presence, Sampling, Switches, Target,
+    PerfEvent, Presence, Sampling, SideBand, Target, Telling,
 };
 
 /// An event as the kernel was asked for it: what a recording says of it.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Config, EventRequest, attach::To};
+use super::{Config, EventRequest, SideBand, Telling, attach::To};
 use crate::{
     abi::{PERF_SAMPLE_PHYS_ADDR, PERF_TYPE_TRACEPOINT},
     sys::procfs,
@@ -35,7 +35,10 @@ pub enum Cause {
         tid: u32,
     },
     /// The capability is asked for, whatever the sysctl says.
-    Capability,
+    Capability {
+        /// What for.
+        what: &'static str,
+    },
 }
 
 /// What an event asks of `kernel.perf_event_paranoid`.
@@ -68,10 +71,20 @@ impl Refusal {
             Some(To::Thread(tid)) if procfs::owner(tid) != procfs::owner(std::process::id()) => Some(tid),
             _ => None,
         };
-        let capable = [procfs::CAP_PERFMON, procfs::CAP_SYS_ADMIN].map(procfs::has_capability).contains(&true);
-        let rights = Rights { paranoid: procfs::perf_event_paranoid(), capable, foreign };
+        let rights = Rights { paranoid: procfs::perf_event_paranoid(), capable: is_capable(), foreign };
         Refusal { paranoid: rights.paranoid, cause: cause(request, to, &rights) }
     }
+}
+
+/// Whether an event was refused because it is to tell of namespaces.
+pub(super) fn of_namespaces(side_band: &SideBand) -> Option<Refusal> {
+    let refused = side_band.namespaces == Telling::Told && !is_capable();
+    let cause = Cause::Capability { what: "which namespaces tasks are in is" };
+    refused.then(|| Refusal { paranoid: procfs::perf_event_paranoid(), cause })
+}
+
+fn is_capable() -> bool {
+    [procfs::CAP_PERFMON, procfs::CAP_SYS_ADMIN].into_iter().any(procfs::has_capability)
 }
 
 /// The rules are those of `perf_event_open()` in kernel/events/core.c, of `perf_trace_event_perm()` and of
@@ -81,7 +94,7 @@ fn cause(request: &EventRequest, to: Option<To<'_>>, rights: &Rights) -> Cause {
         return Cause::Unknown;
     }
     if matches!(request.event.config1, Config::Text(_)) {
-        return Cause::Capability;
+        return Cause::Capability { what: "probes are" };
     }
     let sample_type = request.samples.sample_type;
     let of_kernel = !request.excluded.kernel || sample_type & PERF_SAMPLE_PHYS_ADDR != 0;
@@ -116,9 +129,9 @@ impl fmt::Display for Refusal {
                 "task {tid} is another user's, or has more rights than we have, and CAP_PERFMON is missing; run as root, or \
                  as that user"
             ),
-            Cause::Capability => write!(
+            Cause::Capability { what } => write!(
                 f,
-                "probes are for CAP_PERFMON alone, which is missing; run as root, or give the executable the capability \
+                "{what} for CAP_PERFMON alone, which is missing; run as root, or give the executable the capability \
                  (`setcap cap_perfmon,cap_dac_read_search+ep`)"
             ),
             Cause::Level { needed, asks } => {

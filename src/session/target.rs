@@ -8,12 +8,12 @@ use super::{
 };
 use crate::{
     abi::{
-        ALL_REGISTERS, PERF_SAMPLE_IP, PERF_SAMPLE_REGS_INTR, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER,
-        PERF_TYPE_TRACEPOINT,
+        ALL_REGISTERS, PERF_SAMPLE_CGROUP, PERF_SAMPLE_IP, PERF_SAMPLE_REGS_INTR, PERF_SAMPLE_REGS_USER,
+        PERF_SAMPLE_STACK_USER, PERF_TYPE_TRACEPOINT,
     },
     capture::{
-        Begin, Callchain, CaptureError, EventRequest, Frames, Mappings, Members, Options, Order, Presence, Switches,
-        Target,
+        Begin, Callchain, CaptureError, EventRequest, Frames, Mappings, Members, Options, Order, Presence, SideBand,
+        Target, Telling,
     },
     spec::{CallGraph, CpuSet, Stack},
     sys::{cgroup, clock::Clock, mmap::page_size, procfs},
@@ -91,6 +91,9 @@ fn request(plan: &plan::Capture, event: &Selected) -> Result<EventRequest> {
             bail!("--call-graph lbr is not in this version; use --call-graph dwarf for programs without frame pointers")
         }
         CallGraph::FramePointer | CallGraph::Dwarf(_) => {}
+    }
+    if plan.cgroups == Switch::On {
+        samples.sample_type |= PERF_SAMPLE_CGROUP;
     }
     if plan.registers == Switch::On {
         samples.sample_type |= PERF_SAMPLE_REGS_INTR;
@@ -202,13 +205,21 @@ pub fn options(plan: &plan::Capture, mappings: Mappings, wake: std::os::fd::RawF
         order: (plan.order == plan::Order::Time || mappings == Mappings::Told).then(Order::default),
         mappings,
         members: Members::Lean,
-        switches: match plan.switches {
-            Switch::On => Switches::Told,
-            Switch::Off => Switches::Ignored,
+        side_band: SideBand {
+            switches: telling(plan.switches),
+            namespaces: telling(plan.namespaces),
+            cgroups: telling(plan.cgroups),
         },
         begin: Begin::AtOnce,
         sampling_limit: plan.sampling_limit,
         wake: Some(wake),
+    }
+}
+
+fn telling(switch: Switch) -> Telling {
+    match switch {
+        Switch::On => Telling::Told,
+        Switch::Off => Telling::Ignored,
     }
 }
 

@@ -83,6 +83,20 @@ pub fn owner(tid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{tid}")).ok().map(|folder| folder.uid())
 }
 
+/// The namespaces of a task, each as device and inode, in the order of `NET_NS_INDEX` and its like of
+/// `include/uapi/linux/perf_event.h`; zeroes for those that this kernel does not have. `None` where we may not look.
+pub fn namespaces(tid: u32) -> Option<[(u64, u64); 7]> {
+    let mut all = [(0, 0); 7];
+    for (place, name) in all.iter_mut().zip(["net", "uts", "ipc", "pid", "user", "mnt", "cgroup"]) {
+        match fs::metadata(format!("/proc/{tid}/ns/{name}")) {
+            Ok(file) => *place = (file.dev(), file.ino()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(_) => return None,
+        }
+    }
+    (all != [(0, 0); 7]).then_some(all)
+}
+
 /// Whether the task has exited: gone, or a zombie that its parent has not reaped.
 pub fn has_exited(tid: u32) -> bool {
     // The state follows the name, which stands in parentheses and may hold any byte itself.

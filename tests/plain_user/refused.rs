@@ -76,6 +76,13 @@ fn what_the_level_forbids() {
             "perf-prof: no permission to trace page-faults:u: task 1 is another user's, or has more rights than we have, and CAP_PERFMON is missing; run as root, or as that user"
         ],
     );
+    check(
+        Tracefs::Closed,
+        &["-e", "page-faults:u", "--namespaces", "--", "true"],
+        expect![
+            "perf-prof: no permission to trace namespaces of tasks: which namespaces tasks are in is for CAP_PERFMON alone, which is missing; run as root, or give the executable the capability (`setcap cap_perfmon,cap_dac_read_search+ep`)"
+        ],
+    );
     if std::path::Path::new("/sys/bus/event_source/devices/uprobe").exists() {
         check(
             Tracefs::NotMounted,
