@@ -164,6 +164,26 @@ fn options() {
     compare(&path, &["-F", "pid,tid,cpu,time,period,event,trace", "--time", "10%/2"], Names::None);
 }
 
+/// Only `--pid` and `--tid` were known, and the letters that all other commands have were errors.
+#[test]
+fn tasks_are_chosen_by_the_letters_of_the_other_commands() {
+    if !can_record() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf.data");
+    record(&path, &["-e", "sched:sched_switch", "-a", "--", "sleep", "0.2"]);
+    for (short, long, field) in [("-p", "--pid", "pid"), ("-t", "--tid", "tid")] {
+        let ids = ours(&["script", "-F", field], &path);
+        let one = ids[0].trim();
+        let of_one = ours(&["script", "-F", field, short, one], &path);
+        assert!(of_one.iter().all(|id| id.trim() == one), "{of_one:?}");
+        assert_eq!(of_one.len(), ids.iter().filter(|id| id.trim() == one).count());
+        let report = |option: &str| ours(&["report", option, &format!("{one},1")], &path);
+        assert_eq!(report(short), report(long));
+    }
+}
+
 /// `| head` is no failure.
 #[test]
 fn a_closed_pipe_is_a_quiet_end() {
