@@ -52,8 +52,11 @@ pub enum Origin {
 /// The name of a frame without a symbol.
 pub const UNKNOWN: &str = "Unknown";
 
-/// Where BPF programs are.
-pub(super) const BPF: &str = "[bpf]";
+/// Whether code that is shown to be there was made while the kernel ran: BPF programs, trampolines of ftrace, what probes
+/// were put over.
+pub(super) fn is_made(dso: &str) -> bool {
+    dso == "[bpf]" || dso.starts_with("[__builtin__")
+}
 
 /// Frames of the kernel by address, as far as they were met.
 #[derive(Debug, Default)]
@@ -85,9 +88,9 @@ impl KernelFrames {
     #[cold]
     fn find(&mut self, addr: u64, place: Place, context: &Context) -> Arc<Frame> {
         let frame = Arc::new(kernel_frame(addr, place, context));
-        // A module or a BPF program may give the address a name later, and a BPF program another one. A module that takes
-        // the place of another would too, but the list of symbols is not read again for that either.
-        if *frame.symbol == *UNKNOWN || *frame.dso == *BPF {
+        // A module or a BPF program may give the address a name later, and what is made there next another one. A module
+        // that takes the place of another would too, but the list of symbols is not read again for that either.
+        if *frame.symbol == *UNKNOWN || is_made(&frame.dso) {
             return frame;
         }
         let known = self.of(place);
