@@ -193,7 +193,7 @@ pub(super) fn span(times: &[(u64, u64)], recording: &mut Recording) -> Result<Op
     let Some((first, last)) = recording.times()? else { return Ok(None) };
     let begin = times.iter().map(|&(from, _)| from).min().unwrap_or(0).max(first);
     let end = times.iter().map(|&(_, to)| to).max().unwrap_or(u64::MAX).min(last);
-    Ok(Some(Span { begin, after: begin, end }))
+    Ok(Some(Span { begin, last: end, after: begin, end }))
 }
 
 /// What to add to the records' times to get nanoseconds since the Unix epoch. Exact where the recording says how its

@@ -52,6 +52,8 @@ pub struct Intervals {
     next: Option<u64>,
     /// The last time that it may be due at when no sample comes any more.
     end: u64,
+    /// Of a silence with more intervals than that they are called once.
+    longest: u64,
 }
 
 /// Times of a recording: those that are replayed, and those that a part of the replay has of them.
@@ -59,10 +61,23 @@ pub struct Intervals {
 pub struct Span {
     /// The first, from which intervals are counted.
     pub begin: u64,
+    /// The last of all parts.
+    pub last: u64,
     /// Intervals that end by then are another part's.
     pub after: u64,
     /// The last.
     pub end: u64,
+}
+
+impl Span {
+    /// How many intervals of this length there are in all parts.
+    pub fn intervals(&self, every: Duration) -> u64 {
+        self.last.saturating_sub(self.begin) / nanos(every)
+    }
+}
+
+fn nanos(every: Duration) -> u64 {
+    u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
 
 /// Whether counts of the recording's end are told here.
@@ -83,17 +98,22 @@ impl Told {
     }
 }
 
-/// After a longer silence than that, the intervals that passed in it are called once.
-const MOST_INTERVALS: u64 = 100_000;
+/// If a replay has no more intervals than that, each is called: those of parts then are those of the whole. There may be any
+/// number of them where a time is damaged, or the replay is long and they are short.
+pub const MOST_INTERVALS: u64 = 10_000_000;
+
+/// Otherwise those of a silence with more intervals than that are called once.
+const MOST_IN_SILENCE: u64 = 100_000;
 
 impl Intervals {
     /// Intervals of this length in a span; where that is not known, from the first sample to the last.
     pub fn new(every: Duration, span: Option<Span>) -> Self {
-        let every = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).max(1);
-        let Some(Span { begin, after, end }) = span else { return Self { every, next: None, end: 0 } };
+        let longest = span.map(|span| span.intervals(every)).filter(|&intervals| intervals <= MOST_INTERVALS);
+        let (every, longest) = (nanos(every), longest.unwrap_or(0).max(MOST_IN_SILENCE));
+        let Some(Span { begin, after, end, .. }) = span else { return Self { every, next: None, end: 0, longest } };
         let passed = after.saturating_sub(begin) / every;
         let next = begin.saturating_add(every.saturating_mul(passed.saturating_add(1)));
-        Self { every, next: Some(next), end }
+        Self { every, next: Some(next), end, longest }
     }
 }
 
@@ -226,14 +246,13 @@ impl Replayed {
     /// The end of an interval that has ended before a sample of this time; to be asked until there is none.
     #[inline]
     pub(super) fn interval_passed(&mut self, time: u64) -> Option<u64> {
-        let Intervals { every, next: due, .. } = self.intervals.as_mut()?;
+        let Intervals { every, next: due, longest, .. } = self.intervals.as_mut()?;
         let next = *due.get_or_insert(time.saturating_add(*every));
         if next > time || next == u64::MAX {
             return None;
         }
-        // A time that is damaged may lie any number of intervals ahead.
         let ahead = (time - next) / *every;
-        let skipped = if ahead > MOST_INTERVALS { ahead } else { 0 };
+        let skipped = if ahead > *longest { ahead } else { 0 };
         let passed = next.saturating_add(every.saturating_mul(skipped));
         *due = Some(passed.saturating_add(*every));
         Some(passed)
