@@ -139,7 +139,7 @@ fn event_type(event: &RecordedEvent, format: &Format, spec: Option<&EventSpec>) 
     let alias = spec.and_then(|spec| spec.attrs.alias.clone());
     let profile = spec.is_some_and(is_profile).then(|| Format::source(PROFILE.to_owned()));
     let format = profile.unwrap_or_else(|| format.clone());
-    EventType { alias, format, layout: event.layout(), max_stack }
+    EventType { alias, format, layout: event.layout().of_readings(), max_stack }
 }
 
 /// What an event's samples hold. A tracepoint without a format is an event with raw data.

@@ -195,7 +195,7 @@ impl Replayed {
             (Some(cpus), Some(cpu)) => cpus.contains(cpu),
             (Some(_), None) => false,
         };
-        let raw = || self.layouts.sample(attr).raw(record).unwrap_or(&[]);
+        let raw = || self.layouts.sample(attr).of_readings().raw(record).unwrap_or(&[]);
         on_cpu && route.filter.as_ref().is_none_or(|filter| filter.passes(raw(), cpu))
     }
 
@@ -216,6 +216,7 @@ impl Replayed {
             Counters::One(counter) => vec![counter],
             Counters::Group(counters) => counters,
         };
+        let of_readings = layout.of_readings();
         let mut samples = Vec::new();
         for counter in counters {
             let Some(id) = counter.id.or_else(|| layout.id(record)) else { continue };
@@ -228,9 +229,9 @@ impl Replayed {
             if period == 0 {
                 continue;
             }
-            let mut own = record.to_vec();
+            let mut own = layout.with_room_for_period(record);
             let mut put = |member: SampleMember, value: u64| {
-                let at = layout.fixed_offset(member);
+                let at = of_readings.fixed_offset(member);
                 if let Some(place) = at.and_then(|at| own.get_mut(at..at + 8)) {
                     place.copy_from_slice(&value.to_ne_bytes());
                 }
