@@ -49,6 +49,24 @@ pub enum Origin {
     },
 }
 
+/// The sides of call chains whose frames are told; others are left out, as if they had not been recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sides {
+    /// Whatever was recorded.
+    Both,
+    /// Frames of the kernel alone.
+    Kernel,
+    /// Frames of programs alone.
+    User,
+}
+
+impl Sides {
+    #[inline]
+    fn has(self, is_kernel: bool) -> bool {
+        self == Sides::Both || (self == Sides::Kernel) == is_kernel
+    }
+}
+
 /// The name of a frame without a symbol.
 pub const UNKNOWN: &str = "Unknown";
 
@@ -104,11 +122,13 @@ impl KernelFrames {
 
 /// Resolves a sample's call chain.
 pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
+    let sides = context.sides();
     // Without a marker (a chain of one kind only always has one, but bytes may be anything) the address itself tells:
     // kernel addresses have their top bit set on every 64-bit architecture that perf runs on.
     if sample.is_of_guest() {
         let addresses = sample.callchain().filter(|&addr| addr < PERF_CONTEXT_MAX);
-        return addresses.map(|addr| Arc::new(guest_frame(sample, addr))).collect();
+        let frames = addresses.map(|addr| guest_frame(sample, addr));
+        return frames.filter(|frame| sides.has(frame.origin == Origin::Kernel)).map(Arc::new).collect();
     }
     let mut marked = None;
     let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);
@@ -124,8 +144,12 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
             marker if marker >= PERF_CONTEXT_MAX => marked = None,
             _ if left == 0 => break,
             _ => {
+                let is_kernel = marked.unwrap_or(addr >> 63 == 1);
+                if !sides.has(is_kernel) {
+                    continue;
+                }
                 left -= 1;
-                if marked.unwrap_or(addr >> 63 == 1) {
+                if is_kernel {
                     frames.push(kernel.get(addr, place, context));
                 } else {
                     walked = true;
@@ -141,6 +165,7 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
     // A script may ask for registers and stack beside frames that the kernel walked: those are not found twice.
     let layout = &sample.event.layout;
     if !walked
+        && sides.has(false)
         && let (Some(registers), Some(stack)) = (layout.regs_user(sample.record), layout.stack_user(sample.record))
     {
         let mut place = Place::Exact;

@@ -46,10 +46,11 @@ pub(super) fn run(plan: &Plan, input: &Input) -> Result<ExitStatus> {
     let Module::Script { module, args } = &plan.module else {
         return program::print_template(plan, &selected.types);
     };
-    if let Some(missing) =
-        selected.missing_chains(plan.capture.callchain.every_event).filter(|_| plan.verbosity > Verbosity::Quiet)
-    {
-        output::say(format_args!("warning: {missing}"));
+    recorded::sides(&plan.capture.callchain)?;
+    if plan.verbosity > Verbosity::Quiet {
+        for missing in selected.missing_chains(&plan.capture.callchain, &recording) {
+            output::say(format_args!("warning: {missing}"));
+        }
     }
     match &input.jobs {
         Some(jobs) => jobs::run(plan, input, jobs, (recording, selected), (module, args)),
@@ -116,7 +117,8 @@ fn with_interpreter(
     let offset = realtime_offset(&mut recording, &input.path)?;
     let recorded = binaries(&mut recording, &input.path)?;
     let kernel = RecordedKernel::new(&recording, &recorded);
-    let mut context = Context::new(Box::new(kernel), offset.unwrap_or(0));
+    let sides = recorded::sides(&plan.capture.callchain)?;
+    let mut context = Context::new(Box::new(kernel), offset.unwrap_or(0)).with_sides(sides);
     if offset.is_none() && input.path.as_os_str() != "-" {
         let path = input.path.clone();
         context = context.with_offset_found_by(move || unpacked_offset(&path).unwrap_or(0));
