@@ -5,6 +5,7 @@
 mod ahead;
 mod attr;
 mod bytes;
+mod directory;
 mod error;
 mod features;
 mod feed;

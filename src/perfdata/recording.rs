@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, File},
+    fs::File,
     io::{self, Read},
     os::fd::AsFd,
     path::Path,
@@ -12,6 +12,7 @@ use std::{
 use super::{
     attr::Attr,
     bytes::ByteOrder,
+    directory,
     error::PerfDataError,
     features::{EventDesc, Features},
     feed::{FileFeed, PipeFeed, Records},
@@ -135,19 +136,22 @@ impl Recording {
         }
         let mut recording = Self::of_file(Arc::new(open(&data)?), &data.display().to_string())?;
         recording.name = name.clone();
-        // perf names them data.0, data.1 and so on.
-        let entries = fs::read_dir(path).map_err(|error| PerfDataError::io(&name, error))?;
-        let mut members: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        members.retain(|member| member.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"data.")));
-        members.sort_by_key(|member| (member.as_os_str().len(), member.clone()));
-        for member in members {
-            let (input, name) = (open(&member)?, member.display().to_string());
-            let size = input.size().map_err(|error| PerfDataError::io(&name, error))?;
-            if let Data::Parts(parts) = &mut recording.data {
+        let files = directory::files(path).map_err(|error| PerfDataError::io(&name, error))?;
+        let mut rings = None;
+        if let Data::Parts(parts) = &mut recording.data {
+            // Others that perf makes directories for have no files of rings.
+            if let (Some(_), Some(Part { input, section, .. })) = (recording.features.dir_format, parts.first()) {
+                let feed = FileFeed::new(input.clone(), *section);
+                rings = directory::rings(&mut Records::new(&name, recording.order, Box::new(feed)))?;
+            }
+            for file in files.values() {
+                let (input, name) = (open(file)?, file.display().to_string());
+                let size = input.size().map_err(|error| PerfDataError::io(&name, error))?;
                 let section = Section { offset: 0, size };
                 parts.push(Part { name, input: Arc::new(input), section, indexed: None, unpacked: None });
             }
         }
+        recording.warnings.extend(directory::missing(&name, &files, rings));
         Ok(recording)
     }
 
