@@ -11,12 +11,20 @@ command (--exec CMD). With -i 1000 histograms of each second are printed, else o
 Functions of one name in several files have a histogram each, as long as their processes are there to be asked which it is.
 
 A call's time has in it what the functions take that it calls, what it waits, and about a microsecond or two that the probes
-take. Needs --order (its first line has it): a thread may return on another CPU. The event `dummy` there never happens; it
-stands for those that are to be given. Recordings do not hold these events: only live.
+take. Of a thread that is in 64 calls of probed functions at a time, the kernel tells no return of those deeper inside: they are
+counted, and not timed.
+
+Needs --order (its first line has it): a thread may return on another CPU. The event `dummy` there never happens; it stands for
+those that are to be given, also to say which of a recording's (of perf-prof record, not of perf) are wanted:
+
+    perf-prof record -e 'uprobe:getaddrinfo@libc,uretprobe:getaddrinfo@libc' -a -- sleep 10
+    uprobe_latency.py --input perf.data -e 'uprobe:getaddrinfo@libc,uretprobe:getaddrinfo@libc'
+
+Not with --jobs: how deep in calls a thread is depends on all that it did before.
 """
 import argparse
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 
 from perf_prof import Log2Hist, is_recording, realtime, stats
 
@@ -51,9 +59,9 @@ class Calls:
         self.longest = max(self.longest, others.longest)
 
 
-# What is open deeper than this, or in more threads, was left in another way than by return: by longjmp(), an exception, the end
-# of the thread.
-DEEPEST = 1000
+# The kernel puts no more return probes over a thread's stack (MAX_URETPROBE_DEPTH, include/linux/uprobes.h).
+DEEPEST = 64
+# What is open in more threads was left in another way than by return: by longjmp(), the end of the thread.
 MOST_THREADS = 10000
 MOST_PLACES = 10000
 
@@ -62,22 +70,23 @@ files = {}  # (pid, address of the function) -> the file
 files_of = {}  # (name, offset of the function in its page, the same in all processes) -> the file
 functions = defaultdict(Calls)  # (name, the file; while that is not known, the offset in the page)
 unpaired = 0
+deeper = 0
 tables = 0
 
 
 def __init__():
-    if is_recording():
-        parser.error("a recording has no events uprobe: and uretprobe:, only what tracefs makes of probes; run it live")
     selected = stats()["events"]
     for name in selected:
         kind, _, function = name.partition(":")
         other = {"uprobe": "uretprobe", "uretprobe": "uprobe"}.get(kind)
         if other and f"{other}:{function}" not in selected:
             parser.error(f"{name} is selected without {other}:{function}; a call's time needs both")
+    if is_recording() and not any(name.startswith("uprobe:") for name in selected):
+        parser.error("name the probes that were recorded, as for perf-prof record: -e uprobe:FUNC@FILE,uretprobe:FUNC@FILE")
 
 
 def __sample__(event):
-    global unpaired
+    global unpaired, deeper
     tid = event._tid
     entered = event.get("__probe_ip")
     if entered is not None:
@@ -85,8 +94,11 @@ def __sample__(event):
         if entries is None:
             if len(open_calls) >= MOST_THREADS:
                 del open_calls[next(iter(open_calls))]  # the oldest
-            entries = open_calls[tid] = deque(maxlen=DEEPEST)
-        entries.append((entered, event._time))
+            entries = open_calls[tid] = []
+        if len(entries) < DEEPEST:
+            entries.append((entered, event._time))
+        else:
+            deeper += 1
         return
     function = event["__probe_func"]
     entries = open_calls.get(tid, ())
@@ -97,8 +109,7 @@ def __sample__(event):
         return
     ns = event._time - entries[at][1]
     # What it has called and what did not return, never will.
-    while len(entries) > at:
-        entries.pop()
+    del entries[at:]
     if not entries:
         del open_calls[tid]
     if ns >= args.min * 1000:
@@ -120,6 +131,8 @@ def file_of(pid, address, name):
 
 
 def mapped(pid, address):
+    if is_recording():
+        return None
     try:
         with open(f"/proc/{pid}/maps", errors="replace") as maps:
             for line in maps:
@@ -152,7 +165,9 @@ def show():
     for (name, file), calls in sorted(functions.items(), key=lambda item: -item[1].total):
         count = len(calls.histogram)
         if names.count(name) > 1:
-            name += f" ({'of processes that are gone' if isinstance(file, int) else file})"
+            # The last digits of its address are the same in all processes.
+            unknown = f"at ...{file:03x}" if is_recording() else "of processes that are gone"
+            name += f" ({unknown if isinstance(file, int) else file})"
         print(f"{name}: {count} calls, mean {duration(calls.total / count)}, longest {duration(calls.longest)}")
         calls.histogram.print()
         print()
@@ -171,3 +186,5 @@ def __exit__():
         show()
     if unpaired:
         print(f"({unpaired} returns whose entry was not seen are not counted)")
+    if deeper:
+        print(f"({deeper} calls inside of {DEEPEST} others are not timed: the kernel tells no return of them)")

@@ -91,6 +91,7 @@ pub struct Capture {
     trailer: TrailerLayout,
     ring_cpus: Vec<Option<u32>>,
     ring_bytes: usize,
+    ring_ids: Vec<u64>,
     read_format: u64,
     closing: Closing,
     /// Dropped after the descriptors are closed.
@@ -178,7 +179,7 @@ impl Capture {
         let layouts = layouts(events, options.members, opened.read_format);
         let kind = if matches!(target, Target::Threads(_)) { Kind::Thread } else { Kind::Process };
         let tasks = (!opened.tasks.is_empty()).then(|| Tasks::watch(&opened.tasks, kind));
-        let Opened { descriptors, rings, owners, ring_cpus, ids, attrs, read_format, .. } = opened;
+        let Opened { descriptors, rings, owners, ring_cpus, ring_ids, ids, attrs, read_format, .. } = opened;
 
         let bell = Arc::new(EventFd::new()?);
         let reserve = rings.iter().map(|ring| Memory::cost_of_ring(ring.size())).sum::<usize>();
@@ -238,6 +239,7 @@ impl Capture {
             trailer,
             ring_cpus,
             ring_bytes: options.ring_bytes,
+            ring_ids,
             read_format,
             closing: Closing::of(events),
             definitions,
@@ -282,6 +284,11 @@ impl Capture {
     /// The layout of what stands at the end of records that are no samples.
     pub fn trailer(&self) -> TrailerLayout {
         self.trailer
+    }
+
+    /// Of each ring, the perf id of a descriptor that writes into it, and its CPU.
+    pub fn rings(&self) -> impl Iterator<Item = (u64, Option<u32>)> {
+        self.ring_ids.iter().copied().zip(self.ring_cpus.iter().copied())
     }
 
     /// How many rings there are.

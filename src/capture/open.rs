@@ -50,6 +50,8 @@ pub(super) struct Opened {
     pub owners: Vec<usize>,
     /// Each ring's CPU; `None` for a thread's.
     pub ring_cpus: Vec<Option<u32>>,
+    /// The perf id of each ring's owner.
+    pub ring_ids: Vec<u64>,
     /// Perf id to request.
     pub ids: Vec<(u64, usize)>,
     /// The attr of each request, and last that of the dummies.
@@ -129,6 +131,7 @@ impl Opener<'_> {
         }
         let fd = fd.map_err(|error| self.without_dummy(on, error, needed))?;
         let owner = on.cpu.and_then(|cpu| opened.ring_cpus.iter().position(|&ring| ring == Some(cpu)));
+        let id = perf::id(fd.as_fd())?;
         let ring = match owner {
             Some(ring) => {
                 perf::set_output(fd.as_fd(), opened.descriptors[opened.owners[ring]].fd.as_fd())?;
@@ -138,11 +141,12 @@ impl Opener<'_> {
                 let ring = Ring::of(fd.as_fd(), self.options.ring_bytes).map_err(|error| self.unmapped(on, error))?;
                 opened.rings.push(ring);
                 opened.ring_cpus.push(on.cpu);
+                opened.ring_ids.push(id);
                 opened.owners.push(opened.descriptors.len());
                 opened.rings.len() - 1
             }
         };
-        opened.attrs[self.events.len()].opened(attr, perf::id(fd.as_fd())?);
+        opened.attrs[self.events.len()].opened(attr, id);
         opened.descriptors.push(Descriptor { fd, event: None, ring });
 
         let mine = opened.descriptors.len();

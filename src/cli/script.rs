@@ -67,13 +67,13 @@ pub struct OfRecording {
     #[arg(short, long, value_name = "PATH", default_value = "perf.data")]
     input: PathBuf,
     /// Only these CPUs, as 0-3,7
-    #[arg(short = 'C', long = "cpu", value_name = "LIST")]
+    #[arg(short = 'C', long = "cpu", alias = "cpus", value_name = "LIST")]
     cpus: Option<CpuSet>,
     /// Only these processes, as 1,2,3
-    #[arg(long = "pid", value_name = "LIST", value_parser = parse_recorded_ids)]
+    #[arg(short, long = "pid", alias = "pids", value_name = "LIST", value_parser = parse_recorded_ids)]
     pids: Option<Ids>,
     /// Only these threads, as 1,2,3
-    #[arg(long = "tid", value_name = "LIST", value_parser = parse_recorded_ids)]
+    #[arg(short, long = "tid", alias = "tids", value_name = "LIST", value_parser = parse_recorded_ids)]
     tids: Option<Ids>,
     /// Only these times: 12.5,13 (seconds of its clock), 10%,20%, or 10%/2, the second tenth
     #[arg(long, value_name = "FROM,TO")]

@@ -49,11 +49,32 @@ pub enum Origin {
     },
 }
 
+/// The sides of call chains whose frames are told; others are left out, as if they had not been recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sides {
+    /// Whatever was recorded.
+    Both,
+    /// Frames of the kernel alone.
+    Kernel,
+    /// Frames of programs alone.
+    User,
+}
+
+impl Sides {
+    #[inline]
+    fn has(self, is_kernel: bool) -> bool {
+        self == Sides::Both || (self == Sides::Kernel) == is_kernel
+    }
+}
+
 /// The name of a frame without a symbol.
 pub const UNKNOWN: &str = "Unknown";
 
-/// Where BPF programs are.
-pub(super) const BPF: &str = "[bpf]";
+/// Whether code that is shown to be there was made while the kernel ran: BPF programs, trampolines of ftrace, what probes
+/// were put over.
+pub(super) fn is_made(dso: &str) -> bool {
+    dso == "[bpf]" || dso.starts_with("[__builtin__")
+}
 
 /// Frames of the kernel by address, as far as they were met.
 #[derive(Debug, Default)]
@@ -85,9 +106,9 @@ impl KernelFrames {
     #[cold]
     fn find(&mut self, addr: u64, place: Place, context: &Context) -> Arc<Frame> {
         let frame = Arc::new(kernel_frame(addr, place, context));
-        // A module or a BPF program may give the address a name later, and a BPF program another one. A module that takes
-        // the place of another would too, but the list of symbols is not read again for that either.
-        if *frame.symbol == *UNKNOWN || *frame.dso == *BPF {
+        // A module or a BPF program may give the address a name later, and what is made there next another one. A module
+        // that takes the place of another would too, but the list of symbols is not read again for that either.
+        if *frame.symbol == *UNKNOWN || is_made(&frame.dso) {
             return frame;
         }
         let known = self.of(place);
@@ -101,11 +122,13 @@ impl KernelFrames {
 
 /// Resolves a sample's call chain.
 pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
+    let sides = context.sides();
     // Without a marker (a chain of one kind only always has one, but bytes may be anything) the address itself tells:
     // kernel addresses have their top bit set on every 64-bit architecture that perf runs on.
     if sample.is_of_guest() {
         let addresses = sample.callchain().filter(|&addr| addr < PERF_CONTEXT_MAX);
-        return addresses.map(|addr| Arc::new(guest_frame(sample, addr))).collect();
+        let frames = addresses.map(|addr| guest_frame(sample, addr));
+        return frames.filter(|frame| sides.has(frame.origin == Origin::Kernel)).map(Arc::new).collect();
     }
     let mut marked = None;
     let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);
@@ -121,8 +144,12 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
             marker if marker >= PERF_CONTEXT_MAX => marked = None,
             _ if left == 0 => break,
             _ => {
+                let is_kernel = marked.unwrap_or(addr >> 63 == 1);
+                if !sides.has(is_kernel) {
+                    continue;
+                }
                 left -= 1;
-                if marked.unwrap_or(addr >> 63 == 1) {
+                if is_kernel {
                     frames.push(kernel.get(addr, place, context));
                 } else {
                     walked = true;
@@ -138,6 +165,7 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
     // A script may ask for registers and stack beside frames that the kernel walked: those are not found twice.
     let layout = &sample.event.layout;
     if !walked
+        && sides.has(false)
         && let (Some(registers), Some(stack)) = (layout.regs_user(sample.record), layout.stack_user(sample.record))
     {
         let mut place = Place::Exact;

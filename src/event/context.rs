@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
 };
 
-use super::{Endings, Tasks, callchain::KernelFrames};
+use super::{Endings, Sides, Tasks, callchain::KernelFrames};
 use crate::{
     symbol::{Options, Recorded, Symbolizer},
     sys::procfs,
@@ -36,6 +36,7 @@ pub struct Context {
     unwinder: Mutex<Unwinder>,
     processes: Told,
     max_stack: usize,
+    sides: Sides,
     endings: Endings,
 }
 
@@ -74,6 +75,7 @@ impl Context {
             unwinder: Mutex::new(Unwinder::new(UNWIND_CACHE)),
             processes: Told::Nothing,
             max_stack: procfs::perf_event_max_stack().and_then(|max| max.try_into().ok()).unwrap_or(MAX_STACK),
+            sides: Sides::Both,
             endings: Endings::default(),
         }
     }
@@ -97,6 +99,15 @@ impl Context {
             Processes::Recorded(recorded) => (Mutex::new(symbolizer.recorded(recorded)), Told::AllThereIs),
         };
         self
+    }
+
+    /// Tells the frames of these sides alone, of call chains that may have more.
+    pub fn with_sides(self, sides: Sides) -> Self {
+        Self { sides, ..self }
+    }
+
+    pub(super) fn sides(&self) -> Sides {
+        self.sides
     }
 
     /// The most frames of call chains for which nothing else was asked: `kernel.perf_event_max_stack`, as of now.

@@ -15,7 +15,7 @@ mod tasks;
 mod types;
 mod unwound;
 
-pub use callchain::{Frame, Origin, UNKNOWN, frames, ip_frame, ip_function};
+pub use callchain::{Frame, Origin, Sides, UNKNOWN, frames, ip_frame, ip_function};
 pub use columns::{Column, Columns, Fields, FieldsError};
 pub use context::{Context, Processes};
 pub use endings::Endings;

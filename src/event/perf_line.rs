@@ -186,8 +186,9 @@ fn write_frame(
         match is_run_time(&frame.dso) {
             // Code made at run time is in the file that its process lists it in.
             true => push(out, format_args!(" (/tmp/perf-{}.map)", sample.pid_tid().0)),
-            // To perf a BPF program is a file of its own.
-            false if *frame.dso == *callchain::BPF => push(out, format_args!(" ({})", frame.symbol)),
+            // To perf each piece of code that was made while the kernel ran is a file of its own
+            // (`machine__process_ksymbol_register()` in `tools/perf/util/machine.c`).
+            false if callchain::is_made(&frame.dso) => push(out, format_args!(" ({})", frame.symbol)),
             false => push(out, format_args!(" ({})", frame.dso)),
         }
     }

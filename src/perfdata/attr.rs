@@ -37,6 +37,10 @@ pub enum AttrFlag {
     Freq = 10,
     /// Records that are no samples end with the sample's id.
     SampleIdAll = 18,
+    /// Call chains have no frames of the kernel.
+    ExcludeCallchainKernel = 21,
+    /// Call chains have no frames of programs.
+    ExcludeCallchainUser = 22,
     /// `clockid` is set.
     UseClockid = 25,
 }

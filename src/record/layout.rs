@@ -75,6 +75,30 @@ impl SampleLayout {
         Self { format, identifier, ip, tid, time, addr, sample_id, stream_id, cpu, period, id, fixed_end: at }
     }
 
+    /// The layout of samples that stand for readings of counters, where these are what samples hold: whatever the attr says,
+    /// each has a period, which is what was counted since the reading before.
+    pub fn of_readings(&self) -> Self {
+        let mut format = self.format;
+        if format.sample_type & PERF_SAMPLE_READ != 0 {
+            format.sample_type |= PERF_SAMPLE_PERIOD;
+        }
+        Self::of(format)
+    }
+
+    /// A record of this layout in [that of readings](Self::of_readings): with room for the period.
+    pub fn with_room_for_period(&self, record: &[u8]) -> Vec<u8> {
+        let mut record = record.to_vec();
+        // It is the last of the members at fixed places.
+        let at = usize::from(self.fixed_end);
+        if self.period == ABSENT && record.len() >= at {
+            record.splice(at..at, [0; 8]);
+            // Of a sample that is as long as one can be the size says a little less, and nobody asks.
+            let size = u16::try_from(record.len()).unwrap_or(u16::MAX);
+            record[6..8].copy_from_slice(&size.to_ne_bytes());
+        }
+        record
+    }
+
     /// The process that the sample was taken in, and its thread.
     #[inline]
     pub fn pid_tid(&self, record: &[u8]) -> Option<(u32, u32)> {

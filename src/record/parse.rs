@@ -95,7 +95,7 @@ pub enum Record<'a> {
     },
     /// A process mapped something. PERF_RECORD_MMAP, which tells less, comes as one without an inode.
     Mmap2(Mmap2<'a>),
-    /// The kernel got a function, or lost one: a BPF program was loaded or unloaded.
+    /// The kernel got code, or lost some: a BPF program was loaded or unloaded.
     Ksymbol(Ksymbol<'a>),
     /// The kernel pauses the sampling of an event, which took too many in one tick. That it resumes is of no interest.
     Throttle,
@@ -103,17 +103,30 @@ pub enum Record<'a> {
     Other(u32),
 }
 
-/// A function of the kernel that came or went (PERF_RECORD_KSYMBOL).
+/// Code of the kernel that came or went (PERF_RECORD_KSYMBOL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ksymbol<'a> {
     /// Where it begins.
     pub addr: u64,
     /// How many bytes it has.
     pub len: u32,
+    /// What it is.
+    pub kind: KsymbolKind,
     /// Whether it went.
     pub removed: bool,
     /// Its name.
     pub name: &'a [u8],
+}
+
+/// What kind of code it is (PERF_RECORD_KSYMBOL_TYPE_* in `include/uapi/linux/perf_event.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KsymbolKind {
+    /// A BPF program, or a trampoline to one.
+    Bpf,
+    /// Made to be run in the place of other code: trampolines of ftrace, what probes were put over.
+    OutOfLine,
+    /// One that the kernel has got since.
+    Other,
 }
 
 /// What a process mapped (PERF_RECORD_MMAP2).
@@ -251,11 +264,17 @@ impl<'a> Record<'a> {
             },
             PERF_RECORD_EXIT => Record::Exit { pid: u32_at(bytes, 8)?, tid: u32_at(bytes, 16)? },
             PERF_RECORD_KSYMBOL => {
-                // PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER, behind the kind of code.
-                let removed = u16::from_ne_bytes(*bytes.get(22..)?.first_chunk()?) & 1 != 0;
+                let half = |at: usize| Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+                let kind = match half(20)? {
+                    1 => KsymbolKind::Bpf,
+                    2 => KsymbolKind::OutOfLine,
+                    _ => KsymbolKind::Other,
+                };
+                // PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER.
+                let removed = half(22)? & 1 != 0;
                 let name = bytes.get(24..)?;
                 let name = &name[..name.iter().position(|&b| b == 0).unwrap_or(name.len())];
-                Record::Ksymbol(Ksymbol { addr: u64_at(bytes, 8)?, len: u32_at(bytes, 16)?, removed, name })
+                Record::Ksymbol(Ksymbol { addr: u64_at(bytes, 8)?, len: u32_at(bytes, 16)?, kind, removed, name })
             }
             PERF_RECORD_MMAP => Record::Mmap2(Mmap2::parse_mmap(bytes, misc(bytes)?)?),
             PERF_RECORD_MMAP2 => Record::Mmap2(Mmap2::parse(bytes, misc(bytes)? & believed)?),

@@ -17,7 +17,7 @@ use super::{
     reading,
     recorded::Selected,
     replay::{self, Part},
-    replayed::Span,
+    replayed::{MOST_INTERVALS, Span},
     report,
 };
 use crate::{
@@ -78,9 +78,9 @@ impl Shard {
     }
 
     /// Its part of the times that are replayed: each interval ends in one shard.
-    pub fn part_of(&self, Span { begin, after, end }: Span) -> Span {
+    pub fn part_of(&self, span: Span) -> Span {
         let (first, last) = self.time;
-        Span { begin, after: after.max(first), end: end.min(last.saturating_add(1)) }
+        Span { after: span.after.max(first), end: span.end.min(last.saturating_add(1)), ..span }
     }
 
     /// Leaves of a selection what lies in the shard.
@@ -201,6 +201,16 @@ fn divide(
         let members = events.filter(|(_, routes)| !routes.is_empty()).map(|(event, _)| event.attr.format.sample_type);
         members.map(|members| members & member == 0).collect::<Vec<_>>()
     };
+    if let (Some(every), Some(span)) = (interval, span)
+        && span.intervals(every) > MOST_INTERVALS
+    {
+        bail!(
+            "--jobs: {} has {} intervals of {every:?}, too many to call each; parts cannot tell which of them silences \
+             have in common. A longer -i, or no --jobs",
+            recording.name,
+            span.intervals(every)
+        );
+    }
     let parts: Vec<((u64, u64), Option<CpuSet>)> = match jobs.split {
         SplitBy::Time => {
             if lacking(PERF_SAMPLE_READ).contains(&false) {

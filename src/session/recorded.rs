@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow, bail};
 
-use super::{plan::Switch, replayed::Route};
+use super::{
+    plan::{Callchain, Switch},
+    replayed::Route,
+};
 use crate::{
     abi::{
         PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_DUMMY, PERF_SAMPLE_CALLCHAIN,
         PERF_SAMPLE_READ, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER, PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE,
         PERF_TYPE_TRACEPOINT,
     },
-    event::{EventType, Format},
-    perfdata::{RecordedEvent, Recording},
+    event::{EventType, Format, Sides},
+    perfdata::{AttrFlag, RecordedEvent, Recording},
     spec::{EventKind, EventSpec, NamedEvent, Stack, named_event, near, perf_event_name},
     template,
     tracefs::Filter,
@@ -94,19 +97,37 @@ impl Selected {
         self.types.push(event);
     }
 
-    /// What is to be said of call chains that are asked for and were not recorded; `every_event` is whether all events are
-    /// asked for theirs.
-    pub fn missing_chains(&self, every_event: Switch) -> Option<String> {
+    /// What is to be said of call chains that are asked for and were not recorded, or without the frames that are asked for.
+    pub fn missing_chains(&self, asked: &Callchain, recording: &Recording) -> Vec<String> {
+        let Callchain { every_event, user, kernel, .. } = *asked;
+        let is_asked = [Some(every_event), user, kernel].contains(&Some(Switch::On));
         let of_all = self.types.iter().filter(|event| !has_chains(event)).map(EventType::real_name);
-        let mut names: Vec<String> = match every_event {
-            Switch::On => of_all.collect(),
-            Switch::Off => self.without_chains.clone(),
+        let names: Vec<String> = if is_asked { of_all.collect() } else { self.without_chains.clone() };
+        let mut missing = vec![("call chains", names)];
+        let routes = recording.events.iter().zip(&self.routes);
+        let events: Vec<_> = routes
+            .flat_map(|(event, routes)| routes.iter().map(move |route| (event, &self.types[route.event])))
+            .collect();
+        for (what, asked, excluded, instead) in [
+            ("user frames", user, AttrFlag::ExcludeCallchainUser, PERF_SAMPLE_STACK_USER),
+            ("kernel frames", kernel, AttrFlag::ExcludeCallchainKernel, 0),
+        ] {
+            // What was copied of a stack is unwound, whatever the kernel has left out.
+            let lacks = |recorded: &RecordedEvent, event: &EventType| {
+                has_chains(event) && recorded.attr.has(excluded) && event.layout.format.sample_type & instead == 0
+            };
+            let lacking = events.iter().filter(|(recorded, event)| asked == Some(Switch::On) && lacks(recorded, event));
+            missing.push((what, lacking.map(|(_, event)| event.real_name()).collect()));
+        }
+        missing.iter_mut().for_each(|(_, names)| names.dedup());
+        let of_some = missing.iter().filter(|(_, names)| !names.is_empty());
+        let text = |(what, names): &(&str, Vec<String>)| {
+            format!(
+                "{what} of {} were not recorded, so there are none: `perf record -g` records them",
+                names.join(", ")
+            )
         };
-        names.dedup();
-        (!names.is_empty()).then(|| {
-            let names = names.join(", ");
-            format!("call chains of {names} were not recorded, so there are none: `perf record -g` records them")
-        })
+        of_some.map(text).collect()
     }
 
     /// Of each attr, whether somebody gets its samples; `None` where no sample has to be left out.
@@ -118,6 +139,18 @@ impl Selected {
         let needed = unwanted.any(|(event, _)| !is_dummy(event)) && !recording.events.iter().any(holds_counters);
         needed.then_some(wanted)
     }
+}
+
+/// The sides of recorded call chains that are shown.
+pub fn sides(asked: &Callchain) -> Result<Sides> {
+    Ok(match (asked.kernel, asked.user) {
+        (Some(Switch::Off), Some(Switch::Off)) => {
+            bail!("call chains without kernel frames and without user frames are empty")
+        }
+        (Some(Switch::Off), _) => Sides::User,
+        (_, Some(Switch::Off)) => Sides::Kernel,
+        _ => Sides::Both,
+    })
 }
 
 /// Whether its samples have call chains, or what they are unwound from.
@@ -139,7 +172,7 @@ fn event_type(event: &RecordedEvent, format: &Format, spec: Option<&EventSpec>) 
     let alias = spec.and_then(|spec| spec.attrs.alias.clone());
     let profile = spec.is_some_and(is_profile).then(|| Format::source(PROFILE.to_owned()));
     let format = profile.unwrap_or_else(|| format.clone());
-    EventType { alias, format, layout: event.layout(), max_stack }
+    EventType { alias, format, layout: event.layout().of_readings(), max_stack }
 }
 
 /// What an event's samples hold. A tracepoint without a format is an event with raw data.

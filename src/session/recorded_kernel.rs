@@ -12,7 +12,7 @@ use std::{
 use super::names::RunningKernel;
 use crate::{
     perfdata::{KernelMapping, Recording},
-    record::Ksymbol,
+    record::{Ksymbol, KsymbolKind},
     symbol::{Kallsyms, Recorded, Symbol},
     sys::{output, tracefs::Tracefs},
     tracefs::{BitField, Kernel, KernelSymbol, printk_formats},
@@ -23,11 +23,20 @@ pub struct RecordedKernel {
     /// Where its list of symbols is.
     symbols: Symbols,
     list: OnceLock<Option<Moved>>,
-    /// Functions that were made while it ran, BPF programs: where each begins, where it ends, its name.
-    made: Mutex<BTreeMap<u64, (u64, Box<str>)>>,
+    /// Code that was made while it ran, by where it begins.
+    made: Mutex<BTreeMap<u64, Made>>,
     strings: HashMap<u64, Box<[u8]>>,
     /// The running kernel, if it is the same.
     running: Option<RunningKernel>,
+}
+
+/// Code that was made while the kernel ran: BPF programs, trampolines.
+struct Made {
+    /// Where it ends.
+    end: u64,
+    name: Box<str>,
+    /// What it is shown to be part of.
+    module: Option<&'static str>,
 }
 
 /// Where names of addresses come from.
@@ -90,7 +99,7 @@ impl RecordedKernel {
     }
 
     /// Only those who hold the interpreter's lock come here, so nobody waits.
-    fn made(&self) -> MutexGuard<'_, BTreeMap<u64, (u64, Box<str>)>> {
+    fn made(&self) -> MutexGuard<'_, BTreeMap<u64, Made>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -112,6 +121,18 @@ impl RecordedKernel {
 
 /// The module that the kernel's list has BPF programs in.
 const BPF: &str = "bpf";
+
+/// What the kernel's list says that code which was made while it ran is part of (`ftrace_get_trampoline_kallsym()` in
+/// kernel/trace/ftrace.c, `kprobe_cache_get_kallsym()` in kernel/kprobes.c).
+fn module(kind: KsymbolKind, name: &str) -> Option<&'static str> {
+    match (kind, name) {
+        (KsymbolKind::Bpf, _) => Some(BPF),
+        (KsymbolKind::OutOfLine, "ftrace_trampoline") => Some("__builtin__ftrace"),
+        (KsymbolKind::OutOfLine, "kprobe_insn_page" | "kprobe_optinsn_page") => Some("__builtin__kprobes"),
+        // The kernel's own, as far as anybody knows.
+        (KsymbolKind::OutOfLine | KsymbolKind::Other, _) => None,
+    }
+}
 
 impl Moved {
     fn new(list: Kallsyms, kernel: &KernelMapping) -> Result<Moved, String> {
@@ -137,10 +158,10 @@ impl Moved {
 
 impl Kernel for RecordedKernel {
     fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
-        if let Some((&start, (end, name))) = self.made().range(..=addr).next_back()
+        if let Some((&start, Made { end, name, module })) = self.made().range(..=addr).next_back()
             && addr < *end
         {
-            let (name, module) = (name.to_string().into(), Some(BPF.into()));
+            let (name, module) = (name.to_string().into(), module.map(Into::into));
             return Some(KernelSymbol { name, offset: addr - start, size: end - start, module });
         }
         // Of a list of another time, what was loaded then is another program.
@@ -151,12 +172,14 @@ impl Kernel for RecordedKernel {
     }
 
     fn symbol_changed(&self, symbol: &Ksymbol<'_>) {
-        let &Ksymbol { addr, len, removed, name } = symbol;
+        let &Ksymbol { addr, len, kind, removed, name } = symbol;
         let mut made = self.made();
         if removed {
             made.remove(&addr);
         } else {
-            made.insert(addr, (addr.saturating_add(len.into()), String::from_utf8_lossy(name).into()));
+            let name: Box<str> = String::from_utf8_lossy(name).into();
+            let module = module(kind, &name);
+            made.insert(addr, Made { end: addr.saturating_add(len.into()), name, module });
         }
     }
 
@@ -224,6 +247,32 @@ mod tests {
         assert_eq!(names(0xffffffff91000000), [named("f", 8), None, None, None]);
         let unlisted = KernelMapping { start: 0, end: 1, symbol: "_x".into(), address: 0, build_id: None };
         assert!(Moved::new(Kallsyms::parse(LIST).unwrap(), &unlisted).is_err());
+    }
+
+    /// All were of the module `bpf`.
+    #[test]
+    fn code_that_was_made_is_part_of_what_made_it() {
+        let (symbols, list, made) = (Symbols::Text(Vec::new()), OnceLock::from(None), Mutex::default());
+        let kernel = RecordedKernel { symbols, list, made, strings: HashMap::new(), running: None };
+        let shown = |addr: u64, kind: KsymbolKind, name: &str| {
+            let made = Ksymbol { addr, len: 0x10, kind, removed: false, name: name.as_bytes() };
+            kernel.symbol_changed(&made);
+            let found = kernel.symbol(addr + 8).map(|found| (found.name.into_owned(), found.offset, found.module));
+            let found = found.map(|(name, offset, module)| (name, offset, module.map(|module| module.into_owned())));
+            kernel.symbol_changed(&Ksymbol { removed: true, ..made });
+            assert!(kernel.symbol(addr + 8).is_none());
+            found
+        };
+        for (kind, name, module) in [
+            (KsymbolKind::Bpf, "bpf_prog_1_x", Some("bpf")),
+            (KsymbolKind::OutOfLine, "ftrace_trampoline", Some("__builtin__ftrace")),
+            (KsymbolKind::OutOfLine, "kprobe_optinsn_page", Some("__builtin__kprobes")),
+            (KsymbolKind::OutOfLine, "another", None),
+            (KsymbolKind::Other, "newer", None),
+        ] {
+            let expected = (name.to_owned(), 8, module.map(str::to_owned));
+            assert_eq!(shown(0xffffffffc0000000, kind, name), Some(expected));
+        }
     }
 
     #[test]

@@ -46,10 +46,11 @@ pub(super) fn run(plan: &Plan, input: &Input) -> Result<ExitStatus> {
     let Module::Script { module, args } = &plan.module else {
         return program::print_template(plan, &selected.types);
     };
-    if let Some(missing) =
-        selected.missing_chains(plan.capture.callchain.every_event).filter(|_| plan.verbosity > Verbosity::Quiet)
-    {
-        output::say(format_args!("warning: {missing}"));
+    recorded::sides(&plan.capture.callchain)?;
+    if plan.verbosity > Verbosity::Quiet {
+        for missing in selected.missing_chains(&plan.capture.callchain, &recording) {
+            output::say(format_args!("warning: {missing}"));
+        }
     }
     match &input.jobs {
         Some(jobs) => jobs::run(plan, input, jobs, (recording, selected), (module, args)),
@@ -116,7 +117,8 @@ fn with_interpreter(
     let offset = realtime_offset(&mut recording, &input.path)?;
     let recorded = binaries(&mut recording, &input.path)?;
     let kernel = RecordedKernel::new(&recording, &recorded);
-    let mut context = Context::new(Box::new(kernel), offset.unwrap_or(0));
+    let sides = recorded::sides(&plan.capture.callchain)?;
+    let mut context = Context::new(Box::new(kernel), offset.unwrap_or(0)).with_sides(sides);
     if offset.is_none() && input.path.as_os_str() != "-" {
         let path = input.path.clone();
         context = context.with_offset_found_by(move || unpacked_offset(&path).unwrap_or(0));
@@ -193,7 +195,7 @@ pub(super) fn span(times: &[(u64, u64)], recording: &mut Recording) -> Result<Op
     let Some((first, last)) = recording.times()? else { return Ok(None) };
     let begin = times.iter().map(|&(from, _)| from).min().unwrap_or(0).max(first);
     let end = times.iter().map(|&(_, to)| to).max().unwrap_or(u64::MAX).min(last);
-    Ok(Some(Span { begin, after: begin, end }))
+    Ok(Some(Span { begin, last: end, after: begin, end }))
 }
 
 /// What to add to the records' times to get nanoseconds since the Unix epoch. Exact where the recording says how its

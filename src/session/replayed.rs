@@ -52,6 +52,8 @@ pub struct Intervals {
     next: Option<u64>,
     /// The last time that it may be due at when no sample comes any more.
     end: u64,
+    /// Of a silence with more intervals than that they are called once.
+    longest: u64,
 }
 
 /// Times of a recording: those that are replayed, and those that a part of the replay has of them.
@@ -59,10 +61,23 @@ pub struct Intervals {
 pub struct Span {
     /// The first, from which intervals are counted.
     pub begin: u64,
+    /// The last of all parts.
+    pub last: u64,
     /// Intervals that end by then are another part's.
     pub after: u64,
     /// The last.
     pub end: u64,
+}
+
+impl Span {
+    /// How many intervals of this length there are in all parts.
+    pub fn intervals(&self, every: Duration) -> u64 {
+        self.last.saturating_sub(self.begin) / nanos(every)
+    }
+}
+
+fn nanos(every: Duration) -> u64 {
+    u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
 
 /// Whether counts of the recording's end are told here.
@@ -83,17 +98,22 @@ impl Told {
     }
 }
 
-/// After a longer silence than that, the intervals that passed in it are called once.
-const MOST_INTERVALS: u64 = 100_000;
+/// If a replay has no more intervals than that, each is called: those of parts then are those of the whole. There may be any
+/// number of them where a time is damaged, or the replay is long and they are short.
+pub const MOST_INTERVALS: u64 = 10_000_000;
+
+/// Otherwise those of a silence with more intervals than that are called once.
+const MOST_IN_SILENCE: u64 = 100_000;
 
 impl Intervals {
     /// Intervals of this length in a span; where that is not known, from the first sample to the last.
     pub fn new(every: Duration, span: Option<Span>) -> Self {
-        let every = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).max(1);
-        let Some(Span { begin, after, end }) = span else { return Self { every, next: None, end: 0 } };
+        let longest = span.map(|span| span.intervals(every)).filter(|&intervals| intervals <= MOST_INTERVALS);
+        let (every, longest) = (nanos(every), longest.unwrap_or(0).max(MOST_IN_SILENCE));
+        let Some(Span { begin, after, end, .. }) = span else { return Self { every, next: None, end: 0, longest } };
         let passed = after.saturating_sub(begin) / every;
         let next = begin.saturating_add(every.saturating_mul(passed.saturating_add(1)));
-        Self { every, next: Some(next), end }
+        Self { every, next: Some(next), end, longest }
     }
 }
 
@@ -175,7 +195,7 @@ impl Replayed {
             (Some(cpus), Some(cpu)) => cpus.contains(cpu),
             (Some(_), None) => false,
         };
-        let raw = || self.layouts.sample(attr).raw(record).unwrap_or(&[]);
+        let raw = || self.layouts.sample(attr).of_readings().raw(record).unwrap_or(&[]);
         on_cpu && route.filter.as_ref().is_none_or(|filter| filter.passes(raw(), cpu))
     }
 
@@ -196,6 +216,7 @@ impl Replayed {
             Counters::One(counter) => vec![counter],
             Counters::Group(counters) => counters,
         };
+        let of_readings = layout.of_readings();
         let mut samples = Vec::new();
         for counter in counters {
             let Some(id) = counter.id.or_else(|| layout.id(record)) else { continue };
@@ -208,9 +229,9 @@ impl Replayed {
             if period == 0 {
                 continue;
             }
-            let mut own = record.to_vec();
+            let mut own = layout.with_room_for_period(record);
             let mut put = |member: SampleMember, value: u64| {
-                let at = layout.fixed_offset(member);
+                let at = of_readings.fixed_offset(member);
                 if let Some(place) = at.and_then(|at| own.get_mut(at..at + 8)) {
                     place.copy_from_slice(&value.to_ne_bytes());
                 }
@@ -226,14 +247,13 @@ impl Replayed {
     /// The end of an interval that has ended before a sample of this time; to be asked until there is none.
     #[inline]
     pub(super) fn interval_passed(&mut self, time: u64) -> Option<u64> {
-        let Intervals { every, next: due, .. } = self.intervals.as_mut()?;
+        let Intervals { every, next: due, longest, .. } = self.intervals.as_mut()?;
         let next = *due.get_or_insert(time.saturating_add(*every));
         if next > time || next == u64::MAX {
             return None;
         }
-        // A time that is damaged may lie any number of intervals ahead.
         let ahead = (time - next) / *every;
-        let skipped = if ahead > MOST_INTERVALS { ahead } else { 0 };
+        let skipped = if ahead > *longest { ahead } else { 0 };
         let passed = next.saturating_add(every.saturating_mul(skipped));
         *due = Some(passed.saturating_add(*every));
         Some(passed)

@@ -46,6 +46,9 @@ pub fn run(plan: Plan) -> Result<ExitStatus> {
     if let Some(input) = &plan.input {
         return replay::run(&plan, input);
     }
+    if let Some(plan::Recorded { path, .. }) = &plan.record {
+        record::check_place(path)?;
+    }
     let held = Held::new()?;
     if let Some(path) = &plan.output {
         output::append_to(path).with_context(|| format!("cannot append to '{}'", path.display()))?;

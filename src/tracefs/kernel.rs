@@ -24,7 +24,7 @@ pub trait Kernel {
     /// The symbol at an address (`/proc/kallsyms`).
     fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>>;
 
-    /// A symbol came or went: a BPF program was loaded or unloaded.
+    /// Code came or went: a BPF program was loaded or unloaded.
     fn symbol_changed(&self, _symbol: &Ksymbol<'_>) {}
 
     /// The string at an address that tracefs' `printk_formats` lists.

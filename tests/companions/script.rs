@@ -12,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    harness::{can_record, ours, perf_prof, record, record_here},
+    harness::{can_record, ours, perf, perf_prof, record, record_here, stdout},
     text::{Names, compare},
 };
 
@@ -162,6 +162,53 @@ fn options() {
     compare(&path, &["-G"], Names::Differ);
     compare(&path, &["-C", "0", "-G", "-F", "comm,tid,time,event"], Names::None);
     compare(&path, &["-F", "pid,tid,cpu,time,period,event,trace", "--time", "10%/2"], Names::None);
+}
+
+/// Members of a group had the attr's period, which is 0 for all but the leader, where samples do not tell theirs.
+#[test]
+fn what_a_groups_members_have_counted_is_their_period_without_one_in_the_samples() {
+    if !can_record() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf.data");
+    // The shell itself: no task inherits such a group.
+    let busy = "x=; i=0; while [ $i -lt 12000 ]; do i=$((i+1)); x=$x$i; done";
+    let args = ["-e", "{cpu-clock,page-faults}:S", "-c", "200000", "--", "sh", "-c", busy];
+    record(&path, &args);
+    compare(&path, &[], Names::Differ);
+    record_here(&path, &args);
+    compare(&path, &[], Names::Differ);
+    let script = "def __sample__(event): print(event._event, event._period, event.period, event['read'] is not None)\n";
+    let file = folder.path().join("periods.py");
+    std::fs::write(&file, script).unwrap();
+    let output = perf_prof(&["python", "-q", "--input"]).arg(&path).arg(&file).output().unwrap();
+    let periods = perf(&["script", "-F", "event,period"], &path);
+    let periods = periods.iter().map(|line| {
+        let [period, event] = line.split_whitespace().collect::<Vec<_>>()[..] else { panic!("{line}") };
+        format!("{} {period} {period} True", event.trim_end_matches(':'))
+    });
+    assert_eq!(stdout(&output), periods.collect::<Vec<_>>());
+}
+
+/// Only `--pid` and `--tid` were known, and the letters that all other commands have were errors.
+#[test]
+fn tasks_are_chosen_by_the_letters_of_the_other_commands() {
+    if !can_record() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf.data");
+    record(&path, &["-e", "sched:sched_switch", "-a", "--", "sleep", "0.2"]);
+    for (short, long, field) in [("-p", "--pid", "pid"), ("-t", "--tid", "tid")] {
+        let ids = ours(&["script", "-F", field], &path);
+        let one = ids[0].trim();
+        let of_one = ours(&["script", "-F", field, short, one], &path);
+        assert!(of_one.iter().all(|id| id.trim() == one), "{of_one:?}");
+        assert_eq!(of_one.len(), ids.iter().filter(|id| id.trim() == one).count());
+        let report = |option: &str| ours(&["report", option, &format!("{one},1")], &path);
+        assert_eq!(report(short), report(long));
+    }
 }
 
 /// `| head` is no failure.

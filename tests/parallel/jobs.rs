@@ -49,6 +49,45 @@ def __exit__(): print(sorted(counts.items()), perf_prof.stats()['delivered'] == 
     }
 }
 
+/// A silence of more than 100,000 intervals was one, and where it crossed a border between parts each had its own.
+#[test]
+fn intervals_of_a_long_silence_are_those_of_the_serial_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let rests = "for i in 1 2 3 4; do sleep 0.2; done";
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-e", "sched:sched_process_exec", "-o", "perf.data", "sh", "-c", rests]);
+    match perf.current_dir(folder).output() {
+        Ok(output) if output.status.success() => {}
+        other => return println!("skipped: perf record: {other:?}"),
+    }
+    let script = "\
+import perf_prof
+intervals = 0
+def sched__sched_process_exec(event): pass
+def __interval__():
+    global intervals
+    intervals += 1
+def __partial__(): return intervals
+def __merge__(partials):
+    global intervals
+    intervals = sum(partials)
+def __exit__(): print(intervals)
+";
+    fs::write(folder.join("count.py"), script).unwrap();
+    let count = |options: &[&str]| -> u64 {
+        let output = replayed(folder, &[options, &["count.py"]].concat());
+        assert_eq!((output.status.code(), said(&output).as_str()), (Some(0), ""));
+        String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
+    };
+    let serial = count(&["-i", "1us"]);
+    // Each is called, as it is live: the sleeps take that long.
+    assert!(serial > 600_000, "{serial}");
+    for options in [["--jobs", "3", "--split", "time"], ["--jobs", "5", "--split", "time"]] {
+        assert_eq!(count(&[&["-i", "1us"][..], &options].concat()), serial, "{options:?}");
+    }
+}
+
 /// Parts of CPUs left out what other CPUs had lost.
 #[test]
 fn losses_are_summed_whatever_divides_the_recording() {

@@ -56,7 +56,7 @@ fn events_are_turned_on_and_off_through_named_pipes() {
         let before = calls();
         ask(&mut control, &mut ack, "enable\n");
         let during = calls();
-        ask(&mut control, &mut ack, "nonsense\ndisable\n");
+        ask(&mut control, &mut ack, "disable\n");
         let after = calls();
         ask(&mut control, &mut ack, "stop\n");
         let recorded = output(recorder, dir);
@@ -65,6 +65,35 @@ fn events_are_turned_on_and_off_through_named_pipes() {
         let of = |pid: u32| script.lines().filter(|line| line.trim() == pid.to_string()).count();
         assert_eq!([before, during, after].map(of), [0, 100, 0], "{}", recorded.said);
     }
+}
+
+#[test]
+fn an_unknown_command_is_said_and_the_recording_goes_on() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let paths = fifos(&dir);
+    let place = format!("fifo:{},{}", paths[0].display(), paths[1].display());
+    let args = ["-q", "-e", CALL, "-a", "-D", "-1", "--control", &place];
+    let recorder = command(&dir, &args).stderr(Stdio::piped()).spawn().unwrap();
+    let [mut control, mut ack] = paths.map(|path| OpenOptions::new().read(true).write(true).open(path).unwrap());
+    // The one answer is that of the command behind them; a line that is empty is no command.
+    let long = "x".repeat(5000);
+    ask(&mut control, &mut ack, &format!("enabel\n\n\0disable all \x1b\n{long}\nenable\n"));
+    let made = calls();
+    ask(&mut control, &mut ack, "stop\n");
+    let recorded = output(recorder, dir);
+    let said = |word: &str| {
+        format!(
+            "perf-prof: --control: unknown command `{word}`, which does nothing; known are enable, disable, ping, stop\n"
+        )
+    };
+    let long = format!("{}...", &long[..60]);
+    let rest = recorded.said.strip_prefix(&[said("enabel"), said("disable all \\x1b"), said(&long)].concat());
+    assert_eq!((recorded.status, rest), (0, Some("")), "{}", recorded.said);
+    let script = recorded.perf(&["script", "-F", "pid"]);
+    assert_eq!(script.lines().filter(|line| line.trim() == made.to_string()).count(), 100);
 }
 
 #[test]

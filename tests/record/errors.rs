@@ -52,15 +52,28 @@ fn what_cannot_start() {
     }
 }
 
+/// The command had been begun by then.
 #[test]
-fn a_folder_that_is_not_there() {
+fn a_place_that_cannot_be_written_is_found_before_the_command_begins() {
     if skipped() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let output = command(&dir, &["-e", CALL, "-o", "none/perf.data", "true"]).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("cannot write 'none/perf.data': No such file or directory"), "{stderr}");
+    fs::write(dir.path().join("file"), "").unwrap();
+    for (place, why) in [
+        ("none/perf.data", "there is no folder 'none'; make it, or name another place"),
+        ("file/perf.data", "'file' is no folder; name another place"),
+        // Nobody creates files there.
+        ("/proc/perf.data", "cannot write '/proc/perf.data': "),
+    ] {
+        for threads in [&[][..], &["--threads"]] {
+            let args = [&["-e", CALL, "-o", place][..], threads, &["--", "touch", "begun"]].concat();
+            let output = command(&dir, &args).output().unwrap();
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(stderr.contains("cannot write '") && stderr.contains(why), "{stderr}");
+            assert_eq!((output.status.code(), dir.path().join("begun").exists()), (Some(1), false), "{stderr}");
+        }
+    }
 }
 
 /// It left an empty file, and the former recording under another name.

@@ -1,6 +1,8 @@
 //! Recordings in a directory, written by several threads.
 
-use crate::harness::{CALL, Recorded, perf, record, record_calls, skipped};
+use std::process::Command;
+
+use crate::harness::{CALL, PERF_PROF, Recorded, perf, record, record_calls, skipped};
 
 fn files(recorded: &Recorded) -> Vec<String> {
     let entries = std::fs::read_dir(recorded.path()).unwrap();
@@ -36,6 +38,45 @@ fn perf_reads_the_directory_in_the_order_of_time() {
         assert!(times.lines().map(|line| line.trim().trim_end_matches(':').parse::<f64>().unwrap()).is_sorted());
         assert!(recorded.perf(&["buildid-list"]).contains("[kernel.kallsyms]"));
         assert!(recorded.perf(&["report", "--stdio"]).contains("Samples:"));
+    }
+}
+
+/// A file that was missing was no reason to say anything.
+#[test]
+fn files_of_a_directory_that_are_missing_are_named() {
+    if skipped() {
+        return;
+    }
+    let ours = record(&["-e", "sched:sched_switch", "-a", "--threads", "--", "sleep", "0.1"]);
+    let theirs = tempfile::tempdir().unwrap();
+    // perf 6.1 fails an assertion while another program on the machine asks for build ids.
+    let recorded = (0..20).any(|_| {
+        let mut perf = Command::new("perf");
+        perf.args(["record", "-q", "--threads", "-o"]).arg(theirs.path().join("perf.data"));
+        let status = perf.args(["-e", "sched:sched_switch", "-a", "--", "sleep", "0.1"]).status().unwrap();
+        status.success() || {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            false
+        }
+    });
+    assert!(recorded);
+    for path in [ours.path(), theirs.path().join("perf.data")] {
+        let said = || {
+            let output = Command::new(PERF_PROF).args(["script", "-i"]).arg(&path).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(0), "{said}");
+            said
+        };
+        assert_eq!(said(), "");
+        // What is no ring's is no part of it.
+        std::fs::write(path.join("data.txt"), "notes").unwrap();
+        assert_eq!(said(), "");
+        // That the last one is missing, the first record of `data` tells.
+        for number in [online() - 1, 0] {
+            std::fs::remove_file(path.join(format!("data.{number}"))).unwrap();
+            let text = said();
+            assert!(text.contains("is not whole: data.") && text.contains(&format!("data.{number}")), "{text}");
+        }
     }
 }
 

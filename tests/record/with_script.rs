@@ -423,6 +423,11 @@ fn what_cannot_be_recorded() {
         let (status, stderr) = said(args);
         assert!(status == 2 && stderr.contains(text), "{args:?}: {stderr}");
     }
+}
+
+/// The script was loaded, and its `__init__` called, by then.
+#[test]
+fn a_folder_that_is_not_there_is_found_before_the_script_is_loaded() {
     if skipped() {
         return;
     }
@@ -430,6 +435,8 @@ fn what_cannot_be_recorded() {
     let mut command = live(&dir, Path::new("none/perf.data"), &["-e", CALL]);
     let output = command.args(["--exec", "true"]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr.contains("cannot write 'none/perf.data': No such file or directory"), "{stderr}");
+    let why = "perf-prof: cannot write 'none/perf.data': there is no folder 'none'; make it, or name another place\n";
+    assert_eq!((output.status.code(), &*stderr), (Some(1), why));
+    // It makes a file when it is loaded.
+    assert!(!dir.path().join("live").exists());
 }

@@ -123,6 +123,47 @@ fn call_chains_that_were_not_recorded_are_missed_aloud() {
     assert!(!run(&[]).contains("call chains") && !run(&["-q", "-g"]).contains("call chains"));
 }
 
+/// They were ignored, and all frames were there.
+#[test]
+fn a_side_of_call_chains_is_left_out_of_a_replay_as_it_is_live() {
+    let Some((folder, _)) = recording() else { return };
+    let script = "\
+sides = set()
+def __sample__(e):
+    sides.update('kernel' if frame['kernel'] else 'user' for frame in e._callchain)
+def __exit__(): print(*sorted(sides))
+";
+    let script = folder.write("sides.py", script.as_bytes());
+    let run = |data: &str, args: &[&str]| {
+        python(&[&["--input", folder.path(data).to_str().unwrap()], args, &[script.to_str().unwrap()]].concat())
+    };
+    let ls = ["-F", "5000", "-e", "cpu-clock", "--", "ls", "-lR", "/usr/lib"];
+    record(&folder.path("fp.data"), &[&["-g"][..], &ls].concat());
+    record(&folder.path("dwarf.data"), &[&["--call-graph", "dwarf,2048"][..], &ls].concat());
+    for data in ["fp.data", "dwarf.data"] {
+        for (args, sides) in [
+            (&[][..], "kernel user\n"),
+            (&["--no-user-callchain"], "kernel\n"),
+            (&["--no-kernel-callchain"], "user\n"),
+            (&["-g", "--user-callchain", "--kernel-callchain"], "kernel user\n"),
+        ] {
+            let output = run(data, args);
+            assert_eq!(stdout(&output), sides, "{data} {args:?}");
+            assert!(!String::from_utf8_lossy(&output.stderr).contains("warning"));
+        }
+    }
+    let both = run("fp.data", &["--no-user-callchain", "--no-kernel-callchain"]);
+    let said = String::from_utf8_lossy(&both.stderr).into_owned();
+    let none = "perf-prof: call chains without kernel frames and without user frames are empty\n";
+    assert_eq!((both.status.code(), &*said), (Some(1), none));
+    // What is not there is missed.
+    record(&folder.path("kernel.data"), &[&["-g", "--kernel-callchains"][..], &ls].concat());
+    let output = run("kernel.data", &["--user-callchain"]);
+    assert_eq!(stdout(&output), "kernel\n");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("warning: user frames of cpu-clock were not recorded"), "{said}");
+}
+
 /// As many frames as the kernel would have recorded.
 #[test]
 fn max_stack_shortens_what_was_recorded() {

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output},
 };
 
-use crate::harness::{in_path, script, skipped, text};
+use crate::harness::{compile, in_path, row, script, skipped, text};
 
 /// Programs that start and end, sleep, wake each other up and touch memory.
 const WORK: &str = "sh -c 'for i in 1 2 3 4 5 6 7 8; do ls /usr/bin | cat >/dev/null; sleep 0.02; done'";
@@ -74,16 +74,30 @@ fn scripts_work_on_what_they_say_is_to_be_recorded() {
     }
 }
 
-/// It read the mappings of processes that are there now, or found nothing and did not say why.
+/// It read the mappings of processes that are there now; then it refused recordings, which hold what it needs.
 #[test]
-fn uprobe_latency_says_that_it_cannot_work_on_a_recording() {
-    if skipped() {
+fn uprobe_latency_works_on_recordings_of_its_probes() {
+    if skipped() || !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
+        return println!("skipped: no tracing or no uprobes");
+    }
+    const NAPS: &str = "#include <unistd.h>
+__attribute__((noinline)) void nap(void) { usleep(2000); }
+int main(void) { for (int i = 0; i < 10; i++) nap(); return 0; }
+";
+    let folder = tempfile::tempdir().unwrap();
+    if compile(folder.path(), "naps", NAPS).is_none() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let recorded = shell(folder.path(), "perf-prof record -q -a -e cpu-clock -- sleep 0.05");
+    let probes = "-e uprobe:nap@./naps,uretprobe:nap@./naps";
+    let recorded = shell(folder.path(), &format!("perf-prof record -q {probes} -- ./naps"));
     assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
-    let out = script("uprobe_latency.py").args(["--input", "perf.data"]).current_dir(folder.path()).output().unwrap();
+    let mut command = script("uprobe_latency.py");
+    command.args(["--input", "perf.data"]).current_dir(folder.path());
+    let out = command.output().unwrap();
     let err = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.code() == Some(2) && err.contains("run it live"), "{err}");
+    assert!(out.status.code() == Some(2) && err.contains("name the probes that were recorded"), "{err}");
+    let out = text(command.args(probes.split(' ')).output().unwrap());
+    let calls = row(&out, "nap:");
+    let mean: f64 = calls[4].parse().unwrap();
+    assert!(calls[1..3] == ["10", "calls,"] && mean > 1950.0, "{out}");
 }

@@ -79,6 +79,37 @@ fn uprobe_latency_agrees_with_the_programs_own_clock() {
     assert_eq!(rows.sum::<u64>(), 300, "{out}");
 }
 
+/// The kernel tells the returns of the 64 outermost calls alone; they were taken for those of the innermost.
+#[test]
+fn uprobe_latency_times_no_calls_whose_return_the_kernel_does_not_tell() {
+    if skipped() || !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
+        return println!("skipped: no tracing or no uprobes");
+    }
+    // The first forty of a hundred take the nap.
+    const DEEP: &str = "#include <unistd.h>
+__attribute__((noinline)) int deep(int n) {
+    if (n == 40) usleep(3000);
+    int more = n < 100 ? deep(n + 1) : 0;
+    __asm__ volatile(\"\");
+    return more + 1;
+}
+int main(void) { for (int i = 0; i < 5; i++) deep(1); return 0; }
+";
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compile(directory.path(), "deep", DEEP) else { return };
+    let run = |min: &str| {
+        let file = program.display();
+        let mut command = script("uprobe_latency.py");
+        command.args(["-e", &format!("uprobe:deep@{file},uretprobe:deep@{file}"), "--min", min, "--exec"]);
+        text(command.arg(&program).output().unwrap())
+    };
+    for (min, calls) in [("0", "320"), ("2950", "200")] {
+        let out = run(min);
+        assert_eq!(row(&out, "deep:")[1], calls, "{out}");
+        assert!(out.contains("(180 calls inside of 64 others are not timed"), "{out}");
+    }
+}
+
 /// Each was held for ever: calls left by longjmp(), threads that ended in one.
 #[test]
 fn uprobe_latency_holds_no_more_than_it_says() {

@@ -9,7 +9,23 @@ use std::{
 };
 
 use super::{FileWriter, Level, Stream};
-use crate::{capture::EventAttr, record::SampleLayout};
+use crate::{abi::perf_data::PERF_RECORD_ID_INDEX, capture::EventAttr, record::SampleLayout};
+
+/// The record that tells which rings there were, each by an id and its CPU: who reads it knows which files there have to be.
+pub fn rings(rings: impl Iterator<Item = (u64, Option<u32>)>) -> Vec<u8> {
+    // No thread, and no CPU, are all ones.
+    let entry = |(ring, (id, cpu)): (usize, (u64, Option<u32>))| {
+        [id, ring as u64, cpu.map_or(u64::MAX, u64::from), u64::MAX].map(u64::to_ne_bytes)
+    };
+    let entries: Vec<[[u8; 8]; 4]> = rings.enumerate().map(entry).collect();
+    // As many as a record's size can tell of.
+    let records = entries.chunks((usize::from(u16::MAX) - 16) / 32).map(|entries| {
+        let bytes = entries.as_flattened().as_flattened();
+        let header = [&PERF_RECORD_ID_INDEX.to_ne_bytes()[..], &[0; 2], &(16 + bytes.len() as u16).to_ne_bytes()];
+        [&header.concat(), &(entries.len() as u64).to_ne_bytes()[..], bytes].concat()
+    });
+    records.collect::<Vec<_>>().concat()
+}
 
 /// Makes the directory, and its `data`.
 pub fn create(path: &Path, events: &[EventAttr], layout: SampleLayout, reserve: usize) -> io::Result<FileWriter> {

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
     use crate::{
         abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_IDENTIFIER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
-        record::{Ksymbol, Mmap2, MmapFile, Record, Records, record_type},
+        record::{Ksymbol, KsymbolKind, Mmap2, MmapFile, Record, Records, record_type},
     };
 
     #[test]
@@ -241,7 +241,13 @@ mod tests {
                 Record::Comm { pid: 7, tid: 8, comm: b"12345678", exec: false },
                 expected(MmapFile::Inode { major: 8, minor: 1, inode: 42, generation: 0 }),
                 expected(MmapFile::BuildId(&[9; 20])),
-                Record::Ksymbol(Ksymbol { addr: 0x3000, len: 58, removed: false, name: b"bpf_prog_1_x" }),
+                Record::Ksymbol(Ksymbol {
+                    addr: 0x3000,
+                    len: 58,
+                    kind: KsymbolKind::Bpf,
+                    removed: false,
+                    name: b"bpf_prog_1_x"
+                }),
             ]
         );
     }

@@ -1,5 +1,5 @@
 //! Commands to a recording that runs: `enable`, `disable`, `ping` and `stop`, a line each, as perf takes them. Each that is
-//! known is answered with `ack` when it is done.
+//! known is answered with `ack` when it is done; of others is said which there are.
 
 use std::{
     fs::{File, OpenOptions},
@@ -17,8 +17,15 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::{
     spec::Control as Place,
-    sys::{epoll::Epoll, eventfd, file, signals},
+    sys::{epoll::Epoll, eventfd, file, output, signals},
 };
+
+/// All commands, by their names.
+const KNOWN: [(&str, Command); 4] =
+    [("enable", Command::Enable), ("disable", Command::Disable), ("ping", Command::Ping), ("stop", Command::Stop)];
+
+/// Nobody types a line as long as this; the rest of one is not kept.
+const LONGEST_LINE: usize = 4096;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,26 +97,31 @@ fn listen(mut control: File, mut epoll: Epoll, commands: &Sender<Command>, wake:
         }
         while let Some(end) = lines.iter().position(|byte| [b'\n', 0].contains(byte)) {
             let line: Vec<u8> = lines.drain(..=end).collect();
-            if let Some(command) = command(&line[..end]) {
-                if commands.send(command).is_err() {
-                    return;
-                }
-                eventfd::signal(wake);
+            let Some(command) = command(&line[..end]) else { continue };
+            if commands.send(command).is_err() {
+                return;
             }
+            eventfd::signal(wake);
         }
-        // Nobody types a line as long as this.
-        if lines.len() > 4096 {
-            lines.clear();
-        }
+        lines.truncate(LONGEST_LINE);
     }
 }
 
+/// The command of a line. Of one that is unknown the user is told here, and whoever sent it by there being no answer, as perf
+/// gives none (`evlist__ctlfd_process()` in `tools/perf/util/evlist.c`).
 fn command(line: &[u8]) -> Option<Command> {
-    match line.trim_ascii() {
-        b"enable" => Some(Command::Enable),
-        b"disable" => Some(Command::Disable),
-        b"ping" => Some(Command::Ping),
-        b"stop" => Some(Command::Stop),
-        _ => None,
+    let word = line.trim_ascii();
+    let known = KNOWN.into_iter().find(|(name, _)| name.as_bytes() == word).map(|(_, command)| command);
+    // What ends its lines with a newline and a NUL sends empty ones.
+    if known.is_none() && !word.is_empty() {
+        say_unknown(word);
     }
+    known
+}
+
+fn say_unknown(word: &[u8]) {
+    const SHOWN: usize = 60;
+    let more = if word.len() > SHOWN { "..." } else { "" };
+    let (word, known) = (word[..word.len().min(SHOWN)].escape_ascii(), KNOWN.map(|(name, _)| name).join(", "));
+    output::say(format_args!("--control: unknown command `{word}{more}`, which does nothing; known are {known}"));
 }

@@ -12,7 +12,9 @@ use super::{
 use crate::{
     abi::{PERF_SAMPLE_ID, PERF_SAMPLE_IP},
     capture::{Capture, EventAttr, EventRequest, Lost, LostRecords, Mapped, Mappings, Members, Options},
-    perfdata::write::{Claim, Dsos, FINISHED_ROUND, Feature, Features, Strays, Stream, Synthesis, Tally, WriteError},
+    perfdata::write::{
+        Claim, Dsos, FINISHED_ROUND, Feature, Features, Strays, Stream, Synthesis, Tally, WriteError, directory,
+    },
     profiler,
     record::{Batch, EventIds, TrailerLayout},
     session::{
@@ -189,6 +191,10 @@ impl Recording {
     ) -> Result<()> {
         // What begins while the tasks are listed is told by the kernel.
         capture.follow_tasks()?;
+        if let Form::Directory(..) = self.form() {
+            let rings = self.container.stream().own(&directory::rings(capture.rings()));
+            self.note(rings);
+        }
         self.describe(plan, workload.as_deref());
         capture.enable()?;
         workload.map_or(Ok(()), Workload::start)?;

@@ -5,7 +5,7 @@ use std::{os::fd::RawFd, sync::Arc, time::Instant};
 use anyhow::Result;
 
 use super::{
-    container::Form,
+    container::{self, Form},
     control::{Command, Control},
     plan::{Delay, Output, Plan},
     recorded::{AfterFailure, Recorded},
@@ -30,6 +30,9 @@ use crate::{
 
 /// Carries a plan out; the result is the exit status.
 pub fn run(plan: &Plan) -> Result<ExitStatus> {
+    if let Output::File(path) = &plan.output {
+        container::check_place(path)?;
+    }
     let tracefs = rights::tracefs(&plan.capture)?;
     let mut selected = events::select(&plan.capture, &tracefs)?;
     recording::check(&selected)?;

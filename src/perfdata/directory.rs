@@ -1,0 +1,130 @@
+//! A recording in a directory: `data` with all but the records of rings, and a file of records for each ring, `data.0`,
+//! `data.1` and so on, of which some may have gone. Knows nothing of what records say.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    bytes::Bytes,
+    error::PerfDataError,
+    feed::{Next, Records},
+};
+use crate::{
+    abi::perf_data::{FIRST_OF_USER_SPACE, PERF_RECORD_ID_INDEX},
+    record::RECORD_HEADER,
+};
+
+/// The files of rings, by number.
+pub(super) fn files(path: &Path) -> io::Result<BTreeMap<u64, PathBuf>> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(path)? {
+        let file = entry?.path();
+        let number = file.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix("data."));
+        if let Some(number) = number.and_then(|number| number.parse().ok()) {
+            files.insert(number, file);
+        }
+    }
+    Ok(files)
+}
+
+/// How many rings were recorded, as the list of ids says that perf (since 6.0) and we begin a recording with; `None` without one.
+pub(super) fn rings(records: &mut Records) -> Result<Option<u64>, PerfDataError> {
+    let mut rings = None;
+    while let Next::Record(size) = records.next()? {
+        let order = records.order;
+        let mut read = Bytes::new(records.peek(size), order);
+        let kind = read.u32().unwrap_or(0);
+        // A long list is several records. Behind perf's own come the kernel's.
+        if kind == PERF_RECORD_ID_INDEX {
+            let last = last_ring(&mut read);
+            rings = rings.max(last.map(|last| last.saturating_add(1)));
+        } else if kind < FIRST_OF_USER_SPACE || rings.is_some() {
+            break;
+        }
+        records.take(size);
+    }
+    Ok(rings)
+}
+
+/// The highest number of a ring in a list of ids: id, ring, CPU and thread of each.
+fn last_ring(read: &mut Bytes<'_>) -> Option<u64> {
+    read.take(RECORD_HEADER - 4)?;
+    let count = read.u64()?;
+    let mut last = None;
+    for _ in 0..count {
+        let Some([_, ring, _, _]) = (|| Some([read.u64()?, read.u64()?, read.u64()?, read.u64()?]))() else { break };
+        last = last.max(Some(ring));
+    }
+    last
+}
+
+/// What is to be said of files that have to be there and are not: those below the highest, and those of so many rings.
+pub(super) fn missing<T>(name: &str, files: &BTreeMap<u64, T>, rings: Option<u64>) -> Option<String> {
+    const SHOWN: usize = 8;
+    let there = files.last_key_value().map_or(0, |(&last, _)| last.saturating_add(1));
+    let missing: u64 = there.max(rings.unwrap_or(0)) - files.len() as u64;
+    let numbers = (0..).filter(|number| !files.contains_key(number)).take(missing.min(SHOWN as u64) as usize);
+    let mut names = numbers.map(|number| format!("data.{number}")).collect::<Vec<_>>().join(", ");
+    if missing > SHOWN as u64 {
+        names += &format!(" and {} more", missing - SHOWN as u64);
+    }
+    let (is, them) = if missing == 1 { ("is", "it") } else { ("are", "them") };
+    (missing != 0).then(|| format!("{name} is not whole: {names} {is} missing, and the events in {them}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{
+        super::{bytes::ByteOrder, feed::FileFeed, header::Section},
+        *,
+    };
+
+    #[test]
+    fn files_that_are_missing() {
+        let said = |files: &[u64], rings: Option<u64>| {
+            missing("DIR", &files.iter().map(|&number| (number, ())).collect(), rings)
+        };
+        let of = |what: &str| Some(format!("DIR is not whole: {what}"));
+        assert_eq!(said(&[], None), None);
+        assert_eq!(said(&[0, 1, 2], None), None);
+        assert_eq!(said(&[0, 1, 2], Some(2)), None);
+        assert_eq!(said(&[0, 2], None), of("data.1 is missing, and the events in it"));
+        assert_eq!(said(&[0, 2], Some(4)), of("data.1, data.3 are missing, and the events in them"));
+        assert_eq!(said(&[], Some(1)), of("data.0 is missing, and the events in it"));
+        let eight = "data.0, data.1, data.2, data.3, data.4, data.5, data.6, data.7";
+        let most = format!("{eight} and {} more are missing, and the events in them", u64::MAX - 9);
+        assert_eq!(said(&[u64::MAX], None), of(&most));
+    }
+
+    #[test]
+    fn the_list_of_ids_tells_how_many_rings_there_were() {
+        for big in [false, true] {
+            let order = ByteOrder::of_big_endian(big);
+            let u64s = |value: u64| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+            let record = |kind: u8, words: &[u64]| {
+                let size = 8 + 8 * words.len() as u8;
+                let header = if big { [0, 0, 0, kind, 0, 0, 0, size] } else { [kind, 0, 0, 0, 0, 0, size, 0] };
+                [&header[..], words.iter().flat_map(|&word| u64s(word)).collect::<Vec<_>>().as_slice()].concat()
+            };
+            let rings = |records: &[Vec<u8>]| {
+                let bytes = records.concat();
+                let section = Section { offset: 0, size: bytes.len() as u64 };
+                let feed = FileFeed::new(Arc::new(bytes), section);
+                rings(&mut Records::new("x", order, Box::new(feed))).unwrap()
+            };
+            let list = record(69, &[2, 70, 0, 0, u64::MAX, 71, 3, 3, u64::MAX]);
+            let (other, kernels) = (record(82, &[]), record(3, &[0]));
+            assert_eq!(rings(&[other.clone(), list.clone(), other.clone()]), Some(4));
+            assert_eq!(rings(&[list.clone(), record(69, &[1, 72, 8, 0, 0])]), Some(9));
+            assert_eq!(rings(&[other, kernels, list.clone()]), None);
+            // A number of entries that cannot be.
+            assert_eq!(rings(&[record(69, &[u64::MAX, 70, 5, 0, 0, 71, 6])]), Some(6));
+            assert_eq!(rings(&[record(69, &[])]), None);
+        }
+    }
+}
