@@ -185,6 +185,27 @@ impl CaptureError {
         }
     }
 
+    /// What the event is called that could not be had, if it was one.
+    pub fn event_mut(&mut self) -> Option<&mut String> {
+        match self {
+            CaptureError::Permission { event, .. }
+            | CaptureError::Definition { event, .. }
+            | CaptureError::GroupCpus { event, .. }
+            | CaptureError::Filter { event, .. }
+            | CaptureError::MaxStack { event, .. }
+            | CaptureError::SampleRate { event, .. }
+            | CaptureError::BreakpointSlots { event }
+            | CaptureError::Unsupported { event, .. }
+            | CaptureError::Open { event, .. } => Some(event),
+            CaptureError::TooManyFiles { .. }
+            | CaptureError::Mmap { .. }
+            | CaptureError::NoSuchCpu { .. }
+            | CaptureError::NoSuchTask { .. }
+            | CaptureError::Cgroup { .. }
+            | CaptureError::Call(_) => None,
+        }
+    }
+
     /// Descriptors ran out, although the soft limit was raised.
     pub(super) fn too_many_files(needed: usize) -> Self {
         CaptureError::TooManyFiles { needed, limit: limits::file_limit().map_or(0, |limit| limit.soft) }

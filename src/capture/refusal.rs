@@ -147,7 +147,7 @@ impl fmt::Display for Refusal {
                 )?;
                 match asks {
                     Asks::CpusAlone => {
-                        f.write_str("; your own processes need neither: name them with -p, or a command")
+                        f.write_str("; your own processes need none of that: name them with -p, or a command")
                     }
                     Asks::Tracepoint | Asks::Cpus | Asks::Kernel | Asks::Anything => Ok(()),
                 }
@@ -197,7 +197,7 @@ mod tests {
             Some(To::Cpu),
             &PLAIN,
             expect![
-                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or lower it with `sysctl kernel.perf_event_paranoid=0`; your own processes need neither: name them with -p, or a command"
+                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or lower it with `sysctl kernel.perf_event_paranoid=0`; your own processes need none of that: name them with -p, or a command"
             ],
         );
         check(

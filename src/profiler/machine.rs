@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 
 use crate::{
     abi::*,
+    capture::PerfEvent,
     sys::{
         CallError,
         perf::{self, Attach},
@@ -39,6 +40,19 @@ impl RunningMachine {
         // The kernel's answer, and not what follows from sysctl and capabilities: a user namespace's count for nothing here.
         !perf::open(&attr, Attach::Thread(0, None))
             .is_err_and(|error| [libc::EACCES, libc::EPERM].contains(&error.errno()))
+    }
+
+    /// Whether an event's PMU tells user space from the kernel. Those outside of the cores count everything or nothing
+    /// (`PERF_PMU_CAP_NO_EXCLUDE` in `perf_try_init_event()` of kernel/events/core.c).
+    pub fn tells_sides(&self, event: &PerfEvent) -> bool {
+        if event.kind <= PERF_TYPE_BREAKPOINT {
+            return true;
+        }
+        let mut attr = perf_event_attr { type_: event.kind, config: event.config, ..Default::default() };
+        attr.set_disabled(1);
+        attr.set_exclude_kernel(1);
+        attr.set_exclude_hv(1);
+        !perf::open(&attr, Attach::Thread(0, None)).is_err_and(|error| error.errno() == libc::EINVAL)
     }
 }
 

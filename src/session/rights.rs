@@ -31,12 +31,16 @@ pub struct Limits {
 
 /// Limits events to user space if the kernel's side is not for us: perf does that too, and calls them so.
 pub fn limit(selected: &mut [Selected]) -> Limits {
-    if RunningMachine.sees_kernel() { Limits::default() } else { to_user_space(selected) }
+    if RunningMachine.sees_kernel() {
+        return Limits::default();
+    }
+    to_user_space(selected, |event| RunningMachine.tells_sides(event))
 }
 
-fn to_user_space(selected: &mut [Selected]) -> Limits {
+fn to_user_space(selected: &mut [Selected], tells_sides: impl Fn(&PerfEvent) -> bool) -> Limits {
     let mut limits = Limits::default();
-    for event in selected.iter_mut().filter(|event| has_both_sides(&event.request)) {
+    let have_both = selected.iter_mut().filter(|event| has_both_sides(&event.request));
+    for event in have_both.filter(|event| tells_sides(&event.request.event)) {
         let Format::Source(_) = event.format else { continue };
         let name = event.format.name();
         // Letters behind others, and behind a PMU's terms, need no mark of their own.
@@ -123,7 +127,7 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::{session::events, spec::parse_events};
+    use crate::{abi::PERF_COUNT_SW_DUMMY, session::events, spec::parse_events};
 
     fn selected(list: &str) -> Vec<Selected> {
         let plan = Capture { events: parse_events(list).unwrap(), ..Capture::default() };
@@ -135,7 +139,7 @@ mod tests {
         let mut events = selected(
             "task-clock,page-faults:u,cpu-clock:k,mem:0x1000:w,context-switches,cgroup-switches,r00c0,dummy//alias=d/",
         );
-        let limits = to_user_space(&mut events);
+        let limits = to_user_space(&mut events, |event| event.config != u64::from(PERF_COUNT_SW_DUMMY));
         let now: Vec<String> = events
             .iter()
             .map(|event| {
@@ -152,8 +156,8 @@ mod tests {
             context-switches 00
             cgroup-switches 00
             r00c0:u 11
-            dummy:u 11"#]]
+            dummy 00"#]]
         .assert_eq(&now.join("\n"));
-        expect![[r#"["task-clock:u", "mem:u", "r00c0:u", "dummy:u"]"#]].assert_eq(&format!("{:?}", limits.events));
+        expect![[r#"["task-clock:u", "mem:u", "r00c0:u"]"#]].assert_eq(&format!("{:?}", limits.events));
     }
 }

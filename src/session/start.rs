@@ -258,7 +258,19 @@ fn open(
 }
 
 /// Why these events could not be opened; of a filter, the kernel's own reason and the fields that there are.
-pub(super) fn explained(error: CaptureError, selected: &[Selected]) -> anyhow::Error {
+pub(super) fn explained(mut error: CaptureError, selected: &[Selected]) -> anyhow::Error {
+    if let Some(name) = error.event_mut() {
+        // Of all breakpoints and of all events of a PMU the name is the same.
+        let mut of_name = selected.iter().filter(|event| event.request.name == *name);
+        if let (Some(event), None) = (of_name.next(), of_name.next()) {
+            match event.spec.kind {
+                EventKind::Breakpoint { .. } | EventKind::Source { option: Some(_), .. } => {
+                    name.clone_from(&event.spec.selector);
+                }
+                _ => {}
+            }
+        }
+    }
     let CaptureError::Filter { event, filter, .. } = &error else { return error.into() };
     let Some(of_event) = selected.iter().find(|selected| selected.format.name() == *event) else {
         return error.into();

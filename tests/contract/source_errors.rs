@@ -112,10 +112,10 @@ fn what_cannot_be_had_says_why() {
         "mem:0x1001/8:w",
         &[],
         expect![[r#"
-        --- stderr
-        perf-prof: cannot open mem: no breakpoint can be there: the address has to be a multiple of the length (1, 2, 4 or 8), and few machines have all of r, w and x (perf_event_open: Invalid argument (os error 22))
-        --- status 1
-    "#]],
+            --- stderr
+            perf-prof: cannot open mem:0x1001/8:w: no breakpoint can be there: the address has to be a multiple of the length (1, 2, 4 or 8), and few machines have all of r, w and x (perf_event_open: Invalid argument (os error 22))
+            --- status 1
+        "#]],
     );
 }
 

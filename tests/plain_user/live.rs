@@ -34,7 +34,7 @@ fn a_plain_users_script_gets_what_needs_no_tracefs() {
         assert_eq!(outcome.status, Some(0), "{}", outcome.stderr);
         // The workload's own lines are above.
         let seen = counts(outcome.stdout.lines().last().unwrap_or_default());
-        assert!(seen.0 >= PAGES && seen.1 > 10, "{outcome:?}");
+        assert!(seen.0 >= PAGES && seen.1 > 5, "{outcome:?}");
         let note = "only what happens in user space is seen (page-faults:u, task-clock:u)";
         assert_eq!(outcome.stderr.contains(note), level() == 2, "{}", outcome.stderr);
         let replayed = perf_prof(&dir, tracefs, &["python", "-q", "--input", "r.data", "s.py"]);
@@ -62,7 +62,7 @@ fn a_plain_users_script_is_attached_to_his_process() {
     let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     let (faults, clock) = counts(&stdout);
-    assert!(faults >= PAGES && clock > 10, "{stdout}");
+    assert!(faults >= PAGES && clock > 5, "{stdout}");
 }
 
 #[test]

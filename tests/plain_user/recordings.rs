@@ -12,7 +12,7 @@ fn a_plain_user_records_and_reads_what_needs_no_tracefs() {
     let workload = workload();
     for tracefs in BOTH {
         let dir = folder();
-        let record = ["record", "-q", "-g", "-F", "1000", "-e", "task-clock:u,page-faults/period=1/u,dummy:u", "--"];
+        let record = ["record", "-q", "-g", "-F", "200", "-e", "task-clock:u,page-faults/period=1/u,dummy:u", "--"];
         let recorded = perf_prof(&dir, tracefs, &with_workload(&record, &workload));
         assert_eq!((recorded.status, recorded.stderr.as_str()), (Some(0), ""), "{tracefs:?}");
         let columns = ["-F", "comm,pid,tid,time,event"];
@@ -22,7 +22,7 @@ fn a_plain_user_records_and_reads_what_needs_no_tracefs() {
         assert_eq!((theirs.status, theirs.stderr.as_str()), (Some(0), ""), "{tracefs:?}");
         assert_eq!(ours.stdout, theirs.stdout);
         let samples = |event: &str| ours.stdout.lines().filter(|line| line.contains(event)).count();
-        assert!(samples("task-clock:u:") > 10 && samples("page-faults:u:") >= PAGES, "{}", ours.stdout);
+        assert!(samples("task-clock:u:") > 5 && samples("page-faults:u:") >= PAGES, "{}", ours.stdout);
         for words in [&[PERF_PROF, "report", "-q"][..], &["perf", "report", "--stdio"]] {
             let report = run(&dir, tracefs, words);
             assert_eq!((report.status, report.stderr.as_str()), (Some(0), ""), "{words:?}");

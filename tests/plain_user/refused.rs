@@ -66,7 +66,7 @@ fn what_the_level_forbids() {
         Tracefs::Closed,
         &["-e", "cpu-clock:u", "-a", "--", "true"],
         expect![
-            "perf-prof: no permission to trace cpu-clock:u: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or lower it with `sysctl kernel.perf_event_paranoid=0`; your own processes need neither: name them with -p, or a command"
+            "perf-prof: no permission to trace cpu-clock:u: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or lower it with `sysctl kernel.perf_event_paranoid=0`; your own processes need none of that: name them with -p, or a command"
         ],
     );
     check(
@@ -83,6 +83,16 @@ fn what_the_level_forbids() {
             "perf-prof: no permission to trace namespaces of tasks: which namespaces tasks are in is for CAP_PERFMON alone, which is missing; run as root, or give the executable the capability (`setcap cap_perfmon,cap_dac_read_search+ep`)"
         ],
     );
+    if std::path::Path::new("/sys/bus/event_source/devices/msr").exists() {
+        // It does not tell the sides apart.
+        check(
+            Tracefs::Closed,
+            &["-e", "msr/tsc/", "--", "true"],
+            expect![
+                "perf-prof: no permission to trace msr/tsc/: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or lower it with `sysctl kernel.perf_event_paranoid=1`"
+            ],
+        );
+    }
     if std::path::Path::new("/sys/bus/event_source/devices/uprobe").exists() {
         check(
             Tracefs::NotMounted,
