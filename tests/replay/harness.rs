@@ -84,9 +84,7 @@ pub fn perf_script(path: &Path) -> Vec<String> {
 pub fn perf_script_with(path: &Path, args: &[&str]) -> Vec<String> {
     let mut command = Command::new("perf");
     command.args(["script", "--ns", "-F", "cpu,tid,time,event", "-i"]).arg(path).args(args);
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.lines().filter_map(line).collect()
+    stdout(&command.output().unwrap()).lines().filter_map(line).collect()
 }
 
 /// `20356 [000] 23865.342060829: sched:sched_wakeup: ` to `23865342060829 0 20356 sched:sched_wakeup`.
