@@ -157,6 +157,35 @@ fn stacks_are_added_up() {
     check(folder, "faults.py", &["--by", "stack", "--flame", "f.folded", "-i", "100"]);
 }
 
+#[test]
+fn times_off_cpu_that_cross_a_border_are_counted_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if recorded(folder, &["-a", "-g", "-e", "sched:sched_switch"], BUSY).is_none() {
+        return;
+    }
+    // Of others on the machine, files may be replaced between two runs, and functions have names no more.
+    let (out, _) = check_with(&SHARES[1..4], folder, "offcpu.py", &["--top", "1000", "--comm", "sleep"]);
+    assert!(out.contains(" sleep\n") && out.contains(" off CPU in "), "{out}");
+    let options = ["--comm", "sh", "--state", "interruptible", "--min", "1000", "-i", "37"];
+    check_with(&SHARES[..1], folder, "offcpu.py", &options);
+    check_with(&SHARES[..1], folder, "offcpu.py", &["--comm", "cat", "--flame", "f.folded", "-i", "100"]);
+    let folded = || {
+        let text = std::fs::read_to_string(folder.join("f.folded")).unwrap();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let shared = folded();
+    assert!(
+        script(folder, "offcpu.py", &["--input", "perf.data", "--comm", "cat", "--flame", "f.folded"]).status.success()
+    );
+    assert_eq!(shared, folded());
+    // Nobody is seen to come back.
+    let (out, _) = check_with(&SHARES[..1], folder, "offcpu.py", &["-t", "1"]);
+    assert!(out.contains("0.000 ms off CPU in 0 stacks"), "{out}");
+}
+
 /// Which of several CPUs a sample was taken on, and what was counted since the sample before, may be unknown.
 #[test]
 fn what_cannot_be_shared_is_said() {
