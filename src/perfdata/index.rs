@@ -13,6 +13,7 @@ use super::{
     input::Input,
     layouts::Layouts,
     select::{Selection, is_side_band},
+    side_band::SideBand,
 };
 use crate::{
     abi::{PERF_RECORD_SAMPLE, perf_data::*},
@@ -30,16 +31,20 @@ pub struct Block {
     pub offset: u64,
     /// How many bytes it has, all of whole records.
     pub size: u32,
+    /// How many its records have unpacked; 0 where none is packed.
+    pub unpacked: u32,
     /// How many records.
     pub records: u32,
     /// How many of them are samples.
     pub samples: u32,
     /// How many of them tell of tasks, mappings and losses. Others are never wanted: ends of rounds, throttling.
     pub side_band: u32,
+    /// How many of those there are before it.
+    pub side_band_from: u32,
     /// The least time of its records.
     pub first: u64,
-    /// The greatest time of its records.
-    pub last: u64,
+    /// The times of the first and of the last of its samples, by time.
+    pub sampled: (u64, u64),
     /// The time that a record has which has none itself and is the block's first: that of the record before it.
     pub before: u64,
 }
@@ -51,9 +56,29 @@ pub struct BlockIndex {
     pub blocks: Vec<Block>,
     /// The times of the first and of the last sample, by time; `None` without samples.
     pub samples: Option<(u64, u64)>,
+    /// What tells of tasks, mappings and losses, as far as there was room for it.
+    pub side_band: SideBand,
+}
+
+/// What has to be done for a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// It is read.
+    Read,
+    /// What is wanted of it was kept.
+    Kept,
+    Nothing,
 }
 
 impl BlockIndex {
+    /// Adds a block behind the others, whose samples have these times.
+    pub(super) fn add(&mut self, block: Block) {
+        if block.samples != 0 {
+            self.add_samples(block.sampled);
+        }
+        self.blocks.push(block);
+    }
+
     fn add_samples(&mut self, (first, last): (u64, u64)) {
         let so_far = self.samples.unwrap_or((first, last));
         self.samples = Some((so_far.0.min(first), so_far.1.max(last)));
@@ -69,19 +94,32 @@ impl BlockIndex {
         self.blocks.iter().map(|block| u64::from(block.samples)).sum()
     }
 
-    /// The numbers of the blocks that have to be read for what is selected, by the time at which they begin: those with
-    /// wanted samples, and those with side-band of before. Stable, so that what is simultaneous keeps the file's order.
-    pub fn wanted(&self, selection: &Selection) -> Vec<u32> {
-        let last = selection.last_time();
-        let wanted = |block: &Block| {
-            let side_band = block.side_band != 0 && block.first <= last;
-            let samples = block.samples != 0 && selection.some_time(block.first, block.last);
-            side_band || samples
-        };
-        let mut numbers: Vec<u32> =
-            (0..self.blocks.len() as u32).filter(|&number| wanted(&self.blocks[number as usize])).collect();
+    /// What has to be done for what is selected of a block: it is read for wanted samples, and for side-band of before that
+    /// was not kept.
+    pub(super) fn need(&self, block: &Block, selection: &Selection) -> Need {
+        if block.samples != 0 && selection.some_time(block.sampled.0, block.sampled.1) {
+            return Need::Read;
+        }
+        match block.side_band != 0 && block.first <= selection.last_time() {
+            true if self.side_band.has(block) => Need::Kept,
+            true => Need::Read,
+            false => Need::Nothing,
+        }
+    }
+
+    /// The numbers of the blocks of which something is selected, by the time at which they begin. Stable, so that what is
+    /// simultaneous keeps the file's order.
+    pub(super) fn wanted(&self, selection: &Selection) -> Vec<u32> {
+        let wanted = |&number: &u32| self.need(&self.blocks[number as usize], selection) != Need::Nothing;
+        let mut numbers: Vec<u32> = (0..self.blocks.len() as u32).filter(wanted).collect();
         numbers.sort_by_key(|&number| self.blocks[number as usize].first);
         numbers
+    }
+
+    /// How many bytes are read for what is selected.
+    pub fn read_for(&self, selection: &Selection) -> u64 {
+        let read = self.blocks.iter().filter(|block| self.need(block, selection) == Need::Read);
+        read.map(|block| u64::from(block.size)).sum()
     }
 }
 
@@ -124,17 +162,17 @@ enum BlockEnd {
 struct Looked {
     block: Block,
     end: BlockEnd,
-    /// The times of the first and of the last of its samples, by time.
-    samples: (u64, u64),
     /// The time of its last record.
     before: u64,
 }
 
-/// Looks at the records in some bytes, which begin where `block` says.
-fn look(bytes: &mut [u8], order: ByteOrder, layouts: &Layouts, block: Block) -> Looked {
+/// Looks at the records in some bytes, which begin where `block` says, and keeps its side-band.
+fn look(bytes: &mut [u8], walk: &Walk, block: Block, kept: &mut SideBand) -> Looked {
+    let Walk { order, layouts, room, .. } = *walk;
+    let side_band_from = kept.met();
     // All of what a record changes is kept in registers.
     let (mut at, mut records, mut samples, mut side_band) = (0, 0, 0, 0);
-    let (mut first, mut last, mut before) = (u64::MAX, 0, block.before);
+    let (mut first, mut before) = (u64::MAX, block.before);
     let (mut first_sample, mut last_sample) = (u64::MAX, 0);
     let end = loop {
         let rest = &mut bytes[at..];
@@ -155,7 +193,6 @@ fn look(bytes: &mut [u8], order: ByteOrder, layouts: &Layouts, block: Block) -> 
         let time = layouts.time(record).unwrap_or(before);
         before = time;
         first = first.min(time);
-        last = last.max(time);
         records += 1;
         at += size;
         if kind == PERF_RECORD_SAMPLE {
@@ -164,27 +201,21 @@ fn look(bytes: &mut [u8], order: ByteOrder, layouts: &Layouts, block: Block) -> 
             last_sample = last_sample.max(time);
         } else if is_side_band(kind) {
             side_band += 1;
+            kept.add(record, time, room);
         } else if let payload @ 1.. = payload(record) {
             break BlockEnd::Payload(payload);
         }
     };
-    let block = Block { size: at as u32, records, samples, side_band, first, last, ..block };
-    Looked { block, end, samples: (first_sample, last_sample), before }
+    let (size, sampled) = (at as u32, (first_sample, last_sample));
+    let block = Block { size, records, samples, side_band, side_band_from, first, sampled, ..block };
+    Looked { block, end, before }
 }
 
 /// Sections of this size are looked at from two places at a time.
 const LARGE: u64 = 64 << 20;
 
 /// Looks at all records of a section. A record that is cut off at its end, or damaged, ends it with a warning.
-pub fn index(
-    input: &dyn Input,
-    name: &str,
-    section: Section,
-    order: ByteOrder,
-    layouts: &Layouts,
-    warnings: &mut Vec<String>,
-) -> Result<Indexed, PerfDataError> {
-    let walk = Walk { input, name, order, layouts };
+pub(super) fn index(walk: Walk, section: Section, warnings: &mut Vec<String>) -> Result<Indexed, PerfDataError> {
     if section.size >= LARGE
         && thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1)
         && let Some(indexed) = walk.halves(section, warnings)?
@@ -197,11 +228,13 @@ pub fn index(
 
 /// What is looked at.
 #[derive(Clone, Copy)]
-struct Walk<'a> {
-    input: &'a dyn Input,
-    name: &'a str,
-    order: ByteOrder,
-    layouts: &'a Layouts,
+pub(super) struct Walk<'a> {
+    pub input: &'a dyn Input,
+    pub name: &'a str,
+    pub order: ByteOrder,
+    pub layouts: &'a Layouts,
+    /// How many bytes of side-band are kept at most.
+    pub room: usize,
 }
 
 impl Walk<'_> {
@@ -220,17 +253,14 @@ impl Walk<'_> {
             let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(BLOCK);
             let filled = self.read(&mut buffer[..room], offset)?;
             let block = Block { offset, before, ..Block::default() };
-            let looked = look(&mut buffer[..filled], self.order, self.layouts, block);
-            let Looked { block, end: ended, samples, .. } = looked;
+            let looked = look(&mut buffer[..filled], self, block, &mut found.side_band);
+            let Looked { block, end: ended, .. } = looked;
             before = looked.before;
             if ended == BlockEnd::Compressed {
                 return Ok(None);
             }
-            if block.samples != 0 {
-                found.add_samples(samples);
-            }
             if block.size != 0 {
-                found.blocks.push(block);
+                found.add(block);
             }
             offset = offset.saturating_add(u64::from(block.size));
             let left = end.saturating_sub(offset);
@@ -281,6 +311,7 @@ impl Walk<'_> {
         if let Some(block) = second.blocks.first_mut() {
             block.before = before;
         }
+        found.side_band.append(&second.side_band, &mut second.blocks, self.room);
         found.blocks.append(&mut second.blocks);
         second.samples.into_iter().for_each(|samples| found.add_samples(samples));
         warnings.extend(at_end);
@@ -345,7 +376,7 @@ mod tests {
     use super::*;
     use crate::{
         abi::{PERF_RECORD_COMM, PERF_RECORD_LOST, PERF_RECORD_THROTTLE, PERF_SAMPLE_RAW, PERF_SAMPLE_TIME},
-        perfdata::{Attr, AttrIds},
+        perfdata::{Attr, AttrIds, side_band::ROOM},
         record::SampleFormat,
     };
 
@@ -364,7 +395,7 @@ mod tests {
     /// The index made from one place on, and from two.
     fn both(bytes: Vec<u8>) -> (BlockIndex, Option<BlockIndex>) {
         let section = Section { offset: 0, size: bytes.len() as u64 };
-        let walk = Walk { input: &bytes, name: "x", order: ByteOrder::Native, layouts: &layouts() };
+        let walk = Walk { input: &bytes, name: "x", order: ByteOrder::Native, layouts: &layouts(), room: ROOM };
         let (mut one, mut two) = (Vec::new(), Vec::new());
         let (serial, _) = walk.all(section, &mut one).unwrap().unwrap();
         let halves = walk.halves(section, &mut two).unwrap().map(|indexed| match indexed {
@@ -386,8 +417,7 @@ mod tests {
             let two = two.unwrap();
             assert_eq!((one.samples, one.bytes(), one.sample_count()), (two.samples, two.bytes(), two.sample_count()));
             assert!(two.blocks.windows(2).all(|two| two[0].offset + u64::from(two[0].size) == two[1].offset));
-            let last = two.blocks.iter().map(|block| block.last).max();
-            assert_eq!(last, one.blocks.iter().map(|block| block.last).max());
+            assert_eq!(two.side_band, one.side_band);
         }
     }
 

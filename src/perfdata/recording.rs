@@ -17,7 +17,7 @@ use super::{
     features::{EventDesc, Features},
     feed::{FileFeed, PipeFeed, Records},
     header::{self, AttrIds, FileHeader, Header, PIPE_HEADER, Section},
-    index::{self, BlockIndex, Indexed},
+    index::{self, BlockIndex, Indexed, Walk},
     input::Input,
     kernel_mapping::KernelMapping,
     layouts::{Layouts, RawWords},
@@ -25,9 +25,10 @@ use super::{
     replay::Replay,
     select::Selection,
     sequential::Arrival,
+    side_band::ROOM,
     stream::Gate,
     tracing_data::TracingData,
-    unpacked,
+    unpacked::{self, Unpacked},
 };
 use crate::{
     abi::PERF_TYPE_TRACEPOINT,
@@ -88,10 +89,10 @@ pub(super) enum Data {
 
 /// Where a stream's records lie that were kept in a file: they can be read more than once.
 pub(super) struct Stored {
-    input: Arc<dyn Input>,
+    pub input: Arc<dyn Input>,
     section: Section,
     /// What looking at it gave, if somebody has.
-    unpacked: Option<Arc<BlockIndex>>,
+    pub unpacked: Option<Unpacked>,
 }
 
 /// A run of records in a file.
@@ -102,7 +103,7 @@ pub(super) struct Part {
     /// What looking at it gave, if somebody has.
     pub indexed: Option<Indexed>,
     /// What unpacking it gave, if it is compressed and somebody has.
-    pub unpacked: Option<Arc<BlockIndex>>,
+    pub unpacked: Option<Unpacked>,
 }
 
 impl Part {
@@ -112,6 +113,16 @@ impl Part {
             Some(Indexed::Plain(index)) => Some(index),
             Some(Indexed::Compressed) | None => None,
         }
+    }
+
+    /// Where its samples lie in time, if that is known.
+    fn samples(&self) -> Option<&Arc<BlockIndex>> {
+        self.index().or(self.unpacked.as_ref().map(|unpacked| &unpacked.samples))
+    }
+
+    /// What of it can be read without the rest, if that is known.
+    pub fn runs(&self) -> Option<&Arc<BlockIndex>> {
+        self.index().or(self.unpacked.as_ref().and_then(|unpacked| unpacked.runs.as_ref()))
     }
 }
 
@@ -252,10 +263,10 @@ impl Recording {
     /// unpacked.
     pub fn index(&mut self) -> Result<Vec<Option<Arc<BlockIndex>>>, PerfDataError> {
         let Data::Parts(parts) = &mut self.data else { return Ok(vec![None]) };
+        let (order, layouts, room) = (self.order, &self.layouts, ROOM / parts.len().max(1));
         for part in parts.iter_mut().filter(|part| part.indexed.is_none()) {
-            let Part { name, input, section, .. } = part;
-            let (order, layouts) = (self.order, &self.layouts);
-            part.indexed = Some(index::index(&**input, name, *section, order, layouts, &mut self.warnings)?);
+            let walk = Walk { input: &*part.input, name: &part.name, order, layouts, room };
+            part.indexed = Some(index::index(walk, part.section, &mut self.warnings)?);
         }
         Ok(parts.iter().map(|part| part.index().cloned()).collect())
     }
@@ -265,30 +276,24 @@ impl Recording {
     pub fn unpacked_index(&mut self) -> Result<Vec<Arc<BlockIndex>>, PerfDataError> {
         self.index()?;
         let (order, layouts) = (self.order, &self.layouts);
-        let look = |name: &str, input: &Arc<dyn Input>, section| {
+        let look = |name: &str, input: &Arc<dyn Input>, section: Section, room| {
             let feed = Box::new(FileFeed::new(input.clone(), section));
-            unpacked::index(Records::new(name, order, feed), layouts).map(Arc::new)
+            unpacked::index(Records::new(name, order, feed), section.offset, layouts, room)
         };
-        let mut indexes = Vec::new();
         match &mut self.data {
-            Data::Stream(_, _, None) => {}
+            Data::Stream(_, _, None) => Ok(Vec::new()),
             Data::Stream(_, _, Some(Stored { input, section, unpacked })) => {
-                let index = unpacked.take().map_or_else(|| look(&self.name, input, *section), Ok)?;
-                indexes.push(unpacked.insert(index).clone());
+                let found = unpacked.take().map_or_else(|| look(&self.name, input, *section, ROOM), Ok)?;
+                Ok(vec![unpacked.insert(found).samples.clone()])
             }
             Data::Parts(parts) => {
-                for part in parts {
-                    if let Some(index) = part.index() {
-                        indexes.push(index.clone());
-                        continue;
-                    }
-                    let Part { name, input, section, unpacked, .. } = part;
-                    let index = unpacked.take().map_or_else(|| look(name, input, *section), Ok)?;
-                    indexes.push(unpacked.insert(index).clone());
+                let room = ROOM / parts.len().max(1);
+                for part in parts.iter_mut().filter(|part| part.samples().is_none()) {
+                    part.unpacked = Some(look(&part.name, &part.input, part.section, room)?);
                 }
+                Ok(parts.iter().filter_map(|part| part.samples().cloned()).collect())
             }
         }
-        Ok(indexes)
     }
 
     /// The times of the first and the last sample; `None` where there is no sample, and for a pipe that does not say.
@@ -307,7 +312,7 @@ impl Recording {
         }
         self.index()?;
         let Data::Parts(parts) = &self.data else { return Ok(None) };
-        let known: Option<Vec<_>> = parts.iter().map(|part| part.index().or(part.unpacked.as_ref()).cloned()).collect();
+        let known: Option<Vec<_>> = parts.iter().map(|part| part.samples().cloned()).collect();
         Ok(known.and_then(spanned))
     }
 

@@ -6,11 +6,12 @@ use super::{
     ahead::Batches,
     error::PerfDataError,
     feed::{FileFeed, Records},
-    index::{BLOCK, Indexed},
+    index::BLOCK,
     merge::{Merger, Release},
-    recording::{Data, Part, Recording},
+    recording::{Data, Part, Recording, Stored},
     sequential::{Arrival, SequentialStream},
     stream::{Gate, IndexedStream, Stream, Warnings},
+    unpacked::Unpacked,
 };
 use crate::record::{Batch, Ended, LossCounts, Source, Wait};
 
@@ -53,6 +54,14 @@ impl Replay {
         let mut total = 0;
         let mut release = Release::InRounds;
         match data {
+            Data::Stream(
+                records,
+                _,
+                Some(Stored { input, unpacked: Some(Unpacked { runs: Some(index), .. }), .. }),
+            ) => {
+                total += index.read_for(&gate.selection);
+                streams.push(Box::new(IndexedStream::new(input, records.name, gate, index, (0, 1))));
+            }
             Data::Stream(records, arrival, _) => {
                 if arrival == Arrival::Live {
                     release = Release::AtOnce;
@@ -61,21 +70,19 @@ impl Replay {
             }
             Data::Parts(parts) => {
                 let stride = parts.len().max(1);
-                let unindexed = parts.iter().filter(|part| part.index().is_none()).count();
+                let unindexed = parts.iter().filter(|part| part.runs().is_none()).count();
                 let ahead = (AHEAD / unindexed.max(1)).max(BLOCK);
-                for (number, Part { name, input, section, indexed, .. }) in parts.into_iter().enumerate() {
-                    let (gate, number, stride) = (gate.clone(), number as u32, stride as u32);
-                    if let Some(Indexed::Plain(index)) = indexed {
-                        let wanted = index.wanted(&gate.selection);
-                        total += wanted.iter().map(|&block| u64::from(index.blocks[block as usize].size)).sum::<u64>();
-                        let (next, consumed) = (0, 0);
-                        let stream = IndexedStream { input, name, gate, index, wanted, next, number, stride, consumed };
-                        streams.push(Box::new(stream));
+                for (number, part) in parts.into_iter().enumerate() {
+                    let (gate, numbers, index) = (gate.clone(), (number as u32, stride as u32), part.runs().cloned());
+                    let Part { name, input, section, .. } = part;
+                    if let Some(index) = index {
+                        total += index.read_for(&gate.selection);
+                        streams.push(Box::new(IndexedStream::new(input, name, gate, index, numbers)));
                         continue;
                     }
                     total += section.size;
                     let records = Records::new(&name, order, Box::new(FileFeed::new(input, section)));
-                    let (numbers, warnings) = ((number, stride), warnings.clone());
+                    let warnings = warnings.clone();
                     let stream = SequentialStream::new(records, gate, Arrival::Stored, ahead, numbers, warnings);
                     streams.push(Box::new(stream));
                 }

@@ -80,7 +80,7 @@ impl Selection {
         match record_type(record) {
             PERF_RECORD_SAMPLE if self.sample(record, time, layouts) => Wanted::Sample,
             PERF_RECORD_LOST | PERF_RECORD_LOST_SAMPLES if !self.lost(record, time, layouts) => Wanted::No,
-            kind if is_side_band(kind) => Wanted::SideBand,
+            kind if is_side_band(kind) && time <= self.last_time() => Wanted::SideBand,
             _ => Wanted::No,
         }
     }

@@ -10,7 +10,7 @@ use crate::spec::CpuSet;
 pub fn by_time(indexes: &[Arc<BlockIndex>], (begin, end): (u64, u64), shards: usize) -> Vec<u64> {
     let blocks = || indexes.iter().flat_map(|index| &index.blocks).filter(|block| block.samples > 0);
     let before = |time: u64| -> f64 {
-        let of_block = |&Block { first, last, samples, .. }: &Block| {
+        let of_block = |&Block { sampled: (first, last), samples, .. }: &Block| {
             let share = time.saturating_sub(first) as f64 / ((last - first) as f64 + 1.0);
             f64::from(samples) * share.min(1.0)
         };
@@ -72,9 +72,9 @@ mod tests {
     fn index(blocks: &[(u64, u64, u32)]) -> Arc<BlockIndex> {
         let block = |&(first, last, samples): &(u64, u64, u32)| {
             let (records, rest) = (samples, Block::default());
-            Block { records, samples, first, last, ..rest }
+            Block { records, samples, first, sampled: (first, last), ..rest }
         };
-        Arc::new(BlockIndex { blocks: blocks.iter().map(block).collect(), samples: None })
+        Arc::new(BlockIndex { blocks: blocks.iter().map(block).collect(), ..BlockIndex::default() })
     }
 
     fn check(blocks: &[(u64, u64, u32)], within: (u64, u64), shards: usize, expect: Expect) {

@@ -1,6 +1,7 @@
 //! Where blocks of records come from, one after the other, and what is known of those that did not come yet.
 
 use std::{
+    io,
     os::fd::RawFd,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -8,11 +9,12 @@ use std::{
 use super::{
     bytes::ByteOrder,
     error::PerfDataError,
-    index::{BlockIndex, enter},
+    index::{Block, BlockIndex, Need, enter},
     input::Input,
     layouts::Layouts,
     pool::Pool,
     select::{Selection, Wanted},
+    unpack::RunUnpacker,
 };
 use crate::{
     abi::PERF_RECORD_SAMPLE,
@@ -112,17 +114,44 @@ impl Gate {
 
 /// Blocks of a file that was indexed, those that begin earliest first: so no more of them is in memory than overlap.
 pub(super) struct IndexedStream {
-    pub input: Arc<dyn Input>,
-    pub name: String,
-    pub gate: Gate,
-    pub index: Arc<BlockIndex>,
+    input: Arc<dyn Input>,
+    name: String,
+    gate: Gate,
+    index: Arc<BlockIndex>,
     /// Numbers of blocks, by their first time.
-    pub wanted: Vec<u32>,
-    pub next: usize,
+    wanted: Vec<u32>,
+    next: usize,
     /// The number of its first block, and the distance between numbers: streams number theirs in turns.
-    pub number: u32,
-    pub stride: u32,
-    pub consumed: u64,
+    number: u32,
+    stride: u32,
+    consumed: u64,
+    unpacker: RunUnpacker,
+}
+
+impl IndexedStream {
+    /// Of what is selected of some blocks, which have numbers from this one on.
+    pub fn new(input: Arc<dyn Input>, name: String, gate: Gate, index: Arc<BlockIndex>, numbers: (u32, u32)) -> Self {
+        let wanted = index.wanted(&gate.selection);
+        let ((number, stride), unpacker) = (numbers, RunUnpacker::default());
+        Self { input, name, gate, index, wanted, next: 0, number, stride, consumed: 0, unpacker }
+    }
+
+    /// The records of a block, in native order.
+    fn read(&mut self, block: &Block) -> io::Result<Vec<u8>> {
+        let Gate { order, layouts, pool, .. } = &self.gate;
+        let mut bytes = pool.take(block.size as usize);
+        let filled = self.input.read_at(&mut bytes, block.offset)?;
+        // It was truncated since it was indexed.
+        bytes.truncate(filled);
+        if block.unpacked != 0 {
+            let mut unpacked = vec![0; block.unpacked as usize];
+            let size = self.unpacker.unpack(&mut bytes, (*order, layouts), &mut unpacked)?;
+            unpacked.truncate(size);
+            pool.recycle(std::mem::replace(&mut bytes, unpacked));
+        }
+        enter(&mut bytes, *order, layouts);
+        Ok(bytes)
+    }
 }
 
 impl Stream for IndexedStream {
@@ -134,14 +163,13 @@ impl Stream for IndexedStream {
         let Some(&number) = self.wanted.get(self.next) else { return Ok(None) };
         self.next += 1;
         let block = self.index.blocks[number as usize];
-        let mut bytes = self.gate.pool.take(block.size as usize);
-        let filled =
-            self.input.read_at(&mut bytes, block.offset).map_err(|error| PerfDataError::io(&self.name, error))?;
-        // It was truncated since it was indexed.
-        bytes.truncate(filled);
-        self.consumed += u64::from(block.size);
-        enter(&mut bytes, self.gate.order, &self.gate.layouts);
+        let need = self.index.need(&block, &self.gate.selection);
         let number = self.number.wrapping_add(number.wrapping_mul(self.stride));
+        if need == Need::Kept {
+            return Ok(Some((number, self.index.side_band.list(&block, number, &self.gate, records))));
+        }
+        let bytes = self.read(&block).map_err(|error| PerfDataError::io(&self.name, error))?;
+        self.consumed += u64::from(block.size);
         let before = records.len();
         self.gate.list(&bytes, number, block.before, records);
         Ok(Some((number, self.gate.keep(bytes, block.records, &mut records[before..]))))

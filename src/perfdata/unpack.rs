@@ -1,11 +1,11 @@
 //! Compressed records to the records that are in them: one zstd stream per file, whose context goes on from record to
-//! record. Knows nothing of files.
+//! record, as long as a frame of it lasts. Knows nothing of files.
 
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
-use super::{bytes::ByteOrder, swap};
+use super::{bytes::ByteOrder, index::payload, layouts::Layouts, swap};
 use crate::{
-    abi::perf_data::PERF_RECORD_COMPRESSED2,
+    abi::perf_data::{PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2},
     record::{RECORD_HEADER, record_type},
 };
 
@@ -24,26 +24,33 @@ pub(super) struct Unpacker {
     end: usize,
     /// The last step filled all the room it had, so there may be more.
     full: bool,
+    /// The last frame has ended, and no other one has begun.
+    between_frames: bool,
+}
+
+/// What of a compressed record is packed.
+fn packed(record: &[u8]) -> Option<&[u8]> {
+    match record_type(record) {
+        // A u64 says how much of the record is data, as it is filled up to a multiple of 8.
+        PERF_RECORD_COMPRESSED2 => {
+            let size = u64::from_ne_bytes(*record.get(8..)?.first_chunk()?);
+            record.get(16..)?.get(..usize::try_from(size).ok()?)
+        }
+        _ => record.get(RECORD_HEADER..),
+    }
 }
 
 impl Unpacker {
     pub fn new() -> std::io::Result<Self> {
         let decoder = Decoder::new()?;
-        Ok(Self { decoder, packed: Vec::new(), used: 0, unpacked: Vec::new(), start: 0, end: 0, full: false })
+        let (full, between_frames) = (false, true);
+        Ok(Self { decoder, packed: Vec::new(), used: 0, unpacked: Vec::new(), start: 0, end: 0, full, between_frames })
     }
 
     /// Takes a compressed record, in native order; all that was taken before is unpacked.
     pub fn take(&mut self, record: &[u8]) {
-        let packed = match record_type(record) {
-            // A u64 says how much of the record is data, as it is filled up to a multiple of 8.
-            PERF_RECORD_COMPRESSED2 => record.get(8..16).and_then(|size| {
-                let size = u64::from_ne_bytes(size.try_into().ok()?);
-                record.get(16..)?.get(..usize::try_from(size).ok()?)
-            }),
-            _ => record.get(RECORD_HEADER..),
-        };
         self.packed.clear();
-        self.packed.extend_from_slice(packed.unwrap_or(&[]));
+        self.packed.extend_from_slice(packed(record).unwrap_or(&[]));
         self.used = 0;
     }
 
@@ -82,6 +89,10 @@ impl Unpacker {
         self.end += made;
         self.used += used;
         self.full = made == STEP;
+        if used != 0 || made != 0 {
+            // What is left to be done of the frame.
+            self.between_frames = matches!(result, Ok(0));
+        }
         match result {
             Ok(_) if used == 0 && made == 0 && self.used < self.packed.len() => Err("it does not go on".to_owned()),
             Ok(_) => Ok(()),
@@ -96,5 +107,65 @@ impl Unpacker {
     /// Bytes that were unpacked and are no whole record.
     pub fn left(&self) -> usize {
         self.end - self.start
+    }
+
+    /// Whether what comes next needs nothing of what came before.
+    pub fn is_between_frames(&self) -> bool {
+        self.between_frames && !self.has_packed() && self.left() == 0
+    }
+}
+
+/// Unpacks runs of records, each of which begins with a frame of its own.
+#[derive(Default)]
+pub(super) struct RunUnpacker {
+    decoder: Option<Decoder<'static>>,
+}
+
+impl RunUnpacker {
+    /// Fills `into` with the records of a run, the compressed ones unpacked, in the byte order of the file. Gives how many
+    /// bytes those are.
+    pub fn unpack(
+        &mut self,
+        mut run: &mut [u8],
+        (order, layouts): (ByteOrder, &Layouts),
+        into: &mut [u8],
+    ) -> std::io::Result<usize> {
+        let damaged = || std::io::Error::other("what was looked at before has changed");
+        let mut decoder = match self.decoder.take() {
+            Some(mut decoder) => decoder.reinit().map(|()| decoder)?,
+            None => Decoder::new()?,
+        };
+        let mut end = 0;
+        while run.len() >= RECORD_HEADER {
+            let size = swap::record_size(run, order);
+            if size < RECORD_HEADER || size > run.len() {
+                break;
+            }
+            let (record, rest) = std::mem::take(&mut run).split_at_mut(size);
+            let room = into.get_mut(end..).ok_or_else(damaged)?;
+            let kind = record.first_chunk().map_or(0, |kind| order.u32(*kind));
+            let mut skip = 0;
+            if matches!(kind, PERF_RECORD_COMPRESSED | PERF_RECORD_COMPRESSED2) {
+                swap::record(record, order, layouts);
+                let mut input = InBuffer::around(packed(record).unwrap_or(&[]));
+                let mut output = OutBuffer::around(room);
+                while input.pos() < input.src.len() {
+                    let before = (input.pos(), output.pos());
+                    decoder.run(&mut input, &mut output)?;
+                    if (input.pos(), output.pos()) == before {
+                        return Err(damaged());
+                    }
+                }
+                end += output.pos();
+            } else {
+                room.get_mut(..size).ok_or_else(damaged)?.copy_from_slice(record);
+                end += size;
+                swap::record(record, order, layouts);
+                skip = payload(record);
+            }
+            run = rest.get_mut(usize::try_from(skip).unwrap_or(usize::MAX)..).unwrap_or_default();
+        }
+        self.decoder = Some(decoder);
+        Ok(end)
     }
 }

@@ -205,7 +205,8 @@ fn divide(
         && span.intervals(every) > MOST_INTERVALS
     {
         bail!(
-            "--jobs: {} has {} intervals of {every:?}, too many to call each; parts cannot tell which of them silences have              in common. A longer -i, or no --jobs",
+            "--jobs: {} has {} intervals of {every:?}, too many to call each; parts cannot tell which of them silences \
+             have in common. A longer -i, or no --jobs",
             recording.name,
             span.intervals(every)
         );

@@ -30,7 +30,7 @@ impl Maker {
         if self.big { value.to_be_bytes().into() } else { value.to_le_bytes().into() }
     }
 
-    fn record(self, kind: u32, misc: u16, body: &[Vec<u8>]) -> Vec<u8> {
+    pub fn record(self, kind: u32, misc: u16, body: &[Vec<u8>]) -> Vec<u8> {
         let body = body.concat();
         [self.u32(kind), self.u16(misc), self.u16(8 + body.len() as u16), body].concat()
     }
@@ -40,17 +40,17 @@ impl Maker {
         [self.u32(7), self.u32(8), self.u64(time), self.u64(id), self.u32(1), self.u32(0)].concat()
     }
 
-    fn comm(self, time: u64) -> Vec<u8> {
+    pub fn comm(self, time: u64) -> Vec<u8> {
         self.record(PERF_RECORD_COMM, 0, &[self.u32(7), self.u32(8), b"name\0\0\0\0".to_vec(), self.trailer(time, 50)])
     }
 
-    fn mmap2(self, time: u64) -> Vec<u8> {
+    pub fn mmap2(self, time: u64) -> Vec<u8> {
         let numbers = [self.u32(7), self.u32(8), self.u64(0x40_0000), self.u64(0x1000), self.u64(0)].concat();
         let inode = [self.u32(8), self.u32(1), self.u64(42), self.u64(3), self.u32(5), self.u32(2)].concat();
         self.record(PERF_RECORD_MMAP2, 0, &[numbers, inode, b"/bin/x\0\0".to_vec(), self.trailer(time, 51)])
     }
 
-    fn lost(self, time: u64) -> Vec<u8> {
+    pub fn lost(self, time: u64) -> Vec<u8> {
         self.record(PERF_RECORD_LOST, 0, &[self.u64(50), self.u64(3), self.trailer(time, 50)])
     }
 
@@ -136,7 +136,7 @@ fn replay(bytes: Vec<u8>) -> Result<(Vec<Vec<u8>>, Vec<String>), PerfDataError> 
 }
 
 /// What comes after as many waits as it takes.
-fn patiently(replay: &mut Replay) -> Wait {
+pub fn patiently(replay: &mut Replay) -> Wait {
     loop {
         match replay.wait(None) {
             Wait::Woken => {}

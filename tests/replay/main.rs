@@ -6,5 +6,6 @@ mod damaged;
 mod harness;
 mod kinds;
 mod made;
+mod parts;
 mod selection;
 mod symbols;

@@ -1,14 +1,20 @@
 //! Records packed by zstd into PERF_RECORD_COMPRESSED: one stream of zstd for the whole file, so that what repeats itself all
-//! the time is said once.
+//! the time is said once. It is a row of frames, each of whole records: a reader can begin at any of them.
 
 use std::{fmt, io};
 
 use zstd::zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, get_error_name, zstd_sys::ZSTD_EndDirective};
 
-use crate::abi::perf_data::PERF_RECORD_COMPRESSED;
+use crate::{abi::perf_data::PERF_RECORD_COMPRESSED, record::Records};
 
-/// What one record holds at most, unpacked: a reader keeps so much room for each (`comp_mmap_len`).
-pub(super) const PIECE: usize = 256 << 10;
+/// What one record holds at most, unpacked: a reader keeps so much room for each (`comp_mmap_len`). Packed, it has room in one
+/// record even if it can hardly be packed: of a part of a block zstd unpacks nothing, which perf takes for damage
+/// (`perf_session__process_compressed_event()`).
+pub(super) const PIECE: usize = 60 << 10;
+
+/// So much is in a frame, or somewhat more. The next one begins with nothing that repeats itself known: that is 0.3 % of the
+/// size, and 1 % with frames of 1 MiB.
+const FRAME: usize = 4 << 20;
 
 /// What fits into a record beside its header.
 const PAYLOAD: usize = u16::MAX as usize - 8;
@@ -42,6 +48,8 @@ impl Default for Level {
 pub(super) struct Compressor {
     context: CCtx<'static>,
     payload: Box<[u8]>,
+    /// How many bytes are in the frame.
+    frame: usize,
     /// Bytes that came in.
     pub raw: u64,
     /// Bytes that they became.
@@ -52,17 +60,52 @@ impl Compressor {
     pub fn new(level: Level) -> io::Result<Compressor> {
         let mut context = CCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
         context.set_parameter(CParameter::CompressionLevel(level.0.into())).map_err(failed)?;
-        Ok(Compressor { context, payload: vec![0; PAYLOAD].into(), raw: 0, packed: 0 })
+        Ok(Compressor { context, payload: vec![0; PAYLOAD].into(), frame: 0, raw: 0, packed: 0 })
     }
 
-    /// Appends these bytes, packed, to `out`. Whoever has read it by then has all of them.
-    pub fn pack(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+    /// Appends these records, packed, to `out`. Whoever has read it by then has all of them.
+    pub fn pack(&mut self, mut records: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         let before = out.len();
-        for piece in bytes.chunks(PIECE) {
+        self.raw += records.len() as u64;
+        while !records.is_empty() {
+            let (now, later) = records.split_at(self.end_of_frame(records));
+            self.frame += now.len();
+            let end = if self.frame < FRAME { ZSTD_EndDirective::ZSTD_e_flush } else { ZSTD_EndDirective::ZSTD_e_end };
+            self.pieces(now, end, out)?;
+            if self.frame >= FRAME {
+                self.frame = 0;
+            }
+            records = later;
+        }
+        self.packed += (out.len() - before) as u64;
+        Ok(())
+    }
+
+    /// How much of these records belongs to the frame.
+    fn end_of_frame(&self, records: &[u8]) -> usize {
+        let room = FRAME - self.frame;
+        if records.len() <= room {
+            return records.len();
+        }
+        let mut end = 0;
+        for record in Records::new(records) {
+            if end >= room {
+                return end;
+            }
+            end += record.len();
+        }
+        records.len()
+    }
+
+    /// Appends bytes, the last of which are the end of what `end` says.
+    fn pieces(&mut self, bytes: &[u8], end: ZSTD_EndDirective, out: &mut Vec<u8>) -> io::Result<()> {
+        let mut pieces = bytes.chunks(PIECE).peekable();
+        while let Some(piece) = pieces.next() {
+            let end = if pieces.peek().is_some() { ZSTD_EndDirective::ZSTD_e_flush } else { end };
             let mut input = InBuffer::around(piece);
             loop {
                 let mut output = OutBuffer::around(&mut self.payload[..]);
-                let left = self.context.compress_stream2(&mut output, &mut input, ZSTD_EndDirective::ZSTD_e_flush);
+                let left = self.context.compress_stream2(&mut output, &mut input, end);
                 let left = left.map_err(failed)?;
                 let payload = output.as_slice();
                 out.extend(PERF_RECORD_COMPRESSED.to_ne_bytes());
@@ -73,8 +116,6 @@ impl Compressor {
                 }
             }
         }
-        self.raw += bytes.len() as u64;
-        self.packed += (out.len() - before) as u64;
         Ok(())
     }
 }
@@ -94,7 +135,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::record::{Records, record_type};
+    use crate::record::record_type;
 
     /// Unpacks as perf does: each record in one step, into a piece.
     fn unpack(packed: &[u8]) -> Vec<u8> {
@@ -107,24 +148,64 @@ mod tests {
             let mut input = InBuffer::around(&record[8..]);
             context.decompress_stream(&mut output, &mut input).unwrap();
             assert_eq!(input.pos(), record.len() - 8);
+            // perf takes one of which nothing comes for damaged.
+            assert_ne!(output.pos(), 0);
             all.extend(output.as_slice());
         }
         assert!(records.rest().is_empty());
         all
     }
 
-    #[test]
-    fn what_cannot_be_packed_takes_many_records() {
+    /// Bytes of so many bits that nobody can foretell.
+    fn noise(bits: u32) -> impl Iterator<Item = u8> {
         let mut number = 1u64;
-        let noise = std::iter::repeat_with(|| {
+        std::iter::repeat_with(move || {
             number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (number >> 56) as u8
-        });
-        let noise: Vec<u8> = noise.take(PIECE + 1000).collect();
+            (number >> (64 - bits)) as u8
+        })
+    }
+
+    #[test]
+    fn what_cannot_be_packed_takes_as_many_records() {
+        let noise: Vec<u8> = noise(8).take(PIECE + 1000).collect();
         let (mut compressor, mut out) = (Compressor::new(Level::default()).unwrap(), Vec::new());
         compressor.pack(&noise, &mut out).unwrap();
-        assert!(Records::new(&out).count() >= 5);
+        assert_eq!(Records::new(&out).count(), 2);
         assert_eq!((unpack(&out), compressor.raw, compressor.packed), (noise, PIECE as u64 + 1000, out.len() as u64));
+    }
+
+    /// A block of zstd is not unpacked before all of it is there.
+    #[test]
+    fn a_record_that_held_a_part_of_a_block_was_damaged_to_perf() {
+        for bits in 1..=8 {
+            let bytes: Vec<u8> = noise(bits).take(3 * PIECE).collect();
+            let (mut compressor, mut out) = (Compressor::new(Level::default()).unwrap(), Vec::new());
+            compressor.pack(&bytes, &mut out).unwrap();
+            assert!(unpack(&out) == bytes, "{bits}");
+        }
+    }
+
+    #[test]
+    fn a_frame_ends_where_a_record_does() {
+        let record = |number: u64| {
+            let size = 24 + number % 500 * 8;
+            let header = [&9u32.to_ne_bytes()[..], &[0, 0], &(size as u16).to_ne_bytes()].concat();
+            [header, number.to_ne_bytes().repeat(size as usize / 8 - 1)].concat()
+        };
+        let records: Vec<Vec<u8>> = (0..5000).map(record).collect();
+        for together in [1, 100, 5000] {
+            let (mut compressor, mut out) = (Compressor::new(Level::default()).unwrap(), Vec::new());
+            records.chunks(together).for_each(|some| compressor.pack(&some.concat(), &mut out).unwrap());
+            assert!(unpack(&out) == records.concat());
+            // Each unpacked for itself.
+            let frames = Records::new(&out).map(|record| record[8..].to_vec()).collect::<Vec<_>>();
+            let frames = frames.chunk_by(|_, next| next[..4] != [0x28, 0xb5, 0x2f, 0xfd]).map(<[_]>::concat);
+            let frames: Vec<Vec<u8>> =
+                frames.map(|frame| zstd::bulk::decompress(&frame, 2 * FRAME).unwrap_or_default()).collect();
+            let ended = &frames[..frames.len() - 1];
+            assert!(ended.len() == 2 && ended.iter().all(|frame| frame.len() >= FRAME), "{together}");
+            assert!(ended.iter().all(|frame| Records::new(frame).map(<[_]>::len).sum::<usize>() == frame.len()));
+        }
     }
 
     proptest! {

@@ -1,0 +1,81 @@
+//! The records of a run that tell of tasks, mappings and losses, kept when all of them were looked at: few bytes, so that
+//! who wants the samples of a part reads that part alone. Knows nothing of files.
+
+use super::{index::Block, select::Wanted, stream::Gate};
+use crate::record::{Chunk, SortedRecord, record_size};
+
+/// How many bytes are kept of a recording at most. Blocks with others are read.
+pub(super) const ROOM: usize = 32 << 20;
+
+/// Such records, in the run's order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SideBand {
+    /// Whole ones, in native order.
+    bytes: Vec<u8>,
+    kept: Vec<Kept>,
+    /// How many there were; more than there are kept where there was no room.
+    met: u32,
+}
+
+/// A record that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kept {
+    /// Its time, or that of the record before it.
+    time: u64,
+    /// Where it begins.
+    at: u32,
+}
+
+impl SideBand {
+    /// How many records were met so far: a block's own begin with this number.
+    pub(super) fn met(&self) -> u32 {
+        self.met
+    }
+
+    /// Keeps a record, if it and all before it have room in so many bytes.
+    #[cold]
+    pub(super) fn add(&mut self, record: &[u8], time: u64, room: usize) {
+        let at = self.bytes.len();
+        if self.kept.len() == self.met as usize && at + record.len() <= room.min(u32::MAX as usize) {
+            self.kept.push(Kept { time, at: at as u32 });
+            self.bytes.extend_from_slice(record);
+        }
+        self.met = self.met.saturating_add(1);
+    }
+
+    /// Adds what was kept of what follows, whose blocks are these, if all of it has room.
+    pub(super) fn append(&mut self, other: &SideBand, blocks: &mut [Block], room: usize) {
+        let at = self.bytes.len();
+        if self.kept.len() == self.met as usize && at + other.bytes.len() <= room.min(u32::MAX as usize) {
+            self.kept.extend(other.kept.iter().map(|kept| Kept { at: kept.at + at as u32, ..*kept }));
+            self.bytes.extend_from_slice(&other.bytes);
+        }
+        blocks.iter_mut().for_each(|block| block.side_band_from = block.side_band_from.saturating_add(self.met));
+        self.met = self.met.saturating_add(other.met);
+    }
+
+    /// A block's own; `None` where some had no room.
+    fn of(&self, block: &Block) -> Option<&[Kept]> {
+        let from = block.side_band_from as usize;
+        self.kept.get(from..from + block.side_band as usize)
+    }
+
+    /// Whether all of a block's are kept.
+    pub(super) fn has(&self, block: &Block) -> bool {
+        self.of(block).is_some()
+    }
+
+    /// The wanted ones of a block, which are appended to `records` with the block's number.
+    pub(super) fn list(&self, block: &Block, number: u32, gate: &Gate, records: &mut Vec<SortedRecord>) -> Chunk {
+        let mut bytes = Vec::new();
+        for &Kept { time, at } in self.of(block).unwrap_or_default() {
+            let record = &self.bytes[at as usize..];
+            let record = &record[..record_size(record).min(record.len())];
+            if gate.selection.wants(record, time, &gate.layouts) != Wanted::No {
+                records.push(SortedRecord { time, chunk: number, offset: bytes.len() as u32 });
+                bytes.extend_from_slice(record);
+            }
+        }
+        Chunk::new(0, bytes, None)
+    }
+}

@@ -1,0 +1,211 @@
+//! A part of a recording's time, found through what looking at all of it has shown: its records are those of the whole, and
+//! nothing else is read for them.
+
+use std::sync::Arc;
+
+use perf_prof::{
+    abi::{perf_data::*, *},
+    perfdata::{BLOCK, Progress, Recording, Replay, Selection, shards},
+    record::{Batch, Source, Wait, record_type},
+};
+use proptest::prelude::*;
+
+use crate::made::{FOREIGN, Maker, NATIVE, patiently};
+
+/// How records lie in a file.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Plain,
+    PlainPipe,
+    /// Packed; a frame ends behind so many of the packed records.
+    Packed(usize),
+    PackedPipe(usize),
+}
+
+/// Records that are in one packed record.
+const TOGETHER: usize = 200;
+
+fn file(maker: Maker, records: &[Vec<u8>], form: Form) -> Vec<u8> {
+    match form {
+        Form::Plain => maker.file(&records.concat()),
+        Form::PlainPipe => maker.pipe(&records.concat()),
+        Form::Packed(frame) => maker.file(&packed(maker, records, frame)),
+        Form::PackedPipe(frame) => maker.pipe(&packed(maker, records, frame)),
+    }
+}
+
+fn packed(maker: Maker, records: &[Vec<u8>], frame: usize) -> Vec<u8> {
+    use zstd::stream::raw::{Encoder, Operation, OutBuffer};
+    let mut encoder = Encoder::new(1).unwrap();
+    let mut bytes = Vec::new();
+    for (number, some) in (1..).zip(records.chunks(TOGETHER)) {
+        let (some, mut out) = (some.concat(), vec![0; 65500]);
+        let status = encoder.run_on_buffers(&some, &mut out).unwrap();
+        assert_eq!(status.bytes_read, some.len());
+        let mut rest = OutBuffer::around_pos(&mut out, status.bytes_written);
+        let ends = number % frame == 0;
+        let left = if ends { encoder.finish(&mut rest, true) } else { encoder.flush(&mut rest) };
+        assert_eq!(left.unwrap(), 0);
+        if ends {
+            encoder.reinit().unwrap();
+        }
+        let size = rest.pos();
+        bytes.extend(maker.record(PERF_RECORD_COMPRESSED, 0, &[out[..size].to_vec()]));
+        if number % 3 == 0 {
+            // Plain ones between packed ones.
+            bytes.extend(maker.record(PERF_RECORD_FINISHED_ROUND, 0, &[]));
+        }
+    }
+    bytes
+}
+
+/// The records that come, with their times.
+fn records(mut replay: Replay) -> Vec<(u64, Vec<u8>)> {
+    let mut records = Vec::new();
+    loop {
+        match patiently(&mut replay) {
+            Wait::Batch(Batch::Sorted(sorted)) => {
+                let bytes = sorted.in_order().map(|(_, record)| record.to_vec());
+                records.extend(sorted.records.iter().map(|record| record.time).zip(bytes));
+            }
+            Wait::Ended(_) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(replay.take_failure().is_none());
+    assert_eq!(replay.take_warnings(), Vec::<String>::new());
+    let Progress { done, total } = replay.progress();
+    // Of a pipe nobody knows how much there is.
+    assert!(replay.late() == 0 && (done == total || total == 0), "{done} of {total}");
+    records
+}
+
+fn opened(file: &[u8]) -> Recording {
+    Recording::of_file(Arc::new(file.to_vec()), "x").unwrap()
+}
+
+/// Of a recording that was looked at.
+fn part(file: &[u8], times: &[(u64, u64)]) -> Replay {
+    let mut recording = opened(file);
+    recording.unpacked_index().unwrap();
+    recording.replay(Selection { times: times.into(), ..Selection::default() }).unwrap()
+}
+
+/// What of the whole recording belongs to a part.
+fn of_part(whole: &[(u64, Vec<u8>)], times: &[(u64, u64)]) -> Vec<(u64, Vec<u8>)> {
+    let within = |time: u64| times.iter().any(|&(first, last)| first <= time && time <= last);
+    let last = times.iter().map(|time| time.1).max().unwrap();
+    let belongs = |(time, record): &&(u64, Vec<u8>)| match record_type(record) {
+        PERF_RECORD_SAMPLE | PERF_RECORD_LOST => within(*time),
+        _ => *time <= last,
+    };
+    whole.iter().filter(belongs).cloned().collect()
+}
+
+/// What a record tells.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Sample,
+    Comm,
+    Mmap2,
+    Lost,
+    /// A name without a time: it has that of the record before it.
+    Timeless,
+}
+
+fn made(maker: Maker, kind: Kind, time: u64) -> Vec<u8> {
+    match kind {
+        Kind::Sample => maker.sample(50 + time % 2, time),
+        Kind::Comm => maker.comm(time),
+        Kind::Mmap2 => maker.mmap2(time),
+        Kind::Lost => maker.lost(time),
+        Kind::Timeless => maker.comm(0),
+    }
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    let side_band = prop_oneof![Just(Kind::Comm), Just(Kind::Mmap2), Just(Kind::Lost), Just(Kind::Timeless)];
+    prop_oneof![60 => Just(Kind::Sample), 1 => side_band]
+}
+
+fn form() -> impl Strategy<Value = Form> {
+    prop_oneof![
+        Just(Form::Plain),
+        Just(Form::PlainPipe),
+        (1usize..30).prop_map(Form::Packed),
+        (1usize..30).prop_map(Form::PackedPipe),
+        Just(Form::Packed(usize::MAX)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_part_has_the_records_that_the_whole_has_then(
+        big: bool,
+        form in form(),
+        some in prop::collection::vec((kind(), 0u64..40), 1..2000),
+        times in prop::collection::vec((0u64..10_000, 0u64..5_000), 1..3),
+        ahead in 1u64..200,
+    ) {
+        let maker = if big { FOREIGN } else { NATIVE };
+        // Two rings whose records alternate by hundreds, and meet at one time now and then.
+        let made: Vec<Vec<u8>> = some.iter().cycle().take(8000).enumerate().map(|(number, &(kind, disorder))| {
+            let ring = number as u64 / 100 % 2;
+            made(maker, kind, 1 + number as u64 + disorder + ring * ahead)
+        }).collect();
+        let file = file(maker, &made, form);
+        let whole = records(opened(&file).replay(Selection::default()).unwrap());
+        let times: Vec<(u64, u64)> = times.into_iter().map(|(first, length)| (first, first + length)).collect();
+        let (found, expected) = (records(part(&file, &times)), of_part(&whole, &times));
+        prop_assert_eq!(found.len(), expected.len());
+        prop_assert!(found == expected);
+    }
+}
+
+/// Each block begins with a task's name, and was read by every process for it.
+#[test]
+fn blocks_with_side_band_were_read_by_every_shard() {
+    for maker in [NATIVE, FOREIGN] {
+        let some: Vec<Vec<u8>> =
+            (1..40_000).map(|time| if time % 500 == 0 { maker.comm(time) } else { maker.sample(50, time) }).collect();
+        let all: u64 = some.iter().map(|record| record.len() as u64).sum();
+        let file = maker.file(&some.concat());
+        let index = opened(&file).index().unwrap()[0].clone().unwrap();
+        let with = index.blocks.iter().filter(|block| block.side_band > 0).count();
+        assert!(with > 20 && with + 1 >= index.blocks.len());
+        // Borders where blocks end: each is read once.
+        let borders: Vec<u64> = [5, 11, 12].map(|number: usize| index.blocks[number].sampled.0).into();
+        let read = |times| part(&file, &[times]).progress().total;
+        assert_eq!(shards::between(&borders).into_iter().map(read).sum::<u64>(), all);
+        // Elsewhere the block with the border is read by both.
+        let borders = shards::by_time(&[index], (1, 39_999), 3);
+        assert_eq!(borders.len(), 2);
+        let twice = shards::between(&borders).into_iter().map(read).sum::<u64>() - all;
+        assert!((1..=2 * BLOCK as u64).contains(&twice), "{twice}");
+    }
+}
+
+/// Packed ones were unpacked as a whole by every process.
+#[test]
+fn frames_are_unpacked_once_and_one_frame_by_everybody() {
+    const FRAME: u64 = 10 * TOGETHER as u64;
+    for maker in [NATIVE, FOREIGN] {
+        let some: Vec<Vec<u8>> = (0..10 * FRAME)
+            .map(|number| if number % 500 == 0 { maker.comm(1 + number) } else { maker.sample(50, 1 + number) })
+            .collect();
+        let borders = [1, 4, 5].map(|frame| 1 + frame * FRAME);
+        let read = |form| {
+            let file = file(maker, &some, form);
+            let total = |times| part(&file, &[times]).progress().total;
+            let totals: Vec<u64> = shards::between(&borders).into_iter().map(total).collect();
+            (totals, packed(maker, &some, if let Form::Packed(frame) = form { frame } else { 1 }).len() as u64)
+        };
+        let (totals, all) = read(Form::Packed(10));
+        assert_eq!(totals.iter().sum::<u64>(), all);
+        assert!(totals.iter().all(|&total| total > 0 && total < all / 2 + all / 10), "{totals:?}");
+        let (totals, all) = read(Form::Packed(usize::MAX));
+        assert_eq!(totals, [all; 4]);
+    }
+}
