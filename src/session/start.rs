@@ -110,14 +110,7 @@ fn with_interpreter(
         }
     }
     if plan.verbosity >= Verbosity::Verbose {
-        let (rings, ids) = (capture.ring_count(), capture.ids().len());
-        let target::Sizes { ring, buffer } = target::sizes(&plan.capture);
-        let (ring, buffer) = (ring >> 10, buffer >> 20);
-        output::say(format_args!(
-            "{} events, {ids} descriptors, {rings} rings of {ring} KiB, at most {buffer} MiB of backlog",
-            selected.len()
-        ));
-        selected.iter().filter_map(|event| event.note.as_ref()).for_each(output::say);
+        target::say_what_is_captured(&plan.capture, selected, &capture);
     }
     let mut calibration = Calibration::new(target::clock(&plan.capture))?;
     let kernel = RunningKernel::new(tracefs.clone());

@@ -11,9 +11,11 @@ use crate::{
         ALL_REGISTERS, PERF_SAMPLE_IP, PERF_SAMPLE_REGS_INTR, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER,
         PERF_TYPE_TRACEPOINT,
     },
-    capture::{Begin, Callchain, EventRequest, Frames, Mappings, Members, Options, Order, Presence, Switches, Target},
+    capture::{
+        Begin, Callchain, Capture, EventRequest, Frames, Mappings, Members, Options, Order, Presence, Switches, Target,
+    },
     spec::{CallGraph, CpuSet, Stack},
-    sys::{cgroup, clock::Clock, mmap::page_size, procfs},
+    sys::{cgroup, clock::Clock, mmap::page_size, output, procfs},
     unwind,
 };
 
@@ -150,6 +152,18 @@ pub fn sizes(plan: &plan::Capture) -> Sizes {
     // A quarter of what is available: the machine's own work comes first.
     let buffer = plan.buffer.unwrap_or_else(|| procfs::available_memory().map_or(256 << 20, |free| free / 4));
     Sizes { ring, buffer }
+}
+
+/// What `-v` says of a capture.
+pub fn say_what_is_captured(plan: &plan::Capture, selected: &[Selected], capture: &Capture) {
+    let (rings, ids) = (capture.ring_count(), capture.ids().len());
+    let Sizes { ring, buffer } = sizes(plan);
+    let (ring, buffer) = (ring >> 10, buffer >> 20);
+    output::say(format_args!(
+        "{} events, {ids} descriptors, {rings} rings of {ring} KiB, at most {buffer} MiB of backlog",
+        selected.len()
+    ));
+    selected.iter().filter_map(|event| event.note.as_ref()).for_each(output::say);
 }
 
 /// Whether what processes map has to be known: only where samples have addresses of theirs.
