@@ -24,12 +24,11 @@ use crate::{
     session::{
         ExitStatus,
         events::{self, Selected},
-        plan, start, target,
+        plan, rights, start, target,
     },
     sys::{
         clock, output,
         signals::Signals,
-        tracefs::Tracefs,
         workload::{Stdout, Workload},
     },
 };
@@ -45,9 +44,10 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
         }
         Output::Stdout => {}
     }
-    let tracefs = Tracefs::find()?;
-    let selected = events::select(&plan.capture, &tracefs)?;
+    let tracefs = rights::tracefs(&plan.capture)?;
+    let mut selected = events::select(&plan.capture, &tracefs)?;
     recording::check(&selected)?;
+    let limits = rights::limit(&mut selected);
     let signals = Signals::install()?;
     let command = match &plan.capture.target {
         plan::Target::Workload(command) => Some(command),
@@ -56,7 +56,10 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
     // In a pipe there is room for the recording alone.
     let stdout = if plan.output == Output::Stdout { Stdout::ToStderr } else { Stdout::Inherited };
     let mut workload = command.map(|command| Workload::fork_with(command, stdout)).transpose()?;
+    // Before the rings, which may take all that the user may lock.
+    let offset = clock::realtime_offset(target::clock(&plan.capture)).ok();
     let capture = open(plan, &selected, workload.as_ref(), signals.wake_fd())?;
+    limits.say(plan.verbosity);
     for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
         output::say(format_args!("{} is left out: the kernel does not let it be sampled", event.name));
     }
@@ -81,7 +84,6 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
         (Output::File(path), Some(_)) => Form::Directory(path.clone(), plan.compression),
         (Output::Stdout, _) => Form::Pipe(plan.compression),
     };
-    let offset = clock::realtime_offset(target::clock(&plan.capture)).ok();
     let mut recording =
         Recording::create(form, &plan.command_line, &plan.capture, (&capture, &selected), &tracefs, offset)?;
     recording.gather(plan.gathered.unwrap_or(GATHERED));
@@ -135,7 +137,9 @@ fn open(plan: &Plan, selected: &[Selected], workload: Option<&Workload>, wake: R
     let begin = if plan.delay == Delay::None { Begin::AtOnce } else { Begin::Later };
     let options = Options { begin, order: None, ..options };
     let (requests, options) = recording::recordable(&plan.capture, requests, options);
-    Capture::open(&target, &requests, &options).map_err(|error| start::explained(error, selected))
+    let opened =
+        target::with_rings_that_fit(&plan.capture, options, |options| Capture::open(&target, &requests, options));
+    opened.map_err(|error| start::explained(error, selected))
 }
 
 struct Recorder<'a> {
