@@ -115,13 +115,7 @@ fn with_interpreter(
         }
     }
     if plan.verbosity >= Verbosity::Verbose {
-        let (rings, ids) = (capture.ring_count(), capture.ids().len());
-        let (ring, buffer) = (capture.ring_bytes() >> 10, target::sizes(&plan.capture).buffer >> 20);
-        output::say(format_args!(
-            "{} events, {ids} descriptors, {rings} rings of {ring} KiB, at most {buffer} MiB of backlog",
-            selected.len()
-        ));
-        selected.iter().filter_map(|event| event.note.as_ref()).for_each(output::say);
+        target::say_what_is_captured(&plan.capture, selected, &capture);
     }
     let kernel = RunningKernel::new(tracefs.clone());
     let processes = if mappings == Mappings::Told { Processes::Followed } else { Processes::Ignored };

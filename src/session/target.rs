@@ -12,11 +12,11 @@ use crate::{
         PERF_SAMPLE_STACK_USER, PERF_TYPE_TRACEPOINT,
     },
     capture::{
-        Begin, Callchain, CaptureError, EventRequest, Frames, Mappings, Members, Options, Order, Presence, SideBand,
-        Target, Telling,
+        Begin, Callchain, Capture, CaptureError, EventRequest, Frames, Mappings, Members, Options, Order, Presence,
+        SideBand, Target, Telling,
     },
     spec::{CallGraph, CpuSet, Stack},
-    sys::{cgroup, clock::Clock, mmap::page_size, procfs},
+    sys::{cgroup, clock::Clock, mmap::page_size, output, procfs},
     unwind,
 };
 
@@ -156,6 +156,17 @@ pub fn sizes(plan: &plan::Capture) -> Sizes {
     // A quarter of what is available: the machine's own work comes first.
     let buffer = plan.buffer.unwrap_or_else(|| procfs::available_memory().map_or(256 << 20, |free| free / 4));
     Sizes { ring, buffer }
+}
+
+/// What `-v` says of a capture.
+pub fn say_what_is_captured(plan: &plan::Capture, selected: &[Selected], capture: &Capture) {
+    let (rings, ids) = (capture.ring_count(), capture.ids().len());
+    let (ring, buffer) = (capture.ring_bytes() >> 10, sizes(plan).buffer >> 20);
+    output::say(format_args!(
+        "{} events, {ids} descriptors, {rings} rings of {ring} KiB, at most {buffer} MiB of backlog",
+        selected.len()
+    ));
+    selected.iter().filter_map(|event| event.note.as_ref()).for_each(output::say);
 }
 
 /// Opens with rings of the default size, or of as much less as the kernel lets us lock: how much that is depends on what other

@@ -356,7 +356,8 @@ impl Summary {
                     format!("{lost} lost ({percent:.1} %): a larger -m{more} or fewer events help")
                 }
             };
-            output::say(format_args!("{name}: {samples} samples in {}, {share}", bytes(self.bytes)));
+            let what = if *samples == 1 { "sample" } else { "samples" };
+            output::say(format_args!("{name}: {samples} {what} in {}, {share}", bytes(self.bytes)));
         }
     }
 }

@@ -1,8 +1,13 @@
 //! From plan to recording: open, describe, record, finish.
 
-use std::{os::fd::RawFd, sync::Arc, time::Instant};
+use std::{
+    io::{self, IsTerminal},
+    os::fd::RawFd,
+    sync::Arc,
+    time::Instant,
+};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::{
     container::{self, Form},
@@ -30,8 +35,14 @@ use crate::{
 
 /// Carries a plan out; the result is the exit status.
 pub fn run(plan: &Plan) -> Result<ExitStatus> {
-    if let Output::File(path) = &plan.output {
-        container::check_place(path)?;
+    match &plan.output {
+        Output::File(path) => container::check_place(path)?,
+        Output::Stdout if io::stdout().is_terminal() => {
+            bail!(
+                "-o -: a recording is no text for a terminal; a pipe reads it, as `| perf-prof script -i -`, or -o FILE keeps it"
+            )
+        }
+        Output::Stdout => {}
     }
     let tracefs = rights::tracefs(&plan.capture)?;
     let mut selected = events::select(&plan.capture, &tracefs)?;
@@ -51,6 +62,12 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
     limits.say(plan.verbosity);
     for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
         output::say(format_args!("{} is left out: the kernel does not let it be sampled", event.name));
+    }
+    if plan.verbosity >= plan::Verbosity::Verbose {
+        target::say_what_is_captured(&plan.capture, &selected, &capture);
+    }
+    if (plan.delay, &plan.control) == (Delay::UntilEnabled, &None) && plan.verbosity > plan::Verbosity::Quiet {
+        output::say("-D -1 without --control: nobody can turn the events on, and none is recorded");
     }
     let followed = matches!(plan.capture.target, plan::Target::Workload(_) | plan::Target::Processes(_));
     let is_read = |event: &&Selected| event.spec.grouping.is_read_by_leader();

@@ -301,7 +301,7 @@ fn subject(target: &Target) -> String {
     let words = |words: &[OsString]| words.iter().map(|word| shell_quote(word)).collect::<Vec<_>>().join(" ");
     match target {
         Target::AllCpus => "all CPUs".to_owned(),
-        Target::Cpus(cpus) => format!("CPUs {cpus}"),
+        Target::Cpus(cpus) => format!("{} {cpus}", if cpus.len() == 1 { "CPU" } else { "CPUs" }),
         Target::Processes(pids) => format!("process {}", list(pids)),
         Target::Threads(tids) => format!("thread {}", list(tids)),
         Target::Cgroups { cgroups, cpus: None } => format!("cgroups {}", cgroups.join(",")),
