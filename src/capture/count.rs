@@ -14,7 +14,7 @@ use super::{
     attach::{self, Attachment, Binding, To},
     attr::{self, Follow},
     close::Closing,
-    define, group,
+    context, define, group,
     open::{open_event, set_filter},
     tasks::{Kind, Tasks},
 };
@@ -82,6 +82,8 @@ pub struct Counters {
     /// By request, why it cannot be counted here.
     unsupported: Vec<Option<CallError>>,
     closing: Closing,
+    /// What keeps the tasks' contexts their own.
+    _contexts: Vec<OwnedFd>,
     /// Dropped after the descriptors are closed.
     definitions: Vec<Defined>,
     epoll: Epoll,
@@ -123,7 +125,8 @@ impl Counters {
         let events = &*group::complete(events)?;
         let closing = Closing::of(events);
         let open = |on: &[Attachment<'_>], follow| open(target, events, &closing, on, follow);
-        let (Opened { descriptors, unsupported, .. }, tasks) = attach::attach(target, events, Binding::Anywhere, open)?;
+        let (Opened { descriptors, unsupported, contexts, .. }, tasks) =
+            attach::attach(target, events, Binding::Anywhere, open)?;
         let epoll = Epoll::new()?;
         epoll.add(wake, WAKE)?;
         let kind = if matches!(target, Target::Threads(_)) { Kind::Thread } else { Kind::Process };
@@ -131,7 +134,7 @@ impl Counters {
         for fd in tasks.iter().flat_map(Tasks::descriptors) {
             epoll.add(fd, TASK + fd as u64)?;
         }
-        Ok(Counters { descriptors, unsupported, closing, definitions, epoll, wake, tasks })
+        Ok(Counters { descriptors, unsupported, closing, _contexts: contexts, definitions, epoll, wake, tasks })
     }
 
     /// From now on it counts. A command's events begin by themselves, when it calls exec.
@@ -215,6 +218,8 @@ struct Opened {
     unsupported: Vec<Option<CallError>>,
     /// Where the descriptors of the attachment begin that is being opened.
     attachment: usize,
+    /// What keeps the tasks' contexts their own.
+    contexts: Vec<OwnedFd>,
 }
 
 fn open(
@@ -225,8 +230,12 @@ fn open(
     follow: Follow,
 ) -> Result<Opened, CaptureError> {
     let needed = on.len() * events.len();
-    let mut opened =
-        Opened { descriptors: Vec::new(), unsupported: events.iter().map(|_| None).collect(), attachment: 0 };
+    let mut opened = Opened {
+        descriptors: Vec::new(),
+        unsupported: events.iter().map(|_| None).collect(),
+        attachment: 0,
+        contexts: context::keep(events, on, follow),
+    };
     let attach = |on: Attachment<'_>| {
         opened.attachment = opened.descriptors.len();
         let mut wanted = events.iter().enumerate().filter(|(_, event)| attach::is_wanted(event, target, on.cpu));

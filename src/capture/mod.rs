@@ -6,6 +6,7 @@
 mod attach;
 mod attr;
 mod close;
+mod context;
 mod count;
 mod define;
 mod drain;
@@ -25,7 +26,7 @@ mod tasks;
 use std::{
     collections::VecDeque,
     io,
-    os::fd::AsFd,
+    os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -94,6 +95,8 @@ pub struct Capture {
     ring_ids: Vec<u64>,
     read_format: u64,
     closing: Closing,
+    /// What keeps the tasks' contexts their own.
+    _contexts: Vec<OwnedFd>,
     /// Dropped after the descriptors are closed.
     definitions: Vec<Defined>,
     memory: Arc<Memory>,
@@ -179,7 +182,7 @@ impl Capture {
         let layouts = layouts(events, options.members, opened.read_format);
         let kind = if matches!(target, Target::Threads(_)) { Kind::Thread } else { Kind::Process };
         let tasks = (!opened.tasks.is_empty()).then(|| Tasks::watch(&opened.tasks, kind));
-        let Opened { descriptors, rings, owners, ring_cpus, ring_ids, ids, attrs, read_format, .. } = opened;
+        let Opened { descriptors, rings, owners, ring_cpus, ring_ids, ids, attrs, read_format, contexts, .. } = opened;
 
         let bell = Arc::new(EventFd::new()?);
         let reserve = rings.iter().map(|ring| Memory::cost_of_ring(ring.size())).sum::<usize>();
@@ -242,6 +245,7 @@ impl Capture {
             ring_ids,
             read_format,
             closing: Closing::of(events),
+            _contexts: contexts,
             definitions,
             memory,
             control,

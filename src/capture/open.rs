@@ -11,7 +11,7 @@ use super::{
     attach::{self, Attachment, Binding, To},
     attr::{self, Follow},
     close::Closing,
-    group, refusal,
+    context, group, refusal,
 };
 use crate::{
     abi::{PERF_FORMAT_ID, PERF_FORMAT_LOST},
@@ -59,6 +59,8 @@ pub(super) struct Opened {
     pub read_format: u64,
     /// The tasks whose end is the capture's end.
     pub tasks: Vec<u32>,
+    /// What keeps the tasks' contexts their own.
+    pub contexts: Vec<OwnedFd>,
 }
 
 /// What perf calls its event that counts nothing and follows tasks.
@@ -98,6 +100,7 @@ impl Opener<'_> {
 
     fn open_into(&self, opened: &mut Opened, on: &[Attachment<'_>], follow: Follow) -> Result<(), CaptureError> {
         let needed = on.len() * (self.events.len() + 1);
+        opened.contexts = context::keep(self.events, on, follow);
         let gone = attach::to_each(on, |attachment| self.attach(opened, attachment, follow, needed))?;
         if opened.rings.is_empty() {
             return Err(CaptureError::NoSuchTask { kind: "thread", ids: gone });

@@ -99,6 +99,7 @@ impl List {
         }
         let mut out = BufWriter::new(io::stdout().lock());
         let rows = chosen.into_iter().map(|(event, kind)| self.row(&tracefs, &machine, event, kind));
+        let rows = rows.filter_map(Result::transpose);
         if self.json {
             let rows: Vec<EventRow<'_>> = rows.collect::<anyhow::Result<_>>()?;
             serde_json::to_writer_pretty(&mut out, &rows).map_err(io::Error::from)?;
@@ -112,29 +113,33 @@ impl List {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// An event's row; none of one that is no longer there, as somebody's probe that has been removed since.
     fn row<'a>(
         &self,
         tracefs: &Tracefs,
         machine: &dyn Machine,
         event: &'a str,
         kind: &'static str,
-    ) -> anyhow::Result<EventRow<'a>> {
+    ) -> anyhow::Result<Option<EventRow<'a>>> {
         let tracepoint = event.split_once(':').filter(|_| kind == TRACEPOINT);
         let (system, name) = tracepoint.map_or((None, event), |(system, name)| (Some(system), name));
         let mut row = EventRow { event, kind, system, name, id: None, fields: None };
         if self.verbose == 0 {
-            return Ok(row);
+            return Ok(Some(row));
         }
         let Some(system) = system else {
             // A PMU by itself is no event: its terms make one.
             row.fields = members(event, machine).ok().flatten();
-            return Ok(row);
+            return Ok(Some(row));
         };
-        let text = tracefs.format(system, name)?;
+        let text = match tracefs.format(system, name) {
+            Err(_) if !tracefs.has_event(system, name) => return Ok(None),
+            text => text?,
+        };
         let format = EventFormat::parse(system, &text).with_context(|| event.to_owned())?;
         row.id = Some(format.id);
         row.fields = Some(format.fields().iter().map(FieldRow::new).collect());
-        Ok(row)
+        Ok(Some(row))
     }
 }
 

@@ -87,7 +87,11 @@ pub fn resolve(plan: &Capture, tracefs: &Tracefs) -> Result<Vec<Selected>> {
             }
             let mut spec = spec.clone();
             for (system, name) in matching {
-                selected.push(tracepoint(&spec, tracefs, system, name)?);
+                match tracepoint(&spec, tracefs, system, name) {
+                    // Somebody's probe that was in the list and has been removed since.
+                    Err(_) if !tracefs.has_event(system, name) => continue,
+                    found => selected.push(found?),
+                }
                 spec.grouping = spec.grouping.of_next();
             }
         } else {

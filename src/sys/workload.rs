@@ -218,8 +218,8 @@ mod tests {
     fn a_command_runs_when_it_is_started() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("ran");
-        let script = format!("touch {}; exit 7", file.display());
-        let mut workload = Workload::fork(&words(&["sh", "-c", &script])).unwrap();
+        let script = "touch \"$1\"; exit 7";
+        let mut workload = Workload::fork(&words(&["sh", "-c", script, "sh", file.to_str().unwrap()])).unwrap();
         assert_eq!(workload.try_wait().unwrap(), None);
         assert!(!file.exists());
         workload.start().unwrap();

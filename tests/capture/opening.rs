@@ -118,7 +118,7 @@ fn the_limit_of_open_files_is_raised_or_named() {
         };
         let events = syscalls(100);
         let first_cpu = Target::SystemWide { cpus: Some("0".parse().unwrap()) };
-        limit(64, 300);
+        limit(64, 200);
         let capture = Capture::open(&first_cpu, &events, &options()).unwrap();
         assert_eq!(capture.ids().len(), 100);
         capture.close();

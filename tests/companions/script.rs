@@ -13,7 +13,7 @@ use std::{
 
 use crate::{
     harness::{can_record, ours, perf, perf_prof, record, record_here, stdout},
-    text::{Names, compare},
+    text::{Names, compare, compare_texts},
 };
 
 /// Records with these arguments and compares.
@@ -143,8 +143,16 @@ fn bpf_programs() {
         if let Err(error) = ran {
             return println!("skipped: a BPF program cannot be run: {error}");
         }
-        compare(&path, &[], Names::Differ);
         let named = ours(&["script"], &path);
+        // On a busy machine perf may know one of many programs less than the recording does.
+        let mut theirs = perf(&["script"], &path);
+        for (theirs, ours) in theirs.iter_mut().zip(&named).filter(|(_, ours)| ours.contains("_recorded+0x")) {
+            let place = theirs.strip_suffix("[unknown] ([unknown])");
+            if place.is_some_and(|place| ours.starts_with(place)) {
+                theirs.clone_from(ours);
+            }
+        }
+        compare_texts(theirs, named.clone(), Names::Differ);
         let of_it = named.iter().filter(|line| line.contains("_recorded+0x") && line.ends_with("_recorded)")).count();
         assert!(of_it > 1, "{named:?}");
     }

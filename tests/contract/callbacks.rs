@@ -329,7 +329,7 @@ def __sample__(event): pass
 
 #[test]
 fn an_interval_is_called_after_all_that_happened_before() {
-    // Calls come at once, then nothing does: the first interval has seen them all.
+    // Calls come at once, then nothing does: the first interval, long after them, has seen them all.
     let text = "
 import sys
 n = 0
@@ -342,7 +342,7 @@ def __interval__():
         sys.exit()
 ";
     prints(
-        calls(text, "calls 1000 forever").options(["-i", "100"]),
+        calls(text, "calls 1000 forever").options(["-i", "1000"]),
         expect![[r#"
         1000
     "#]],

@@ -480,7 +480,7 @@ def __sample__(e):
     n[e._event] += 1
 def __exit__(): print(n['syscalls:sys_enter_getppid'], n['uprobe:counted'], n['page-faults'] > 0, n['profile'] > 0, disorder)";
     let run = compiled(Run::script(script), &[]).options(["--order", "-m64M"]);
-    let events = "syscalls:sys_enter_getppid,profile/-F 4000/,page-faults,uprobe:counted@./p";
+    let events = "syscalls:sys_enter_getppid,profile/--period 500000/,page-faults,uprobe:counted@./p";
     let outcome = succeeded(&run.event(events).exec(["./p", "5000"]));
     assert_eq!(outcome.stdout.lines().last(), Some("5000 5000 True True 0"), "{}", outcome.stdout);
 }

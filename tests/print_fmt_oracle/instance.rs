@@ -67,6 +67,12 @@ impl Instance {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// The kernel's own count of what is in a CPU's buffer and what was read of it.
+    pub fn stats(&self, cpu: u32) -> String {
+        let text = fs::read_to_string(self.path.join(format!("per_cpu/cpu{cpu}/stats"))).unwrap_or_default();
+        text.lines().collect::<Vec<_>>().join(", ")
+    }
+
     /// The pages of a CPU's buffer, taken out of it.
     pub fn raw(&self, cpu: u32) -> io::Result<Vec<u8>> {
         let path = self.path.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));

@@ -52,7 +52,14 @@ fn rendered_text_is_the_kernels_own() {
     println!("what only the kernel knows: {}", unknown(&formats, &machine));
     let mut kinds: BTreeMap<String, Kind> = BTreeMap::new();
     for (cpu, text) in instance.cpus().zip(&text) {
-        compare(&formats, &machine, &instance.raw(cpu).unwrap(), text, &mut kinds);
+        let (before, raw) = (instance.stats(cpu), instance.raw(cpu).unwrap());
+        println!(
+            "CPU {cpu}: {} bytes of text, {} of pages; {before}; then {}",
+            text.len(),
+            raw.len(),
+            instance.stats(cpu)
+        );
+        compare(&formats, &machine, &raw, text, &mut kinds);
     }
     report(&kinds);
     drop((instance, probes));

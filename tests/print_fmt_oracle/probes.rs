@@ -28,6 +28,9 @@ impl Probes {
 
 impl Drop for Probes {
     fn drop(&mut self) {
+        // The other test's instance has all events on, these too, and what is in use cannot be removed.
+        let uses = format!("/sys/kernel/tracing/instances/perf_prof_*/events/{}/enable", self.group);
+        glob::glob(&uses).unwrap().flatten().for_each(|enable| drop(fs::write(enable, "0")));
         for event in ["enter", "leave"] {
             let _ = append(&format!("-:{}/{event}", self.group));
         }

@@ -5,7 +5,8 @@ use std::process::Stdio;
 use perf_prof::{abi::PERF_RECORD_LOST_SAMPLES, record::Record};
 
 use crate::harness::{
-    CALL, Recorded, await_events, command, finished, record, record_calls, skipped, waiting_generator,
+    CALL, Recorded, await_events, command, finished, generating_thread, record, record_calls, skipped,
+    waiting_generator,
 };
 
 /// Where each call returns.
@@ -22,14 +23,7 @@ fn lines(recorded: &Recorded, event: &str) -> u64 {
 /// Records a thread that makes calls, and is not the first of its process.
 fn attached(options: &[&str], calls: u64) -> Recorded {
     let mut generator = waiting_generator(calls);
-    let tid = loop {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", generator.id())).unwrap();
-        let tids: Vec<u32> = tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
-        if tids.len() == 2 {
-            break tids.into_iter().max().unwrap().to_string();
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    };
+    let tid = generating_thread(generator.id()).to_string();
     let dir = tempfile::tempdir().unwrap();
     let args = [options, &["-t", &tid]].concat();
     let mut recorder = command(&dir, &args).stderr(Stdio::piped()).spawn().unwrap();

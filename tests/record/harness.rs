@@ -110,6 +110,19 @@ pub fn waiting_generator(calls: u64) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
 }
 
+/// The thread of a waiting generator that is to make the calls: not the first one, whose id is the process's. Ids wrap
+/// around, so that it may be the smaller one.
+pub fn generating_thread(pid: u32) -> u32 {
+    loop {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let mut tids = tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap());
+        if let Some(tid) = tids.find(|&tid: &u32| tid != pid) {
+            return tid;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
 /// A recording in a folder of its own.
 pub struct Recorded {
     pub dir: TempDir,

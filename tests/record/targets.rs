@@ -2,7 +2,9 @@
 
 use std::process::Stdio;
 
-use crate::harness::{CALL, command, finished, record, record_calls, skipped, waiting_generator, without_uprobes};
+use crate::harness::{
+    CALL, command, finished, generating_thread, record, record_calls, skipped, waiting_generator, without_uprobes,
+};
 
 /// Records a process that waits until the events are on, and gives what came of it.
 fn attached(events: &str, option: &str, id: impl Fn(u32) -> u32) {
@@ -39,19 +41,7 @@ fn a_thread_that_runs_already() {
     if skipped() {
         return;
     }
-    attached(CALL, "-t", |pid| {
-        loop {
-            let mut tids: Vec<u32> = std::fs::read_dir(format!("/proc/{pid}/task"))
-                .unwrap()
-                .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
-                .collect();
-            tids.sort_unstable();
-            if tids.len() == 2 {
-                return tids[1];
-            }
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-    });
+    attached(CALL, "-t", generating_thread);
 }
 
 /// No task inherits them, and they are tracepoints all the same: the PMU's own samples do not say which event they are of.

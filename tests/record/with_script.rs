@@ -154,7 +154,7 @@ fn members_and_frames_are_those_of_a_run_that_is_not_recorded() {
     if skipped() {
         return;
     }
-    let options = ["--order", "-g", "--user-callchain", "-e", "page-faults,cpu-clock/freq=997/", "-e", CALL];
+    let options = ["--order", "-g", "--user-callchain", "-e", "page-faults,cpu-clock/period=500000/", "-e", CALL];
     let mut run = with_calls_of(2000, &options, &[]);
     // What a command's process had mapped before its exec is not in the recording, nor is the kernel's own code for programs.
     for lines in [&mut run.live, &mut run.replayed] {
