@@ -6,17 +6,18 @@ usage: execsnoop.py [OPTION of perf-prof python]... [--name TEXT] [--forks]
 A line for each program that is executed, and one for each process that ends after it was seen to execute a program.
 The lifetime counts from the fork, or from the exec of a process that was there before the start.
 
-Of a recording (also perf's own: `perf record` for `perf-prof record`):
+Of a recording (also perf's own: `perf record` for `perf-prof record`), by two processes side by side:
 
     perf-prof record -a -e task:task_newtask,sched:sched_process_exec,sched:sched_process_exit,\\
 syscalls:sys_enter_exit,syscalls:sys_enter_exit_group,signal:signal_generate,signal:signal_deliver -- sleep 10
-    execsnoop.py --input perf.data
+    execsnoop.py --input perf.data --jobs 2
 """
 import argparse
+import heapq
 import signal
 import time
 
-from perf_prof import is_recording
+from perf_prof import is_recording, shard
 
 title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(
@@ -53,6 +54,44 @@ class Process:
 processes = {}  # pid -> Process
 threads = {}  # tid -> pid, of threads that are not their process's first
 
+# Of a recording that several processes share (--jobs), each sees a part. How a process began that was there before is known to
+# another one: its steps are put off until __merge__ has all parts, and so is what is printed, which is to be in the order of
+# time. Where each process has its own CPUs that is so of all steps. In memory are these steps, and the lines.
+part = shard()
+known = set()  # pids of processes that began, or ended, in this part
+known_threads = set()  # the same of tids
+put_off = []  # (time, name of the step, its arguments...)
+last = 0  # when something of that became known
+lines = [] if part else None  # (time, text)
+
+
+def step(function):
+    """A step of a process, which depends on those before it."""
+    if part is None:
+        return function
+
+    def now_or_later(now, pid, *more):
+        if pid in known:
+            function(now, pid, *more)
+        else:
+            put_off.append((now, function.__name__, pid, *more))
+
+    return now_or_later
+
+
+def beginning(function):
+    """A step that depends on nothing before it."""
+    if part is None or part["split"] == "time":
+        return function
+    return lambda now, *more: put_off.append((now, function.__name__, *more))
+
+
+def is_known(now, of, number):
+    global last
+    if part:
+        last = now
+        of.add(number)
+
 
 def parent_of(pid):
     """The parent of a process that was there before the start."""
@@ -65,15 +104,21 @@ def parent_of(pid):
         return None
 
 
-def clock(event):
-    """Wall clock of an event, to the millisecond."""
-    ns = event._realtime
+def clock(ns):
+    """Wall clock, to the millisecond."""
     return time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
 
 
-def line(event, what, pid, parent, rest):
+def line(now, text):
+    if lines is None:
+        print(text)
+    else:
+        lines.append((now, text))
+
+
+def show(now, ns, what, pid, parent, rest):
     parent = "-" if parent is None else parent
-    print(f"{clock(event)} {what:<5} {pid:>8} {parent:>8}  {rest}")
+    line(now, f"{clock(ns)} {what:<5} {pid:>8} {parent:>8}  {rest}")
 
 
 def wanted(text):
@@ -92,81 +137,165 @@ def signal_name(number):
 
 
 def __init__():
-    print(f"{'TIME':<12} {'WHAT':<5} {'PID':>8} {'PARENT':>8}  FILE, or HOW IT ENDED")
+    if part is None:
+        print(f"{'TIME':<12} {'WHAT':<5} {'PID':>8} {'PARENT':>8}  FILE, or HOW IT ENDED")
 
 
-def task__task_newtask(event):
-    if event.clone_flags & CLONE_THREAD:
-        threads[event.pid] = event._pid
-        return
-    process = processes[event.pid] = Process(event._pid, event._time)
+@beginning
+def forks(now, pid, parent, comm, ns):
+    is_known(now, known, pid)
+    is_known(now, known_threads, pid)
+    threads.pop(pid, None)
+    process = processes[pid] = Process(parent, now)
     if args.forks:
-        process.file = event.comm
-        if wanted(event.comm):
-            line(event, "fork", event.pid, process.parent, event.comm)
+        process.file = comm
+        if wanted(comm):
+            show(now, ns, "fork", pid, parent, comm)
 
 
-def sched__sched_process_exec(event):
-    pid = event._pid
+@beginning
+def thread_begins(now, tid, pid):
+    is_known(now, known_threads, tid)
+    threads[tid] = pid
+
+
+@beginning
+def thread_ends(now, tid):
+    is_known(now, known_threads, tid)
+    threads.pop(tid, None)
+
+
+@step
+def executes(now, pid, file, ns):
     process = processes.get(pid)
     if process is None:
-        process = processes[pid] = Process(parent_of(pid), event._time)
-    process.file = event.filename
+        process = processes[pid] = Process(parent_of(pid), now)
+    process.file = file
     # An exec kills the process's other threads with SIGKILL, and that was not its end.
     process.status = None
-    if wanted(process.file):
-        line(event, "exec", pid, process.parent, process.file)
+    if wanted(file):
+        show(now, ns, "exec", pid, process.parent, file)
 
 
-def ends(pid, status):
+@step
+def ends(now, pid, status):
     """What happens first to a process decides how it ends; its other threads are killed after that."""
     process = processes.get(pid)
     if process is not None and process.status is None:
         process.status = status
 
 
+@step
+def is_sent(now, pid, number):
+    process = processes.get(pid)
+    if process is not None:
+        process.sent = number
+
+
+def thread_is_sent(now, tid, number):
+    if part and tid not in known_threads:
+        put_off.append((now, "thread_is_sent", tid, number))
+    else:
+        is_sent(now, threads.get(tid, tid), number)
+
+
+@step
+def is_killed(now, pid, number):
+    process = processes.get(pid)
+    if number == signal.SIGKILL and process is not None:
+        # The kernel turns most deadly signals into SIGKILL for each thread (complete_signal() in kernel/signal.c), so
+        # what was sent tells more. A sender that is not traced leaves it open.
+        number = process.sent
+    ends(now, pid, "killed" if number is None else f"killed by {signal_name(number)}")
+
+
+@step
+def has_ended(now, pid, ns):
+    process = processes.pop(pid, None)
+    if process is None or process.file is None or not wanted(process.file):
+        return
+    how = process.status or "ended"
+    if process.began is not None:
+        how += f" after {duration(now - process.began)}"
+    show(now, ns, "exit", pid, process.parent, f"{how}  {process.file}")
+
+
+def task__task_newtask(event):
+    if event.clone_flags & CLONE_THREAD:
+        thread_begins(event._time, event.pid, event._pid)
+    else:
+        forks(event._time, event.pid, event._pid, event.comm, event._realtime)
+
+
+def sched__sched_process_exec(event):
+    executes(event._time, event._pid, event.filename, event._realtime)
+
+
 def syscalls__sys_enter_exit_group(event):
-    ends(event._pid, f"exit {event.error_code & 0xFF}")
+    ends(event._time, event._pid, f"exit {event.error_code & 0xFF}")
 
 
 def syscalls__sys_enter_exit(event):
     # Ends one thread; the code of the first is the process's when nobody calls exit_group.
     if event._tid == event._pid:
-        ends(event._pid, f"exit {event.error_code & 0xFF}")
+        ends(event._time, event._pid, f"exit {event.error_code & 0xFF}")
 
 
 def signal__signal_generate(event):
     if event.result == TRACE_SIGNAL_DELIVERED and event.sig not in HARMLESS:
-        process = processes.get(threads.get(event.pid, event.pid))
-        if process is not None:
-            process.sent = event.sig
+        thread_is_sent(event._time, event.pid, event.sig)
 
 
 def signal__signal_deliver(event):
-    if event.sa_handler != SIG_DFL or event.sig in HARMLESS:
-        return
-    number = event.sig
-    process = processes.get(event._pid)
-    if number == signal.SIGKILL and process is not None:
-        # The kernel turns most deadly signals into SIGKILL for each thread (complete_signal() in kernel/signal.c), so
-        # what was sent tells more. A sender that is not traced leaves it open.
-        number = process.sent
-    ends(event._pid, "killed" if number is None else f"killed by {signal_name(number)}")
+    if event.sa_handler == SIG_DFL and event.sig not in HARMLESS:
+        is_killed(event._time, event._pid, event.sig)
 
 
 def sched__sched_process_exit(event):
-    threads.pop(event._tid, None)
+    thread_ends(event._time, event._tid)
     # group_dead came with Linux 6.16; before it, the end of a process's first thread has to do.
-    if not event.get("group_dead", event._tid == event._pid):
-        return
-    process = processes.pop(event._pid, None)
-    if process is None or process.file is None or not wanted(process.file):
-        return
-    how = process.status or "ended"
-    if process.began is not None:
-        how += f" after {duration(event._time - process.began)}"
-    line(event, "exit", event._pid, process.parent, f"{how}  {process.file}")
+    if event.get("group_dead", event._tid == event._pid):
+        has_ended(event._time, event._pid, event._realtime)
+        if part and part["split"] == "time":
+            is_known(event._time, known, event._pid)
 
 
 def __lost__(lost_start, lost_end):
-    print("(events were lost: lines may be missing or say too little)")
+    line(lost_end, "(events were lost: lines may be missing or say too little)")
+
+
+def __partial__():
+    # Where processes and threads are at the end, of which that is clear: after all that this part has put off.
+    end = max(put_off[-1][0] if put_off else 0, last)
+    put_off.extend((end, "process_stands", pid, processes.get(pid)) for pid in known)
+    put_off.extend((end, "thread_stands", tid, threads.get(tid)) for tid in known_threads)
+    return put_off, lines
+
+
+def __merge__(partials):
+    global lines
+    lines = []
+    steps, their_lines = [], []
+    for put_off, part_of_lines in partials:
+        steps.append(put_off)
+        their_lines.append(part_of_lines)
+    for now, name, *rest in heapq.merge(*steps, key=lambda step: step[0]):
+        STEPS[name](now, *rest)
+    for _, text in heapq.merge(*their_lines, lines, key=lambda line: line[0]):
+        print(text)
+    lines = None
+
+
+def stands(of, number, state):
+    if state is None:
+        of.pop(number, None)
+    else:
+        of[number] = state
+
+
+STEPS = {
+    **{function.__name__: function for function in (forks, thread_begins, thread_ends, thread_is_sent)},
+    **{function.__name__: function for function in (executes, ends, is_sent, is_killed, has_ended)},
+    "process_stands": lambda now, pid, process: stands(processes, pid, process),
+    "thread_stands": lambda now, tid, pid: stands(threads, tid, pid),
+}

@@ -10,16 +10,17 @@ FILE.folded for text) is of the whole run.
 Needs --order (its first line has it): a task leaves one CPU and may come back on another. That it comes back is an event
 of the task that was there before, so this has to see all tasks: choose with --comm and --pid, not with -p, -t or --exec.
 
-Of a recording (also perf's own: `perf record` for `perf-prof record`):
+Of a recording (also perf's own: `perf record` for `perf-prof record`), by two processes side by side:
 
     perf-prof record -a -g -e sched:sched_switch -- sleep 10
-    offcpu.py --input perf.data
+    offcpu.py --input perf.data --jobs 2
 """
 import argparse
+import heapq
 import os
 import time
 
-from perf_prof import FlameGraph, realtime
+from perf_prof import FlameGraph, realtime, shard
 
 # By the bits of prev_state (include/linux/sched.h): without one it could go on, as it could with that for preempted.
 STATES = {
@@ -57,16 +58,63 @@ left = {}  # tid -> the event with which it left its CPU
 table = FlameGraph()
 whole = FlameGraph(colors="offcpu", count_name="us") if args.flame else None
 tables = 0
+returns = 0
+
+# Of a recording that several processes share (--jobs), each sees a part. Which tasks were away before the part begins is known
+# to another process: that one of them came back is put off until __merge__ has all parts. Where each process has its own CPUs
+# that is so of all tasks.
+part = shard()
+known = set()  # tasks of which it is clear whether they are away
+put_off = []  # (time, interval, name of the step, its arguments...)
+moment = 0  # when it last became clear of a task
+intervals = []  # (when it ended, its table)
 
 
-def sched__sched_switch(event):
-    began = left.pop(event.next_pid, None)
+class Everything:
+    def __contains__(self, _):
+        return True
+
+
+def step(function):
+    """A step of a task, which depends on those before it."""
+    if part is None:
+        return function
+
+    def now_or_later(now, tid, *more):
+        global moment
+        if tid not in known:
+            moment = now
+            if part["split"] == "cpu" or function.__name__ == "came":
+                put_off.append((now, len(intervals), function.__name__, tid, *more))
+            if part["split"] == "cpu":
+                return
+            known.add(tid)
+        function(now, tid, *more)
+
+    return now_or_later
+
+
+@step
+def came(now, tid):
+    global returns
+    began = left.pop(tid, None)
     if began is not None:
-        us = (event._time - began._time) // 1000
+        us = (now - began._time) // 1000
         if us >= args.min:
+            returns += 1
             table.add(began, us)
             if whole is not None:
                 whole.add(began, us)
+
+
+@step
+def leaves(now, tid, event):
+    left[tid] = event
+
+
+def sched__sched_switch(event):
+    if event.next_pid:
+        came(event._time, event.next_pid)
     tid = event.prev_pid
     if (
         tid
@@ -75,12 +123,18 @@ def sched__sched_switch(event):
         and (args.comm is None or args.comm == event.prev_comm)
         and (args.pid is None or args.pid == event._pid)
     ):
-        left[tid] = event
+        leaves(event._time, tid, event)
 
 
 def __lost__(lost_start, lost_end):
+    global known, moment
     # What left its CPU before may have been back and away again in the gap.
     left.clear()
+    if part:
+        moment = lost_end
+        put_off.append((lost_end, len(intervals), "lost"))
+        if part["split"] == "time":
+            known = Everything()
 
 
 def duration(us):
@@ -88,11 +142,13 @@ def duration(us):
     return f"{us / 10**6:.3f} s" if us >= 10**6 else f"{us / 10**3:.3f} ms"
 
 
-def show():
+def show(end=None):
     global table, tables
     tables += 1
+    if end is not None:
+        print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
     stacks = [line.rpartition(" ") for line in table.folded().splitlines()]
-    stacks.sort(key=lambda stack: -int(stack[2]))
+    stacks.sort(key=lambda stack: (-int(stack[2]), stack[0]))
     for frames, _, us in stacks[: args.top]:
         task, *frames = frames.split(";")
         print(f"{duration(int(us)):>12} {int(us) / table.total:>7.1%}  {task}")
@@ -101,14 +157,56 @@ def show():
     hidden = len(stacks) - args.top
     more = f", {hidden} more with a larger --top" if hidden > 0 else ""
     # Whoever runs on a task's CPU meanwhile tells of its return.
-    blind = "; with -p, -t or --exec nobody is seen to come back: use --pid or --comm" if left and not stacks else ""
+    is_blind = end is None and left and not returns
+    blind = "; with -p, -t or --exec nobody is seen to come back: use --pid or --comm" if is_blind else ""
     print(f"{duration(table.total)} off CPU in {len(stacks)} stacks{more}{blind}\n")
     table = FlameGraph()
 
 
 def __interval__():
-    print(time.strftime("%H:%M:%S", time.localtime(realtime() // 10**9)))
-    show()
+    global table
+    if part:
+        intervals.append((realtime(), table))
+        table = FlameGraph()
+    else:
+        show(realtime())
+
+
+def __partial__():
+    # Where the tasks are at the end, of which that is clear.
+    tasks = left if isinstance(known, Everything) else known
+    put_off.extend((moment, len(intervals), "stands", tid, left.get(tid)) for tid in tasks)
+    return put_off, [*intervals, (None, table)], whole, returns
+
+
+def __merge__(partials):
+    global table, returns
+    merged = {}  # when an interval ended, None for what comes after the last -> its table
+    steps = []
+    for put_off, intervals, part_of_whole, count in partials:
+        returns += count
+        if whole is not None:
+            whole.update(part_of_whole)
+        for end, part_of_it in intervals:
+            merged.setdefault(end, FlameGraph()).update(part_of_it)
+        steps.append([(now, intervals[interval][0], *rest) for now, interval, *rest in put_off])
+    for now, end, name, *rest in heapq.merge(*steps, key=lambda step: step[0]):
+        table = merged[end]
+        STEPS[name](now, *rest)
+    last = merged.pop(None)
+    for end, table in merged.items():
+        show(end)
+    table = last
+
+
+def stands(now, tid, event):
+    if event is None:
+        left.pop(tid, None)
+    else:
+        left[tid] = event
+
+
+STEPS = {"came": came, "leaves": leaves, "lost": lambda now: left.clear(), "stands": stands}
 
 
 def __exit__():

@@ -2,7 +2,7 @@
 
 use super::{
     Begin, Clock, Config, EventRequest, Excluded, Frames, Mapped, Mappings, Members, Options, PerfEvent, Sampling,
-    Switches,
+    SideBand, Telling,
 };
 use crate::{abi::*, record::SampleFormat};
 
@@ -168,7 +168,10 @@ pub(super) fn dummy(options: &Options, follow: Follow, common: u64, read_format:
     attr.set_comm(1);
     attr.set_comm_exec(1);
     attr.set_task(1);
-    attr.set_context_switch((options.switches == Switches::Told).into());
+    let SideBand { switches, namespaces, cgroups } = options.side_band;
+    attr.set_context_switch((switches == Telling::Told).into());
+    attr.set_namespaces((namespaces == Telling::Told).into());
+    attr.set_cgroup((cgroups == Telling::Told).into());
     if options.mappings != Mappings::Ignored {
         attr.set_mmap(1);
         attr.set_mmap2(1);
@@ -176,6 +179,8 @@ pub(super) fn dummy(options: &Options, follow: Follow, common: u64, read_format:
     // Linux 5.1. Of the kernel's version all that is known is whether it took PERF_FORMAT_LOST, which came with 6.0.
     let is_recent = read_format & PERF_FORMAT_LOST != 0;
     attr.set_ksymbol(is_recent.into());
+    // Which program the symbol is, for who reads recordings.
+    attr.set_bpf_event((is_recent && options.members == Members::Recorded).into());
     attr.set_build_id(matches!(options.mappings, Mappings::Identified(_)).into());
     attr.set_mmap_data((options.mappings == Mappings::Identified(Mapped::All)).into());
     // It samples nothing at all, so it need not ask for more rights than a plain user has (perf_event_paranoid 2).

@@ -280,7 +280,7 @@ impl Opened {
                 return Err(CaptureError::too_many_files(needed));
             }
             Err(error) => {
-                return match CaptureError::open(event, error) {
+                return match CaptureError::open(event, Some(on.to), error) {
                     CaptureError::Unsupported { source, .. } if may_lack(event) => {
                         self.unsupported[index] = Some(source);
                         Ok(())

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use super::{EventRequest, Sampling};
+use super::{EventRequest, Refusal, Sampling, attach::To};
 use crate::{
     abi::*,
     spec::CpuSet,
@@ -13,14 +13,12 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// The kernel does not let us trace this.
-    #[error("no permission to trace {event}: {}", permission(*.paranoid, *.capable))]
+    #[error("no permission to trace {event}: {refusal}")]
     Permission {
         /// Which event.
         event: String,
-        /// `kernel.perf_event_paranoid`.
-        paranoid: Option<i32>,
-        /// Whether CAP_PERFMON or CAP_SYS_ADMIN is in force, so that something else forbids it.
-        capable: bool,
+        /// Why not, and what would help.
+        refusal: Refusal,
     },
     /// More descriptors than the hard limit allows.
     #[error(
@@ -49,8 +47,8 @@ pub enum CaptureError {
     },
     /// A probe could not be defined in tracefs.
     #[error(
-        "cannot define {event} in tracefs: {source}; probes of processes and their children need that: name a thread \
-         with -t, or trace all processes"
+        "cannot define {event} in tracefs: {source}; probes of processes and their children need that: run as root{}",
+        otherwise(source)
     )]
     Definition {
         /// Which event.
@@ -161,17 +159,13 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
-    /// What perf_event_open's errno means for an event.
-    pub(super) fn open(request: &EventRequest, source: CallError) -> Self {
+    /// What perf_event_open's errno means for an event that was to be attached to this.
+    pub(super) fn open(request: &EventRequest, to: Option<To<'_>>, source: CallError) -> Self {
         let event = request.name.clone();
         let max_stack = request.callchain.and_then(|callchain| callchain.max_stack);
         let rate = procfs::perf_event_max_sample_rate();
         match (source.errno(), max_stack, request.sampling, rate) {
-            (libc::EACCES | libc::EPERM, ..) => CaptureError::Permission {
-                event,
-                paranoid: procfs::perf_event_paranoid(),
-                capable: [procfs::CAP_PERFMON, procfs::CAP_SYS_ADMIN].map(procfs::has_capability).contains(&true),
-            },
+            (libc::EACCES | libc::EPERM, ..) => CaptureError::Permission { event, refusal: Refusal::of(request, to) },
             // perf_event_open refuses a sample_max_stack above the sysctl with EOVERFLOW (get_callchain_buffers).
             (libc::EOVERFLOW, Some(asked), ..) => {
                 CaptureError::MaxStack { event, asked, max: procfs::perf_event_max_stack().unwrap_or(127) }
@@ -240,18 +234,12 @@ fn cause(request: &EventRequest, errno: i32) -> &'static str {
     }
 }
 
-fn permission(paranoid: Option<i32>, capable: bool) -> String {
-    let level = paranoid.map_or("unreadable".to_owned(), |level| level.to_string());
-    if capable {
-        return format!(
-            "kernel.perf_event_paranoid is {level} and the capability is there, so it is an event that the kernel lets \
-             nobody sample (as irq_vectors:irq_work_exit), or a security module or a container's seccomp profile forbids it"
-        );
+/// The probes' PMUs need no tracefs, but the same rights.
+fn otherwise(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => "",
+        _ => ", or name a thread with -t, or trace all processes",
     }
-    format!(
-        "kernel.perf_event_paranoid is {level} and CAP_PERFMON is missing; run as root, give the executable the \
-         capability (`setcap cap_perfmon,cap_dac_read_search+ep`), or lower it with `sysctl kernel.perf_event_paranoid=-1`"
-    )
 }
 
 fn mlock(source: &io::Error, mlock_kb: Option<i32>) -> String {

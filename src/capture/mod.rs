@@ -19,6 +19,7 @@ mod message;
 mod open;
 mod pace;
 mod reader;
+mod refusal;
 mod request;
 mod tasks;
 
@@ -56,9 +57,10 @@ use crate::{
 pub use count::{Count, Counters, Ends, Reading, Waited};
 pub use error::CaptureError;
 pub use losses::{Lost, LostRecords};
+pub use refusal::{Asks, Cause, Refusal};
 pub use request::{
     Begin, Callchain, Clock, Config, EventRequest, Excluded, Frames, Mapped, Mappings, Members, Options, Order,
-    PerfEvent, Presence, Sampling, Switches, Target,
+    PerfEvent, Presence, Sampling, SideBand, Target, Telling,
 };
 
 /// An event as the kernel was asked for it: what a recording says of it.
@@ -89,6 +91,7 @@ pub struct Capture {
     layouts: Vec<SampleLayout>,
     trailer: TrailerLayout,
     ring_cpus: Vec<Option<u32>>,
+    ring_bytes: usize,
     ring_ids: Vec<u64>,
     read_format: u64,
     closing: Closing,
@@ -173,7 +176,7 @@ impl Capture {
         let opened = open::open(target, events, options)?;
         if let (Some(event), true) = (events.first(), opened.ids.is_empty()) {
             let refused = io::Error::from_raw_os_error(libc::EPERM);
-            return Err(CaptureError::open(event, CallError::new("perf_event_open", refused)));
+            return Err(CaptureError::open(event, None, CallError::new("perf_event_open", refused)));
         }
         let common = attr::common_members(events, options.members);
         let layouts = layouts(events, options.members, opened.read_format);
@@ -238,6 +241,7 @@ impl Capture {
             layouts,
             trailer,
             ring_cpus,
+            ring_bytes: options.ring_bytes,
             ring_ids,
             read_format,
             closing: Closing::of(events),
@@ -294,6 +298,11 @@ impl Capture {
     /// How many rings there are.
     pub fn ring_count(&self) -> usize {
         self.ring_cpus.len()
+    }
+
+    /// How large each of them is.
+    pub fn ring_bytes(&self) -> usize {
+        self.ring_bytes
     }
 
     /// Gives the rings of some CPUs readers of their own: what these read comes out there, and no longer here. To be called

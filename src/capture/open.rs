@@ -11,7 +11,7 @@ use super::{
     attach::{self, Attachment, Binding, To},
     attr::{self, Follow},
     close::Closing,
-    context, group,
+    context, group, refusal,
 };
 use crate::{
     abi::{PERF_FORMAT_ID, PERF_FORMAT_LOST},
@@ -66,6 +66,9 @@ pub(super) struct Opened {
 /// What perf calls its event that counts nothing and follows tasks.
 const DUMMY_NAME: &str = "dummy:HG";
 
+/// What messages call it.
+const DUMMY: &str = "task events";
+
 /// Opens `events` on `target`; nothing is enabled yet.
 pub(super) fn open(target: &Target, events: &[EventRequest], options: &Options) -> Result<Opened, CaptureError> {
     let opener = Opener { target, events, options };
@@ -114,7 +117,6 @@ impl Opener<'_> {
         needed: usize,
     ) -> Result<(), CaptureError> {
         let attach = on.attach();
-        const DUMMY: &str = "task events";
         let common = attr::common_members(self.events, self.options.members);
         let mut attr = attr::dummy(self.options, follow, common, opened.read_format);
         let mut fd = open_event(&attr, attach, None);
@@ -130,10 +132,7 @@ impl Opener<'_> {
             attr.set_build_id(0);
             fd = open_event(&attr, attach, None);
         }
-        let fd = fd.map_err(|error| match error.errno() {
-            libc::EMFILE | libc::ENFILE => CaptureError::too_many_files(needed),
-            _ => CaptureError::open(&EventRequest::new(DUMMY, PerfEvent::default()), error),
-        })?;
+        let fd = fd.map_err(|error| self.without_dummy(on, error, needed))?;
         let owner = on.cpu.and_then(|cpu| opened.ring_cpus.iter().position(|&ring| ring == Some(cpu)));
         let id = perf::id(fd.as_fd())?;
         let ring = match owner {
@@ -169,7 +168,7 @@ impl Opener<'_> {
                 Err(error) if [libc::EMFILE, libc::ENFILE].contains(&error.errno()) => {
                     return Err(CaptureError::too_many_files(needed));
                 }
-                result => result.map_err(|error| CaptureError::open(event, error))?,
+                result => result.map_err(|error| CaptureError::open(event, Some(on.to), error))?,
             };
             if let Some(filter) = &event.filter {
                 set_filter(fd.as_fd(), &event.name, filter)?;
@@ -181,6 +180,20 @@ impl Opener<'_> {
             opened.descriptors.push(Descriptor { fd, event: Some(index), ring });
         }
         Ok(())
+    }
+
+    /// Why the dummy was refused. It asks for less than any event, so whoever may not have it may have none; but for what is
+    /// told beside them.
+    fn without_dummy(&self, on: Attachment<'_>, error: CallError, needed: usize) -> CaptureError {
+        let of_namespaces = refusal::of_namespaces(&self.options.side_band);
+        match (error.errno(), of_namespaces, self.events.first()) {
+            (libc::EMFILE | libc::ENFILE, ..) => CaptureError::too_many_files(needed),
+            (libc::EACCES | libc::EPERM, Some(refusal), _) => {
+                CaptureError::Permission { event: "namespaces of tasks".to_owned(), refusal }
+            }
+            (libc::EACCES | libc::EPERM, None, Some(event)) => CaptureError::open(event, Some(on.to), error),
+            _ => CaptureError::open(&EventRequest::new(DUMMY, PerfEvent::default()), Some(on.to), error),
+        }
     }
 
     fn unmapped(&self, on: Attachment<'_>, error: CallError) -> CaptureError {

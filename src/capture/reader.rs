@@ -432,7 +432,7 @@ impl Reader {
 mod tests {
     use std::process::{Child, Command, Stdio};
 
-    use super::super::{Begin, Capture, Clock, EventRequest, Mappings, Members, Options, State, Switches, Target};
+    use super::super::{Begin, Capture, Clock, EventRequest, Mappings, Members, Options, SideBand, State, Target};
     use super::*;
     use crate::sys::eventfd::EventFd;
 
@@ -501,7 +501,7 @@ mod tests {
             order: None,
             mappings: Mappings::Ignored,
             members: Members::default(),
-            switches: Switches::default(),
+            side_band: SideBand::default(),
             begin: Begin::default(),
             sampling_limit: None,
             wake: None,

@@ -237,14 +237,25 @@ pub enum Members {
     Recorded,
 }
 
-/// Whether it is told which task runs where.
+/// Whether something is told beside the events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Switches {
+pub enum Telling {
     /// It is not.
     #[default]
     Ignored,
-    /// Each time that a CPU goes over to another task (PERF_RECORD_SWITCH, PERF_RECORD_SWITCH_CPU_WIDE).
+    /// Each time that it happens.
     Told,
+}
+
+/// What is told beside the events, their tasks and mappings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SideBand {
+    /// That a CPU goes over to another task (PERF_RECORD_SWITCH, PERF_RECORD_SWITCH_CPU_WIDE).
+    pub switches: Telling,
+    /// Which namespaces a new task is in, and those that a task goes over to (PERF_RECORD_NAMESPACES).
+    pub namespaces: Telling,
+    /// That there is a new cgroup (PERF_RECORD_CGROUP).
+    pub cgroups: Telling,
 }
 
 /// When events begin.
@@ -273,8 +284,8 @@ pub struct Options {
     pub order: Option<Order>,
     /// Whether processes' mappings are told.
     pub mappings: Mappings,
-    /// Whether it is told which task runs where.
-    pub switches: Switches,
+    /// What else is told.
+    pub side_band: SideBand,
     /// What all records hold.
     pub members: Members,
     /// When events begin.

@@ -24,13 +24,13 @@ use crate::{
 const LONG_ABOUT: &str = "\
 Run a command that reads a recording several times side by side, each time on a part of it
 
-The command is `perf-prof python --input FILE script.py`, `perf-prof script`, `perf script` of perf itself, or a script with a
-first line of ours. Each job is given its part as --time, and with -c its CPU. A --time, and with -c a list of CPUs, that
+The command is `perf-prof python --input FILE script.py`, `perf-prof script`, `perf script` of perf itself, or a script with a \
+first line of ours. Each job is given its part as --time, and with -c its CPU. A --time, and with -c a list of CPUs, that \
 the command has itself is what is divided. Other commands, `perf-prof report` for one, are refused.
 
-Each job has a folder with cmd.txt, out.txt and err.txt, and with -p pipe-err.txt for what PIPE_TO says (either is removed
-when it is empty). When all have ended well their outputs are joined, in the order of time, in out.txt of the output folder.
-When one fails, all others are ended. A PIPE_TO that ends with status 1 and says nothing has not failed: so do grep, which
+Each job has a folder with cmd.txt, out.txt and err.txt, and with -p pipe-err.txt for what PIPE_TO says (either is removed \
+when it is empty). When all have ended well their outputs are joined, in the order of time, in out.txt of the output folder. \
+When one fails, all others are ended. A PIPE_TO that ends with status 1 and says nothing has not failed: so do grep, which \
 found no line, cmp and diff.";
 
 const AFTER_HELP: &str = "\

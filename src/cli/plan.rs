@@ -123,6 +123,8 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
             callchain,
             registers: Switch::Off,
             switches: Switch::Off,
+            namespaces: Switch::Off,
+            cgroups: Switch::Off,
             rate: rate(options.count, options.freq)?,
             ring_size: options.mmap_pages,
             buffer: options.buffer,

@@ -88,6 +88,12 @@ pub struct Record {
     /// Record which task runs where, beside the events
     #[arg(long, help_heading = "Recording")]
     switch_events: bool,
+    /// Record which namespaces tasks are in, beside the events
+    #[arg(long, help_heading = "Recording")]
+    namespaces: bool,
+    /// Record which cgroups there are, and of each sample in which one it was taken
+    #[arg(long, help_heading = "Recording")]
+    all_cgroups: bool,
     /// The file that is written; `-` for the standard output, as a pipe that perf reads: `| perf script -i -`
     #[arg(short, long, value_name = "FILE", default_value = "perf.data", help_heading = "Recording")]
     output: PathBuf,
@@ -177,6 +183,8 @@ impl Record {
             callchain,
             registers: switch(self.intr_regs),
             switches: switch(self.switch_events),
+            namespaces: switch(self.namespaces),
+            cgroups: switch(self.all_cgroups),
             rate: python::rate(self.count, self.freq)?,
             ring_size: self.mmap_pages,
             buffer: self.buffer,

@@ -1,6 +1,6 @@
 //! `perf-prof report`: its options, and what plan they make.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{ffi::OsStr, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 
@@ -43,12 +43,20 @@ pub struct Report {
     /// What functions took with all that they called
     #[arg(long)]
     children: bool,
-    /// Write a flame graph
-    #[arg(long, value_name = "FILE")]
+    /// Write a flame graph: a picture, x.svg, or text for other programs, x.folded
+    #[arg(long, value_name = "FILE", value_parser = parse_flame)]
     flame: Option<PathBuf>,
     /// For programs
     #[arg(long)]
     json: bool,
+}
+
+fn parse_flame(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().and_then(OsStr::to_str) {
+        Some("svg" | "folded") => Ok(path),
+        _ => Err("a flame graph is saved as .svg or .folded".to_owned()),
+    }
 }
 
 impl Report {

@@ -62,6 +62,18 @@ impl EventType {
         }
     }
 
+    /// The name of the function that handles it where there is none of the name above: without what a name as `cycles:u` says
+    /// of where it is counted, which recorders add by themselves for who may not see the kernel.
+    pub fn plain_handler_name(&self) -> Option<String> {
+        match (&self.format, &self.alias) {
+            (Format::Source(format), None) => {
+                let (name, letters) = format.name.split_once(':')?;
+                spec::Modifiers::parse(letters).map(|_| spec::source_handler_name(name))
+            }
+            _ => None,
+        }
+    }
+
     /// The members that its samples have when it is no tracepoint, in the order in which programs see them.
     pub fn members(&self) -> impl Iterator<Item = SampleMember> + use<> {
         let is_source = self.format.tracepoint().is_none();

@@ -277,8 +277,7 @@ impl Recording {
         self.index()?;
         let (order, layouts) = (self.order, &self.layouts);
         let look = |name: &str, input: &Arc<dyn Input>, section: Section, room| {
-            let feed = Box::new(FileFeed::new(input.clone(), section));
-            unpacked::index(Records::new(name, order, feed), section.offset, layouts, room)
+            unpacked::index(unpacked::Source { input, name, order, layouts, room }, section)
         };
         match &mut self.data {
             Data::Stream(_, _, None) => Ok(Vec::new()),

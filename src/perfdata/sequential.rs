@@ -13,7 +13,7 @@ use super::{
     select::Wanted,
     stream::{Gate, Stream, Warnings},
     swap,
-    unpack::Unpacker,
+    unpack::{Unpacker, begins_frame},
 };
 use crate::{
     abi::perf_data::{PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2, PERF_RECORD_FINISHED_ROUND},
@@ -48,7 +48,7 @@ pub(super) struct SequentialStream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unpacking {
     Works,
-    /// One was damaged. Those after it need what was in it.
+    /// One was damaged. Those after it need what was in it, as far as the frame goes.
     Failed,
 }
 
@@ -200,6 +200,12 @@ impl SequentialStream {
         let mut skip = 0;
         match record_type(record) {
             PERF_RECORD_COMPRESSED | PERF_RECORD_COMPRESSED2 => {
+                if self.unpacking == Unpacking::Failed && begins_frame(record) {
+                    self.unpacking = Unpacking::Works;
+                    let (name, at) = (&self.records.name, self.records.consumed());
+                    self.warnings.add(format!("{name}: compressed records are read again from byte {at} on"));
+                }
+                let record = self.records.peek(size);
                 if self.unpacking == Unpacking::Works {
                     if self.unpacker.is_none() {
                         self.unpacker = Some(Unpacker::new().map_err(|error| PerfDataError::io("zstd", error))?);

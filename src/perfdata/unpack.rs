@@ -1,7 +1,10 @@
 //! Compressed records to the records that are in them: one zstd stream per file, whose context goes on from record to
 //! record, as long as a frame of it lasts. Knows nothing of files.
 
-use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
+use zstd::{
+    stream::raw::{Decoder, InBuffer, Operation, OutBuffer},
+    zstd_safe::MAGICNUMBER,
+};
 
 use super::{bytes::ByteOrder, index::payload, layouts::Layouts, swap};
 use crate::{
@@ -28,6 +31,11 @@ pub(super) struct Unpacker {
     between_frames: bool,
 }
 
+/// Whether a record holds packed ones.
+pub(super) fn is_compressed(record: &[u8]) -> bool {
+    matches!(record_type(record), PERF_RECORD_COMPRESSED | PERF_RECORD_COMPRESSED2)
+}
+
 /// What of a compressed record is packed.
 fn packed(record: &[u8]) -> Option<&[u8]> {
     match record_type(record) {
@@ -38,6 +46,11 @@ fn packed(record: &[u8]) -> Option<&[u8]> {
         }
         _ => record.get(RECORD_HEADER..),
     }
+}
+
+/// Whether a compressed record begins with a frame of zstd, to all appearances: what was before is not needed to unpack it.
+pub(super) fn begins_frame(record: &[u8]) -> bool {
+    packed(record).is_some_and(|packed| packed.starts_with(&MAGICNUMBER.to_le_bytes()))
 }
 
 impl Unpacker {

@@ -2,24 +2,21 @@
 //! file, after all of them were unpacked once: where their samples lie in time, and which runs of them can be read without
 //! the others.
 
-use std::sync::Arc;
+use std::{sync::Arc, thread};
 
 use super::{
+    bytes::ByteOrder,
     error::PerfDataError,
-    feed::{Next, Records},
+    feed::{FileFeed, Next, Records},
+    header::Section,
     index::{BLOCK, Block, BlockIndex, payload},
+    input::Input,
     layouts::Layouts,
     select::is_side_band,
     swap,
-    unpack::Unpacker,
+    unpack::{Unpacker, begins_frame, is_compressed},
 };
-use crate::{
-    abi::{
-        PERF_RECORD_SAMPLE,
-        perf_data::{PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2},
-    },
-    record::record_type,
-};
+use crate::{abi::PERF_RECORD_SAMPLE, record::record_type, sys::signals};
 
 /// How much a run may unpack to: all of it is in memory at once. One frame of zstd for the whole file, as perf writes it, is
 /// no run.
@@ -59,14 +56,22 @@ impl Growing {
     fn add(&mut self, record: &[u8], time: u64) {
         let (kind, block) = (record_type(record), &mut self.block);
         block.records += 1;
-        block.first = block.first.min(time);
         if kind == PERF_RECORD_SAMPLE {
             block.samples += 1;
             block.sampled = (block.sampled.0.min(time), block.sampled.1.max(time));
         } else if is_side_band(kind) {
             block.side_band += 1;
             self.found.side_band.add(record, time, self.room);
+        } else {
+            return;
         }
+        block.first = block.first.min(time);
+    }
+
+    /// Adds what was found behind it.
+    fn append(&mut self, mut other: Growing) {
+        self.found.side_band.append(&other.found.side_band, &mut other.found.blocks, self.room);
+        other.found.blocks.into_iter().for_each(|block| self.found.add(block));
     }
 }
 
@@ -77,11 +82,23 @@ struct Seen<'a> {
     runs: Option<Growing>,
     /// The time of the last record.
     before: u64,
+    /// A record that is wanted has the time of one that is not here.
+    begins_without_time: bool,
 }
 
-impl Seen<'_> {
+impl<'a> Seen<'a> {
+    fn new(layouts: &'a Layouts, offset: u64, room: usize) -> Seen<'a> {
+        let (samples, runs) = (Growing::new(0, 0), Some(Growing::new(offset, room)));
+        Seen { layouts, samples, runs, before: 0, begins_without_time: false }
+    }
+
     fn add(&mut self, record: &[u8]) {
-        let time = self.layouts.time(record).unwrap_or(self.before);
+        let own = self.layouts.time(record);
+        let time = own.unwrap_or(self.before);
+        if time == 0 && own.is_none() {
+            let kind = record_type(record);
+            self.begins_without_time |= kind == PERF_RECORD_SAMPLE || is_side_band(kind);
+        }
         self.before = time;
         self.samples.block.size += record.len() as u32;
         self.samples.add(record, time);
@@ -121,8 +138,16 @@ impl Seen<'_> {
         }
     }
 
-    fn found(mut self) -> Unpacked {
-        self.finish_samples();
+    /// Adds what was seen behind it.
+    fn append(&mut self, other: Seen) {
+        self.samples.append(other.samples);
+        self.runs = self.runs.take().zip(other.runs).map(|(mut runs, other)| {
+            runs.append(other);
+            runs
+        });
+    }
+
+    fn found(self) -> Unpacked {
         Unpacked { samples: Arc::new(self.samples.found), runs: self.runs.map(|runs| Arc::new(runs.found)) }
     }
 }
@@ -134,66 +159,257 @@ enum Packing {
     Packed,
 }
 
-/// Looks at all records, the compressed ones among them, the first of which lies at `offset`; keeps so many bytes of
-/// side-band. What is damaged ends it: who reads the records says so.
-pub(super) fn index(
-    mut records: Records,
-    offset: u64,
-    layouts: &Layouts,
-    room: usize,
-) -> Result<Unpacked, PerfDataError> {
-    let order = records.order;
-    let mut unpacker = Unpacker::new().map_err(|error| PerfDataError::io("zstd", error))?;
-    let (samples, runs) = (Growing::new(0, 0), Some(Growing::new(offset, room)));
-    let mut seen = Seen { layouts, samples, runs, before: 0 };
-    let mut packing = Packing::Plain;
-    let (end, at) = loop {
-        let at = offset + records.consumed();
-        let size = match records.next()? {
-            Next::Record(size) => size,
-            end => break (end, at),
-        };
-        let begin = offset + records.consumed();
-        if begin != at && packing == Packing::Plain {
-            // What was no record was left out.
-            seen.finish_run(at, begin, packing);
+/// Sections of this size are looked at from several places at a time.
+const LARGE: u64 = 2 << 20;
+
+/// Where packed records are.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub input: &'a Arc<dyn Input>,
+    pub name: &'a str,
+    pub order: ByteOrder,
+    pub layouts: &'a Layouts,
+    /// How many bytes of side-band are kept at most.
+    pub room: usize,
+}
+
+/// Looks at all records of a section, the compressed ones among them. What is damaged is left out as it is by who reads the
+/// records, and says so.
+pub(super) fn index(source: Source, section: Section) -> Result<Unpacked, PerfDataError> {
+    let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get().min(MOST_THREADS));
+    if section.size >= LARGE && cpus > 1 {
+        let pieces = source.divide(section, cpus as u64)?;
+        if pieces.len() > 1
+            && let Some(found) = source.pieces(&pieces)?
+        {
+            return Ok(found);
         }
-        let record = records.peek(size);
-        swap::record(record, order, layouts);
-        let mut skip = 0;
-        if matches!(record_type(record), PERF_RECORD_COMPRESSED | PERF_RECORD_COMPRESSED2) {
-            packing = Packing::Packed;
-            unpacker.take(record);
-            while unpacker.has_packed() {
-                if unpacker.step(order).is_err() {
-                    seen.runs = None;
-                    return Ok(seen.found());
-                }
-                while let Some(record) = unpacker.next(order) {
-                    swap::record(record, order, layouts);
-                    seen.add(record);
-                }
-            }
-        } else {
-            skip = payload(record);
-            seen.add(record);
-            if unpacker.left() != 0 {
-                // It stands within another one.
-                seen.runs = None;
-            }
-        }
-        records.take(size);
-        records.skip(skip);
-        let unpacked = seen.runs.as_ref().map_or(0, |runs| runs.block.unpacked);
-        if unpacked as usize >= BLOCK && unpacker.is_between_frames() && skip == 0 {
-            let at = offset + records.consumed();
-            seen.finish_run(at, at, packing);
-            packing = Packing::Plain;
-        }
-    };
-    seen.finish_run(at, at, packing);
-    if end != Next::End || unpacker.left() != 0 {
-        seen.runs = None;
     }
-    Ok(seen.found())
+    Ok(source.look(section)?.seen.found())
+}
+
+/// More threads than that wait for memory.
+const MOST_THREADS: usize = 8;
+
+/// What looking at a section gave.
+struct Looked<'a> {
+    seen: Seen<'a>,
+    /// What follows needs nothing of it.
+    is_whole: bool,
+}
+
+impl<'a> Source<'a> {
+    fn records(&self, section: Section) -> Records {
+        Records::new(self.name, self.order, Box::new(FileFeed::new(self.input.clone(), section)))
+    }
+
+    /// Where about so many parts of a section begin, with a frame each, to all appearances.
+    fn divide(&self, section: Section, parts: u64) -> Result<Vec<Section>, PerfDataError> {
+        const PLAIN: u64 = 16 << 20;
+        let mut records = self.records(section);
+        let (mut begin, mut pieces, mut is_packed) = (0, Vec::new(), false);
+        while let Next::Record(size) = records.next()? {
+            let at = records.consumed();
+            let record = records.peek(size);
+            swap::record(record, self.order, self.layouts);
+            let (is_compressed, skip) = (is_compressed(record), payload(record));
+            is_packed |= is_compressed;
+            let enough = section.size / parts * (pieces.len() as u64 + 1);
+            if is_compressed && at >= enough && begins_frame(record) {
+                pieces.push(Section { offset: section.offset + begin, size: at - begin });
+                begin = at;
+            }
+            if pieces.len() as u64 + 1 == parts || (!is_packed && at > PLAIN) {
+                break;
+            }
+            records.take(size);
+            records.skip(skip);
+        }
+        pieces.push(Section { offset: section.offset + begin, size: section.size - begin });
+        Ok(pieces)
+    }
+
+    /// Looks at all of some pieces at the same time; `None` where one of them needs the one before it.
+    fn pieces(&self, pieces: &[Section]) -> Result<Option<Unpacked>, PerfDataError> {
+        let looked = thread::scope(|scope| {
+            let spawn = |&piece: &Section| {
+                let body = move || {
+                    signals::block_in_this_thread();
+                    self.look(piece)
+                };
+                thread::Builder::new().name("perf-prof-index".to_owned()).spawn_scoped(scope, body).ok()
+            };
+            let others: Vec<_> = pieces[1..].iter().map(spawn).collect();
+            let first = self.look(pieces[0]);
+            let others = others.into_iter().map(|thread| thread?.join().ok());
+            std::iter::once(Some(first)).chain(others).collect::<Option<Vec<_>>>()
+        });
+        let Some(looked) = looked else { return Ok(None) };
+        let mut looked = looked.into_iter();
+        let Some(first) = looked.next() else { return Ok(None) };
+        let Looked { mut seen, mut is_whole } = first?;
+        for next in looked {
+            let next = next?;
+            if !is_whole || next.seen.begins_without_time {
+                return Ok(None);
+            }
+            seen.append(next.seen);
+            is_whole = next.is_whole;
+        }
+        Ok(Some(seen.found()))
+    }
+
+    /// Looks at the records of a section one after the other.
+    fn look(&self, section: Section) -> Result<Looked<'a>, PerfDataError> {
+        let Source { order, layouts, room, .. } = *self;
+        let (mut records, offset) = (self.records(section), section.offset);
+        let new = || Unpacker::new().map_err(|error| PerfDataError::io("zstd", error));
+        let (mut unpacker, mut failed) = (new()?, false);
+        let mut seen = Seen::new(layouts, offset, room);
+        let mut packing = Packing::Plain;
+        let (end, at) = loop {
+            let at = offset + records.consumed();
+            let size = match records.next()? {
+                Next::Record(size) => size,
+                end => break (end, at),
+            };
+            let begin = offset + records.consumed();
+            if begin != at && packing == Packing::Plain {
+                // What was no record was left out.
+                seen.finish_run(at, begin, packing);
+            }
+            let record = records.peek(size);
+            swap::record(record, order, layouts);
+            let mut skip = 0;
+            if is_compressed(record) {
+                packing = Packing::Packed;
+                if failed && begins_frame(record) {
+                    unpacker = new()?;
+                    failed = false;
+                }
+                if !failed {
+                    unpacker.take(record);
+                }
+                while unpacker.has_packed() && !failed {
+                    if unpacker.step(order).is_err() {
+                        seen.runs = None;
+                        failed = true;
+                        break;
+                    }
+                    while let Some(record) = unpacker.next(order) {
+                        swap::record(record, order, layouts);
+                        seen.add(record);
+                    }
+                }
+            } else {
+                skip = payload(record);
+                seen.add(record);
+                if unpacker.left() != 0 {
+                    // It stands within another one.
+                    seen.runs = None;
+                }
+            }
+            records.take(size);
+            records.skip(skip);
+            let unpacked = seen.runs.as_ref().map_or(0, |runs| runs.block.unpacked);
+            if unpacked as usize >= BLOCK && unpacker.is_between_frames() && skip == 0 {
+                let at = offset + records.consumed();
+                seen.finish_run(at, at, packing);
+                packing = Packing::Plain;
+            }
+        };
+        seen.finish_run(at, at, packing);
+        seen.finish_samples();
+        if end != Next::End || unpacker.left() != 0 {
+            seen.runs = None;
+        }
+        Ok(Looked { seen, is_whole: end == Next::End && !failed && unpacker.is_between_frames() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        abi::{PERF_RECORD_COMM, PERF_SAMPLE_TIME, perf_data::PERF_RECORD_COMPRESSED},
+        perfdata::{Attr, AttrFlag, AttrIds, side_band::ROOM},
+    };
+
+    fn record(kind: u32, body: &[u8]) -> Vec<u8> {
+        [&kind.to_ne_bytes()[..], &[0, 0], &(8 + body.len() as u16).to_ne_bytes(), body].concat()
+    }
+
+    fn sample(time: u64) -> Vec<u8> {
+        record(PERF_RECORD_SAMPLE, &time.to_ne_bytes())
+    }
+
+    fn comm(time: u64) -> Vec<u8> {
+        record(
+            PERF_RECORD_COMM,
+            &[&[1, 0, 0, 0, 1, 0, 0, 0, b'x', 0, 0, 0, 0, 0, 0, 0][..], &time.to_ne_bytes()].concat(),
+        )
+    }
+
+    fn frame(records: &[u8]) -> Vec<u8> {
+        let packed = zstd::bulk::compress(records, 1).unwrap();
+        packed.chunks(1000).flat_map(|some| record(PERF_RECORD_COMPRESSED, some)).collect()
+    }
+
+    /// What is found from one place on, and from three at a time.
+    fn both(bytes: &[u8]) -> (Unpacked, Option<Unpacked>) {
+        let attr = Attr { flags: 1 << AttrFlag::SampleIdAll as u32, ..Attr::default() };
+        let mut ids = AttrIds { attr, ids: Vec::new() };
+        ids.attr.format.sample_type = PERF_SAMPLE_TIME;
+        let (input, layouts): (Arc<dyn Input>, _) = (Arc::new(bytes.to_vec()), Layouts::new(&[ids]));
+        let source = Source { input: &input, name: "x", order: ByteOrder::Native, layouts: &layouts, room: ROOM };
+        let section = Section { offset: 0, size: bytes.len() as u64 };
+        let pieces = source.divide(section, 3).unwrap();
+        assert!(pieces.windows(2).all(|two| two[0].offset + two[0].size == two[1].offset));
+        assert_eq!(pieces.iter().map(|piece| piece.size).sum::<u64>(), section.size);
+        let serial = source.look(section).unwrap().seen.found();
+        (serial, source.pieces(&pieces).unwrap().filter(|_| pieces.len() == 3))
+    }
+
+    /// Frames of 20,000 records with a name each, which begin with one that has a time, or with one that has none.
+    fn frames(begin: impl Fn(u64) -> Vec<u8>) -> Vec<u8> {
+        let frame = |number: u64| {
+            let from = 1 + number * 20_000;
+            let records = (from + 1..from + 20_000).flat_map(sample);
+            frame(&begin(from).into_iter().chain(records).collect::<Vec<u8>>())
+        };
+        (0..9).flat_map(frame).collect()
+    }
+
+    #[test]
+    fn several_threads_find_what_one_does() {
+        let (one, three) = both(&frames(comm));
+        let three = three.unwrap();
+        let runs = |found: &Unpacked| (*found.runs.clone().unwrap()).clone();
+        let first_of_pieces = [3, 6];
+        let mut expected = runs(&one);
+        // Nobody needs it of a block that begins with a time.
+        first_of_pieces.iter().for_each(|&first| expected.blocks[first].before = 0);
+        assert!(expected.blocks.len() == 9 && runs(&three) == expected);
+        assert_eq!((one.samples.samples, one.samples.sample_count()), (Some((2, 180_000)), 9 * 19_999));
+        assert_eq!((three.samples.samples, three.samples.sample_count()), (Some((2, 180_000)), 9 * 19_999));
+    }
+
+    #[test]
+    fn what_needs_something_before_is_looked_at_by_one() {
+        // A time.
+        let (one, three) = both(&frames(|_| comm(0)));
+        assert!(three.is_none() && one.runs.is_some());
+        // The rest of a frame.
+        let mut damaged = frames(comm);
+        let end = damaged.len() / 6;
+        let cut = (0..).scan(0, |at, _| {
+            let begin = *at;
+            *at += crate::record::record_size(&damaged[begin..]);
+            Some(begin)
+        });
+        let cut: Vec<usize> = cut.take_while(|&at| at < end).collect();
+        damaged.drain(cut[cut.len() - 2]..cut[cut.len() - 1]);
+        let (one, three) = both(&damaged);
+        assert!(one.runs.is_none() && three.is_none_or(|three| three.runs.is_none()));
+    }
 }

@@ -30,6 +30,18 @@ pub trait Machine {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunningMachine;
 
+impl RunningMachine {
+    /// Whether we may see what happens in the kernel.
+    pub fn sees_kernel(&self) -> bool {
+        let config = PERF_COUNT_SW_DUMMY.into();
+        let mut attr = perf_event_attr { type_: PERF_TYPE_SOFTWARE, config, ..Default::default() };
+        attr.set_disabled(1);
+        // The kernel's answer, and not what follows from sysctl and capabilities: a user namespace's count for nothing here.
+        !perf::open(&attr, Attach::Thread(0, None))
+            .is_err_and(|error| [libc::EACCES, libc::EPERM].contains(&error.errno()))
+    }
+}
+
 impl Machine for RunningMachine {
     fn pmu(&self, name: &str) -> Result<Option<Pmu>, CallError> {
         Pmu::read(name)

@@ -40,7 +40,10 @@ impl Callbacks {
         let mut handlers = Vec::with_capacity(events.len());
         let sample = find("__sample__")?;
         for event in events {
-            let own = find(&event.handler_name())?;
+            let own = match (find(&event.handler_name())?, event.plain_handler_name()) {
+                (None, Some(plain)) => find(&plain)?,
+                (own, _) => own,
+            };
             handlers.push(own.or_else(|| sample.as_ref().map(|callback| callback.share(module.py()))));
         }
         let found = Callbacks {

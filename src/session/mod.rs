@@ -16,6 +16,7 @@ mod recorded_kernel;
 mod replay;
 mod replayed;
 mod report;
+mod rights;
 mod run_loop;
 pub mod shares;
 mod start;

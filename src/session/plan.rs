@@ -53,6 +53,10 @@ pub struct Capture {
     pub registers: Switch,
     /// Whether it is told which task runs where, beside the events.
     pub switches: Switch,
+    /// Whether it is told which namespaces tasks are in.
+    pub namespaces: Switch,
+    /// Whether it is told which cgroups there are, and of each sample in which one it was taken.
+    pub cgroups: Switch,
     /// How often events that are no tracepoints are sampled, where they do not say themselves.
     pub rate: Option<Rate>,
     /// The size of each ring; `None` leaves it to the session.

@@ -2,6 +2,7 @@
 //! sums; samples pass by.
 
 use std::{
+    ffi::OsStr,
     fs::File,
     io::{self, BufWriter, Write},
     ops::ControlFlow,
@@ -16,6 +17,7 @@ use super::{
     ExitStatus,
     plan::{Input, Verbosity},
     reading::{Read, Reading},
+    record,
     text::names,
 };
 use crate::{
@@ -37,7 +39,7 @@ pub struct Plan {
     pub by: Vec<By>,
     /// What is shown of callers.
     pub callers: Callers,
-    /// Where a flame graph is written to.
+    /// Where a flame graph is written to: `x.svg`, or `x.folded` as text.
     pub flame: Option<PathBuf>,
     /// How it is printed.
     pub form: Form,
@@ -57,6 +59,9 @@ pub enum Form {
 
 /// Sums up and prints.
 pub fn run(plan: &Plan) -> Result<ExitStatus> {
+    if let Some(path) = &plan.flame {
+        record::check_place(path)?;
+    }
     let reading = Reading::open(&plan.input, symbol::Options::default(), plan.verbosity)?;
     let all = names(&reading);
     let names: Vec<String> = reading.attrs().into_iter().map(|attr| all[attr].clone()).collect();
@@ -75,11 +80,16 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
         let write = || -> Result<()> {
             let mut to = BufWriter::new(File::create(path)?);
             let look = Look { count_name: "periods".into(), subtitle: Some(names.join(", ")), ..Look::default() };
-            draw(stacks, &look, &mut to)?;
+            match path.extension().and_then(OsStr::to_str) {
+                Some("folded") => stacks.lines().iter().try_for_each(|line| writeln!(to, "{line}"))?,
+                _ => draw(stacks, &look, &mut to)?,
+            }
             Ok(to.flush()?)
         };
         write().with_context(|| format!("cannot draw {}", path.display()))?;
-        output::say(format_args!("the flame graph is in {}", path.display()));
+        if plan.verbosity > Verbosity::Quiet {
+            output::say(format_args!("the flame graph is in {}", path.display()));
+        }
     }
     let mut out = BufWriter::new(io::stdout().lock());
     match plan.form {

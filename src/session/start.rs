@@ -19,6 +19,7 @@ use super::{
     pump::{LossWindow, Pump},
     record::{self, AfterFailure, Recorded, Recording, Summary},
     replay, report,
+    rights::{self, Limits},
     run_loop::{Ending, Last, RunLoop},
     status::status,
     target,
@@ -52,14 +53,15 @@ pub fn run(plan: Plan) -> Result<ExitStatus> {
     if let Some(path) = &plan.output {
         output::append_to(path).with_context(|| format!("cannot append to '{}'", path.display()))?;
     }
-    let tracefs = Tracefs::find()?;
-    let selected = events::select(&plan.capture, &tracefs)?;
+    let tracefs = rights::tracefs(&plan.capture)?;
+    let mut selected = events::select(&plan.capture, &tracefs)?;
     if plan.record.is_some() {
         record::check(&selected)?;
     }
     let Module::Script { module, args } = &plan.module else {
         return program::print_template(&plan, &described(&plan.capture, &selected)?);
     };
+    let limits = rights::limit(&mut selected);
     let choice = Choice::make(plan.python.as_deref())?;
     // Before the interpreter: a child that is forked from a process with threads may do little.
     let workload = match &plan.capture.target {
@@ -68,7 +70,7 @@ pub fn run(plan: Plan) -> Result<ExitStatus> {
     };
     let interpreter = Interpreter::start(&choice)?;
     // However it ends, the interpreter is ended too: it flushes, and joins the script's threads.
-    let result = with_interpreter(&plan, &tracefs, &selected, workload, (module, args), held);
+    let result = with_interpreter(&plan, &tracefs, (&selected, &limits), workload, (module, args), held);
     finish(interpreter, result).map(ExitStatus)
 }
 
@@ -91,7 +93,7 @@ fn finish(interpreter: Interpreter, result: Result<Outcome>) -> Result<u8> {
 fn with_interpreter(
     plan: &Plan,
     tracefs: &Tracefs,
-    selected: &[Selected],
+    (selected, limits): (&[Selected], &Limits),
     mut workload: Option<Workload>,
     script: (&OsStr, &[OsString]),
     held: Held,
@@ -102,7 +104,10 @@ fn with_interpreter(
     drop(held);
     let requests = target::requests(&plan.capture, selected)?;
     let mappings = target::mappings(&requests);
+    // Before the rings, which may take all that the user may lock.
+    let mut calibration = Calibration::new(target::clock(&plan.capture))?;
     let capture = open(plan, selected, requests, workload.as_ref(), signals.wake_fd())?;
+    limits.say(plan.verbosity);
 
     for (index, event) in selected.iter().enumerate() {
         if !capture.ids().iter().any(|&(_, opened)| opened == index) {
@@ -110,16 +115,8 @@ fn with_interpreter(
         }
     }
     if plan.verbosity >= Verbosity::Verbose {
-        let (rings, ids) = (capture.ring_count(), capture.ids().len());
-        let target::Sizes { ring, buffer } = target::sizes(&plan.capture);
-        let (ring, buffer) = (ring >> 10, buffer >> 20);
-        output::say(format_args!(
-            "{} events, {ids} descriptors, {rings} rings of {ring} KiB, at most {buffer} MiB of backlog",
-            selected.len()
-        ));
-        selected.iter().filter_map(|event| event.note.as_ref()).for_each(output::say);
+        target::say_what_is_captured(&plan.capture, selected, &capture);
     }
-    let mut calibration = Calibration::new(target::clock(&plan.capture))?;
     let kernel = RunningKernel::new(tracefs.clone());
     let processes = if mappings == Mappings::Told { Processes::Followed } else { Processes::Ignored };
     let offset = calibration.realtime_offset()?;
@@ -249,7 +246,9 @@ fn open(
         let seen = record::with_members_of_scripts(requests, selected);
         (requests, options) = record::recordable(&plan.capture, seen, options);
     }
-    Capture::open(&target, &requests, &options).map_err(|error| explained(error, selected))
+    let opened =
+        target::with_rings_that_fit(&plan.capture, options, |options| Capture::open(&target, &requests, options));
+    opened.map_err(|error| explained(error, selected))
 }
 
 /// Why these events could not be opened; of a filter, the kernel's own reason and the fields that there are.

@@ -8,12 +8,15 @@ use super::{
 };
 use crate::{
     abi::{
-        ALL_REGISTERS, PERF_SAMPLE_IP, PERF_SAMPLE_REGS_INTR, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER,
-        PERF_TYPE_TRACEPOINT,
+        ALL_REGISTERS, PERF_SAMPLE_CGROUP, PERF_SAMPLE_IP, PERF_SAMPLE_REGS_INTR, PERF_SAMPLE_REGS_USER,
+        PERF_SAMPLE_STACK_USER, PERF_TYPE_TRACEPOINT,
     },
-    capture::{Begin, Callchain, EventRequest, Frames, Mappings, Members, Options, Order, Presence, Switches, Target},
+    capture::{
+        Begin, Callchain, Capture, CaptureError, EventRequest, Frames, Mappings, Members, Options, Order, Presence,
+        SideBand, Target, Telling,
+    },
     spec::{CallGraph, CpuSet, Stack},
-    sys::{cgroup, clock::Clock, mmap::page_size, procfs},
+    sys::{cgroup, clock::Clock, mmap::page_size, output, procfs},
     unwind,
 };
 
@@ -89,6 +92,9 @@ fn request(plan: &plan::Capture, event: &Selected) -> Result<EventRequest> {
         }
         CallGraph::FramePointer | CallGraph::Dwarf(_) => {}
     }
+    if plan.cgroups == Switch::On {
+        samples.sample_type |= PERF_SAMPLE_CGROUP;
+    }
     if plan.registers == Switch::On {
         samples.sample_type |= PERF_SAMPLE_REGS_INTR;
         samples.regs_intr |= ALL_REGISTERS;
@@ -152,6 +158,38 @@ pub fn sizes(plan: &plan::Capture) -> Sizes {
     Sizes { ring, buffer }
 }
 
+/// What `-v` says of a capture.
+pub fn say_what_is_captured(plan: &plan::Capture, selected: &[Selected], capture: &Capture) {
+    let (rings, ids) = (capture.ring_count(), capture.ids().len());
+    let (ring, buffer) = (capture.ring_bytes() >> 10, sizes(plan).buffer >> 20);
+    output::say(format_args!(
+        "{} events, {ids} descriptors, {rings} rings of {ring} KiB, at most {buffer} MiB of backlog",
+        selected.len()
+    ));
+    selected.iter().filter_map(|event| event.note.as_ref()).for_each(output::say);
+}
+
+/// Opens with rings of the default size, or of as much less as the kernel lets us lock: how much that is depends on what other
+/// processes of the user have locked (`perf_mmap()` in kernel/events/core.c).
+pub fn with_rings_that_fit<T>(
+    plan: &plan::Capture,
+    mut options: Options,
+    open: impl Fn(&Options) -> Result<T, CaptureError>,
+) -> Result<T, CaptureError> {
+    loop {
+        match open(&options) {
+            Err(CaptureError::Mmap { source, .. })
+                if plan.ring_size.is_none()
+                    && source.raw_os_error() == Some(libc::EPERM)
+                    && options.ring_bytes > page_size() =>
+            {
+                options.ring_bytes /= 2;
+            }
+            result => return result,
+        }
+    }
+}
+
 /// Whether what processes map has to be known: only where samples have addresses of theirs.
 pub fn mappings(requests: &[EventRequest]) -> Mappings {
     let stack = PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
@@ -178,13 +216,21 @@ pub fn options(plan: &plan::Capture, mappings: Mappings, wake: std::os::fd::RawF
         order: (plan.order == plan::Order::Time || mappings == Mappings::Told).then(Order::default),
         mappings,
         members: Members::Lean,
-        switches: match plan.switches {
-            Switch::On => Switches::Told,
-            Switch::Off => Switches::Ignored,
+        side_band: SideBand {
+            switches: telling(plan.switches),
+            namespaces: telling(plan.namespaces),
+            cgroups: telling(plan.cgroups),
         },
         begin: Begin::AtOnce,
         sampling_limit: plan.sampling_limit,
         wake: Some(wake),
+    }
+}
+
+fn telling(switch: Switch) -> Telling {
+    match switch {
+        Switch::On => Telling::Told,
+        Switch::Off => Telling::Ignored,
     }
 }
 
@@ -205,6 +251,27 @@ mod tests {
         let mut request = EventRequest::new("clock", PerfEvent { kind: 1, ..PerfEvent::default() });
         (request.samples.sample_type, request.excluded) = (sample_type, excluded);
         request
+    }
+
+    /// With little memory to lock, nobody could record without naming a size.
+    #[test]
+    fn rings_become_smaller_until_they_may_be_locked() {
+        let refused = |kib| {
+            let source = std::io::Error::from_raw_os_error(libc::EPERM);
+            CaptureError::Mmap { kib, place: String::new(), mlock_kb: None, source }
+        };
+        let open = |plan: &plan::Capture, room: usize| {
+            let options = options(plan, Mappings::Ignored, -1);
+            with_rings_that_fit(plan, options, |options| match options.ring_bytes {
+                bytes if bytes > room => Err(refused(bytes / 1024)),
+                bytes => Ok(bytes),
+            })
+        };
+        let plan = plan::Capture::default();
+        assert_eq!(open(&plan, 100 << 10).unwrap(), 64 << 10);
+        assert!(open(&plan, 0).is_err());
+        let asked = plan::Capture { ring_size: Some(crate::spec::parse_pages("1M").unwrap()), ..plan };
+        assert!(open(&asked, 100 << 10).is_err());
     }
 
     #[test]

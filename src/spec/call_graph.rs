@@ -38,7 +38,7 @@ impl Default for StackSize {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallGraphError {
     /// There is no such way.
-    #[error("`{0}` is no way to take call chains; write fp, dwarf[,SIZE] or lbr")]
+    #[error("`{0}` is no way to take call chains; write fp or dwarf[,SIZE]")]
     Unknown(String),
     /// Only `dwarf` copies stacks.
     #[error("`{0}` takes no size; only dwarf does, as dwarf,16384")]
@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said() {
-        check("", expect!["error: `` is no way to take call chains; write fp, dwarf[,SIZE] or lbr"]);
-        check("FP", expect!["error: `FP` is no way to take call chains; write fp, dwarf[,SIZE] or lbr"]);
+        check("", expect!["error: `` is no way to take call chains; write fp or dwarf[,SIZE]"]);
+        check("FP", expect!["error: `FP` is no way to take call chains; write fp or dwarf[,SIZE]"]);
         check("fp,8192", expect!["error: `fp` takes no size; only dwarf does, as dwarf,16384"]);
         check("lbr,1", expect!["error: `lbr` takes no size; only dwarf does, as dwarf,16384"]);
         check("dwarf,", expect!["error: `` is not a stack size; write bytes as dwarf,16384 or dwarf,16K"]);

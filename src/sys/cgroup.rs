@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -46,6 +47,27 @@ pub fn resolve(name: &str) -> Result<Vec<PathBuf>, CgroupError> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let hierarchy = perf_event_hierarchy(&mounts).ok_or(CgroupError::NoHierarchy)?;
     resolve_in(&hierarchy, name)
+}
+
+/// All cgroups of that hierarchy, the root first: the id of each, and its path from the root.
+pub fn all() -> Vec<(u64, PathBuf)> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    perf_event_hierarchy(&mounts).map(|root| all_in(&root)).unwrap_or_default()
+}
+
+fn all_in(root: &Path) -> Vec<(u64, PathBuf)> {
+    let mut found = Vec::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        // What is gone meanwhile has no more samples. The number of a cgroup's folder is its id (`kernfs_ino()`), where
+        // numbers of files have 64 bits.
+        let (Ok(of_folder), Ok(entries)) = (fs::metadata(&folder), fs::read_dir(&folder)) else { continue };
+        let below = folder.strip_prefix(root).unwrap_or(&folder);
+        found.push((of_folder.ino(), Path::new("/").join(below)));
+        let folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        open.extend(folders.map(|entry| entry.path()));
+    }
+    found
 }
 
 fn resolve_in(hierarchy: &Path, name: &str) -> Result<Vec<PathBuf>, CgroupError> {
@@ -120,6 +142,9 @@ mod tests {
             fs::create_dir_all(root.join(group)).unwrap();
         }
         let found = |name: &str| resolve_in(&hierarchy, name).map(|found| found.len());
+        let mut all: Vec<String> = all_in(&hierarchy).iter().map(|(_, path)| path.display().to_string()).collect();
+        all.sort();
+        assert_eq!(all, ["/", "/a.slice", "/a.slice/x", "/a.slice/y"]);
         assert_eq!(found("a.slice").unwrap(), 1);
         assert_eq!(found("/a.slice/x").unwrap(), 1);
         assert_eq!(found("a.slice/*").unwrap(), 2);

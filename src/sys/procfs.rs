@@ -1,6 +1,6 @@
 //! What the kernel tells in text under /proc and /sys: CPUs, tasks, limits.
 
-use std::{fs, io, path::Path};
+use std::{fs, io, os::unix::fs::MetadataExt, path::Path};
 
 use super::call::CallError;
 use crate::spec::CpuSet;
@@ -76,6 +76,25 @@ pub fn process_of(tid: u32) -> Option<u32> {
     let status = fs::read(format!("/proc/{tid}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+}
+
+/// The user that a task's files belong to: its own, or root where it has more rights than that user or is not to be looked into.
+pub fn owner(tid: u32) -> Option<u32> {
+    fs::metadata(format!("/proc/{tid}")).ok().map(|folder| folder.uid())
+}
+
+/// The namespaces of a task, each as device and inode, in the order of `NET_NS_INDEX` and its like of
+/// `include/uapi/linux/perf_event.h`; zeroes for those that this kernel does not have. `None` where we may not look.
+pub fn namespaces(tid: u32) -> Option<[(u64, u64); 7]> {
+    let mut all = [(0, 0); 7];
+    for (place, name) in all.iter_mut().zip(["net", "uts", "ipc", "pid", "user", "mnt", "cgroup"]) {
+        match fs::metadata(format!("/proc/{tid}/ns/{name}")) {
+            Ok(file) => *place = (file.dev(), file.ino()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(_) => return None,
+        }
+    }
+    (all != [(0, 0); 7]).then_some(all)
 }
 
 /// Whether the task has exited: gone, or a zombie that its parent has not reaped.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use perf_prof::{
-    capture::{Begin, Capture, Clock, EventRequest, Mappings, Members, Options, Switches},
+    capture::{Begin, Capture, Clock, EventRequest, Mappings, Members, Options, SideBand},
     record::{Ended, Record, Source, Wait},
     sys::tracefs::Tracefs,
 };
@@ -42,7 +42,7 @@ pub fn options() -> Options {
         order: None,
         mappings: Mappings::Ignored,
         members: Members::default(),
-        switches: Switches::default(),
+        side_band: SideBand::default(),
         begin: Begin::default(),
         sampling_limit: None,
         wake: None,

@@ -81,6 +81,13 @@ fn callers_flame_graph_and_json() {
     stdout(&perf_prof(&["report", "--flame"]).arg(&svg).arg("-i").arg(&path).output().unwrap());
     let svg = std::fs::read_to_string(svg).unwrap();
     assert!(svg.contains("do_syscall_64"), "{}", svg.len());
+    // It was a picture whatever the name said, and its place was said to who wanted to hear nothing.
+    let text = folder.path().join("x.folded");
+    let output = perf_prof(&["report", "-q", "--flame"]).arg(&text).arg("-i").arg(&path).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let text = std::fs::read_to_string(text).unwrap();
+    assert!(text.lines().all(|line| line.starts_with("ls;") || line.starts_with("perf")), "{text}");
+    assert!(text.contains(";do_syscall_64"), "{text}");
 }
 
 #[test]
@@ -88,6 +95,13 @@ fn errors_name_what_is_wrong() {
     let output = perf_prof(&["report", "--sort", "comm,file"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && text.contains("there is no key `file`"), "{text}");
+    let output = perf_prof(&["report", "--flame", "x.txt"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && text.contains("saved as .svg or .folded"), "{text}");
+    // Before the recording is read, which there is none of.
+    let output = perf_prof(&["report", "-i", "not-there.data", "--flame", "/no/such/x.svg"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && text.contains("there is no folder '/no/such'"), "{text}");
     let output = perf_prof(&["report", "-i", "not-there.data"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && text.contains("not-there.data"), "{text}");

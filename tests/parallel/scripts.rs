@@ -179,6 +179,58 @@ fn stacks_are_added_up() {
     check(folder, "faults.py", &["--by", "stack", "--flame", "f.folded", "-i", "100"]);
 }
 
+#[test]
+fn times_off_cpu_that_cross_a_border_are_counted_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if recorded(folder, &["-a", "-g", "-e", "sched:sched_switch"], BUSY).is_none() {
+        return;
+    }
+    // Of others on the machine, files may be replaced between two runs, and functions have names no more.
+    let (out, _) = check_with(&SHARES[1..4], folder, "offcpu.py", &["--top", "1000", "--comm", "sleep"]);
+    assert!(out.contains(" sleep\n") && out.contains(" off CPU in "), "{out}");
+    let options = ["--comm", "sh", "--state", "interruptible", "--min", "1000", "-i", "37"];
+    check_with(&SHARES[..1], folder, "offcpu.py", &options);
+    check_with(&SHARES[..1], folder, "offcpu.py", &["--comm", "cat", "--flame", "f.folded", "-i", "100"]);
+    let folded = || {
+        let text = std::fs::read_to_string(folder.join("f.folded")).unwrap();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let shared = folded();
+    assert!(
+        script(folder, "offcpu.py", &["--input", "perf.data", "--comm", "cat", "--flame", "f.folded"]).status.success()
+    );
+    assert_eq!(shared, folded());
+    // Nobody is seen to come back.
+    let (out, _) = check_with(&SHARES[..1], folder, "offcpu.py", &["-t", "1"]);
+    assert!(out.contains("0.000 ms off CPU in 0 stacks"), "{out}");
+}
+
+#[test]
+fn processes_that_begin_and_end_in_different_parts_have_their_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let events = "task:task_newtask,sched:sched_process_exec,sched:sched_process_exit,syscalls:sys_enter_exit,\
+                  syscalls:sys_enter_exit_group,signal:signal_generate,signal:signal_deliver";
+    // Some end by a signal, one has threads, most last longer than a part.
+    let work = "for i in 1 2 3 4 5 6; do sleep 0.7 & sleep 9 & p=$!; ls >/dev/null; sh -c 'sleep 0.02; exit 3' & \
+                kill -TERM $p; sleep 0.05; done; python3 -c 'import threading, time\nfor _ in range(3): \
+                threading.Thread(target=time.sleep, args=(.1,)).start()'; wait";
+    if recorded(folder, &["-a", "-m", "512", "-e", events], work).is_none() {
+        return;
+    }
+    let (out, _) = check_all(folder, "execsnoop.py", &["--forks"]);
+    for text in ["killed by SIGTERM after ", "exit 3 after ", " exec ", " fork "] {
+        assert!(out.contains(text), "{out}");
+    }
+    let lines = |text: &str| out.lines().filter(|line| line.contains(text)).count();
+    // Of other programs on the machine too.
+    assert!(lines(" exit ") >= 24 && lines("exit 0 after 7") >= 6, "{out}");
+    check(folder, "execsnoop.py", &["--name", "sleep"]);
+}
+
 /// Which of several CPUs a sample was taken on, and what was counted since the sample before, may be unknown.
 #[test]
 fn what_cannot_be_shared_is_said() {

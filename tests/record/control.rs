@@ -122,6 +122,7 @@ fn a_command_is_recorded_when_the_delay_is_over() {
     }
     let recorded = record_calls(&["-e", CALL, "-D", "-1"], 500);
     assert_eq!((recorded.status, recorded.samples()), (0, 0), "{}", recorded.said);
+    assert!(recorded.said.contains("-D -1 without --control: nobody can turn the events on"), "{}", recorded.said);
     // The generator waits for nothing, and is over by then.
     let recorded = record_calls(&["-e", CALL, "-D", "60000"], 500);
     assert_eq!((recorded.status, recorded.samples()), (0, 0), "{}", recorded.said);

@@ -144,6 +144,20 @@ pub fn record(args: &[&str]) -> Recorded {
     record_with(args, 0)
 }
 
+/// The options, and a test of this executable as the command.
+pub fn words_of(options: &[&str], test: &str) -> Vec<String> {
+    let [own, exact, _, nocapture] = generator_words();
+    let command = ["--".to_owned(), own, exact, test.to_owned(), nocapture];
+    options.iter().map(|&option| option.to_owned()).chain(command).collect()
+}
+
+/// Records with these arguments, and with a variable that tells a test that it is the command.
+pub fn record_with_env(args: &[String], variable: &str) -> Recorded {
+    let dir = tempfile::tempdir().unwrap();
+    let output = command(&dir, args).env(variable, "1").output().unwrap();
+    finished(dir, output.status.code().unwrap(), &output.stderr)
+}
+
 fn record_with(args: &[impl AsRef<OsStr>], calls: u64) -> Recorded {
     let dir = tempfile::tempdir().unwrap();
     let mut command = command(&dir, args);

@@ -12,6 +12,7 @@ mod groups;
 mod harness;
 mod pipe;
 mod plain;
+mod side_band;
 mod targets;
 mod threads;
 mod with_script;

@@ -1,6 +1,9 @@
 //! Recordings into a pipe.
 
-use std::process::{Command, Stdio};
+use std::{
+    os::fd::{FromRawFd, OwnedFd},
+    process::{Command, Stdio},
+};
 
 use crate::harness::{CALL, PERF_PROF, counting_generator_words, generator_words, skipped, with_calls};
 
@@ -42,6 +45,26 @@ fn perf_reads_it() {
     for text in ["# hostname : ", "# cmdline : ", "sys_enter_getppid", "Samples: 5K"] {
         assert!(report.contains(text), "{report}");
     }
+}
+
+/// It filled the screen with it.
+#[test]
+fn no_recording_is_written_to_a_terminal() {
+    if skipped() {
+        return;
+    }
+    let (mut ours, mut theirs) = (-1, -1);
+    let null = std::ptr::null_mut();
+    // SAFETY: both numbers are there to be written; no name, settings or size are asked for.
+    let opened = unsafe { libc::openpty(&mut ours, &mut theirs, null, null.cast(), null.cast()) };
+    assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: these descriptors were just opened, and nobody else owns them.
+    let (_ours, terminal) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
+    let mut command = Command::new(PERF_PROF);
+    command.args(["record", "-o", "-", "-e", CALL, "--", "true"]).stdout(Stdio::from(terminal));
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("is no text for a terminal"), "{said}");
 }
 
 /// The ids of events are written first there, and that of another program's event is not among them.

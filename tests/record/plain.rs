@@ -225,3 +225,17 @@ fn a_former_recording_is_kept() {
     assert_eq!(std::fs::read(dir.path().join("perf.data.old")).unwrap(), first);
     assert!(dir.path().join("perf.data").exists());
 }
+
+/// It said nothing more than without.
+#[test]
+fn verbose_says_what_is_captured() {
+    if skipped() {
+        return;
+    }
+    let recorded = record(&["-v", "-e", CALL, "-a", "-m", "64", "--", "true"]);
+    assert!(
+        recorded.said.contains("1 events, ") && recorded.said.contains(" rings of 256 KiB, at most "),
+        "{}",
+        recorded.said
+    );
+}

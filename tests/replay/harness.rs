@@ -46,13 +46,16 @@ impl Folder {
 /// Runs `perf record` with these arguments into `path`.
 pub fn record(path: &Path, args: &[&str]) {
     // While somebody else on the machine asks for build ids of mappings, perf 6.1 takes what it gets for damaged, and
-    // aborts at its end.
+    // aborts at its end, or when it reads what it has recorded.
     const TRIES: usize = 20;
+    let aborts = |output: &Output| output.status.signal().is_some();
     for attempt in 1..=TRIES {
         let output = Command::new("perf").args(["record", "-q", "-o"]).arg(path).args(args).output().unwrap();
-        if output.status.signal().is_none() || attempt == TRIES {
+        if !aborts(&output) || attempt == TRIES {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            return;
+            if attempt == TRIES || !aborts(&Command::new("perf").args(["script", "-i"]).arg(path).output().unwrap()) {
+                return;
+            }
         }
         std::thread::sleep(std::time::Duration::from_millis(700));
     }
@@ -84,9 +87,7 @@ pub fn perf_script(path: &Path) -> Vec<String> {
 pub fn perf_script_with(path: &Path, args: &[&str]) -> Vec<String> {
     let mut command = Command::new("perf");
     command.args(["script", "--ns", "-F", "cpu,tid,time,event", "-i"]).arg(path).args(args);
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.lines().filter_map(line).collect()
+    stdout(&command.output().unwrap()).lines().filter_map(line).collect()
 }
 
 /// `20356 [000] 23865.342060829: sched:sched_wakeup: ` to `23865342060829 0 20356 sched:sched_wakeup`.

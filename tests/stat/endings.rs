@@ -120,11 +120,14 @@ fn a_plain_user_counts_in_user_space() {
     assert_eq!(status, Some(0), "{text}");
     let object = &objects(&text)[0];
     assert!(count(object, "page-faults:u") > 0 && count(object, "task-clock:u") > 0, "{text}");
-    // Who names an event gets that one or the reason why not.
+    // Who names an event gets that one, or what of it is his, or the reason why not.
     let (status, text) = as_nobody(&["-e", "page-faults", "true"]);
+    assert_eq!(status, Some(0));
+    assert!(text.starts_with("perf-prof: only what happens in user space is seen (page-faults:u), as"), "{text}");
+    let (status, text) = as_nobody(&["-e", "context-switches", "true"]);
     assert_eq!(status, Some(1));
     assert!(
-        text.starts_with("perf-prof: no permission to trace page-faults: kernel.perf_event_paranoid is 2"),
+        text.starts_with("perf-prof: no permission to trace context-switches: kernel.perf_event_paranoid is 2"),
         "{text}"
     );
 }

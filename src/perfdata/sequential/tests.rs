@@ -157,3 +157,22 @@ fn a_little_that_unpacks_to_much_does_not_take_much_memory() {
     let (found, _, warnings) = replay(bytes, usize::MAX, Arrival::Stored, BLOCK);
     assert_eq!((found.len(), warnings.len()), (0, 1), "{warnings:?}");
 }
+
+/// What stood behind damage was left out to the end, whatever it needed.
+#[test]
+fn compressed_records_are_read_again_from_the_next_frame_on() {
+    let frame = |times: std::ops::Range<u64>| packed(&times.map(comm).collect::<Vec<_>>(), 500);
+    let (first, mut second, third) = (frame(1..50), frame(50..100), frame(100..150));
+    // Behind its magic number.
+    second[12..60].fill(0xff);
+    let found = |frames: &[&[u8]]| replay(frames.concat(), 1000, Arrival::Stored, 1 << 20);
+    let (times, late, warnings) = found(&[&first, &second, &third, &second, &first]);
+    let expected: Vec<u64> = (1..50).flat_map(|time| [time, time]).chain(100..150).collect();
+    assert_eq!((times, late), (expected, 0));
+    let at = |frames: &[&Vec<u8>]| frames.iter().map(|frame| frame.len()).sum::<usize>();
+    let again = [at(&[&first, &second]), at(&[&first, &second, &third, &second])];
+    assert_eq!(warnings.len(), 4);
+    for (warning, again) in warnings.iter().skip(1).step_by(2).zip(again) {
+        assert_eq!(*warning, format!("x: compressed records are read again from byte {again} on"));
+    }
+}

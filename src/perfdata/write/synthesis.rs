@@ -1,9 +1,9 @@
 //! Records that tell of what there was before the recording, as the kernel would have: tasks, mappings, the kernel itself.
 
 use crate::abi::{
-    PERF_RECORD_COMM, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL, PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES,
-    PERF_RECORD_MISC_KERNEL, PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MISC_MMAP_DATA, PERF_RECORD_MISC_USER,
-    PERF_RECORD_MMAP, PERF_RECORD_MMAP2, perf_data::HOST_KERNEL_ID,
+    PERF_RECORD_CGROUP, PERF_RECORD_COMM, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL, PERF_RECORD_LOST,
+    PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_KERNEL, PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MISC_MMAP_DATA,
+    PERF_RECORD_MISC_USER, PERF_RECORD_MMAP, PERF_RECORD_MMAP2, PERF_RECORD_NAMESPACES, perf_data::HOST_KERNEL_ID,
 };
 use crate::record::TrailerLayout;
 
@@ -89,6 +89,23 @@ impl Synthesis {
             words(out, &[len]);
             out.extend([PERF_RECORD_KSYMBOL_TYPE_BPF, 0].map(u16::to_ne_bytes).as_flattened());
             text(out, name);
+        });
+    }
+
+    /// A task is in these namespaces, each told by device and inode, in the order of `NET_NS_INDEX` and its like.
+    pub fn namespaces(&mut self, (pid, tid): (u32, u32), namespaces: &[(u64, u64)]) {
+        self.record(PERF_RECORD_NAMESPACES, 0, |out| {
+            words(out, &[pid, tid]);
+            longs(out, &[namespaces.len() as u64]);
+            namespaces.iter().for_each(|&(device, inode)| longs(out, &[device, inode]));
+        });
+    }
+
+    /// There is a cgroup: its id, and its path from the root of the hierarchy.
+    pub fn cgroup(&mut self, id: u64, path: &[u8]) {
+        self.record(PERF_RECORD_CGROUP, 0, |out| {
+            longs(out, &[id]);
+            text(out, path);
         });
     }
 
@@ -185,7 +202,7 @@ mod tests {
     use super::*;
     use crate::{
         abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_IDENTIFIER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
-        record::{Ksymbol, KsymbolKind, Mmap2, MmapFile, Record, Records},
+        record::{Ksymbol, KsymbolKind, Mmap2, MmapFile, Record, Records, record_type},
     };
 
     #[test]
@@ -233,6 +250,21 @@ mod tests {
                 }),
             ]
         );
+    }
+
+    /// `perf_fill_ns_link_info()` and `perf_event_cgroup()` of kernel/events/core.c.
+    #[test]
+    fn namespaces_and_cgroups_are_written_as_the_kernel_writes_them() {
+        let mut synthesis = Synthesis::new(TrailerLayout::new(0));
+        synthesis.namespaces((7, 8), &[(4, 0xf000_0000), (4, 9)]);
+        synthesis.cgroup(42, b"/a");
+        let records: Vec<&[u8]> = Records::new(synthesis.bytes()).collect();
+        let [namespaces, cgroup] = records[..] else { panic!("{records:?}") };
+        let ids: Vec<u8> = [7u32, 8].into_iter().flat_map(u32::to_ne_bytes).collect();
+        let links: Vec<u8> = [2u64, 4, 0xf000_0000, 4, 9].into_iter().flat_map(u64::to_ne_bytes).collect();
+        assert_eq!((record_type(namespaces), &namespaces[8..]), (PERF_RECORD_NAMESPACES, &*[ids, links].concat()));
+        let path = [&42u64.to_ne_bytes()[..], b"/a\0\0\0\0\0\0"].concat();
+        assert_eq!((record_type(cgroup), &cgroup[8..]), (PERF_RECORD_CGROUP, &*path));
     }
 
     #[test]

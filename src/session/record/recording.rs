@@ -19,7 +19,7 @@ use crate::{
     record::{Batch, EventIds, TrailerLayout},
     session::{
         events::{self, Selected},
-        plan::{self, Verbosity},
+        plan::{self, Switch, Verbosity},
         target,
     },
     spec::{CallGraph, EventKind, Grouping, ProbeKind},
@@ -218,6 +218,13 @@ impl Recording {
             running::task(&mut synthesis, workload.pid());
         }
         running::processes(&mut synthesis, &mut self.dsos, mapped(plan), &pids);
+        if plan.namespaces == Switch::On {
+            pids.extend(workload.map(Workload::pid));
+            running::namespaces(&mut synthesis, &pids);
+        }
+        if plan.cgroups == Switch::On {
+            running::cgroups(&mut synthesis);
+        }
         let stream = self.container.stream();
         // Names are of more use than anything that the disk may still have room for later.
         let result = stream.own(synthesis.bytes()).and_then(|()| stream.flush());
@@ -349,7 +356,8 @@ impl Summary {
                     format!("{lost} lost ({percent:.1} %): a larger -m{more} or fewer events help")
                 }
             };
-            output::say(format_args!("{name}: {samples} samples in {}, {share}", bytes(self.bytes)));
+            let what = if *samples == 1 { "sample" } else { "samples" };
+            output::say(format_args!("{name}: {samples} {what} in {}, {share}", bytes(self.bytes)));
         }
     }
 }

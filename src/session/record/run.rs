@@ -1,8 +1,13 @@
 //! From plan to recording: open, describe, record, finish.
 
-use std::{os::fd::RawFd, sync::Arc, time::Instant};
+use std::{
+    io::{self, IsTerminal},
+    os::fd::RawFd,
+    sync::Arc,
+    time::Instant,
+};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::{
     container::{self, Form},
@@ -19,24 +24,30 @@ use crate::{
     session::{
         ExitStatus,
         events::{self, Selected},
-        plan, start, target,
+        plan, rights, start, target,
     },
     sys::{
         clock, output,
         signals::Signals,
-        tracefs::Tracefs,
         workload::{Stdout, Workload},
     },
 };
 
 /// Carries a plan out; the result is the exit status.
 pub fn run(plan: &Plan) -> Result<ExitStatus> {
-    if let Output::File(path) = &plan.output {
-        container::check_place(path)?;
+    match &plan.output {
+        Output::File(path) => container::check_place(path)?,
+        Output::Stdout if io::stdout().is_terminal() => {
+            bail!(
+                "-o -: a recording is no text for a terminal; a pipe reads it, as `| perf-prof script -i -`, or -o FILE keeps it"
+            )
+        }
+        Output::Stdout => {}
     }
-    let tracefs = Tracefs::find()?;
-    let selected = events::select(&plan.capture, &tracefs)?;
+    let tracefs = rights::tracefs(&plan.capture)?;
+    let mut selected = events::select(&plan.capture, &tracefs)?;
     recording::check(&selected)?;
+    let limits = rights::limit(&mut selected);
     let signals = Signals::install()?;
     let command = match &plan.capture.target {
         plan::Target::Workload(command) => Some(command),
@@ -45,9 +56,18 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
     // In a pipe there is room for the recording alone.
     let stdout = if plan.output == Output::Stdout { Stdout::ToStderr } else { Stdout::Inherited };
     let mut workload = command.map(|command| Workload::fork_with(command, stdout)).transpose()?;
+    // Before the rings, which may take all that the user may lock.
+    let offset = clock::realtime_offset(target::clock(&plan.capture)).ok();
     let capture = open(plan, &selected, workload.as_ref(), signals.wake_fd())?;
+    limits.say(plan.verbosity);
     for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
         output::say(format_args!("{} is left out: the kernel does not let it be sampled", event.name));
+    }
+    if plan.verbosity >= plan::Verbosity::Verbose {
+        target::say_what_is_captured(&plan.capture, &selected, &capture);
+    }
+    if (plan.delay, &plan.control) == (Delay::UntilEnabled, &None) && plan.verbosity > plan::Verbosity::Quiet {
+        output::say("-D -1 without --control: nobody can turn the events on, and none is recorded");
     }
     let followed = matches!(plan.capture.target, plan::Target::Workload(_) | plan::Target::Processes(_));
     let is_read = |event: &&Selected| event.spec.grouping.is_read_by_leader();
@@ -64,7 +84,6 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
         (Output::File(path), Some(_)) => Form::Directory(path.clone(), plan.compression),
         (Output::Stdout, _) => Form::Pipe(plan.compression),
     };
-    let offset = clock::realtime_offset(target::clock(&plan.capture)).ok();
     let mut recording =
         Recording::create(form, &plan.command_line, &plan.capture, (&capture, &selected), &tracefs, offset)?;
     recording.gather(plan.gathered.unwrap_or(GATHERED));
@@ -118,7 +137,9 @@ fn open(plan: &Plan, selected: &[Selected], workload: Option<&Workload>, wake: R
     let begin = if plan.delay == Delay::None { Begin::AtOnce } else { Begin::Later };
     let options = Options { begin, order: None, ..options };
     let (requests, options) = recording::recordable(&plan.capture, requests, options);
-    Capture::open(&target, &requests, &options).map_err(|error| start::explained(error, selected))
+    let opened =
+        target::with_rings_that_fit(&plan.capture, options, |options| Capture::open(&target, &requests, options));
+    opened.map_err(|error| start::explained(error, selected))
 }
 
 struct Recorder<'a> {

@@ -7,7 +7,7 @@ use crate::{
     capture::Mapped,
     perfdata::write::{Dso, DsoOf, Dsos, Mapped as Range, MappedFile, Synthesis},
     symbol::maps,
-    sys::procfs,
+    sys::{cgroup, procfs},
 };
 
 /// The kernel's own mappings, and what it was built from.
@@ -114,6 +114,22 @@ pub fn processes(out: &mut Synthesis, dsos: &mut Dsos, which: Mapped, pids: &[u3
             out.comm((pid, tid), &name);
         }
     }
+}
+
+/// The namespaces of processes and their threads.
+pub fn namespaces(out: &mut Synthesis, pids: &[u32]) {
+    for &pid in pids {
+        for tid in procfs::tasks(pid).unwrap_or_default() {
+            if let Some(namespaces) = procfs::namespaces(tid) {
+                out.namespaces((pid, tid), &namespaces);
+            }
+        }
+    }
+}
+
+/// The cgroups that there are.
+pub fn cgroups(out: &mut Synthesis) {
+    cgroup::all().iter().for_each(|(id, path)| out.cgroup(*id, path.as_os_str().as_encoded_bytes()));
 }
 
 /// A process's birth and name. Whether it is there.

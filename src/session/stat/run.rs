@@ -16,10 +16,11 @@ use crate::{
         events::{self, Selected},
         interval::Interval,
         plan::{Target, Verbosity},
+        rights::{self, Limits},
         start, target,
     },
     spec::{Attrs, EventKind, EventSpec, Stack, parse_events},
-    sys::{output, procfs, signals::Signals, tracefs::Tracefs, usage::CpuTime, workload::Workload},
+    sys::{output, signals::Signals, usage::CpuTime, workload::Workload},
 };
 
 /// What is counted when nothing is named, of tasks and of CPUs: what a program asks of the machine, and what it makes of it.
@@ -32,39 +33,35 @@ const USUAL: [&str; 2] = [
 pub fn run(plan: &Plan, show: &mut dyn FnMut(&Table<'_>) -> Result<()>) -> Result<ExitStatus> {
     let mut plan = plan.clone();
     let of_cpus = matches!(plan.capture.target, Target::AllCpus | Target::Cpus(_) | Target::Cgroups { .. });
-    if plan.capture.events.is_empty() {
-        plan.capture.events = usual(of_cpus)?;
+    let is_usual = plan.capture.events.is_empty();
+    if is_usual {
+        plan.capture.events = parse_events(USUAL[usize::from(of_cpus)])?;
     }
     if plan.rows == Rows::Cpus && !of_cpus {
         bail!("--per-cpu: tasks are counted wherever they run; count what CPUs do (-a or -C)");
     }
     plan.capture.events.iter().try_for_each(only_counted)?;
-    let tracefs = match Tracefs::find() {
-        // What is no tracepoint does without it.
-        Err(_) if !plan.capture.events.iter().any(is_in_tracefs) => Tracefs::expected(),
-        found => found?,
-    };
-    let selected = events::resolve(&plan.capture, &tracefs)?;
+    let tracefs = rights::tracefs(&plan.capture)?;
+    let mut selected = events::resolve(&plan.capture, &tracefs)?;
+    if is_usual {
+        rights::leave_out(&mut selected);
+    }
+    let limits = rights::limit(&mut selected);
+    // Whoever named no side got no less than he asked for, and the names tell.
+    let limits = if is_usual { Limits::default() } else { limits };
     let requests = target::requests(&plan.capture, &selected)?;
     let events = described(&selected);
     let subject = subject(&plan.capture.target);
     let signals = Signals::install()?;
-    let session = Session { plan: &plan, selected: &selected, requests, events: &events, subject: &subject, signals };
+    let session =
+        Session { plan: &plan, selected: &selected, limits, requests, events: &events, subject: &subject, signals };
     session.run(show)
-}
-
-fn usual(of_cpus: bool) -> Result<Vec<EventSpec>> {
-    let names = USUAL[usize::from(of_cpus)];
-    // Whoever may not look into the kernel may count what his own programs do outside of it (perf_event_paranoid 2).
-    let may_see_kernel = procfs::perf_event_paranoid().is_none_or(|level| level < 2)
-        || [procfs::CAP_PERFMON, procfs::CAP_SYS_ADMIN].into_iter().any(procfs::has_capability);
-    let names = if of_cpus || may_see_kernel { names.to_owned() } else { names.replace(',', ":u,") + ":u" };
-    Ok(parse_events(&names)?)
 }
 
 struct Session<'a> {
     plan: &'a Plan,
     selected: &'a [Selected],
+    limits: Limits,
     requests: Vec<EventRequest>,
     events: &'a [Event],
     subject: &'a str,
@@ -113,6 +110,9 @@ impl Session<'_> {
         let ends = if workload.is_some() { Ends::Never } else { Ends::WithTasks };
         let mut counters = Counters::open(&target, &self.requests, ends, wake)
             .map_err(|error| start::explained(error, self.selected))?;
+        if is_first {
+            self.limits.say(self.plan.verbosity);
+        }
         if is_first && self.plan.verbosity >= Verbosity::Verbose {
             self.say_what_is_open(&counters);
         }
@@ -278,11 +278,6 @@ fn only_counted(spec: &EventSpec) -> Result<()> {
     }
 }
 
-/// Whether an event is looked for in tracefs.
-fn is_in_tracefs(spec: &EventSpec) -> bool {
-    matches!(spec.kind, EventKind::Tracepoint { .. } | EventKind::Probe(_))
-}
-
 /// The events, by names that tell them apart.
 fn described(selected: &[Selected]) -> Vec<Event> {
     let name = |event: &Selected| match (&event.spec.attrs.alias, &event.spec.kind) {
@@ -306,7 +301,7 @@ fn subject(target: &Target) -> String {
     let words = |words: &[OsString]| words.iter().map(|word| shell_quote(word)).collect::<Vec<_>>().join(" ");
     match target {
         Target::AllCpus => "all CPUs".to_owned(),
-        Target::Cpus(cpus) => format!("CPUs {cpus}"),
+        Target::Cpus(cpus) => format!("{} {cpus}", if cpus.len() == 1 { "CPU" } else { "CPUs" }),
         Target::Processes(pids) => format!("process {}", list(pids)),
         Target::Threads(tids) => format!("thread {}", list(tids)),
         Target::Cgroups { cgroups, cpus: None } => format!("cgroups {}", cgroups.join(",")),

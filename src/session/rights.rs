@@ -1,0 +1,159 @@
+//! What a plain user's events come down to: user space, where the kernel keeps what happens inside of it to itself. Knows
+//! nothing of what becomes of the events.
+
+use std::fmt;
+
+use super::{
+    events::Selected,
+    plan::{Capture, Verbosity},
+};
+use crate::{
+    abi::{
+        PERF_COUNT_SW_BPF_OUTPUT, PERF_COUNT_SW_CGROUP_SWITCHES, PERF_COUNT_SW_CONTEXT_SWITCHES,
+        PERF_COUNT_SW_CPU_MIGRATIONS, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT,
+    },
+    capture::{EventRequest, PerfEvent},
+    event::Format,
+    profiler::RunningMachine,
+    spec::{EventKind, EventSpec},
+    sys::{
+        output, procfs,
+        tracefs::{Tracefs, TracefsError},
+    },
+};
+
+/// What is left of events of which a part was asked for that only others may see.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// The names of what is left.
+    events: Vec<String>,
+}
+
+/// Limits events to user space if the kernel's side is not for us: perf does that too, and calls them so.
+pub fn limit(selected: &mut [Selected]) -> Limits {
+    if RunningMachine.sees_kernel() { Limits::default() } else { to_user_space(selected) }
+}
+
+fn to_user_space(selected: &mut [Selected]) -> Limits {
+    let mut limits = Limits::default();
+    for event in selected.iter_mut().filter(|event| has_both_sides(&event.request)) {
+        let Format::Source(_) = event.format else { continue };
+        let name = event.format.name();
+        // Letters behind others, and behind a PMU's terms, need no mark of their own.
+        let mark = if name.contains([':', '/']) { "" } else { ":" };
+        let limited = format!("{name}{mark}u");
+        (event.request.excluded.kernel, event.request.excluded.hv) = (true, true);
+        event.request.name.clone_from(&limited);
+        event.format = Format::source(limited.clone());
+        limits.events.push(limited);
+    }
+    limits
+}
+
+/// Whether it happens in the kernel and in programs, and both were asked for.
+fn has_both_sides(request: &EventRequest) -> bool {
+    let in_kernel_alone = request.event.kind == PERF_TYPE_TRACEPOINT || is_of_kernel(&request.event);
+    !in_kernel_alone && request.definition.is_none() && !request.excluded.kernel && !request.excluded.user
+}
+
+/// Whether it is the kernel alone that has such an event, so that in user space there is nothing to see.
+fn is_of_kernel(event: &PerfEvent) -> bool {
+    const OF_KERNEL: [u64; 4] = [
+        PERF_COUNT_SW_CONTEXT_SWITCHES,
+        PERF_COUNT_SW_CPU_MIGRATIONS,
+        PERF_COUNT_SW_BPF_OUTPUT,
+        PERF_COUNT_SW_CGROUP_SWITCHES,
+    ];
+    event.kind == PERF_TYPE_SOFTWARE && OF_KERNEL.contains(&event.config)
+}
+
+/// Leaves those out that nobody asked for by name and that are not for us.
+pub fn leave_out(selected: &mut Vec<Selected>) {
+    if !RunningMachine.sees_kernel() {
+        selected.retain(|event| !is_of_kernel(&event.request.event));
+    }
+}
+
+impl Limits {
+    /// Says what is left of the events, once it is sure that they can be had so.
+    pub fn say(&self, verbosity: Verbosity) {
+        if verbosity > Verbosity::Quiet && !self.events.is_empty() {
+            output::say(self);
+        }
+    }
+}
+
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = procfs::perf_event_paranoid().map_or("unreadable".to_owned(), |level| level.to_string());
+        write!(
+            f,
+            "only what happens in user space is seen ({}), as kernel.perf_event_paranoid is {level} and CAP_PERFMON is missing; \
+             the kernel's side takes root, or 1 at most",
+            self.events.join(", ")
+        )
+    }
+}
+
+/// Where the tracepoints of these events are found. Other events need none of it.
+pub fn tracefs(plan: &Capture) -> anyhow::Result<Tracefs> {
+    let is_in_tracefs = |spec: &&EventSpec| matches!(spec.kind, EventKind::Tracepoint { .. });
+    match (Tracefs::find(), plan.events.iter().find(is_in_tracefs)) {
+        (Ok(found), _) => Ok(found),
+        (Err(_), None) => Ok(Tracefs::expected()),
+        (Err(error), Some(spec)) => Err(without_tracefs(spec, error)),
+    }
+}
+
+fn without_tracefs(spec: &EventSpec, error: TracefsError) -> anyhow::Error {
+    // Whoever opens tracefs to all should know that it is not enough.
+    let is_capable = [procfs::CAP_PERFMON, procfs::CAP_SYS_ADMIN].into_iter().any(procfs::has_capability);
+    let level = procfs::perf_event_paranoid().filter(|&level| level > -1 && !is_capable);
+    let too = level.map(|level| {
+        format!(
+            "; and kernel.perf_event_paranoid is {level}: tracepoints are for root, for CAP_PERFMON, or for all at -1"
+        )
+    });
+    let too = too.unwrap_or_default();
+    anyhow::anyhow!("{}: {error}{too}", spec.selector)
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::{session::events, spec::parse_events};
+
+    fn selected(list: &str) -> Vec<Selected> {
+        let plan = Capture { events: parse_events(list).unwrap(), ..Capture::default() };
+        events::resolve(&plan, &Tracefs::expected()).unwrap()
+    }
+
+    #[test]
+    fn events_of_both_sides_come_down_to_user_space() {
+        let mut events = selected(
+            "task-clock,page-faults:u,cpu-clock:k,mem:0x1000:w,context-switches,cgroup-switches,r00c0,dummy//alias=d/",
+        );
+        let limits = to_user_space(&mut events);
+        let now: Vec<String> = events
+            .iter()
+            .map(|event| {
+                assert_eq!(event.format.name(), event.request.name);
+                let excluded = event.request.excluded;
+                format!("{} {}{}", event.request.name, u8::from(excluded.kernel), u8::from(excluded.hv))
+            })
+            .collect();
+        expect![[r#"
+            task-clock:u 11
+            page-faults:u 11
+            cpu-clock:k 01
+            mem:u 11
+            context-switches 00
+            cgroup-switches 00
+            r00c0:u 11
+            dummy:u 11"#]]
+        .assert_eq(&now.join("\n"));
+        expect![[r#"["task-clock:u", "mem:u", "r00c0:u", "dummy:u"]"#]].assert_eq(&format!("{:?}", limits.events));
+    }
+}

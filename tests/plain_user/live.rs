@@ -1,0 +1,90 @@
+//! Scripts and counts of events that need no tracefs.
+
+use std::fs;
+
+use crate::harness::*;
+
+const BOTH: [Tracefs; 2] = [Tracefs::Closed, Tracefs::NotMounted];
+
+const SCRIPT: &str = "\
+from collections import Counter
+seen = Counter()
+def page_faults(event): seen['faults'] += 1
+def task_clock(event): seen['clock'] += 1
+def __exit__(): print(seen['faults'], seen['clock'])
+";
+
+fn counts(line: &str) -> (usize, usize) {
+    let (faults, clock) = line.trim().split_once(' ').unwrap_or_else(|| panic!("`{line}`"));
+    (faults.parse().unwrap(), clock.parse().unwrap())
+}
+
+/// A handler is that of the event as it was asked for, whatever is left of it.
+#[test]
+fn a_plain_users_script_gets_what_needs_no_tracefs() {
+    if skipped() {
+        return;
+    }
+    let workload = workload();
+    for tracefs in BOTH {
+        let dir = folder();
+        fs::write(dir.path().join("s.py"), SCRIPT).unwrap();
+        let live = ["python", "-e", "page-faults,task-clock", "--record", "r.data", "s.py", "--exec"];
+        let outcome = perf_prof(&dir, tracefs, &with_workload(&live, &workload));
+        assert_eq!(outcome.status, Some(0), "{}", outcome.stderr);
+        // The workload's own lines are above.
+        let seen = counts(outcome.stdout.lines().last().unwrap_or_default());
+        assert!(seen.0 >= PAGES && seen.1 > 10, "{outcome:?}");
+        let note = "only what happens in user space is seen (page-faults:u, task-clock:u)";
+        assert_eq!(outcome.stderr.contains(note), level() == 2, "{}", outcome.stderr);
+        let replayed = perf_prof(&dir, tracefs, &["python", "-q", "--input", "r.data", "s.py"]);
+        assert_eq!((replayed.status, counts(&replayed.stdout)), (Some(0), seen), "{}", replayed.stderr);
+    }
+}
+
+#[test]
+fn a_plain_users_script_is_attached_to_his_process() {
+    if skipped() {
+        return;
+    }
+    let dir = folder();
+    // The shell's, which waits until the events are on.
+    let commands = r#"
+        (while ! [ -e begun ]; do :; done; "$@" >&2) & work=$!
+        "$PERF_PROF" python -q -i 50 -p $work -e page-faults:u,task-clock:u s.py
+    "#;
+    let script = format!("{SCRIPT}def __interval__(): open('begun', 'w')\n");
+    fs::write(dir.path().join("s.py"), script.replace("page_faults", "page_faults_u")).unwrap();
+    let workload = workload();
+    let mut words = vec!["sh", "-c", commands, "sh"];
+    words.extend(workload.iter().map(String::as_str));
+    let output = command(&dir, Tracefs::NotMounted, &words).env("PERF_PROF", PERF_PROF).output().unwrap();
+    let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let (faults, clock) = counts(&stdout);
+    assert!(faults >= PAGES && clock > 10, "{stdout}");
+}
+
+#[test]
+fn a_plain_user_counts_what_needs_no_tracefs() {
+    if skipped() {
+        return;
+    }
+    let workload = workload();
+    for tracefs in BOTH {
+        let dir = folder();
+        let stat = ["stat", "--json", "-e", "task-clock,page-faults", "--"];
+        let outcome = perf_prof(&dir, tracefs, &with_workload(&stat, &workload));
+        assert_eq!(outcome.status, Some(0), "{}", outcome.stderr);
+        let counts = outcome.stderr.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let counts: Vec<_> = counts.collect();
+        let text = format!("{counts:?}");
+        for event in ["task-clock", "page-faults"] {
+            assert!(text.contains(&format!("String(\"{}\")", as_seen(event))), "{}", outcome.stderr);
+        }
+        // Switches are the kernel's own, so without its side there would be nothing but zeroes.
+        let usual = perf_prof(&dir, tracefs, &["stat", "--", "true"]);
+        assert_eq!(usual.status, Some(0), "{}", usual.stderr);
+        assert_eq!(usual.stderr.contains("context-switches"), level() < 2, "{}", usual.stderr);
+    }
+}

@@ -1,0 +1,87 @@
+//! Recordings of events that need no tracefs: made by a plain user, read by him, by perf and by us.
+
+use crate::harness::*;
+
+const BOTH: [Tracefs; 2] = [Tracefs::Closed, Tracefs::NotMounted];
+
+#[test]
+fn a_plain_user_records_and_reads_what_needs_no_tracefs() {
+    if skipped() {
+        return;
+    }
+    let workload = workload();
+    for tracefs in BOTH {
+        let dir = folder();
+        let record = ["record", "-q", "-g", "-F", "1000", "-e", "task-clock:u,page-faults/period=1/u,dummy:u", "--"];
+        let recorded = perf_prof(&dir, tracefs, &with_workload(&record, &workload));
+        assert_eq!((recorded.status, recorded.stderr.as_str()), (Some(0), ""), "{tracefs:?}");
+        let columns = ["-F", "comm,pid,tid,time,event"];
+        let ours = perf_prof(&dir, tracefs, &[&["script", "-G"][..], &columns].concat());
+        assert_eq!((ours.status, ours.stderr.as_str()), (Some(0), ""), "{tracefs:?}");
+        let theirs = run(&dir, tracefs, &[&["perf", "script", "-G"][..], &columns].concat());
+        assert_eq!((theirs.status, theirs.stderr.as_str()), (Some(0), ""), "{tracefs:?}");
+        assert_eq!(ours.stdout, theirs.stdout);
+        let samples = |event: &str| ours.stdout.lines().filter(|line| line.contains(event)).count();
+        assert!(samples("task-clock:u:") > 10 && samples("page-faults:u:") >= PAGES, "{}", ours.stdout);
+        for words in [&[PERF_PROF, "report", "-q"][..], &["perf", "report", "--stdio"]] {
+            let report = run(&dir, tracefs, words);
+            assert_eq!((report.status, report.stderr.as_str()), (Some(0), ""), "{words:?}");
+            assert!(report.stdout.contains("of event 'page-faults:u'"), "{}", report.stdout);
+        }
+        for words in [&[PERF_PROF, "evlist"][..], &["perf", "evlist"]] {
+            let list = run(&dir, tracefs, words);
+            let events: Vec<&str> = list.stdout.lines().filter(|line| !line.contains("HG")).collect();
+            assert_eq!(events, ["task-clock:u", "page-faults:u", "dummy:u"], "{words:?}: {}", list.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_side_that_is_not_ours_is_left_out_of_a_recording_and_its_name_says_so() {
+    if skipped() {
+        return;
+    }
+    let (dir, workload) = (folder(), workload());
+    let record = ["record", "-e", "page-faults", "-c", "1", "--"];
+    let recorded = perf_prof(&dir, Tracefs::Closed, &with_workload(&record, &workload));
+    assert_eq!(recorded.status, Some(0), "{}", recorded.stderr);
+    let note = "only what happens in user space is seen (page-faults:u), as kernel.perf_event_paranoid is 2";
+    assert_eq!(recorded.stderr.contains(note), level() == 2, "{}", recorded.stderr);
+    let list = run(&dir, Tracefs::Closed, &["perf", "evlist", "-v"]);
+    let event = list.stdout.lines().next().unwrap_or_default();
+    assert!(event.starts_with(&format!("{}: ", as_seen("page-faults"))), "{}", list.stdout);
+    assert_eq!(event.contains("exclude_kernel: 1"), level() == 2, "{event}");
+}
+
+#[test]
+fn little_memory_that_may_be_locked_makes_rings_small() {
+    if skipped() {
+        return;
+    }
+    let (dir, workload) = (folder(), workload());
+    let record = ["prlimit", "--memlock=65536", PERF_PROF, "record", "-q", "-e", "page-faults:u", "--"];
+    let recorded = run(&dir, Tracefs::Closed, &with_workload(&record, &workload));
+    assert_eq!((recorded.status, recorded.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_script_replays_without_rights_and_without_tracefs_what_root_recorded() {
+    if skipped() {
+        return;
+    }
+    let dir = folder();
+    let event = "syscalls:sys_enter_exit_group";
+    let mut root = std::process::Command::new(PERF_PROF);
+    let made = root.current_dir(dir.path()).args(["record", "-q", "-e", event, "--", "true"]).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let file = dir.path().join("perf.data");
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let script = "def syscalls__sys_enter_exit_group(event):\n    print(event.error_code)\n";
+    std::fs::write(dir.path().join("s.py"), script).unwrap();
+    for tracefs in BOTH {
+        let replayed = perf_prof(&dir, tracefs, &["python", "-q", "--input", "perf.data", "s.py"]);
+        assert_eq!((replayed.status, replayed.stdout.as_str()), (Some(0), "0\n"), "{}", replayed.stderr);
+        let shown = perf_prof(&dir, tracefs, &["script", "-F", "comm,trace"]);
+        assert!(shown.stdout.contains("error_code: 0x"), "{shown:?}");
+    }
+}

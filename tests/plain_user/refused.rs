@@ -1,0 +1,95 @@
+//! What a plain user may not have names the event, the cause and the way out.
+
+use expect_test::{Expect, expect};
+
+use crate::harness::*;
+
+/// What `record` says of an event; the level of the machine is `LEVEL`.
+#[track_caller]
+fn check(tracefs: Tracefs, words: &[&str], expected: Expect) {
+    let dir = folder();
+    let outcome = perf_prof(&dir, tracefs, &[&["record"], words].concat());
+    assert_eq!(outcome.status, Some(1), "{}", outcome.stderr);
+    assert!(!dir.path().join("perf.data").exists());
+    expected.assert_eq(outcome.stderr.trim_end());
+}
+
+#[test]
+fn tracepoints_need_tracefs() {
+    if skipped() || level() != 2 {
+        return println!("skipped: kernel.perf_event_paranoid is {}", level());
+    }
+    let words = ["-e", "task-clock:u,sched:sched_switch", "--", "true"];
+    check(
+        Tracefs::Closed,
+        &words,
+        expect![
+            "perf-prof: sched:sched_switch: no permission to read /sys/kernel/tracing; run as root, or open it to all with `mount -o remount,mode=755 /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints are for root, for CAP_PERFMON, or for all at -1"
+        ],
+    );
+    check(
+        Tracefs::NotMounted,
+        &words,
+        expect![
+            "perf-prof: sched:sched_switch: tracefs is not mounted (Operation not permitted (os error 1)); mount it with `mount -t tracefs nodev /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints are for root, for CAP_PERFMON, or for all at -1"
+        ],
+    );
+    check(
+        Tracefs::NotMounted,
+        &["-e", "sched:*", "--", "true"],
+        expect![
+            "perf-prof: sched:*: tracefs is not mounted (Operation not permitted (os error 1)); mount it with `mount -t tracefs nodev /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints are for root, for CAP_PERFMON, or for all at -1"
+        ],
+    );
+}
+
+#[test]
+fn what_the_level_forbids() {
+    if skipped() || level() != 2 {
+        return println!("skipped: kernel.perf_event_paranoid is {}", level());
+    }
+    check(
+        Tracefs::Closed,
+        &["-e", "context-switches", "--", "true"],
+        expect![
+            "perf-prof: no permission to trace context-switches: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or lower it with `sysctl kernel.perf_event_paranoid=1`"
+        ],
+    );
+    check(
+        Tracefs::Closed,
+        &["-e", "cpu-clock:k", "--", "true"],
+        expect![
+            "perf-prof: no permission to trace cpu-clock:k: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or lower it with `sysctl kernel.perf_event_paranoid=1`"
+        ],
+    );
+    check(
+        Tracefs::Closed,
+        &["-e", "cpu-clock:u", "-a", "--", "true"],
+        expect![
+            "perf-prof: no permission to trace cpu-clock:u: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or lower it with `sysctl kernel.perf_event_paranoid=0`; your own processes need neither: name them with -p, or a command"
+        ],
+    );
+    check(
+        Tracefs::Closed,
+        &["-e", "page-faults:u", "-p", "1"],
+        expect![
+            "perf-prof: no permission to trace page-faults:u: task 1 is another user's, or has more rights than we have, and CAP_PERFMON is missing; run as root, or as that user"
+        ],
+    );
+    check(
+        Tracefs::Closed,
+        &["-e", "page-faults:u", "--namespaces", "--", "true"],
+        expect![
+            "perf-prof: no permission to trace namespaces of tasks: which namespaces tasks are in is for CAP_PERFMON alone, which is missing; run as root, or give the executable the capability (`setcap cap_perfmon,cap_dac_read_search+ep`)"
+        ],
+    );
+    if std::path::Path::new("/sys/bus/event_source/devices/uprobe").exists() {
+        check(
+            Tracefs::NotMounted,
+            &["-e", "uprobe:malloc@libc", "--", "true"],
+            expect![
+                "perf-prof: no permission to trace uprobe:malloc: probes are for CAP_PERFMON alone, which is missing; run as root, or give the executable the capability (`setcap cap_perfmon,cap_dac_read_search+ep`)"
+            ],
+        );
+    }
+}
