@@ -118,9 +118,10 @@ fn definitions_of_a_killed_process_are_removed_by_the_next() {
     let mut tracer = run.command().stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(tracer.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "begun");
+    // From its end on any other test may be the next.
+    assert_eq!(definitions_of(tracer.id()).len(), 3);
     tracer.kill().unwrap();
     tracer.wait().unwrap();
-    assert_eq!(definitions_of(tracer.id()).len(), 3);
     assert_eq!(bearing().exec(["true"]).run().status, 0);
     assert_eq!(definitions_of(tracer.id()), [""; 0]);
     drop(program.stdin.take());
