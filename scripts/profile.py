@@ -38,8 +38,10 @@ if args.flame:
     folder = os.path.dirname(args.flame) or "."
     if not args.flame.endswith((".svg", ".folded")):
         parser.error(f"--flame {args.flame}: a flame graph is saved as .svg or .folded")
-    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
-        parser.error(f"--flame {args.flame}: no file can be made in {folder}")
+    if os.path.isdir(args.flame):
+        parser.error(f"--flame {args.flame}: that is a folder")
+    if not os.path.isdir(folder) or not os.access(args.flame if os.path.exists(args.flame) else folder, os.W_OK):
+        parser.error(f"--flame {args.flame}: no file can be made in {folder}, nor is one there to be written over")
 
 
 class Row:

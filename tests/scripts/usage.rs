@@ -10,10 +10,13 @@ fn a_flame_graph_that_cannot_be_saved_is_refused_at_once() {
     if skipped() {
         return;
     }
+    let folder = tempfile::Builder::new().suffix(".svg").tempdir().unwrap();
     for name in ["profile.py", "faults.py", "offcpu.py"] {
-        for (file, why) in
-            [("x.png", "saved as .svg or .folded"), ("/no/such/x.svg", "no file can be made in /no/such")]
-        {
+        for (file, why) in [
+            ("x.png", "saved as .svg or .folded"),
+            ("/no/such/x.svg", "no file can be made in /no/such"),
+            (folder.path().to_str().unwrap(), "that is a folder"),
+        ] {
             let out = script(name).args(["--flame", file, "--exec", "echo", "ran"]).output().unwrap();
             let err = String::from_utf8_lossy(&out.stderr);
             assert_eq!((out.status.code(), &*out.stdout), (Some(2), &b""[..]), "{name} {err}");
