@@ -12,7 +12,8 @@ Functions of one name in several files have a histogram each, as long as their p
 
 A call's time has in it what the functions take that it calls, what it waits, and about a microsecond or two that the probes
 take. Of a thread that is in 64 calls of probed functions at a time, the kernel tells no return of those deeper inside: they are
-counted, and not timed.
+counted, and not timed. Calls that are left by an exception or longjmp() look the same: where 64 entries of a thread are
+without return, of functions that are entered then it is not known of which call the next return is; that is counted, too.
 
 Needs --order (its first line has it): a thread may return on another CPU. The event `dummy` there never happens; it stands for
 those that are to be given, also to say which of a recording's (of perf-prof record, not of perf) are wanted:
@@ -40,6 +41,50 @@ args = parser.parse_args()
 unit, per_unit = ("nsecs", 1) if args.ns else ("usecs", 1000)
 
 
+class Thread:
+    """The calls that a thread may be in. Never fewer than the kernel waits for the returns of."""
+
+    __slots__ = ("calls", "known_from", "refused")
+
+    def __init__(self):
+        self.calls = []  # (address of the function, time) of each entry, the last one behind
+        # Calls that are left by longjmp() or an exception look as if they went on. So of functions that were entered when
+        # there was no room, and of those that had to make some, it is not known whether a return is of their last call
+        # before this place in `calls`.
+        self.known_from = 0
+        self.refused = set()
+
+    def enters(self, function, now):
+        """Whether there is room: for the kernel, then, there is too."""
+        if len(self.calls) < DEEPEST:
+            self.calls.append((function, now))
+            return True
+        self.refused.add(function)
+        self.known_from = len(self.calls)
+        return False
+
+    def returns(self, function):
+        """When it was entered; None if nobody knows, KeyError if it was not."""
+        calls = self.calls
+        # A function that calls itself returns from the last call first.
+        at = next((at for at in reversed(range(len(calls))) if calls[at][0] == function), None)
+        if function in self.refused and (at is None or at < self.known_from):
+            # Whichever it was, the kernel now waits for one less of the old ones, and for none that came after them.
+            del calls[self.known_from :]
+            self.refused.add(calls.pop()[0])
+            self.known_from = len(calls)
+            return None
+        if at is None:
+            raise KeyError(function)
+        entered = calls[at][1]
+        # What it has called and what did not return, never will.
+        del calls[at:]
+        if at < self.known_from:
+            self.refused.clear()
+            self.known_from = 0
+        return entered
+
+
 class Calls:
     """The calls of one function."""
 
@@ -65,12 +110,13 @@ DEEPEST = 64
 MOST_THREADS = 10000
 MOST_PLACES = 10000
 
-open_calls = {}  # tid -> (address of the function, time) of each entry that it has not returned from, the last one behind
+open_calls = {}  # tid -> Thread, of those that are in calls
 files = {}  # (pid, address of the function) -> the file
 files_of = {}  # (name, offset of the function in its page, the same in all processes) -> the file
 functions = defaultdict(Calls)  # (name, the file; while that is not known, the offset in the page)
 unpaired = 0
 deeper = 0
+ambiguous = 0
 tables = 0
 
 
@@ -86,32 +132,31 @@ def __init__():
 
 
 def __sample__(event):
-    global unpaired, deeper
+    global unpaired, deeper, ambiguous
     tid = event._tid
-    entered = event.get("__probe_ip")
-    if entered is not None:
-        entries = open_calls.get(tid)
-        if entries is None:
+    thread = open_calls.get(tid)
+    function = event.get("__probe_ip")
+    if function is not None:
+        if thread is None:
             if len(open_calls) >= MOST_THREADS:
                 del open_calls[next(iter(open_calls))]  # the oldest
-            entries = open_calls[tid] = []
-        if len(entries) < DEEPEST:
-            entries.append((entered, event._time))
-        else:
-            deeper += 1
+            thread = open_calls[tid] = Thread()
+        deeper += not thread.enters(function, event._time)
         return
     function = event["__probe_func"]
-    entries = open_calls.get(tid, ())
-    # A function that calls itself returns from the last call first.
-    at = next((at for at in reversed(range(len(entries))) if entries[at][0] == function), None)
-    if at is None:
+    try:
+        if thread is None:
+            raise KeyError(function)
+        entered = thread.returns(function)
+    except KeyError:
         unpaired += 1
         return
-    ns = event._time - entries[at][1]
-    # What it has called and what did not return, never will.
-    del entries[at:]
-    if not entries:
+    if not thread.calls:
         del open_calls[tid]
+    if entered is None:
+        ambiguous += 1
+        return
+    ns = event._time - entered
     if ns >= args.min * 1000:
         name = event._event.partition(":")[2]
         functions[name, file_of(event._pid, function, name)].add(ns)
@@ -187,4 +232,6 @@ def __exit__():
     if unpaired:
         print(f"({unpaired} returns whose entry was not seen are not counted)")
     if deeper:
-        print(f"({deeper} calls inside of {DEEPEST} others are not timed: the kernel tells no return of them)")
+        print(f"({deeper} calls are not timed: {DEEPEST} others of their thread had not returned when they were entered)")
+    if ambiguous:
+        print(f"({ambiguous} returns are not timed: they may be of such calls, or of those before)")

@@ -15,7 +15,10 @@ use crate::{
     profiler::{self, Machine, RunningMachine},
     record::{SampleLayout, SampleMember},
     spec::{EventKind, glob_matches, near, parse_events},
-    sys::tracefs::Tracefs,
+    sys::{
+        output,
+        tracefs::{Tracefs, TracefsError},
+    },
     template::{c_type, member_python_type, python_type},
     tracefs::{EventFormat, Field, FieldKind},
 };
@@ -80,8 +83,11 @@ struct FieldRow {
 impl List {
     /// Prints the list.
     pub fn run(&self) -> Result<ExitCode, Failure> {
-        let tracefs = Tracefs::find().context("cannot list events")?;
-        let text = tracefs.available_events().context("cannot list events")?;
+        // Whoever may not read it can do without: other events need none.
+        let (tracefs, text, closed) = match Tracefs::find().and_then(|found| Ok((found.available_events()?, found))) {
+            Ok((text, found)) => (found, text, None),
+            Err(error) => (Tracefs::expected(), String::new(), Some(error)),
+        };
         let mut tracepoints: Vec<&str> = text.lines().filter(|line| line.contains(':')).collect();
         tracepoints.sort_unstable();
         tracepoints.dedup();
@@ -95,7 +101,10 @@ impl List {
         let (functions, globs) = functions(&self.globs)?;
         let mut chosen: Vec<_> = functions.iter().map(|function| (function.as_str(), FUNCTION)).collect();
         if !globs.is_empty() || self.globs.is_empty() {
-            chosen.extend(choose(&globs, &events)?);
+            chosen.extend(choose(&globs, &events, closed.as_ref())?);
+            if let Some(error) = closed {
+                output::say(format_args!("tracepoints are left out: {error}"));
+            }
         }
         let mut out = BufWriter::new(io::stdout().lock());
         let rows = chosen.into_iter().map(|(event, kind)| self.row(&tracefs, &machine, event, kind));
@@ -172,10 +181,18 @@ fn members(event: &str, machine: &dyn Machine) -> anyhow::Result<Option<Vec<Fiel
     Ok(members.map(|members| members.map(FieldRow::of_sample).collect()))
 }
 
-/// The events that any of `globs` matches; all without one. A glob that matches nothing is an error.
-fn choose<'a>(globs: &[String], events: &[(&'a str, &'static str)]) -> anyhow::Result<Vec<(&'a str, &'static str)>> {
+/// The events that any of `globs` matches; all without one. A glob that matches nothing is an error; `closed` is why there are
+/// no tracepoints among them.
+fn choose<'a>(
+    globs: &[String],
+    events: &[(&'a str, &'static str)],
+    closed: Option<&TracefsError>,
+) -> anyhow::Result<Vec<(&'a str, &'static str)>> {
     for glob in globs {
         if !events.iter().any(|(event, _)| chooses(glob, event)) {
+            if let Some(error) = closed {
+                bail!("no event that is no tracepoint matches `{glob}`, and tracepoints cannot be listed: {error}");
+            }
             let near = near(glob, events.iter().map(|&(event, _)| event));
             match near[..] {
                 [] => bail!("no event of this kernel matches `{glob}`; `perf-prof list` shows all {}", events.len()),
@@ -255,7 +272,7 @@ mod tests {
         let globs: Vec<String> = globs.split_whitespace().map(str::to_owned).collect();
         let events = EVENTS.map(|event| (event, if event.contains(':') { TRACEPOINT } else { "software event" }));
         let names = |found: Vec<(&str, _)>| found.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ");
-        expected.assert_eq(&choose(&globs, &events).map_or_else(|e| format!("error: {e}"), names));
+        expected.assert_eq(&choose(&globs, &events, None).map_or_else(|e| format!("error: {e}"), names));
     }
 
     #[test]

@@ -17,7 +17,6 @@ use super::{
     ExitStatus,
     plan::{Input, Verbosity},
     reading::{Read, Reading},
-    record,
     text::names,
 };
 use crate::{
@@ -27,7 +26,10 @@ use crate::{
     },
     picture::{Label, Look, Stacks, draw},
     symbol,
-    sys::output,
+    sys::{
+        output,
+        place::{self, Former},
+    },
 };
 
 /// What is to be summed up of which recording.
@@ -60,7 +62,7 @@ pub enum Form {
 /// Sums up and prints.
 pub fn run(plan: &Plan) -> Result<ExitStatus> {
     if let Some(path) = &plan.flame {
-        record::check_place(path)?;
+        place::check(path, Former::Overwritten)?;
     }
     let reading = Reading::open(&plan.input, symbol::Options::default(), plan.verbosity)?;
     let all = names(&reading);

@@ -34,6 +34,7 @@ use crate::{
         clock::{self, Calibration},
         hold::Held,
         output,
+        place::{self, Former},
         signals::{self, Signals},
         tracefs::{Tracefs, explain_filter},
         workload::Workload,
@@ -47,7 +48,7 @@ pub fn run(plan: Plan) -> Result<ExitStatus> {
         return replay::run(&plan, input);
     }
     if let Some(plan::Recorded { path, .. }) = &plan.record {
-        record::check_place(path)?;
+        place::check(path, Former::Renamed)?;
     }
     let held = Held::new()?;
     if let Some(path) = &plan.output {

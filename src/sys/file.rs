@@ -1,12 +1,11 @@
 //! Files that somebody else names, opened so that no name makes us wait.
 
 use std::{
-    ffi::CString,
     fs::{File, OpenOptions},
     io,
     os::{
         fd::{AsRawFd, FromRawFd, RawFd},
-        unix::{ffi::OsStrExt, fs::OpenOptionsExt},
+        unix::fs::OpenOptionsExt,
     },
     path::Path,
 };
@@ -31,16 +30,6 @@ pub fn duplicate(fd: RawFd) -> Result<File, CallError> {
     let own = check("fcntl F_DUPFD_CLOEXEC", unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) })?;
     // SAFETY: the kernel just gave us this descriptor; nobody else owns it.
     Ok(unsafe { File::from_raw_fd(own) })
-}
-
-/// Whether files can be created in a folder, as far as its permissions and its file system's say.
-pub fn may_create_in(folder: &Path) -> io::Result<()> {
-    let folder = CString::new(folder.as_os_str().as_bytes())?;
-    // SAFETY: `folder` is a string with a NUL at its end, which lives until the call returns.
-    match unsafe { libc::faccessat(libc::AT_FDCWD, folder.as_ptr(), libc::W_OK | libc::X_OK, libc::AT_EACCESS) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// Makes room on the disk for the first `size` bytes of a file.

@@ -15,6 +15,7 @@ pub mod output;
 pub mod perf;
 pub mod pidfd;
 mod pipe;
+pub mod place;
 pub mod pmu;
 pub mod process;
 pub mod procfs;

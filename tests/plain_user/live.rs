@@ -88,3 +88,40 @@ fn a_plain_user_counts_what_needs_no_tracefs() {
         assert_eq!(usual.stderr.contains("context-switches"), level() < 2, "{}", usual.stderr);
     }
 }
+
+/// `list` failed, and `doctor` said that no script can run.
+#[test]
+fn list_and_doctor_know_what_needs_no_tracefs() {
+    if skipped() {
+        return;
+    }
+    let dir = folder();
+    for (tracefs, why) in
+        [(Tracefs::Closed, "no permission to read /sys/kernel/tracing"), (Tracefs::NotMounted, "not mounted")]
+    {
+        let list = perf_prof(&dir, tracefs, &["list"]);
+        assert_eq!(list.status, Some(0), "{}", list.stderr);
+        assert!(
+            list.stderr.starts_with("perf-prof: tracepoints are left out: ") && list.stderr.contains(why),
+            "{}",
+            list.stderr
+        );
+        assert!(list.stdout.contains("page-faults ") && !list.stdout.contains("sched:"), "{}", list.stdout);
+        let list = perf_prof(&dir, tracefs, &["list", "-v", "page-faults"]);
+        assert!(list.status == Some(0) && list.stdout.contains("addr"), "{}{}", list.stdout, list.stderr);
+        let list = perf_prof(&dir, tracefs, &["list", "sched:*"]);
+        assert!(list.status == Some(1) && list.stdout.is_empty() && list.stderr.contains(why), "{}", list.stderr);
+
+        let doctor = perf_prof(&dir, tracefs, &["doctor"]);
+        assert_eq!(doctor.status, Some(0), "{}{}", doctor.stdout, doctor.stderr);
+        let line = |name: &str| doctor.stdout.lines().find(|line| line.contains(&format!("  {name} "))).unwrap();
+        for name in ["tracefs", "tracepoint"] {
+            let line = line(name);
+            assert!(
+                line.starts_with("warn ") && line.ends_with("tracepoints need root, other events do not"),
+                "{line}"
+            );
+        }
+        assert!(doctor.stdout.lines().last().unwrap().starts_with("scripts can run; "), "{}", doctor.stdout);
+    }
+}

@@ -1,5 +1,10 @@
 //! Recordings of events that need no tracefs: made by a plain user, read by him, by perf and by us.
 
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::{PermissionsExt, symlink},
+};
+
 use crate::harness::*;
 
 const BOTH: [Tracefs; 2] = [Tracefs::Closed, Tracefs::NotMounted];
@@ -84,4 +89,40 @@ fn a_script_replays_without_rights_and_without_tracefs_what_root_recorded() {
         let shown = perf_prof(&dir, tracefs, &["script", "-F", "comm,trace"]);
         assert!(shown.stdout.contains("error_code: 0x"), "{shown:?}");
     }
+}
+
+/// A graph was refused whose file is there and can be written to, as others cannot be created beside it.
+#[test]
+fn a_file_is_written_over_where_none_can_be_created() {
+    if skipped() {
+        return;
+    }
+    let (dir, workload) = (folder(), workload());
+    let recorded =
+        perf_prof(&dir, Tracefs::Closed, &with_workload(&["record", "-q", "-e", "task-clock:u", "--"], &workload));
+    assert_eq!(recorded.status, Some(0), "{}", recorded.stderr);
+    let place = |name: &str| dir.path().join("closed").join(name);
+    fs::create_dir(place("")).unwrap();
+    for (name, mode) in [("x.svg", 0o666), ("y.svg", 0o644), ("perf.data", 0o666)] {
+        fs::write(place(name), "former").unwrap();
+        fs::set_permissions(place(name), Permissions::from_mode(mode)).unwrap();
+    }
+    fs::set_permissions(place(""), Permissions::from_mode(0o755)).unwrap();
+    symlink("closed/perf.data", dir.path().join("link")).unwrap();
+    let report = |name: &str| perf_prof(&dir, Tracefs::Closed, &["report", "-q", "--flame", name]);
+    let drawn = report("closed/x.svg");
+    assert_eq!((drawn.status, drawn.stderr.as_str()), (Some(0), ""));
+    assert!(fs::read_to_string(place("x.svg")).unwrap().contains("<svg"));
+    for name in ["closed/y.svg", "closed/z.svg"] {
+        let refused = report(name);
+        assert!(refused.status == Some(1) && refused.stdout.is_empty(), "{}", refused.stderr);
+        assert!(refused.stderr.starts_with(&format!("perf-prof: cannot write '{name}': ")), "{}", refused.stderr);
+    }
+    // A recording gets another name, unless a link leads to it.
+    for (name, status) in [("closed/perf.data", 1), ("link", 0)] {
+        let args = ["record", "-q", "-e", "task-clock:u", "-o", name, "--"];
+        let recorded = perf_prof(&dir, Tracefs::Closed, &with_workload(&args, &workload));
+        assert_eq!(recorded.status, Some(status), "{name}: {}", recorded.stderr);
+    }
+    assert!(fs::read(place("perf.data")).unwrap().starts_with(b"PERFILE2"));
 }

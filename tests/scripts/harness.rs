@@ -27,6 +27,17 @@ pub fn skipped() -> bool {
     true
 }
 
+/// Whether the kernel samples less often than so many times a second, and says so: it lowers its limit by itself where
+/// samples take long.
+pub fn samples_less_often_than(frequency: u64) -> bool {
+    let limit = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
+    let is_less = limit.trim().parse().is_ok_and(|limit: u64| limit < frequency);
+    if is_less {
+        println!("skipped: kernel.perf_event_max_sample_rate is {}", limit.trim());
+    }
+    is_less
+}
+
 /// A script, as a shell runs it: by its first line, which finds perf-prof in PATH.
 pub fn script(name: &str) -> Command {
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name));
@@ -88,6 +99,9 @@ pub fn beside(name: &str, args: &[&str], work: &str) -> (String, String) {
 #[track_caller]
 pub fn text(output: Output) -> String {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    // How many samples it takes at a time the kernel lowers by itself, where they take long; what is left out then is no loss.
+    let is_throttling = |line: &&str| line.starts_with("perf-prof: the kernel throttled sampling ");
+    let err: String = err.lines().filter(|line| !is_throttling(line)).flat_map(|line| [line, "\n"]).collect();
     assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
     assert!(!err.contains("lost") && !err.contains("Traceback"), "{err}");
     out.into_owned()

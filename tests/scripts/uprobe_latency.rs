@@ -85,7 +85,7 @@ fn uprobe_latency_times_no_calls_whose_return_the_kernel_does_not_tell() {
     if skipped() || !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
         return println!("skipped: no tracing or no uprobes");
     }
-    // The first forty of a hundred take the nap.
+    // A nap is in the first forty of a hundred.
     const DEEP: &str = "#include <unistd.h>
 __attribute__((noinline)) int deep(int n) {
     if (n == 40) usleep(3000);
@@ -93,21 +93,73 @@ __attribute__((noinline)) int deep(int n) {
     __asm__ volatile(\"\");
     return more + 1;
 }
-int main(void) { for (int i = 0; i < 5; i++) deep(1); return 0; }
+__attribute__((noinline)) int outer(void) { return deep(1) + 1; }
+int main(void) { for (int i = 0; i < 5; i++) outer(); return 0; }
 ";
     let directory = tempfile::tempdir().unwrap();
     let Some(program) = compile(directory.path(), "deep", DEEP) else { return };
-    let run = |min: &str| {
-        let file = program.display();
-        let mut command = script("uprobe_latency.py");
-        command.args(["-e", &format!("uprobe:deep@{file},uretprobe:deep@{file}"), "--min", min, "--exec"]);
-        text(command.arg(&program).output().unwrap())
-    };
-    for (min, calls) in [("0", "320"), ("2950", "200")] {
-        let out = run(min);
-        assert_eq!(row(&out, "deep:")[1], calls, "{out}");
-        assert!(out.contains("(180 calls inside of 64 others are not timed"), "{out}");
+    let out = latencies(&program, &["outer", "deep"]);
+    // It might as well be the innermost that returned, after others that were left.
+    assert!(!out.contains("deep:") && out.contains("(315 returns are not timed"), "{out}");
+    assert!(out.contains("(185 calls are not timed: 64 others") && !out.contains("not counted"), "{out}");
+    // What is around them is known.
+    let outer = row(&out, "outer:");
+    assert!(outer[1] == "5" && outer[4].parse::<f64>().unwrap() > 2950.0, "{out}");
+    let alone = latencies(&program, &["deep"]);
+    assert!(alone.contains("no calls seen") && alone.contains("(320 returns are not timed"), "{alone}");
+}
+
+/// A call was paired with the entry of one that was left long ago, or its return with none, after 64 such.
+#[test]
+fn uprobe_latency_times_no_call_from_the_entry_of_one_that_was_left() {
+    if skipped() || !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
+        return println!("skipped: no tracing or no uprobes");
     }
+    // A hundred calls that are left, a nap, then calls that return at once; then each after one that is left.
+    const THROWS: &str = "#include <setjmp.h>
+#include <unistd.h>
+static jmp_buf out;
+__attribute__((noinline)) int parse(int fails) {
+    if (fails) longjmp(out, 1);
+    __asm__ volatile(\"\");
+    return 1;
+}
+__attribute__((noinline)) int other(void) { __asm__ volatile(\"\"); return 2; }
+int main(void) {
+    for (volatile int i = 0; i < 100; i++)
+        if (!setjmp(out)) parse(1);
+    sleep(1);
+    for (volatile int i = 0; i < 50; i++) parse(0);
+    for (volatile int i = 0; i < 50; i++) other();
+    sleep(1);
+    for (volatile int i = 0; i < 50; i++) {
+        if (!setjmp(out)) parse(1);
+        parse(0);
+    }
+    for (volatile int i = 0; i < 50; i++) other();
+    return 0;
+}
+";
+    let directory = tempfile::tempdir().unwrap();
+    let Some(program) = compile(directory.path(), "throws", THROWS) else { return };
+    let out = latencies(&program, &["parse", "other"]);
+    // The first that returned is not known, and each after one that filled what had become free.
+    for (function, calls) in [("parse:", "49"), ("other:", "100")] {
+        let words = row(&out, function);
+        assert_eq!(words[1], calls, "{out}");
+        assert!(words[7].parse::<f64>().unwrap() < 1_000_000.0, "{out}");
+    }
+    assert!(out.contains("(51 returns are not timed") && !out.contains("not counted"), "{out}");
+}
+
+/// What is said of the calls of a program's functions.
+fn latencies(program: &Path, functions: &[&str]) -> String {
+    let mut command = script("uprobe_latency.py");
+    for function in functions {
+        let place = format!("{function}@{}", program.display());
+        command.args(["-e", &format!("uprobe:{place},uretprobe:{place}")]);
+    }
+    text(command.arg("--exec").arg(program).output().unwrap())
 }
 
 /// Each was held for ever: calls left by longjmp(), threads that ended in one.
@@ -122,7 +174,7 @@ fn uprobe_latency_holds_no_more_than_it_says() {
 def enter(us, tid, ip): script.__sample__(event(_time=us * 1000, _tid=tid, _pid=1 << 30, _event='uprobe:f', __probe_ip=ip))
 def leave(us, tid, ip): script.__sample__(event(_time=us * 1000, _tid=tid, _pid=1 << 30, _event='uretprobe:f', __probe_func=ip))
 for n in range(script.DEEPEST * 3): enter(n, 1, 16)
-print(len(script.open_calls[1]) == script.DEEPEST)
+print(len(script.open_calls[1].calls) == script.DEEPEST)
 enter(9000, 2, 32)
 for n in range(100): enter(9001, 2, 16)
 leave(9003, 2, 32)

@@ -1,7 +1,7 @@
 //! What the kernel lets us do here: one function for each check.
 
 use std::{
-    fs,
+    fmt, fs,
     io::{BufRead, BufReader},
     os::fd::AsFd,
     path::Path,
@@ -45,11 +45,16 @@ pub(super) fn perf_events() -> Check {
         Some(level) if may_trace() => {
             Check::ok(name, format!("kernel.perf_event_paranoid is {level}, our capabilities go before it"))
         }
-        Some(level) => Check::fail(
-            name,
-            format!("kernel.perf_event_paranoid is {level} and neither CAP_PERFMON nor CAP_SYS_ADMIN is in force"),
-            Some("sudo perf-prof ..., or sudo sysctl kernel.perf_event_paranoid=-1"),
-        ),
+        Some(level) => {
+            let why =
+                format!("kernel.perf_event_paranoid is {level} and neither CAP_PERFMON nor CAP_SYS_ADMIN is in force");
+            let mend = Some("sudo perf-prof ..., or sudo sysctl kernel.perf_event_paranoid=-1");
+            // Above that some distributions' kernels refuse everything.
+            match level {
+                ..=2 => Check::warn(name, format!("{why}: our own processes' events that are no tracepoints"), mend),
+                _ => Check::fail(name, why, mend),
+            }
+        }
     }
 }
 
@@ -68,6 +73,14 @@ pub(super) fn capabilities() -> Check {
     Check::warn(name, format!("{detail}: other users' processes stay closed"), Some("sudo perf-prof ..."))
 }
 
+/// Tracepoints are missing: scripts of other events run, and who is not root need not want more.
+fn without_tracepoints(name: &'static str, why: impl fmt::Display, mend: Option<&str>) -> Check {
+    match may_trace() {
+        true => Check::fail(name, why.to_string(), mend),
+        false => Check::warn(name, format!("{why}; tracepoints need root, other events do not"), mend),
+    }
+}
+
 pub(super) fn tracefs() -> Check {
     let name = "tracefs";
     let found = Tracefs::find().and_then(|tracefs| Ok((tracefs.available_events()?, tracefs)));
@@ -77,11 +90,11 @@ pub(super) fn tracefs() -> Check {
         }
         Err(TracefsError::NotMounted(error)) => {
             let mend = "sudo mount -t tracefs nodev /sys/kernel/tracing";
-            Check::fail(name, format!("not mounted, and mounting it failed: {error}"), Some(mend))
+            without_tracepoints(name, format!("not mounted, and mounting it failed: {error}"), Some(mend))
         }
         Err(TracefsError::Permission(path)) => {
             let mend = "sudo perf-prof ..., or sudo mount -o remount,mode=755 /sys/kernel/tracing";
-            Check::fail(name, format!("{} cannot be read", path.display()), Some(mend))
+            without_tracepoints(name, format!("{} cannot be read", path.display()), Some(mend))
         }
         Err(error) => Check::fail(name, error.to_string(), None),
     }
@@ -101,7 +114,7 @@ pub(super) fn tracepoint() -> Check {
     };
     match opened() {
         Ok(cpu) => Check::ok(name, format!("sched:sched_process_exit opens on CPU {cpu}")),
-        Err(error) => Check::fail(name, format!("sched:sched_process_exit does not open: {error:#}"), None),
+        Err(error) => without_tracepoints(name, format!("sched:sched_process_exit does not open: {error:#}"), None),
     }
 }
 

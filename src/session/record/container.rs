@@ -6,13 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::{
     capture::EventAttr,
     perfdata::write::{Dsos, Features, FileWriter, Level, Stream, directory, pipe},
     record::SampleLayout,
-    sys::{file, output},
+    sys::output,
 };
 
 /// What a recording is.
@@ -111,32 +111,6 @@ impl fmt::Display for Form {
             Form::File(path, _) | Form::Directory(path, _) => write!(f, "'{}'", path.display()),
             Form::Pipe(_) => f.write_str("the standard output"),
         }
-    }
-}
-
-/// Whether a recording can be made at a place, as far as that can be known before anything is touched: who finds out when
-/// the events are open has loaded a script or begun a command for nothing.
-pub fn check_place(path: &Path) -> Result<()> {
-    let shown = path.display();
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let is_folder = match fs::metadata(folder) {
-        Ok(found) => found.is_dir(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            bail!("cannot write '{shown}': there is no folder '{}'; make it, or name another place", folder.display())
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => false,
-        Err(error) => return Err(error).with_context(|| format!("cannot write '{shown}'")),
-    };
-    if !is_folder {
-        bail!("cannot write '{shown}': '{}' is no folder; name another place", folder.display());
-    }
-    // What is there and needs no other name is written to as it is: a device, a file that holds nothing.
-    let is_there = fs::metadata(path).is_ok_and(|found| !found.is_dir() && found.len() == 0);
-    match file::may_create_in(folder) {
-        Err(error) if !is_there => {
-            bail!("cannot write '{shown}': '{}': {error}; name another place", folder.display())
-        }
-        _ => Ok(()),
     }
 }
 

@@ -14,6 +14,6 @@ mod threads;
 pub use plan::{Delay, Level, Output, Plan};
 pub use run::run;
 
-pub(super) use container::{Form, check_place};
+pub(super) use container::Form;
 pub(super) use recorded::{AfterFailure, Recorded};
 pub(super) use recording::{Recording, Summary, check, recordable, with_members_of_scripts};

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Result, bail};
 
 use super::{
-    container::{self, Form},
+    container::Form,
     control::{Command, Control},
     plan::{Delay, Output, Plan},
     recorded::{AfterFailure, Recorded},
@@ -28,6 +28,7 @@ use crate::{
     },
     sys::{
         clock, output,
+        place::{self, Former},
         signals::Signals,
         workload::{Stdout, Workload},
     },
@@ -36,7 +37,7 @@ use crate::{
 /// Carries a plan out; the result is the exit status.
 pub fn run(plan: &Plan) -> Result<ExitStatus> {
     match &plan.output {
-        Output::File(path) => container::check_place(path)?,
+        Output::File(path) => place::check(path, Former::Renamed)?,
         Output::Stdout if io::stdout().is_terminal() => {
             bail!(
                 "-o -: a recording is no text for a terminal; a pipe reads it, as `| perf-prof script -i -`, or -o FILE keeps it"
