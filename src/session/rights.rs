@@ -3,10 +3,7 @@
 
 use std::fmt;
 
-use super::{
-    events::Selected,
-    plan::{Capture, Verbosity},
-};
+use super::{events::Selected, plan::Capture};
 use crate::{
     abi::{
         PERF_COUNT_SW_BPF_OUTPUT, PERF_COUNT_SW_CGROUP_SWITCHES, PERF_COUNT_SW_CONTEXT_SWITCHES,
@@ -79,9 +76,10 @@ pub fn leave_out(selected: &mut Vec<Selected>) {
 }
 
 impl Limits {
-    /// Says what is left of the events, once it is sure that they can be had so.
-    pub fn say(&self, verbosity: Verbosity) {
-        if verbosity > Verbosity::Quiet && !self.events.is_empty() {
+    /// Says what is left of the events, once it is sure that they can be had so. However quiet it is to be: what a script
+    /// prints under its own headings does not tell that half is missing.
+    pub fn say(&self) {
+        if !self.events.is_empty() {
             output::say(self);
         }
     }

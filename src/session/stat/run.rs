@@ -111,7 +111,7 @@ impl Session<'_> {
         let mut counters = Counters::open(&target, &self.requests, ends, wake)
             .map_err(|error| start::explained(error, self.selected))?;
         if is_first {
-            self.limits.say(self.plan.verbosity);
+            self.limits.say();
         }
         if is_first && self.plan.verbosity >= Verbosity::Verbose {
             self.say_what_is_open(&counters);
