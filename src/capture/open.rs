@@ -11,7 +11,8 @@ use super::{
     attach::{self, Attachment, Binding, To},
     attr::{self, Follow},
     close::Closing,
-    context, group, refusal,
+    context::{self, Kept},
+    group, refusal,
 };
 use crate::{
     abi::{PERF_FORMAT_ID, PERF_FORMAT_LOST},
@@ -60,7 +61,7 @@ pub(super) struct Opened {
     /// The tasks whose end is the capture's end.
     pub tasks: Vec<u32>,
     /// What keeps the tasks' contexts their own.
-    pub contexts: Vec<OwnedFd>,
+    pub contexts: Kept,
 }
 
 /// What perf calls its event that counts nothing and follows tasks.

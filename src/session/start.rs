@@ -108,6 +108,7 @@ fn with_interpreter(
     let mut calibration = Calibration::new(target::clock(&plan.capture))?;
     let capture = open(plan, selected, requests, workload.as_ref(), signals.wake_fd())?;
     limits.say();
+    target::say_what_may_be_missing(capture.of_children());
 
     for (index, event) in selected.iter().enumerate() {
         if !capture.ids().iter().any(|&(_, opened)| opened == index) {

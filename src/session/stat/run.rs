@@ -112,6 +112,7 @@ impl Session<'_> {
             .map_err(|error| start::explained(error, self.selected))?;
         if is_first {
             self.limits.say();
+            target::say_what_may_be_missing(counters.of_children());
         }
         if is_first && self.plan.verbosity >= Verbosity::Verbose {
             self.say_what_is_open(&counters);
