@@ -206,6 +206,12 @@ impl CaptureError {
         }
     }
 
+    /// The dummy was refused, which is to tell of cgroups.
+    pub(super) fn no_cgroups(source: CallError) -> Self {
+        let cause = "cgroups are told by Linux 5.7 and later, with CONFIG_CGROUP_PERF; leave the option out";
+        CaptureError::Unsupported { event: "--all-cgroups".to_owned(), cause, source }
+    }
+
     /// Descriptors ran out, although the soft limit was raised.
     pub(super) fn too_many_files(needed: usize) -> Self {
         CaptureError::TooManyFiles { needed, limit: limits::file_limit().map_or(0, |limit| limit.soft) }
