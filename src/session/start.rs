@@ -109,6 +109,7 @@ fn with_interpreter(
     let capture = open(plan, selected, requests, workload.as_ref(), signals.wake_fd())?;
     limits.say();
     target::say_what_may_be_missing(capture.of_children());
+    target::say_how_small_rings_are(&plan.capture, &capture, plan.verbosity);
 
     for (index, event) in selected.iter().enumerate() {
         if !capture.ids().iter().any(|&(_, opened)| opened == index) {

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use super::{
     events::{Place, Selected},
-    plan::{self, Switch},
+    plan::{self, Switch, Verbosity},
 };
 use crate::{
     abi::{
@@ -159,6 +159,19 @@ pub fn sizes(plan: &plan::Capture) -> Sizes {
     // A quarter of what is available: the machine's own work comes first.
     let buffer = plan.buffer.unwrap_or_else(|| procfs::available_memory().map_or(256 << 20, |free| free / 4));
     Sizes { ring, buffer }
+}
+
+/// Says that rings are smaller than planned: a busy CPU fills them sooner, and then loses events.
+pub fn say_how_small_rings_are(plan: &plan::Capture, capture: &Capture, verbosity: Verbosity) {
+    let (planned, ring) = (sizes(plan).ring, capture.ring_bytes());
+    if ring < planned && verbosity > Verbosity::Quiet {
+        output::say(format_args!(
+            "rings of {} KiB instead of {} KiB, as no more memory may be locked: raise `ulimit -l` or \
+             kernel.perf_event_mlock_kb if events are lost",
+            ring >> 10,
+            planned >> 10
+        ));
+    }
 }
 
 /// Says that calls may be missing, however quiet it is to be: nothing else tells.

@@ -61,6 +61,7 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
     let capture = open(plan, &selected, workload.as_ref(), signals.wake_fd())?;
     limits.say();
     target::say_what_may_be_missing(capture.of_children());
+    target::say_how_small_rings_are(&plan.capture, &capture, plan.verbosity);
     for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
         output::say(format_args!("{} is left out: the kernel does not let it be sampled", event.name));
     }
