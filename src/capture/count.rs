@@ -17,6 +17,7 @@ use super::{
     context::{self, Kept},
     define, group,
     open::{open_event, set_filter},
+    refusal::Use,
     tasks::{Kind, Tasks},
 };
 use crate::{
@@ -286,7 +287,7 @@ impl Opened {
                 return Err(CaptureError::too_many_files(needed));
             }
             Err(error) => {
-                return match CaptureError::open(event, Some(on.to), error) {
+                return match CaptureError::open(event, Use::Counted, Some(on.to), error) {
                     CaptureError::Unsupported { source, .. } if may_lack(event) => {
                         self.unsupported[index] = Some(source);
                         Ok(())

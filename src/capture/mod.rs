@@ -46,6 +46,7 @@ use self::{
     open::{Descriptor, Opened},
     pace::Pace,
     reader::{Outlet, Phase, Reader},
+    refusal::Use,
     tasks::{Kind, Tasks},
 };
 use crate::{
@@ -177,7 +178,7 @@ impl Capture {
         let opened = open::open(target, events, options)?;
         if let (Some(event), true) = (events.first(), opened.ids.is_empty()) {
             let refused = io::Error::from_raw_os_error(libc::EPERM);
-            return Err(CaptureError::open(event, None, CallError::new("perf_event_open", refused)));
+            return Err(CaptureError::open(event, Use::Sampled, None, CallError::new("perf_event_open", refused)));
         }
         let common = attr::common_members(events, options.members);
         let layouts = layouts(events, options.members, opened.read_format);

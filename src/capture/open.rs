@@ -12,7 +12,8 @@ use super::{
     attr::{self, Follow},
     close::Closing,
     context::{self, Kept},
-    group, refusal,
+    group,
+    refusal::{self, Use},
 };
 use crate::{
     abi::{PERF_FORMAT_ID, PERF_FORMAT_LOST, perf_event_attr},
@@ -161,7 +162,7 @@ impl Opener<'_> {
                 Err(error) if [libc::EMFILE, libc::ENFILE].contains(&error.errno()) => {
                     return Err(CaptureError::too_many_files(needed));
                 }
-                result => result.map_err(|error| CaptureError::open(event, Some(on.to), error))?,
+                result => result.map_err(|error| CaptureError::open(event, Use::Sampled, Some(on.to), error))?,
             };
             if let Some(filter) = &event.filter {
                 set_filter(fd.as_fd(), &event.name, filter)?;
@@ -187,8 +188,10 @@ impl Opener<'_> {
             (libc::EACCES | libc::EPERM, Some(refusal), _) => {
                 CaptureError::Permission { event: "namespaces of tasks".to_owned(), refusal }
             }
-            (libc::EACCES | libc::EPERM, None, Some(event)) => CaptureError::open(event, Some(on.to), error),
-            _ => CaptureError::open(&EventRequest::new(DUMMY, PerfEvent::default()), Some(on.to), error),
+            (libc::EACCES | libc::EPERM, None, Some(event)) => {
+                CaptureError::open(event, Use::Sampled, Some(on.to), error)
+            }
+            _ => CaptureError::open(&EventRequest::new(DUMMY, PerfEvent::default()), Use::Sampled, Some(on.to), error),
         }
     }
 
