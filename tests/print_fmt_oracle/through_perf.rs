@@ -131,8 +131,8 @@ fn compare(ours: &str, mut theirs: HashMap<String, usize>) {
                 kind.differ.len(),
                 kind.exact + kind.differ.len()
             );
-            let near =
-                theirs.iter().find(|(text, count)| **count > 0 && text.starts_with(&first[..first.len().min(30)]));
+            let begin: String = first.chars().take(30).collect();
+            let near = theirs.iter().find(|(text, count)| **count > 0 && text.starts_with(&begin));
             println!("    the kernel has {near:?}");
         }
     }
