@@ -121,6 +121,12 @@ impl BlockIndex {
         let read = self.blocks.iter().filter(|block| self.need(block, selection) == Need::Read);
         read.map(|block| u64::from(block.size)).sum()
     }
+
+    /// How many bytes of records the largest block has that is read for what is selected.
+    pub(super) fn most_for(&self, selection: &Selection) -> usize {
+        let read = self.blocks.iter().filter(|block| self.need(block, selection) == Need::Read);
+        read.map(|block| block.size.max(block.unpacked) as usize).max().unwrap_or(0)
+    }
 }
 
 /// What a run of records turned out to be.

@@ -25,6 +25,10 @@ const ROUND: usize = 1 << 10;
 /// So many bytes of blocks are enough, too, however few of their records are waited for: the others keep memory as well.
 const ROUND_BYTES: usize = 1 << 20;
 
+/// Of more than so many bytes that were left over, only a part as large again is loaded: what is in memory stays near what
+/// overlaps.
+const MUCH: usize = 16 << 20;
+
 /// So many bytes of the recording are read before the caller is asked whether it wants more: with records, if there are
 /// some; else it may have others to attend to.
 pub(super) const TURN: u64 = 8 << 20;
@@ -231,7 +235,10 @@ impl Merger {
         let (left_over, left_bytes) = *self.left_over.get_or_insert((self.pending.len(), self.bytes));
         // As many as were left over, at least: so a record is sorted again and again only as the pile grows.
         let (enough, enough_bytes) = match self.release {
-            Release::InRounds => (left_over + left_over.max(ROUND), left_bytes + left_bytes.max(ROUND_BYTES)),
+            Release::InRounds => {
+                let bytes = left_bytes.clamp(ROUND_BYTES, MUCH).max(left_bytes / 4);
+                (left_over + left_over.max(ROUND), left_bytes + bytes)
+            }
             Release::AtOnce => (left_over, left_bytes),
         };
         let turn = self.consumed() + TURN;

@@ -15,7 +15,8 @@ use super::{
 };
 use crate::record::{Batch, Ended, LossCounts, Source, Wait};
 
-/// How much is read ahead of records that can only be read from front to back, all streams together.
+/// How much is read ahead of records that can only be read from front to back, all streams together. Runs of packed ones
+/// that are read by themselves are in memory as a whole: they have no more than that either.
 const AHEAD: usize = 64 << 20;
 
 /// The CPUs of a recording that does not say how many there were.
@@ -70,10 +71,14 @@ impl Replay {
             }
             Data::Parts(parts) => {
                 let stride = parts.len().max(1);
-                let unindexed = parts.iter().filter(|part| part.runs().is_none()).count();
-                let ahead = (AHEAD / unindexed.max(1)).max(BLOCK);
+                let packed = || parts.iter().filter(|part| part.index().is_none());
+                let ahead = (AHEAD / packed().count().max(1)).max(BLOCK);
+                let runs: Vec<usize> = packed().filter_map(Part::runs).map(|runs| runs.most_for(&gate.selection)).collect();
+                // One run of each is in memory at a time, of what may be hundreds of files.
+                let runs_fit = runs.iter().sum::<usize>() <= ahead * runs.len();
                 for (number, part) in parts.into_iter().enumerate() {
-                    let (gate, numbers, index) = (gate.clone(), (number as u32, stride as u32), part.runs().cloned());
+                    let (gate, numbers) = (gate.clone(), (number as u32, stride as u32));
+                    let index = if runs_fit { part.runs() } else { part.index() }.cloned();
                     let Part { name, input, section, .. } = part;
                     if let Some(index) = index {
                         total += index.read_for(&gate.selection);

@@ -56,11 +56,16 @@ impl Maker {
 
     /// A sample with a call chain and raw data: a u16, an int, an array of u32 elsewhere, text.
     pub fn sample(self, id: u64, time: u64) -> Vec<u8> {
+        self.larger_sample(id, time, 0)
+    }
+
+    /// The same with so many bytes more, a multiple of 8, at the end of its raw data.
+    pub fn larger_sample(self, id: u64, time: u64, more: usize) -> Vec<u8> {
         let fixed = [self.u32(7), self.u32(8), self.u64(time), self.u64(id), self.u32(1), self.u32(0)].concat();
         let chain = [self.u64(2), self.u64(PERF_CONTEXT_USER), self.u64(0x40_0010)].concat();
         let words = self.u32(20 | 8 << 16);
         let raw = [self.u16(0x176), vec![1, 2], self.u32(8), b"abcd".to_vec(), self.u32(-5i32 as u32), words].concat();
-        let raw = [raw, self.u32(11), self.u32(12)].concat();
+        let raw = [raw, self.u32(11), self.u32(12), vec![0; more]].concat();
         self.record(PERF_RECORD_SAMPLE, 2, &[fixed, chain, self.u32(raw.len() as u32), raw])
     }
 

@@ -10,7 +10,10 @@ use perf_prof::{
 };
 use proptest::prelude::*;
 
-use crate::made::{FOREIGN, Maker, NATIVE, patiently};
+use crate::{
+    harness::Folder,
+    made::{FOREIGN, Maker, NATIVE, patiently},
+};
 
 /// How records lie in a file.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +92,14 @@ fn part(file: &[u8], times: &[(u64, u64)]) -> Replay {
     let mut recording = opened(file);
     recording.unpacked_index().unwrap();
     recording.replay(Selection { times: times.into(), ..Selection::default() }).unwrap()
+}
+
+/// A directory whose rings have these files.
+fn directory(maker: Maker, rings: &[Vec<u8>]) -> Folder {
+    let folder = Folder::new();
+    folder.write("data", &maker.file(&maker.comm(1)));
+    rings.iter().enumerate().for_each(|(ring, bytes)| drop(folder.write(&format!("data.{ring}"), bytes)));
+    folder
 }
 
 /// What of the whole recording belongs to a part.
@@ -208,4 +219,38 @@ fn frames_are_unpacked_once_and_one_frame_by_everybody() {
         let (totals, all) = read(Form::Packed(usize::MAX));
         assert_eq!(totals, [all; 4]);
     }
+}
+
+/// A run of each was in memory, of as many files as there are CPUs.
+#[test]
+fn files_whose_runs_do_not_fit_together_are_read_from_front_to_back() {
+    const RUN: usize = TOGETHER * LARGE;
+    const LARGE: usize = 60_000;
+    const AHEAD: usize = 64 << 20;
+    let check = |files: usize| {
+        let time = |file: usize, number: usize| 10 + (number * files + file) as u64;
+        let ring = |file| -> Vec<u8> {
+            let samples = (0..2 * TOGETHER).map(|number| NATIVE.larger_sample(50, time(file, number), LARGE));
+            packed(NATIVE, &samples.collect::<Vec<_>>(), 1)
+        };
+        let rings: Vec<Vec<u8>> = (0..files).map(ring).collect();
+        let folder = directory(NATIVE, &rings);
+        let mut recording = Recording::open(&folder.path("")).unwrap();
+        recording.unpacked_index().unwrap();
+        // The second run of each.
+        let times = vec![(time(0, TOGETHER), u64::MAX)];
+        let mut replay = recording.replay(Selection { times, ..Selection::default() }).unwrap();
+        let (all, total) = (rings.iter().map(Vec::len).sum::<usize>(), replay.progress().total as usize);
+        let (mut found, mut most) = (0, 0);
+        while let Wait::Batch(Batch::Sorted(sorted)) = patiently(&mut replay) {
+            assert!(sorted.records.is_sorted_by_key(|record| record.time));
+            found += sorted.in_order().filter(|(_, record)| record_type(record) == PERF_RECORD_SAMPLE).count();
+            most = most.max(replay.backlog());
+        }
+        assert_eq!((found, replay.late()), (files * TOGETHER, 0));
+        assert!(most <= AHEAD + AHEAD / 4, "{files}: {most}");
+        total < all * 3 / 4
+    };
+    assert!(check(AHEAD / RUN));
+    assert!(!check(2 * AHEAD / RUN));
 }
