@@ -263,8 +263,8 @@ impl<'a> Source<'a> {
     fn look(&self, section: Section) -> Result<Looked<'a>, PerfDataError> {
         let Source { order, layouts, room, .. } = *self;
         let (mut records, offset) = (self.records(section), section.offset);
-        let new = || Unpacker::new().map_err(|error| PerfDataError::io("zstd", error));
-        let (mut unpacker, mut failed) = (new()?, false);
+        let zstd = |error| PerfDataError::io("zstd", error);
+        let (mut unpacker, mut failed) = (Unpacker::new().map_err(zstd)?, false);
         let mut seen = Seen::new(layouts, offset, room);
         let mut packing = Packing::Plain;
         let (end, at) = loop {
@@ -284,7 +284,7 @@ impl<'a> Source<'a> {
             if is_compressed(record) {
                 packing = Packing::Packed;
                 if failed && begins_frame(record) {
-                    unpacker = new()?;
+                    unpacker.restart().map_err(zstd)?;
                     failed = false;
                 }
                 if !failed {
