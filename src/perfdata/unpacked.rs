@@ -231,11 +231,13 @@ impl<'a> Source<'a> {
 
     /// Looks at all of some pieces at the same time; `None` where one of them needs the one before it.
     fn pieces(&self, pieces: &[Section]) -> Result<Option<Unpacked>, PerfDataError> {
+        // What follows has room beside the first one's, which mostly has the most: tasks' names and mappings of before.
+        let share = Source { room: self.room / (pieces.len() - 1).max(1), ..*self };
         let looked = thread::scope(|scope| {
             let spawn = |&piece: &Section| {
                 let body = move || {
                     signals::block_in_this_thread();
-                    self.look(piece)
+                    share.look(piece)
                 };
                 thread::Builder::new().name("perf-prof-index".to_owned()).spawn_scoped(scope, body).ok()
             };
