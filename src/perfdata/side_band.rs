@@ -54,6 +54,11 @@ impl SideBand {
         self.met = self.met.saturating_add(other.met);
     }
 
+    /// Keeps none of them any more.
+    pub(super) fn forget(&mut self) {
+        (self.bytes, self.kept) = (Vec::new(), Vec::new());
+    }
+
     /// A block's own; `None` where some had no room.
     fn of(&self, block: &Block) -> Option<&[Kept]> {
         let from = block.side_band_from as usize;

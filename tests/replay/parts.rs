@@ -254,3 +254,17 @@ fn files_whose_runs_do_not_fit_together_are_read_from_front_to_back() {
     assert!(check(AHEAD / RUN));
     assert!(!check(2 * AHEAD / RUN));
 }
+
+/// What was kept of blocks without samples was used, and all of it was in memory, where nothing is left out by its time.
+#[test]
+fn of_all_times_nothing_is_kept() {
+    let some: Vec<Vec<u8>> =
+        (1..20_000).map(|time| if time < 9_000 { NATIVE.comm(time) } else { NATIVE.sample(50, time) }).collect();
+    let all: u64 = some.iter().map(|record| record.len() as u64).sum();
+    let file = NATIVE.file(&some.concat());
+    for times in [vec![], vec![(0, u64::MAX)], vec![(5, 6), (0, u64::MAX)]] {
+        assert_eq!(part(&file, &times).progress().total, all);
+        assert_eq!(records(part(&file, &times)).len(), some.len());
+    }
+    assert!(part(&file, &[(1, u64::MAX)]).progress().total < all);
+}
