@@ -50,7 +50,7 @@ impl Replay {
         recording.warnings.drain(..).for_each(|warning| warnings.add(warning));
         let cpus = recording.features.cpus.map_or(CPUS, |(available, _)| available.clamp(1, 1 << 16));
         let (data, order) = (recording.take_data(), recording.order);
-        let is_file = matches!(data, Data::Parts(_));
+        let is_file = !matches!(data, Data::Stream(_, _, None));
         let mut streams: Vec<Box<dyn Stream>> = Vec::new();
         let mut total = 0;
         let mut release = Release::InRounds;
@@ -73,7 +73,8 @@ impl Replay {
                 let stride = parts.len().max(1);
                 let packed = || parts.iter().filter(|part| part.index().is_none());
                 let ahead = (AHEAD / packed().count().max(1)).max(BLOCK);
-                let runs: Vec<usize> = packed().filter_map(Part::runs).map(|runs| runs.most_for(&gate.selection)).collect();
+                let runs: Vec<usize> =
+                    packed().filter_map(Part::runs).map(|runs| runs.most_for(&gate.selection)).collect();
                 // One run of each is in memory at a time, of what may be hundreds of files.
                 let runs_fit = runs.iter().sum::<usize>() <= ahead * runs.len();
                 for (number, part) in parts.into_iter().enumerate() {
@@ -179,4 +180,37 @@ impl Source for Replay {
 pub fn ring_of(cpu: Option<u32>, rings: usize) -> usize {
     let last = rings.saturating_sub(1);
     cpu.map_or(last, |cpu| (cpu as usize).min(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        abi::perf_data::{PERF_MAGIC2, PERF_RECORD_HEADER_ATTR},
+        perfdata::Selection,
+    };
+
+    fn patiently(replay: &mut Replay) -> Wait {
+        loop {
+            match replay.wait(None) {
+                Wait::Woken => {}
+                other => return other,
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_was_read_ahead_of_a_pipe_that_was_kept_in_a_file() {
+        const ATTR: u32 = 64;
+        let header = [&PERF_RECORD_HEADER_ATTR.to_ne_bytes()[..], &[0; 2], &(8 + ATTR as u16).to_ne_bytes()].concat();
+        let attr = [&1u32.to_ne_bytes()[..], &ATTR.to_ne_bytes(), &[0; ATTR as usize - 8]].concat();
+        let pipe = [&PERF_MAGIC2.to_ne_bytes()[..], &16u64.to_ne_bytes(), &header, &attr].concat();
+        let recording = Recording::of_file(Arc::new(pipe), "x").unwrap();
+        let mut replay = recording.replay(Selection::default()).unwrap();
+        assert!(replay.is_file);
+        replay.read_ahead();
+        assert!(matches!(patiently(&mut replay), Wait::Ended(Ended::EndOfInput)));
+    }
 }
