@@ -7,7 +7,7 @@ use super::{
     error::PerfDataError,
     feed::{FileFeed, Records},
     index::BLOCK,
-    merge::{Merger, Release},
+    merge::{self, Merger, Release},
     recording::{Data, Part, Recording, Stored},
     sequential::{Arrival, SequentialStream},
     stream::{Gate, IndexedStream, Stream, Warnings},
@@ -70,7 +70,7 @@ impl Replay {
                 streams.push(Box::new(SequentialStream::new(records, gate, arrival, AHEAD, (0, 1), warnings.clone())));
             }
             Data::Parts(parts) => {
-                let stride = parts.len().max(1);
+                let stride = merge::stride(parts.len());
                 let packed = || parts.iter().filter(|part| part.index().is_none());
                 let ahead = (AHEAD / packed().count().max(1)).max(BLOCK);
                 let runs: Vec<usize> =
@@ -78,7 +78,7 @@ impl Replay {
                 // One run of each is in memory at a time, of what may be hundreds of files.
                 let runs_fit = runs.iter().sum::<usize>() <= ahead * runs.len();
                 for (number, part) in parts.into_iter().enumerate() {
-                    let (gate, numbers) = (gate.clone(), (number as u32, stride as u32));
+                    let (gate, numbers) = (gate.clone(), (number as u32, stride));
                     let index = if runs_fit { part.runs() } else { part.index() }.cloned();
                     let Part { name, input, section, .. } = part;
                     if let Some(index) = index {
