@@ -149,27 +149,74 @@ fn form() -> impl Strategy<Value = Form> {
     ]
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+/// Two rings whose records alternate by hundreds, and meet at one time now and then; on two CPUs, of two processes.
+fn mixed(maker: Maker, some: &[(Kind, u64)], ahead: u64) -> Vec<(usize, Vec<u8>)> {
+    let numbered = some.iter().cycle().take(8000).enumerate();
+    let record = |(number, &(kind, disorder)): (usize, &(Kind, u64))| {
+        let ring = number / 100 % 2;
+        let maker = maker.of(number as u32 % 3 % 2, 7 + number as u32 / 7 % 2);
+        (ring, made(maker, kind, 1 + number as u64 + disorder + ring as u64 * ahead))
+    };
+    numbered.map(record).collect()
+}
 
+fn times() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    let range = (0u64..10_000, 0u64..5_000).prop_map(|(first, length)| (first, first + length));
+    prop::collection::vec(range, 1..3)
+}
+
+/// Of which CPU and of which process samples are; of all times.
+fn selection() -> impl Strategy<Value = Selection> {
+    (prop::option::of(0u32..2), prop::option::of(7u32..9)).prop_map(|(cpu, pid)| Selection {
+        cpus: cpu.map(|cpu| [cpu].into_iter().collect()),
+        pids: pid.map(|pid| vec![pid]),
+        ..Selection::default()
+    })
+}
+
+proptest! {
     #[test]
     fn a_part_has_the_records_that_the_whole_has_then(
         big: bool,
         form in form(),
         some in prop::collection::vec((kind(), 0u64..40), 1..2000),
-        times in prop::collection::vec((0u64..10_000, 0u64..5_000), 1..3),
+        times in times(),
         ahead in 1u64..200,
+        selection in selection(),
     ) {
         let maker = if big { FOREIGN } else { NATIVE };
-        // Two rings whose records alternate by hundreds, and meet at one time now and then.
-        let made: Vec<Vec<u8>> = some.iter().cycle().take(8000).enumerate().map(|(number, &(kind, disorder))| {
-            let ring = number as u64 / 100 % 2;
-            made(maker, kind, 1 + number as u64 + disorder + ring * ahead)
-        }).collect();
+        let made: Vec<Vec<u8>> = mixed(maker, &some, ahead).into_iter().map(|(_, record)| record).collect();
         let file = file(maker, &made, form);
-        let whole = records(opened(&file).replay(Selection::default()).unwrap());
-        let times: Vec<(u64, u64)> = times.into_iter().map(|(first, length)| (first, first + length)).collect();
-        let (found, expected) = (records(part(&file, &times)), of_part(&whole, &times));
+        let whole = records(opened(&file).replay(selection.clone()).unwrap());
+        let expected = of_part(&whole, &times);
+        let mut recording = opened(&file);
+        recording.unpacked_index().unwrap();
+        let found = records(recording.replay(Selection { times, ..selection }).unwrap());
+        prop_assert_eq!(found.len(), expected.len());
+        prop_assert!(found == expected);
+    }
+
+    /// A file for each ring; records of two files at the same time came in another order in a part.
+    #[test]
+    fn a_part_of_a_directory_has_the_records_that_the_whole_has_then(
+        big: bool,
+        frame in prop::option::of(1usize..30),
+        some in prop::collection::vec((kind(), 0u64..40), 1..2000),
+        times in times(),
+        ahead in 0u64..200,
+        selection in selection(),
+    ) {
+        let maker = if big { FOREIGN } else { NATIVE };
+        let mut rings = [Vec::new(), Vec::new(), Vec::new()];
+        mixed(maker, &some, ahead).into_iter().for_each(|(ring, record)| rings[2 * ring].push(record));
+        let bytes = |ring: &Vec<Vec<u8>>| frame.map_or_else(|| ring.concat(), |frame| packed(maker, ring, frame));
+        let folder = directory(maker, &rings.each_ref().map(bytes));
+        let opened = || Recording::open(&folder.path("")).unwrap();
+        let whole = records(opened().replay(selection.clone()).unwrap());
+        let expected = of_part(&whole, &times);
+        let mut recording = opened();
+        recording.unpacked_index().unwrap();
+        let found = records(recording.replay(Selection { times, ..selection }).unwrap());
         prop_assert_eq!(found.len(), expected.len());
         prop_assert!(found == expected);
     }
