@@ -9,7 +9,7 @@
 use std::os::fd::OwnedFd;
 
 use super::{
-    EventRequest,
+    Contexts, EventRequest, OfChildren,
     attach::{Attachment, To},
     attr::Follow,
     open::open_event,
@@ -19,26 +19,52 @@ use crate::{
         PERF_COUNT_SW_DUMMY, PERF_SAMPLE_READ, PERF_SAMPLE_TID, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT,
         perf_event_attr,
     },
-    sys::{definition::Probed, perf::Attach},
+    sys::{CallError, definition::Probed, perf::Attach},
 };
+
+/// What keeps tasks' contexts their own.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// Held for as long as they are to be kept.
+    events: Vec<OwnedFd>,
+    /// Whether it does.
+    pub of_children: OfChildren,
+}
 
 /// Has each thread of `on`, and all tasks that they create, keep its own context, when events are inherited that need it.
 /// It has to come before these are opened, and to stay as long.
-pub(super) fn keep(events: &[EventRequest], on: &[Attachment<'_>], follow: Follow) -> Vec<OwnedFd> {
+pub(super) fn keep(events: &[EventRequest], on: &[Attachment<'_>], follow: Follow) -> Kept {
     if follow == Follow::Nothing || !events.iter().any(is_probe_of_a_program) {
-        return Vec::new();
+        return Kept::default();
     }
     let mut threads: Vec<u32> =
         on.iter().filter_map(|on| if let To::Thread(tid) = on.to { Some(tid) } else { None }).collect();
     threads.sort_unstable();
     threads.dedup();
-    // Kernels before Linux 6.12 refuse it; there nothing can be done.
-    threads.into_iter().filter_map(|tid| open_event(&attr(), Attach::Thread(tid, None), None).ok()).collect()
+    Kept::of(threads.into_iter().map(|tid| open_event(&attr(), Attach::Thread(tid, None), None)))
+}
+
+impl Kept {
+    /// What comes of opening one on each thread. Kernels before Linux 6.12 refuse it, and there nothing can be done.
+    fn of(opened: impl Iterator<Item = Result<OwnedFd, CallError>>) -> Kept {
+        let mut kept = Kept::default();
+        for result in opened {
+            match result {
+                Ok(fd) => kept.events.push(fd),
+                // It has exited and creates no children.
+                Err(error) if error.errno() == libc::ESRCH => {}
+                Err(_) => kept.of_children = OfChildren::MayBeMissing,
+            }
+        }
+        kept
+    }
 }
 
 fn is_probe_of_a_program(event: &EventRequest) -> bool {
     let is_file = |probed: &Probed| matches!(probed, Probed::File(..));
-    event.event.kind == PERF_TYPE_TRACEPOINT && event.definition.as_ref().is_some_and(|found| is_file(&found.probed))
+    let is_of_program = event.contexts == Contexts::Own
+        || event.definition.as_ref().is_some_and(|definition| is_file(&definition.probed));
+    event.event.kind == PERF_TYPE_TRACEPOINT && is_of_program
 }
 
 /// A context with an inherited event whose samples would read counters is not exchanged, since those have to be the task's
@@ -55,4 +81,30 @@ fn attr() -> perf_event_attr {
     attr.set_exclude_kernel(1);
     attr.set_exclude_hv(1);
     attr
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// Before Linux 6.12 that was not said at all.
+    #[test]
+    fn a_kernel_that_lets_no_context_be_kept_is_told_of() {
+        let of_children = |errnos: &[i32]| {
+            let refused = |&errno: &i32| Err(CallError::new("perf_event_open", io::Error::from_raw_os_error(errno)));
+            Kept::of(errnos.iter().map(refused)).of_children
+        };
+        assert_eq!(of_children(&[]), OfChildren::Complete);
+        assert_eq!(of_children(&[libc::ESRCH]), OfChildren::Complete);
+        assert_eq!(of_children(&[libc::ESRCH, libc::EINVAL]), OfChildren::MayBeMissing);
+    }
+
+    #[test]
+    fn a_probe_of_a_program_is_one_whoever_has_defined_it() {
+        let tracepoint = EventRequest::tracepoint("uprobes:mine", 1);
+        assert!(!is_probe_of_a_program(&tracepoint));
+        assert!(is_probe_of_a_program(&EventRequest { contexts: Contexts::Own, ..tracepoint }));
+    }
 }

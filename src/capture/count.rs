@@ -10,12 +10,14 @@ use std::{
 };
 
 use super::{
-    CaptureError, EventRequest, Members, Target,
+    CaptureError, EventRequest, Members, OfChildren, Target,
     attach::{self, Attachment, Binding, To},
     attr::{self, Follow},
     close::Closing,
-    context, define, group,
+    context::{self, Kept},
+    define, group,
     open::{open_event, set_filter},
+    refusal::Use,
     tasks::{Kind, Tasks},
 };
 use crate::{
@@ -83,7 +85,7 @@ pub struct Counters {
     unsupported: Vec<Option<CallError>>,
     closing: Closing,
     /// What keeps the tasks' contexts their own.
-    _contexts: Vec<OwnedFd>,
+    contexts: Kept,
     /// Dropped after the descriptors are closed.
     definitions: Vec<Defined>,
     epoll: Epoll,
@@ -134,7 +136,7 @@ impl Counters {
         for fd in tasks.iter().flat_map(Tasks::descriptors) {
             epoll.add(fd, TASK + fd as u64)?;
         }
-        Ok(Counters { descriptors, unsupported, closing, _contexts: contexts, definitions, epoll, wake, tasks })
+        Ok(Counters { descriptors, unsupported, closing, contexts, definitions, epoll, wake, tasks })
     }
 
     /// From now on it counts. A command's events begin by themselves, when it calls exec.
@@ -157,6 +159,11 @@ impl Counters {
     /// Why a request cannot be counted here: the machine does not have the event, or not for this target.
     pub fn unsupported(&self, event: usize) -> Option<&CallError> {
         self.unsupported[event].as_ref()
+    }
+
+    /// What is known of the calls of tasks that are created meanwhile.
+    pub fn of_children(&self) -> OfChildren {
+        self.contexts.of_children
     }
 
     /// How many descriptors are open.
@@ -219,7 +226,7 @@ struct Opened {
     /// Where the descriptors of the attachment begin that is being opened.
     attachment: usize,
     /// What keeps the tasks' contexts their own.
-    contexts: Vec<OwnedFd>,
+    contexts: Kept,
 }
 
 fn open(
@@ -280,7 +287,7 @@ impl Opened {
                 return Err(CaptureError::too_many_files(needed));
             }
             Err(error) => {
-                return match CaptureError::open(event, Some(on.to), error) {
+                return match CaptureError::open(event, Use::Counted, Some(on.to), error) {
                     CaptureError::Unsupported { source, .. } if may_lack(event) => {
                         self.unsupported[index] = Some(source);
                         Ok(())

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{CaptureError, Cause, Config, EventRequest, Members, PerfEvent, Refusal, Target};
+use super::{CaptureError, Cause, Config, EventRequest, Members, PerfEvent, Refusal, Target, refusal::Use};
 use crate::{abi::PERF_TYPE_TRACEPOINT, sys::definition::Defined};
 
 /// The requests as they can be opened on `target`, and what is defined in tracefs for them as long as they are open.
@@ -26,7 +26,7 @@ pub(super) fn tracepoints<'a>(
     for at in 0..events.len() {
         let (Config::Text(_), Some(definition)) = (&events[at].event.config1, &events[at].definition) else { continue };
         // The kernel would take the definition of who may write to tracefs, and then refuse the event.
-        let refusal = Refusal::of(&events[at], None);
+        let refusal = Refusal::of(&events[at], Use::Sampled, None);
         if matches!(refusal.cause, Cause::Capability { .. }) {
             return Err(CaptureError::Permission { event: events[at].name.clone(), refusal });
         }

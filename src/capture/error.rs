@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use super::{EventRequest, Refusal, Sampling, attach::To};
+use super::{EventRequest, Refusal, Sampling, attach::To, refusal::Use};
 use crate::{
     abi::*,
     spec::CpuSet,
@@ -160,12 +160,14 @@ pub enum CaptureError {
 
 impl CaptureError {
     /// What perf_event_open's errno means for an event that was to be attached to this.
-    pub(super) fn open(request: &EventRequest, to: Option<To<'_>>, source: CallError) -> Self {
+    pub(super) fn open(request: &EventRequest, of_use: Use, to: Option<To<'_>>, source: CallError) -> Self {
         let event = request.name.clone();
         let max_stack = request.callchain.and_then(|callchain| callchain.max_stack);
         let rate = procfs::perf_event_max_sample_rate();
         match (source.errno(), max_stack, request.sampling, rate) {
-            (libc::EACCES | libc::EPERM, ..) => CaptureError::Permission { event, refusal: Refusal::of(request, to) },
+            (libc::EACCES | libc::EPERM, ..) => {
+                CaptureError::Permission { event, refusal: Refusal::of(request, of_use, to) }
+            }
             // perf_event_open refuses a sample_max_stack above the sysctl with EOVERFLOW (get_callchain_buffers).
             (libc::EOVERFLOW, Some(asked), ..) => {
                 CaptureError::MaxStack { event, asked, max: procfs::perf_event_max_stack().unwrap_or(127) }
@@ -204,6 +206,12 @@ impl CaptureError {
             | CaptureError::Cgroup { .. }
             | CaptureError::Call(_) => None,
         }
+    }
+
+    /// The dummy was refused, which is to tell of cgroups.
+    pub(super) fn no_cgroups(source: CallError) -> Self {
+        let cause = "cgroups are told by Linux 5.7 and later, with CONFIG_CGROUP_PERF; leave the option out";
+        CaptureError::Unsupported { event: "--all-cgroups".to_owned(), cause, source }
     }
 
     /// Descriptors ran out, although the soft limit was raised.

@@ -26,7 +26,7 @@ mod tasks;
 use std::{
     collections::VecDeque,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::AsFd,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -39,12 +39,14 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use self::{
     close::Closing,
+    context::Kept,
     limit::Limiter,
     memory::Memory,
     message::{Control, Message, Rounds},
     open::{Descriptor, Opened},
     pace::Pace,
     reader::{Outlet, Phase, Reader},
+    refusal::Use,
     tasks::{Kind, Tasks},
 };
 use crate::{
@@ -59,8 +61,8 @@ pub use error::CaptureError;
 pub use losses::{Lost, LostRecords};
 pub use refusal::{Asks, Cause, Refusal};
 pub use request::{
-    Begin, Callchain, Clock, Config, EventRequest, Excluded, Frames, Mapped, Mappings, Members, Options, Order,
-    PerfEvent, Presence, Sampling, SideBand, Target, Telling,
+    Begin, Callchain, Clock, Config, Contexts, EventRequest, Excluded, Frames, Mapped, Mappings, Members, OfChildren,
+    Options, Order, PerfEvent, Presence, Sampling, SideBand, Target, Telling,
 };
 
 /// An event as the kernel was asked for it: what a recording says of it.
@@ -96,7 +98,7 @@ pub struct Capture {
     read_format: u64,
     closing: Closing,
     /// What keeps the tasks' contexts their own.
-    _contexts: Vec<OwnedFd>,
+    contexts: Kept,
     /// Dropped after the descriptors are closed.
     definitions: Vec<Defined>,
     memory: Arc<Memory>,
@@ -176,7 +178,7 @@ impl Capture {
         let opened = open::open(target, events, options)?;
         if let (Some(event), true) = (events.first(), opened.ids.is_empty()) {
             let refused = io::Error::from_raw_os_error(libc::EPERM);
-            return Err(CaptureError::open(event, None, CallError::new("perf_event_open", refused)));
+            return Err(CaptureError::open(event, Use::Sampled, None, CallError::new("perf_event_open", refused)));
         }
         let common = attr::common_members(events, options.members);
         let layouts = layouts(events, options.members, opened.read_format);
@@ -245,7 +247,7 @@ impl Capture {
             ring_ids,
             read_format,
             closing: Closing::of(events),
-            _contexts: contexts,
+            contexts,
             definitions,
             memory,
             control,
@@ -293,6 +295,11 @@ impl Capture {
     /// Of each ring, the perf id of a descriptor that writes into it, and its CPU.
     pub fn rings(&self) -> impl Iterator<Item = (u64, Option<u32>)> {
         self.ring_ids.iter().copied().zip(self.ring_cpus.iter().copied())
+    }
+
+    /// What is known of the calls of tasks that are created meanwhile.
+    pub fn of_children(&self) -> OfChildren {
+        self.contexts.of_children
     }
 
     /// How many rings there are.

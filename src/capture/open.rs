@@ -7,14 +7,16 @@ use std::{
 };
 
 use super::{
-    CaptureError, EventAttr, EventRequest, Mappings, Options, PerfEvent, Presence, Target,
+    CaptureError, EventAttr, EventRequest, Options, PerfEvent, Presence, Target, Telling,
     attach::{self, Attachment, Binding, To},
     attr::{self, Follow},
     close::Closing,
-    context, group, refusal,
+    context::{self, Kept},
+    group,
+    refusal::{self, Use},
 };
 use crate::{
-    abi::{PERF_FORMAT_ID, PERF_FORMAT_LOST},
+    abi::{PERF_FORMAT_ID, PERF_FORMAT_LOST, perf_event_attr},
     sys::{
         CallError, limits,
         perf::{self, Attach},
@@ -60,7 +62,7 @@ pub(super) struct Opened {
     /// The tasks whose end is the capture's end.
     pub tasks: Vec<u32>,
     /// What keeps the tasks' contexts their own.
-    pub contexts: Vec<OwnedFd>,
+    pub contexts: Kept,
 }
 
 /// What perf calls its event that counts nothing and follows tasks.
@@ -118,20 +120,12 @@ impl Opener<'_> {
     ) -> Result<(), CaptureError> {
         let attach = on.attach();
         let common = attr::common_members(self.events, self.options.members);
-        let mut attr = attr::dummy(self.options, follow, common, opened.read_format);
-        let mut fd = open_event(&attr, attach, None);
-        // PERF_FORMAT_LOST came with Linux 6.0, build ids with 5.12.
-        if opened.owners.is_empty() && fd.as_ref().is_err_and(|error| error.errno() == libc::EINVAL) {
-            opened.read_format &= !PERF_FORMAT_LOST;
-            attr.read_format = opened.read_format;
-            fd = open_event(&attr, attach, None);
-        }
-        if matches!(self.options.mappings, Mappings::Identified(_))
-            && fd.as_ref().is_err_and(|e| [libc::EINVAL, libc::E2BIG].contains(&e.errno()))
-        {
-            attr.set_build_id(0);
-            fd = open_event(&attr, attach, None);
-        }
+        let dummy = |read_format: u64| attr::dummy(self.options, follow, common, read_format);
+        // The first one finds out.
+        let otherwise = opened.owners.is_empty().then_some(opened.read_format & !PERF_FORMAT_LOST);
+        let open = |attr: &_| open_event(attr, attach, None);
+        let (attr, fd) = as_the_kernel_knows(opened.read_format, otherwise, dummy, open);
+        opened.read_format = attr.read_format;
         let fd = fd.map_err(|error| self.without_dummy(on, error, needed))?;
         let owner = on.cpu.and_then(|cpu| opened.ring_cpus.iter().position(|&ring| ring == Some(cpu)));
         let id = perf::id(fd.as_fd())?;
@@ -168,7 +162,7 @@ impl Opener<'_> {
                 Err(error) if [libc::EMFILE, libc::ENFILE].contains(&error.errno()) => {
                     return Err(CaptureError::too_many_files(needed));
                 }
-                result => result.map_err(|error| CaptureError::open(event, Some(on.to), error))?,
+                result => result.map_err(|error| CaptureError::open(event, Use::Sampled, Some(on.to), error))?,
             };
             if let Some(filter) = &event.filter {
                 set_filter(fd.as_fd(), &event.name, filter)?;
@@ -185,14 +179,19 @@ impl Opener<'_> {
     /// Why the dummy was refused. It asks for less than any event, so whoever may not have it may have none; but for what is
     /// told beside them.
     fn without_dummy(&self, on: Attachment<'_>, error: CallError, needed: usize) -> CaptureError {
+        if let (libc::EINVAL, Telling::Told) = (error.errno(), self.options.side_band.cgroups) {
+            return CaptureError::no_cgroups(error);
+        }
         let of_namespaces = refusal::of_namespaces(&self.options.side_band);
         match (error.errno(), of_namespaces, self.events.first()) {
             (libc::EMFILE | libc::ENFILE, ..) => CaptureError::too_many_files(needed),
             (libc::EACCES | libc::EPERM, Some(refusal), _) => {
                 CaptureError::Permission { event: "namespaces of tasks".to_owned(), refusal }
             }
-            (libc::EACCES | libc::EPERM, None, Some(event)) => CaptureError::open(event, Some(on.to), error),
-            _ => CaptureError::open(&EventRequest::new(DUMMY, PerfEvent::default()), Some(on.to), error),
+            (libc::EACCES | libc::EPERM, None, Some(event)) => {
+                CaptureError::open(event, Use::Sampled, Some(on.to), error)
+            }
+            _ => CaptureError::open(&EventRequest::new(DUMMY, PerfEvent::default()), Use::Sampled, Some(on.to), error),
         }
     }
 
@@ -207,10 +206,35 @@ impl Opener<'_> {
     }
 }
 
+/// Opens a dummy as this kernel knows it, and gives it with what came of it: PERF_FORMAT_LOST came with Linux 6.0, build ids
+/// with 5.12. One of another `read_format` is made anew, without all that kernels without it may not know, so that all dummies
+/// tell the same.
+fn as_the_kernel_knows<T>(
+    read_format: u64,
+    otherwise: Option<u64>,
+    dummy: impl Fn(u64) -> perf_event_attr,
+    open: impl Fn(&perf_event_attr) -> Result<T, CallError>,
+) -> (perf_event_attr, Result<T, CallError>) {
+    let is_refused = |opened: &Result<T, CallError>, errnos: &[i32]| {
+        opened.as_ref().is_err_and(|error| errnos.contains(&error.errno()))
+    };
+    let mut attr = dummy(read_format);
+    let mut opened = open(&attr);
+    if let (Some(read_format), true) = (otherwise, is_refused(&opened, &[libc::EINVAL])) {
+        attr = dummy(read_format);
+        opened = open(&attr);
+    }
+    if attr.build_id() == 1 && is_refused(&opened, &[libc::EINVAL, libc::E2BIG]) {
+        attr.set_build_id(0);
+        opened = open(&attr);
+    }
+    (attr, opened)
+}
+
 /// Opens an event, in the group of `leader` if there is one; where descriptors run out, raises the soft limit once and tries
 /// again.
 pub(super) fn open_event(
-    attr: &crate::abi::perf_event_attr,
+    attr: &perf_event_attr,
     attach: Attach<'_>,
     leader: Option<BorrowedFd<'_>>,
 ) -> Result<OwnedFd, CallError> {
@@ -232,4 +256,59 @@ pub(super) fn set_filter(fd: BorrowedFd<'_>, event: &str, filter: &str) -> Resul
         |source: io::Error| CaptureError::Filter { event: event.to_owned(), filter: filter.to_owned(), source };
     let text = CString::new(filter).map_err(|error| refused(error.into()))?;
     perf::set_filter(fd, &text).map_err(|error| refused(error.source))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::capture::{Begin, Clock, Mapped, Mappings, Members, SideBand};
+
+    fn check(otherwise: Option<u64>, knows: impl Fn(&perf_event_attr) -> bool) -> (perf_event_attr, usize) {
+        let side_band = SideBand::default();
+        let options = Options {
+            ring_bytes: 4096,
+            buffer: 0,
+            watermark_percent: 25,
+            clock: Clock::Monotonic,
+            order: None,
+            mappings: Mappings::Identified(Mapped::Code),
+            side_band,
+            members: Members::Recorded,
+            begin: Begin::AtOnce,
+            sampling_limit: None,
+            wake: None,
+        };
+        let tries = Cell::new(0);
+        let open = |attr: &perf_event_attr| {
+            tries.set(tries.get() + 1);
+            let refused = || CallError::new("perf_event_open", io::Error::from_raw_os_error(libc::EINVAL));
+            knows(attr).then_some(()).ok_or_else(refused)
+        };
+        let dummy = |read_format| attr::dummy(&options, Follow::Nothing, 0, read_format);
+        let read_format = otherwise.map_or(PERF_FORMAT_ID, |otherwise| otherwise | PERF_FORMAT_LOST);
+        let (attr, opened) = as_the_kernel_knows(read_format, otherwise, dummy, open);
+        assert!(opened.is_ok());
+        (attr, tries.get())
+    }
+
+    /// Before Linux 5.1 no dummy could be opened at all, and before 6.0 the first one told of symbols and the others did not.
+    #[test]
+    fn dummies_of_older_kernels_are_asked_for_nothing_that_these_do_not_know() {
+        let has_lost = |attr: &perf_event_attr| attr.read_format & PERF_FORMAT_LOST != 0;
+        let of_5_0 = |attr: &perf_event_attr| {
+            !has_lost(attr) && attr.ksymbol() == 0 && attr.bpf_event() == 0 && attr.build_id() == 0
+        };
+        let of_5_19 = |attr: &perf_event_attr| !has_lost(attr);
+        let told = |attr: perf_event_attr| (attr.ksymbol(), attr.bpf_event(), attr.build_id(), has_lost(&attr));
+        for (knows, build_id, tries) in [(&of_5_0 as &dyn Fn(&_) -> bool, 0, [3, 2]), (&of_5_19, 1, [2, 1])] {
+            for (otherwise, tries) in [(Some(PERF_FORMAT_ID), tries[0]), (None, tries[1])] {
+                let (attr, tried) = check(otherwise, knows);
+                assert_eq!((told(attr), tried), ((0, 0, build_id, false), tries));
+            }
+        }
+        let (attr, tried) = check(Some(PERF_FORMAT_ID), |_| true);
+        assert_eq!((told(attr), tried), ((1, 1, 1, true), 1));
+    }
 }

@@ -20,7 +20,7 @@ pub struct Refusal {
 /// What is in the way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Nothing that could be seen: CAP_PERFMON or CAP_SYS_ADMIN is in force.
+    /// Nothing that could be seen: the sysctl allows it, or a capability that goes before it is in force.
     Unknown,
     /// The sysctl.
     Level {
@@ -56,6 +56,15 @@ pub enum Asks {
     Anything,
 }
 
+/// What is done with an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// It is counted, which tells nothing of a tracepoint's data.
+    Counted,
+    /// It has samples.
+    Sampled,
+}
+
 /// What the kernel looks at.
 struct Rights {
     paranoid: Option<i32>,
@@ -66,30 +75,26 @@ struct Rights {
 
 impl Refusal {
     /// Why `request` was refused where it was to be attached to; `None` where nothing says.
-    pub(super) fn of(request: &EventRequest, to: Option<To<'_>>) -> Refusal {
+    pub(super) fn of(request: &EventRequest, of_use: Use, to: Option<To<'_>>) -> Refusal {
         let foreign = match to {
             Some(To::Thread(tid)) if procfs::owner(tid) != procfs::owner(std::process::id()) => Some(tid),
             _ => None,
         };
-        let rights = Rights { paranoid: procfs::perf_event_paranoid(), capable: is_capable(), foreign };
-        Refusal { paranoid: rights.paranoid, cause: cause(request, to, &rights) }
+        let rights = Rights { paranoid: procfs::perf_event_paranoid(), capable: procfs::is_perfmon_capable(), foreign };
+        Refusal { paranoid: rights.paranoid, cause: cause(request, of_use, to, &rights) }
     }
 }
 
 /// Whether an event was refused because it is to tell of namespaces.
 pub(super) fn of_namespaces(side_band: &SideBand) -> Option<Refusal> {
-    let refused = side_band.namespaces == Telling::Told && !is_capable();
+    let refused = side_band.namespaces == Telling::Told && !procfs::is_perfmon_capable();
     let cause = Cause::Capability { what: "which namespaces tasks are in is" };
     refused.then(|| Refusal { paranoid: procfs::perf_event_paranoid(), cause })
 }
 
-fn is_capable() -> bool {
-    [procfs::CAP_PERFMON, procfs::CAP_SYS_ADMIN].into_iter().any(procfs::has_capability)
-}
-
 /// The rules are those of `perf_event_open()` in kernel/events/core.c, of `perf_trace_event_perm()` and of
 /// `perf_uprobe_event_init()` in kernel/trace/trace_event_perf.c and kernel/events/core.c.
-fn cause(request: &EventRequest, to: Option<To<'_>>, rights: &Rights) -> Cause {
+fn cause(request: &EventRequest, of_use: Use, to: Option<To<'_>>, rights: &Rights) -> Cause {
     if rights.capable {
         return Cause::Unknown;
     }
@@ -98,14 +103,15 @@ fn cause(request: &EventRequest, to: Option<To<'_>>, rights: &Rights) -> Cause {
     }
     let sample_type = request.samples.sample_type;
     let of_kernel = !request.excluded.kernel || sample_type & PERF_SAMPLE_PHYS_ADDR != 0;
-    let (needed, asks) = match request.event.kind {
-        PERF_TYPE_TRACEPOINT => (-1, Asks::Tracepoint),
+    let (needed, asks) = match (request.event.kind, of_use) {
+        // Of those that are counted there are no data to see, so they are as any event of the kernel.
+        (PERF_TYPE_TRACEPOINT, Use::Sampled) => (-1, Asks::Tracepoint),
         _ if of_kernel => (1, Asks::Kernel),
         _ => (2, Asks::Anything),
     };
     let allows = |needed: i32| rights.paranoid.is_some_and(|level| level <= needed);
     match (to, rights.foreign) {
-        (Some(To::Cpu | To::Cgroup(_)), _) if needed > 0 => {
+        (Some(To::Cpu | To::Cgroup(_)), _) if needed > 0 && !allows(0) => {
             Cause::Level { needed: 0, asks: if allows(needed) { Asks::CpusAlone } else { Asks::Cpus } }
         }
         (_, Some(tid)) if allows(needed) => Cause::Foreign { tid },
@@ -167,7 +173,7 @@ mod tests {
     };
 
     fn check(request: &EventRequest, to: Option<To<'_>>, rights: &Rights, expected: Expect) {
-        let refusal = Refusal { paranoid: rights.paranoid, cause: cause(request, to, rights) };
+        let refusal = Refusal { paranoid: rights.paranoid, cause: cause(request, Use::Sampled, to, rights) };
         expected.assert_eq(&refusal.to_string());
     }
 
@@ -176,6 +182,30 @@ mod tests {
         EventRequest {
             excluded: Excluded { kernel: no_kernel, ..Excluded::default() },
             ..EventRequest::new("cpu-clock", event)
+        }
+    }
+
+    /// It was told to lower it to 0, or to -1 for what is only counted.
+    #[test]
+    fn a_level_is_named_only_where_a_lower_one_helps() {
+        let at = |paranoid: i32, foreign: Option<u32>| Rights { paranoid: Some(paranoid), foreign, ..PLAIN };
+        let (tracepoint, own) = (EventRequest::tracepoint("sched:sched_switch", 1), Some(To::Thread(7)));
+        let of_kernel = |needed: i32, asks: Asks| Cause::Level { needed, asks };
+        let foreign = Cause::Foreign { tid: 7 };
+        for (request, of_use, to, rights, expected) in [
+            (&clock(false), Use::Sampled, Some(To::Cpu), at(-1, None), Cause::Unknown),
+            (&clock(false), Use::Sampled, Some(To::Cpu), at(0, None), Cause::Unknown),
+            (&clock(false), Use::Sampled, Some(To::Cpu), at(1, None), of_kernel(0, Asks::CpusAlone)),
+            (&tracepoint, Use::Counted, own, at(2, None), of_kernel(1, Asks::Kernel)),
+            (&tracepoint, Use::Counted, own, at(1, None), Cause::Unknown),
+            (&tracepoint, Use::Counted, own, at(1, Some(7)), foreign.clone()),
+            (&tracepoint, Use::Counted, Some(To::Cpu), at(1, None), of_kernel(0, Asks::CpusAlone)),
+            (&tracepoint, Use::Counted, Some(To::Cpu), at(0, None), Cause::Unknown),
+            (&tracepoint, Use::Sampled, own, at(0, Some(7)), of_kernel(-1, Asks::Tracepoint)),
+            (&tracepoint, Use::Sampled, own, at(-1, Some(7)), foreign),
+        ] {
+            let given = format!("{} {of_use:?} at {:?}", request.name, rights.paranoid);
+            assert_eq!(cause(request, of_use, to, &rights), expected, "{given}");
         }
     }
 

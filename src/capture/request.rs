@@ -130,6 +130,26 @@ pub struct Excluded {
     pub idle: bool,
 }
 
+/// Which contexts an event stands where tasks inherit it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Contexts {
+    /// Tasks may exchange theirs.
+    #[default]
+    Any,
+    /// Each task has to keep its own: it is a probe of a program, though it was somebody else who defined it.
+    Own,
+}
+
+/// What is known of the calls of tasks that were created meanwhile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OfChildren {
+    /// They are all there.
+    #[default]
+    Complete,
+    /// Some may be missing: the kernel does not let tasks keep their own contexts.
+    MayBeMissing,
+}
+
 /// An event to capture.
 #[derive(Clone, Debug)]
 pub struct EventRequest {
@@ -159,6 +179,8 @@ pub struct EventRequest {
     pub presence: Presence,
     /// Its part in a group; a member's leader is the nearest one before it.
     pub grouping: Grouping,
+    /// Which contexts it stands where tasks inherit it.
+    pub contexts: Contexts,
 }
 
 impl EventRequest {
@@ -179,6 +201,7 @@ impl EventRequest {
             cpus: None,
             presence: Presence::Required,
             grouping: Grouping::Alone,
+            contexts: Contexts::Any,
         }
     }
 

@@ -17,13 +17,14 @@ use crate::{
     record::RECORD_HEADER,
 };
 
-/// The files of rings, by number.
+/// The files of rings, by number. `data.007` is none of them: it would stand for `data.7`.
 pub(super) fn files(path: &Path) -> io::Result<BTreeMap<u64, PathBuf>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(path)? {
         let file = entry?.path();
         let number = file.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix("data."));
-        if let Some(number) = number.and_then(|number| number.parse().ok()) {
+        let ring = |text: &str| text.parse().ok().filter(|number: &u64| number.to_string() == text);
+        if let Some(number) = number.and_then(ring) {
             files.insert(number, file);
         }
     }
@@ -83,6 +84,17 @@ mod tests {
         super::{bytes::ByteOrder, feed::FileFeed, header::Section},
         *,
     };
+
+    #[test]
+    fn other_spellings_of_a_number_displaced_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["data", "data.7", "data.07", "data.007", "data.+7", "data.0", "data.00", "data.", "data.7x"] {
+            fs::write(folder.path().join(name), name).unwrap();
+        }
+        let found = files(folder.path()).unwrap();
+        let found: Vec<_> = found.iter().map(|(&number, file)| (number, fs::read_to_string(file).unwrap())).collect();
+        assert_eq!(found, [(0, "data.0".to_owned()), (7, "data.7".to_owned())]);
+    }
 
     #[test]
     fn files_that_are_missing() {

@@ -121,6 +121,12 @@ impl BlockIndex {
         let read = self.blocks.iter().filter(|block| self.need(block, selection) == Need::Read);
         read.map(|block| u64::from(block.size)).sum()
     }
+
+    /// How many bytes of records the largest block has that is read for what is selected.
+    pub(super) fn most_for(&self, selection: &Selection) -> usize {
+        let read = self.blocks.iter().filter(|block| self.need(block, selection) == Need::Read);
+        read.map(|block| block.size.max(block.unpacked) as usize).max().unwrap_or(0)
+    }
 }
 
 /// What a run of records turned out to be.
@@ -394,8 +400,12 @@ mod tests {
 
     /// The index made from one place on, and from two.
     fn both(bytes: Vec<u8>) -> (BlockIndex, Option<BlockIndex>) {
+        both_in(bytes, ROOM)
+    }
+
+    fn both_in(bytes: Vec<u8>, room: usize) -> (BlockIndex, Option<BlockIndex>) {
         let section = Section { offset: 0, size: bytes.len() as u64 };
-        let walk = Walk { input: &bytes, name: "x", order: ByteOrder::Native, layouts: &layouts(), room: ROOM };
+        let walk = Walk { input: &bytes, name: "x", order: ByteOrder::Native, layouts: &layouts(), room };
         let (mut one, mut two) = (Vec::new(), Vec::new());
         let (serial, _) = walk.all(section, &mut one).unwrap().unwrap();
         let halves = walk.halves(section, &mut two).unwrap().map(|indexed| match indexed {
@@ -418,6 +428,41 @@ mod tests {
             assert_eq!((one.samples, one.bytes(), one.sample_count()), (two.samples, two.bytes(), two.sample_count()));
             assert!(two.blocks.windows(2).all(|two| two[0].offset + u64::from(two[0].size) == two[1].offset));
             assert_eq!(two.side_band, one.side_band);
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_right_in_little_room() {
+        const NAME: usize = 8;
+        let name = [&PERF_RECORD_COMM.to_ne_bytes()[..], &[0, 0, NAME as u8, 0]].concat();
+        // Names, which have the time of the sample before, everywhere or in the second half alone.
+        for (from, names) in [(0, 12), (35_000, 5)] {
+            let record = |number: u64| match number >= from && number % 5000 == 0 {
+                true => [sample(number, &[]), name.clone()].concat(),
+                false => sample(number, &[]),
+            };
+            let bytes: Vec<u8> = (0..60_000).flat_map(record).collect();
+            for room in 0..=names {
+                let (one, two) = both_in(bytes.clone(), room * NAME);
+                let last = Selection { times: vec![(59_999, u64::MAX)], ..Selection::default() };
+                for index in [one, two.unwrap()] {
+                    let mut kept = 0;
+                    for block in &index.blocks {
+                        let (first, last_sample) = block.sampled;
+                        let own: Vec<u64> =
+                            (first..=last_sample).filter(|time| *time >= from && time % 5000 == 0).collect();
+                        assert_eq!(block.side_band as usize, own.len());
+                        let times = index.side_band.times(block).filter(|_| !own.is_empty());
+                        assert!(times.is_none() || times.as_ref() == Some(&own));
+                        if last_sample < 59_999 && !own.is_empty() {
+                            let need = index.need(block, &last);
+                            assert_eq!(need, if times.is_some() { Need::Kept } else { Need::Read });
+                        }
+                        kept += times.map_or(0, |times| times.len());
+                    }
+                    assert!(kept <= room && (kept == room || room < names), "{kept} of {room}");
+                }
+            }
         }
     }
 

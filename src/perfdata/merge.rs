@@ -25,6 +25,10 @@ const ROUND: usize = 1 << 10;
 /// So many bytes of blocks are enough, too, however few of their records are waited for: the others keep memory as well.
 const ROUND_BYTES: usize = 1 << 20;
 
+/// Of more than so many bytes that were left over, only a part as large again is loaded: what is in memory stays near what
+/// overlaps.
+const MUCH: usize = 16 << 20;
+
 /// So many bytes of the recording are read before the caller is asked whether it wants more: with records, if there are
 /// some; else it may have others to attend to.
 pub(super) const TURN: u64 = 8 << 20;
@@ -52,7 +56,7 @@ pub(super) struct Merger {
     /// How many of them waited, and how many bytes of blocks were in memory, when loading began after the last release.
     left_over: Option<(usize, usize)>,
     /// The blocks that waiting or released records lie in, by number, counted from `first`. Numbers are never far from
-    /// each other: they count the blocks of the recording.
+    /// each other: they count the blocks of the recording, with one of each stream in turn, [`stride`] apart.
     chunks: VecDeque<Option<Loaded>>,
     first: u32,
     /// Bytes of them.
@@ -85,12 +89,34 @@ struct Pending {
     /// What fitted on none of them.
     loose: Vec<SortedRecord>,
     count: usize,
+    by: Order,
 }
 
-/// Of what is simultaneous, what lies first in the file comes first.
-#[inline]
-fn key(record: &SortedRecord) -> u128 {
-    u128::from(record.time) << 64 | u128::from(record.chunk) << 32 | u128::from(record.offset)
+/// How far apart the numbers of a stream's blocks are, if there are so many streams: a stream's own place among them is
+/// told by the lowest bits.
+pub(super) fn stride(streams: usize) -> u32 {
+    u32::try_from(streams.next_power_of_two()).unwrap_or(1 << 31)
+}
+
+/// What stands before what.
+#[derive(Clone, Copy, Debug, Default)]
+struct Order {
+    /// How many bits of a block's number are those of its stream.
+    bits: u32,
+}
+
+impl Order {
+    fn of(streams: usize) -> Order {
+        Order { bits: stride(streams).trailing_zeros() }
+    }
+
+    /// Of what is simultaneous, that of the first stream comes first, and what lies first in it: however much of a stream
+    /// is a block.
+    #[inline]
+    fn key(self, record: &SortedRecord) -> u128 {
+        let place = record.chunk.rotate_right(self.bits);
+        u128::from(record.time) << 64 | u128::from(place) << 32 | u128::from(record.offset)
+    }
 }
 
 impl Pending {
@@ -107,11 +133,12 @@ impl Pending {
     }
 
     fn add_run(&mut self, run: &[SortedRecord]) {
-        let Some(first) = run.first().map(key) else { return };
+        let by = self.by;
+        let Some(first) = run.first().map(|first| by.key(first)) else { return };
         // The rings' turns come again in the same order, so it is mostly the next pile's.
         for step in 0..self.piles.len() {
             let at = (self.at + step) % self.piles.len();
-            if self.piles[at].last().is_none_or(|last| key(last) < first) {
+            if self.piles[at].last().is_none_or(|last| by.key(last) < first) {
                 self.piles[at].extend_from_slice(run);
                 self.at = at;
                 return;
@@ -127,14 +154,14 @@ impl Pending {
 
     /// Appends what is older than the bound to `ready`, in order; gives how many those are.
     fn release(&mut self, bound: u64, ready: &mut Vec<SortedRecord>) -> usize {
-        let from = ready.len();
-        self.loose.sort_unstable_by_key(key);
+        let (from, by) = (ready.len(), self.by);
+        self.loose.sort_unstable_by_key(|record| by.key(record));
         for pile in self.piles.iter_mut().chain([&mut self.loose]) {
             let count = pile.partition_point(|record| record.time < bound);
             ready.extend(pile.drain(..count));
         }
         // This sort finds the runs, and merges them.
-        ready[from..].sort_by_key(key);
+        ready[from..].sort_by_key(|record| by.key(record));
         self.count -= ready.len() - from;
         ready.len() - from
     }
@@ -145,11 +172,12 @@ const NOWHERE: u32 = u32::MAX;
 
 impl Merger {
     pub fn new(streams: Vec<Box<dyn Stream>>, release: Release) -> Self {
+        let pending = Pending { by: Order::of(streams.len()), ..Pending::default() };
         Self {
             streams,
             release,
             loaded: Vec::new(),
-            pending: Pending::default(),
+            pending,
             left_over: None,
             chunks: VecDeque::new(),
             first: 0,
@@ -231,7 +259,10 @@ impl Merger {
         let (left_over, left_bytes) = *self.left_over.get_or_insert((self.pending.len(), self.bytes));
         // As many as were left over, at least: so a record is sorted again and again only as the pile grows.
         let (enough, enough_bytes) = match self.release {
-            Release::InRounds => (left_over + left_over.max(ROUND), left_bytes + left_bytes.max(ROUND_BYTES)),
+            Release::InRounds => {
+                let bytes = left_bytes.clamp(ROUND_BYTES, MUCH).max(left_bytes / 4);
+                (left_over + left_over.max(ROUND), left_bytes + bytes)
+            }
             Release::AtOnce => (left_over, left_bytes),
         };
         let turn = self.consumed() + TURN;
@@ -325,9 +356,9 @@ mod tests {
     }
 
     impl InMemory {
-        fn new(base: u32, blocks: Vec<Vec<(u64, u64)>>) -> Self {
+        fn new(number: u32, stride: u32, blocks: Vec<Vec<(u64, u64)>>) -> Self {
             let mut blocks: Vec<_> =
-                blocks.into_iter().enumerate().map(|(n, block)| (base + n as u32, block)).collect();
+                blocks.into_iter().enumerate().map(|(n, block)| (number + n as u32 * stride, block)).collect();
             blocks.sort_by_key(|(_, block)| block.iter().map(|record| record.0).min());
             Self { blocks, next: 0 }
         }
@@ -439,7 +470,7 @@ mod tests {
     #[test]
     fn more_runs_than_are_told_apart() {
         let blocks = (0..5).map(|_| (0..10 * PILES as u64).rev().map(|time| (time, 0)).collect()).collect();
-        let (found, late) = all(vec![Box::new(InMemory::new(0, blocks))], Release::InRounds);
+        let (found, late) = all(vec![Box::new(InMemory::new(0, 1, blocks))], Release::InRounds);
         assert!(found.is_sorted());
         assert_eq!((found.len(), late), (50 * PILES, 0));
     }
@@ -452,19 +483,17 @@ mod tests {
             at_once: bool,
         ) {
             let mut tag = 0;
-            let mut base = 0;
+            let stride = stride(streams.len());
             let mut expected = Vec::new();
             let mut boxed: Vec<Box<dyn Stream>> = Vec::new();
-            for blocks in streams {
+            for (number, blocks) in (0..).zip(streams) {
                 let mut tagged = Vec::new();
                 for block in blocks {
                     let records: Vec<_> = block.into_iter().map(|time| { tag += 1; (time, tag) }).collect();
                     expected.extend(records.iter().copied());
                     tagged.push(records);
                 }
-                let count = tagged.len() as u32;
-                boxed.push(Box::new(InMemory::new(base, tagged)));
-                base += count;
+                boxed.push(Box::new(InMemory::new(number, stride, tagged)));
             }
             expected.sort_by_key(|record| record.0);
             let release = if at_once { Release::AtOnce } else { Release::InRounds };

@@ -120,6 +120,18 @@ impl Part {
         self.index().or(self.unpacked.as_ref().map(|unpacked| &unpacked.samples))
     }
 
+    /// Keeps none of its side-band any more, unless somebody else uses it.
+    fn forget_side_band(&mut self) {
+        let plain = match &mut self.indexed {
+            Some(Indexed::Plain(index)) => Some(index),
+            Some(Indexed::Compressed) | None => None,
+        };
+        let runs = self.unpacked.as_mut().and_then(|unpacked| unpacked.runs.as_mut());
+        for index in plain.into_iter().chain(runs).filter_map(Arc::get_mut) {
+            index.side_band.forget();
+        }
+    }
+
     /// What of it can be read without the rest, if that is known.
     pub fn runs(&self) -> Option<&Arc<BlockIndex>> {
         self.index().or(self.unpacked.as_ref().and_then(|unpacked| unpacked.runs.as_ref()))
@@ -262,8 +274,13 @@ impl Recording {
     /// Looks at the times of all records, part by part; `None` for what cannot be looked at without being used up or
     /// unpacked.
     pub fn index(&mut self) -> Result<Vec<Option<Arc<BlockIndex>>>, PerfDataError> {
+        self.index_keeping(ROOM)
+    }
+
+    /// The same, with so much room for side-band.
+    fn index_keeping(&mut self, room: usize) -> Result<Vec<Option<Arc<BlockIndex>>>, PerfDataError> {
         let Data::Parts(parts) = &mut self.data else { return Ok(vec![None]) };
-        let (order, layouts, room) = (self.order, &self.layouts, ROOM / parts.len().max(1));
+        let (order, layouts, room) = (self.order, &self.layouts, room / parts.len().max(1));
         for part in parts.iter_mut().filter(|part| part.indexed.is_none()) {
             let walk = Walk { input: &*part.input, name: &part.name, order, layouts, room };
             part.indexed = Some(index::index(walk, part.section, &mut self.warnings)?);
@@ -317,7 +334,12 @@ impl Recording {
 
     /// Reads what is selected, in the order of time.
     pub fn replay(mut self, selection: Selection) -> Result<Replay, PerfDataError> {
-        self.index()?;
+        // Of all times, blocks are read for their samples, and side-band with them.
+        let keeps = !selection.takes_all_times();
+        self.index_keeping(if keeps { ROOM } else { 0 })?;
+        if let (false, Data::Parts(parts)) = (keeps, &mut self.data) {
+            parts.iter_mut().for_each(Part::forget_side_band);
+        }
         let (order, layouts, selection) = (self.order, self.layouts.clone(), Arc::new(selection));
         Replay::new(self, Gate { order, layouts, selection, pool: Arc::default() })
     }

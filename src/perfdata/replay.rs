@@ -7,7 +7,7 @@ use super::{
     error::PerfDataError,
     feed::{FileFeed, Records},
     index::BLOCK,
-    merge::{Merger, Release},
+    merge::{self, Merger, Release},
     recording::{Data, Part, Recording, Stored},
     sequential::{Arrival, SequentialStream},
     stream::{Gate, IndexedStream, Stream, Warnings},
@@ -15,7 +15,8 @@ use super::{
 };
 use crate::record::{Batch, Ended, LossCounts, Source, Wait};
 
-/// How much is read ahead of records that can only be read from front to back, all streams together.
+/// How much is read ahead of records that can only be read from front to back, all streams together. Runs of packed ones
+/// that are read by themselves are in memory as a whole: they have no more than that either.
 const AHEAD: usize = 64 << 20;
 
 /// The CPUs of a recording that does not say how many there were.
@@ -49,7 +50,7 @@ impl Replay {
         recording.warnings.drain(..).for_each(|warning| warnings.add(warning));
         let cpus = recording.features.cpus.map_or(CPUS, |(available, _)| available.clamp(1, 1 << 16));
         let (data, order) = (recording.take_data(), recording.order);
-        let is_file = matches!(data, Data::Parts(_));
+        let is_file = !matches!(data, Data::Stream(_, _, None));
         let mut streams: Vec<Box<dyn Stream>> = Vec::new();
         let mut total = 0;
         let mut release = Release::InRounds;
@@ -69,11 +70,16 @@ impl Replay {
                 streams.push(Box::new(SequentialStream::new(records, gate, arrival, AHEAD, (0, 1), warnings.clone())));
             }
             Data::Parts(parts) => {
-                let stride = parts.len().max(1);
-                let unindexed = parts.iter().filter(|part| part.runs().is_none()).count();
-                let ahead = (AHEAD / unindexed.max(1)).max(BLOCK);
+                let stride = merge::stride(parts.len());
+                let packed = || parts.iter().filter(|part| part.index().is_none());
+                let ahead = (AHEAD / packed().count().max(1)).max(BLOCK);
+                let runs: Vec<usize> =
+                    packed().filter_map(Part::runs).map(|runs| runs.most_for(&gate.selection)).collect();
+                // One run of each is in memory at a time, of what may be hundreds of files.
+                let runs_fit = runs.iter().sum::<usize>() <= ahead * runs.len();
                 for (number, part) in parts.into_iter().enumerate() {
-                    let (gate, numbers, index) = (gate.clone(), (number as u32, stride as u32), part.runs().cloned());
+                    let (gate, numbers) = (gate.clone(), (number as u32, stride));
+                    let index = if runs_fit { part.runs() } else { part.index() }.cloned();
                     let Part { name, input, section, .. } = part;
                     if let Some(index) = index {
                         total += index.read_for(&gate.selection);
@@ -174,4 +180,37 @@ impl Source for Replay {
 pub fn ring_of(cpu: Option<u32>, rings: usize) -> usize {
     let last = rings.saturating_sub(1);
     cpu.map_or(last, |cpu| (cpu as usize).min(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        abi::perf_data::{PERF_MAGIC2, PERF_RECORD_HEADER_ATTR},
+        perfdata::Selection,
+    };
+
+    fn patiently(replay: &mut Replay) -> Wait {
+        loop {
+            match replay.wait(None) {
+                Wait::Woken => {}
+                other => return other,
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_was_read_ahead_of_a_pipe_that_was_kept_in_a_file() {
+        const ATTR: u32 = 64;
+        let header = [&PERF_RECORD_HEADER_ATTR.to_ne_bytes()[..], &[0; 2], &(8 + ATTR as u16).to_ne_bytes()].concat();
+        let attr = [&1u32.to_ne_bytes()[..], &ATTR.to_ne_bytes(), &[0; ATTR as usize - 8]].concat();
+        let pipe = [&PERF_MAGIC2.to_ne_bytes()[..], &16u64.to_ne_bytes(), &header, &attr].concat();
+        let recording = Recording::of_file(Arc::new(pipe), "x").unwrap();
+        let mut replay = recording.replay(Selection::default()).unwrap();
+        assert!(replay.is_file);
+        replay.read_ahead();
+        assert!(matches!(patiently(&mut replay), Wait::Ended(Ended::EndOfInput)));
+    }
 }

@@ -59,6 +59,11 @@ impl Selection {
         *self == Selection::default()
     }
 
+    /// Whether the time of a sample is no reason to leave it out.
+    pub(super) fn takes_all_times(&self) -> bool {
+        self.times.is_empty() || self.times.contains(&(0, u64::MAX))
+    }
+
     /// Whether samples of a time are wanted.
     pub fn time(&self, time: u64) -> bool {
         self.times.is_empty() || self.times.iter().any(|&(first, last)| first <= time && time <= last)

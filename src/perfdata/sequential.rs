@@ -34,6 +34,8 @@ pub(super) struct SequentialStream {
     records: Records,
     unpacker: Option<Unpacker>,
     unpacking: Unpacking,
+    /// At how many places compressed records were damaged.
+    damaged: u64,
     arrival: Arrival,
     warnings: Warnings,
     window: Window,
@@ -51,6 +53,9 @@ enum Unpacking {
     /// One was damaged. Those after it need what was in it, as far as the frame goes.
     Failed,
 }
+
+/// At so many places damage is told of one by one: there may be one in each 16 bytes.
+const TOLD: u64 = 8;
 
 /// Blocks that were read and not handed out.
 struct Window {
@@ -138,8 +143,9 @@ impl SequentialStream {
             number,
             stride,
         };
-        let (unpacker, unpacking) = (None, Unpacking::Works);
-        Self { records, unpacker, unpacking, arrival, warnings, window, rounds: [0; 2], floor: 0, ended: false }
+        let (unpacker, unpacking, damaged) = (None, Unpacking::Works, 0);
+        let (rounds, floor, ended) = ([0; 2], 0, false);
+        Self { records, unpacker, unpacking, damaged, arrival, warnings, window, rounds, floor, ended }
     }
 
     fn warn(&self, what: impl std::fmt::Display) {
@@ -169,8 +175,12 @@ impl SequentialStream {
             if unpacker.has_packed() {
                 if let Err(why) = unpacker.step(order) {
                     let at = self.records.consumed();
-                    self.warn(format_args!("compressed records are left out from byte {at} on: {why}"));
-                    (self.unpacker, self.unpacking) = (None, Unpacking::Failed);
+                    unpacker.restart().map_err(|error| PerfDataError::io("zstd", error))?;
+                    self.unpacking = Unpacking::Failed;
+                    self.damaged += 1;
+                    if self.damaged <= TOLD {
+                        self.warn(format_args!("compressed records are left out from byte {at} on: {why}"));
+                    }
                 }
                 return Ok(());
             }
@@ -187,6 +197,10 @@ impl SequentialStream {
         if let Some(left) = self.unpacker.as_ref().map(Unpacker::left).filter(|&left| left > 0) {
             self.warn(format_args!("its last {left} unpacked bytes are left out: they are no whole record"));
         }
+        if self.damaged > TOLD {
+            let more = self.damaged - TOLD;
+            self.warn(format_args!("compressed records are left out at {more} more places"));
+        }
         self.window.finish_block();
         self.ended = true;
         Ok(())
@@ -202,8 +216,10 @@ impl SequentialStream {
             PERF_RECORD_COMPRESSED | PERF_RECORD_COMPRESSED2 => {
                 if self.unpacking == Unpacking::Failed && begins_frame(record) {
                     self.unpacking = Unpacking::Works;
-                    let (name, at) = (&self.records.name, self.records.consumed());
-                    self.warnings.add(format!("{name}: compressed records are read again from byte {at} on"));
+                    if self.damaged <= TOLD {
+                        let at = self.records.consumed();
+                        self.warn(format_args!("compressed records are read again from byte {at} on"));
+                    }
                 }
                 let record = self.records.peek(size);
                 if self.unpacking == Unpacking::Works {

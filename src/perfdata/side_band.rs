@@ -54,10 +54,21 @@ impl SideBand {
         self.met = self.met.saturating_add(other.met);
     }
 
+    /// Keeps none of them any more.
+    pub(super) fn forget(&mut self) {
+        (self.bytes, self.kept) = (Vec::new(), Vec::new());
+    }
+
     /// A block's own; `None` where some had no room.
     fn of(&self, block: &Block) -> Option<&[Kept]> {
         let from = block.side_band_from as usize;
         self.kept.get(from..from + block.side_band as usize)
+    }
+
+    /// The times of a block's own; `None` where some had no room.
+    #[cfg(test)]
+    pub(super) fn times(&self, block: &Block) -> Option<Vec<u64>> {
+        self.of(block).map(|kept| kept.iter().map(|kept| kept.time).collect())
     }
 
     /// Whether all of a block's are kept.
@@ -77,5 +88,41 @@ impl SideBand {
             }
         }
         Chunk::new(0, bytes, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records of 16 bytes at these times, as one block.
+    fn kept(times: std::ops::Range<u64>, room: usize) -> (SideBand, [Block; 1]) {
+        let mut kept = SideBand::default();
+        let count = times.clone().count() as u32;
+        let record = [&3u32.to_ne_bytes()[..], &[0, 0, 16, 0], &[0; 8]].concat();
+        times.for_each(|time| kept.add(&record, time, room));
+        (kept, [Block { side_band: count, ..Block::default() }])
+    }
+
+    #[test]
+    fn what_had_no_room_is_not_taken_for_what_had() {
+        let (mut first, [one]) = kept(0..3, 160);
+        // All of it, a part of it, and what is behind that part.
+        let [(second, mut two), (third, mut three), (fourth, mut four)] =
+            [kept(3..6, 160), kept(6..9, 32), kept(9..10, 160)];
+        first.append(&second, &mut two, 160);
+        first.append(&third, &mut three, 160);
+        first.append(&fourth, &mut four, 160);
+        assert_eq!((first.met, first.kept.len()), (10, 8));
+        assert_eq!(first.times(&one), Some(vec![0, 1, 2]));
+        assert_eq!(first.times(&two[0]), Some(vec![3, 4, 5]));
+        assert_eq!((first.times(&three[0]), first.times(&four[0])), (None, None));
+        // It has no room for all of what follows, and nothing behind that.
+        let (mut first, _) = kept(0..3, 160);
+        let (second, mut two) = kept(3..11, 160);
+        first.append(&second, &mut two, 160);
+        let (third, mut three) = kept(11..12, 160);
+        first.append(&third, &mut three, 160);
+        assert_eq!((first.met, first.kept.len(), first.times(&two[0]), first.times(&three[0])), (12, 3, None, None));
     }
 }

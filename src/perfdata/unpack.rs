@@ -60,6 +60,15 @@ impl Unpacker {
         Ok(Self { decoder, packed: Vec::new(), used: 0, unpacked: Vec::new(), start: 0, end: 0, full, between_frames })
     }
 
+    /// Forgets all that was taken, and begins anew with a frame.
+    pub fn restart(&mut self) -> std::io::Result<()> {
+        self.decoder.reinit()?;
+        self.packed.clear();
+        (self.used, self.start, self.end) = (0, 0, 0);
+        (self.full, self.between_frames) = (false, true);
+        Ok(())
+    }
+
     /// Takes a compressed record, in native order; all that was taken before is unpacked.
     pub fn take(&mut self, record: &[u8]) {
         self.packed.clear();

@@ -231,11 +231,13 @@ impl<'a> Source<'a> {
 
     /// Looks at all of some pieces at the same time; `None` where one of them needs the one before it.
     fn pieces(&self, pieces: &[Section]) -> Result<Option<Unpacked>, PerfDataError> {
+        // What follows has room beside the first one's, which mostly has the most: tasks' names and mappings of before.
+        let share = Source { room: self.room / (pieces.len() - 1).max(1), ..*self };
         let looked = thread::scope(|scope| {
             let spawn = |&piece: &Section| {
                 let body = move || {
                     signals::block_in_this_thread();
-                    self.look(piece)
+                    share.look(piece)
                 };
                 thread::Builder::new().name("perf-prof-index".to_owned()).spawn_scoped(scope, body).ok()
             };
@@ -263,8 +265,8 @@ impl<'a> Source<'a> {
     fn look(&self, section: Section) -> Result<Looked<'a>, PerfDataError> {
         let Source { order, layouts, room, .. } = *self;
         let (mut records, offset) = (self.records(section), section.offset);
-        let new = || Unpacker::new().map_err(|error| PerfDataError::io("zstd", error));
-        let (mut unpacker, mut failed) = (new()?, false);
+        let zstd = |error| PerfDataError::io("zstd", error);
+        let (mut unpacker, mut failed) = (Unpacker::new().map_err(zstd)?, false);
         let mut seen = Seen::new(layouts, offset, room);
         let mut packing = Packing::Plain;
         let (end, at) = loop {
@@ -284,7 +286,7 @@ impl<'a> Source<'a> {
             if is_compressed(record) {
                 packing = Packing::Packed;
                 if failed && begins_frame(record) {
-                    unpacker = new()?;
+                    unpacker.restart().map_err(zstd)?;
                     failed = false;
                 }
                 if !failed {
@@ -329,10 +331,10 @@ impl<'a> Source<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::index::Need, *};
     use crate::{
         abi::{PERF_RECORD_COMM, PERF_SAMPLE_TIME, perf_data::PERF_RECORD_COMPRESSED},
-        perfdata::{Attr, AttrFlag, AttrIds, side_band::ROOM},
+        perfdata::{Attr, AttrFlag, AttrIds, Selection, side_band::ROOM},
     };
 
     fn record(kind: u32, body: &[u8]) -> Vec<u8> {
@@ -357,11 +359,15 @@ mod tests {
 
     /// What is found from one place on, and from three at a time.
     fn both(bytes: &[u8]) -> (Unpacked, Option<Unpacked>) {
+        both_in(bytes, ROOM)
+    }
+
+    fn both_in(bytes: &[u8], room: usize) -> (Unpacked, Option<Unpacked>) {
         let attr = Attr { flags: 1 << AttrFlag::SampleIdAll as u32, ..Attr::default() };
         let mut ids = AttrIds { attr, ids: Vec::new() };
         ids.attr.format.sample_type = PERF_SAMPLE_TIME;
         let (input, layouts): (Arc<dyn Input>, _) = (Arc::new(bytes.to_vec()), Layouts::new(&[ids]));
-        let source = Source { input: &input, name: "x", order: ByteOrder::Native, layouts: &layouts, room: ROOM };
+        let source = Source { input: &input, name: "x", order: ByteOrder::Native, layouts: &layouts, room };
         let section = Section { offset: 0, size: bytes.len() as u64 };
         let pieces = source.divide(section, 3).unwrap();
         assert!(pieces.windows(2).all(|two| two[0].offset + two[0].size == two[1].offset));
@@ -392,6 +398,30 @@ mod tests {
         assert!(expected.blocks.len() == 9 && runs(&three) == expected);
         assert_eq!((one.samples.samples, one.samples.sample_count()), (Some((2, 180_000)), 9 * 19_999));
         assert_eq!((three.samples.samples, three.samples.sample_count()), (Some((2, 180_000)), 9 * 19_999));
+    }
+
+    #[test]
+    fn what_is_kept_is_right_in_little_room() {
+        const NAME: usize = 32;
+        let bytes = frames(comm);
+        assert_eq!(comm(1).len(), NAME);
+        let last = Selection { times: vec![(180_000, u64::MAX)], ..Selection::default() };
+        let kept = |found: &Unpacked| {
+            let runs = found.runs.as_ref().unwrap();
+            let of = |(number, block): (u64, &Block)| {
+                let times = runs.side_band.times(block);
+                assert!(times.is_none() || times == Some(vec![1 + number * 20_000]));
+                let need = runs.need(block, &last);
+                assert_eq!(need, if number < 8 && times.is_some() { Need::Kept } else { Need::Read });
+                usize::from(times.is_some())
+            };
+            (0..).zip(&runs.blocks).map(of).sum::<usize>()
+        };
+        // Those of the first three frames; with some of the next three, of which half as much has room; and with all of them.
+        for (room, names) in [(0, [0, 0]), (2, [2, 2]), (3, [3, 3]), (5, [5, 5]), (6, [6, 6]), (9, [9, 9])] {
+            let (one, three) = both_in(&bytes, room * NAME);
+            assert_eq!([kept(&one), kept(&three.unwrap())], names, "{room}");
+        }
     }
 
     #[test]

@@ -3,10 +3,7 @@
 
 use std::fmt;
 
-use super::{
-    events::Selected,
-    plan::{Capture, Verbosity},
-};
+use super::{events::Selected, plan::Capture};
 use crate::{
     abi::{
         PERF_COUNT_SW_BPF_OUTPUT, PERF_COUNT_SW_CGROUP_SWITCHES, PERF_COUNT_SW_CONTEXT_SWITCHES,
@@ -27,6 +24,38 @@ use crate::{
 pub struct Limits {
     /// The names of what is left.
     events: Vec<String>,
+    cause: Cause,
+}
+
+/// Why the kernel keeps its side to itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Cause {
+    /// `kernel.perf_event_paranoid`, which is this.
+    Level(i32),
+    /// Nothing that could be seen.
+    #[default]
+    Unknown,
+}
+
+impl Cause {
+    fn of(level: Option<i32>, is_capable: bool) -> Cause {
+        level.filter(|&level| level > 1 && !is_capable).map_or(Cause::Unknown, Cause::Level)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Level(level) => write!(
+                f,
+                "kernel.perf_event_paranoid is {level} and CAP_PERFMON is missing; the kernel's side takes root, or 1 at most"
+            ),
+            Cause::Unknown => f.write_str(
+                "the kernel refuses its side, though sysctl and capabilities allow it: a security module or a container's \
+                 seccomp profile forbids it",
+            ),
+        }
+    }
 }
 
 /// Limits events to user space if the kernel's side is not for us: perf does that too, and calls them so.
@@ -34,7 +63,8 @@ pub fn limit(selected: &mut [Selected]) -> Limits {
     if RunningMachine.sees_kernel() {
         return Limits::default();
     }
-    to_user_space(selected, |event| RunningMachine.tells_sides(event))
+    let cause = Cause::of(procfs::perf_event_paranoid(), procfs::is_perfmon_capable());
+    Limits { cause, ..to_user_space(selected, |event| RunningMachine.tells_sides(event)) }
 }
 
 fn to_user_space(selected: &mut [Selected], tells_sides: impl Fn(&PerfEvent) -> bool) -> Limits {
@@ -79,9 +109,10 @@ pub fn leave_out(selected: &mut Vec<Selected>) {
 }
 
 impl Limits {
-    /// Says what is left of the events, once it is sure that they can be had so.
-    pub fn say(&self, verbosity: Verbosity) {
-        if verbosity > Verbosity::Quiet && !self.events.is_empty() {
+    /// Says what is left of the events, once it is sure that they can be had so. However quiet it is to be: what a script
+    /// prints under its own headings does not tell that half is missing.
+    pub fn say(&self) {
+        if !self.events.is_empty() {
             output::say(self);
         }
     }
@@ -89,13 +120,7 @@ impl Limits {
 
 impl fmt::Display for Limits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = procfs::perf_event_paranoid().map_or("unreadable".to_owned(), |level| level.to_string());
-        write!(
-            f,
-            "only what happens in user space is seen ({}), as kernel.perf_event_paranoid is {level} and CAP_PERFMON is missing; \
-             the kernel's side takes root, or 1 at most",
-            self.events.join(", ")
-        )
+        write!(f, "only what happens in user space is seen ({}), as {}", self.events.join(", "), self.cause)
     }
 }
 
@@ -111,11 +136,11 @@ pub fn tracefs(plan: &Capture) -> anyhow::Result<Tracefs> {
 
 fn without_tracefs(spec: &EventSpec, error: TracefsError) -> anyhow::Error {
     // Whoever opens tracefs to all should know that it is not enough.
-    let is_capable = [procfs::CAP_PERFMON, procfs::CAP_SYS_ADMIN].into_iter().any(procfs::has_capability);
-    let level = procfs::perf_event_paranoid().filter(|&level| level > -1 && !is_capable);
+    let level = procfs::perf_event_paranoid().filter(|&level| level > -1 && !procfs::is_perfmon_capable());
     let too = level.map(|level| {
         format!(
-            "; and kernel.perf_event_paranoid is {level}: tracepoints are for root, for CAP_PERFMON, or for all at -1"
+            "; and kernel.perf_event_paranoid is {level}: tracepoints are for root, for CAP_PERFMON, or for all at -1 (to \
+             count them, at 1 in one's own processes and at 0 on CPUs)"
         )
     });
     let too = too.unwrap_or_default();
@@ -132,6 +157,16 @@ mod tests {
     fn selected(list: &str) -> Vec<Selected> {
         let plan = Capture { events: parse_events(list).unwrap(), ..Capture::default() };
         events::resolve(&plan, &Tracefs::expected()).unwrap()
+    }
+
+    /// It was the sysctl in any case.
+    #[test]
+    fn the_level_is_named_where_it_is_the_cause() {
+        let causes = [(Some(2), false), (Some(1), false), (Some(2), true), (None, false)];
+        let causes: Vec<String> =
+            causes.iter().map(|&(level, is_capable)| Cause::of(level, is_capable).to_string()).collect();
+        assert!(causes[0].starts_with("kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing"));
+        assert!(causes[1..].iter().all(|cause| cause.starts_with("the kernel refuses its side")), "{causes:?}");
     }
 
     #[test]

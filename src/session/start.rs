@@ -108,7 +108,9 @@ fn with_interpreter(
     // Before the rings, which may take all that the user may lock.
     let mut calibration = Calibration::new(target::clock(&plan.capture))?;
     let capture = open(plan, selected, requests, workload.as_ref(), signals.wake_fd())?;
-    limits.say(plan.verbosity);
+    limits.say();
+    target::say_what_may_be_missing(capture.of_children());
+    target::say_how_small_rings_are(&plan.capture, &capture, plan.verbosity);
 
     for (index, event) in selected.iter().enumerate() {
         if !capture.ids().iter().any(|&(_, opened)| opened == index) {

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use super::{
     events::{Place, Selected},
-    plan::{self, Switch},
+    plan::{self, Switch, Verbosity},
 };
 use crate::{
     abi::{
@@ -12,8 +12,8 @@ use crate::{
         PERF_SAMPLE_STACK_USER, PERF_TYPE_TRACEPOINT,
     },
     capture::{
-        Begin, Callchain, Capture, CaptureError, EventRequest, Frames, Mappings, Members, Options, Order, Presence,
-        SideBand, Target, Telling,
+        Begin, Callchain, Capture, CaptureError, Contexts, EventRequest, Frames, Mappings, Members, OfChildren,
+        Options, Order, Presence, SideBand, Target, Telling,
     },
     spec::{CallGraph, CpuSet, Stack},
     sys::{cgroup, clock::Clock, mmap::page_size, output, procfs},
@@ -99,6 +99,8 @@ fn request(plan: &plan::Capture, event: &Selected) -> Result<EventRequest> {
         samples.sample_type |= PERF_SAMPLE_REGS_INTR;
         samples.regs_intr |= ALL_REGISTERS;
     }
+    // Of the tracepoints it is probes of programs alone that happen elsewhere than in the kernel.
+    let is_of_program = event.request.event.kind == PERF_TYPE_TRACEPOINT && event.place == Place::Anywhere;
     let presence = if event.spec.is_pattern() { Presence::IfAllowed } else { Presence::Required };
     Ok(EventRequest {
         filter: event.spec.filter.clone(),
@@ -108,6 +110,7 @@ fn request(plan: &plan::Capture, event: &Selected) -> Result<EventRequest> {
         samples,
         stack_user,
         grouping: event.spec.grouping,
+        contexts: if is_of_program { Contexts::Own } else { Contexts::Any },
         ..event.request.clone()
     })
 }
@@ -156,6 +159,26 @@ pub fn sizes(plan: &plan::Capture) -> Sizes {
     // A quarter of what is available: the machine's own work comes first.
     let buffer = plan.buffer.unwrap_or_else(|| procfs::available_memory().map_or(256 << 20, |free| free / 4));
     Sizes { ring, buffer }
+}
+
+/// Says that rings are smaller than planned: a busy CPU fills them sooner, and then loses events.
+pub fn say_how_small_rings_are(plan: &plan::Capture, capture: &Capture, verbosity: Verbosity) {
+    let (planned, ring) = (sizes(plan).ring, capture.ring_bytes());
+    if ring < planned && verbosity > Verbosity::Quiet {
+        output::say(format_args!(
+            "rings of {} KiB instead of {} KiB, as no more memory may be locked: raise `ulimit -l` or \
+             kernel.perf_event_mlock_kb if events are lost",
+            ring >> 10,
+            planned >> 10
+        ));
+    }
+}
+
+/// Says that calls may be missing, however quiet it is to be: nothing else tells.
+pub fn say_what_may_be_missing(of_children: OfChildren) {
+    if of_children == OfChildren::MayBeMissing {
+        output::say("calls of children may be missing: Linux before 6.12 takes probes out of programs that run on");
+    }
 }
 
 /// What `-v` says of a capture.

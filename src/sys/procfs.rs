@@ -137,6 +137,19 @@ pub fn has_capability(number: u32) -> bool {
     line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|set| set >> number & 1 != 0)
 }
 
+/// Whether a capability is in force that goes before `kernel.perf_event_paranoid`, as in `perfmon_capable()` of
+/// `include/linux/capability.h`: those of a user namespace count for nothing there.
+pub fn is_perfmon_capable() -> bool {
+    is_in_first_user_namespace() && [CAP_PERFMON, CAP_SYS_ADMIN].into_iter().any(has_capability)
+}
+
+/// A namespace with all of the first one's users looks the same in /proc/self/uid_map.
+fn is_in_first_user_namespace() -> bool {
+    // `PROC_USER_INIT_INO` of include/linux/proc_ns.h. A kernel without user namespaces does not have the file.
+    const FIRST: u64 = 0xEFFF_FFFD;
+    fs::metadata("/proc/self/ns/user").map_or(true, |namespace| namespace.ino() == FIRST)
+}
+
 /// `CAP_SYS_ADMIN`.
 pub const CAP_SYS_ADMIN: u32 = 21;
 /// `CAP_PERFMON`, since Linux 5.8.

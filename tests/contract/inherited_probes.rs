@@ -6,6 +6,11 @@ use std::{
     process::{Command, Stdio},
 };
 
+#[cfg(target_arch = "x86_64")]
+use perf_prof::symbol::elf;
+
+#[cfg(target_arch = "x86_64")]
+use crate::probes::Defined;
 use crate::{
     harness::{PERF_PROF, Run},
     probes::{gcc, without_probes},
@@ -184,4 +189,22 @@ fn probes_of_tasks_that_follow_each_other_on_a_cpu() {
     let counted = counting.current_dir(run.dir.path()).output().unwrap();
     let counted = String::from_utf8(counted.stderr).unwrap();
     assert!(counted.contains("\"event\":\"uprobe:born\",\"status\":\"counted\",\"value\":100,"), "{counted}");
+}
+
+/// Those that somebody has defined himself were not kept.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn probes_defined_in_tracefs_follow_tasks_that_follow_each_other_on_a_cpu() {
+    if without_probes() || exchanges_events() {
+        return;
+    }
+    let run = Run::script(BIRTHS_SCRIPT).file("p.c", ON_ONE_CPU);
+    gcc(run.dir.path(), &["-O1", "-pthread", "p.c", "-o", "p"]);
+    let offset = elf::function(&run.path("p"), "born").unwrap().file_offset;
+    let place = format!("{}:{offset:#x}", run.path("p").display());
+    let Some(defined) = Defined::new(format!("perf_prof_births_{}", std::process::id()), &place) else { return };
+    let event = defined.event();
+    let outcome = run.event(&event).exec(["sh", "-c", "./p; true"]).run();
+    let expected = format!("begun\n{event} 100\n");
+    assert_eq!((outcome.status, outcome.stdout), (0, expected), "{}", outcome.stderr);
 }

@@ -487,13 +487,13 @@ def __exit__(): print(n['syscalls:sys_enter_getppid'], n['uprobe:counted'], n['p
 
 /// A probe that somebody has defined in tracefs; gone with it.
 #[cfg(target_arch = "x86_64")]
-struct Defined(String);
+pub struct Defined(String);
 
 #[cfg(target_arch = "x86_64")]
 impl Defined {
     const LIST: &str = "/sys/kernel/tracing/uprobe_events";
 
-    fn new(group: String, definition: &str) -> Option<Defined> {
+    pub fn new(group: String, definition: &str) -> Option<Defined> {
         let line = format!("p:{group}/numbered {definition}");
         let appended =
             fs::OpenOptions::new().append(true).open(Self::LIST).and_then(|mut file| file.write_all(line.as_bytes()));
@@ -504,6 +504,11 @@ impl Defined {
                 None
             }
         }
+    }
+
+    /// What the event is called.
+    pub fn event(&self) -> String {
+        format!("{}:numbered", self.0)
     }
 }
 
@@ -535,8 +540,7 @@ def __exit__(): print(sum(numbers), len(numbers))"
     let offset = elf::function(&run.path("p"), "counted").unwrap().file_offset;
     let place = format!("{}:{offset:#x} n=%di:s32", run.path("p").display());
     let Some(defined) = Defined::new(group, &place) else { return };
-    let outcome =
-        succeeded(&run.event(format!("{}:numbered", defined.0)).options(["-g", "--order"]).exec(["./p", "100"]));
+    let outcome = succeeded(&run.event(defined.event()).options(["-g", "--order"]).exec(["./p", "100"]));
     let lines: Vec<&str> = outcome.stdout.lines().skip(2).collect();
     assert_eq!(lines, ["['__probe_ip', 'n'] ['counted', 'caller', 'main']", "4950 100"]);
 }

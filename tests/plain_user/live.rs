@@ -42,6 +42,27 @@ fn a_plain_users_script_gets_what_needs_no_tracefs() {
     }
 }
 
+/// The first line of a script says `-q`, and what it prints looks the same with and without the kernel's side.
+#[test]
+fn a_quiet_script_is_told_too_that_the_kernels_side_is_missing() {
+    if skipped() {
+        return;
+    }
+    let dir = folder();
+    fs::write(dir.path().join("s.py"), "def task_clock(event): pass\ndef task_clock_u(event): pass\n").unwrap();
+    let workload = workload();
+    for (event, is_told) in [("task-clock", level() == 2), ("task-clock:u", false)] {
+        let outcome = perf_prof(
+            &dir,
+            Tracefs::NotMounted,
+            &with_workload(&["python", "-q", "-e", event, "s.py", "--exec"], &workload),
+        );
+        assert_eq!(outcome.status, Some(0), "{}", outcome.stderr);
+        let note = "only what happens in user space is seen (task-clock:u), as kernel.perf_event_paranoid is";
+        assert_eq!(outcome.stderr.contains(note), is_told, "{event}: {}", outcome.stderr);
+    }
+}
+
 #[test]
 fn a_plain_users_script_is_attached_to_his_process() {
     if skipped() {

@@ -67,6 +67,16 @@ fn little_memory_that_may_be_locked_makes_rings_small() {
     let record = ["prlimit", "--memlock=65536", PERF_PROF, "record", "-q", "-e", "page-faults:u", "--"];
     let recorded = run(&dir, Tracefs::Closed, &with_workload(&record, &workload));
     assert_eq!((recorded.status, recorded.stderr.as_str()), (Some(0), ""));
+    // Nothing was said below -v.
+    let record = ["prlimit", "--memlock=0", PERF_PROF, "record", "-e", "page-faults:u", "--"];
+    let recorded = run(&dir, Tracefs::Closed, &with_workload(&record, &workload));
+    assert_eq!(recorded.status, Some(0), "{}", recorded.stderr);
+    let mlock_kb = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").unwrap();
+    // On up to 128 CPUs the default is 2 MiB.
+    let has_few_cpus = std::thread::available_parallelism().unwrap().get() <= 128;
+    if has_few_cpus && mlock_kb.trim().parse::<u32>().unwrap() < 2048 {
+        assert!(recorded.stderr.contains(" KiB instead of "), "{}", recorded.stderr);
+    }
 }
 
 #[test]

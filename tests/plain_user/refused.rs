@@ -24,21 +24,21 @@ fn tracepoints_need_tracefs() {
         Tracefs::Closed,
         &words,
         expect![
-            "perf-prof: sched:sched_switch: no permission to read /sys/kernel/tracing; run as root, or open it to all with `mount -o remount,mode=755 /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints are for root, for CAP_PERFMON, or for all at -1"
+            "perf-prof: sched:sched_switch: no permission to read /sys/kernel/tracing; run as root, or open it to all with `mount -o remount,mode=755 /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints are for root, for CAP_PERFMON, or for all at -1 (to count them, at 1 in one's own processes and at 0 on CPUs)"
         ],
     );
     check(
         Tracefs::NotMounted,
         &words,
         expect![
-            "perf-prof: sched:sched_switch: tracefs is not mounted (Operation not permitted (os error 1)); mount it with `mount -t tracefs nodev /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints are for root, for CAP_PERFMON, or for all at -1"
+            "perf-prof: sched:sched_switch: tracefs is not mounted (Operation not permitted (os error 1)); mount it with `mount -t tracefs nodev /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints are for root, for CAP_PERFMON, or for all at -1 (to count them, at 1 in one's own processes and at 0 on CPUs)"
         ],
     );
     check(
         Tracefs::NotMounted,
         &["-e", "sched:*", "--", "true"],
         expect![
-            "perf-prof: sched:*: tracefs is not mounted (Operation not permitted (os error 1)); mount it with `mount -t tracefs nodev /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints are for root, for CAP_PERFMON, or for all at -1"
+            "perf-prof: sched:*: tracefs is not mounted (Operation not permitted (os error 1)); mount it with `mount -t tracefs nodev /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints are for root, for CAP_PERFMON, or for all at -1 (to count them, at 1 in one's own processes and at 0 on CPUs)"
         ],
     );
 }
@@ -102,4 +102,20 @@ fn what_the_level_forbids() {
             ],
         );
     }
+}
+
+/// Root of a user namespace has all capabilities, and was told that what he asks for is allowed.
+#[test]
+fn capabilities_of_a_user_namespace_count_for_nothing() {
+    if skipped() || level() != 2 {
+        return println!("skipped: kernel.perf_event_paranoid is {}", level());
+    }
+    let dir = folder();
+    if run(&dir, Tracefs::NotMounted, &["unshare", "-r", "true"]).status != Some(0) {
+        return println!("skipped: no user namespaces for plain users");
+    }
+    let words = ["unshare", "-r", PERF_PROF, "record", "-e", "context-switches", "--", "true"];
+    let outcome = run(&dir, Tracefs::NotMounted, &words);
+    let cause = "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing";
+    assert!(outcome.status == Some(1) && outcome.stderr.contains(cause), "{}", outcome.stderr);
 }

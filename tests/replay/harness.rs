@@ -49,11 +49,12 @@ pub fn record(path: &Path, args: &[&str]) {
     // aborts at its end, or when it reads what it has recorded.
     const TRIES: usize = 20;
     let aborts = |output: &Output| output.status.signal().is_some();
+    let read = || Command::new("perf").args(["script", "-F", "tid,time", "-i"]).arg(path).output().unwrap();
     for attempt in 1..=TRIES {
         let output = Command::new("perf").args(["record", "-q", "-o"]).arg(path).args(args).output().unwrap();
         if !aborts(&output) || attempt == TRIES {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            if attempt == TRIES || !aborts(&Command::new("perf").args(["script", "-i"]).arg(path).output().unwrap()) {
+            if attempt == TRIES || !aborts(&read()) {
                 return;
             }
         }

@@ -15,9 +15,20 @@ use crate::harness::{Folder, python, stdout};
 #[derive(Clone, Copy)]
 pub struct Maker {
     big: bool,
+    cpu: u32,
+    pid: u32,
 }
 
 impl Maker {
+    const fn new(big: bool) -> Maker {
+        Maker { big, cpu: 1, pid: 7 }
+    }
+
+    /// Of samples, and of ids of other records, on this CPU and of this process.
+    pub fn of(self, cpu: u32, pid: u32) -> Maker {
+        Maker { cpu, pid, ..self }
+    }
+
     fn u16(self, value: u16) -> Vec<u8> {
         if self.big { value.to_be_bytes().into() } else { value.to_le_bytes().into() }
     }
@@ -37,7 +48,7 @@ impl Maker {
 
     /// tid, time, id and CPU, as records end that are no samples.
     fn trailer(self, time: u64, id: u64) -> Vec<u8> {
-        [self.u32(7), self.u32(8), self.u64(time), self.u64(id), self.u32(1), self.u32(0)].concat()
+        [self.u32(self.pid), self.u32(8), self.u64(time), self.u64(id), self.u32(self.cpu), self.u32(0)].concat()
     }
 
     pub fn comm(self, time: u64) -> Vec<u8> {
@@ -56,11 +67,16 @@ impl Maker {
 
     /// A sample with a call chain and raw data: a u16, an int, an array of u32 elsewhere, text.
     pub fn sample(self, id: u64, time: u64) -> Vec<u8> {
-        let fixed = [self.u32(7), self.u32(8), self.u64(time), self.u64(id), self.u32(1), self.u32(0)].concat();
+        self.larger_sample(id, time, 0)
+    }
+
+    /// The same with so many bytes more, a multiple of 8, at the end of its raw data.
+    pub fn larger_sample(self, id: u64, time: u64, more: usize) -> Vec<u8> {
+        let fixed = self.trailer(time, id);
         let chain = [self.u64(2), self.u64(PERF_CONTEXT_USER), self.u64(0x40_0010)].concat();
         let words = self.u32(20 | 8 << 16);
         let raw = [self.u16(0x176), vec![1, 2], self.u32(8), b"abcd".to_vec(), self.u32(-5i32 as u32), words].concat();
-        let raw = [raw, self.u32(11), self.u32(12)].concat();
+        let raw = [raw, self.u32(11), self.u32(12), vec![0; more]].concat();
         self.record(PERF_RECORD_SAMPLE, 2, &[fixed, chain, self.u32(raw.len() as u32), raw])
     }
 
@@ -171,8 +187,8 @@ fn replay_by(bytes: Vec<u8>, by: By) -> Result<(Vec<Vec<u8>>, Vec<String>), Perf
     }
 }
 
-pub const NATIVE: Maker = Maker { big: cfg!(target_endian = "big") };
-pub const FOREIGN: Maker = Maker { big: !cfg!(target_endian = "big") };
+pub const NATIVE: Maker = Maker::new(cfg!(target_endian = "big"));
+pub const FOREIGN: Maker = Maker::new(!cfg!(target_endian = "big"));
 
 #[test]
 fn both_byte_orders_give_the_same_records() {
@@ -378,7 +394,7 @@ proptest! {
     fn any_damage_ends_in_records_or_an_error(
         pipe: bool, big: bool, damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
-        let maker = Maker { big };
+        let maker = Maker::new(big);
         let mut bytes = if pipe { maker.pipe(&maker.records()) } else { maker.file(&maker.records()) };
         for (at, byte) in damage {
             let at = at.index(bytes.len());

@@ -10,7 +10,10 @@ use perf_prof::{
 };
 use proptest::prelude::*;
 
-use crate::made::{FOREIGN, Maker, NATIVE, patiently};
+use crate::{
+    harness::Folder,
+    made::{FOREIGN, Maker, NATIVE, patiently},
+};
 
 /// How records lie in a file.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +94,14 @@ fn part(file: &[u8], times: &[(u64, u64)]) -> Replay {
     recording.replay(Selection { times: times.into(), ..Selection::default() }).unwrap()
 }
 
+/// A directory whose rings have these files.
+fn directory(maker: Maker, rings: &[Vec<u8>]) -> Folder {
+    let folder = Folder::new();
+    folder.write("data", &maker.file(&maker.comm(1)));
+    rings.iter().enumerate().for_each(|(ring, bytes)| drop(folder.write(&format!("data.{ring}"), bytes)));
+    folder
+}
+
 /// What of the whole recording belongs to a part.
 fn of_part(whole: &[(u64, Vec<u8>)], times: &[(u64, u64)]) -> Vec<(u64, Vec<u8>)> {
     let within = |time: u64| times.iter().any(|&(first, last)| first <= time && time <= last);
@@ -138,27 +149,74 @@ fn form() -> impl Strategy<Value = Form> {
     ]
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+/// Two rings whose records alternate by hundreds, and meet at one time now and then; on two CPUs, of two processes.
+fn mixed(maker: Maker, some: &[(Kind, u64)], ahead: u64) -> Vec<(usize, Vec<u8>)> {
+    let numbered = some.iter().cycle().take(8000).enumerate();
+    let record = |(number, &(kind, disorder)): (usize, &(Kind, u64))| {
+        let ring = number / 100 % 2;
+        let maker = maker.of(number as u32 % 3 % 2, 7 + number as u32 / 7 % 2);
+        (ring, made(maker, kind, 1 + number as u64 + disorder + ring as u64 * ahead))
+    };
+    numbered.map(record).collect()
+}
 
+fn times() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    let range = (0u64..10_000, 0u64..5_000).prop_map(|(first, length)| (first, first + length));
+    prop::collection::vec(range, 1..3)
+}
+
+/// Of which CPU and of which process samples are; of all times.
+fn selection() -> impl Strategy<Value = Selection> {
+    (prop::option::of(0u32..2), prop::option::of(7u32..9)).prop_map(|(cpu, pid)| Selection {
+        cpus: cpu.map(|cpu| [cpu].into_iter().collect()),
+        pids: pid.map(|pid| vec![pid]),
+        ..Selection::default()
+    })
+}
+
+proptest! {
     #[test]
     fn a_part_has_the_records_that_the_whole_has_then(
         big: bool,
         form in form(),
         some in prop::collection::vec((kind(), 0u64..40), 1..2000),
-        times in prop::collection::vec((0u64..10_000, 0u64..5_000), 1..3),
+        times in times(),
         ahead in 1u64..200,
+        selection in selection(),
     ) {
         let maker = if big { FOREIGN } else { NATIVE };
-        // Two rings whose records alternate by hundreds, and meet at one time now and then.
-        let made: Vec<Vec<u8>> = some.iter().cycle().take(8000).enumerate().map(|(number, &(kind, disorder))| {
-            let ring = number as u64 / 100 % 2;
-            made(maker, kind, 1 + number as u64 + disorder + ring * ahead)
-        }).collect();
+        let made: Vec<Vec<u8>> = mixed(maker, &some, ahead).into_iter().map(|(_, record)| record).collect();
         let file = file(maker, &made, form);
-        let whole = records(opened(&file).replay(Selection::default()).unwrap());
-        let times: Vec<(u64, u64)> = times.into_iter().map(|(first, length)| (first, first + length)).collect();
-        let (found, expected) = (records(part(&file, &times)), of_part(&whole, &times));
+        let whole = records(opened(&file).replay(selection.clone()).unwrap());
+        let expected = of_part(&whole, &times);
+        let mut recording = opened(&file);
+        recording.unpacked_index().unwrap();
+        let found = records(recording.replay(Selection { times, ..selection }).unwrap());
+        prop_assert_eq!(found.len(), expected.len());
+        prop_assert!(found == expected);
+    }
+
+    /// A file for each ring; records of two files at the same time came in another order in a part.
+    #[test]
+    fn a_part_of_a_directory_has_the_records_that_the_whole_has_then(
+        big: bool,
+        frame in prop::option::of(1usize..30),
+        some in prop::collection::vec((kind(), 0u64..40), 1..2000),
+        times in times(),
+        ahead in 0u64..200,
+        selection in selection(),
+    ) {
+        let maker = if big { FOREIGN } else { NATIVE };
+        let mut rings = [Vec::new(), Vec::new(), Vec::new()];
+        mixed(maker, &some, ahead).into_iter().for_each(|(ring, record)| rings[2 * ring].push(record));
+        let bytes = |ring: &Vec<Vec<u8>>| frame.map_or_else(|| ring.concat(), |frame| packed(maker, ring, frame));
+        let folder = directory(maker, &rings.each_ref().map(bytes));
+        let opened = || Recording::open(&folder.path("")).unwrap();
+        let whole = records(opened().replay(selection.clone()).unwrap());
+        let expected = of_part(&whole, &times);
+        let mut recording = opened();
+        recording.unpacked_index().unwrap();
+        let found = records(recording.replay(Selection { times, ..selection }).unwrap());
         prop_assert_eq!(found.len(), expected.len());
         prop_assert!(found == expected);
     }
@@ -208,4 +266,52 @@ fn frames_are_unpacked_once_and_one_frame_by_everybody() {
         let (totals, all) = read(Form::Packed(usize::MAX));
         assert_eq!(totals, [all; 4]);
     }
+}
+
+/// A run of each was in memory, of as many files as there are CPUs.
+#[test]
+fn files_whose_runs_do_not_fit_together_are_read_from_front_to_back() {
+    const RUN: usize = TOGETHER * LARGE;
+    const LARGE: usize = 60_000;
+    const AHEAD: usize = 64 << 20;
+    let check = |files: usize| {
+        let time = |file: usize, number: usize| 10 + (number * files + file) as u64;
+        let ring = |file| -> Vec<u8> {
+            let samples = (0..2 * TOGETHER).map(|number| NATIVE.larger_sample(50, time(file, number), LARGE));
+            packed(NATIVE, &samples.collect::<Vec<_>>(), 1)
+        };
+        let rings: Vec<Vec<u8>> = (0..files).map(ring).collect();
+        let folder = directory(NATIVE, &rings);
+        let mut recording = Recording::open(&folder.path("")).unwrap();
+        recording.unpacked_index().unwrap();
+        // The second run of each.
+        let times = vec![(time(0, TOGETHER), u64::MAX)];
+        let mut replay = recording.replay(Selection { times, ..Selection::default() }).unwrap();
+        let (all, total) = (rings.iter().map(Vec::len).sum::<usize>(), replay.progress().total as usize);
+        let (mut found, mut most) = (0, 0);
+        while let Wait::Batch(Batch::Sorted(sorted)) = patiently(&mut replay) {
+            assert!(sorted.records.is_sorted_by_key(|record| record.time));
+            found += sorted.in_order().filter(|(_, record)| record_type(record) == PERF_RECORD_SAMPLE).count();
+            most = most.max(replay.backlog());
+        }
+        assert_eq!((found, replay.late()), (files * TOGETHER, 0));
+        assert!(most <= AHEAD + AHEAD / 4, "{files}: {most}");
+        total < all * 3 / 4
+    };
+    assert!(check(AHEAD / RUN));
+    assert!(!check(2 * AHEAD / RUN));
+}
+
+/// What was kept of blocks without samples was used, and all of it was in memory, where nothing is left out by its time.
+#[test]
+fn of_all_times_nothing_is_kept() {
+    let some: Vec<Vec<u8>> =
+        (1..20_000).map(|time| if time < 9_000 { NATIVE.comm(time) } else { NATIVE.sample(50, time) }).collect();
+    let all: u64 = some.iter().map(|record| record.len() as u64).sum();
+    let file = NATIVE.file(&some.concat());
+    for times in [vec![], vec![(0, u64::MAX)], vec![(5, 6), (0, u64::MAX)]] {
+        assert_eq!(part(&file, &times).progress().total, all);
+        assert_eq!(records(part(&file, &times)).len(), some.len());
+    }
+    assert!(part(&file, &[(1, u64::MAX)]).progress().total < all);
 }

@@ -28,7 +28,7 @@ const RING_KIB: i32 = 516;
 const MANY_FILES: u64 = 4096;
 
 fn may_trace() -> bool {
-    procfs::has_capability(CAP_PERFMON) || procfs::has_capability(CAP_SYS_ADMIN)
+    procfs::is_perfmon_capable()
 }
 
 pub(super) fn kernel() -> Check {

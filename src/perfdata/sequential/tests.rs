@@ -176,3 +176,15 @@ fn compressed_records_are_read_again_from_the_next_frame_on() {
         assert_eq!(*warning, format!("x: compressed records are read again from byte {again} on"));
     }
 }
+
+/// Each was told, however many.
+#[test]
+fn damage_in_every_record_is_told_a_few_times_and_counted() {
+    // A frame's magic number, and a bit that is reserved.
+    let garbage = record(PERF_RECORD_COMPRESSED, &[0x28, 0xb5, 0x2f, 0xfd, 8, 0, 0, 0]);
+    let bytes = [garbage.repeat(1000), packed(&[comm(7)], 100)].concat();
+    let (times, _, warnings) = replay(bytes, 1000, Arrival::Stored, 1 << 20);
+    assert_eq!((times, warnings.len() as u64), (vec![7], 2 * TOLD + 1));
+    assert!(warnings[0].starts_with("x: compressed records are left out from byte "), "{}", warnings[0]);
+    assert_eq!(warnings.last().unwrap(), "x: compressed records are left out at 992 more places");
+}

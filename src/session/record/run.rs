@@ -60,7 +60,9 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
     // Before the rings, which may take all that the user may lock.
     let offset = clock::realtime_offset(target::clock(&plan.capture)).ok();
     let capture = open(plan, &selected, workload.as_ref(), signals.wake_fd())?;
-    limits.say(plan.verbosity);
+    limits.say();
+    target::say_what_may_be_missing(capture.of_children());
+    target::say_how_small_rings_are(&plan.capture, &capture, plan.verbosity);
     for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
         output::say(format_args!("{} is left out: the kernel does not let it be sampled", event.name));
     }

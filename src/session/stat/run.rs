@@ -111,7 +111,8 @@ impl Session<'_> {
         let mut counters = Counters::open(&target, &self.requests, ends, wake)
             .map_err(|error| start::explained(error, self.selected))?;
         if is_first {
-            self.limits.say(self.plan.verbosity);
+            self.limits.say();
+            target::say_what_may_be_missing(counters.of_children());
         }
         if is_first && self.plan.verbosity >= Verbosity::Verbose {
             self.say_what_is_open(&counters);
