@@ -437,7 +437,7 @@ mod tests {
         let name = [&PERF_RECORD_COMM.to_ne_bytes()[..], &[0, 0, NAME as u8, 0]].concat();
         // Names, which have the time of the sample before, everywhere or in the second half alone.
         for (from, names) in [(0, 12), (35_000, 5)] {
-            let record = |number: u64| match number >= from && number % 5000 == 0 {
+            let record = |number: u64| match number >= from && number.is_multiple_of(5000) {
                 true => [sample(number, &[]), name.clone()].concat(),
                 false => sample(number, &[]),
             };

@@ -163,13 +163,14 @@ pub(super) fn run(
     if plan.verbosity >= Verbosity::Verbose {
         output::say(format_args!("{} processes, each with a part of {}", shards.len(), recording.name));
     }
-    let held = Held::new()?;
+    let mut held = Some(Held::new()?);
     let mut recorded = Some((recording, selected));
     let mut workers = Vec::new();
     for shard in &shards {
         let stdout = shard.stdout.as_ref().map_or(Stdout::Ours, Stdout::File);
-        // No thread was started yet: the interpreter is each worker's own. What a worker takes is its copy.
-        let work = || recorded.take().map_or(1, |recorded| work(plan, input, recorded, script, shard));
+        // No thread was started yet: the interpreter is each worker's own. What a worker takes is its copy; what is held
+        // back here is so there too, until it lets go of it.
+        let work = || recorded.take().zip(held.take()).map_or(1, |taken| work(plan, input, taken, script, shard));
         workers.push(Worker::fork(stdout, work)?);
     }
     let signals = Signals::install()?;
@@ -180,7 +181,7 @@ pub(super) fn run(
         (None, Some(recorded)) => {
             // The first worker has said what there is to say of the script.
             let quiet = Plan { verbosity: Verbosity::Quiet, ..plan.clone() };
-            let ended = replay::part(&quiet, input, recorded, script, Part::Merge(&mut shards));
+            let ended = replay::part(&quiet, input, recorded, script, Held::new()?, Part::Merge(&mut shards));
             let mut nameless = Nameless::default();
             shards.iter().for_each(|shard| nameless.add_text(&shard.nameless.text()));
             report::print_nameless(&nameless, plan.verbosity);
@@ -260,13 +261,13 @@ fn divide(
 fn work(
     plan: &Plan,
     input: &Input,
-    recorded: (Recording, Selected),
+    (recorded, held): ((Recording, Selected), Held),
     script: (&OsStr, &[OsString]),
     shard: &Shard,
 ) -> u8 {
     let plan =
         Plan { verbosity: if shard.stdout.is_some() { Verbosity::Quiet } else { plan.verbosity }, ..plan.clone() };
-    match replay::part(&plan, input, recorded, script, Part::Shard(shard)) {
+    match replay::part(&plan, input, recorded, script, held, Part::Shard(shard)) {
         Ok(ExitStatus(status)) => status,
         Err(error) => {
             // Without it the status says that it failed.

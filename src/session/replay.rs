@@ -54,7 +54,7 @@ pub(super) fn run(plan: &Plan, input: &Input) -> Result<ExitStatus> {
     }
     match &input.jobs {
         Some(jobs) => jobs::run(plan, input, jobs, (recording, selected), (module, args)),
-        None => part(plan, input, (recording, selected), (module, args), Part::Whole),
+        None => part(plan, input, (recording, selected), (module, args), Held::new()?, Part::Whole),
     }
 }
 
@@ -68,16 +68,16 @@ pub(super) enum Part<'a> {
     Merge(&'a mut [Shard]),
 }
 
-/// Does a part of the work on a recording, in an interpreter of its own.
+/// Does a part of the work on a recording, in an interpreter of its own. Signals are held back until it has handlers.
 pub(super) fn part(
     plan: &Plan,
     input: &Input,
     recording: (Recording, Selected),
     script: (&OsStr, &[OsString]),
+    held: Held,
     part: Part<'_>,
 ) -> Result<ExitStatus> {
     let choice = Choice::make(plan.python.as_deref())?;
-    let held = Held::new()?;
     let interpreter = Interpreter::start(&choice)?;
     // However it ends, the interpreter is ended too: it flushes, and joins the script's threads.
     let result = with_interpreter(plan, input, recording, script, held, part);

@@ -2,8 +2,9 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader, Read},
     path::Path,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 use crate::harness::{recording, said};
@@ -47,6 +48,48 @@ def __exit__(): print(sorted(counts.items()), perf_prof.stats()['delivered'] == 
         let shown = text(replayed(folder, &[&options[..], &["count.py"]].concat()));
         assert_eq!(shown, format!("{head} {parts}\n"), "{options:?}");
     }
+}
+
+/// Signals were held back in the processes for ever: each went on to the end of its part.
+#[test]
+fn an_interrupted_replay_by_jobs_went_on_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if recording(folder).is_none() {
+        return;
+    }
+    // Each event takes as long as would make hours of all of them.
+    let script = "\
+import time
+n = 0
+def __sample__(event):
+    global n
+    n += 1
+    print('begun', flush=True)
+    if n > 1: time.sleep(60)
+def __partial__(): return n
+def __merge__(partials): print('merged', sum(partials))
+";
+    fs::write(folder.join("slow.py"), script).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    command.args(["python", "-q", "--input", "perf.data", "--jobs", "2", "slow.py"]).current_dir(folder);
+    let mut replay = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdout = BufReader::new(replay.stdout.take().unwrap());
+    stdout.read_line(&mut String::new()).unwrap();
+    // The second one does not wait for a callback that does not return.
+    for _ in 0..2 {
+        // SAFETY: takes numbers only.
+        unsafe { libc::kill(replay.id() as i32, libc::SIGINT) };
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    let (mut said, status) = (String::new(), replay.wait().unwrap());
+    replay.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("interrupted: what follows is of what each process had read by then"), "{said}");
+    let merged = rest.lines().last().and_then(|line| line.strip_prefix("merged "));
+    let merged: u32 = merged.unwrap_or_else(|| panic!("{status} {rest} {said}")).parse().unwrap();
+    assert!(merged < 10, "{merged} events of those that it had begun with");
 }
 
 /// A silence of more than 100,000 intervals was one, and where it crossed a border between parts each had its own.
