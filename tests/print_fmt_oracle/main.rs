@@ -13,6 +13,7 @@ mod workload;
 use std::{
     collections::{BTreeMap, HashMap},
     fs,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use perf_prof::{
@@ -23,6 +24,13 @@ use perf_prof::{
 use instance::Instance;
 use machine::Machine;
 use probes::Probes;
+
+/// One test at a time: when a probe is removed the kernel empties the buffers of all instances, as the numbers of events are
+/// used again (`dyn_event_release()` in kernel/trace/trace_dynevent.c).
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What became of one kind of event.
 #[derive(Default)]
@@ -37,6 +45,7 @@ struct Kind {
 
 #[test]
 fn rendered_text_is_the_kernels_own() {
+    let _alone = alone();
     let instance = match Instance::new("perf_prof_oracle") {
         Ok(instance) => instance,
         Err(reason) => return println!("skipped: {reason}"),

@@ -43,6 +43,7 @@ fn event_print_is_the_kernels_own_text() {
         std::io::stdin().read_line(&mut String::new()).unwrap();
         return workload::mix();
     }
+    let _alone = super::alone();
     let instance = match Instance::new("perf_prof_print") {
         Ok(instance) => instance,
         Err(reason) => return println!("skipped: {reason}"),
