@@ -13,6 +13,12 @@ pub enum PerfDataError {
         /// Why.
         error: io::Error,
     },
+    /// There is nothing in it.
+    #[error("{name} is empty: nothing was recorded, or the disk was full")]
+    Empty {
+        /// Which file.
+        name: String,
+    },
     /// It is something else.
     #[error("{name} is no perf.data file: it does not begin with PERFILE2")]
     NotPerfData {

@@ -60,7 +60,10 @@ pub struct FileHeader {
 
 /// The byte order that the magic number tells, or `None` for something else.
 pub(super) fn magic(bytes: &[u8], name: &str) -> Result<ByteOrder, PerfDataError> {
-    let wrong = || PerfDataError::NotPerfData { name: name.to_owned() };
+    let wrong = || match bytes {
+        [] => PerfDataError::Empty { name: name.to_owned() },
+        _ => PerfDataError::NotPerfData { name: name.to_owned() },
+    };
     let magic: &[u8; 8] = bytes.first_chunk().ok_or_else(wrong)?;
     let order = [ByteOrder::Native, ByteOrder::Foreign].into_iter().find(|order| {
         // The number is that of a little-endian machine's text.
@@ -191,7 +194,8 @@ mod tests {
     #[test]
     fn what_is_none() {
         let shown = |bytes: &[u8]| read(&bytes.to_vec(), "x").unwrap_err().to_string();
-        assert_eq!(shown(b""), "x is no perf.data file: it does not begin with PERFILE2");
+        assert_eq!(shown(b""), "x is empty: nothing was recorded, or the disk was full");
+        assert_eq!(shown(b"PERF"), "x is no perf.data file: it does not begin with PERFILE2");
         assert_eq!(shown(b"PERFFILE"), "x was written by a perf older than 2.6.36, whose format is not read");
         assert_eq!(shown(b"PERFILE2"), "x is cut off in its header");
         assert_eq!(shown(b"PERFILE2\x68\0\0\0\0\0\0\0"), "x is cut off in its header");

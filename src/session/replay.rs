@@ -42,7 +42,10 @@ pub(super) fn run(plan: &Plan, input: &Input) -> Result<ExitStatus> {
     }
     // A pipe may keep us waiting here, and is left with Ctrl-C.
     let recording = Recording::open(&input.path)?;
-    let selected = recorded::select(&plan.capture.events, &recording)?;
+    // What is wrong with the recording may be why it lacks an event.
+    let selected = recorded::select(&plan.capture.events, &recording).inspect_err(|_| {
+        recording.warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")))
+    })?;
     let Module::Script { module, args } = &plan.module else {
         return program::print_template(plan, &selected.types);
     };

@@ -55,8 +55,11 @@ impl Nameless {
         let mut reasons = Vec::new();
         if !self.no_build_id.is_empty() {
             let files = most(&self.no_build_id);
-            reasons
-                .push(format!("the recording has no build id of {files}; record with --buildid-all or --buildid-mmap"));
+            let advice = match self.no_build_id.keys().any(|path| is_a_file(path)) {
+                true => "; `perf record` tells it with --buildid-all or --buildid-mmap",
+                false => "",
+            };
+            reasons.push(format!("the recording has no build id of {files}{advice}"));
         }
         if !self.not_here.is_empty() {
             reasons.push(format!("the build that was recorded is not here of {}", most(&self.not_here)));
@@ -70,6 +73,11 @@ fn count(files: &mut FxHashMap<String, u64>, path: &str, new: u64) {
         Some(frames) => *frames += new,
         None => drop(files.insert(path.to_owned(), new)),
     }
+}
+
+/// Whether a mapping's name is that of a file which could be there: not `[vdso]`, nor memory, nor what was removed.
+fn is_a_file(path: &str) -> bool {
+    path.starts_with('/') && !path.starts_with("/memfd:") && !path.ends_with(" (deleted)")
 }
 
 /// The files that have the most of these frames.
@@ -98,8 +106,8 @@ mod tests {
         for (path, frames) in [("/a", 1), ("/b", 3), ("/c", 2), ("/d", 1), ("/e", 1)] {
             (0..frames).for_each(|_| nameless.add(&Reason::NoBuildId { path: path.into() }));
         }
-        let said = "8 user frames have no names: the recording has no build id of /b, /c, /a, ... (2 more); record with \
-                    --buildid-all or --buildid-mmap";
+        let said = "8 user frames have no names: the recording has no build id of /b, /c, /a, ... (2 more); `perf \
+                    record` tells it with --buildid-all or --buildid-mmap";
         assert_eq!(nameless.line().as_deref(), Some(said));
         nameless.add(&Reason::NotHere { path: "/f".into(), build_id: "12".into() });
         let both = format!("9{}; the build that was recorded is not here of /f", &said[1..]);
@@ -109,5 +117,16 @@ mod tests {
         assert_eq!(added, nameless);
         added.add_text(&nameless.text());
         assert!(added.line().is_some_and(|line| line.starts_with("18 ")));
+    }
+
+    #[test]
+    fn an_option_of_perfs_was_recommended_for_what_is_no_file() {
+        let mut nameless = Nameless::default();
+        for path in ["[vdso]", "/memfd:x (deleted)", "/gone (deleted)"] {
+            nameless.add(&Reason::NoBuildId { path: path.into() });
+        }
+        let said =
+            "3 user frames have no names: the recording has no build id of /gone (deleted), /memfd:x (deleted), [vdso]";
+        assert_eq!(nameless.line().as_deref(), Some(said));
     }
 }

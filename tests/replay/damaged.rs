@@ -95,7 +95,7 @@ fn what_is_no_recording_is_refused_by_its_name() {
     for (path, text) in [
         (folder.write("text", b"a file of text, of more than 104 bytes"), "is no perf.data file"),
         (folder.write("old", b"PERFFILE"), "was written by a perf older than 2.6.36"),
-        (folder.write("empty", b""), "is no perf.data file"),
+        (folder.write("empty", b""), "is empty: nothing was recorded"),
         (directory, "is a directory without a file `data`"),
         (folder.path("missing"), "No such file or directory"),
     ] {
@@ -205,6 +205,10 @@ fn a_recorder_that_was_killed_leaves_what_it_had_written() {
         let ran = script(&path);
         assert!(ran.status == 0 && ran.said.contains("was not finished"), "{name}: {}", ran.said);
         assert!(ran.out.lines().count() > 100, "{name}: {}{}", ran.out, ran.said);
+        // Its events have no names: who asks for one is told why.
+        let asked = python(&["--input", path.to_str().unwrap(), "-e", "sched:sched_switch", "s.py"]);
+        let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+        assert!(said.contains("was not finished") && said.contains("sched:sched_switch is not in"), "{name}: {said}");
     }
 }
 

@@ -172,7 +172,7 @@ fn files_that_were_replaced_or_written_to_have_no_names_and_that_is_said() {
         assert!(!named.is_empty() && named.iter().all(|name| name == "Unknown"), "{named:?}");
         let line = format!(" user frames have no names: the recording has no build id of {}", program.display());
         assert_eq!(said.matches(&line).count(), 1, "{said}");
-        assert!(said.contains("; record with --buildid-all or --buildid-mmap"), "{said}");
+        assert!(said.contains("; `perf record` tells it with --buildid-all or --buildid-mmap"), "{said}");
         let (_, said) = names_in(&folder, &program, &data, &["-q"]);
         assert!(!said.contains("have no names"), "{said}");
     };
