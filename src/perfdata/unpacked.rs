@@ -129,7 +129,7 @@ impl<'a> Seen<'a> {
         }
         match u32::try_from(end - block.offset) {
             Err(_) => self.runs = None,
-            Ok(0) => {}
+            Ok(0) => block.offset = next,
             Ok(size) => {
                 found.add(Block { size, ..*block });
                 let before = self.before;
