@@ -14,7 +14,7 @@ use super::{
     attach::{self, Attachment, Binding, To},
     attr::{self, Follow},
     close::Closing,
-    context::{self, Kept},
+    context::{self, Kept, Until},
     define, group,
     open::{open_event, set_filter},
     refusal::Use,
@@ -241,7 +241,7 @@ fn open(
         descriptors: Vec::new(),
         unsupported: events.iter().map(|_| None).collect(),
         attachment: 0,
-        contexts: context::keep(events, on, follow),
+        contexts: context::keep(events, on, follow, Until::Opened),
     };
     let attach = |on: Attachment<'_>| {
         opened.attachment = opened.descriptors.len();

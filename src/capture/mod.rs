@@ -62,7 +62,7 @@ pub use losses::{Lost, LostRecords};
 pub use refusal::{Asks, Cause, Refusal};
 pub use request::{
     Begin, Callchain, Clock, Config, Contexts, EventRequest, Excluded, Frames, Mapped, Mappings, Members, OfChildren,
-    Options, Order, PerfEvent, Presence, Sampling, SideBand, Target, Telling,
+    Options, Order, PerfEvent, Presence, Sampling, SideBand, Switching, Target, Telling,
 };
 
 /// An event as the kernel was asked for it: what a recording says of it.
@@ -155,16 +155,13 @@ enum Start {
     Exec,
     /// The ioctl.
     Enable,
-    /// The ioctl, several times, because tasks inherit the events meanwhile. inherit_event() looks at the state of the
-    /// creator's event before it takes the lock that the ioctl holds: a task that is being created just then would have
-    /// its events off for ever, and what it creates as well. So would the creator, because the scheduler may swap the
-    /// events of two tasks that inherited the same ones (perf_event_context_sched_out). A process that did nothing but
-    /// create threads was left with an event off in 28 of 100 attachments after one pass, in 0.8 after two, and in none
-    /// of 2,500 after four.
+    /// The ioctl, several times, because tasks inherit the events meanwhile: one that is being created just then may get
+    /// them turned off, as [`context`] tells. Nobody exchanges events with it where contexts are kept, so that the next
+    /// pass turns them on for good. Where the kernel cannot keep them, each pass is one more try.
     EnableAgain,
 }
 
-/// How often events that are inherited are enabled.
+/// How often events that are inherited are turned on, or off.
 const PASSES: usize = 6;
 
 /// Long enough for a fork that had begun to be over.
@@ -372,9 +369,11 @@ impl Capture {
         }
         self.start_reader()?;
         match self.start {
-            Start::Exec => Ok(()),
-            Start::Enable | Start::EnableAgain => self.enable_repeatedly(|_| true),
+            Start::Exec => {}
+            Start::Enable | Start::EnableAgain => self.enable_repeatedly(|_| true)?,
         }
+        self.contexts.enabled();
+        Ok(())
     }
 
     /// Turns the events on, but for what follows tasks.
@@ -384,18 +383,24 @@ impl Capture {
 
     /// Turns the events off, but for what follows tasks.
     pub fn disable_events(&self) -> Result<(), CallError> {
-        let mut events = self.switched().filter(|descriptor| descriptor.event.is_some());
-        events.try_for_each(|descriptor| perf::disable(descriptor.fd.as_fd()))
+        self.repeatedly(|| {
+            let mut events = self.switched().filter(|descriptor| descriptor.event.is_some());
+            events.try_for_each(|descriptor| perf::disable(descriptor.fd.as_fd()))
+        })
     }
 
     fn enable_repeatedly(&self, which: impl Fn(&Descriptor) -> bool) -> Result<(), CallError> {
+        self.repeatedly(|| self.enable_those(&which))
+    }
+
+    fn repeatedly(&self, switch: impl Fn() -> Result<(), CallError>) -> Result<(), CallError> {
         if self.start != Start::Enable {
             for _ in 1..PASSES {
-                self.enable_those(&which)?;
+                switch()?;
                 std::thread::sleep(A_FORK);
             }
         }
-        self.enable_those(which)
+        switch()
     }
 
     fn enable_those(&self, which: impl Fn(&Descriptor) -> bool) -> Result<(), CallError> {

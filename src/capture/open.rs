@@ -7,11 +7,11 @@ use std::{
 };
 
 use super::{
-    CaptureError, EventAttr, EventRequest, Options, PerfEvent, Presence, Target, Telling,
+    CaptureError, EventAttr, EventRequest, Options, PerfEvent, Presence, Switching, Target, Telling,
     attach::{self, Attachment, Binding, To},
     attr::{self, Follow},
     close::Closing,
-    context::{self, Kept},
+    context::{self, Kept, Until},
     group,
     refusal::{self, Use},
 };
@@ -102,7 +102,12 @@ impl Opener<'_> {
 
     fn open_into(&self, opened: &mut Opened, on: &[Attachment<'_>], follow: Follow) -> Result<(), CaptureError> {
         let needed = on.len() * (self.events.len() + 1);
-        opened.contexts = context::keep(self.events, on, follow);
+        let until = match (follow, self.options.switching) {
+            (_, Switching::Repeated) => Until::Closed,
+            (Follow::Children, Switching::Once) => Until::Enabled,
+            (Follow::ChildrenFromExec | Follow::Nothing, Switching::Once) => Until::Opened,
+        };
+        opened.contexts = context::keep(self.events, on, follow, until);
         let gone = attach::to_each(on, |attachment| self.attach(opened, attachment, follow, needed))?;
         if opened.rings.is_empty() {
             return Err(CaptureError::NoSuchTask { kind: "thread", ids: gone });
@@ -263,7 +268,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::capture::{Begin, Clock, Mapped, Mappings, Members, SideBand};
+    use crate::capture::{Begin, Clock, Mapped, Mappings, Members, SideBand, Switching};
 
     fn check(otherwise: Option<u64>, knows: impl Fn(&perf_event_attr) -> bool) -> (perf_event_attr, usize) {
         let side_band = SideBand::default();
@@ -277,6 +282,7 @@ mod tests {
             side_band,
             members: Members::Recorded,
             begin: Begin::AtOnce,
+            switching: Switching::Once,
             sampling_limit: None,
             wake: None,
         };

@@ -503,6 +503,7 @@ mod tests {
             members: Members::default(),
             side_band: SideBand::default(),
             begin: Begin::default(),
+            switching: crate::capture::Switching::default(),
             sampling_limit: None,
             wake: None,
         };

@@ -291,6 +291,16 @@ pub enum Begin {
     Later,
 }
 
+/// How often events are turned on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Switching {
+    /// Once, with [`super::Capture::enable`] or a workload's exec.
+    #[default]
+    Once,
+    /// Off and on again, or later than what tells of tasks.
+    Repeated,
+}
+
 /// How to capture.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -313,6 +323,8 @@ pub struct Options {
     pub members: Members,
     /// When events begin.
     pub begin: Begin,
+    /// How often they are turned on.
+    pub switching: Switching,
     /// At most this many samples per second and ring.
     pub sampling_limit: Option<u32>,
     /// An eventfd: when it becomes readable, it is drained and [`crate::record::Wait::Woken`] is given, before any backlog.

@@ -13,7 +13,7 @@ use crate::{
     },
     capture::{
         Begin, Callchain, Capture, CaptureError, Contexts, EventRequest, Frames, Mappings, Members, OfChildren,
-        Options, Order, Presence, SideBand, Target, Telling,
+        Options, Order, Presence, SideBand, Switching, Target, Telling,
     },
     spec::{CallGraph, CpuSet, Stack},
     sys::{cgroup, clock::Clock, mmap::page_size, output, procfs},
@@ -245,6 +245,7 @@ pub fn options(plan: &plan::Capture, mappings: Mappings, wake: std::os::fd::RawF
             cgroups: telling(plan.cgroups),
         },
         begin: Begin::AtOnce,
+        switching: Switching::Once,
         sampling_limit: plan.sampling_limit,
         wake: Some(wake),
     }

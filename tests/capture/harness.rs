@@ -7,7 +7,7 @@ use std::{
 };
 
 use perf_prof::{
-    capture::{Begin, Capture, Clock, EventRequest, Mappings, Members, Options, SideBand},
+    capture::{Begin, Capture, Clock, EventRequest, Mappings, Members, Options, SideBand, Switching},
     record::{Ended, Record, Source, Wait},
     sys::tracefs::Tracefs,
 };
@@ -44,6 +44,7 @@ pub fn options() -> Options {
         members: Members::default(),
         side_band: SideBand::default(),
         begin: Begin::default(),
+        switching: Switching::default(),
         sampling_limit: None,
         wake: None,
     }

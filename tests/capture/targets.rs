@@ -6,10 +6,11 @@ use std::{
     io::{BufRead, BufReader, Write},
     ops::ControlFlow,
     process::Stdio,
+    time::{Duration, Instant},
 };
 
 use perf_prof::{
-    capture::{Capture, EventRequest, Options, Order, Target},
+    capture::{Capture, EventRequest, Options, Order, Switching, Target},
     record::{Ended, Record, Source, Wait},
     sys::{procfs, workload::Workload},
 };
@@ -233,4 +234,50 @@ fn threads_that_come_and_go_while_attaching_are_never_counted_twice() {
     let whole = per_thread.values().filter(|&&times| times == TIMES).count();
     assert!(whole >= LATER, "{whole} of {LATER} threads");
     assert!(reaper.join().unwrap().success());
+}
+
+/// A thread that is being created while events are turned on may inherit them turned off, and its creator then got these
+/// from it: nothing more of the process was seen.
+#[test]
+fn events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_turned_on() {
+    if skipped() {
+        return;
+    }
+    const NAME: &str = "targets::events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_turned_on";
+    if std::env::var_os(CHILD).is_some() {
+        let told = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()).unwrap());
+        // There is an event on each CPU, and any of them may be off.
+        pin(0);
+        println!("ready");
+        while !told.is_finished() {
+            std::thread::spawn(|| getppid(1)).join().unwrap();
+        }
+        return;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", NAME, "--nocapture"]).env(CHILD, NAME);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    while !lines.next().unwrap().unwrap().contains("ready") {}
+    let target = Target::Processes(vec![child.id()]);
+    let events = [event("syscalls", "sys_enter_getppid", None)];
+    let options = Options { switching: Switching::Repeated, ..options() };
+    let mut capture = Capture::open(&target, &events, &options).unwrap();
+    capture.enable().unwrap();
+    for _ in 0..20 {
+        capture.disable_events().unwrap();
+        // What had come before.
+        capture.flush();
+        collect(&mut capture, &mut Seen::default(), |wait| matches!(wait, Wait::Flushed));
+        capture.enable_events().unwrap();
+        let (mut seen, begun) = (Seen::default(), Instant::now());
+        while seen.total() < 10 {
+            assert!(begun.elapsed() < Duration::from_secs(30), "they are off");
+            capture.flush();
+            collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Flushed));
+        }
+    }
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    lines.for_each(drop);
+    assert!(child.wait().unwrap().success());
 }

@@ -18,7 +18,7 @@ use super::{
     threads::{self, Shared},
 };
 use crate::{
-    capture::{Begin, Capture, Mappings, Options},
+    capture::{Begin, Capture, Mappings, Options, Switching},
     perfdata::write::GATHERED,
     record::{Source, Wait},
     session::{
@@ -138,7 +138,9 @@ fn open(plan: &Plan, selected: &[Selected], workload: Option<&Workload>, wake: R
     let target = target::target(&plan.capture, traced.map(Workload::pid))?;
     let options = target::options(&plan.capture, Mappings::Ignored, wake);
     let begin = if plan.delay == Delay::None { Begin::AtOnce } else { Begin::Later };
-    let options = Options { begin, order: None, ..options };
+    let is_switched = begin == Begin::Later || plan.control.is_some();
+    let switching = if is_switched { Switching::Repeated } else { Switching::Once };
+    let options = Options { begin, switching, order: None, ..options };
     let (requests, options) = recording::recordable(&plan.capture, requests, options);
     let opened =
         target::with_rings_that_fit(&plan.capture, options, |options| Capture::open(&target, &requests, options));
