@@ -285,6 +285,23 @@ impl Walk<'_> {
         Ok(Some((found, before)))
     }
 
+    /// Keeps the side-band of an index that has none, as far as there is room: of its blocks, those are read that have some.
+    /// `None` where one of them is another than the index says.
+    pub(super) fn keep_side_band(&self, mut index: BlockIndex) -> Result<Option<BlockIndex>, PerfDataError> {
+        if self.room == 0 {
+            return Ok(Some(index));
+        }
+        let mut buffer = vec![0; BLOCK];
+        for &block in index.blocks.iter().filter(|block| block.side_band != 0) {
+            let filled = self.read(&mut buffer[..block.size as usize], block.offset)?;
+            let looked = look(&mut buffer[..filled], self, block, &mut index.side_band);
+            if looked.block != block {
+                return Ok(None);
+            }
+        }
+        Ok(Some(index))
+    }
+
     /// The same from the section's begin and, in another thread, from about its middle on. Where a record begins there is
     /// guessed; the first half's last record ends there, or the guess was wrong and this gives nothing.
     fn halves(&self, section: Section, warnings: &mut Vec<String>) -> Result<Option<Indexed>, PerfDataError> {
