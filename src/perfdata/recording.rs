@@ -123,6 +123,13 @@ impl Part {
         self.index().or(self.unpacked.as_ref().map(|unpacked| &unpacked.samples))
     }
 
+    /// Takes for true what the recording says of it.
+    fn believe(&mut self) {
+        if let Some(index) = self.stored.take() {
+            self.indexed.get_or_insert(Indexed::Plain(Arc::new(index)));
+        }
+    }
+
     /// Keeps none of its side-band any more, unless somebody else uses it.
     fn forget_side_band(&mut self) {
         let plain = match &mut self.indexed {
@@ -345,6 +352,10 @@ impl Recording {
     pub fn replay(mut self, selection: Selection) -> Result<Replay, PerfDataError> {
         // Of all times, blocks are read for their samples, and side-band with them.
         let keeps = !selection.takes_all_times();
+        if let Data::Parts(parts) = &mut self.data {
+            // What else would be looked at for side-band is read once, and only as far as that is wanted.
+            parts.iter_mut().for_each(Part::believe);
+        }
         self.index_keeping(if keeps { ROOM } else { 0 })?;
         if let (false, Data::Parts(parts)) = (keeps, &mut self.data) {
             parts.iter_mut().for_each(Part::forget_side_band);
