@@ -49,6 +49,28 @@ pub struct Block {
     pub before: u64,
 }
 
+impl Block {
+    /// One that has nothing yet.
+    pub(super) fn empty(offset: u64, side_band_from: u32, before: u64) -> Block {
+        let sampled = (u64::MAX, 0);
+        Block { offset, side_band_from, before, sampled, first: u64::MAX, ..Block::default() }
+    }
+
+    /// Counts a record of this kind and time.
+    pub(super) fn count(&mut self, kind: u32, time: u64) {
+        self.records += 1;
+        if kind == PERF_RECORD_SAMPLE {
+            self.samples += 1;
+            self.sampled = (self.sampled.0.min(time), self.sampled.1.max(time));
+        } else if is_side_band(kind) {
+            self.side_band += 1;
+        } else {
+            return;
+        }
+        self.first = self.first.min(time);
+    }
+}
+
 /// The blocks of a run of records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockIndex {

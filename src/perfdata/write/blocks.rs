@@ -1,8 +1,7 @@
 //! Where the records that are written lie in time, block by block, as whoever reads them would find it.
 
 use crate::{
-    abi::PERF_RECORD_SAMPLE,
-    perfdata::{BLOCK, Block, BlockIndex, Layouts, select::is_side_band},
+    perfdata::{BLOCK, Block, BlockIndex, Layouts},
     record::{Records, SampleLayout, record_type},
 };
 
@@ -19,27 +18,16 @@ pub(super) struct Blocks {
 impl Blocks {
     /// Of records from this offset on, whose samples look like this.
     pub fn new(offset: u64, layout: SampleLayout) -> Blocks {
-        let mut blocks = Blocks {
-            layouts: Layouts::of_all(layout),
-            found: BlockIndex::default(),
-            block: Block::default(),
-            before: 0,
-        };
-        blocks.begin(offset);
-        blocks
-    }
-
-    fn begin(&mut self, offset: u64) {
-        let Block { side_band_from, side_band, .. } = self.block;
-        let (first, sampled) = (u64::MAX, (u64::MAX, 0));
-        let side_band_from = side_band_from.saturating_add(side_band);
-        self.block = Block { offset, side_band_from, first, sampled, before: self.before, ..Block::default() };
+        let (layouts, found, before) = (Layouts::of_all(layout), BlockIndex::default(), 0);
+        Blocks { layouts, found, block: Block::empty(offset, 0, before), before }
     }
 
     fn end(&mut self) {
-        if self.block.size != 0 {
+        let Block { offset, size, side_band_from, side_band, .. } = self.block;
+        if size != 0 {
             self.found.add(self.block);
-            self.begin(self.block.offset + u64::from(self.block.size));
+            let side_band_from = side_band_from.saturating_add(side_band);
+            self.block = Block::empty(offset + u64::from(size), side_band_from, self.before);
         }
     }
 
@@ -51,16 +39,9 @@ impl Blocks {
             }
             let time = self.layouts.time(record).unwrap_or(self.before);
             self.before = time;
-            let (kind, block) = (record_type(record), &mut self.block);
-            block.size += record.len() as u32;
-            block.records += 1;
-            block.first = block.first.min(time);
-            if kind == PERF_RECORD_SAMPLE {
-                block.samples += 1;
-                block.sampled = (block.sampled.0.min(time), block.sampled.1.max(time));
-            } else if is_side_band(kind) {
-                block.side_band += 1;
-            }
+            self.block.size += record.len() as u32;
+            self.block.count(record_type(record), time);
+            self.block.first = self.block.first.min(time);
         }
     }
 
@@ -80,8 +61,8 @@ mod tests {
     use super::*;
     use crate::{
         abi::{
-            PERF_RECORD_COMM, PERF_SAMPLE_CPU, PERF_SAMPLE_IDENTIFIER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
-            perf_data::PERF_RECORD_FINISHED_ROUND,
+            PERF_RECORD_COMM, PERF_RECORD_SAMPLE, PERF_SAMPLE_CPU, PERF_SAMPLE_IDENTIFIER, PERF_SAMPLE_TID,
+            PERF_SAMPLE_TIME, perf_data::PERF_RECORD_FINISHED_ROUND,
         },
         perfdata::{
             Attr, AttrFlag, AttrIds, ByteOrder, Section,
