@@ -4,7 +4,7 @@
 use std::{
     fs::File,
     io::{self, Seek, SeekFrom, Write},
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt},
     path::Path,
 };
 
@@ -49,6 +49,10 @@ impl FileWriter {
             reserve as u64,
         );
         let mut file = File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        if file.metadata()?.file_type().is_fifo() {
+            // Its end could not be written, and nobody reads yet what comes first.
+            return Err(io::Error::other("it is a pipe, whose recordings are others: give `-o -` and redirect that"));
+        }
         let size = attr::common_size(events.iter().map(|event| &event.attr), 0);
         let mut head = vec![0; HEADER as usize];
         head.extend(KNOWN_FROM_THE_BEGIN);
