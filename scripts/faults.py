@@ -55,6 +55,12 @@ if args.flame:
         parser.error(f"--flame {args.flame}: no file can be made in {folder}, nor is one there to be written over")
 
 
+# What the result of a recording without these events lacks.
+__without__ = {"minor-faults": "only major faults are counted", "major-faults": "only minor faults are counted"}
+if args.major:
+    __without__ = {"minor-faults": None}
+
+
 class Row:
     """The faults of a function, stack or process."""
 

@@ -41,6 +41,10 @@ args = parser.parse_args()
 unit, per_unit = ("nsecs", 1) if args.ns else ("usecs", 1000)
 
 
+# It stands for the events that are to be given.
+__without__ = {"dummy": None}
+
+
 class Thread:
     """The calls that a thread may be in. Never fewer than the kernel waits for the returns of."""
 

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use super::{
+    first_line,
     options::{Ids, Options},
     split::Split,
 };
@@ -97,6 +98,10 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
         },
         Some(module) => Module::Script { module, args: split.script },
     };
+    let own_events = match &module {
+        Module::Script { module, .. } if options.input.is_some() => first_line::events(argv, module),
+        _ => 0,
+    };
     let callchain = Callchain {
         every_event: if options.callchains || options.call_graph.is_some() { Switch::On } else { Switch::Off },
         how: options.call_graph.flatten().unwrap_or_default(),
@@ -133,6 +138,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
             order: if options.order { Order::Time } else { Order::PerCpu },
             sampling_limit: options.sampling_limit,
         },
+        own_events,
         input,
         record,
         interval: options.interval,

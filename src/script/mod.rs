@@ -13,6 +13,7 @@ mod interpreter;
 mod loader;
 mod module;
 mod parts;
+mod without;
 
 pub use choice::Choice;
 pub use error::ScriptError;
@@ -23,3 +24,4 @@ pub use interpreter::{
 };
 pub use module::Run;
 pub use parts::Shard;
+pub use without::Without;

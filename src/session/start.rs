@@ -132,7 +132,7 @@ fn with_interpreter(
     let run = Arc::new(run);
 
     let kernel_events = || tracefs.events().unwrap_or_default();
-    let mut program = match program::load(plan, run.clone(), script, &kernel_events) {
+    let mut program = match program::load(plan, run.clone(), script, &kernel_events, None) {
         Ok(program) => program,
         Err(ScriptError::Exited(status)) => return Ok(Outcome { status, capture: Some(capture) }),
         Err(error) => return Err(error.into()),
