@@ -20,6 +20,7 @@ Of a recording (also perf's own: `perf record -c 1` for `perf-prof record`), by 
 """
 import argparse
 import os
+import sys
 import time
 from collections import defaultdict
 
@@ -94,6 +95,7 @@ rows = defaultdict(Row)
 all_minor = all_major = 0
 graph = FlameGraph("Page faults", count_name="faults") if args.flame else None
 tables = 0
+has_frames = None  # whether a fault had any; None as long as there was no fault
 # Of a recording that several processes share (--jobs), each sees a part of it, and of the table of an interval.
 intervals = []  # (when it ended, its rows, minor and major faults)
 
@@ -158,9 +160,20 @@ def counted():
     return of_table
 
 
+def say_without_frames():
+    """A table without functions looks as if there had been no faults."""
+    global has_frames
+    if args.by != "process" and all_minor + all_major and has_frames is None:
+        has_frames = any(rows)
+        if not has_frames:
+            what = "functions" if args.by == "function" else "stacks"
+            print(f"faults.py: no call chains, so no {what}: -g has them (perf-prof record -g)", file=sys.stderr)
+
+
 def show(end=None):
     global tables
     tables += 1
+    say_without_frames()
     if end is not None:
         print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
     rows, all_minor, all_major = counted()

@@ -230,3 +230,43 @@ fn a_script_needs_the_events_of_its_first_line() {
         "{err}"
     );
 }
+
+/// Their tables were empty, or of tasks alone, without a word.
+#[test]
+fn a_script_says_that_there_are_no_call_chains() {
+    if skipped() {
+        return;
+    }
+    for (name, events, none, others) in [
+        ("offcpu.py", "sched:sched_switch", "no call chains, so stacks are empty: -g", ""),
+        ("profile.py", "cpu-clock", "no call chains, so no functions: -g", ""),
+        ("faults.py", "minor-faults,major-faults", "no call chains, so no functions: -g", "--by process"),
+        ("faults.py --by stack", "minor-faults,major-faults", "no call chains, so no stacks: -g", "--by process"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let said = |command: &str| {
+            let (status, out, err) = shown(folder, command);
+            assert!(status == Some(0) && !out.is_empty(), "{command}: {err}");
+            err.matches(none).count()
+        };
+        recorded(folder, &format!("-e {events}"));
+        for options in ["", " --jobs 2", " -i 50", " --jobs 2 -i 50"] {
+            assert_eq!(said(&format!("{name} --input perf.data{options}")), 1, "{name}{options}");
+        }
+        if !others.is_empty() {
+            assert_eq!(said(&format!("{name} --input perf.data {others}")), 0, "{name} {others}");
+        }
+        recorded(folder, &format!("-g -e {events}"));
+        assert_eq!(said(&format!("{name} --input perf.data -i 50")), 0, "{name}");
+    }
+    // Live, where -g was not typed.
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/offcpu.py");
+    for (options, times) in [("", 1), ("-g ", 0)] {
+        let folder = tempfile::tempdir().unwrap();
+        let events = "-e sched:sched_switch -N 300";
+        let live = format!("perf-prof python -q --order {options}{events} {} -i 50", script.display());
+        let (_, out, err) = shown(folder.path(), &live);
+        assert_eq!(err.matches("no call chains").count(), times, "{live}: {out}{err}");
+    }
+}
