@@ -1,5 +1,5 @@
-//! Events that a script names itself and a recording does not have: whether it can do without them, what is said of that, and
-//! how they are recorded.
+//! Events that a script names itself and a recording does not have: whether it can do without them, what is said of that,
+//! and how they are recorded.
 
 use std::{ffi::OsStr, path::Path};
 

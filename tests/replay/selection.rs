@@ -59,6 +59,26 @@ fn events_by_name_and_pattern() {
     assert!(error(&["-e", "kmem:kmalloc"]).contains("which has sched:sched_switch, sched:sched_wakeup, cpu-clock"));
 }
 
+/// They were refused, also of recordings whose events were a group.
+#[test]
+fn braces_choose_the_events_within() {
+    let Some((folder, data)) = recording() else { return };
+    let all = perf_script(data);
+    let of = |name: &str| all.iter().filter(|line| line.ends_with(name)).cloned().collect::<Vec<_>>();
+    same(list(&["-e", "{sched:sched_switch,sched:sched_wakeup,cpu-clock}"]), all.clone());
+    same(list(&["-e", "{sched:sched_wakeup}"]), of("sched_wakeup"));
+    same(list(&["-e", "{cpu-clock,cpu-clock}:S"]), list(&["-e", "cpu-clock,cpu-clock"]));
+    assert!(error(&["-e", "{sched:sched_wakeup,kmem:kmalloc}"]).contains("kmem:kmalloc is not in"));
+    let group = folder.path("group.data");
+    record(&group, &["-a", "-e", "{sched:sched_switch,context-switches}:S", "--", "sleep", "0.1"]);
+    let script = folder.path("list.py");
+    let run = |selector: &[&str]| {
+        let args = [&["-q", "--input", group.to_str().unwrap()], selector, &[script.to_str().unwrap()]].concat();
+        stdout(&python(&args)).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    same(run(&["-e", "{sched:sched_switch,context-switches}:S"]), run(&[]));
+}
+
 #[test]
 fn filters_on_fields() {
     let Some((folder, _)) = recording() else { return };
