@@ -194,7 +194,7 @@ def show(end=None):
         else:
             print(f"{counts}  " + f"\n{'':>21}".join(function(*frame) for frame in place))
     hidden = len(order) - args.top
-    more = f", {hidden} rows more with a larger --top" if hidden > 0 else ""
+    more = f", {hidden} more with a larger --top" if hidden > 0 else ""
     print(f"{all_minor} minor and {all_major} major faults{more}\n")
 
 

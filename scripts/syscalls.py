@@ -166,7 +166,7 @@ def show(end=None):
         )
     calls = sum(row.calls for row in rows.values())
     hidden = len(order) - args.top
-    more = f", {hidden} rows more with a larger --top" if hidden > 0 else ""
+    more = f", {hidden} more with a larger --top" if hidden > 0 else ""
     print(f"{calls} calls of {len({number for _, number in rows})} kinds{more}\n")
     rows.clear()
 
