@@ -80,9 +80,11 @@ def woken(now, tid):
 def came(now, tid, command):
     global unpaired
     since = waiting.pop(tid, None)
+    if args.pid not in (None, tid) or args.comm not in (None, command):
+        return
     if since is None:
         unpaired += 1
-    elif (args.pid is None or args.pid == tid) and (args.comm is None or args.comm == command):
+    else:
         histograms["all commands" if args.all else command].add(max(now - since, 0) / 1000)
 
 
