@@ -13,6 +13,7 @@ mod interpreter;
 mod loader;
 mod module;
 mod parts;
+mod system_calls;
 mod without;
 
 pub use choice::Choice;

@@ -139,11 +139,12 @@ fn with_interpreter(
     let (recording_name, damage) = (recording.name.clone(), recording.warnings.clone());
     let lacking = Lacking { names: lacking, recording: recording_name, damage, warnings };
     let formats = recording.events.iter().filter_map(|event| event.format.clone()).collect::<Vec<_>>();
+    let machine = recording.features.arch.clone();
     let mut replay = recording.replay(selection)?;
     replay.set_wake(signals.wake_fd());
     let rings = replay.ring_cpus();
     let stats = Arc::new(Stats::new(types.len(), rings.len()));
-    let run = Run { events: types, context: context.clone(), stats: stats.clone(), ring_cpus: rings };
+    let run = Run { events: types, context: context.clone(), stats: stats.clone(), ring_cpus: rings, machine };
     let run = Arc::new(run);
     let names = || formats.iter().map(|format| (format.system.clone(), format.name.clone())).collect();
     let mut program = match program::load(plan, run.clone(), script, &names, Some(&lacking)) {
