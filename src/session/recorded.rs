@@ -34,8 +34,8 @@ pub struct Selected {
     without_chains: Vec<String>,
 }
 
-/// Resolves the selectors; without any, all events that can have samples. The first `own` are the script's, which may do
-/// without what was not recorded.
+/// Resolves the selectors; without any, all events that can have samples. The first `own` are the script's, which may
+/// do without what was not recorded.
 pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<Selected> {
     let formats: Vec<Format> = recording.events.iter().map(format).collect();
     let mut selected = Selected { routes: vec![Vec::new(); formats.len()], ..Selected::default() };
@@ -71,7 +71,9 @@ pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<
 fn matching(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> Result<Vec<usize>> {
     let mut matching: Vec<usize> = (0..formats.len()).filter(|&attr| matches(spec, &formats[attr])).collect();
     if matching.is_empty() && is_profile(spec) {
-        matching = (0..formats.len()).filter(|&attr| samples_cpu_time(&recording.events[attr])).collect();
+        let of = |wanted| (0..formats.len()).filter(|&attr| counts(&recording.events[attr], wanted)).collect();
+        // Their periods do not add up.
+        matching = [CYCLES, CLOCK].map(of).into_iter().find(|attrs: &Vec<usize>| !attrs.is_empty()).unwrap_or_default();
     }
     if matching.is_empty() {
         bail!("{}", unknown(spec, recording, formats));
@@ -216,10 +218,14 @@ fn is_profile(spec: &EventSpec) -> bool {
     matches!(&spec.kind, EventKind::Source { name, .. } if name == PROFILE)
 }
 
-fn samples_cpu_time(event: &RecordedEvent) -> bool {
-    const CYCLES: (u32, u64) = (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES);
-    const CLOCK: (u32, u64) = (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK);
-    [CYCLES, CLOCK].contains(&(event.attr.kind, event.attr.config))
+/// What CPUs' time is sampled by, as type and config.
+const CYCLES: (u32, u64) = (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES);
+const CLOCK: (u32, u64) = (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK);
+
+/// Whether it is this event. Where CPUs are of several kinds, the upper half of the config says of which
+/// (PERF_PMU_TYPE_SHIFT in include/uapi/linux/perf_event.h).
+fn counts(event: &RecordedEvent, (kind, config): (u32, u64)) -> bool {
+    (event.attr.kind, event.attr.config & u64::from(u32::MAX)) == (kind, config)
 }
 
 fn matches(spec: &EventSpec, format: &Format) -> bool {
