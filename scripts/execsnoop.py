@@ -38,6 +38,15 @@ HARMLESS = {
 }  # fmt: skip
 
 
+# What the result of a recording without these events lacks.
+__without__ = {
+    "task:task_newtask": "parents are not known, nor processes that execute nothing; lifetimes count from the exec",
+    "sched:sched_process_exit": "the ends of processes are not shown",
+    **dict.fromkeys(("syscalls:sys_enter_exit", "syscalls:sys_enter_exit_group"), "some exit codes are not known"),
+    **dict.fromkeys(("signal:signal_generate", "signal:signal_deliver"), "not all deaths by a signal are told"),
+}
+
+
 class Process:
     """What is known of a process."""
 

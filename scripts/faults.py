@@ -20,6 +20,7 @@ Of a recording (also perf's own: `perf record -c 1` for `perf-prof record`), by 
 """
 import argparse
 import os
+import sys
 import time
 from collections import defaultdict
 
@@ -55,6 +56,12 @@ if args.flame:
         parser.error(f"--flame {args.flame}: no file can be made in {folder}, nor is one there to be written over")
 
 
+# What the result of a recording without these events lacks.
+__without__ = {"minor-faults": "only major faults are counted", "major-faults": "only minor faults are counted"}
+if args.major:
+    __without__ = {"minor-faults": None}
+
+
 class Row:
     """The faults of a function, stack or process."""
 
@@ -88,6 +95,7 @@ rows = defaultdict(Row)
 all_minor = all_major = 0
 graph = FlameGraph("Page faults", count_name="faults") if args.flame else None
 tables = 0
+has_frames = None  # whether a fault had any; None as long as there was no fault
 # Of a recording that several processes share (--jobs), each sees a part of it, and of the table of an interval.
 intervals = []  # (when it ended, its rows, minor and major faults)
 
@@ -152,9 +160,20 @@ def counted():
     return of_table
 
 
+def say_without_frames():
+    """A table without functions looks as if there had been no faults."""
+    global has_frames
+    if args.by != "process" and all_minor + all_major and has_frames is None:
+        has_frames = any(rows)
+        if not has_frames:
+            what = "functions" if args.by == "function" else "stacks"
+            print(f"faults.py: no call chains, so no {what}: -g has them (perf-prof record -g)", file=sys.stderr)
+
+
 def show(end=None):
     global tables
     tables += 1
+    say_without_frames()
     if end is not None:
         print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
     rows, all_minor, all_major = counted()
@@ -175,7 +194,7 @@ def show(end=None):
         else:
             print(f"{counts}  " + f"\n{'':>21}".join(function(*frame) for frame in place))
     hidden = len(order) - args.top
-    more = f", {hidden} rows more with a larger --top" if hidden > 0 else ""
+    more = f", {hidden} more with a larger --top" if hidden > 0 else ""
     print(f"{all_minor} minor and {all_major} major faults{more}\n")
 
 

@@ -18,6 +18,7 @@ Of a recording (also perf's own: `perf record` for `perf-prof record`), by two p
 import argparse
 import heapq
 import os
+import sys
 import time
 
 from perf_prof import FlameGraph, realtime, shard
@@ -61,6 +62,7 @@ table = FlameGraph()
 whole = FlameGraph(colors="offcpu", count_name="us") if args.flame else None
 tables = 0
 returns = 0
+has_frames = None  # whether a stack had any; None as long as there was no stack
 
 # Of a recording that several processes share (--jobs), each sees a part. Which tasks were away before the part begins is known
 # to another process: that one of them came back is put off until __merge__ has all parts. Where each process has its own CPUs
@@ -144,12 +146,22 @@ def duration(us):
     return f"{us / 10**6:.3f} s" if us >= 10**6 else f"{us / 10**3:.3f} ms"
 
 
+def say_without_frames(stacks):
+    """A table of tasks alone looks as if it were right."""
+    global has_frames
+    if stacks and has_frames is None:
+        has_frames = any(";" in frames for frames, _, _ in stacks)
+        if not has_frames:
+            print("offcpu.py: no call chains, so stacks are empty: -g has them (perf-prof record -g)", file=sys.stderr)
+
+
 def show(end=None):
     global table, tables
     tables += 1
     if end is not None:
         print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
     stacks = [line.rpartition(" ") for line in table.folded().splitlines()]
+    say_without_frames(stacks)
     stacks.sort(key=lambda stack: (-int(stack[2]), stack[0]))
     for frames, _, us in stacks[: args.top]:
         task, *frames = frames.split(";")

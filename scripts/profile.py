@@ -18,6 +18,7 @@ Of a recording (also perf's own, of cycles or cpu-clock: `perf record` for `perf
 """
 import argparse
 import os
+import sys
 import time
 from collections import defaultdict
 
@@ -64,6 +65,7 @@ rows = defaultdict(Row)
 samples = weight = 0
 graph = FlameGraph() if args.flame else None
 tables = 0
+has_frames = None  # whether a sample had any; None as long as there was no sample
 # Of a recording that several processes share (--jobs), each sees a part of it, and of the table of an interval.
 intervals = []  # (when it ended, its rows, samples and weight)
 
@@ -104,9 +106,19 @@ def counted():
     return of_table
 
 
+def say_without_frames():
+    """A table without functions looks as if nothing had run."""
+    global has_frames
+    if samples and has_frames is None:
+        has_frames = bool(rows)
+        if not has_frames:
+            print("profile.py: no call chains, so no functions: -g has them (perf-prof record -g)", file=sys.stderr)
+
+
 def show(end=None):
     global tables
     tables += 1
+    say_without_frames()
     if end is not None:
         print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
     rows, samples, weight = counted()

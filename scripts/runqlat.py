@@ -31,6 +31,9 @@ parser.add_argument("--all", action="store_true", help="one histogram for all co
 parser.add_argument("--usage", action="help", help="show this (--help shows the options of perf-prof)")
 args = parser.parse_args()
 
+# What the result of a recording without this event lacks.
+__without__ = {"sched:sched_wakeup_new": "the first wait of each new task is not counted"}
+
 waiting = {}  # tid -> time since which it could run
 histograms = defaultdict(Log2Hist)  # command -> its waits
 unpaired = 0
@@ -77,9 +80,11 @@ def woken(now, tid):
 def came(now, tid, command):
     global unpaired
     since = waiting.pop(tid, None)
+    if args.pid not in (None, tid) or args.comm not in (None, command):
+        return
     if since is None:
         unpaired += 1
-    elif (args.pid is None or args.pid == tid) and (args.comm is None or args.comm == command):
+    else:
         histograms["all commands" if args.all else command].add(max(now - since, 0) / 1000)
 
 

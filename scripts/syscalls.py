@@ -38,6 +38,10 @@ parser.add_argument("--usage", action="help", help="show this (--help shows the 
 args = parser.parse_args()
 
 
+# What the result of a recording without this event lacks.
+__without__ = {"raw_syscalls:sys_exit": "calls are counted, but neither their times nor their errors are known"}
+
+
 class Row:
     """One system call's counts."""
 
@@ -150,18 +154,19 @@ def show(end=None):
         print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
     pid = f"{'PID':>8} " if args.by_pid else ""
     print(f"{pid}{'SYSCALL':<24} {'CALLS':>9} {'TOTAL':>11} {'AVERAGE':>11} {'MAX':>11}  ERRORS")
-    order = sorted(rows.items(), key=lambda item: (-SORTS[args.sort](item[1]), item[0][1], item[0][0]))
+    order = sorted(rows.items(), key=lambda item: (-SORTS[args.sort](item[1]), -item[1].calls, item[0][1], item[0][0]))
     for (process, number), row in order[: args.top]:
-        average = duration(row.time // row.timed) if row.timed else "-"
+        total, average, longest = "-", "-", "-"
+        if row.timed:
+            total, average, longest = duration(row.time), duration(row.time // row.timed), duration(row.longest)
         errors = " ".join(f"{errno_name(n)}:{count}" for n, count in sorted(row.errors.items(), key=lambda error: (-error[1], error[0])))
         pid = f"{process:>8} " if args.by_pid else ""
         print(
-            f"{pid}{syscall_name(number):<24} {row.calls:>9} {duration(row.time):>11} {average:>11} "
-            f"{duration(row.longest):>11}  {errors}".rstrip()
+            f"{pid}{syscall_name(number):<24} {row.calls:>9} {total:>11} {average:>11} {longest:>11}  {errors}".rstrip()
         )
     calls = sum(row.calls for row in rows.values())
     hidden = len(order) - args.top
-    more = f", {hidden} rows more with a larger --top" if hidden > 0 else ""
+    more = f", {hidden} more with a larger --top" if hidden > 0 else ""
     print(f"{calls} calls of {len({number for _, number in rows})} kinds{more}\n")
     rows.clear()
 

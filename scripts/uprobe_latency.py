@@ -16,18 +16,19 @@ counted, and not timed. Calls that are left by an exception or longjmp() look th
 without return, of functions that are entered then it is not known of which call the next return is; that is counted, too.
 
 Needs --order (its first line has it): a thread may return on another CPU. The event `dummy` there never happens; it stands for
-those that are to be given, also to say which of a recording's (of perf-prof record, not of perf) are wanted:
+those that are to be given, also to say which of a recording's (of perf-prof record, not of perf) are wanted; by two processes
+side by side:
 
     perf-prof record -e 'uprobe:getaddrinfo@libc,uretprobe:getaddrinfo@libc' -a -- sleep 10
-    uprobe_latency.py --input perf.data -e 'uprobe:getaddrinfo@libc,uretprobe:getaddrinfo@libc'
-
-Not with --jobs: how deep in calls a thread is depends on all that it did before.
+    uprobe_latency.py --input perf.data -e 'uprobe:getaddrinfo@libc,uretprobe:getaddrinfo@libc' --jobs 2
 """
 import argparse
+import heapq
 import time
+from array import array
 from collections import defaultdict
 
-from perf_prof import Log2Hist, is_recording, realtime, stats
+from perf_prof import Log2Hist, is_recording, realtime, shard, stats
 
 title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(
@@ -39,6 +40,10 @@ parser.add_argument("--usage", action="help", help="show this (--help shows the 
 args = parser.parse_args()
 
 unit, per_unit = ("nsecs", 1) if args.ns else ("usecs", 1000)
+
+
+# It stands for the events that are to be given.
+__without__ = {"dummy": None}
 
 
 class Thread:
@@ -132,21 +137,27 @@ def __init__():
 
 
 def __sample__(event):
-    global unpaired, deeper, ambiguous
-    tid = event._tid
-    thread = open_calls.get(tid)
     function = event.get("__probe_ip")
     if function is not None:
-        if thread is None:
-            if len(open_calls) >= MOST_THREADS:
-                del open_calls[next(iter(open_calls))]  # the oldest
-            thread = open_calls[tid] = Thread()
-        deeper += not thread.enters(function, event._time)
-        return
-    function = event["__probe_func"]
+        enters(event._time, event._tid, function)
+    else:
+        returns(event._time, event._tid, event["__probe_func"], event._event.partition(":")[2], event._pid)
+
+
+def enters(now, tid, function):
+    global deeper
+    thread = open_calls.get(tid)
+    if thread is None:
+        if len(open_calls) >= MOST_THREADS:
+            del open_calls[next(iter(open_calls))]  # the oldest
+        thread = open_calls[tid] = Thread()
+    deeper += not thread.enters(function, now)
+
+
+def returns(now, tid, function, name, pid=None):
+    global unpaired, ambiguous
     try:
-        if thread is None:
-            raise KeyError(function)
+        thread = open_calls[tid]
         entered = thread.returns(function)
     except KeyError:
         unpaired += 1
@@ -156,10 +167,9 @@ def __sample__(event):
     if entered is None:
         ambiguous += 1
         return
-    ns = event._time - entered
+    ns = now - entered
     if ns >= args.min * 1000:
-        name = event._event.partition(":")[2]
-        functions[name, file_of(event._pid, function, name)].add(ns)
+        functions[name, file_of(pid, function, name)].add(ns)
 
 
 def file_of(pid, address, name):
@@ -200,14 +210,16 @@ def duration(ns):
     return f"{ns / 1000:.3f} us"
 
 
-def show():
+def show(end=None):
     global tables
     tables += 1
+    if end is not None:
+        print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
     for name, file in list(functions):
         if (name, file) in files_of:
             functions[name, files_of[name, file]].merge(functions.pop((name, file)))
     names = [name for name, _ in functions]
-    for (name, file), calls in sorted(functions.items(), key=lambda item: -item[1].total):
+    for (name, file), calls in sorted(functions.items(), key=lambda item: (-item[1].total, item[0][0], str(item[0][1]))):
         count = len(calls.histogram)
         if names.count(name) > 1:
             # The last digits of its address are the same in all processes.
@@ -222,8 +234,144 @@ def show():
 
 
 def __interval__():
-    print(time.strftime("%H:%M:%S", time.localtime(realtime() // 10**9)))
-    show()
+    show(realtime())
+
+
+# Of a recording that several processes share (--jobs), each sees a part. It times the calls that were entered in it and owes
+# __merge__ the returns of others. That is right as long as a thread's calls before the part and those in it are no more than
+# the kernel waits for, and none is left: so all steps are kept too, as numbers, and where it may be wrong __merge__ does them
+# one after the other. Where each process has its own CPUs it always does.
+part = shard()
+
+
+class Part:
+    """What a process knows of its part."""
+
+    def __init__(self):
+        self.log = array("Q")  # time, thread and step of all of the interval
+        self.steps = {}  # (address, name or None for an entry) -> its number; None for a loss
+        self.intervals = []  # (when it ended, its functions, its log)
+        self.is_sure = part["split"] == "time"
+        self.from_nothing = part["number"] == 0  # whether no thread was in a call at first
+        self.owed = []  # (time, interval, thread, address, name) of returns from calls of parts before
+        self.forgets = False  # whether events were lost in it
+        self.deepest = {}  # thread -> in how many calls it was at most, of those in this part
+        self.most_threads = 0
+
+    def keep(self, now, tid, step):
+        self.log.append(now)
+        self.log.append((tid & 0xFFFFFFFF) << 32 | self.steps.setdefault(step, len(self.steps)))
+
+    def enters(self, now, tid, function):
+        self.keep(now, tid, (function, None))
+        if self.is_sure:
+            enters(now, tid, function)
+            self.deepest[tid] = max(self.deepest.get(tid, 0), len(open_calls[tid].calls))
+            self.most_threads = max(self.most_threads, len(open_calls))
+            self.is_sure = deeper == 0 and self.most_threads < MOST_THREADS
+
+    def returns(self, now, tid, function, name):
+        self.keep(now, tid, (function, name))
+        thread = open_calls.get(tid)
+        if not self.is_sure:
+            return
+        if self.from_nothing or (thread is not None and any(function == call for call, _ in thread.calls)):
+            returns(now, tid, function, name)
+        elif thread is None:
+            self.owed.append((now, len(self.intervals), tid, function, name))
+        else:
+            # Of a call before the part, and then those in it were left; or of none, and they go on.
+            self.is_sure = False
+
+    def loses(self, now):
+        self.keep(now, 0, None)
+        open_calls.clear()
+        self.from_nothing = self.forgets = True
+
+    def ends_interval(self, end):
+        self.intervals.append((end, functions.copy(), self.log))
+        functions.clear()
+        self.log = array("Q")
+
+
+if part:
+    this = Part()
+
+    def __sample__(event):
+        function = event.get("__probe_ip")
+        if function is not None:
+            this.enters(event._time, event._tid, function)
+        else:
+            this.returns(event._time, event._tid, event["__probe_func"], event._event.partition(":")[2])
+
+    def __lost__(lost_start, lost_end):
+        this.loses(lost_end)
+
+    def __interval__():
+        this.ends_interval(realtime())
+
+
+def __partial__():
+    this.ends_interval(None)
+    this.steps = list(this.steps)
+    return this, open_calls, unpaired
+
+
+def joined(partials):
+    """The functions of each interval, of what the parts have timed; None where one of them may be wrong."""
+    global functions, unpaired
+    merged = defaultdict(lambda: defaultdict(Calls))
+    for of_part, still_open, count in partials:
+        depth = max((len(open_calls[tid].calls) + of_part.deepest.get(tid, 0) for tid in open_calls), default=0)
+        if not of_part.is_sure or depth > DEEPEST or len(open_calls) + of_part.most_threads > MOST_THREADS:
+            return None
+        for end, timed, _ in of_part.intervals:
+            for key, calls in timed.items():
+                merged[end][key].merge(calls)
+        for now, interval, *call in of_part.owed:
+            functions = merged[of_part.intervals[interval][0]]
+            returns(now, *call)
+        if of_part.forgets:
+            open_calls.clear()
+        for tid, thread in still_open.items():
+            open_calls.setdefault(tid, Thread()).calls.extend(thread.calls)
+        unpaired += count
+    return merged
+
+
+def done_again(partials):
+    """The same, of all steps."""
+    global functions, unpaired
+    unpaired = 0
+    open_calls.clear()
+    merged = defaultdict(lambda: defaultdict(Calls))
+
+    def steps(of_part):
+        for end, _, log in of_part.intervals:
+            for now, what in zip(log[::2], log[1::2]):
+                yield now, end, what >> 32, of_part.steps[what & 0xFFFFFFFF]
+
+    for now, end, tid, step in heapq.merge(*(steps(of_part) for of_part, *_ in partials), key=lambda step: step[0]):
+        functions = merged[end]
+        if step is None:
+            __lost__(now, now)
+        elif step[1] is None:
+            enters(now, tid, step[0])
+        else:
+            returns(now, tid, *step)
+    return merged
+
+
+def __merge__(partials):
+    global functions
+    ends = sorted({end for of_part, *_ in partials for end, *_ in of_part.intervals if end is not None})
+    merged = joined(partials)
+    if merged is None:
+        merged = done_again(partials)
+    for end in ends:
+        functions = merged[end]
+        show(end)
+    functions = merged[None]
 
 
 def __exit__():

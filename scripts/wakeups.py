@@ -29,6 +29,10 @@ parser.add_argument("--usage", action="help", help="show this (--help shows the 
 args = parser.parse_args()
 
 
+# What the result of a recording without this event lacks.
+__without__ = {"sched:sched_wakeup_new": "the first wake-up of each new task is not counted"}
+
+
 class Row:
     """One task's wake-ups."""
 

@@ -197,10 +197,11 @@ class Log2Hist:
     def __setstate__(self, counts: dict[int, int]) -> None: ...
 
 def syscall_name(nr: int) -> str:
-    """The name of a system call of this architecture, or 'sys_NR' for a number without one."""
+    """The name of a system call, or 'sys_NR' for a number without one. From __init__ on of the recording's architecture, else
+    of this one."""
 
 def syscall_nr(name: str) -> int:
-    """The number of a system call of this architecture. KeyError for a name that it does not have."""
+    """The number of a system call. KeyError for a name that the architecture does not have."""
 
 def errno_name(n: int) -> str:
     """The name of an error number, of either sign: errno_name(-2) == 'ENOENT'. 'errno_N' for one without a name."""

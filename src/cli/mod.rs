@@ -2,6 +2,7 @@
 
 mod doctor;
 mod evlist;
+mod first_line;
 mod list;
 mod options;
 mod parallel;

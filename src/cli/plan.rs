@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 
 use super::{
+    first_line,
     options::{Ids, Options},
     split::Split,
 };
@@ -43,8 +44,8 @@ pub enum PlanError {
     Event(#[from] SpecError),
     /// A group where each event is on its own.
     #[error(
-        "-e {0}: groups are for recording and counting: `perf-prof record -e '{{...}}'`, and then `perf-prof python --input \
-         FILE` without braces"
+        "-e {0}: groups are for recording and counting: `perf-prof record -e '{{...}}'`, and then `perf-prof python \
+         --input FILE`"
     )]
     Group(String),
     /// Two options that name different things to attach to.
@@ -83,7 +84,10 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
     for list in &options.events {
         events.extend(parse_events(list)?);
     }
-    no_groups(&events)?;
+    // Of a recording braces choose the events within: whether these were a group was decided when it was made.
+    if options.input.is_none() {
+        no_groups(&events)?;
+    }
     let first = match (events.first(), &options.input) {
         (None, None) => return Err(PlanError::NoEvent),
         (_, Some(path)) => format!("--input {}", shell_quote(path.as_os_str())),
@@ -96,6 +100,10 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
             Some(arg) => return Err(PlanError::TemplateArguments(arg.to_string_lossy().into_owned())),
         },
         Some(module) => Module::Script { module, args: split.script },
+    };
+    let own_events = match &module {
+        Module::Script { module, .. } if options.input.is_some() => first_line::events(argv, module),
+        _ => 0,
     };
     let callchain = Callchain {
         every_event: if options.callchains || options.call_graph.is_some() { Switch::On } else { Switch::Off },
@@ -133,6 +141,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<Plan, P
             order: if options.order { Order::Time } else { Order::PerCpu },
             sampling_limit: options.sampling_limit,
         },
+        own_events,
         input,
         record,
         interval: options.interval,
@@ -403,13 +412,7 @@ mod tests {
         check(
             &["-e", "c:d,{a:b,cs}:S", "x.py"],
             expect![
-                "error: -e a:b: groups are for recording and counting: `perf-prof record -e '{...}'`, and then `perf-prof python --input FILE` without braces"
-            ],
-        );
-        check(
-            &["--input", "f", "-e", "{cs}", "x.py"],
-            expect![
-                "error: -e cs: groups are for recording and counting: `perf-prof record -e '{...}'`, and then `perf-prof python --input FILE` without braces"
+                "error: -e a:b: groups are for recording and counting: `perf-prof record -e '{...}'`, and then `perf-prof python --input FILE`"
             ],
         );
     }

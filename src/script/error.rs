@@ -73,6 +73,21 @@ pub enum ScriptError {
         /// The names of handlers that would be called.
         expected: String,
     },
+    /// A recording without an event that the script needs.
+    #[error("{module} needs {events}, which {recording} does not have; this records what it needs: {command}")]
+    Lacks {
+        /// The script.
+        module: String,
+        /// The events' names.
+        events: String,
+        /// The recording's name.
+        recording: String,
+        /// A command line that records what the script needs.
+        command: String,
+    },
+    /// A `__without__` that cannot be understood.
+    #[error("{0}: __without__ has to be a dict: an event's name, and what the result lacks without it (or None)")]
+    Without(String),
     /// A script that cannot be run by several processes.
     #[error(
         "--jobs runs the script in several processes, each on a part of the recording: for one result it needs __partial__(), \

@@ -26,7 +26,7 @@ use crate::{
 
 /// The user's module, imported.
 pub struct Module {
-    loaded: Loaded,
+    pub(super) loaded: Loaded,
 }
 
 impl Module {

@@ -13,6 +13,8 @@ mod interpreter;
 mod loader;
 mod module;
 mod parts;
+mod system_calls;
+mod without;
 
 pub use choice::Choice;
 pub use error::ScriptError;
@@ -23,3 +25,4 @@ pub use interpreter::{
 };
 pub use module::Run;
 pub use parts::Shard;
+pub use without::Without;

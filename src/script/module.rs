@@ -7,13 +7,13 @@ use pyo3::{
     prelude::*,
     types::{PyDict, PyInt},
 };
-use syscalls::Sysno;
 
 use super::{
     event::{base_type, field_error, restore},
     flame_graph::FlameGraph,
     histogram::Log2Hist,
     parts::shard,
+    system_calls,
 };
 use crate::{
     event::{Context, EventType, Stats},
@@ -31,6 +31,8 @@ pub struct Run {
     pub stats: Arc<Stats>,
     /// Each ring's CPU.
     pub ring_cpus: Vec<Option<u32>>,
+    /// The architecture of the recording, as `uname -m` says it; `None` for this machine's.
+    pub machine: Option<String>,
 }
 
 static RUN: Mutex<Option<Arc<Run>>> = Mutex::new(None);
@@ -78,18 +80,24 @@ fn perf_prof(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// The name of a system call of this architecture, or 'sys_NR' for a number without one.
+/// The name of a system call, or 'sys_NR' for a number without one. From __init__ on of the recording's architecture, else
+/// of this one.
 #[pyfunction]
 fn syscall_name(nr: i64) -> String {
-    let known = usize::try_from(nr).ok().and_then(Sysno::new);
-    known.map_or_else(|| format!("sys_{nr}"), |known| known.name().to_owned())
+    with_machine(|machine| system_calls::name(machine, nr)).map_or_else(|| format!("sys_{nr}"), str::to_owned)
 }
 
-/// The number of a system call of this architecture. KeyError for a name that it does not have.
+/// The number of a system call. KeyError for a name that the architecture does not have.
 #[pyfunction]
 fn syscall_nr(name: &str) -> PyResult<i64> {
-    let known: Result<Sysno, _> = name.parse();
-    known.map(|known| i64::from(known.id())).map_err(|_| PyKeyError::new_err(format!("no system call '{name}'")))
+    let number = with_machine(|machine| system_calls::number(machine, name));
+    number.ok_or_else(|| PyKeyError::new_err(format!("no system call '{name}'")))
+}
+
+fn with_machine<T>(work: impl FnOnce(&str) -> T) -> T {
+    let run = run();
+    let recorded = run.as_ref().and_then(|run| run.machine.as_deref());
+    work(recorded.unwrap_or(std::env::consts::ARCH))
 }
 
 /// The name of an error number, of either sign: errno_name(-2) == 'ENOENT'. 'errno_N' for one without a name.

@@ -5,6 +5,7 @@ mod events;
 pub mod evlist;
 mod interval;
 mod jobs;
+mod lacking;
 mod names;
 pub mod plan;
 mod program;

@@ -16,6 +16,8 @@ pub struct Plan {
     pub command_line: String,
     /// Which events, of what, and how they are captured.
     pub capture: Capture,
+    /// How many of the events, the first ones, the script itself names. A recording may lack some of them.
+    pub own_events: usize,
     /// The recording that takes the place of live events.
     pub input: Option<Input>,
     /// The recording that is made of live events.

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 
 use super::{
     ExitStatus, events,
+    lacking::Lacking,
     plan::{Plan, Verbosity},
 };
 use crate::{
@@ -20,15 +21,19 @@ use crate::{
 };
 
 /// Imports the script, binds its functions to the run's events and calls `__init__`. `all` are the events that there are,
-/// by system and name.
+/// by system and name, and `lacking` is what a recording has not of those that the script names.
 pub(super) fn load(
     plan: &Plan,
     run: Arc<Run>,
     (module, args): (&OsStr, &[OsString]),
     all: &dyn Fn() -> Vec<(String, String)>,
+    lacking: Option<&Lacking>,
 ) -> Result<Program, ScriptError> {
     let module = script::Module::load(module, args)?;
     announce(module.path(), plan.verbosity == Verbosity::Quiet);
+    if let Some(lacking) = lacking {
+        lacking.check(plan, &module, run.events.len())?;
+    }
     for (name, why) in events::unused_handlers(&module.handler_like_names(), &run.events, all) {
         output::say(format_args!("warning: {name}() is never called: {why}"));
     }

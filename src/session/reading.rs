@@ -48,7 +48,7 @@ impl Reading {
     pub fn open(input: &Input, symbols: symbol::Options, verbosity: Verbosity) -> Result<Reading> {
         // A pipe may keep us waiting here, and is left with Ctrl-C.
         let mut recording = Recording::open(&input.path)?;
-        let selected = recorded::select(&[], &recording)?;
+        let selected = recorded::select(&[], 0, &recording)?;
         let selection = Selection {
             attrs: None,
             cpus: input.cpus.clone(),

@@ -28,12 +28,15 @@ pub struct Selected {
     pub types: Vec<EventType>,
     /// Of each attr, those that get its samples.
     pub routes: Vec<Vec<Route>>,
+    /// The names of those that the script itself asks for and that were not recorded.
+    pub lacking: Vec<String>,
     /// The names of those whose selectors ask for call chains that were not recorded.
     without_chains: Vec<String>,
 }
 
-/// Resolves the selectors; without any, all events that can have samples.
-pub fn select(specs: &[EventSpec], recording: &Recording) -> Result<Selected> {
+/// Resolves the selectors; without any, all events that can have samples. The first `own` are the script's, which may
+/// do without what was not recorded.
+pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<Selected> {
     let formats: Vec<Format> = recording.events.iter().map(format).collect();
     let mut selected = Selected { routes: vec![Vec::new(); formats.len()], ..Selected::default() };
     if specs.is_empty() {
@@ -44,7 +47,12 @@ pub fn select(specs: &[EventSpec], recording: &Recording) -> Result<Selected> {
             bail!("{} has no events with samples", recording.name);
         }
     }
-    let matching = specs.iter().map(|spec| matching(spec, recording, &formats)).collect::<Result<Vec<_>>>()?;
+    let mut matching = specs.iter().map(|spec| matching(spec, recording, &formats)).collect::<Vec<_>>();
+    for (spec, found) in specs.iter().zip(&mut matching).take(own).filter(|(_, found)| found.is_err()) {
+        selected.lacking.push(name(spec));
+        *found = Ok(Vec::new());
+    }
+    let matching = matching.into_iter().collect::<Result<Vec<_>>>()?;
     for (spec, attrs) in specs.iter().zip(paired(matching, &formats)) {
         for attr in attrs {
             let filter = filter(spec, &formats[attr])?;
@@ -63,7 +71,9 @@ pub fn select(specs: &[EventSpec], recording: &Recording) -> Result<Selected> {
 fn matching(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> Result<Vec<usize>> {
     let mut matching: Vec<usize> = (0..formats.len()).filter(|&attr| matches(spec, &formats[attr])).collect();
     if matching.is_empty() && is_profile(spec) {
-        matching = (0..formats.len()).filter(|&attr| samples_cpu_time(&recording.events[attr])).collect();
+        let of = |wanted| (0..formats.len()).filter(|&attr| counts(&recording.events[attr], wanted)).collect();
+        // Their periods do not add up.
+        matching = [CYCLES, CLOCK].map(of).into_iter().find(|attrs: &Vec<usize>| !attrs.is_empty()).unwrap_or_default();
     }
     if matching.is_empty() {
         bail!("{}", unknown(spec, recording, formats));
@@ -208,10 +218,14 @@ fn is_profile(spec: &EventSpec) -> bool {
     matches!(&spec.kind, EventKind::Source { name, .. } if name == PROFILE)
 }
 
-fn samples_cpu_time(event: &RecordedEvent) -> bool {
-    const CYCLES: (u32, u64) = (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES);
-    const CLOCK: (u32, u64) = (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK);
-    [CYCLES, CLOCK].contains(&(event.attr.kind, event.attr.config))
+/// What CPUs' time is sampled by, as type and config.
+const CYCLES: (u32, u64) = (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES);
+const CLOCK: (u32, u64) = (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK);
+
+/// Whether it is this event. Where CPUs are of several kinds, the upper half of the config says of which
+/// (PERF_PMU_TYPE_SHIFT in include/uapi/linux/perf_event.h).
+fn counts(event: &RecordedEvent, (kind, config): (u32, u64)) -> bool {
+    (event.attr.kind, event.attr.config & u64::from(u32::MAX)) == (kind, config)
 }
 
 fn matches(spec: &EventSpec, format: &Format) -> bool {
@@ -234,14 +248,19 @@ fn matches(spec: &EventSpec, format: &Format) -> bool {
         }
 }
 
-fn unknown(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> String {
-    let names: Vec<String> = formats.iter().map(Format::name).collect();
-    let (typed, recorded) = (&spec.selector, &recording.name);
-    let asked = match &spec.kind {
+/// What the event is called that a selector asks for.
+fn name(spec: &EventSpec) -> String {
+    match &spec.kind {
         EventKind::Tracepoint { system, name } => format!("{system}:{name}"),
         EventKind::Source { name, .. } => name.clone(),
-        _ => typed.clone(),
-    };
+        _ => spec.selector.clone(),
+    }
+}
+
+fn unknown(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> String {
+    let names: Vec<String> = formats.iter().map(Format::name).collect();
+    let recorded = &recording.name;
+    let asked = name(spec);
     let shown = match &spec.kind {
         EventKind::Source { modifiers, .. } if !modifiers.is_empty() => format!("{asked}:{modifiers}"),
         _ => asked.clone(),

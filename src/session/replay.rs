@@ -16,6 +16,7 @@ use super::{
     ExitStatus,
     delivery::{Delivery, Warnings},
     jobs::{self, Shard},
+    lacking::Lacking,
     plan::{Input, Module, Plan, Verbosity},
     program,
     reading::times,
@@ -43,7 +44,7 @@ pub(super) fn run(plan: &Plan, input: &Input) -> Result<ExitStatus> {
     // A pipe may keep us waiting here, and is left with Ctrl-C.
     let recording = Recording::open(&input.path)?;
     // What is wrong with the recording may be why it lacks an event.
-    let selected = recorded::select(&plan.capture.events, &recording).inspect_err(|_| {
+    let selected = recorded::select(&plan.capture.events, plan.own_events, &recording).inspect_err(|_| {
         recording.warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")))
     })?;
     let Module::Script { module, args } = &plan.module else {
@@ -129,16 +130,24 @@ fn with_interpreter(
     let context = Arc::new(context.with_symbol_options(plan.symbols, Processes::Recorded(recorded)));
     span.inspect(|span| context.come_to(span.after));
     let layouts = recording.layouts().clone();
-    let Selected { types, routes, .. } = selected;
+    let Selected { types, routes, lacking, .. } = selected;
+    let warnings = match &part {
+        Part::Whole => Warnings::Said,
+        Part::Shard(shard) if shard.is_first() => Warnings::Said,
+        Part::Shard(_) | Part::Merge(_) => Warnings::SaidElsewhere,
+    };
+    let (recording_name, damage) = (recording.name.clone(), recording.warnings.clone());
+    let lacking = Lacking { names: lacking, recording: recording_name, damage, warnings };
     let formats = recording.events.iter().filter_map(|event| event.format.clone()).collect::<Vec<_>>();
+    let machine = recording.features.arch.clone();
     let mut replay = recording.replay(selection)?;
     replay.set_wake(signals.wake_fd());
     let rings = replay.ring_cpus();
     let stats = Arc::new(Stats::new(types.len(), rings.len()));
-    let run = Run { events: types, context: context.clone(), stats: stats.clone(), ring_cpus: rings };
+    let run = Run { events: types, context: context.clone(), stats: stats.clone(), ring_cpus: rings, machine };
     let run = Arc::new(run);
     let names = || formats.iter().map(|format| (format.system.clone(), format.name.clone())).collect();
-    let mut program = match program::load(plan, run.clone(), script, &names) {
+    let mut program = match program::load(plan, run.clone(), script, &names, Some(&lacking)) {
         Ok(program) => program,
         Err(ScriptError::Exited(status)) => return Ok(status),
         Err(error) => return Err(error.into()),
@@ -157,10 +166,6 @@ fn with_interpreter(
         replay.read_ahead();
     }
     let intervals = plan.interval.map(|every| Intervals::new(every, span));
-    let warnings = match &part {
-        Part::Shard(shard) if !shard.is_first() => Warnings::SaidElsewhere,
-        _ => Warnings::Said,
-    };
     let reopen = || program::reopen_output(plan);
     let delivery = Delivery {
         replay,

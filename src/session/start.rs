@@ -128,11 +128,12 @@ fn with_interpreter(
     let layout = |event: usize| capture.layout(event);
     let types: Vec<EventType> = selected.iter().enumerate().map(|(at, event)| event.event_type(layout(at))).collect();
     let stats = Arc::new(Stats::new(types.len(), capture.ring_cpus().len()));
-    let run = Run { events: types, context: context.clone(), stats: stats.clone(), ring_cpus: capture.ring_cpus() };
+    let ring_cpus = capture.ring_cpus();
+    let run = Run { events: types, context: context.clone(), stats: stats.clone(), ring_cpus, machine: None };
     let run = Arc::new(run);
 
     let kernel_events = || tracefs.events().unwrap_or_default();
-    let mut program = match program::load(plan, run.clone(), script, &kernel_events) {
+    let mut program = match program::load(plan, run.clone(), script, &kernel_events, None) {
         Ok(program) => program,
         Err(ScriptError::Exited(status)) => return Ok(Outcome { status, capture: Some(capture) }),
         Err(error) => return Err(error.into()),

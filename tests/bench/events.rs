@@ -91,7 +91,7 @@ pub fn run_with_chains(context: Context) -> Arc<Run> {
 fn run_of(event: EventType, context: Context, rings: usize) -> Arc<Run> {
     let stats = Arc::new(Stats::new(1, rings));
     let ring_cpus = (0..rings as u32).map(Some).collect();
-    Arc::new(Run { events: vec![event], context: Arc::new(context), stats, ring_cpus })
+    Arc::new(Run { events: vec![event], context: Arc::new(context), stats, ring_cpus, machine: None })
 }
 
 /// Chunks of records, used again and again without being copied.

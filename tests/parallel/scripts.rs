@@ -233,6 +233,68 @@ fn processes_that_begin_and_end_in_different_parts_have_their_lines() {
     assert!(ended.count() >= 12, "{sleeps}");
 }
 
+/// Threads whose calls nest, so deep, and are left by longjmp(), every so many.
+const NESTED: &str = r#"
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <unistd.h>
+static __thread jmp_buf out;
+static int depth, leaves;
+__attribute__((noinline)) int nest(int n) { int more = n ? nest(n - 1) : 0; __asm__ volatile(""); return more + 1; }
+__attribute__((noinline)) int left(int is) { if (is) longjmp(out, 1); __asm__ volatile(""); return 1; }
+__attribute__((noinline)) int outer(void) {
+    for (volatile int i = 0; i < 30; i++) {
+        usleep(200);
+        nest(depth);
+        if (leaves && !setjmp(out)) left(i % leaves == 0);
+    }
+    return 1;
+}
+static void *run(void *none) { for (volatile int i = 0; i < 3; i++) outer(); return none; }
+int main(int count, char **words) {
+    pthread_t threads[3];
+    depth = atoi(words[1]);
+    leaves = atoi(words[count - 1]);
+    for (int i = 0; i < 3; i++) pthread_create(threads + i, 0, run, 0);
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], 0);
+    return 0;
+}
+"#;
+
+/// It could not be run by several processes.
+#[test]
+fn calls_of_programs_that_cross_a_border_are_timed_once() {
+    if !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
+        return println!("skipped: no uprobes");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    std::fs::write(folder.join("nested.c"), NESTED).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-fno-optimize-sibling-calls", "-o", "nested", "nested.c", "-lpthread"]);
+    match compiler.current_dir(folder).status() {
+        Ok(status) => assert!(status.success()),
+        Err(error) => return println!("skipped: cc: {error}"),
+    }
+    let probes = ["outer", "nest", "left"].map(|name| format!("uprobe:{name}@./nested,uretprobe:{name}@./nested"));
+    let probes = ["-e", &probes.join(",")];
+    for (depth, leaves, pages) in [("3", "0", "1024"), ("3", "4", "1024"), ("70", "0", "1024"), ("50", "3", "1")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+        command.args(["record", "-q", "-m", pages, "-o", "perf.data"]).args(probes);
+        let output = command.args(["--", "./nested", depth, leaves]).current_dir(folder).output().unwrap();
+        if !output.status.success() {
+            return println!("skipped: {}", said(&output));
+        }
+        let (out, _) = check_with(&SHARES[..4], folder, "uprobe_latency.py", &probes);
+        let options = ["-i", "20", "--ns", "--min", "5"];
+        check(folder, "uprobe_latency.py", &[&probes[..], &options].concat());
+        if (depth, leaves) == ("3", "0") {
+            assert!(out.contains("outer: 9 calls, ") && out.contains("nest: 1080 calls, "), "{out}");
+        }
+    }
+}
+
 /// Which of several CPUs a sample was taken on, and what was counted since the sample before, may be unknown.
 #[test]
 fn what_cannot_be_shared_is_said() {

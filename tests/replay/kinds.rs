@@ -172,3 +172,30 @@ fn a_process() {
 fn a_command() {
     check(&["-e", "syscalls:sys_enter_openat", "-e", "syscalls:sys_enter_mmap", "--", "ls", "-l", "/"]);
 }
+
+/// They had the names that the numbers have on this machine.
+#[test]
+fn system_calls_have_the_names_of_the_recorded_architecture() {
+    if perf().is_none() {
+        return;
+    }
+    let folder = Folder::new();
+    let data = folder.path("perf.data");
+    record(&data, &[&SWITCHES[..], &SLEEP].concat());
+    // The feature ARCH, a text with zeros behind it.
+    let [here, there] = [b"x86_64\0\0", b"aarch64\0"];
+    let mut bytes = std::fs::read(&data).unwrap();
+    let Some(at) = bytes.windows(here.len()).rposition(|window| window == here) else {
+        return println!("skipped: not recorded on x86-64");
+    };
+    let script = folder.write(
+        "names.py",
+        b"from perf_prof import *\ndef __sample__(e): pass\n\
+          def __exit__(): print(syscall_name(0), syscall_name(63), syscall_name(9999), syscall_nr('read'))\n",
+    );
+    let names = || stdout(&python(&["-q", "--input", data.to_str().unwrap(), script.to_str().unwrap()]));
+    assert_eq!(names(), "read uname sys_9999 0\n");
+    bytes[at..at + there.len()].copy_from_slice(there);
+    std::fs::write(&data, bytes).unwrap();
+    assert_eq!(names(), "io_setup read sys_9999 63\n");
+}

@@ -59,6 +59,51 @@ fn events_by_name_and_pattern() {
     assert!(error(&["-e", "kmem:kmalloc"]).contains("which has sched:sched_switch, sched:sched_wakeup, cpu-clock"));
 }
 
+/// Numbers of cycles were added to nanoseconds.
+#[test]
+fn profile_is_one_event_of_a_recording() {
+    if perf().is_none() {
+        return;
+    }
+    let folder = Folder::new();
+    let [clock, both] = ["clock.data", "both.data"].map(|name| folder.path(name));
+    let work = ["--", "sh", "-c", "for i in 1 2 3 4 5; do ls / >/dev/null; done"];
+    let script = folder.write("list.py", LIST.as_bytes());
+    let run = |data: &PathBuf, selector: &str| {
+        let args = ["-q", "--input", data.to_str().unwrap(), "-e", selector, script.to_str().unwrap()];
+        stdout(&python(&args)).lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect::<Vec<_>>()
+    };
+    record(&clock, &[&["-a", "-e", "cpu-clock,task-clock"][..], &work].concat());
+    same(run(&clock, "profile"), run(&clock, "cpu-clock"));
+    let mut counted = std::process::Command::new("perf");
+    counted.args(["record", "-q", "-o", "/dev/null", "-e", "cycles", "true"]);
+    if !counted.output().unwrap().status.success() {
+        return println!("not tested: cycles, which this machine does not sample");
+    }
+    record(&both, &[&["-a", "-e", "cpu-clock,cycles"][..], &work].concat());
+    same(run(&both, "profile"), run(&both, "cycles"));
+}
+
+/// They were refused, also of recordings whose events were a group.
+#[test]
+fn braces_choose_the_events_within() {
+    let Some((folder, data)) = recording() else { return };
+    let all = perf_script(data);
+    let of = |name: &str| all.iter().filter(|line| line.ends_with(name)).cloned().collect::<Vec<_>>();
+    same(list(&["-e", "{sched:sched_switch,sched:sched_wakeup,cpu-clock}"]), all.clone());
+    same(list(&["-e", "{sched:sched_wakeup}"]), of("sched_wakeup"));
+    same(list(&["-e", "{cpu-clock,cpu-clock}:S"]), list(&["-e", "cpu-clock,cpu-clock"]));
+    assert!(error(&["-e", "{sched:sched_wakeup,kmem:kmalloc}"]).contains("kmem:kmalloc is not in"));
+    let group = folder.path("group.data");
+    record(&group, &["-a", "-e", "{sched:sched_switch,context-switches}:S", "--", "sleep", "0.1"]);
+    let script = folder.path("list.py");
+    let run = |selector: &[&str]| {
+        let args = [&["-q", "--input", group.to_str().unwrap()], selector, &[script.to_str().unwrap()]].concat();
+        stdout(&python(&args)).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    same(run(&["-e", "{sched:sched_switch,context-switches}:S"]), run(&[]));
+}
+
 #[test]
 fn filters_on_fields() {
     let Some((folder, _)) = recording() else { return };

@@ -101,3 +101,172 @@ int main(void) { for (int i = 0; i < 10; i++) nap(); return 0; }
     let mean: f64 = calls[4].parse().unwrap();
     assert!(calls[1..3] == ["10", "calls,"] && mean > 1950.0, "{out}");
 }
+
+/// A recording of a short time of the whole machine.
+#[track_caller]
+fn recorded(folder: &Path, options: &str) {
+    let output = shell(folder, &format!("perf-prof record -q -a {options} -- {WORK}"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What a script says of `perf.data`: its status, stdout and stderr.
+fn shown(folder: &Path, command: &str) -> (Option<i32>, String, String) {
+    let output = shell(folder, command);
+    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(!err.contains("Traceback"), "{command}: {err}");
+    (output.status.code(), out, err)
+}
+
+/// It was an error, with the name of another event for a hint.
+#[test]
+fn a_script_does_without_events_that_its_result_does_not_need() {
+    if skipped() {
+        return;
+    }
+    for (events, name, lacks, sees) in [
+        (
+            "sched:sched_wakeup,sched:sched_switch",
+            "runqlat.py",
+            "sched:sched_wakeup_new: the first wait of each new task is not counted",
+            " waits\n",
+        ),
+        (
+            "sched:sched_wakeup",
+            "wakeups.py",
+            "sched:sched_wakeup_new: the first wake-up of each new task is not counted",
+            " wake-ups, ",
+        ),
+        (
+            "raw_syscalls:sys_enter",
+            "syscalls.py --sort calls",
+            "raw_syscalls:sys_exit: calls are counted, but neither their times nor their errors are known",
+            "           -           -           -\n",
+        ),
+        (
+            "sched:sched_process_exec,sched:sched_process_exit,syscalls:sys_enter_exit,syscalls:sys_enter_exit_group",
+            "execsnoop.py",
+            "signal:signal_generate, signal:signal_deliver: not all deaths by a signal are told",
+            " exit 0 after ",
+        ),
+        ("minor-faults", "faults.py --by process", "major-faults: only minor faults are counted", " minor and 0 major"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        recorded(folder, &format!("-e {events}"));
+        let (_, serial, _) = shown(folder, &format!("{name} --input perf.data"));
+        for jobs in ["", " --jobs 2"] {
+            let (status, out, err) = shown(folder, &format!("{name} --input perf.data{jobs}"));
+            assert_eq!(status, Some(0), "{err}");
+            let warning = format!("perf-prof: warning: perf.data has no {lacks}\n");
+            assert_eq!(err.matches(&warning).count(), 1, "{name}{jobs}: {err}");
+            assert!(out.contains(sees) && out == serial, "{name}{jobs}: {out}");
+        }
+        // What was typed has to be there.
+        let (status, _, err) = shown(folder, "wakeups.py --input perf.data -e sched:sched_wakeup_now");
+        assert!(status == Some(1) && err.contains("sched:sched_wakeup_now is not in perf.data"), "{err}");
+    }
+}
+
+/// That the file has another event was all that was said.
+#[test]
+fn a_script_says_how_to_record_the_events_that_it_needs() {
+    if skipped() {
+        return;
+    }
+    for (name, needs, sees) in [
+        ("runqlat.py", "sched:sched_switch", " waits\n"),
+        ("syscalls.py", "raw_syscalls:sys_enter", " calls of "),
+        ("faults.py", "minor-faults or major-faults", " minor and "),
+        ("profile.py", "profile", " samples in "),
+        ("offcpu.py", "sched:sched_switch", " off CPU in "),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        recorded(folder, "-e sched:sched_wakeup");
+        for jobs in ["", " --jobs 2"] {
+            let (status, out, err) = shown(folder, &format!("{name} --input perf.data{jobs}"));
+            assert_eq!((status, out.as_str()), (Some(1), ""), "{name}{jobs}: {err}");
+            let message = format!("perf-prof: {name} needs {needs}, which perf.data does not have; ");
+            let command = err.strip_prefix(&message).and_then(|rest| rest.split_once(": ")).map(|(_, command)| command);
+            let command = command.unwrap_or_else(|| panic!("{name}{jobs}: {err}"));
+            if jobs.is_empty() {
+                continue;
+            }
+            let output = shell(folder, &command.trim().replace("sleep 10", WORK));
+            assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        let (status, out, err) = shown(folder, &format!("{name} --input perf.data"));
+        assert!(status == Some(0) && out.contains(sees), "{name}: {out}{err}");
+    }
+}
+
+/// A script that says nothing of what it can do without needs what its first line names; of what is typed nothing changes.
+#[test]
+fn a_script_needs_the_events_of_its_first_line() {
+    if skipped() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recorded(folder, "-e sched:sched_wakeup");
+    let script = |without: &str| {
+        let text = format!(
+            "#!/usr/bin/env -S perf-prof python -e 'sched:sched_wakeup,sched:sched_switch' -q\n{without}\nn = 0\n\
+             def __sample__(event):\n    global n\n    n += 1\ndef __exit__(): print(n > 0)\n"
+        );
+        fs::write(folder.join("s.py"), text).unwrap();
+        shown(folder, "chmod +x s.py; ./s.py --input perf.data")
+    };
+    let (status, _, err) = script("");
+    assert!(status == Some(1) && err.contains("s.py needs sched:sched_switch, which perf.data does not have"), "{err}");
+    let (status, out, err) = script("__without__ = {'sched:sched_switch': None}");
+    assert_eq!((status, out.as_str(), err.as_str()), (Some(0), "True\n", ""));
+    let (status, _, err) = script("__without__ = ['sched:sched_switch']");
+    assert!(status == Some(1) && err.contains("s.py: __without__ has to be a dict"), "{err}");
+    let (status, _, err) =
+        shown(folder, "perf-prof python --input perf.data -e sched:sched_wakeup,sched:sched_switch s.py");
+    assert!(
+        status == Some(1) && err.contains("sched:sched_switch is not in perf.data, which has sched:sched_wakeup"),
+        "{err}"
+    );
+}
+
+/// Their tables were empty, or of tasks alone, without a word.
+#[test]
+fn a_script_says_that_there_are_no_call_chains() {
+    if skipped() {
+        return;
+    }
+    for (name, events, none, others) in [
+        ("offcpu.py", "sched:sched_switch", "no call chains, so stacks are empty: -g", ""),
+        ("profile.py", "cpu-clock", "no call chains, so no functions: -g", ""),
+        ("faults.py", "minor-faults,major-faults", "no call chains, so no functions: -g", "--by process"),
+        ("faults.py --by stack", "minor-faults,major-faults", "no call chains, so no stacks: -g", "--by process"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let said = |command: &str| {
+            let (status, out, err) = shown(folder, command);
+            assert!(status == Some(0) && !out.is_empty(), "{command}: {err}");
+            err.matches(none).count()
+        };
+        recorded(folder, &format!("-e {events}"));
+        for options in ["", " --jobs 2", " -i 50", " --jobs 2 -i 50"] {
+            assert_eq!(said(&format!("{name} --input perf.data{options}")), 1, "{name}{options}");
+        }
+        if !others.is_empty() {
+            assert_eq!(said(&format!("{name} --input perf.data {others}")), 0, "{name} {others}");
+        }
+        recorded(folder, &format!("-g -e {events}"));
+        assert_eq!(said(&format!("{name} --input perf.data -i 50")), 0, "{name}");
+    }
+    // Live, where -g was not typed.
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/offcpu.py");
+    for (options, times) in [("", 1), ("-g ", 0)] {
+        let folder = tempfile::tempdir().unwrap();
+        let events = "-e sched:sched_switch -N 300";
+        let live = format!("perf-prof python -q --order {options}{events} {} -i 50", script.display());
+        let (_, out, err) = shown(folder.path(), &live);
+        assert_eq!(err.matches("no call chains").count(), times, "{live}: {out}{err}");
+    }
+}

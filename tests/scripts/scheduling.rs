@@ -113,6 +113,27 @@ fn runqlat_counts_the_waits_that_the_kernel_counts() {
     }
 }
 
+/// With --comm and --pid those of all other tasks were counted.
+#[test]
+fn runqlat_misses_the_beginnings_of_waits_that_are_asked_for_only() {
+    if skipped() {
+        return;
+    }
+    let out = on_made_up_events(
+        "runqlat.py",
+        "
+script.args.comm = 'b'
+script.came(1, 5, 'a')
+script.came(1, 6, 'b')
+print(script.unpaired)
+script.args.pid = 7
+script.came(2, 6, 'b')
+print(script.unpaired)
+",
+    );
+    assert!(out.starts_with("1\n1\n"), "{out}");
+}
+
 /// (command, waits) of each histogram, whose rows are checked to add up to the waits.
 fn histograms(text: &str) -> Vec<(String, u64)> {
     let mut found: Vec<(String, u64)> = Vec::new();

@@ -69,5 +69,5 @@ fn syscalls_has_a_row_for_each_process_and_says_what_it_leaves_out() {
     let getppid = out.lines().find(|line| line.contains(" getppid ")).unwrap();
     let words: Vec<&str> = getppid.split_whitespace().collect();
     assert!(words[0].parse::<u32>().is_ok() && words[2] == GETPPIDS.to_string(), "{out}");
-    assert!(out.contains(" rows more with a larger --top"), "{out}");
+    assert!(out.contains(" more with a larger --top"), "{out}");
 }
