@@ -13,6 +13,8 @@ use anyhow::{Context as _, Result, bail};
 
 use super::{
     ExitStatus,
+    delivery::Delivered,
+    found::{Found, Reach},
     plan::{Input, Jobs, Plan, SplitBy, Verbosity},
     reading,
     recorded::Selected,
@@ -52,6 +54,8 @@ pub(super) struct Shard {
     failure: File,
     /// What had no names, once the result was taken up.
     nameless: Nameless,
+    /// What became of its samples, once the result was taken up.
+    found: Option<Found>,
     /// What it prints waits here for its turn; `None` of the first, whose turn it is from the beginning.
     stdout: Option<File>,
 }
@@ -101,13 +105,15 @@ impl Shard {
     }
 
     /// Leaves a result: the counts, then what the script made.
-    pub fn leave(&self, stats: &Stats, lost: &[u64], last: u64, nameless: &Nameless, partial: &[u8]) -> io::Result<()> {
+    pub fn leave(&self, stats: &Stats, delivered: &Delivered, nameless: &Nameless, partial: &[u8]) -> io::Result<()> {
+        let &Delivered { ref lost, last, found, .. } = delivered;
         // Of what stands at the recording's end without a time, each shard of times has its own, and all shards of CPUs the
         // same.
-        let lost = if self.cpus.is_none() || self.place.number == 0 { lost.to_vec() } else { vec![0; lost.len()] };
+        let lost = if self.cpus.is_none() || self.place.number == 0 { lost.clone() } else { vec![0; lost.len()] };
         let mut result = &self.result;
         let nameless = nameless.text();
-        for words in [stats.counts(), lost, vec![last], vec![nameless.len() as u64]] {
+        let found = vec![found.delivered, found.strangers, u64::from(found.read == Reach::End)];
+        for words in [stats.counts(), lost, found, vec![last], vec![nameless.len() as u64]] {
             result.write_all(&(words.len() as u64).to_ne_bytes())?;
             words.iter().try_for_each(|word| result.write_all(&word.to_ne_bytes()))?;
         }
@@ -140,8 +146,13 @@ impl Shard {
             Ok(word.ok_or(io::ErrorKind::UnexpectedEof)?)
         };
         let mut words = || -> io::Result<Vec<u64>> { (0..word()?).map(|_| word()).collect() };
-        let (counts, lost, last, size) = (words()?, words()?, words()?, words()?.into_iter().sum::<u64>());
+        let (counts, lost, found) = (words()?, words()?, words()?);
+        let (last, size) = (words()?, words()?.into_iter().sum::<u64>());
         stats.add(&counts);
+        if let [delivered, strangers, to_the_end] = found[..] {
+            let read = if to_the_end == 1 { Reach::End } else { Reach::Short };
+            self.found = Some(Found { delivered, strangers, read });
+        }
         let mut rest = bytes.split_off(at);
         let partial = rest.split_off(rest.len().min(size as usize));
         self.nameless.add_text(&String::from_utf8_lossy(&rest));
@@ -185,6 +196,10 @@ pub(super) fn run(
             let mut nameless = Nameless::default();
             shards.iter().for_each(|shard| nameless.add_text(&shard.nameless.text()));
             report::print_nameless(&nameless, plan.verbosity);
+            let found: Option<Vec<Found>> = shards.iter().map(|shard| shard.found).collect();
+            if let Some(found) = found {
+                Found::of_all(&found).say(input, &plan.capture.events, plan.verbosity);
+            }
             ended
         }
         (status, _) => Ok(ExitStatus(status.unwrap_or(1))),
@@ -251,6 +266,7 @@ fn divide(
             result: file()?,
             failure: file()?,
             nameless: Nameless::default(),
+            found: None,
             stdout,
         })
     };

@@ -3,6 +3,7 @@
 mod delivery;
 mod events;
 pub mod evlist;
+mod found;
 mod interval;
 mod jobs;
 mod names;

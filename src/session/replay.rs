@@ -182,12 +182,11 @@ fn with_interpreter(
     if let Part::Shard(shard) = part {
         let partial = program.partial();
         program.clear();
-        shard
-            .leave(&run.stats, &delivered.lost, delivered.last, &nameless, &partial?)
-            .context("cannot keep what __partial__() returned")?;
+        shard.leave(&run.stats, &delivered, &nameless, &partial?).context("cannot keep what __partial__() returned")?;
     } else {
         report::print_nameless(&nameless, plan.verbosity);
         program.clear();
+        delivered.found.say(input, &plan.capture.events, plan.verbosity);
     }
     delivered.check()?;
     Ok(status(delivered.ending, delivered.at_exit, None))
