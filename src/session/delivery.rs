@@ -107,7 +107,7 @@ impl Delivery<'_> {
             output::say(format_args!("interrupted: what follows is of what was recorded until {seconds}.{micros:06}"));
         }
         let at_exit = run_loop.finish(ending, last, sink, last_time);
-        let found = Found { delivered: stats.total_delivered(), strangers, read: Reach::of(ending) };
+        let found = Found { delivered: stats.total_delivered(), strangers, reach: Reach::of(ending) };
         Delivered { ending, last: last_time, lost, at_exit, found, failure: run_loop.source.replay.take_failure() }
     }
 }

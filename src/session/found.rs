@@ -41,28 +41,36 @@ pub(super) struct Found {
     pub delivered: u64,
     /// The id of so many is that of no event of the recording.
     pub strangers: u64,
-    pub read: Reach,
+    pub reach: Reach,
 }
 
 impl Found {
-    /// Of all parts of a recording, what became of all samples.
-    pub fn of_all(parts: &[Found]) -> Found {
-        let read_all = parts.iter().all(|part| part.read == Reach::End);
-        Found {
-            delivered: parts.iter().map(|part| part.delivered).sum(),
-            strangers: parts.iter().map(|part| part.strangers).sum(),
-            read: if read_all { Reach::End } else { Reach::Short },
-        }
+    /// What became of all samples of a recording, by what did of those of its parts, if that is known of each.
+    pub fn of_all(parts: impl Iterator<Item = Option<Found>>) -> Option<Found> {
+        let nothing = Found { delivered: 0, strangers: 0, reach: Reach::End };
+        parts.into_iter().try_fold(nothing, |all, part| {
+            let part = part?;
+            Some(Found {
+                delivered: all.delivered + part.delivered,
+                strangers: all.strangers + part.strangers,
+                reach: if part.reach == Reach::End { all.reach } else { Reach::Short },
+            })
+        })
+    }
+
+    /// The status to exit with where nothing else says one: an empty result is none where samples could not be read.
+    pub fn status(&self) -> u8 {
+        u8::from(self.delivered == 0 && self.strangers != 0 && self.reach == Reach::End)
     }
 
     /// Says which samples were left out, or that nothing was selected, if something could have been: the recording has samples,
     /// and not all are wanted.
     pub fn say(&self, input: &Input, events: &[EventSpec], verbosity: Verbosity) {
-        let &Found { delivered, strangers, read } = self;
+        let &Found { delivered, strangers, reach } = self;
         if strangers != 0 {
             output::say(format_args!("{strangers} samples were left out: the recording has no event with their ids"));
         } else if delivered == 0
-            && read == Reach::End
+            && reach == Reach::End
             && verbosity > Verbosity::Quiet
             && let Some(text) = text(input, events)
         {

@@ -112,7 +112,7 @@ impl Shard {
         let lost = if self.cpus.is_none() || self.place.number == 0 { lost.clone() } else { vec![0; lost.len()] };
         let mut result = &self.result;
         let nameless = nameless.text();
-        let found = vec![found.delivered, found.strangers, u64::from(found.read == Reach::End)];
+        let found = vec![found.delivered, found.strangers, u64::from(found.reach == Reach::End)];
         for words in [stats.counts(), lost, found, vec![last], vec![nameless.len() as u64]] {
             result.write_all(&(words.len() as u64).to_ne_bytes())?;
             words.iter().try_for_each(|word| result.write_all(&word.to_ne_bytes()))?;
@@ -150,8 +150,8 @@ impl Shard {
         let (last, size) = (words()?, words()?.into_iter().sum::<u64>());
         stats.add(&counts);
         if let [delivered, strangers, to_the_end] = found[..] {
-            let read = if to_the_end == 1 { Reach::End } else { Reach::Short };
-            self.found = Some(Found { delivered, strangers, read });
+            let reach = if to_the_end == 1 { Reach::End } else { Reach::Short };
+            self.found = Some(Found { delivered, strangers, reach });
         }
         let mut rest = bytes.split_off(at);
         let partial = rest.split_off(rest.len().min(size as usize));
@@ -196,9 +196,8 @@ pub(super) fn run(
             let mut nameless = Nameless::default();
             shards.iter().for_each(|shard| nameless.add_text(&shard.nameless.text()));
             report::print_nameless(&nameless, plan.verbosity);
-            let found: Option<Vec<Found>> = shards.iter().map(|shard| shard.found).collect();
-            if let Some(found) = found {
-                Found::of_all(&found).say(input, &plan.capture.events, plan.verbosity);
+            if let Some(found) = found(&shards) {
+                found.say(input, &plan.capture.events, plan.verbosity);
             }
             ended
         }
@@ -327,12 +326,22 @@ fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Resu
     Ok(None)
 }
 
+/// What became of the samples of all parts, once all results were taken up.
+fn found(shards: &[Shard]) -> Option<Found> {
+    let all = Found::of_all(shards.iter().map(|shard| shard.found))?;
+    // Which CPU a sample of no event was taken on nobody knows: each part of CPUs has met them all.
+    let of_each = shards.iter().filter(|shard| shard.cpus.is_some()).filter_map(|shard| shard.found);
+    let strangers = of_each.map(|found| found.strangers).max().unwrap_or(all.strangers);
+    Some(Found { strangers, ..all })
+}
+
 /// Puts the results together, in an interpreter of this process, and ends the script.
 pub(super) fn merge(shards: &mut [Shard], mut program: Program, run: &Run) -> Result<u8> {
     let stats = &run.stats;
     let left: io::Result<Vec<Left>> = shards.iter_mut().map(|shard| shard.take(stats)).collect();
     let left = left.context("cannot read what a part left")?;
     let last = left.iter().map(|left| left.last).max().unwrap_or(0);
+    let found = found(shards);
     let untold = count_losses(&left, run);
     run.context.come_to(last);
     let merged = program.merge(left.into_iter().map(|left| left.partial));
@@ -348,7 +357,8 @@ pub(super) fn merge(shards: &mut [Shard], mut program: Program, run: &Run) -> Re
     match (merged, stop) {
         (Ok(()), Some(Stop::Exit(status))) | (Err(ScriptError::Exited(status)), _) => Ok(status),
         (Ok(()), Some(Stop::Failed)) => Ok(1),
-        (Ok(()), _) => Ok(0),
+        (Ok(()), Some(Stop::Interrupted | Stop::ClosedPipe)) => Ok(0),
+        (Ok(()), None) => Ok(found.map_or(0, |found| found.status())),
         (Err(error), _) => Err(error.into()),
     }
 }

@@ -114,7 +114,10 @@ impl Reading {
         context.with_symbols(|symbols| report::print_nameless(symbols.nameless_frames(), verbosity));
         delivered.found.say(&input, &[], verbosity);
         delivered.check()?;
-        Ok(Read { status: ExitStatus(status(delivered.ending, delivered.at_exit, None)), lost: stats.total_lost() })
+        Ok(Read {
+            status: ExitStatus(status(delivered.ending, delivered.at_exit, Some(delivered.found.status()))),
+            lost: stats.total_lost(),
+        })
     }
 }
 

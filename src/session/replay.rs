@@ -161,6 +161,7 @@ fn with_interpreter(
         Part::Shard(shard) if !shard.is_first() => Warnings::SaidElsewhere,
         _ => Warnings::Said,
     };
+    let last = if let Part::Shard(_) = part { Last::Part } else { Last::Exit };
     let reopen = || program::reopen_output(plan);
     let delivery = Delivery {
         replay,
@@ -172,7 +173,7 @@ fn with_interpreter(
         limit: plan.exit_n,
         usage_every: plan.usage_self,
         reopen: &reopen,
-        last: if let Part::Shard(_) = part { Last::Part } else { Last::Exit },
+        last,
         verbosity: plan.verbosity,
         warnings,
     };
@@ -189,7 +190,9 @@ fn with_interpreter(
         delivered.found.say(input, &plan.capture.events, plan.verbosity);
     }
     delivered.check()?;
-    Ok(status(delivered.ending, delivered.at_exit, None))
+    // Of a part nothing but its failure is told here.
+    let own = if last == Last::Exit { delivered.found.status() } else { 0 };
+    Ok(status(delivered.ending, delivered.at_exit, Some(own)))
 }
 
 /// The times that are replayed, of those that are selected; `None` where nobody knows yet.

@@ -93,3 +93,27 @@ fn an_empty_recording_has_nothing_that_could_match() {
     let output = command(&folder, &["script", "-C", "9"]).output().unwrap();
     assert_eq!(said(&output), (String::new(), Some(0)));
 }
+
+/// It was said, and the status was that of a good end.
+#[test]
+fn a_recording_all_of_whose_samples_are_left_out_ended_well() {
+    let folders = [folder([90, 91, 92, 93]), folder([90, 50, 91, 92])];
+    for (folder, found) in folders.iter().zip([0, 1]) {
+        let text =
+            format!("perf-prof: {} samples were left out: the recording has no event with their ids\n", 4 - found);
+        let expected = (text, Some(if found == 0 { 1 } else { 0 }));
+        for args in [&["script"][..], &["report"], &["script", "-q"]] {
+            assert_eq!(said(&command(folder, args).output().unwrap()), expected, "{args:?}");
+        }
+        for jobs in [&[][..], &["--jobs", "2"], &["--jobs", "2", "--split", "cpu"]] {
+            let args = [&["python", "-q", "--input", "perf.data"], jobs, &["count.py"]].concat();
+            let output = command(folder, &args).output().unwrap();
+            assert_eq!((said(&output), output.stdout), (expected.clone(), format!("{found}\n").into()), "{args:?}");
+        }
+    }
+    // The script has the last word.
+    let folder = &folders[0];
+    folder.write("exit.py", b"import sys\ndef __sample__(e): pass\ndef __exit__(): sys.exit(0)\n");
+    let output = command(folder, &["python", "-q", "--input", "perf.data", "exit.py"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+}
