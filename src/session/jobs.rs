@@ -295,11 +295,13 @@ fn work(
 /// Waits for all workers, and hands their output on in the order of their parts. A signal that asks for the end goes to
 /// them. The status of the first that failed, with which the others are ended.
 fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Result<Option<u8>> {
-    let mut turn = 0;
+    let (mut turn, mut said) = (0, false);
     while turn < workers.len() {
         if signals.is_pending() {
             for (_, signal) in signals.take().to_end() {
-                output::say("interrupted: what follows is of what each process had read by then");
+                if !std::mem::replace(&mut said, true) {
+                    output::say("interrupted: what follows is of what each process had read by then");
+                }
                 workers.iter().for_each(|worker| worker.signal(signal));
             }
         }
