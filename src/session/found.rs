@@ -18,6 +18,14 @@ use crate::{
 /// How many samples are looked at for their CPUs: of more it is not said which CPUs they are of.
 const LOOKED_AT: u64 = 2_000_000;
 
+/// How the text begins that says that nothing was selected.
+const NO_SAMPLE: &str = "no sample of ";
+
+/// Whether a line of what a replay said is that nothing was selected of the recording.
+pub fn is_no_sample(line: &str) -> bool {
+    line.strip_prefix("perf-prof: ").is_some_and(|text| text.starts_with(NO_SAMPLE))
+}
+
 /// How far a recording was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
@@ -88,7 +96,7 @@ fn text(input: &Input, events: &[EventSpec]) -> Option<String> {
     let mut recording = Recording::open(&input.path).ok()?;
     let name = recording.name.clone();
     let (first, last) = recording.times().ok()??;
-    let mut text = format!("no sample of {name} matches `{asked}`: its samples are of `--time {},", seconds(first));
+    let mut text = format!("{NO_SAMPLE}{name} matches `{asked}`: its samples are of `--time {},", seconds(first));
     text += &format!("{}`", seconds(last));
     if input.cpus.is_some()
         && let Some(cpus) = cpus(recording)

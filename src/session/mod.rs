@@ -27,6 +27,7 @@ mod target;
 pub mod text;
 
 pub use crate::record::EventIds;
+pub use found::is_no_sample;
 pub use names::RunningKernel;
 pub use pump::{Break, LossWindow, Pump};
 pub use replayed::{Replayed, Route};
