@@ -17,9 +17,8 @@ use clap::{ArgAction, Args};
 use super::report::Failure;
 use crate::{
     parallel::{self, Divide, Job, JobError, Lengths, Planned, Progress, Reader, Recorded, Split, Splits, TimeRange},
-    perfdata::Recording,
     script::LOADED,
-    session::is_no_sample,
+    session::{is_no_sample, opened},
     sys::{output, signals::Signals},
 };
 
@@ -287,7 +286,7 @@ fn said(messages: &Path) -> io::Result<Said> {
 
 /// What a recording holds: by its header where that says it, else by a look at all of its records.
 fn recorded(path: &Path) -> anyhow::Result<Recorded> {
-    let mut recording = Recording::open(path)?;
+    let mut recording = opened::open(path)?;
     let Some((start, end)) = recording.times()? else {
         bail!("{}: there is nothing to divide: no sample has a time", path.display());
     };

@@ -7,6 +7,7 @@ mod found;
 mod interval;
 mod jobs;
 mod names;
+pub mod opened;
 pub mod plan;
 mod program;
 mod pump;

@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use super::{
     ExitStatus,
     delivery::{Delivery, Warnings},
+    opened,
     plan::{Input, Verbosity},
     recorded::{self, Selected},
     recorded_kernel::RecordedKernel,
@@ -48,7 +49,7 @@ impl Reading {
     /// Opens a recording, and selects all of its events.
     pub fn open(input: &Input, symbols: symbol::Options, verbosity: Verbosity) -> Result<Reading> {
         // A pipe may keep us waiting here, and is left with Ctrl-C.
-        let mut recording = Recording::open(&input.path)?;
+        let mut recording = opened::open(&input.path)?;
         let selected = recorded::select(&[], &recording)?;
         let selection = Selection {
             attrs: None,

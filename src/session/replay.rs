@@ -16,6 +16,7 @@ use super::{
     ExitStatus,
     delivery::{Delivery, Warnings},
     jobs::{self, Shard},
+    opened,
     plan::{Input, Module, Plan, Verbosity},
     program,
     reading::times,
@@ -41,7 +42,7 @@ pub(super) fn run(plan: &Plan, input: &Input) -> Result<ExitStatus> {
         output::append_to(path).with_context(|| format!("cannot append to '{}'", path.display()))?;
     }
     // A pipe may keep us waiting here, and is left with Ctrl-C.
-    let recording = Recording::open(&input.path)?;
+    let recording = opened::open(&input.path)?;
     // What is wrong with the recording may be why it lacks an event.
     let selected = recorded::select(&plan.capture.events, &recording).inspect_err(|_| {
         recording.warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")))
