@@ -73,16 +73,36 @@ impl Found {
 
     /// Says which samples were left out, or that nothing was selected, if something could have been: the recording has samples,
     /// and not all are wanted.
-    pub fn say(&self, input: &Input, events: &[EventSpec], verbosity: Verbosity) {
+    pub fn say(&self, input: &Input, events: &[EventSpec], whose: Asked) {
         let &Found { delivered, strangers, reach } = self;
         if strangers != 0 {
             output::say(format_args!("{strangers} samples were left out: the recording has no event with their ids"));
         } else if delivered == 0
             && reach == Reach::End
-            && verbosity > Verbosity::Quiet
+            && whose.is_told(input)
             && let Some(text) = text(input, events)
         {
             output::say(text);
+        }
+    }
+}
+
+/// Who is told that nothing was selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Whoever asked for events, CPUs, tasks or times.
+    Here(Verbosity),
+    /// The first line of a script may ask for its events and for silence: how quiet it is, who asks for more is told.
+    ByScript(Verbosity),
+}
+
+impl Asked {
+    fn is_told(self, input: &Input) -> bool {
+        let Input { cpus, pids, tids, times, .. } = input;
+        match self {
+            Asked::Here(verbosity) => verbosity > Verbosity::Quiet,
+            Asked::ByScript(Verbosity::Quiet) => cpus.is_some() || pids.is_some() || tids.is_some() || times.is_some(),
+            Asked::ByScript(_) => true,
         }
     }
 }

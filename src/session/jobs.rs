@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail};
 use super::{
     ExitStatus,
     delivery::Delivered,
-    found::{Found, Reach},
+    found::{Asked, Found, Reach},
     plan::{Input, Jobs, Plan, SplitBy, Verbosity},
     reading,
     recorded::Selected,
@@ -197,7 +197,7 @@ pub(super) fn run(
             shards.iter().for_each(|shard| nameless.add_text(&shard.nameless.text()));
             report::print_nameless(&nameless, plan.verbosity);
             if let Some(found) = found(&shards) {
-                found.say(input, &plan.capture.events, plan.verbosity);
+                found.say(input, &plan.capture.events, Asked::ByScript(plan.verbosity));
             }
             ended
         }

@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use super::{
     ExitStatus,
     delivery::{Delivery, Warnings},
+    found::Asked,
     opened,
     plan::{Input, Verbosity},
     recorded::{self, Selected},
@@ -113,7 +114,7 @@ impl Reading {
         let mut delivered = delivery.run(sink);
         report::print_endings(context.endings(), verbosity);
         context.with_symbols(|symbols| report::print_nameless(symbols.nameless_frames(), verbosity));
-        delivered.found.say(&input, &[], verbosity);
+        delivered.found.say(&input, &[], Asked::Here(verbosity));
         delivered.check()?;
         Ok(Read {
             status: ExitStatus(status(delivered.ending, delivered.at_exit, Some(delivered.found.status()))),

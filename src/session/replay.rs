@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result};
 use super::{
     ExitStatus,
     delivery::{Delivery, Warnings},
+    found::Asked,
     jobs::{self, Shard},
     opened,
     plan::{Input, Module, Plan, Verbosity},
@@ -188,7 +189,7 @@ fn with_interpreter(
     } else {
         report::print_nameless(&nameless, plan.verbosity);
         program.clear();
-        delivered.found.say(input, &plan.capture.events, plan.verbosity);
+        delivered.found.say(input, &plan.capture.events, Asked::ByScript(plan.verbosity));
     }
     delivered.check()?;
     // Of a part nothing but its failure is told here.
