@@ -4,6 +4,7 @@ mod delivery;
 mod events;
 pub mod evlist;
 mod found;
+pub mod header;
 mod interval;
 mod jobs;
 mod names;
