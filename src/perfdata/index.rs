@@ -49,6 +49,28 @@ pub struct Block {
     pub before: u64,
 }
 
+impl Block {
+    /// One that has nothing yet.
+    pub(super) fn empty(offset: u64, side_band_from: u32, before: u64) -> Block {
+        let sampled = (u64::MAX, 0);
+        Block { offset, side_band_from, before, sampled, first: u64::MAX, ..Block::default() }
+    }
+
+    /// Counts a record of this kind and time.
+    pub(super) fn count(&mut self, kind: u32, time: u64) {
+        self.records += 1;
+        if kind == PERF_RECORD_SAMPLE {
+            self.samples += 1;
+            self.sampled = (self.sampled.0.min(time), self.sampled.1.max(time));
+        } else if is_side_band(kind) {
+            self.side_band += 1;
+        } else {
+            return;
+        }
+        self.first = self.first.min(time);
+    }
+}
+
 /// The blocks of a run of records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockIndex {
@@ -283,6 +305,23 @@ impl Walk<'_> {
             break;
         }
         Ok(Some((found, before)))
+    }
+
+    /// Keeps the side-band of an index that has none, as far as there is room: of its blocks, those are read that have some.
+    /// `None` where one of them is another than the index says.
+    pub(super) fn keep_side_band(&self, mut index: BlockIndex) -> Result<Option<BlockIndex>, PerfDataError> {
+        if self.room == 0 {
+            return Ok(Some(index));
+        }
+        let mut buffer = vec![0; BLOCK];
+        for &block in index.blocks.iter().filter(|block| block.side_band != 0) {
+            let filled = self.read(&mut buffer[..block.size as usize], block.offset)?;
+            let looked = look(&mut buffer[..filled], self, block, &mut index.side_band);
+            if looked.block != block {
+                return Ok(None);
+            }
+        }
+        Ok(Some(index))
     }
 
     /// The same from the section's begin and, in another thread, from about its middle on. Where a record begins there is

@@ -99,6 +99,14 @@ impl Layouts {
         Layouts { attrs, ids, times: first.map_or(Times::ByAttr, Times::At), raw: Vec::new() }
     }
 
+    /// The layouts of a recording all of whose samples have their time where this one has it, which is ours to write. Which
+    /// event a record belongs to is not known.
+    pub(super) fn of_all(layout: SampleLayout) -> Layouts {
+        let trailer = TrailerLayout::new(layout.format.sample_type);
+        let times = layout.fixed_offset(SampleMember::Time).map_or(Times::ByAttr, Times::At);
+        Layouts { attrs: vec![(layout, Some(trailer))], ids: EventIds::new(&[]), times, raw: Vec::new() }
+    }
+
     /// The layouts of a recording of the other byte order, whose tracepoints look like this.
     pub(super) fn with_raw_words(mut self, raw: Vec<RawWords>) -> Layouts {
         self.raw = raw;

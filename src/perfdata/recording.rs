@@ -26,6 +26,7 @@ use super::{
     select::Selection,
     sequential::Arrival,
     side_band::ROOM,
+    stored::StoredIndex,
     stream::Gate,
     tracing_data::TracingData,
     unpacked::{self, Unpacked},
@@ -102,6 +103,8 @@ pub(super) struct Part {
     pub section: Section,
     /// What looking at it gave, if somebody has.
     pub indexed: Option<Indexed>,
+    /// What the recording itself says of it, where nobody has looked: no side-band is kept.
+    stored: Option<BlockIndex>,
     /// What unpacking it gave, if it is compressed and somebody has.
     pub unpacked: Option<Unpacked>,
 }
@@ -118,6 +121,13 @@ impl Part {
     /// Where its samples lie in time, if that is known.
     fn samples(&self) -> Option<&Arc<BlockIndex>> {
         self.index().or(self.unpacked.as_ref().map(|unpacked| &unpacked.samples))
+    }
+
+    /// Takes for true what the recording says of it.
+    fn believe(&mut self) {
+        if let Some(index) = self.stored.take() {
+            self.indexed.get_or_insert(Indexed::Plain(Arc::new(index)));
+        }
     }
 
     /// Keeps none of its side-band any more, unless somebody else uses it.
@@ -167,11 +177,12 @@ impl Recording {
                 let feed = FileFeed::new(input.clone(), *section);
                 rings = directory::rings(&mut Records::new(&name, recording.order, Box::new(feed)))?;
             }
-            for file in files.values() {
+            for (number, file) in &files {
                 let (input, name) = (open(file)?, file.display().to_string());
                 let size = input.size().map_err(|error| PerfDataError::io(&name, error))?;
                 let section = Section { offset: 0, size };
-                parts.push(Part { name, input: Arc::new(input), section, indexed: None, unpacked: None });
+                let stored = recording.features.blocks.as_mut().and_then(|blocks| blocks.take(*number, section));
+                parts.push(Part { name, input: Arc::new(input), section, indexed: None, stored, unpacked: None });
             }
         }
         recording.warnings.extend(directory::missing(&name, &files, rings));
@@ -190,7 +201,7 @@ impl Recording {
             }
         };
         let mut warnings = Vec::new();
-        let features = if header.data.size == 0 {
+        let mut features = if header.data.size == 0 {
             // Its end was never written: everything behind the header are records.
             warnings.push(format!(
                 "{name} was not finished: its recorder did not end in order. What is there is read; names of events and \
@@ -207,7 +218,8 @@ impl Recording {
         let FileHeader { order, attrs, data, .. } = header;
         let feed = FileFeed::new(input.clone(), data);
         let kernel = KernelMapping::find(&mut Records::new(name, order, Box::new(feed)))?;
-        let part = Part { name: name.to_owned(), input, section: data, indexed: None, unpacked: None };
+        let stored = features.blocks.as_mut().and_then(|blocks| blocks.take(StoredIndex::DATA, data));
+        let part = Part { name: name.to_owned(), input, section: data, indexed: None, stored, unpacked: None };
         let described = Described { attrs, features, kernel, warnings };
         Ok(Self::new(name, order, described, Data::Parts(vec![part])))
     }
@@ -283,7 +295,11 @@ impl Recording {
         let (order, layouts, room) = (self.order, &self.layouts, room / parts.len().max(1));
         for part in parts.iter_mut().filter(|part| part.indexed.is_none()) {
             let walk = Walk { input: &*part.input, name: &part.name, order, layouts, room };
-            part.indexed = Some(index::index(walk, part.section, &mut self.warnings)?);
+            let stored = part.stored.take().map(|index| walk.keep_side_band(index)).transpose()?.flatten();
+            part.indexed = Some(match stored {
+                Some(index) => Indexed::Plain(Arc::new(index)),
+                None => index::index(walk, part.section, &mut self.warnings)?,
+            });
         }
         Ok(parts.iter().map(|part| part.index().cloned()).collect())
     }
@@ -336,6 +352,10 @@ impl Recording {
     pub fn replay(mut self, selection: Selection) -> Result<Replay, PerfDataError> {
         // Of all times, blocks are read for their samples, and side-band with them.
         let keeps = !selection.takes_all_times();
+        if let Data::Parts(parts) = &mut self.data {
+            // What else would be looked at for side-band is read once, and only as far as that is wanted.
+            parts.iter_mut().for_each(Part::believe);
+        }
         self.index_keeping(if keeps { ROOM } else { 0 })?;
         if let (false, Data::Parts(parts)) = (keeps, &mut self.data) {
             parts.iter_mut().for_each(Part::forget_side_band);

@@ -64,9 +64,10 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Lists the wanted records of a block. `before` is the time of records without one at the block's begin.
-    pub fn list(&self, bytes: &[u8], number: u32, mut before: u64, records: &mut Vec<SortedRecord>) {
-        let mut offset = 0;
+    /// Lists the wanted records of a block, and gives how many there are in it. `before` is the time of records without one
+    /// at the block's begin.
+    pub fn list(&self, bytes: &[u8], number: u32, mut before: u64, records: &mut Vec<SortedRecord>) -> u32 {
+        let (mut offset, mut count) = (0, 0);
         let takes_all = self.selection.takes_all();
         for record in Records::new(bytes) {
             let time = self.layouts.time(record).unwrap_or(before);
@@ -77,7 +78,9 @@ impl Gate {
                 records.push(SortedRecord { time, chunk: number, offset });
             }
             offset += record.len() as u32;
+            count += 1;
         }
+        count
     }
 
     /// The chunk for a block that holds so many records, of which these were listed. Few of them are copied out of it: a
@@ -171,7 +174,11 @@ impl Stream for IndexedStream {
         let bytes = self.read(&block).map_err(|error| PerfDataError::io(&self.name, error))?;
         self.consumed += u64::from(block.size);
         let before = records.len();
-        self.gate.list(&bytes, number, block.before, records);
+        if self.gate.list(&bytes, number, block.before, records) != block.records {
+            let at = block.offset;
+            let what = format!("the records at byte {at} are not those that were there, or that its index tells of");
+            return Err(PerfDataError::damaged(&self.name, what));
+        }
         Ok(Some((number, self.gate.keep(bytes, block.records, &mut records[before..]))))
     }
 

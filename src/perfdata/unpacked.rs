@@ -48,24 +48,15 @@ impl Growing {
     }
 
     fn begin(&mut self, offset: u64, before: u64) {
-        let side_band_from = self.found.side_band.met();
-        let sampled = (u64::MAX, 0);
-        self.block = Block { offset, before, side_band_from, sampled, first: u64::MAX, ..Block::default() };
+        self.block = Block::empty(offset, self.found.side_band.met(), before);
     }
 
     fn add(&mut self, record: &[u8], time: u64) {
-        let (kind, block) = (record_type(record), &mut self.block);
-        block.records += 1;
-        if kind == PERF_RECORD_SAMPLE {
-            block.samples += 1;
-            block.sampled = (block.sampled.0.min(time), block.sampled.1.max(time));
-        } else if is_side_band(kind) {
-            block.side_band += 1;
+        let kind = record_type(record);
+        self.block.count(kind, time);
+        if is_side_band(kind) {
             self.found.side_band.add(record, time, self.room);
-        } else {
-            return;
         }
-        block.first = block.first.min(time);
     }
 
     /// Adds what was found behind it.

@@ -232,7 +232,7 @@ fn finish_recording(source: &mut Recorded<Capture>, ending: Ending) -> Result<Op
     let Some(recording) = source.take_recording() else { return Ok(None) };
     // When delivery ended early, what was lost is that of a time which is not in the recording.
     let lost = if ending.is_complete() { source.source.lost() } else { None };
-    recording.finish(lost.as_deref(), &[]).map(Some)
+    recording.finish(lost.as_deref(), &mut []).map(Some)
 }
 
 fn open(

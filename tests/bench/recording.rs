@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -49,6 +50,16 @@ impl Recording {
             Err(_) => sync(&path),
         }
         Recording { _dir: dir, path }
+    }
+
+    /// Has the file say nothing of where its blocks lie, as perf's do not: the last bit of its features goes.
+    pub fn forget_blocks(&self) {
+        const LAST_OF_FEATURES: u64 = 103;
+        let file = fs::File::options().read(true).write(true).open(&self.path).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, LAST_OF_FEATURES).unwrap();
+        assert_eq!(byte, [0x80], "it says nothing");
+        file.write_all_at(&[0], LAST_OF_FEATURES).unwrap();
     }
 }
 

@@ -33,8 +33,15 @@ const HANDLER: &str = "n = 0\n\ndef raw_syscalls__sys_enter(event):\n    global 
 const PERF_HANDLER: &str = "n = 0\n\ndef raw_syscalls__sys_enter(event_name, context, common_cpu, common_secs, common_nsecs, common_pid, common_comm, common_callchain, id, args):\n    global n\n    n += 1\n";
 
 pub fn rows(table: &mut Table) {
-    const ROWS: [&str; 5] =
-        ["read + order", "replay h1", "perf script -s", "replay of a large file", "replay of a large directory"];
+    const ROWS: [&str; 7] = [
+        "read + order",
+        "replay h1",
+        "read + order, as of perf",
+        "replay h1, as of perf",
+        "perf script -s",
+        "replay of a large file",
+        "replay of a large directory",
+    ];
     if let Some(why) = recording::unable() {
         ROWS.into_iter().for_each(|name| table.row(name, &[], "ns", why));
         return;
@@ -44,8 +51,12 @@ pub fn rows(table: &mut Table) {
     fs::write(&script, HANDLER).unwrap();
     let nothing = Recording::of(0, &[]);
     let recorded = Recording::of(table.effort.count(EVENTS), &[]);
-    read(table, &recorded.path);
-    whole(table, &script, &nothing.path, &recorded.path);
+    let [read_row, whole_row, read_as_of_perf, whole_as_of_perf, ..] = ROWS;
+    read(table, read_row, &recorded.path, "a recording of two CPUs in the page cache");
+    whole(table, whole_row, &script, &nothing.path, &recorded.path);
+    recorded.forget_blocks();
+    read(table, read_as_of_perf, &recorded.path, "the same, but that it does not say where its blocks lie");
+    whole(table, whole_as_of_perf, &script, &nothing.path, &recorded.path);
     drop(recorded);
     perf(table, &script, &nothing.path);
     for (name, options) in [("file", &[][..]), ("directory", &["--threads"])] {
@@ -74,7 +85,7 @@ fn read_all(path: &Path) -> u64 {
     records
 }
 
-fn read(table: &mut Table, path: &Path) {
+fn read(table: &mut Table, name: &str, path: &Path, what: &str) {
     read_all(path);
     let (mut cpu, mut wall) = (Vec::new(), Vec::new());
     for _ in 0..table.effort.runs() {
@@ -83,8 +94,8 @@ fn read(table: &mut Table, path: &Path) {
         cpu.push((process_ns() - begun) as f64 / records);
         wall.push(start.elapsed().as_nanos() as f64 / records);
     }
-    let note = format!("CPU of a recording of two CPUs in the page cache; {:.1} ns of wall time", median(&wall));
-    table.row("read + order", &cpu, "ns", &note);
+    let note = format!("CPU, of {what}; {:.1} ns of wall time", median(&wall));
+    table.row(name, &cpu, "ns", &note);
 }
 
 /// The executable on a recording.
@@ -98,7 +109,7 @@ fn replaying(script: &Path, path: &Path) -> Command {
     command
 }
 
-fn whole(table: &mut Table, script: &Path, nothing: &Path, path: &Path) {
+fn whole(table: &mut Table, name: &str, script: &Path, nothing: &Path, path: &Path) {
     let events = table.effort.count(EVENTS);
     let bare = python::bare(python::body("h1"));
     let (mut floor, mut used, mut wall) = (Vec::new(), Vec::new(), Vec::new());
@@ -113,7 +124,7 @@ fn whole(table: &mut Table, script: &Path, nothing: &Path, path: &Path) {
     let note = format!(
         "user + system CPU of the whole process, less start-up; {ns:.1} ns of wall time, {ratio:.2} of the floor"
     );
-    table.compared("replay h1", &used, ("floor h1", &floor), "ns", &note);
+    table.compared(name, &used, ("floor h1", &floor), "ns", &note);
 }
 
 fn perf(table: &mut Table, script: &Path, nothing: &Path) {

@@ -232,6 +232,25 @@ impl Outcome {
     }
 }
 
+/// Whether no CPU is ever idle, as on a machine that has more to do than it can: then the idle task does nothing that could
+/// be seen.
+pub fn is_never_idle() -> bool {
+    let idle = || -> u64 {
+        let stat = std::fs::read_to_string("/proc/stat").unwrap();
+        stat.lines().next().unwrap().split_whitespace().nth(4).unwrap().parse().unwrap()
+    };
+    // Ticks of 10 ms; a single one may be what was left of the one before.
+    let before = idle();
+    let waits = (0..50).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        idle() >= before + 3
+    });
+    if !waits {
+        println!("skipped: no CPU is ever idle");
+    }
+    !waits
+}
+
 /// Runs it and compares everything that is seen of it.
 pub fn check(run: Run, expect: Expect) {
     if skipped() {

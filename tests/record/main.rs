@@ -4,6 +4,7 @@
 #![cfg(feature = "script")]
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
+mod blocks;
 mod burst;
 mod compressed;
 mod control;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use perf_prof::{
     abi::{perf_data::*, *},
-    perfdata::{BLOCK, Progress, Recording, Replay, Selection, shards},
+    perfdata::{BLOCK, Block, BlockIndex, Progress, Recording, Replay, Selection, StoredIndex, shards, write},
     record::{Batch, Source, Wait, record_type},
 };
 use proptest::prelude::*;
@@ -20,6 +20,8 @@ use crate::{
 enum Form {
     Plain,
     PlainPipe,
+    /// Plain, and says itself where its blocks lie.
+    Indexed,
     /// Packed; a frame ends behind so many of the packed records.
     Packed(usize),
     PackedPipe(usize),
@@ -32,9 +34,29 @@ fn file(maker: Maker, records: &[Vec<u8>], form: Form) -> Vec<u8> {
     match form {
         Form::Plain => maker.file(&records.concat()),
         Form::PlainPipe => maker.pipe(&records.concat()),
+        Form::Indexed => indexed(maker, &maker.file(&records.concat()), &records.concat()),
         Form::Packed(frame) => maker.file(&packed(maker, records, frame)),
         Form::PackedPipe(frame) => maker.pipe(&packed(maker, records, frame)),
     }
+}
+
+/// A file that says where its blocks lie, which are those of this one.
+fn indexed(maker: Maker, file: &[u8], records: &[u8]) -> Vec<u8> {
+    let index = opened(file).index().unwrap()[0].clone().unwrap();
+    maker.file_with(records, vec![(255, section(maker, &index))])
+}
+
+fn section(maker: Maker, index: &BlockIndex) -> Vec<u8> {
+    let stored: StoredIndex = [(StoredIndex::DATA, index.clone())].into_iter().collect();
+    let mut features = write::Features::default();
+    features.set(&write::Feature::BlockIndex(&stored));
+    let (_, bytes) = features.iter().next().unwrap();
+    let mut bytes = bytes.to_vec();
+    if maker.u64(1) != 1u64.to_ne_bytes() {
+        // Behind what it begins with.
+        bytes[8..].chunks_exact_mut(8).for_each(<[u8]>::reverse);
+    }
+    bytes
 }
 
 fn packed(maker: Maker, records: &[Vec<u8>], frame: usize) -> Vec<u8> {
@@ -143,6 +165,7 @@ fn form() -> impl Strategy<Value = Form> {
     prop_oneof![
         Just(Form::Plain),
         Just(Form::PlainPipe),
+        Just(Form::Indexed),
         (1usize..30).prop_map(Form::Packed),
         (1usize..30).prop_map(Form::PackedPipe),
         Just(Form::Packed(usize::MAX)),
@@ -242,6 +265,40 @@ fn blocks_with_side_band_were_read_by_every_shard() {
         assert_eq!(borders.len(), 2);
         let twice = shards::between(&borders).into_iter().map(read).sum::<u64>() - all;
         assert!((1..=2 * BLOCK as u64).contains(&twice), "{twice}");
+    }
+}
+
+/// Who wrote a recording knows where its records lie, and looked at none of them again.
+#[test]
+fn what_a_recording_says_of_its_blocks_is_believed_as_far_as_it_is_true() {
+    for maker in [NATIVE, FOREIGN] {
+        let record = |time| if time % 3000 == 5 { maker.comm(time) } else { maker.sample(50, time) };
+        let some: Vec<u8> = (1..20_000).flat_map(record).collect();
+        let plain = maker.file(&some);
+        let index = opened(&plain).index().unwrap()[0].clone().unwrap();
+        let whole = records(opened(&plain).replay(Selection::default()).unwrap());
+        let lying = |change: &dyn Fn(&mut Block)| {
+            let mut index = BlockIndex::clone(&index);
+            change(&mut index.blocks[3]);
+            opened(&maker.file_with(&some, vec![(255, section(maker, &index))]))
+        };
+        let mut recording = lying(&|_| {});
+        assert_eq!(recording.index().unwrap()[0].as_deref(), Some(&*index));
+        assert!(records(recording.replay(Selection::default()).unwrap()) == whole);
+        // Of a wanted part nothing else is read, as the samples between the names are not either.
+        let replay = lying(&|_| {}).replay(Selection { times: vec![(1, 10)], ..Selection::default() }).unwrap();
+        assert_eq!(replay.progress().total, u64::from(index.blocks[0].size));
+        // What its own sizes contradict is no index.
+        let mut recording = lying(&|block| block.size -= 8);
+        assert_eq!(recording.index().unwrap()[0].as_deref(), Some(&*index));
+        // The side-band is looked for where it should be.
+        let mut recording = lying(&|block| block.side_band += 1);
+        assert_eq!(recording.index().unwrap()[0].as_deref(), Some(&*index));
+        let mut replay = lying(&|block| block.records += 1).replay(Selection::default()).unwrap();
+        while let Wait::Batch(_) = patiently(&mut replay) {}
+        let failure = replay.take_failure().map(|error| error.to_string()).unwrap_or_default();
+        let at = index.blocks[3].offset;
+        assert!(failure.starts_with(&format!("x is damaged: the records at byte {at} are not those")), "{failure}");
     }
 }
 

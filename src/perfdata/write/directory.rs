@@ -39,7 +39,7 @@ pub fn create(path: &Path, events: &[EventAttr], layout: SampleLayout, reserve: 
 /// The file of a ring, by its number.
 pub fn stream(path: &Path, ring: usize, layout: SampleLayout, level: Option<Level>) -> io::Result<Stream> {
     let file = File::options().write(true).create_new(true).mode(0o600).open(path.join(format!("data.{ring}")))?;
-    Stream::new(file, 0, layout, level)
+    Stream::new(file, 0, layout, level).map(Stream::indexed)
 }
 
 /// Removes a recording. A directory that holds anything else is an error, and is left as it is.

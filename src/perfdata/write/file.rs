@@ -59,7 +59,7 @@ impl FileWriter {
         let header = header(attrs, attr_size, (data, 0), [0; 4]);
         head[..HEADER as usize].copy_from_slice(&header);
         file.write_all(&head)?;
-        Ok(FileWriter { stream: Stream::new(file, data, layout, level)?, attrs, attr_size, data, reserve })
+        Ok(FileWriter { stream: Stream::new(file, data, layout, level)?.indexed(), attrs, attr_size, data, reserve })
     }
 
     /// Writes the features and the header. `ids` are all that an event has, by its number, where there are more than at

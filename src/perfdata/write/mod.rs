@@ -3,6 +3,7 @@
 //! Source: `tools/perf/Documentation/perf.data-file-format.txt` in the Linux tree.
 
 mod attr;
+mod blocks;
 mod compress;
 pub mod directory;
 mod feature;

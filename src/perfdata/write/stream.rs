@@ -5,8 +5,8 @@ use std::{
     io::{self, Seek, Write},
 };
 
-use super::{Level, Strays, Tally, compress::Compressor};
-use crate::record::SampleLayout;
+use super::{Level, Strays, Tally, blocks::Blocks, compress::Compressor};
+use crate::{perfdata::BlockIndex, record::SampleLayout};
 
 /// How much is gathered before it is written, where nobody says.
 pub const GATHERED: usize = 256 << 10;
@@ -18,6 +18,8 @@ pub struct Stream {
     layout: SampleLayout,
     strays: Option<Strays>,
     compressor: Option<Compressor>,
+    /// Where they lie in time, if that is to be known.
+    blocks: Option<Blocks>,
     /// Records that are to be packed.
     raw: Vec<u8>,
     /// Bytes that are to be written.
@@ -58,6 +60,7 @@ impl Stream {
             layout,
             strays: None,
             compressor,
+            blocks: None,
             raw,
             buffer,
             gathered: GATHERED,
@@ -66,6 +69,19 @@ impl Stream {
             end,
             state: State::Open,
         })
+    }
+
+    /// Has it known where its records lie in time, unless they are packed.
+    pub(super) fn indexed(self) -> Self {
+        let blocks = self.compressor.is_none().then(|| Blocks::new(self.end, self.layout));
+        Stream { blocks, ..self }
+    }
+
+    /// Where its records lie in time, all of which were written; `None` where that is not known.
+    pub fn take_index(&mut self) -> Option<BlockIndex> {
+        let blocks = self.blocks.take()?;
+        let is_whole = self.state == State::Open && self.buffer.is_empty();
+        is_whole.then(|| blocks.finish())
     }
 
     /// Gathers so many bytes before it writes.
@@ -111,6 +127,9 @@ impl Stream {
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
+        if let Some(blocks) = &mut self.blocks {
+            blocks.add(bytes);
+        }
         if self.buffer.is_empty() && bytes.len() >= self.gathered / 2 {
             let result = self.file.write_all(bytes);
             return self.settle(result, bytes.len());

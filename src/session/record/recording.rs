@@ -12,6 +12,7 @@ use super::{
 use crate::{
     abi::{PERF_SAMPLE_ID, PERF_SAMPLE_IP},
     capture::{Capture, EventAttr, EventRequest, Lost, LostRecords, Mapped, Mappings, Members, Options},
+    perfdata::StoredIndex,
     perfdata::write::{
         Claim, Dsos, FINISHED_ROUND, Feature, Features, Strays, Stream, Synthesis, Tally, WriteError, directory,
     },
@@ -282,14 +283,28 @@ impl Recording {
         self.container.discard();
     }
 
-    /// Writes its end. `lost` are the kernel's own counts, and `asides` have the records that threads wrote beside it.
-    pub fn finish(mut self, lost: Option<&[Lost]>, asides: &[Stream]) -> Result<Summary> {
+    /// Says where the records lie. Where they could not be written, there may be no room for this either.
+    fn tell_blocks(&mut self, asides: &mut [(u32, Stream)]) {
+        if self.failure.is_some() {
+            return;
+        }
+        let own = self.container.stream().take_index().map(|index| (StoredIndex::DATA, index));
+        let asides = asides.iter_mut().filter_map(|(ring, aside)| Some((u64::from(*ring), aside.take_index()?)));
+        let found: StoredIndex = own.into_iter().chain(asides).collect();
+        if !found.is_empty() {
+            self.features.set(&Feature::BlockIndex(&found));
+        }
+    }
+
+    /// Writes its end. `lost` are the kernel's own counts, and `asides` have the records of rings that threads wrote
+    /// beside it.
+    pub fn finish(mut self, lost: Option<&[Lost]>, asides: &mut [(u32, Stream)]) -> Result<Summary> {
         let stream = self.container.stream();
         let result = stream.flush();
         let (mut tally, mut dropped, (mut raw, mut packed)) =
             (stream.written().clone(), stream.dropped(), stream.packed());
         self.note(result);
-        for aside in asides {
+        for (_, aside) in &*asides {
             tally.take(&mut aside.written().clone());
             dropped += aside.dropped();
             raw += aside.packed().0;
@@ -302,6 +317,7 @@ impl Recording {
             let result = stream.own(synthesis.bytes()).and_then(|()| stream.flush());
             self.note(result);
         }
+        self.tell_blocks(asides);
         if let Some((first, last)) = tally.times {
             self.features.set(&Feature::SampleTime(first, last));
         }
@@ -321,7 +337,7 @@ impl Recording {
             features.set(&Feature::EventDesc(&attrs));
         }
         let ids = stray.map(|event| (event, &*attrs[event].ids));
-        let bytes = container.finish(&features, &dsos, ids)? + asides.iter().map(Stream::end).sum::<u64>();
+        let bytes = container.finish(&features, &dsos, ids)? + asides.iter().map(|(_, aside)| aside.end()).sum::<u64>();
         let samples =
             |lost: &[Lost]| lost.iter().filter(|lost| lost.what == LostRecords::Samples).map(|lost| lost.count).sum();
         let left_out = tally.strays.left_out;

@@ -240,8 +240,8 @@ impl Recorder<'_> {
         self.source.source.end_lanes();
         self.look_for_failure_of_threads();
         let Some(recording) = self.source.take_recording() else { return Ok(true) };
-        let asides = self.shared.as_ref().map(|shared| shared.take_streams()).unwrap_or_default();
-        let summary = recording.finish(lost.as_deref(), &asides)?;
+        let mut asides = self.shared.as_ref().map(|shared| shared.take_streams()).unwrap_or_default();
+        let summary = recording.finish(lost.as_deref(), &mut asides)?;
         summary.say_left_out();
         summary.say(if self.shared.is_none() { ", --threads" } else { "" }, plan.verbosity);
         Ok(summary.is_whole)

@@ -25,7 +25,7 @@ pub struct Shared {
 
 #[derive(Debug, Default)]
 struct Left {
-    streams: Vec<Stream>,
+    streams: Vec<(u32, Stream)>,
     failure: Option<WriteError>,
 }
 
@@ -35,8 +35,8 @@ impl Shared {
         self.lock().failure.take()
     }
 
-    /// The streams of threads that have ended.
-    pub fn take_streams(&self) -> Vec<Stream> {
+    /// The rings' streams of threads that have ended.
+    pub fn take_streams(&self) -> Vec<(u32, Stream)> {
         std::mem::take(&mut self.lock().streams)
     }
 
@@ -172,7 +172,7 @@ impl Take for Writer {
     fn end(&mut self) {
         self.pause();
         let streams = std::mem::take(&mut self.streams);
-        self.shared.lock().streams.extend(streams.into_iter().map(|(_, stream)| stream));
+        self.shared.lock().streams.extend(streams);
     }
 }
 
