@@ -13,6 +13,10 @@ use crate::abi::perf_data::{HEADER_BUILD_ID, HEADER_HOSTNAME, PERF_MAGIC2};
 const FILE_HEADER: u64 = 104;
 pub(super) const PIPE_HEADER: u64 = 16;
 
+/// What stands behind the header of a recording of ours, in front of features that were known from its begin: their bits, and
+/// then as behind the records, where they lie and what they say.
+pub(super) const KNOWN_FROM_THE_BEGIN: [u8; 8] = *b"features";
+
 /// More attrs than any recording has: a descriptor each is open while it is made.
 const MOST_ATTRS: u64 = 1 << 20;
 /// More ids than any recording has: one for each event on each CPU or thread.
@@ -102,6 +106,20 @@ pub fn read(input: &dyn Input, name: &str) -> Result<Header, PerfDataError> {
     let (entry_size, attrs, data, features) = header().ok_or_else(|| cut_off("header"))?;
     let attrs = self::attrs(input, name, order, entry_size, attrs)?;
     Ok(Header::File(FileHeader { order, attrs, data, features }))
+}
+
+/// The features of a recording that its recorder could not end, if it wrote any before the records: a header with their
+/// bits, in front of whose list no records are.
+pub(super) fn known_from_the_begin(input: &dyn Input, header: &FileHeader) -> std::io::Result<Option<FileHeader>> {
+    let list = FILE_HEADER + 8 + 32;
+    let bytes = input.bytes(FILE_HEADER, list - FILE_HEADER)?;
+    let bits = bytes.strip_prefix(&KNOWN_FROM_THE_BEGIN).filter(|bits| bits.len() == 32);
+    let known = |bits| FileHeader {
+        features: features(bits, header.order),
+        data: Section { offset: list, size: 0 },
+        ..header.clone()
+    };
+    Ok(bits.map(known))
 }
 
 pub(super) fn section(read: &mut Bytes<'_>) -> Option<Section> {

@@ -203,12 +203,14 @@ impl Recording {
         let mut warnings = Vec::new();
         let mut features = if header.data.size == 0 {
             // Its end was never written: everything behind the header are records.
+            let known =
+                header::known_from_the_begin(&*input, &header).map_err(|error| PerfDataError::io(name, error))?;
             warnings.push(format!(
-                "{name} was not finished: its recorder did not end in order. What is there is read; names of events and \
-                 formats of tracepoints are missing"
+                "{name} was not finished: its recorder did not end in order. What is there is read{}",
+                if known.is_some() { "" } else { "; names of events and formats of tracepoints are missing" }
             ));
             header.data.size = size.saturating_sub(header.data.offset);
-            Features::default()
+            known.map(|known| Features::read(&*input, name, &known, &mut warnings)).transpose()?.unwrap_or_default()
         } else {
             Features::read(&*input, name, &header, &mut warnings)?
         };

@@ -186,7 +186,7 @@ fn killed(path: &Path, program: &str, args: &[&str]) {
     let mut command = Command::new(program);
     command.args(["record", "-q", "-o"]).arg(path).args(args).stdout(Stdio::null()).stderr(Stdio::null());
     let mut recorder = command.spawn().unwrap();
-    while fs::metadata(path).map_or(0, |file| file.len()) < 200_000 {
+    while fs::metadata(path).map_or(0, |file| file.len()) < 400_000 {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     recorder.kill().unwrap();
@@ -205,11 +205,40 @@ fn a_recorder_that_was_killed_leaves_what_it_had_written() {
         let ran = script(&path);
         assert!(ran.status == 0 && ran.said.contains("was not finished"), "{name}: {}", ran.said);
         assert!(ran.out.lines().count() > 100, "{name}: {}{}", ran.out, ran.said);
-        // Its events have no names: who asks for one is told why.
-        let asked = python(&["--input", path.to_str().unwrap(), "-e", "sched:sched_switch", "s.py"]);
-        let said = String::from_utf8_lossy(&asked.stderr).into_owned();
-        assert!(said.contains("was not finished") && said.contains("sched:sched_switch is not in"), "{name}: {said}");
+        let by_name = ["--input", path.to_str().unwrap(), "-e", "sched:sched_switch"];
+        if program == perf {
+            // Its events have no names: who asks for one is told why.
+            let asked = python(&[&by_name[..], &["s.py"]].concat());
+            let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+            assert!(said.contains("was not finished") && said.contains("sched:sched_switch is not in"), "{said}");
+        } else {
+            // Ours says in front of its records what their events are.
+            let count = "n = 0\ndef sched__sched_switch(event):\n    global n\n    n += event.next_pid >= 0\n\
+                         def __exit__(): print(n)\n";
+            let counted =
+                python(&[&by_name[..], &[folder.write("count.py", count.as_bytes()).to_str().unwrap()]].concat());
+            let switches = ran.out.lines().filter(|line| line.contains(" sched:sched_switch: ")).count();
+            assert!(switches > 0 && ran.out.contains(" ==> next_comm="), "{}", ran.out);
+            assert_eq!(stdout(&counted).trim(), switches.to_string());
+        }
     }
+}
+
+/// What was known from the begin stands once in a recording that was ended, too.
+#[test]
+fn what_stands_in_front_of_the_records_is_not_written_again() {
+    let Some(perf) = perf() else { return };
+    let folder = Folder::new();
+    let path = folder.path("perf.data");
+    let mut recorder = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    recorder.args(["record", "-q", "-o"]).arg(&path).args(["-e", "sched:sched_switch", "-a", "--", "sleep", "0.1"]);
+    assert!(recorder.status().unwrap().success());
+    let file = fs::read(&path).unwrap();
+    let format: &[u8] = b"name: sched_switch\n";
+    assert_eq!(file.windows(format.len()).filter(|bytes| *bytes == format).count(), 1);
+    let header = Command::new(perf).args(["report", "--header-only", "-i"]).arg(&path).output().unwrap();
+    let header = String::from_utf8_lossy(&header.stdout).into_owned();
+    assert!(header.contains("name = sched:sched_switch") && header.contains("# hostname : "), "{header}");
 }
 
 #[test]

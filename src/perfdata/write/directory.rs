@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{FileWriter, Level, Stream};
+use super::{Features, FileWriter, Level, Stream};
 use crate::{abi::perf_data::PERF_RECORD_ID_INDEX, capture::EventAttr, record::SampleLayout};
 
 /// The record that tells which rings there were, each by an id and its CPU: who reads it knows which files there have to be.
@@ -28,12 +28,18 @@ pub fn rings(rings: impl Iterator<Item = (u64, Option<u32>)>) -> Vec<u8> {
 }
 
 /// Makes the directory, unless it is there, and its `data`.
-pub fn create(path: &Path, events: &[EventAttr], layout: SampleLayout, reserve: usize) -> io::Result<FileWriter> {
+pub fn create(
+    path: &Path,
+    events: &[EventAttr],
+    layout: SampleLayout,
+    known: &Features,
+    reserve: usize,
+) -> io::Result<FileWriter> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
         made => made?,
     }
-    FileWriter::create(&path.join("data"), events, layout, None, reserve)
+    FileWriter::create(&path.join("data"), events, layout, None, known, reserve)
 }
 
 /// The file of a ring, by its number.

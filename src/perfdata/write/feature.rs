@@ -133,6 +133,13 @@ impl Features {
         self.0.iter().map(|(&bit, bytes)| (bit, bytes.as_slice()))
     }
 
+    /// Their bits, as a header has them.
+    pub(super) fn bits(&self) -> [u64; 4] {
+        let mut bits = [0; 4];
+        self.0.keys().for_each(|&bit| bits[bit as usize / 64] |= 1u64 << (bit % 64));
+        bits
+    }
+
     /// How many bytes they have.
     pub fn size(&self) -> usize {
         self.0.values().map(Vec::len).sum()

@@ -1,5 +1,5 @@
-//! A recording in one file: header, ids, attrs, records, features. The header is written last, so that a recording that is
-//! cut off says so by a data size of 0.
+//! A recording in one file: header, features that are known from the begin, ids, attrs, records, the other features. The header
+//! is written last, so that a recording that is cut off says so by a data size of 0.
 
 use std::{
     fs::File,
@@ -9,7 +9,9 @@ use std::{
 };
 
 use super::{FINISHED_ROUND, Features, Level, Stream, attr, reserve::Reserve};
-use crate::{abi::perf_data::PERF_MAGIC2, capture::EventAttr, record::SampleLayout};
+use crate::{
+    abi::perf_data::PERF_MAGIC2, capture::EventAttr, perfdata::header::KNOWN_FROM_THE_BEGIN, record::SampleLayout,
+};
 
 /// `struct perf_file_header` in `tools/perf/util/header.h`.
 const HEADER: u64 = 104;
@@ -22,6 +24,9 @@ type Section = (u64, u64);
 pub struct FileWriter {
     /// Where records go.
     pub stream: Stream,
+    /// What stands in front of the records, and where.
+    known: Features,
+    known_at: u64,
     attrs: Section,
     attr_size: u64,
     data: u64,
@@ -29,12 +34,14 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// Begins a recording of these events, whose samples look like this, in a new file. So much room is kept for its end.
+    /// Begins a recording of these events, whose samples look like this, in a new file. `known` is what it says of itself by
+    /// now, for when its recorder does not come to its end. So much room is kept for that.
     pub fn create(
         path: &Path,
         events: &[EventAttr],
         layout: SampleLayout,
         level: Option<Level>,
+        known: &Features,
         reserve: usize,
     ) -> io::Result<FileWriter> {
         let reserve = Reserve::take(
@@ -44,6 +51,13 @@ impl FileWriter {
         let mut file = File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
         let size = attr::common_size(events.iter().map(|event| &event.attr), 0);
         let mut head = vec![0; HEADER as usize];
+        head.extend(KNOWN_FROM_THE_BEGIN);
+        head.extend(known.bits().map(u64::to_ne_bytes).as_flattened());
+        let known_at = head.len() as u64 + 16 * known.iter().count() as u64;
+        let (table, _) = table(known, |_, _| None, known_at);
+        head.extend(table);
+        known.iter().for_each(|(_, bytes)| head.extend(bytes));
+        head.resize(head.len().next_multiple_of(8), 0);
         let mut ids = Vec::new();
         for event in events {
             ids.push((head.len() as u64, 8 * event.ids.len() as u64));
@@ -59,7 +73,8 @@ impl FileWriter {
         let header = header(attrs, attr_size, (data, 0), [0; 4]);
         head[..HEADER as usize].copy_from_slice(&header);
         file.write_all(&head)?;
-        Ok(FileWriter { stream: Stream::new(file, data, layout, level)?.indexed(), attrs, attr_size, data, reserve })
+        let (stream, known) = (Stream::new(file, data, layout, level)?.indexed(), known.clone());
+        Ok(FileWriter { stream, known, known_at, attrs, attr_size, data, reserve })
     }
 
     /// Writes the features and the header. `ids` are all that an event has, by its number, where there are more than at
@@ -73,22 +88,25 @@ impl FileWriter {
             self.stream.file().write_all_at(&FINISHED_ROUND, end)?;
             end += FINISHED_ROUND.len() as u64;
         }
-        let mut bits = [0; 4];
-        let mut table = Vec::new();
-        let count = features.iter().count() as u64;
-        let mut at = end + 16 * count;
-        for (bit, bytes) in features.iter() {
-            bits[bit as usize / 64] |= 1u64 << (bit % 64);
-            table.extend([at, bytes.len() as u64].map(u64::to_ne_bytes).as_flattened());
-            at += bytes.len() as u64;
-        }
+        // What has not changed since the begin stands there.
+        let is_known = |bit, bytes: &[u8]| {
+            let mut at = self.known_at;
+            self.known.iter().find_map(|(other, known)| {
+                let place = at;
+                at += known.len() as u64;
+                (bit == other && bytes == known).then_some(place)
+            })
+        };
+        let (table, mut at) = table(features, is_known, end + 16 * features.iter().count() as u64);
+        let bits = features.bits();
         let header = |bits| header(self.attrs, self.attr_size, (self.data, end - self.data), bits);
         let file = self.stream.file();
         // What cannot be finished is at least readable as far as it goes.
         file.write_all_at(&header([0; 4]), 0)?;
         file.seek(SeekFrom::Start(end))?;
         file.write_all(&table)?;
-        features.iter().try_for_each(|(_, bytes)| file.write_all(bytes))?;
+        let mut new = features.iter().filter(|&(bit, bytes)| is_known(bit, bytes).is_none());
+        new.try_for_each(|(_, bytes)| file.write_all(bytes))?;
         if let Some((event, ids)) = ids {
             let section = [at, 8 * ids.len() as u64];
             let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_ne_bytes()).collect();
@@ -101,6 +119,20 @@ impl FileWriter {
         file.write_all_at(&header(bits), 0)?;
         Ok(at)
     }
+}
+
+/// Where sections are: those that stand elsewhere already, and the others from `at` on, behind which the end is.
+fn table(features: &Features, elsewhere: impl Fn(u32, &[u8]) -> Option<u64>, mut at: u64) -> (Vec<u8>, u64) {
+    let mut table = Vec::new();
+    for (bit, bytes) in features.iter() {
+        let size = bytes.len() as u64;
+        let place = elsewhere(bit, bytes).unwrap_or_else(|| {
+            at += size;
+            at - size
+        });
+        table.extend([place, size].map(u64::to_ne_bytes).as_flattened());
+    }
+    (table, at)
 }
 
 fn header(attrs: Section, attr_size: u64, data: Section, features: [u64; 4]) -> [u8; HEADER as usize] {

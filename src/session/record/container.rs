@@ -62,8 +62,10 @@ impl Container {
         const LEARNT: usize = 1 << 20;
         let reserve = features.size() + LEARNT;
         let writer = match &form {
-            Form::File(path, level) => FileWriter::create(path, events, layout, *level, reserve).map(Writer::File),
-            Form::Directory(path, _) => directory::create(path, events, layout, reserve).map(Writer::File),
+            Form::File(path, level) => {
+                FileWriter::create(path, events, layout, *level, features, reserve).map(Writer::File)
+            }
+            Form::Directory(path, _) => directory::create(path, events, layout, features, reserve).map(Writer::File),
             Form::Pipe(level) => {
                 output::binary().and_then(|file| pipe::begin(file, events, features, layout, *level)).map(Writer::Pipe)
             }
