@@ -11,13 +11,14 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use clap::{ArgAction, Args};
 
 use super::report::Failure;
 use crate::{
     parallel::{self, Divide, Job, JobError, Lengths, Planned, Progress, Reader, Recorded, Split, Splits, TimeRange},
-    perfdata::Recording,
+    script::LOADED,
+    session::{is_no_sample, opened},
     sys::{output, signals::Signals},
 };
 
@@ -28,8 +29,8 @@ The command is `perf-prof python --input FILE script.py`, `perf-prof script`, `p
 first line of ours. Each job is given its part as --time, and with -c its CPU. A --time, and with -c a list of CPUs, that \
 the command has itself is what is divided. Other commands, `perf-prof report` for one, are refused.
 
-Each job has a folder with cmd.txt, out.txt and err.txt, and with -p pipe-err.txt for what PIPE_TO says (either is removed \
-when it is empty). When all have ended well their outputs are joined, in the order of time, in out.txt of the output folder. \
+Each job has a folder with cmd.txt, out.txt and err.txt, and with -p pipe-err.txt for what PIPE_TO says. Either is removed \
+when it is empty, and err.txt also when all it says is which script was loaded, or that the part has no sample. When all have ended well their outputs are joined, in the order of time, in out.txt of the output folder. \
 When one fails, all others are ended. A PIPE_TO that ends with status 1 and says nothing has not failed: so do grep, which \
 found no line, cmp and diff.";
 
@@ -140,15 +141,24 @@ impl Parallel {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        if self.output_dir.exists() {
-            return Err(anyhow!(
-                "{} exists already: remove it, or name another folder with -o",
-                self.output_dir.display()
-            )
-            .into());
-        }
+        self.check_output()?;
         self.work(&jobs)?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// A folder of former jobs would hold some of theirs and some of ours.
+    fn check_output(&self) -> anyhow::Result<()> {
+        let folder = self.output_dir.display();
+        match fs::read_dir(&self.output_dir).map(|mut files| files.next().is_none()) {
+            Ok(false) => {
+                bail!("{folder} exists already, and is not empty: remove it, or name another folder with -o")
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                bail!("{folder} is no folder: name another one with -o")
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).with_context(|| folder.to_string()),
+            _ => Ok(()),
+        }
     }
 
     fn at_once(&self) -> usize {
@@ -192,6 +202,27 @@ impl Parallel {
         Ok(jobs)
     }
 
+    /// Names what jobs have said that ended well, and removes what need not be read.
+    fn look_at_messages(&self, jobs: &[Job]) -> anyhow::Result<()> {
+        let mut without_samples = Vec::new();
+        for job in jobs {
+            for messages in [Some(job.messages()), job.pipe_messages()].into_iter().flatten() {
+                match said(&messages).with_context(|| messages.display().to_string())? {
+                    Said::Nothing => fs::remove_file(&messages)?,
+                    Said::NoSample => without_samples.push(messages),
+                    Said::Messages if !self.quiet => output::say(format_args!("{} has messages", messages.display())),
+                    Said::Messages => {}
+                }
+            }
+        }
+        if without_samples.len() < jobs.len() {
+            without_samples.iter().try_for_each(fs::remove_file)?;
+        } else if let (Some(first), false) = (without_samples.first(), self.quiet) {
+            output::say(format_args!("no job has found a sample: {} says what the recording has", first.display()));
+        }
+        Ok(())
+    }
+
     fn work(&self, jobs: &[Job]) -> anyhow::Result<()> {
         let signals = Signals::install()?;
         let shown = !self.quiet && self.verbose == 0 && io::stderr().is_terminal();
@@ -217,15 +248,7 @@ impl Parallel {
             bail!(error);
         }
         result?;
-        for job in jobs {
-            for messages in [Some(job.messages()), job.pipe_messages()].into_iter().flatten() {
-                match fs::metadata(&messages) {
-                    Ok(metadata) if metadata.len() == 0 => fs::remove_file(&messages)?,
-                    Ok(_) if !self.quiet => output::say(format_args!("{} has messages", messages.display())),
-                    _ => {}
-                }
-            }
-        }
+        self.look_at_messages(jobs)?;
         if let Some(path) = parallel::joined(jobs, &self.output_dir) {
             join(jobs, &path).with_context(|| format!("cannot write {}", path.display()))?;
         }
@@ -237,9 +260,33 @@ impl Parallel {
     }
 }
 
+/// What a job has said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// Nothing but what a replay says that goes well.
+    Nothing,
+    /// The same, and that nothing was selected of its part: no job of a divided replay can know whether that is right.
+    NoSample,
+    /// Something that is to be read.
+    Messages,
+}
+
+fn said(messages: &Path) -> io::Result<Said> {
+    const MOST: u64 = 64 << 10;
+    let mut text = Vec::new();
+    File::open(messages)?.take(MOST).read_to_end(&mut text)?;
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with(LOADED)).collect();
+    Ok(match lines[..] {
+        [] if (text.len() as u64) < MOST => Said::Nothing,
+        [line] if is_no_sample(line) => Said::NoSample,
+        _ => Said::Messages,
+    })
+}
+
 /// What a recording holds: by its header where that says it, else by a look at all of its records.
 fn recorded(path: &Path) -> anyhow::Result<Recorded> {
-    let mut recording = Recording::open(path)?;
+    let mut recording = opened::open(path)?;
     let Some((start, end)) = recording.times()? else {
         bail!("{}: there is nothing to divide: no sample has a time", path.display());
     };

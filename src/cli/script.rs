@@ -11,6 +11,7 @@ use super::{
 use crate::{
     event::{Chains, Digits, Fields},
     session::{
+        header,
         plan::{Input, Verbosity},
         text::{self, Plan},
     },
@@ -32,6 +33,8 @@ Examples:
       print what comes through a pipe
   perf-prof script -i DIR -C 0 --time 10%/2 --ns
       of a recording, CPU 0 in the second tenth of its time, times to the nanosecond
+  perf-prof script --header-only
+      when it was recorded, where and by which command, and from when to when its samples are
   perf-prof script -G -F +pid,-cpu
       no call chains; process ids too, and no CPU
 
@@ -81,9 +84,21 @@ pub struct OfRecording {
     /// Say nothing but errors
     #[arg(short, long)]
     quiet: bool,
+    /// Print what the recording says of itself, as host, command line and times, and nothing else
+    #[arg(long)]
+    header_only: bool,
 }
 
 impl OfRecording {
+    /// Prints what the recording says of itself, if that is all that is asked for.
+    pub fn header(&self) -> Result<Option<ExitCode>, Failure> {
+        if !self.header_only {
+            return Ok(None);
+        }
+        header::run(&self.input)?;
+        Ok(Some(ExitCode::SUCCESS))
+    }
+
     /// The recording, and what is wanted of it.
     pub fn input(&self) -> Input {
         let ids = |ids: &Option<Ids>| ids.clone().map(|Ids(ids)| ids);
@@ -106,6 +121,9 @@ impl OfRecording {
 impl Script {
     /// Prints.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        if let Some(status) = self.of.header()? {
+            return Ok(status);
+        }
         let plan = Plan {
             input: self.of.input(),
             fields: self.fields.unwrap_or_default(),

@@ -62,6 +62,9 @@ fn parse_flame(text: &str) -> Result<PathBuf, String> {
 impl Report {
     /// Sums up and prints.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        if let Some(status) = self.of.header()? {
+            return Ok(status);
+        }
         let plan = Plan {
             input: self.of.input(),
             by: self.sort,

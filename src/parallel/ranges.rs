@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use crate::spec::{TimeRangeError, TimeRanges, fixed};
+use crate::spec::{TimeRangeError, TimeRanges, fixed, seconds};
 
 /// Digits of a second behind the point: nanoseconds.
 const DIGITS: usize = 9;
@@ -120,11 +120,6 @@ pub fn divide(ranges: &[TimeRange], divide: Divide, least: Duration) -> Divided 
     let count = |range: &TimeRange| (range.nanoseconds() as f64 / interval).round() as usize;
     let ranges = ranges.iter().flat_map(|range| range.divided(count(range))).collect();
     Divided { ranges, lengths: if asked < least { Lengths::Least } else { Lengths::Asked } }
-}
-
-/// A time in seconds, exactly.
-pub fn seconds(nanoseconds: u64) -> String {
-    format!("{}.{:09}", nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000)
 }
 
 impl fmt::Display for TimeRange {

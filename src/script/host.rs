@@ -262,9 +262,12 @@ pub fn flush(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
+/// How the line begins that says which file was loaded.
+pub const LOADED: &str = "Loaded module: ";
+
 /// Says which file was loaded; where the C implementation says it when asked to.
 pub fn announce(path: &str, quiet: bool) {
-    let line = format!("Loaded module: {path}");
+    let line = format!("{LOADED}{path}");
     if variable_is_on("PERF_PROF_COMPAT") {
         output::print_line(&line);
     } else if !quiet {

@@ -19,7 +19,7 @@ mod without;
 pub use choice::Choice;
 pub use error::ScriptError;
 pub use failure::OnError;
-pub use host::{Module, Program, announce};
+pub use host::{LOADED, Module, Program, announce};
 pub use interpreter::{
     Interpreter, description as interpreter_description, interrupt, libpython, version as interpreter_version,
 };

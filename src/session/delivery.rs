@@ -9,6 +9,7 @@ use std::{
 use indicatif::ProgressBar;
 
 use super::{
+    found::{Found, Reach},
     plan::Verbosity,
     pump::Pump,
     replayed::Replayed,
@@ -60,8 +61,7 @@ pub(super) struct Delivered {
     pub lost: Vec<u64>,
     /// What the sink asked for at the end.
     pub at_exit: Option<Stop>,
-    /// Samples whose id no event of the recording has.
-    strangers: u64,
+    pub found: Found,
     failure: Option<PerfDataError>,
 }
 
@@ -87,7 +87,7 @@ impl Delivery<'_> {
             source: Watched::new(replay, verbosity, warnings),
             pump: Pump::of_recording(replayed, context.clone(), stats.clone(), rings, limit),
             events,
-            stats,
+            stats: stats.clone(),
             signals,
             interval: None,
             usage_every,
@@ -107,17 +107,14 @@ impl Delivery<'_> {
             output::say(format_args!("interrupted: what follows is of what was recorded until {seconds}.{micros:06}"));
         }
         let at_exit = run_loop.finish(ending, last, sink, last_time);
-        Delivered { ending, last: last_time, lost, at_exit, strangers, failure: run_loop.source.replay.take_failure() }
+        let found = Found { delivered: stats.total_delivered(), strangers, reach: Reach::of(ending) };
+        Delivered { ending, last: last_time, lost, at_exit, found, failure: run_loop.source.replay.take_failure() }
     }
 }
 
 impl Delivered {
-    /// Says which samples were left out. The error is why it ended early, if the recording is to blame.
+    /// The error is why it ended early, if the recording is to blame.
     pub fn check(&mut self) -> Result<(), PerfDataError> {
-        if self.strangers != 0 {
-            let strangers = self.strangers;
-            output::say(format_args!("{strangers} samples were left out: the recording has no event with their ids"));
-        }
         self.failure.take().map_or(Ok(()), Err)
     }
 }

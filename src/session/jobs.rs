@@ -13,6 +13,8 @@ use anyhow::{Context as _, Result, bail};
 
 use super::{
     ExitStatus,
+    delivery::Delivered,
+    found::{Asked, Found, Reach},
     plan::{Input, Jobs, Plan, SplitBy, Verbosity},
     reading,
     recorded::Selected,
@@ -52,6 +54,8 @@ pub(super) struct Shard {
     failure: File,
     /// What had no names, once the result was taken up.
     nameless: Nameless,
+    /// What became of its samples, once the result was taken up.
+    found: Option<Found>,
     /// What it prints waits here for its turn; `None` of the first, whose turn it is from the beginning.
     stdout: Option<File>,
 }
@@ -101,13 +105,15 @@ impl Shard {
     }
 
     /// Leaves a result: the counts, then what the script made.
-    pub fn leave(&self, stats: &Stats, lost: &[u64], last: u64, nameless: &Nameless, partial: &[u8]) -> io::Result<()> {
+    pub fn leave(&self, stats: &Stats, delivered: &Delivered, nameless: &Nameless, partial: &[u8]) -> io::Result<()> {
+        let &Delivered { ref lost, last, found, .. } = delivered;
         // Of what stands at the recording's end without a time, each shard of times has its own, and all shards of CPUs the
         // same.
-        let lost = if self.cpus.is_none() || self.place.number == 0 { lost.to_vec() } else { vec![0; lost.len()] };
+        let lost = if self.cpus.is_none() || self.place.number == 0 { lost.clone() } else { vec![0; lost.len()] };
         let mut result = &self.result;
         let nameless = nameless.text();
-        for words in [stats.counts(), lost, vec![last], vec![nameless.len() as u64]] {
+        let found = vec![found.delivered, found.strangers, u64::from(found.reach == Reach::End)];
+        for words in [stats.counts(), lost, found, vec![last], vec![nameless.len() as u64]] {
             result.write_all(&(words.len() as u64).to_ne_bytes())?;
             words.iter().try_for_each(|word| result.write_all(&word.to_ne_bytes()))?;
         }
@@ -140,8 +146,13 @@ impl Shard {
             Ok(word.ok_or(io::ErrorKind::UnexpectedEof)?)
         };
         let mut words = || -> io::Result<Vec<u64>> { (0..word()?).map(|_| word()).collect() };
-        let (counts, lost, last, size) = (words()?, words()?, words()?, words()?.into_iter().sum::<u64>());
+        let (counts, lost, found) = (words()?, words()?, words()?);
+        let (last, size) = (words()?, words()?.into_iter().sum::<u64>());
         stats.add(&counts);
+        if let [delivered, strangers, to_the_end] = found[..] {
+            let reach = if to_the_end == 1 { Reach::End } else { Reach::Short };
+            self.found = Some(Found { delivered, strangers, reach });
+        }
         let mut rest = bytes.split_off(at);
         let partial = rest.split_off(rest.len().min(size as usize));
         self.nameless.add_text(&String::from_utf8_lossy(&rest));
@@ -185,6 +196,9 @@ pub(super) fn run(
             let mut nameless = Nameless::default();
             shards.iter().for_each(|shard| nameless.add_text(&shard.nameless.text()));
             report::print_nameless(&nameless, plan.verbosity);
+            if let Some(found) = found(&shards) {
+                found.say(input, &plan.capture.events, Asked::ByScript(plan.verbosity));
+            }
             ended
         }
         (status, _) => Ok(ExitStatus(status.unwrap_or(1))),
@@ -251,6 +265,7 @@ fn divide(
             result: file()?,
             failure: file()?,
             nameless: Nameless::default(),
+            found: None,
             stdout,
         })
     };
@@ -280,11 +295,13 @@ fn work(
 /// Waits for all workers, and hands their output on in the order of their parts. A signal that asks for the end goes to
 /// them. The status of the first that failed, with which the others are ended.
 fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Result<Option<u8>> {
-    let mut turn = 0;
+    let (mut turn, mut said) = (0, false);
     while turn < workers.len() {
         if signals.is_pending() {
             for (_, signal) in signals.take().to_end() {
-                output::say("interrupted: what follows is of what each process had read by then");
+                if !std::mem::replace(&mut said, true) {
+                    output::say("interrupted: what follows is of what each process had read by then");
+                }
                 workers.iter().for_each(|worker| worker.signal(signal));
             }
         }
@@ -311,12 +328,22 @@ fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Resu
     Ok(None)
 }
 
+/// What became of the samples of all parts, once all results were taken up.
+fn found(shards: &[Shard]) -> Option<Found> {
+    let all = Found::of_all(shards.iter().map(|shard| shard.found))?;
+    // Which CPU a sample of no event was taken on nobody knows: each part of CPUs has met them all.
+    let of_each = shards.iter().filter(|shard| shard.cpus.is_some()).filter_map(|shard| shard.found);
+    let strangers = of_each.map(|found| found.strangers).max().unwrap_or(all.strangers);
+    Some(Found { strangers, ..all })
+}
+
 /// Puts the results together, in an interpreter of this process, and ends the script.
 pub(super) fn merge(shards: &mut [Shard], mut program: Program, run: &Run) -> Result<u8> {
     let stats = &run.stats;
     let left: io::Result<Vec<Left>> = shards.iter_mut().map(|shard| shard.take(stats)).collect();
     let left = left.context("cannot read what a part left")?;
     let last = left.iter().map(|left| left.last).max().unwrap_or(0);
+    let found = found(shards);
     let untold = count_losses(&left, run);
     run.context.come_to(last);
     let merged = program.merge(left.into_iter().map(|left| left.partial));
@@ -332,7 +359,8 @@ pub(super) fn merge(shards: &mut [Shard], mut program: Program, run: &Run) -> Re
     match (merged, stop) {
         (Ok(()), Some(Stop::Exit(status))) | (Err(ScriptError::Exited(status)), _) => Ok(status),
         (Ok(()), Some(Stop::Failed)) => Ok(1),
-        (Ok(()), _) => Ok(0),
+        (Ok(()), Some(Stop::Interrupted | Stop::ClosedPipe)) => Ok(0),
+        (Ok(()), None) => Ok(found.map_or(0, |found| found.status())),
         (Err(error), _) => Err(error.into()),
     }
 }

@@ -3,10 +3,13 @@
 mod delivery;
 mod events;
 pub mod evlist;
+mod found;
+pub mod header;
 mod interval;
 mod jobs;
 mod lacking;
 mod names;
+pub mod opened;
 pub mod plan;
 mod program;
 mod pump;
@@ -27,6 +30,7 @@ mod target;
 pub mod text;
 
 pub use crate::record::EventIds;
+pub use found::is_no_sample;
 pub use names::RunningKernel;
 pub use pump::{Break, LossWindow, Pump};
 pub use replayed::{Replayed, Route};

@@ -8,6 +8,8 @@ use anyhow::{Result, bail};
 use super::{
     ExitStatus,
     delivery::{Delivery, Warnings},
+    found::Asked,
+    opened,
     plan::{Input, Verbosity},
     recorded::{self, Selected},
     recorded_kernel::RecordedKernel,
@@ -32,6 +34,7 @@ pub(super) struct Reading {
     selection: Selection,
     /// The knowledge of names that its events are shown with.
     pub context: Arc<Context>,
+    input: Input,
     verbosity: Verbosity,
 }
 
@@ -47,7 +50,7 @@ impl Reading {
     /// Opens a recording, and selects all of its events.
     pub fn open(input: &Input, symbols: symbol::Options, verbosity: Verbosity) -> Result<Reading> {
         // A pipe may keep us waiting here, and is left with Ctrl-C.
-        let mut recording = Recording::open(&input.path)?;
+        let mut recording = opened::open(&input.path)?;
         let selected = recorded::select(&[], 0, &recording)?;
         let selection = Selection {
             attrs: None,
@@ -60,7 +63,8 @@ impl Reading {
         let kernel = RecordedKernel::new(&recording, &recorded);
         // Nothing that is shown here has the time of day.
         let context = Context::new(Box::new(kernel), 0).with_symbol_options(symbols, Processes::Recorded(recorded));
-        Ok(Reading { recording, selected, selection, context: Arc::new(context), verbosity })
+        let (context, input) = (Arc::new(context), input.clone());
+        Ok(Reading { recording, selected, selection, context, input, verbosity })
     }
 
     /// What it says of itself.
@@ -85,7 +89,8 @@ impl Reading {
     /// Shows a sink what is wanted, in the order of time.
     pub fn run(self, sink: &mut impl Sink) -> Result<Read> {
         let signals = Signals::install()?;
-        let Reading { recording, selected: Selected { types, routes, .. }, selection, context, verbosity } = self;
+        let Reading { recording, selected, selection, context, input, verbosity } = self;
+        let Selected { types, routes, .. } = selected;
         let layouts = recording.layouts().clone();
         let told = Told::of(selection.cpus.as_ref());
         let mut replay = recording.replay(selection)?;
@@ -109,8 +114,12 @@ impl Reading {
         let mut delivered = delivery.run(sink);
         report::print_endings(context.endings(), verbosity);
         context.with_symbols(|symbols| report::print_nameless(symbols.nameless_frames(), verbosity));
+        delivered.found.say(&input, &[], Asked::Here(verbosity));
         delivered.check()?;
-        Ok(Read { status: ExitStatus(status(delivered.ending, delivered.at_exit, None)), lost: stats.total_lost() })
+        Ok(Read {
+            status: ExitStatus(status(delivered.ending, delivered.at_exit, Some(delivered.found.status()))),
+            lost: stats.total_lost(),
+        })
     }
 }
 

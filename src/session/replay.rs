@@ -15,8 +15,10 @@ use anyhow::{Context as _, Result};
 use super::{
     ExitStatus,
     delivery::{Delivery, Warnings},
+    found::Asked,
     jobs::{self, Shard},
     lacking::Lacking,
+    opened,
     plan::{Input, Module, Plan, Verbosity},
     program,
     reading::times,
@@ -42,7 +44,7 @@ pub(super) fn run(plan: &Plan, input: &Input) -> Result<ExitStatus> {
         output::append_to(path).with_context(|| format!("cannot append to '{}'", path.display()))?;
     }
     // A pipe may keep us waiting here, and is left with Ctrl-C.
-    let recording = Recording::open(&input.path)?;
+    let recording = opened::open(&input.path)?;
     // What is wrong with the recording may be why it lacks an event.
     let selected = recorded::select(&plan.capture.events, plan.own_events, &recording).inspect_err(|_| {
         recording.warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")))
@@ -166,6 +168,7 @@ fn with_interpreter(
         replay.read_ahead();
     }
     let intervals = plan.interval.map(|every| Intervals::new(every, span));
+    let last = if let Part::Shard(_) = part { Last::Part } else { Last::Exit };
     let reopen = || program::reopen_output(plan);
     let delivery = Delivery {
         replay,
@@ -177,7 +180,7 @@ fn with_interpreter(
         limit: plan.exit_n,
         usage_every: plan.usage_self,
         reopen: &reopen,
-        last: if let Part::Shard(_) = part { Last::Part } else { Last::Exit },
+        last,
         verbosity: plan.verbosity,
         warnings,
     };
@@ -187,15 +190,16 @@ fn with_interpreter(
     if let Part::Shard(shard) = part {
         let partial = program.partial();
         program.clear();
-        shard
-            .leave(&run.stats, &delivered.lost, delivered.last, &nameless, &partial?)
-            .context("cannot keep what __partial__() returned")?;
+        shard.leave(&run.stats, &delivered, &nameless, &partial?).context("cannot keep what __partial__() returned")?;
     } else {
         report::print_nameless(&nameless, plan.verbosity);
         program.clear();
+        delivered.found.say(input, &plan.capture.events, Asked::ByScript(plan.verbosity));
     }
     delivered.check()?;
-    Ok(status(delivered.ending, delivered.at_exit, None))
+    // Of a part nothing but its failure is told here.
+    let own = if last == Last::Exit { delivered.found.status() } else { 0 };
+    Ok(status(delivered.ending, delivered.at_exit, Some(own)))
 }
 
 /// The times that are replayed, of those that are selected; `None` where nobody knows yet.

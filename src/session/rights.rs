@@ -3,7 +3,10 @@
 
 use std::fmt;
 
-use super::{events::Selected, plan::Capture};
+use super::{
+    events::Selected,
+    plan::{Capture, Target},
+};
 use crate::{
     abi::{
         PERF_COUNT_SW_BPF_OUTPUT, PERF_COUNT_SW_CGROUP_SWITCHES, PERF_COUNT_SW_CONTEXT_SWITCHES,
@@ -13,10 +16,7 @@ use crate::{
     event::Format,
     profiler::RunningMachine,
     spec::{EventKind, EventSpec},
-    sys::{
-        output, procfs,
-        tracefs::{Tracefs, TracefsError},
-    },
+    sys::{output, procfs, tracefs::Tracefs},
 };
 
 /// What is left of events of which a part was asked for that only others may see.
@@ -130,21 +130,36 @@ pub fn tracefs(plan: &Capture) -> anyhow::Result<Tracefs> {
     match (Tracefs::find(), plan.events.iter().find(is_in_tracefs)) {
         (Ok(found), _) => Ok(found),
         (Err(_), None) => Ok(Tracefs::expected()),
-        (Err(error), Some(spec)) => Err(without_tracefs(spec, error)),
+        (Err(error), Some(spec)) => {
+            let level = procfs::perf_event_paranoid().filter(|_| !procfs::is_perfmon_capable());
+            let too = level.and_then(|level| asked_too(spec, &plan.target, level)).unwrap_or_default();
+            Err(anyhow::anyhow!("{}: {error}{too}", spec.selector))
+        }
     }
 }
 
-fn without_tracefs(spec: &EventSpec, error: TracefsError) -> anyhow::Error {
-    // Whoever opens tracefs to all should know that it is not enough.
-    let level = procfs::perf_event_paranoid().filter(|&level| level > -1 && !procfs::is_perfmon_capable());
-    let too = level.map(|level| {
+/// What has to be allowed beside tracefs: whoever opens that to all should know that it is not enough.
+fn asked_too(spec: &EventSpec, target: &Target, level: i32) -> Option<String> {
+    let of_tasks = matches!(target, Target::Processes(_) | Target::Threads(_) | Target::Workload(_));
+    if of_tasks && is_of_system_calls(spec) {
+        let is = format!(
+            "; and kernel.perf_event_paranoid is {level}: tracepoints of system calls are for root, for CAP_PERFMON"
+        );
+        return (level > 1).then(|| format!("{is}, or in one's own processes for all at 1"));
+    }
+    (level > -1).then(|| {
         format!(
             "; and kernel.perf_event_paranoid is {level}: tracepoints are for root, for CAP_PERFMON, or for all at -1 (to \
              count them, at 1 in one's own processes and at 0 on CPUs)"
         )
-    });
-    let too = too.unwrap_or_default();
-    anyhow::anyhow!("{}: {error}{too}", spec.selector)
+    })
+}
+
+/// Whether its data are for everybody who sees the kernel's side of a task: so they are of the events with
+/// TRACE_EVENT_FL_CAP_ANY (`include/linux/syscalls.h`, `include/trace/events/syscalls.h`).
+fn is_of_system_calls(spec: &EventSpec) -> bool {
+    let systems = ["syscalls", "raw_syscalls"];
+    matches!(&spec.kind, EventKind::Tracepoint { system, .. } if systems.contains(&system.as_str()))
 }
 
 #[cfg(test)]
@@ -167,6 +182,21 @@ mod tests {
             causes.iter().map(|&(level, is_capable)| Cause::of(level, is_capable).to_string()).collect();
         assert!(causes[0].starts_with("kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing"));
         assert!(causes[1..].iter().all(|cause| cause.starts_with("the kernel refuses its side")), "{causes:?}");
+    }
+
+    /// It was -1 whatever was asked for.
+    #[test]
+    fn system_calls_of_own_processes_were_said_to_need_another_level() {
+        let needed = |event: &str, target: &Target, level: i32| {
+            let text = asked_too(&parse_events(event).unwrap()[0], target, level)?;
+            text.contains(&format!("is {level}: ")).then(|| if text.ends_with("for all at 1") { 1 } else { -1 })
+        };
+        let own = Target::Processes(vec![1]);
+        for event in ["syscalls:*", "raw_syscalls:sys_enter"] {
+            assert_eq!([2, 1, 0, -1].map(|level| needed(event, &own, level)), [Some(1), None, None, None]);
+            assert_eq!([2, 0, -1].map(|level| needed(event, &Target::AllCpus, level)), [Some(-1), Some(-1), None]);
+        }
+        assert_eq!([2, 0, -1].map(|level| needed("sched:*", &own, level)), [Some(-1), Some(-1), None]);
     }
 
     #[test]

@@ -34,7 +34,6 @@ use crate::{
         clock::{self, Calibration},
         hold::Held,
         output,
-        place::{self, Former},
         signals::{self, Signals},
         tracefs::{Tracefs, explain_filter},
         workload::Workload,
@@ -48,7 +47,7 @@ pub fn run(plan: Plan) -> Result<ExitStatus> {
         return replay::run(&plan, input);
     }
     if let Some(plan::Recorded { path, .. }) = &plan.record {
-        place::check(path, Former::Renamed)?;
+        record::Form::File(path.clone(), None).check()?;
     }
     let held = Held::new()?;
     if let Some(path) = &plan.output {

@@ -3,8 +3,9 @@
 use super::run_loop::Ending;
 use crate::{event::Stop, record::Ended};
 
-/// The exit status: what the script asked for at its end, then what ended the run, then the workload's own.
-pub(super) fn status(ending: Ending, at_exit: Option<Stop>, workload: Option<u8>) -> u8 {
+/// The exit status: what the script asked for at its end, then what ended the run, then that of what came to its own end: the
+/// workload, or a recording.
+pub(super) fn status(ending: Ending, at_exit: Option<Stop>, own: Option<u8>) -> u8 {
     let of_stop = |stop: Stop| match stop {
         Stop::Exit(status) => status,
         Stop::Failed => 1,
@@ -20,7 +21,7 @@ pub(super) fn status(ending: Ending, at_exit: Option<Stop>, workload: Option<u8>
     match (at_exit, run) {
         (Some(Stop::Exit(status)), _) => status,
         (Some(stop), 0) => of_stop(stop),
-        (None, 0) if matches!(ending, Ending::Source(Ended::TasksExited)) => workload.unwrap_or(0),
+        (None, 0) if matches!(ending, Ending::Source(Ended::TasksExited | Ended::EndOfInput)) => own.unwrap_or(0),
         (_, run) => run,
     }
 }

@@ -37,4 +37,4 @@ pub use probe::{Place, Probe, ProbeKind, ProbeSyntaxError};
 pub use quantity::{QuantityError, RingSize, parse_interval, parse_pages, parse_size};
 pub use terms::{Rate, Term, number, terms};
 pub use threads::{ThreadSpec, Threads, ThreadsError};
-pub use time_ranges::{TimeRangeError, TimeRanges, fixed};
+pub use time_ranges::{TimeRangeError, TimeRanges, fixed, seconds};

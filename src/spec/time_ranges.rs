@@ -1,5 +1,7 @@
 //! Ranges of time as they are typed: `12.5,13`, `10%,20%`, `10%/2`. Knows nothing of recordings.
 
+use std::fmt;
+
 /// Ranges of a recording's time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeRanges(Vec<TimeRange>);
@@ -95,6 +97,32 @@ impl TimeRanges {
     }
 }
 
+impl fmt::Display for TimeRanges {
+    /// Ranges that are typed so are the same.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |share: u64| {
+            let text = format!("{}.{:06}", share / PERCENT, share % PERCENT);
+            format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
+        };
+        let mut separator = "";
+        for range in &self.0 {
+            f.write_str(separator)?;
+            match *range {
+                TimeRange::Times(from, u64::MAX) => write!(f, "{},", seconds(from))?,
+                TimeRange::Times(from, to) => write!(f, "{},{}", seconds(from), seconds(to))?,
+                TimeRange::Shares(from, to) => write!(f, "{}-{}", percent(from), percent(to))?,
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+/// Nanoseconds as ranges of time are typed.
+pub fn seconds(nanoseconds: u64) -> String {
+    format!("{}.{:09}", nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000)
+}
+
 /// A decimal number with up to `digits` digits behind the point, in units of the last of them.
 pub fn fixed(text: &str, digits: usize) -> Option<u64> {
     let (whole, part) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
@@ -136,6 +164,16 @@ mod tests {
         for text in ["", ",", "x", "1", "1.0000000001,2", "-1,2", "10%", "10%/0", "10%/11", "110%,120%", "0%/1"] {
             assert!(text.parse::<TimeRanges>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_shown_can_be_typed() {
+        for text in ["12.5,13", "0.000001999,", ",1", "10%,20%", "10%/2", "40%/3", "0%-10%,99.9%-100%", "5%,5%"] {
+            let ranges: TimeRanges = text.parse().unwrap();
+            assert_eq!(ranges.to_string().parse(), Ok(ranges.clone()), "{ranges}");
+        }
+        let shown = ["1,2.5", "3,", "0.5%/3,10%/2"].map(|text| text.parse::<TimeRanges>().unwrap().to_string());
+        assert_eq!(shown, ["1.000000000,2.500000000", "3.000000000,", "1%-1.5%,10%-20%"]);
     }
 
     proptest! {

@@ -143,8 +143,9 @@ pub fn is_perfmon_capable() -> bool {
     is_in_first_user_namespace() && [CAP_PERFMON, CAP_SYS_ADMIN].into_iter().any(has_capability)
 }
 
-/// A namespace with all of the first one's users looks the same in /proc/self/uid_map.
-fn is_in_first_user_namespace() -> bool {
+/// Whether our capabilities are those that the kernel asks for. A namespace with all of the first one's users looks the same in
+/// /proc/self/uid_map.
+pub fn is_in_first_user_namespace() -> bool {
     // `PROC_USER_INIT_INO` of include/linux/proc_ns.h. A kernel without user namespaces does not have the file.
     const FIRST: u64 = 0xEFFF_FFFD;
     fs::metadata("/proc/self/ns/user").map_or(true, |namespace| namespace.ino() == FIRST)

@@ -4,6 +4,7 @@
 
 mod evlist;
 mod harness;
+mod header;
 mod kinds;
 mod report;
 mod script;

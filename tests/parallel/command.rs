@@ -26,6 +26,59 @@ fn parts_joined_are_the_whole() {
     assert!(said(&again).contains("parts exists already"), "{}", said(&again));
 }
 
+/// It was refused, and made by hand it had to be removed.
+#[test]
+fn an_empty_folder_was_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if recording(folder).is_none() {
+        return;
+    }
+    fs::create_dir(folder.join("parts")).unwrap();
+    let run = || parallel(folder, &["-n", "2", "-o", "parts", "--", "perf", "script"]);
+    let first = run();
+    assert!(first.status.success() && folder.join("parts/out.txt").exists(), "{}", said(&first));
+    let why = "perf-prof: parts exists already, and is not empty: remove it, or name another folder with -o\n";
+    assert_eq!(said(&run()), why);
+    let file = parallel(folder, &["-o", "perf.data", "--", "perf", "script"]);
+    assert_eq!(said(&file), "perf-prof: perf.data is no folder: name another one with -o\n");
+}
+
+/// The name of the script was said to be one.
+#[test]
+fn jobs_that_had_nothing_to_say_had_messages() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    if recording(folder).is_none() {
+        return;
+    }
+    let script = "import sys\ndef __sample__(event): pass\ndef __exit__():\n    for text in sys.argv[1:]: sys.stderr.write(text)\n";
+    fs::write(folder.join("s.py"), script).unwrap();
+    let replay = [env!("CARGO_BIN_EXE_perf-prof"), "python", "--input", "perf.data"];
+    let run = |name: &str, options: &[&str], rest: &[&str]| {
+        let head = ["-n", "2", "-m", "0", "-o", name, "--"];
+        let output = parallel(folder, &[&head[..], &replay, options, &["s.py"], rest].concat());
+        assert!(output.status.success(), "{}", said(&output));
+        let first = format!("{name}/time-range-0/err.txt");
+        (said(&output).lines().map(str::to_owned).collect::<Vec<_>>(), folder.join(first).exists())
+    };
+    let well = |name: &str| format!("perf-prof: all 2 jobs ended well; their output is in {name}/out.txt");
+    assert_eq!(run("a", &[], &[]), (vec![well("a")], false));
+    let messages = |part| format!("perf-prof: b/time-range-{part}/err.txt has messages");
+    assert_eq!(run("b", &[], &["text\n"]), (vec![messages(0), messages(1), well("b")], true));
+    // Of some parts nothing is selected, or of all.
+    let first = "sched:sched_switch";
+    let filter = |text: &str| format!("{first}/{text}/");
+    let none = "perf-prof: no job has found a sample: c/time-range-0/err.txt says what the recording has".to_owned();
+    assert_eq!(run("c", &["-e", &filter("prev_pid == -5")], &[]), (vec![none, well("c")], true));
+    let mut whole = Command::new(replay[0]);
+    whole.args(["script", "-F", "time"]).current_dir(folder);
+    let times = String::from_utf8(whole.output().unwrap().stdout).unwrap();
+    let last = times.lines().last().unwrap().trim().trim_end_matches(':').to_owned();
+    let range = format!("0,{last}");
+    assert_eq!(run("d", &["--time", &range], &[]), (vec![well("d")], false));
+}
+
 /// A script is run by perf-prof itself on each part: what it counts adds up.
 #[test]
 fn our_own_replay_is_divided_too() {

@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read},
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Command, ExitStatus, Output, Stdio},
 };
 
 use crate::harness::{recording, said};
@@ -50,14 +50,16 @@ def __exit__(): print(sorted(counts.items()), perf_prof.stats()['delivered'] == 
     }
 }
 
-/// Signals were held back in the processes for ever: each went on to the end of its part.
-#[test]
-fn an_interrupted_replay_by_jobs_went_on_to_its_end() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    if recording(folder).is_none() {
-        return;
-    }
+/// What became of a replay by jobs that was interrupted twice, in the midst of an event.
+struct Interrupted {
+    /// What it printed behind the first line.
+    printed: String,
+    said: String,
+    status: ExitStatus,
+}
+
+fn interrupted(folder: &Path) -> Option<Interrupted> {
+    recording(folder)?;
     // Each event takes as long as would make hours of all of them.
     let script = "\
 import time
@@ -82,14 +84,30 @@ def __merge__(partials): print('merged', sum(partials))
         unsafe { libc::kill(replay.id() as i32, libc::SIGINT) };
         std::thread::sleep(std::time::Duration::from_millis(500));
     }
-    let mut rest = String::new();
-    stdout.read_to_string(&mut rest).unwrap();
-    let (mut said, status) = (String::new(), replay.wait().unwrap());
+    let (mut printed, mut said) = (String::new(), String::new());
+    stdout.read_to_string(&mut printed).unwrap();
+    let status = replay.wait().unwrap();
     replay.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    Some(Interrupted { printed, said, status })
+}
+
+/// Signals were held back in the processes for ever: each went on to the end of its part.
+#[test]
+fn an_interrupted_replay_by_jobs_went_on_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(Interrupted { printed, said, status }) = interrupted(folder.path()) else { return };
     assert!(said.contains("interrupted: what follows is of what each process had read by then"), "{said}");
-    let merged = rest.lines().last().and_then(|line| line.strip_prefix("merged "));
-    let merged: u32 = merged.unwrap_or_else(|| panic!("{status} {rest} {said}")).parse().unwrap();
+    let merged = printed.lines().last().and_then(|line| line.strip_prefix("merged "));
+    let merged: u32 = merged.unwrap_or_else(|| panic!("{status} {printed} {said}")).parse().unwrap();
     assert!(merged < 10, "{merged} events of those that it had begun with");
+}
+
+/// Each interrupt said its line.
+#[test]
+fn a_second_interrupt_of_a_replay_by_jobs_said_its_line_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(Interrupted { said, .. }) = interrupted(folder.path()) else { return };
+    assert_eq!(said.matches("interrupted: what follows is").count(), 1, "{said}");
 }
 
 /// A silence of more than 100,000 intervals was one, and where it crossed a border between parts each had its own.

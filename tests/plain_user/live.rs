@@ -136,13 +136,36 @@ fn list_and_doctor_know_what_needs_no_tracefs() {
         let doctor = perf_prof(&dir, tracefs, &["doctor"]);
         assert_eq!(doctor.status, Some(0), "{}{}", doctor.stdout, doctor.stderr);
         let line = |name: &str| doctor.stdout.lines().find(|line| line.contains(&format!("  {name} "))).unwrap();
-        for name in ["tracefs", "tracepoint"] {
+        for (name, end) in
+            [("tracefs", "; tracepoints need it, other events do not"), ("tracepoint", "; other events do not need it")]
+        {
             let line = line(name);
-            assert!(
-                line.starts_with("warn ") && line.ends_with("tracepoints need root, other events do not"),
-                "{line}"
-            );
+            assert!(line.starts_with("warn ") && line.ends_with(end), "{line}");
         }
         assert!(doctor.stdout.lines().last().unwrap().starts_with("scripts can run; "), "{}", doctor.stdout);
+    }
+}
+
+/// Kernel symbols were to be had by `kernel.kptr_restrict=0`, which it was.
+#[test]
+fn doctor_told_a_plain_user_to_do_what_was_done() {
+    if skipped() {
+        return;
+    }
+    let dir = folder();
+    let doctor = perf_prof(&dir, Tracefs::Closed, &["doctor"]);
+    let sysctl = |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap().trim().to_owned();
+    let mends: Vec<&str> = doctor.stdout.lines().filter_map(|line| line.trim().strip_prefix("mend it: ")).collect();
+    let settings = mends.iter().flat_map(|mend| mend.split(' ')).filter_map(|word| word.strip_prefix("kernel."));
+    let settings: Vec<(&str, &str)> = settings.filter_map(|setting| setting.split_once('=')).collect();
+    assert!(settings.iter().any(|(name, _)| *name == "perf_event_paranoid"), "{}", doctor.stdout);
+    for (name, value) in settings {
+        assert_ne!(sysctl(name), value.trim_end_matches(','), "kernel.{name}: {}", doctor.stdout);
+    }
+    let symbols = doctor.stdout.lines().skip_while(|line| !line.contains("  kernel symbols ")).take(2);
+    let symbols = symbols.map(str::trim).collect::<Vec<_>>().join(" ");
+    if (sysctl("kptr_restrict").as_str(), level()) == ("0", 2) {
+        let mend = "mend it: sudo perf-prof ..., or sudo sysctl kernel.perf_event_paranoid=1";
+        assert!(symbols.starts_with("warn ") && symbols.ends_with(mend), "{symbols}");
     }
 }

@@ -76,6 +76,51 @@ fn a_place_that_cannot_be_written_is_found_before_the_command_begins() {
     }
 }
 
+/// Any folder was renamed.
+#[test]
+fn a_folder_that_is_no_recording_became_another_ones_former() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let place = |name: &str| dir.path().join(name);
+    for name in ["empty", "full"] {
+        fs::create_dir(place(name)).unwrap();
+    }
+    fs::write(place("full/data"), "of somebody").unwrap();
+    let run = |name: &str, options: &[&str]| {
+        let args = [&["-q", "-e", CALL, "-o", name][..], options, &["--", "true"]].concat();
+        let output = command(&dir, &args).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for name in ["empty", "full"] {
+        let why = "it is a folder, and no recording; name a file, as";
+        assert_eq!(run(name, &[]), (Some(1), format!("perf-prof: cannot write '{name}': {why} '{name}/perf.data'\n")));
+    }
+    let why = "it is a folder with other things in it; name a new one, as 'full/perf.data'";
+    assert_eq!(run("full", &["--threads"]), (Some(1), format!("perf-prof: cannot write 'full': {why}\n")));
+    fs::write(place("s.py"), "def __sample__(event): pass\n").unwrap();
+    let mut python = std::process::Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    python.args(["python", "-q", "-e", CALL, "--record", "empty", "s.py", "--exec", "true"]).current_dir(dir.path());
+    let said = String::from_utf8(python.output().unwrap().stderr).unwrap();
+    assert!(said.contains("cannot write 'empty': it is a folder, and no recording"), "{said}");
+    assert_eq!(fs::read_dir(place("empty")).unwrap().count(), 0);
+    // A directory is what such a recording is: it is the user's, with its owner and rights.
+    let inode = |name: &str| std::os::unix::fs::MetadataExt::ino(&fs::metadata(place(name)).unwrap());
+    let before = inode("empty");
+    // Nothing is left of what could not be begun.
+    assert_eq!(run("empty", &["--threads", "--control", "fifo:none"]).0, Some(1));
+    assert_eq!(fs::read_dir(place("empty")).unwrap().count(), 0);
+    assert_eq!(run("empty", &["--threads"]), (Some(0), String::new()));
+    assert!(place("empty/data.0").exists() && inode("empty") == before);
+    // It is a recording now.
+    assert_eq!(run("empty", &[]), (Some(0), String::new()));
+    assert!(place("empty").is_file() && inode("empty.old") == before);
+    for name in ["full.old", "empty.old.old"] {
+        assert!(!place(name).exists(), "{name}");
+    }
+}
+
 /// It left an empty file, and the former recording under another name.
 #[test]
 fn a_recording_that_cannot_be_begun_leaves_the_former_one() {

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
 mod damaged;
+mod directory;
+mod found;
 mod harness;
 mod kinds;
 mod made;

@@ -1,25 +1,21 @@
 //! What the kernel lets us do here: one function for each check.
 
-use std::{
-    fmt, fs,
-    io::{BufRead, BufReader},
-    os::fd::AsFd,
-    path::Path,
-};
+use std::{fmt, fs, os::fd::AsFd, path::Path};
 
-use super::Check;
+use super::{
+    Check,
+    rights::{self, may_trace},
+};
 use crate::{
     abi::{PERF_SAMPLE_RAW, PERF_TYPE_TRACEPOINT, perf_event_attr},
     sys::{
-        limits, perf,
-        procfs::{self, CAP_PERFMON, CAP_SYS_ADMIN},
+        limits, perf, procfs,
         tracefs::{Tracefs, TracefsError},
     },
 };
 
-// Numbers of `include/uapi/linux/capability.h`.
+/// Of `include/uapi/linux/capability.h`.
 const CAP_IPC_LOCK: u32 = 14;
-const CAP_SYS_PTRACE: u32 = 19;
 
 /// A ring of 128 pages and its control page, what a session maps on each CPU when nothing else is said.
 const RING_KIB: i32 = 516;
@@ -27,57 +23,16 @@ const RING_KIB: i32 = 516;
 /// Descriptors for a pattern like `syscalls:*` on some CPUs.
 const MANY_FILES: u64 = 4096;
 
-fn may_trace() -> bool {
-    procfs::is_perfmon_capable()
-}
-
 pub(super) fn kernel() -> Check {
     let line = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     Check::ok("kernel", format!("Linux {}, {}", line("/proc/sys/kernel/osrelease"), std::env::consts::ARCH))
-}
-
-/// Who may open events, see `perf_allow_tracepoint` in `include/linux/perf_event.h`.
-pub(super) fn perf_events() -> Check {
-    let name = "perf events";
-    match procfs::perf_event_paranoid() {
-        None => Check::fail(name, "this kernel has no perf events (CONFIG_PERF_EVENTS)", None),
-        Some(level) if level < 0 => Check::ok(name, format!("kernel.perf_event_paranoid is {level}: all may trace")),
-        Some(level) if may_trace() => {
-            Check::ok(name, format!("kernel.perf_event_paranoid is {level}, our capabilities go before it"))
-        }
-        Some(level) => {
-            let why =
-                format!("kernel.perf_event_paranoid is {level} and neither CAP_PERFMON nor CAP_SYS_ADMIN is in force");
-            let mend = Some("sudo perf-prof ..., or sudo sysctl kernel.perf_event_paranoid=-1");
-            // Above that some distributions' kernels refuse everything.
-            match level {
-                ..=2 => Check::warn(name, format!("{why}: our own processes' events that are no tracepoints"), mend),
-                _ => Check::fail(name, why, mend),
-            }
-        }
-    }
-}
-
-pub(super) fn capabilities() -> Check {
-    let known = [("CAP_PERFMON", CAP_PERFMON), ("CAP_SYS_ADMIN", CAP_SYS_ADMIN), ("CAP_SYS_PTRACE", CAP_SYS_PTRACE)];
-    let (held, missing): (Vec<_>, Vec<_>) = known.into_iter().partition(|(_, number)| procfs::has_capability(*number));
-    let names = |set: &[(&str, u32)]| set.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-    let name = "capabilities";
-    if missing.is_empty() {
-        return Check::ok(name, format!("{} are in force", names(&held)));
-    }
-    let detail = format!("{} not in force", names(&missing));
-    if may_trace() && procfs::has_capability(CAP_SYS_PTRACE) {
-        return Check::ok(name, format!("{} in force; {detail} and not needed", names(&held)));
-    }
-    Check::warn(name, format!("{detail}: other users' processes stay closed"), Some("sudo perf-prof ..."))
 }
 
 /// Tracepoints are missing: scripts of other events run, and who is not root need not want more.
 fn without_tracepoints(name: &'static str, why: impl fmt::Display, mend: Option<&str>) -> Check {
     match may_trace() {
         true => Check::fail(name, why.to_string(), mend),
-        false => Check::warn(name, format!("{why}; tracepoints need root, other events do not"), mend),
+        false => Check::warn(name, format!("{why}; tracepoints need it, other events do not"), mend),
     }
 }
 
@@ -89,7 +44,11 @@ pub(super) fn tracefs() -> Check {
             Check::ok(name, format!("{}, {} tracepoints", tracefs.root().display(), events.lines().count()))
         }
         Err(TracefsError::NotMounted(error)) => {
-            let mend = "sudo mount -t tracefs nodev /sys/kernel/tracing";
+            // It is root's alone otherwise.
+            let mend = match may_trace() {
+                true => "sudo mount -t tracefs nodev /sys/kernel/tracing",
+                false => "sudo mount -t tracefs -o mode=755 nodev /sys/kernel/tracing",
+            };
             without_tracepoints(name, format!("not mounted, and mounting it failed: {error}"), Some(mend))
         }
         Err(TracefsError::Permission(path)) => {
@@ -100,21 +59,35 @@ pub(super) fn tracefs() -> Check {
     }
 }
 
-/// The main job in small: one tracepoint on one CPU, opened and not enabled.
+/// The main job in small: one tracepoint on one CPU, opened and not enabled. Who may not have that may have those of system
+/// calls in his own processes.
 pub(super) fn tracepoint() -> Check {
     let name = "tracepoint";
-    let opened = || -> anyhow::Result<u32> {
-        let id = Tracefs::find()?.id("sched", "sched_process_exit")?;
-        let cpu = procfs::online_cpus()?.iter().next().unwrap_or(0);
+    let open = |system, event, attach| -> anyhow::Result<()> {
+        let id = Tracefs::find()?.id(system, event)?;
         let mut attr = perf_event_attr { type_: PERF_TYPE_TRACEPOINT, config: id.into(), ..Default::default() };
         attr.sample_type = PERF_SAMPLE_RAW;
         attr.set_disabled(1);
-        perf::open(&attr, perf::Attach::Cpu(cpu))?;
+        perf::open(&attr, attach)?;
+        Ok(())
+    };
+    let on_cpu = || -> anyhow::Result<u32> {
+        let cpu = procfs::online_cpus()?.iter().next().unwrap_or(0);
+        open("sched", "sched_process_exit", perf::Attach::Cpu(cpu))?;
         Ok(cpu)
     };
-    match opened() {
-        Ok(cpu) => Check::ok(name, format!("sched:sched_process_exit opens on CPU {cpu}")),
-        Err(error) => without_tracepoints(name, format!("sched:sched_process_exit does not open: {error:#}"), None),
+    let error = match on_cpu() {
+        Ok(cpu) => return Check::ok(name, format!("sched:sched_process_exit opens on CPU {cpu}")),
+        Err(error) => format!("sched:sched_process_exit does not open: {error:#}"),
+    };
+    let mend = rights::mend_of_tracepoints(procfs::perf_event_paranoid());
+    match open("raw_syscalls", "sys_enter", perf::Attach::Thread(0, None)) {
+        Ok(()) if !may_trace() => {
+            let detail = format!("{error}; those of system calls open, in our own processes");
+            Check::warn(name, detail, Some(&mend))
+        }
+        _ if may_trace() => Check::fail(name, error, None),
+        _ => Check::warn(name, format!("{error}; other events do not need it"), Some(&mend)),
     }
 }
 
@@ -191,27 +164,5 @@ pub(super) fn ring_memory() -> Check {
             Some(&format!("sudo sysctl kernel.perf_event_mlock_kb={RING_KIB}")),
         ),
         _ => Check::ok(name, detail),
-    }
-}
-
-/// Whether addresses of the kernel can be named; `kallsyms_show_value` in `kernel/ksyms_common.c` decides.
-pub(super) fn kernel_symbols() -> Check {
-    let name = "kernel symbols";
-    let restrict = fs::read_to_string("/proc/sys/kernel/kptr_restrict").unwrap_or_default();
-    let restrict = restrict.trim();
-    let mut line = String::new();
-    // The first symbols may lie at address 0 by right (per-CPU variables), the rest never.
-    let read = fs::File::open("/proc/kallsyms").map(|file| {
-        BufReader::new(file).lines().map_while(Result::ok).find(|line| line.contains(" T ")).map(|found| line = found)
-    });
-    let hidden = line.split(' ').next().is_none_or(|address| address.bytes().all(|byte| byte == b'0'));
-    match read {
-        Err(error) => Check::warn(name, format!("/proc/kallsyms: {error}; stacks show addresses only"), None),
-        Ok(_) if hidden => Check::warn(
-            name,
-            format!("hidden from us (kernel.kptr_restrict is {restrict}); stacks show addresses only"),
-            Some("sudo sysctl kernel.kptr_restrict=0 and run as root"),
-        ),
-        Ok(_) => Check::ok(name, format!("readable (kernel.kptr_restrict is {restrict})")),
     }
 }

@@ -2,6 +2,7 @@
 
 mod machine;
 mod python;
+mod rights;
 
 use std::{
     fmt,
@@ -73,15 +74,15 @@ impl Check {
 /// Every check, in the order in which they are shown.
 const CHECKS: &[fn() -> Check] = &[
     machine::kernel,
-    machine::perf_events,
-    machine::capabilities,
+    rights::perf_events,
+    rights::capabilities,
     machine::tracefs,
     machine::tracepoint,
     machine::hardware,
     machine::probes,
     machine::open_files,
     machine::ring_memory,
-    machine::kernel_symbols,
+    rights::kernel_symbols,
     python::library,
     python::environment,
 ];

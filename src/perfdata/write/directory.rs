@@ -27,7 +27,7 @@ pub fn rings(rings: impl Iterator<Item = (u64, Option<u32>)>) -> Vec<u8> {
     records.collect::<Vec<_>>().concat()
 }
 
-/// Makes the directory, and its `data`.
+/// Makes the directory, unless it is there, and its `data`.
 pub fn create(
     path: &Path,
     events: &[EventAttr],
@@ -35,7 +35,10 @@ pub fn create(
     known: &Features,
     reserve: usize,
 ) -> io::Result<FileWriter> {
-    DirBuilder::new().mode(0o700).create(path)?;
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        made => made?,
+    }
     FileWriter::create(&path.join("data"), events, layout, None, known, reserve)
 }
 
@@ -47,6 +50,12 @@ pub fn stream(path: &Path, ring: usize, layout: SampleLayout, level: Option<Leve
 
 /// Removes a recording. A directory that holds anything else is an error, and is left as it is.
 pub fn remove(path: &Path) -> io::Result<()> {
+    clear(path)?;
+    fs::remove_dir(path)
+}
+
+/// The same, but that the directory stays.
+pub fn clear(path: &Path) -> io::Result<()> {
     let is_ours = |file: &PathBuf| {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         file.is_file()
@@ -57,6 +66,5 @@ pub fn remove(path: &Path) -> io::Result<()> {
         let what = format!("'{}' is no part of a recording; it is not removed", other.display());
         return Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, what));
     }
-    files.iter().try_for_each(fs::remove_file)?;
-    fs::remove_dir(path)
+    files.iter().try_for_each(fs::remove_file)
 }

@@ -2,17 +2,19 @@
 
 use std::{
     ffi::OsString,
-    fmt, fs, io,
+    fmt,
+    fs::{self, File},
+    io::{self, Read},
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::{
     capture::EventAttr,
     perfdata::write::{Dsos, Features, FileWriter, Level, Stream, directory, pipe},
     record::SampleLayout,
-    sys::output,
+    sys::{output, place},
 };
 
 /// What a recording is.
@@ -30,9 +32,19 @@ pub enum Form {
 #[derive(Debug)]
 pub struct Container {
     form: Form,
-    /// The one that had its name.
-    former: Option<PathBuf>,
+    former: Former,
     writer: Writer,
+}
+
+/// What had its name.
+#[derive(Debug)]
+enum Former {
+    /// Nothing that is to be kept.
+    Nothing,
+    /// A recording, which has this name now.
+    Renamed(PathBuf),
+    /// A folder without anything in it, which the recording is written into.
+    EmptyFolder,
 }
 
 #[derive(Debug)]
@@ -99,6 +111,24 @@ impl Container {
 }
 
 impl Form {
+    /// Whether it can be written, as far as that can be known before anything is touched.
+    pub fn check(&self) -> Result<()> {
+        let (Form::File(path, _) | Form::Directory(path, _)) = self else { return Ok(()) };
+        place::check(path, place::Former::Renamed)?;
+        if !fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) || is_recording(path) {
+            return Ok(());
+        }
+        let inside = path.join("perf.data");
+        match self {
+            Form::Directory(..) if is_empty(path)? => Ok(()),
+            Form::Directory(..) => bail!(
+                "cannot write {self}: it is a folder with other things in it; name a new one, as '{}'",
+                inside.display()
+            ),
+            _ => bail!("cannot write {self}: it is a folder, and no recording; name a file, as '{}'", inside.display()),
+        }
+    }
+
     /// How hard records are packed; `None` for not at all.
     pub fn level(&self) -> Option<Level> {
         match self {
@@ -116,12 +146,24 @@ impl fmt::Display for Form {
     }
 }
 
-/// Renames a recording of that name to `NAME.old`, as perf does; gives that name.
-fn keep_former(form: &Form) -> io::Result<Option<PathBuf>> {
-    let (Form::File(path, _) | Form::Directory(path, _)) = form else { return Ok(None) };
+/// Whether a directory is one.
+fn is_recording(directory: &Path) -> bool {
+    let mut magic = [0; 8];
+    let read = File::open(directory.join("data")).and_then(|mut data| data.read_exact(&mut magic));
+    read.is_ok() && [*b"PERFILE2", *b"2ELIFREP"].contains(&magic)
+}
+
+fn is_empty(directory: &Path) -> io::Result<bool> {
+    Ok(fs::read_dir(directory)?.next().is_none())
+}
+
+/// Renames a recording of that name to `NAME.old`, as perf does.
+fn keep_former(form: &Form) -> io::Result<Former> {
+    let (Form::File(path, _) | Form::Directory(path, _)) = form else { return Ok(Former::Nothing) };
     match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Former::Nothing),
         Err(error) => Err(error),
+        Ok(found) if found.is_dir() && is_empty(path)? => Ok(Former::EmptyFolder),
         // What holds nothing is no loss, and a device is not ours to rename.
         Ok(found) if found.is_dir() || found.is_file() && found.len() > 0 => {
             let old = with_suffix(path, ".old");
@@ -132,26 +174,27 @@ fn keep_former(form: &Form) -> io::Result<Option<PathBuf>> {
                 Err(_) => {}
             }
             fs::rename(path, &old)?;
-            Ok(Some(old))
+            Ok(Former::Renamed(old))
         }
         Ok(found) => {
             if matches!(form, Form::Directory(..)) && found.is_file() {
                 fs::remove_file(path)?;
             }
-            Ok(None)
+            Ok(Former::Nothing)
         }
     }
 }
 
 /// Removes what was begun, and gives the former recording its name back.
-fn put_back(form: &Form, former: Option<PathBuf>) {
+fn put_back(form: &Form, former: Former) {
     // Who could not be put back stays under the name that it has.
-    let (path, _) = match form {
-        Form::File(path, _) => (path, remove_file(path)),
-        Form::Directory(path, _) => (path, directory::remove(path)),
-        Form::Pipe(_) => return,
+    let (path, _) = match (form, &former) {
+        (Form::File(path, _), _) => (path, remove_file(path)),
+        (Form::Directory(path, _), Former::EmptyFolder) => (path, directory::clear(path)),
+        (Form::Directory(path, _), _) => (path, directory::remove(path)),
+        (Form::Pipe(_), _) => return,
     };
-    if let Some(former) = former {
+    if let Former::Renamed(former) = former {
         let _ = fs::rename(former, path);
     }
 }

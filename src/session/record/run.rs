@@ -28,7 +28,6 @@ use crate::{
     },
     sys::{
         clock, output,
-        place::{self, Former},
         signals::Signals,
         workload::{Stdout, Workload},
     },
@@ -36,14 +35,16 @@ use crate::{
 
 /// Carries a plan out; the result is the exit status.
 pub fn run(plan: &Plan) -> Result<ExitStatus> {
-    match &plan.output {
-        Output::File(path) => place::check(path, Former::Renamed)?,
-        Output::Stdout if io::stdout().is_terminal() => {
-            bail!(
-                "-o -: a recording is no text for a terminal; a pipe reads it, as `| perf-prof script -i -`, or -o FILE keeps it"
-            )
-        }
-        Output::Stdout => {}
+    let form = match (&plan.output, &plan.threads) {
+        (Output::File(path), None) => Form::File(path.clone(), plan.compression),
+        (Output::File(path), Some(_)) => Form::Directory(path.clone(), plan.compression),
+        (Output::Stdout, _) => Form::Pipe(plan.compression),
+    };
+    form.check()?;
+    if plan.output == Output::Stdout && io::stdout().is_terminal() {
+        bail!(
+            "-o -: a recording is no text for a terminal; a pipe reads it, as `| perf-prof script -i -`, or -o FILE keeps it"
+        )
     }
     let tracefs = rights::tracefs(&plan.capture)?;
     let mut selected = events::select(&plan.capture, &tracefs)?;
@@ -82,11 +83,6 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
         ));
     }
     let control = plan.control.as_ref().map(|place| Control::open(place, signals.wake_fd())).transpose()?;
-    let form = match (&plan.output, &plan.threads) {
-        (Output::File(path), None) => Form::File(path.clone(), plan.compression),
-        (Output::File(path), Some(_)) => Form::Directory(path.clone(), plan.compression),
-        (Output::Stdout, _) => Form::Pipe(plan.compression),
-    };
     let mut recording =
         Recording::create(form, &plan.command_line, &plan.capture, (&capture, &selected), &tracefs, offset)?;
     recording.gather(plan.gathered.unwrap_or(GATHERED));

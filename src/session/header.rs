@@ -1,0 +1,101 @@
+//! `--header-only`: what a recording says of itself, in the lines of `perf report --header-only`. Reads none of the records,
+//! unless the times of the first and the last sample are known by them alone.
+
+use std::{
+    ffi::OsStr,
+    fmt::Write as _,
+    fs,
+    io::{self, Write as _},
+    path::Path,
+};
+
+use anyhow::{Context as _, Result};
+use chrono::{DateTime, Local};
+
+use crate::{
+    parallel::shell_quote,
+    perfdata::{AttrFlag, ClockData, Recording},
+    spec::seconds,
+    sys::output,
+};
+
+/// Prints it.
+pub fn run(path: &Path) -> Result<()> {
+    let mut recording = Recording::open(path)?;
+    let times = recording.times()?;
+    recording.warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
+    let text = text(&recording, captured(path), times);
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write the output")
+}
+
+/// When its file was last written to, as perf has it.
+fn captured(path: &Path) -> Option<String> {
+    let file = if path.is_dir() { path.join("data") } else { path.to_owned() };
+    let file = fs::metadata(file).ok().filter(fs::Metadata::is_file)?;
+    Some(DateTime::<Local>::from(file.modified().ok()?).format("%a %b %e %T %Y").to_string())
+}
+
+fn text(recording: &Recording, captured: Option<String>, times: Option<(u64, u64)>) -> String {
+    let features = &recording.features;
+    let words = features.cmdline.iter().map(|word| shell_quote(OsStr::new(word)));
+    let (available, online) = features.cpus.unzip();
+    let number = |number: Option<u32>| number.map(|number| number.to_string());
+    let duration = |(first, last): (u64, u64)| format!("{:10.3} ms", last.saturating_sub(first) as f64 / 1e6);
+    let lines = [
+        ("captured on    ", captured),
+        ("hostname ", features.hostname.clone()),
+        ("os release ", features.os_release.clone()),
+        ("perf version ", features.version.clone()),
+        ("arch ", features.arch.clone()),
+        ("nrcpus online ", number(online)),
+        ("nrcpus avail ", number(available)),
+        ("cmdline ", Some(words.collect::<Vec<_>>().join(" ")).filter(|words| !words.is_empty())),
+        // perf rounds them off, which leaves out samples where they are given to --time.
+        ("time of first sample ", times.map(|(first, _)| seconds(first))),
+        ("time of last sample ", times.map(|(_, last)| seconds(last))),
+        ("sample duration ", times.map(duration)),
+        ("clockid", Some(clock(recording))),
+        ("reference time", features.clock.map(|clock| reference(&clock))),
+    ];
+    let mut text = "# ========\n".to_owned();
+    for (name, value) in lines {
+        if let Some(value) = value {
+            // To a string nothing fails.
+            let _ = writeln!(text, "# {name}: {value}");
+        }
+    }
+    text + "# ========\n#\n"
+}
+
+/// The clock that stamped the records.
+fn clock(recording: &Recording) -> String {
+    let of_events = recording.events.iter().find(|event| event.attr.has(AttrFlag::UseClockid));
+    match of_events.map(|event| event.attr.clockid) {
+        Some(number) => format!("{} ({number})", clock_name(number)),
+        None => format!("none, {}", clock_name(-1)),
+    }
+}
+
+/// The names that `perf record -k` takes; perf's own clock has no number.
+fn clock_name(number: i32) -> &'static str {
+    const NAMES: [(i32, &str); 5] = [
+        (libc::CLOCK_REALTIME, "realtime"),
+        (libc::CLOCK_MONOTONIC, "monotonic"),
+        (libc::CLOCK_MONOTONIC_RAW, "monotonic_raw"),
+        (libc::CLOCK_BOOTTIME, "boottime"),
+        (libc::CLOCK_TAI, "tai"),
+    ];
+    NAMES.iter().find(|(known, _)| *known == number).map_or("perf's own", |(_, name)| name)
+}
+
+/// One moment by the time of day and by the clock of the records.
+fn reference(clock: &ClockData) -> String {
+    let (whole, nanos) = ((clock.wall / 1_000_000_000) as i64, (clock.wall % 1_000_000_000) as u32);
+    let day =
+        DateTime::from_timestamp(whole, nanos).map(|day| day.with_timezone(&Local).format("%F %T%.6f").to_string());
+    let name = clock_name(clock.clockid as i32);
+    let (wall, time) = (clock.wall / 1000, seconds(clock.time));
+    let day = day.map_or_else(String::new, |day| format!("{day} = "));
+    format!("{day}{}.{:06} (TOD) = {time} ({name})", wall / 1_000_000, wall % 1_000_000)
+}

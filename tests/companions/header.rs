@@ -1,0 +1,110 @@
+//! What recordings say of themselves, beside what the real `perf report --header-only` says.
+
+use std::{
+    fs::File,
+    process::{Command, Stdio},
+};
+
+use crate::harness::{can_record, ours, perf, perf_prof, record, record_here, stdout};
+
+/// The value of a line `# name : value`.
+fn value(lines: &[String], name: &str) -> Option<String> {
+    lines.iter().find_map(|line| {
+        let rest = line.strip_prefix("# ")?.strip_prefix(name)?.trim_start();
+        Some(rest.strip_prefix(':')?.trim().to_owned())
+    })
+}
+
+/// No command printed from when to when a recording is.
+#[test]
+fn the_times_of_a_recording_were_nowhere_to_be_seen() {
+    if !can_record() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let kinds: [&[&str]; 4] = [
+        &["-e", "sched:sched_switch"],
+        &["-k", "mono", "-e", "cpu-clock"],
+        &["-z", "-e", "cpu-clock"],
+        &["--threads", "-e", "cpu-clock"],
+    ];
+    let command = ["-a", "--", "sleep", "0.1"];
+    type Recorder = fn(&std::path::Path, &[&str]);
+    let recorders: [(&str, Recorder); 2] = [("perf", record), ("ours", |path, args| record_here(path, args))];
+    for (recorder, record) in recorders {
+        for (at, args) in kinds.iter().enumerate() {
+            // The clock is perf's to choose; ours says which it was all the same.
+            if recorder == "ours" && args.contains(&"-k") {
+                continue;
+            }
+            let args =
+                if recorder == "ours" && args[0] == "-z" { vec!["-z1", "-e", "cpu-clock"] } else { args.to_vec() };
+            let path = folder.path().join(format!("{recorder}{at}"));
+            record(&path, &[&args[..], &command].concat());
+            let (theirs, own) = (perf(&["report", "--header-only"], &path), ours(&["script", "--header-only"], &path));
+            assert_eq!(own, ours(&["report", "--header-only"], &path));
+            let same = [
+                "captured on",
+                "hostname",
+                "os release",
+                "perf version",
+                "arch",
+                "nrcpus online",
+                "nrcpus avail",
+                "cmdline",
+                "sample duration",
+                "reference time",
+            ];
+            // perf does not look at what it packs, and says zeros.
+            let has_times = value(&theirs, "sample duration").unwrap() != "0.000 ms";
+            for name in same.into_iter().filter(|name| has_times || *name != "sample duration") {
+                let expected = value(&theirs, name);
+                assert!(expected.is_some() || name == "reference time", "{name}: {theirs:?}");
+                // perf has no name for its own clock.
+                let expected = expected.map(|text| text.replace("((not found))", "(perf's own)"));
+                assert_eq!(value(&own, name), expected, "{name} of {args:?}");
+            }
+            if args.contains(&"-k") {
+                assert_eq!(value(&own, "clockid"), value(&theirs, "clockid"));
+            }
+            let time = |name: &str| {
+                let (theirs, own) = (value(&theirs, name).unwrap(), value(&own, name).unwrap());
+                assert!(!has_times || own.starts_with(&theirs) && own.len() == theirs.len() + 3, "{theirs} {own}");
+                own
+            };
+            // They are what --time takes: all samples, and none.
+            let (first, last) = (time("time of first sample"), time("time of last sample"));
+            let lines = |time: &str| ours(&["script", "-F", "time", "--time", time], &path).len();
+            assert_eq!(lines(&format!("{first},{last}")), lines("0,"));
+            assert!(lines(&format!("{last},")) >= 1 && lines(&format!(",{first}")) >= 1, "{args:?}");
+        }
+    }
+}
+
+/// Its header has none.
+#[test]
+fn the_times_of_what_came_through_a_pipe() {
+    if !can_record() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe.data");
+    let mut command = Command::new("perf");
+    command.args(["record", "-q", "-o", "-", "-e", "sched:sched_switch", "-a", "--", "sleep", "0.1"]);
+    command.stdout(File::create(&path).unwrap()).stderr(Stdio::null());
+    assert!(command.status().unwrap().success());
+    let kept = ours(&["report", "--header-only"], &path);
+    let times = ours(&["script", "--ns", "-F", "time"], &path);
+    let time = |line: Option<&String>| line.unwrap().trim().trim_end_matches(':').to_owned();
+    assert_eq!(value(&kept, "time of first sample"), Some(time(times.first())));
+    assert_eq!(value(&kept, "time of last sample"), Some(time(times.last())));
+    let host = value(&kept, "hostname").unwrap();
+    // While it comes nobody knows them.
+    let mut cat = Command::new("cat").arg(&path).stdout(Stdio::piped()).spawn().unwrap();
+    let mut report = perf_prof(&["report", "--header-only", "-i", "-"]);
+    let live = stdout(&report.stdin(cat.stdout.take().unwrap()).output().unwrap());
+    // The pipe is closed with it: nobody reads the records.
+    drop(report);
+    let _ = cat.wait();
+    assert_eq!((value(&live, "hostname"), value(&live, "time of first sample")), (Some(host), None));
+}

@@ -1,0 +1,46 @@
+//! Files of a directory that are given by their own paths.
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+use crate::harness::{Folder, perf, record};
+
+/// The file had no events, and nothing was said; those of rings were "no perf.data file".
+#[test]
+fn a_part_of_a_directory_was_taken_for_a_recording() {
+    if perf().is_none() {
+        return;
+    }
+    let folder = Folder::new();
+    record(&folder.path("dir"), &["--threads", "-e", "sched:sched_switch", "-a", "--", "true"]);
+    folder.write("s.py", b"def __sample__(e): print(e._time)\ndef __partial__(): pass\ndef __merge__(of): pass\n");
+    let run = |place: &str, words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+        let output = command.args(words).current_dir(folder.path(place)).stdin(Stdio::null()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap(), output.stdout.is_empty())
+    };
+    for (place, path, directory) in [("", "dir/data", "dir"), ("", "dir/data.0", "dir"), ("dir", "data", ".")] {
+        let why = format!("{path} is a part of the recording {directory}, whose events are in several files");
+        let expected = (Some(1), format!("perf-prof: {why}: name the directory, {directory}\n"), true);
+        for words in [
+            &["script", "-i", path][..],
+            &["report", "-i", path],
+            &["python", "--input", path, "../s.py"],
+            &["python", "--input", path, "--jobs", "2", "../s.py"],
+            &["parallel", "--", "perf-prof", "script", "-i", path],
+        ] {
+            assert_eq!(run(place, words), expected, "{words:?}");
+        }
+    }
+    let (status, said, _) = run("", &["evlist", "-i", "dir/data"]);
+    assert_eq!((status, said.as_str()), (Some(0), ""));
+    let (status, said, is_empty) = run("", &["script", "-i", "dir"]);
+    assert_eq!((status, said.as_str(), is_empty), (Some(0), "", false));
+    // Who takes it out of there has taken the events from it.
+    fs::copy(folder.path("dir/data"), folder.path("alone")).unwrap();
+    let (status, said, _) = run("", &["script", "-i", "alone"]);
+    let why = "alone was `data` in a directory, and has no events: they are in the files data.0 and so on, which were beside it";
+    assert_eq!((status, said), (Some(0), format!("perf-prof: warning: {why}\n")));
+}

@@ -1,0 +1,122 @@
+//! What is said of a recording that nothing was found in, and the status then.
+
+use std::process::{Command, Output, Stdio};
+
+use crate::{harness::Folder, made::NATIVE};
+
+const COUNT: &str = "\
+n = 0
+def __sample__(event):
+    global n
+    n += 1
+def __partial__(): return n
+def __merge__(partials):
+    global n
+    n = sum(partials)
+def __exit__(): print(n)
+";
+
+/// A recording of two events, with samples of CPUs 1 and 2, in a folder with a script that counts them.
+fn folder(ids: [u64; 4]) -> Folder {
+    let folder = Folder::new();
+    let place = |number: usize| NATIVE.of(1 + number as u32 % 2, 7);
+    let samples = ids.iter().enumerate().map(|(number, &id)| place(number).sample(id, 2_000_000_000 + number as u64));
+    folder.write("perf.data", &NATIVE.file(&samples.collect::<Vec<_>>().concat()));
+    folder.write("count.py", COUNT.as_bytes());
+    folder
+}
+
+fn command(folder: &Folder, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    command.args(args).current_dir(folder.path("")).stdin(Stdio::null());
+    command
+}
+
+/// What `perf-prof` says on stderr, but for what is loaded, and its status.
+fn said(output: &Output) -> (String, Option<i32>) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let lines = text.lines().filter(|line| !line.starts_with("Loaded module: ")).map(|line| format!("{line}\n"));
+    (lines.collect(), output.status.code())
+}
+
+/// It looked as if nothing had happened.
+#[test]
+fn a_selection_that_matches_nothing_was_silent() {
+    let times = "its samples are of `--time 2.000000000,2.000000003`";
+    let rows = [
+        (&["-C", "9"][..], "-C 9", ", and of CPUs 1-2"),
+        (&["-p", "99"], "-p 99", "; `perf-prof report -i perf.data --sort pid,tid,comm` lists their tasks"),
+        (&["--time", "3,4.5"], "--time 3.000000000,4.500000000", ""),
+        (&["-C", "1", "--time", "3,"], "-C 1 --time 3.000000000,", ", and of CPUs 1-2"),
+    ];
+    let folder = folder([50, 51, 50, 51]);
+    let run = |args: &[&str], more: &[&str]| said(&command(&folder, &[args, more].concat()).output().unwrap());
+    for (args, asked, rest) in rows {
+        let expected = format!("perf-prof: no sample of perf.data matches `{asked}`: {times}{rest}\n");
+        for words in [&["script"][..], &["report"], &["python", "--input", "perf.data"]] {
+            let script: &[&str] = if words[0] == "python" { &["count.py"] } else { &[] };
+            assert_eq!(run(words, &[args, script].concat()), (expected.clone(), Some(0)), "{words:?}");
+            // A script's first line says -q, whoever has typed the rest.
+            let quiet = if words[0] == "python" { expected.clone() } else { String::new() };
+            assert_eq!(run(words, &[&["-q"], args, script].concat()), (quiet, Some(0)), "{words:?}");
+        }
+        for jobs in [&["--jobs", "2"][..], &["--jobs", "2", "--split", "cpu"]] {
+            let replay = ["python", "--input", "perf.data", "-e", "sys:e"];
+            let expected = expected.replacen('`', "`-e sys:e ", 1);
+            assert_eq!(run(&replay, &[jobs, args, &["count.py"]].concat()), (expected, Some(0)), "{jobs:?}");
+        }
+    }
+    // By a filter, which is looked at later.
+    let filtered = ["python", "--input", "perf.data", "-e", "sys:e/number == 3/", "count.py"];
+    let expected = format!("perf-prof: no sample of perf.data matches `-e sys:e/number == 3/`: {times}\n");
+    assert_eq!(run(&filtered, &[]), (expected, Some(0)));
+    assert_eq!(run(&[&filtered[..3], &["-q"], &filtered[3..]].concat(), &[]), (String::new(), Some(0)));
+    for matching in [&["-C", "1"][..], &["-p", "7"], &["--time", "2,2.000000000"], &[]] {
+        assert_eq!(run(&["script"], matching), (String::new(), Some(0)), "{matching:?}");
+    }
+}
+
+/// What came through a pipe cannot be looked at again.
+#[test]
+fn a_selection_of_a_pipe_that_matches_nothing() {
+    let folder = Folder::new();
+    let pipe = folder.write("pipe.data", &NATIVE.pipe(&NATIVE.sample(50, 30)));
+    let mut script = command(&folder, &["script", "-i", "-", "-C", "9"]);
+    let output = script.stdin(std::fs::File::open(pipe).unwrap()).output().unwrap();
+    assert_eq!(said(&output), ("perf-prof: no sample matches `-C 9`\n".to_owned(), Some(0)));
+    // Kept in a file it can.
+    let output = command(&folder, &["script", "-i", "pipe.data", "-C", "9"]).output().unwrap();
+    assert!(said(&output).0.contains("`--time 0.000000030,0.000000030`, and of CPU 1\n"), "{output:?}");
+}
+
+#[test]
+fn an_empty_recording_has_nothing_that_could_match() {
+    let folder = Folder::new();
+    folder.write("perf.data", &NATIVE.file(&NATIVE.comm(5)));
+    let output = command(&folder, &["script", "-C", "9"]).output().unwrap();
+    assert_eq!(said(&output), (String::new(), Some(0)));
+}
+
+/// It was said, and the status was that of a good end.
+#[test]
+fn a_recording_all_of_whose_samples_are_left_out_ended_well() {
+    let folders = [folder([90, 91, 92, 93]), folder([90, 50, 91, 92])];
+    for (folder, found) in folders.iter().zip([0, 1]) {
+        let text =
+            format!("perf-prof: {} samples were left out: the recording has no event with their ids\n", 4 - found);
+        let expected = (text, Some(if found == 0 { 1 } else { 0 }));
+        for args in [&["script"][..], &["report"], &["script", "-q"]] {
+            assert_eq!(said(&command(folder, args).output().unwrap()), expected, "{args:?}");
+        }
+        for jobs in [&[][..], &["--jobs", "2"], &["--jobs", "2", "--split", "cpu"]] {
+            let args = [&["python", "-q", "--input", "perf.data"], jobs, &["count.py"]].concat();
+            let output = command(folder, &args).output().unwrap();
+            assert_eq!((said(&output), output.stdout), (expected.clone(), format!("{found}\n").into()), "{args:?}");
+        }
+    }
+    // The script has the last word.
+    let folder = &folders[0];
+    folder.write("exit.py", b"import sys\ndef __sample__(e): pass\ndef __exit__(): sys.exit(0)\n");
+    let output = command(folder, &["python", "-q", "--input", "perf.data", "exit.py"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+}
