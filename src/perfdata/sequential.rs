@@ -2,7 +2,9 @@
 //!
 //! What is unread may be older than what was read. How much is told by the rounds that perf marks (when a round has ended,
 //! nothing comes any more that is older than the newest of the round before); where it marks none, a window of bytes is read
-//! ahead, and what is unread is taken to be newer than the oldest in the window.
+//! ahead, and what is unread is taken to be newer than the oldest in the window. Who writes a record takes its time first, and
+//! its place in the ring then: one that a hypervisor stopped in between misses its round, so rounds are believed but for a
+//! margin, as in `record/order.rs`. Not where somebody waits for each record, who would wait for one more event.
 
 use std::{collections::VecDeque, os::fd::RawFd};
 
@@ -17,7 +19,7 @@ use super::{
 };
 use crate::{
     abi::perf_data::{PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2, PERF_RECORD_FINISHED_ROUND},
-    record::{Chunk, SortedRecord, record_type},
+    record::{Chunk, MARGIN, SortedRecord, record_type},
 };
 
 /// Whether records lie there, or are still being made.
@@ -232,7 +234,11 @@ impl SequentialStream {
                 }
             }
             PERF_RECORD_FINISHED_ROUND => {
-                self.rounds = [self.window.newest, self.rounds[0]];
+                let margin = match self.arrival {
+                    Arrival::Stored => MARGIN.as_nanos() as u64,
+                    Arrival::Live => 0,
+                };
+                self.rounds = [self.window.newest.saturating_sub(margin), self.rounds[0]];
                 if self.arrival == Arrival::Live {
                     self.window.finish_block();
                 }

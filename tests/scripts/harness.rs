@@ -65,8 +65,8 @@ pub fn in_path(command: &mut Command) -> &mut Command {
 /// This program again, as the workload `name`.
 pub fn workload(name: &str) -> Vec<OsString> {
     let this = env::current_exe().unwrap();
-    // With one test at a time it runs in the first thread.
-    let args = ["--exact", "the_workload", "--nocapture", "--test-threads=1"];
+    // With one test at a time it runs in the first thread. What it says itself comes at its end, not into a script's lines.
+    let args = ["--exact", "the_workload", "--nocapture", "--test-threads=1", "--quiet"];
     let mut words: Vec<OsString> = vec!["env".into(), format!("{WORKLOAD}={name}").into(), this.into()];
     words.extend(args.map(OsString::from));
     words

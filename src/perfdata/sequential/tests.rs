@@ -138,6 +138,20 @@ proptest! {
     }
 }
 
+/// They came late, out of order, in recordings of busy virtual machines.
+#[test]
+fn records_that_missed_their_round() {
+    const MS: u64 = 1_000_000;
+    let of_round = |n: u64| [1000 + 5 * n, 1001 + 5 * n - if n % 7 == 6 { 19 } else { 0 }].map(|ms| ms * MS);
+    let times: Vec<u64> = (0..200).flat_map(of_round).collect();
+    let bytes: Vec<u8> = (0..200).flat_map(|n| [of_round(n).map(comm).concat(), round()].concat()).collect();
+    let mut expected = times;
+    expected.sort_unstable();
+    assert_eq!(replay(bytes.clone(), 1000, Arrival::Stored, 1 << 20), (expected, 0, vec![]));
+    let (_, late, _) = replay(bytes, 1000, Arrival::Live, 1 << 20);
+    assert!(late > 0, "nothing is tested");
+}
+
 #[test]
 fn without_rounds_a_window_is_read_ahead() {
     // Each tenth is 40 records late.
