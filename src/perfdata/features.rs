@@ -7,7 +7,6 @@ use super::{
     error::PerfDataError,
     header::{FileHeader, Section, section},
     input::Input,
-    stored::{HEADER_BLOCK_INDEX, StoredIndex},
     tracing_data::TracingData,
 };
 use crate::abi::perf_data::*;
@@ -41,8 +40,6 @@ pub struct Features {
     pub dir_format: Option<u64>,
     /// Whether and how it is compressed.
     pub compressed: Option<Compressed>,
-    /// Where its records lie.
-    pub blocks: Option<StoredIndex>,
 }
 
 /// An event's name (HEADER_EVENT_DESC).
@@ -105,14 +102,13 @@ pub fn feature_name(bit: u32) -> String {
         HEADER_CLOCK_DATA => "CLOCK_DATA",
         HEADER_DIR_FORMAT => "DIR_FORMAT",
         HEADER_COMPRESSED => "COMPRESSED",
-        HEADER_BLOCK_INDEX => "index of blocks",
         other => return format!("feature {other}"),
     };
     name.to_owned()
 }
 
 /// The features that are read; the others say nothing that anybody here asks for.
-const READ: [u32; 14] = [
+const READ: [u32; 13] = [
     HEADER_TRACING_DATA,
     HEADER_BUILD_ID,
     HEADER_HOSTNAME,
@@ -126,7 +122,6 @@ const READ: [u32; 14] = [
     HEADER_CLOCK_DATA,
     HEADER_DIR_FORMAT,
     HEADER_COMPRESSED,
-    HEADER_BLOCK_INDEX,
 ];
 
 const CUT_OFF: &str = "it is cut off";
@@ -172,8 +167,6 @@ impl Features {
         match bit {
             HEADER_TRACING_DATA => self.tracing_data = Some(TracingData::parse(bytes)?),
             HEADER_BUILD_ID => self.build_ids = build_ids(bytes, order)?,
-            // One that a later version of ours has written is not missed.
-            HEADER_BLOCK_INDEX => self.blocks = StoredIndex::parse(bytes, order),
             _ => self.numbers_and_texts(bit, read).ok_or(CUT_OFF)?,
         }
         Ok(())

@@ -77,6 +77,8 @@ pub struct Recording {
     /// What is wrong with it that it can be read all the same with.
     pub warnings: Vec<String>,
     layouts: Arc<Layouts>,
+    /// What it says of where records lie, of files that were not opened yet.
+    blocks: StoredIndex,
     data: Data,
 }
 
@@ -181,7 +183,7 @@ impl Recording {
                 let (input, name) = (open(file)?, file.display().to_string());
                 let size = input.size().map_err(|error| PerfDataError::io(&name, error))?;
                 let section = Section { offset: 0, size };
-                let stored = recording.features.blocks.as_mut().and_then(|blocks| blocks.take(*number, section));
+                let stored = recording.blocks.take(*number, section);
                 parts.push(Part { name, input: Arc::new(input), section, indexed: None, stored, unpacked: None });
             }
         }
@@ -201,7 +203,8 @@ impl Recording {
             }
         };
         let mut warnings = Vec::new();
-        let mut features = if header.data.size == 0 {
+        let mut blocks = StoredIndex::default();
+        let features = if header.data.size == 0 {
             // Its end was never written: everything behind the header are records.
             let known =
                 header::known_from_the_begin(&*input, &header).map_err(|error| PerfDataError::io(name, error))?;
@@ -212,6 +215,7 @@ impl Recording {
             header.data.size = size.saturating_sub(header.data.offset);
             known.map(|known| Features::read(&*input, name, &known, &mut warnings)).transpose()?.unwrap_or_default()
         } else {
+            blocks = StoredIndex::read(&*input, header.order).map_err(|error| PerfDataError::io(name, error))?;
             Features::read(&*input, name, &header, &mut warnings)?
         };
         if header.data.offset.saturating_add(header.data.size) > size {
@@ -220,10 +224,11 @@ impl Recording {
         let FileHeader { order, attrs, data, .. } = header;
         let feed = FileFeed::new(input.clone(), data);
         let kernel = KernelMapping::find(&mut Records::new(name, order, Box::new(feed)))?;
-        let stored = features.blocks.as_mut().and_then(|blocks| blocks.take(StoredIndex::DATA, data));
+        let stored = blocks.take(StoredIndex::DATA, data);
         let part = Part { name: name.to_owned(), input, section: data, indexed: None, stored, unpacked: None };
         let described = Described { attrs, features, kernel, warnings };
-        Ok(Self::new(name, order, described, Data::Parts(vec![part])))
+        let recording = Self::new(name, order, described, Data::Parts(vec![part]));
+        Ok(Recording { blocks, ..recording })
     }
 
     /// Opens a recording that comes through a pipe, and reads what it says of itself.
@@ -277,7 +282,8 @@ impl Recording {
             layouts = layouts.with_raw_words(events.iter().map(raw).collect());
         }
         let layouts = Arc::new(layouts);
-        Recording { name: name.to_owned(), order, events, features, kernel, warnings, layouts, data }
+        let (name, blocks) = (name.to_owned(), StoredIndex::default());
+        Recording { name, order, events, features, kernel, warnings, layouts, blocks, data }
     }
 
     /// Which event a record belongs to, and where its time lies.

@@ -1,20 +1,22 @@
-//! Where a recording's records lie in time, as the recording itself says: a feature section that `perf-prof record` writes and
-//! perf passes over. Who has it need not look at all records before the first one is delivered.
+//! Where a recording's records lie in time, as the recording itself says at its very end, where `perf-prof record` writes it
+//! and perf does not look. Who has it need not look at all records before the first one is delivered.
 //!
-//! All numbers have 8 bytes, in the byte order of the file: [`MAGIC`]; then of each file with records its number ([`StoredIndex::DATA`]
-//! for the one with the header), the offset of its first block, how many blocks there are, and of each block its [`WORDS`]. Blocks
-//! lie one behind the other, up to the end of the records.
+//! All numbers have 8 bytes, in the byte order of the file: of each file with records its number ([`StoredIndex::DATA`] for
+//! the one with the header), the offset of its first block, how many blocks there are, and of each block its [`WORDS`]. Blocks
+//! lie one behind the other, up to the end of the records. Behind them the size of all that, and [`MAGIC`], which ends the
+//! file. It is no feature section: to perf, which takes the features of a recording over into another (`perf inject`), one
+//! that it does not know is a crash.
+
+use std::io;
 
 use super::{
     bytes::{ByteOrder, Bytes},
     header::Section,
     index::{BLOCK, Block, BlockIndex},
+    input::Input,
 };
 
-/// The bit of the section: the last that a header has room for, far from those that perf counts up.
-pub const HEADER_BLOCK_INDEX: u32 = 255;
-
-/// What the section begins with; its last byte is the version.
+/// What ends a recording that says it; its last byte is the version.
 const MAGIC: [u8; 8] = *b"blocks\0\x01";
 
 /// So many numbers a block has.
@@ -37,11 +39,6 @@ impl StoredIndex {
     /// The number of the file that has the header; the others' are those of a directory's rings.
     pub const DATA: u64 = u64::MAX;
 
-    /// Whether nothing is known of any file.
-    pub fn is_empty(&self) -> bool {
-        self.files.is_empty()
-    }
-
     /// What is known of a file whose records are these; `None` if it is of others: something was written or cut off since.
     /// No side-band is kept in it.
     pub fn take(&mut self, file: u64, section: Section) -> Option<BlockIndex> {
@@ -51,9 +48,9 @@ impl StoredIndex {
         (begin == section.offset && index.bytes() == section.size).then_some(index)
     }
 
-    /// The section's bytes.
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        out.extend(MAGIC);
+    /// What ends a file; nothing where nothing is known.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let begin = out.len();
         for (file, index) in &self.files {
             let offset = index.blocks.first().map_or(0, |block| block.offset);
             out.extend([*file, offset, index.blocks.len() as u64].map(u64::to_ne_bytes).as_flattened());
@@ -64,11 +61,24 @@ impl StoredIndex {
                 out.extend([first, sampled.0, sampled.1, before].map(u64::to_ne_bytes).as_flattened());
             }
         }
+        let size = out.len() - begin;
+        if size != 0 {
+            out.extend((size as u64).to_ne_bytes());
+            out.extend(MAGIC);
+        }
     }
 
-    /// Reads the section. `None` for one that is damaged, or of another version: then all records are looked at.
-    pub(super) fn parse(bytes: &[u8], order: ByteOrder) -> Option<StoredIndex> {
-        let mut read = Bytes::new(bytes.strip_prefix(&MAGIC)?, order);
+    /// What a file says at its end: nothing where that is damaged, or of another version. Then all records are looked at.
+    pub(super) fn read(input: &dyn Input, order: ByteOrder) -> io::Result<StoredIndex> {
+        let Some(end) = input.size()?.checked_sub(16) else { return Ok(StoredIndex::default()) };
+        let last = input.bytes(end, 16)?;
+        let size = last.strip_suffix(&MAGIC).and_then(|size| size.first_chunk()).map(|size| order.u64(*size));
+        let Some(begin) = size.and_then(|size| end.checked_sub(size)) else { return Ok(StoredIndex::default()) };
+        Ok(StoredIndex::parse(&input.bytes(begin, end - begin)?, order).unwrap_or_default())
+    }
+
+    fn parse(bytes: &[u8], order: ByteOrder) -> Option<StoredIndex> {
+        let mut read = Bytes::new(bytes, order);
         let mut files = Vec::new();
         while !read.rest().is_empty() {
             let (file, mut offset, count) = (read.u64()?, read.u64()?, read.u64()?);
@@ -137,7 +147,7 @@ mod tests {
             index.blocks.iter_mut().for_each(change);
             let mut bytes = Vec::new();
             StoredIndex { files: vec![(0, index)] }.write(&mut bytes);
-            StoredIndex::parse(&bytes, ByteOrder::Native).is_some()
+            StoredIndex::read(&bytes, ByteOrder::Native).unwrap() != StoredIndex::default()
         };
         assert!(parsed(&[good], &|_| {}));
         assert!(!parsed(&[good], &|block| block.size = BLOCK as u32 + 8));
@@ -160,26 +170,26 @@ mod tests {
                 (file, index(offset, &blocks))
             }).collect();
             let stored = StoredIndex { files };
-            let mut bytes = Vec::new();
+            let mut bytes = vec![7; 100];
             stored.write(&mut bytes);
-            prop_assert_eq!(StoredIndex::parse(&bytes, ByteOrder::Native), Some(stored.clone()));
-            let mut turned = bytes.clone();
-            turned[MAGIC.len()..].chunks_exact_mut(8).for_each(<[u8]>::reverse);
-            prop_assert_eq!(StoredIndex::parse(&turned, ByteOrder::Foreign), Some(stored));
-            // It is cut off within a number.
+            prop_assert_eq!(&StoredIndex::read(&bytes, ByteOrder::Native).unwrap(), &stored);
+            let mut turned = bytes[100..].to_vec();
+            turned.chunks_exact_mut(8).for_each(<[u8]>::reverse);
+            turned.last_chunk_mut::<8>().into_iter().for_each(|magic| magic.reverse());
+            prop_assert_eq!(&StoredIndex::read(&turned, ByteOrder::Foreign).unwrap(), &stored);
+            // Its end is missing.
             let cut = bytes.len().saturating_sub(cut);
-            if cut % 8 != 0 {
-                prop_assert_eq!(StoredIndex::parse(&bytes[..cut], ByteOrder::Native), None);
-            }
+            prop_assert_eq!(StoredIndex::read(&bytes[..cut].to_vec(), ByteOrder::Native).unwrap(), StoredIndex::default());
         }
 
         #[test]
         fn anything_is_read_without_a_panic(words in prop::collection::vec(prop_oneof![0u64..200, any::<u64>()], 0..60)) {
-            let bytes = [&MAGIC[..], words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>().as_slice()].concat();
-            if let Some(stored) = StoredIndex::parse(&bytes, ByteOrder::Native) {
-                let blocks = |(_, index): &(u64, BlockIndex)| index.blocks.len();
-                prop_assert!(stored.files.iter().map(blocks).sum::<usize>() <= words.len());
-            }
+            let words: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            let bytes = [&words[..], &(words.len() as u64).to_ne_bytes(), &MAGIC].concat();
+            let blocks = |(_, index): &(u64, BlockIndex)| index.blocks.len();
+            let stored = StoredIndex::read(&bytes, ByteOrder::Native).unwrap();
+            prop_assert!(stored.files.iter().map(blocks).sum::<usize>() <= words.len());
+            let _ = StoredIndex::read(&[words, MAGIC.to_vec()].concat(), ByteOrder::Native).unwrap();
         }
     }
 }

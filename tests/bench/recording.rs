@@ -52,14 +52,15 @@ impl Recording {
         Recording { _dir: dir, path }
     }
 
-    /// Has the file say nothing of where its blocks lie, as perf's do not: the last bit of its features goes.
+    /// Has the file say nothing of where its blocks lie, as perf's do not: what would end it goes.
     pub fn forget_blocks(&self) {
-        const LAST_OF_FEATURES: u64 = 103;
+        const END: &[u8; 8] = b"blocks\0\x01";
         let file = fs::File::options().read(true).write(true).open(&self.path).unwrap();
-        let mut byte = [0];
-        file.read_exact_at(&mut byte, LAST_OF_FEATURES).unwrap();
-        assert_eq!(byte, [0x80], "it says nothing");
-        file.write_all_at(&[0], LAST_OF_FEATURES).unwrap();
+        let at = file.metadata().unwrap().len() - END.len() as u64;
+        let mut last = [0; END.len()];
+        file.read_exact_at(&mut last, at).unwrap();
+        assert_eq!(last, *END, "it says nothing");
+        file.set_len(at).unwrap();
     }
 }
 

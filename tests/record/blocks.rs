@@ -1,6 +1,6 @@
 //! Where a recording's blocks lie, as it says itself.
 
-use std::{os::unix::fs::FileExt, path::Path, sync::Arc};
+use std::{path::Path, process::Command, sync::Arc};
 
 use perf_prof::perfdata::{BlockIndex, Recording};
 
@@ -11,18 +11,19 @@ fn blocks(path: &Path) -> Vec<Arc<BlockIndex>> {
     Recording::open(path).unwrap().index().unwrap().into_iter().flatten().collect()
 }
 
-/// Has the file say nothing of its blocks, as perf's do not: the last bit of its features goes.
+/// What ends a file that says where its blocks lie.
+const END: &[u8] = b"blocks\0\x01";
+
+/// Has the file say nothing of its blocks, as perf's do not.
 fn forget(data: &Path) {
-    const LAST_OF_FEATURES: u64 = 103;
-    let file = std::fs::File::options().read(true).write(true).open(data).unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, LAST_OF_FEATURES).unwrap();
-    assert_eq!(byte[0], 0x80, "it says nothing");
-    file.write_all_at(&[0], LAST_OF_FEATURES).unwrap();
+    let mut bytes = std::fs::read(data).unwrap();
+    assert!(bytes.ends_with(END), "it says nothing");
+    bytes.truncate(bytes.len() - END.len());
+    std::fs::write(data, bytes).unwrap();
 }
 
 fn text(path: &Path, options: &[&str]) -> String {
-    let mut command = std::process::Command::new(PERF_PROF);
+    let mut command = Command::new(PERF_PROF);
     let output = command.args(["script", "-i"]).arg(path).args(options).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{said}");
@@ -56,6 +57,22 @@ fn a_packed_recording_says_nothing_of_its_blocks() {
         return;
     }
     let recorded = record_calls(&["-e", CALL, "-z"], 2000);
-    let header = std::fs::read(recorded.path()).unwrap();
-    assert_eq!((header[103], recorded.samples()), (0, recorded.said_number("samples")));
+    assert!(!std::fs::read(recorded.path()).unwrap().ends_with(END));
+    assert_eq!(recorded.samples(), recorded.said_number("samples"));
+}
+
+/// In a feature section of our own it was a segmentation fault.
+#[test]
+fn perf_inject_takes_a_recording_that_says_where_its_blocks_lie() {
+    if skipped() {
+        return;
+    }
+    let recorded = record_calls(&["-e", CALL], 2000);
+    let injected = recorded.path().with_extension("injected");
+    let mut perf = Command::new("perf");
+    perf.args(["inject", "-b", "-i"]).arg(recorded.path()).arg("-o").arg(&injected);
+    let output = perf.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(std::fs::read(recorded.path()).unwrap().ends_with(END));
+    assert_eq!(text(&injected, &[]), text(&recorded.path(), &[]));
 }

@@ -113,22 +113,13 @@ impl Maker {
 
     /// The attrs' part: two events with an id each, of the same tracepoint.
     pub fn file(self, records: &[u8]) -> Vec<u8> {
-        self.file_with(records, Vec::new())
-    }
-
-    /// The same, with more feature sections.
-    pub fn file_with(self, records: &[u8], more: Vec<(usize, Vec<u8>)>) -> Vec<u8> {
         const HEADER: u64 = 104;
         let attrs = HEADER + 16;
         let data = attrs + 2 * 80;
-        let mut features =
-            vec![(1, self.tracing_data()), (3, self.text("host")), (7, [self.u32(2), self.u32(2)].concat())];
-        features.extend(more);
+        let features = [(1, self.tracing_data()), (3, self.text("host")), (7, [self.u32(2), self.u32(2)].concat())];
         let sizes = [self.u64(HEADER), self.u64(80), self.u64(attrs), self.u64(160), self.u64(data)].concat();
-        let mut bits = [0u64; 4];
-        features.iter().for_each(|(bit, _)| bits[bit / 64] |= 1 << (bit % 64));
-        let bits = bits.map(|bits| self.u64(bits)).concat();
-        let sizes = [sizes, self.u64(records.len() as u64), vec![0; 16], bits].concat();
+        let bits = features.iter().fold(0u64, |bits, (bit, _)| bits | 1 << bit);
+        let sizes = [sizes, self.u64(records.len() as u64), vec![0; 16], self.u64(bits), vec![0; 24]].concat();
         let mut file = [self.u64(PERF_MAGIC2), sizes, self.u64(50), self.u64(51)].concat();
         for number in 0..2 {
             file.extend([self.attr(), self.u64(HEADER + 8 * number), self.u64(8)].concat());

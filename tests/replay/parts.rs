@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use perf_prof::{
     abi::{perf_data::*, *},
-    perfdata::{BLOCK, Block, BlockIndex, Progress, Recording, Replay, Selection, StoredIndex, shards, write},
+    perfdata::{BLOCK, Block, BlockIndex, Progress, Recording, Replay, Selection, StoredIndex, shards},
     record::{Batch, Source, Wait, record_type},
 };
 use proptest::prelude::*;
@@ -34,29 +34,27 @@ fn file(maker: Maker, records: &[Vec<u8>], form: Form) -> Vec<u8> {
     match form {
         Form::Plain => maker.file(&records.concat()),
         Form::PlainPipe => maker.pipe(&records.concat()),
-        Form::Indexed => indexed(maker, &maker.file(&records.concat()), &records.concat()),
+        Form::Indexed => indexed(maker, &maker.file(&records.concat())),
         Form::Packed(frame) => maker.file(&packed(maker, records, frame)),
         Form::PackedPipe(frame) => maker.pipe(&packed(maker, records, frame)),
     }
 }
 
-/// A file that says where its blocks lie, which are those of this one.
-fn indexed(maker: Maker, file: &[u8], records: &[u8]) -> Vec<u8> {
+/// A file that says where its blocks lie.
+fn indexed(maker: Maker, file: &[u8]) -> Vec<u8> {
     let index = opened(file).index().unwrap()[0].clone().unwrap();
-    maker.file_with(records, vec![(255, section(maker, &index))])
+    with_blocks(maker, file, &index)
 }
 
-fn section(maker: Maker, index: &BlockIndex) -> Vec<u8> {
+fn with_blocks(maker: Maker, file: &[u8], index: &BlockIndex) -> Vec<u8> {
     let stored: StoredIndex = [(StoredIndex::DATA, index.clone())].into_iter().collect();
-    let mut features = write::Features::default();
-    features.set(&write::Feature::BlockIndex(&stored));
-    let (_, bytes) = features.iter().next().unwrap();
-    let mut bytes = bytes.to_vec();
+    let mut end = Vec::new();
+    stored.write(&mut end);
     if maker.u64(1) != 1u64.to_ne_bytes() {
-        // Behind what it begins with.
-        bytes[8..].chunks_exact_mut(8).for_each(<[u8]>::reverse);
+        let magic = end.len() - 8;
+        end[..magic].chunks_exact_mut(8).for_each(<[u8]>::reverse);
     }
-    bytes
+    [file, &end].concat()
 }
 
 fn packed(maker: Maker, records: &[Vec<u8>], frame: usize) -> Vec<u8> {
@@ -280,7 +278,7 @@ fn what_a_recording_says_of_its_blocks_is_believed_as_far_as_it_is_true() {
         let lying = |change: &dyn Fn(&mut Block)| {
             let mut index = BlockIndex::clone(&index);
             change(&mut index.blocks[3]);
-            opened(&maker.file_with(&some, vec![(255, section(maker, &index))]))
+            opened(&with_blocks(maker, &plain, &index))
         };
         let mut recording = lying(&|_| {});
         assert_eq!(recording.index().unwrap()[0].as_deref(), Some(&*index));

@@ -14,7 +14,6 @@ use crate::{
         },
     },
     capture::EventAttr,
-    perfdata::stored::{HEADER_BLOCK_INDEX, StoredIndex},
     spec::Grouping,
 };
 
@@ -62,8 +61,6 @@ pub enum Feature<'a> {
     SampleTime(u64, u64),
     /// It is a directory.
     Directory,
-    /// Where the records lie.
-    BlockIndex(&'a StoredIndex),
     /// How records are packed.
     Compressed {
         /// How hard.
@@ -201,10 +198,6 @@ impl Feature<'_> {
             }
             Feature::SampleTime(first, last) => longs(out, &[first, last], HEADER_SAMPLE_TIME),
             Feature::Directory => longs(out, &[PERF_DIR_VERSION], HEADER_DIR_FORMAT),
-            Feature::BlockIndex(index) => {
-                index.write(out);
-                HEADER_BLOCK_INDEX
-            }
             Feature::Compressed { level, ratio } => {
                 // A version, which has been 0 so far, and PERF_COMP_ZSTD.
                 words(out, &[0, 1, level.number().into(), ratio, PIECE as u32]);

@@ -10,7 +10,10 @@ use std::{
 
 use super::{FINISHED_ROUND, Features, Level, Stream, attr, reserve::Reserve};
 use crate::{
-    abi::perf_data::PERF_MAGIC2, capture::EventAttr, perfdata::header::KNOWN_FROM_THE_BEGIN, record::SampleLayout,
+    abi::perf_data::PERF_MAGIC2,
+    capture::EventAttr,
+    perfdata::{StoredIndex, header::KNOWN_FROM_THE_BEGIN},
+    record::SampleLayout,
 };
 
 /// `struct perf_file_header` in `tools/perf/util/header.h`.
@@ -81,9 +84,14 @@ impl FileWriter {
         Ok(FileWriter { stream, known, known_at, attrs, attr_size, data, reserve })
     }
 
-    /// Writes the features and the header. `ids` are all that an event has, by its number, where there are more than at
+    /// Writes the features, where the records lie, and the header. `ids` are all that an event has, by its number, where there are more than at
     /// first. The size of the file.
-    pub fn finish(mut self, features: &Features, ids: Option<(usize, &[u64])>) -> io::Result<u64> {
+    pub fn finish(
+        mut self,
+        features: &Features,
+        blocks: &StoredIndex,
+        ids: Option<(usize, &[u64])>,
+    ) -> io::Result<u64> {
         let mut end = self.stream.end();
         // What was kept for this moment.
         drop(self.reserve);
@@ -120,8 +128,11 @@ impl FileWriter {
             let place = self.attrs.0 + (event as u64 + 1) * self.attr_size - 16;
             file.write_all_at(section.map(u64::to_ne_bytes).as_flattened(), place)?;
         }
+        let mut last = Vec::new();
+        blocks.write(&mut last);
+        file.write_all(&last)?;
         file.write_all_at(&header(bits), 0)?;
-        Ok(at)
+        Ok(at + last.len() as u64)
     }
 }
 

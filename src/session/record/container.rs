@@ -12,7 +12,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::{
     capture::EventAttr,
-    perfdata::write::{Dsos, Features, FileWriter, Level, Stream, directory, pipe},
+    perfdata::{
+        StoredIndex,
+        write::{Dsos, Features, FileWriter, Level, Stream, directory, pipe},
+    },
     record::SampleLayout,
     sys::{output, place},
 };
@@ -98,10 +101,16 @@ impl Container {
     }
 
     /// Writes what makes it readable; gives its size. `ids` are all of an event, where they have become more.
-    pub fn finish(self, features: &Features, dsos: &Dsos, ids: Option<(usize, &[u64])>) -> Result<u64> {
+    pub fn finish(
+        self,
+        features: &Features,
+        dsos: &Dsos,
+        blocks: &StoredIndex,
+        ids: Option<(usize, &[u64])>,
+    ) -> Result<u64> {
         let cannot = || format!("cannot finish {}", self.form);
         match self.writer {
-            Writer::File(file) => file.finish(features, ids).with_context(cannot),
+            Writer::File(file) => file.finish(features, blocks, ids).with_context(cannot),
             Writer::Pipe(mut stream) => {
                 stream.own(&pipe::build_ids(dsos)).and_then(|()| stream.flush()).with_context(cannot)?;
                 Ok(stream.end())

@@ -283,17 +283,14 @@ impl Recording {
         self.container.discard();
     }
 
-    /// Says where the records lie. Where they could not be written, there may be no room for this either.
-    fn tell_blocks(&mut self, asides: &mut [(u32, Stream)]) {
+    /// Where the records lie. Where they could not be written, there may be no room for this either.
+    fn blocks(&mut self, asides: &mut [(u32, Stream)]) -> StoredIndex {
         if self.failure.is_some() {
-            return;
+            return StoredIndex::default();
         }
         let own = self.container.stream().take_index().map(|index| (StoredIndex::DATA, index));
         let asides = asides.iter_mut().filter_map(|(ring, aside)| Some((u64::from(*ring), aside.take_index()?)));
-        let found: StoredIndex = own.into_iter().chain(asides).collect();
-        if !found.is_empty() {
-            self.features.set(&Feature::BlockIndex(&found));
-        }
+        own.into_iter().chain(asides).collect()
     }
 
     /// Writes its end. `lost` are the kernel's own counts, and `asides` have the records of rings that threads wrote
@@ -317,7 +314,7 @@ impl Recording {
             let result = stream.own(synthesis.bytes()).and_then(|()| stream.flush());
             self.note(result);
         }
-        self.tell_blocks(asides);
+        let blocks = self.blocks(asides);
         if let Some((first, last)) = tally.times {
             self.features.set(&Feature::SampleTime(first, last));
         }
@@ -337,7 +334,8 @@ impl Recording {
             features.set(&Feature::EventDesc(&attrs));
         }
         let ids = stray.map(|event| (event, &*attrs[event].ids));
-        let bytes = container.finish(&features, &dsos, ids)? + asides.iter().map(|(_, aside)| aside.end()).sum::<u64>();
+        let bytes = container.finish(&features, &dsos, &blocks, ids)?
+            + asides.iter().map(|(_, aside)| aside.end()).sum::<u64>();
         let samples =
             |lost: &[Lost]| lost.iter().filter(|lost| lost.what == LostRecords::Samples).map(|lost| lost.count).sum();
         let left_out = tally.strays.left_out;
