@@ -3,9 +3,9 @@
 use std::{
     collections::HashMap,
     ffi::OsString,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Lines, Write},
     ops::ControlFlow,
-    process::Stdio,
+    process::{Child, ChildStdout, Stdio},
     time::{Duration, Instant},
 };
 
@@ -178,6 +178,16 @@ fn a_cpu_that_goes_offline_keeps_what_it_recorded() {
     }
 }
 
+/// A test of this file in a process of its own, which has said that it is ready; and what else it says.
+fn ready_child(test: &str) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(CHILD, test);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    while !lines.next().unwrap().unwrap().contains("ready") {}
+    (child, lines)
+}
+
 /// A thread that appears while its process is being attached to inherits events from its creator, so
 /// attaching to it as well would deliver everything twice.
 #[test]
@@ -199,11 +209,7 @@ fn threads_that_come_and_go_while_attaching_are_never_counted_twice() {
         }
         return;
     }
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", NAME, "--nocapture"]).env(CHILD, NAME);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    while !lines.next().unwrap().unwrap().contains("ready") {}
+    let (mut child, lines) = ready_child(NAME);
     let target = Target::Processes(vec![child.id()]);
     let events = [event("syscalls", "sys_enter_getppid", None)];
     let mut capture = Capture::open(&target, &events, &options()).unwrap();
@@ -254,11 +260,7 @@ fn events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_tur
         }
         return;
     }
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", NAME, "--nocapture"]).env(CHILD, NAME);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    while !lines.next().unwrap().unwrap().contains("ready") {}
+    let (mut child, lines) = ready_child(NAME);
     let target = Target::Processes(vec![child.id()]);
     let events = [event("syscalls", "sys_enter_getppid", None)];
     let options = Options { switching: Switching::Repeated, ..options() };
