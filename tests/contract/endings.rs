@@ -226,7 +226,7 @@ def __exit__(): open('exited', 'w').write('once')
     for (case, script) in
         [script.to_owned(), script.replace("print('line', event.pid)", "event.print()")].iter().enumerate()
     {
-        let run = Run::script(script).call_event().workload("calls 100000");
+        let run = Run::script(script).call_event().workload("calls 20000");
         let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
