@@ -64,10 +64,10 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Lists the wanted records of a block, and gives how many there are in it. `before` is the time of records without one
-    /// at the block's begin.
-    pub fn list(&self, bytes: &[u8], number: u32, mut before: u64, records: &mut Vec<SortedRecord>) -> u32 {
-        let (mut offset, mut count) = (0, 0);
+    /// Lists the wanted records of a block, and gives how many there are in it, with the least time of those that are
+    /// wanted. `before` is the time of records without one at the block's begin.
+    pub fn list(&self, bytes: &[u8], number: u32, mut before: u64, records: &mut Vec<SortedRecord>) -> (u32, u64) {
+        let (mut offset, mut count, mut first) = (0, 0, u64::MAX);
         let takes_all = self.selection.takes_all();
         for record in Records::new(bytes) {
             let time = self.layouts.time(record).unwrap_or(before);
@@ -76,11 +76,12 @@ impl Gate {
                 || self.selection.wants(record, time, &self.layouts) != Wanted::No
             {
                 records.push(SortedRecord { time, chunk: number, offset });
+                first = first.min(time);
             }
             offset += record.len() as u32;
             count += 1;
         }
-        count
+        (count, first)
     }
 
     /// The chunk for a block that holds so many records, of which these were listed. Few of them are copied out of it: a
@@ -174,7 +175,9 @@ impl Stream for IndexedStream {
         let bytes = self.read(&block).map_err(|error| PerfDataError::io(&self.name, error))?;
         self.consumed += u64::from(block.size);
         let before = records.len();
-        if self.gate.list(&bytes, number, block.before, records) != block.records {
+        let (count, first) = self.gate.list(&bytes, number, block.before, records);
+        // What is earlier than the block was said to be cannot be put in order any more.
+        if count != block.records || first < block.first {
             let at = block.offset;
             let what = format!("the records at byte {at} are not those that were there, or that its index tells of");
             return Err(PerfDataError::damaged(&self.name, what));
