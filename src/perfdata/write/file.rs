@@ -84,8 +84,8 @@ impl FileWriter {
         Ok(FileWriter { stream, known, known_at, attrs, attr_size, data, reserve })
     }
 
-    /// Writes the features, where the records lie, and the header. `ids` are all that an event has, by its number, where there are more than at
-    /// first. The size of the file.
+    /// Writes the features, the header, and where the records lie. `ids` are all that an event has, by its number, where there
+    /// are more than at first. The size of the file.
     pub fn finish(
         mut self,
         features: &Features,
@@ -128,10 +128,14 @@ impl FileWriter {
             let place = self.attrs.0 + (event as u64 + 1) * self.attr_size - 16;
             file.write_all_at(section.map(u64::to_ne_bytes).as_flattened(), place)?;
         }
+        file.write_all_at(&header(bits), 0)?;
         let mut last = Vec::new();
         blocks.write(&mut last);
-        file.write_all(&last)?;
-        file.write_all_at(&header(bits), 0)?;
+        if file.write_all(&last).is_err() {
+            // A recording that has no room for this is whole without it.
+            file.set_len(at)?;
+            return Ok(at);
+        }
         Ok(at + last.len() as u64)
     }
 }
