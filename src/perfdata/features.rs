@@ -136,9 +136,8 @@ impl Features {
     ) -> Result<Features, PerfDataError> {
         let mut features = Features::default();
         let io = |error| PerfDataError::io(name, error);
-        let table = input
-            .bytes(header.data.offset.saturating_add(header.data.size), 16 * header.features.len() as u64)
-            .map_err(io)?;
+        let list = header.list();
+        let table = input.bytes(list.offset, list.size).map_err(io)?;
         let mut table = Bytes::new(&table, header.order);
         let size = input.size().map_err(io)?;
         for &bit in &header.features {

@@ -62,6 +62,14 @@ pub struct FileHeader {
     pub features: Vec<u32>,
 }
 
+impl FileHeader {
+    /// The list of the features, which stands behind the records: where each of them lies.
+    pub(super) fn list(&self) -> Section {
+        let offset = self.data.offset.saturating_add(self.data.size);
+        Section { offset, size: 16 * self.features.len() as u64 }
+    }
+}
+
 /// The byte order that the magic number tells, or `None` for something else.
 pub(super) fn magic(bytes: &[u8], name: &str) -> Result<ByteOrder, PerfDataError> {
     let wrong = || match bytes {
@@ -108,8 +116,8 @@ pub fn read(input: &dyn Input, name: &str) -> Result<Header, PerfDataError> {
     Ok(Header::File(FileHeader { order, attrs, data, features }))
 }
 
-/// The features of a recording that its recorder could not end, if it wrote any before the records: a header with their
-/// bits, in front of whose list no records are.
+/// The features of a recording that are known where its end is missing, if any were written before the records: a header
+/// with their bits, in front of whose list no records are.
 pub(super) fn known_from_the_begin(input: &dyn Input, header: &FileHeader) -> std::io::Result<Option<FileHeader>> {
     let list = FILE_HEADER + 8 + 32;
     let bytes = input.bytes(FILE_HEADER, list - FILE_HEADER)?;

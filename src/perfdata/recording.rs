@@ -203,21 +203,31 @@ impl Recording {
             }
         };
         let mut warnings = Vec::new();
-        let mut blocks = StoredIndex::default();
-        let features = if header.data.size == 0 {
-            // Its end was never written: everything behind the header are records.
-            let known =
-                header::known_from_the_begin(&*input, &header).map_err(|error| PerfDataError::io(name, error))?;
+        let io = |error| PerfDataError::io(name, error);
+        let known = header::known_from_the_begin(&*input, &header).map_err(io)?;
+        let is_finished = header.data.size != 0 && !(header.features.is_empty() && known.is_some());
+        let list = header.list();
+        let features = match &known {
+            // The list behind the records was never written, or is cut off.
+            Some(known) if !is_finished || list.offset.saturating_add(list.size) > size => {
+                Features::read(&*input, name, known, &mut warnings)?
+            }
+            _ if header.data.size == 0 => Features::default(),
+            _ => Features::read(&*input, name, &header, &mut warnings)?,
+        };
+        if !is_finished {
             warnings.push(format!(
                 "{name} was not finished: its recorder did not end in order. What is there is read{}",
                 if known.is_some() { "" } else { "; names of events and formats of tracepoints are missing" }
             ));
+        }
+        let mut blocks = StoredIndex::default();
+        if header.data.size == 0 {
+            // Everything behind the header are records.
             header.data.size = size.saturating_sub(header.data.offset);
-            known.map(|known| Features::read(&*input, name, &known, &mut warnings)).transpose()?.unwrap_or_default()
         } else {
-            blocks = StoredIndex::read(&*input, header.order).map_err(|error| PerfDataError::io(name, error))?;
-            Features::read(&*input, name, &header, &mut warnings)?
-        };
+            blocks = StoredIndex::read(&*input, header.order).map_err(io)?;
+        }
         if header.data.offset.saturating_add(header.data.size) > size {
             warnings.push(format!("{name} is cut off: its records should be {} bytes", header.data.size));
         }

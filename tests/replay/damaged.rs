@@ -241,6 +241,33 @@ fn what_stands_in_front_of_the_records_is_not_written_again() {
     assert!(header.contains("name = sched:sched_switch") && header.contains("# hostname : "), "{header}");
 }
 
+/// What a full disk kept from being written behind the records was missed, though it stands in front of them as well.
+#[test]
+fn a_recording_without_its_end_had_no_names() {
+    let Some(_) = perf() else { return };
+    let folder = Folder::new();
+    let path = folder.path("perf.data");
+    let mut recorder = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    recorder.args(["record", "-q", "-o"]).arg(&path).args(["-e", "sched:sched_switch", "-a", "--", "sleep", "0.1"]);
+    assert!(recorder.status().unwrap().success());
+    let whole = script(&path);
+    let mut file = fs::read(&path).unwrap();
+    // The recorder has told the records' size, and not come to the features.
+    file[72..104].fill(0);
+    let word = |at: usize| u64::from_ne_bytes(file[at..at + 8].try_into().unwrap()) as usize;
+    let (begin, size) = (word(40), word(48));
+    file.truncate(begin + size);
+    let ran = script(&folder.write("cut.data", &file));
+    assert!(ran.status == 0 && ran.said.contains("was not finished"), "{}", ran.said);
+    assert!(ran.out == whole.out && ran.out.contains(" sched:sched_switch: "), "{}", ran.out);
+    // And what was copied onto one: the end of the records is missing, too.
+    let mut file = fs::read(&path).unwrap();
+    file.truncate(begin + size - 8);
+    let ran = script(&folder.write("copy.data", &file));
+    assert!(ran.status == 0 && ran.said.contains("copy.data is cut off: its records should be"), "{}", ran.said);
+    assert!(!ran.said.contains("features") && ran.out.contains(" sched:sched_switch: "), "{}{}", ran.said, ran.out);
+}
+
 #[test]
 fn damaged_zstd_costs_what_is_behind_it() {
     let Some(_) = perf() else { return };
