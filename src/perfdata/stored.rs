@@ -3,8 +3,8 @@
 //!
 //! All numbers have 8 bytes, in the byte order of the file: of each file with records its number ([`StoredIndex::DATA`] for
 //! the one with the header), the offset of its first block, how many blocks there are, and of each block its [`WORDS`]. Blocks
-//! lie one behind the other, up to the end of the records. Behind them the size of all that, and [`MAGIC`], which ends the
-//! file. It is no feature section: to perf, which takes the features of a recording over into another (`perf inject`), one
+//! lie one behind the other, up to the end of the records. Behind them the size of all that, its CRC-32, and [`MAGIC`],
+//! which ends the file. It is no feature section: to perf, which takes the features of a recording over into another (`perf inject`), one
 //! that it does not know is a crash.
 
 use std::io;
@@ -63,18 +63,23 @@ impl StoredIndex {
         }
         let size = out.len() - begin;
         if size != 0 {
-            out.extend((size as u64).to_ne_bytes());
+            let sum = crc32fast::hash(&out[begin..]);
+            out.extend([size as u64, sum.into()].map(u64::to_ne_bytes).as_flattened());
             out.extend(MAGIC);
         }
     }
 
     /// What a file says at its end: nothing where that is damaged, or of another version. Then all records are looked at.
     pub(super) fn read(input: &dyn Input, order: ByteOrder) -> io::Result<StoredIndex> {
-        let Some(end) = input.size()?.checked_sub(16) else { return Ok(StoredIndex::default()) };
-        let last = input.bytes(end, 16)?;
-        let size = last.strip_suffix(&MAGIC).and_then(|size| size.first_chunk()).map(|size| order.u64(*size));
-        let Some(begin) = size.and_then(|size| end.checked_sub(size)) else { return Ok(StoredIndex::default()) };
-        Ok(StoredIndex::parse(&input.bytes(begin, end - begin)?, order).unwrap_or_default())
+        let nothing = Ok(StoredIndex::default());
+        let Some(end) = input.size()?.checked_sub(24) else { return nothing };
+        let last = input.bytes(end, 24)?;
+        let mut numbers = Bytes::new(last.strip_suffix(&MAGIC).unwrap_or_default(), order);
+        let (Some(size), Some(sum)) = (numbers.u64(), numbers.u64()) else { return nothing };
+        let Some(begin) = end.checked_sub(size) else { return nothing };
+        let bytes = input.bytes(begin, size)?;
+        let is_whole = u64::from(crc32fast::hash(&bytes)) == sum;
+        Ok(is_whole.then(|| StoredIndex::parse(&bytes, order)).flatten().unwrap_or_default())
     }
 
     fn parse(bytes: &[u8], order: ByteOrder) -> Option<StoredIndex> {
@@ -174,9 +179,21 @@ mod tests {
             stored.write(&mut bytes);
             prop_assert_eq!(&StoredIndex::read(&bytes, ByteOrder::Native).unwrap(), &stored);
             let mut turned = bytes[100..].to_vec();
-            turned.chunks_exact_mut(8).for_each(<[u8]>::reverse);
-            turned.last_chunk_mut::<8>().into_iter().for_each(|magic| magic.reverse());
+            let magic_at = turned.len().saturating_sub(MAGIC.len());
+            let (rest, magic) = turned.split_at_mut(magic_at);
+            rest.chunks_exact_mut(8).for_each(<[u8]>::reverse);
+            if let Some((numbers, sum)) = rest.split_last_chunk_mut::<8>() {
+                let numbers = &numbers[..numbers.len() - 8];
+                *sum = u64::from(crc32fast::hash(numbers)).swap_bytes().to_ne_bytes();
+                prop_assert_eq!(&*magic, &MAGIC);
+            }
             prop_assert_eq!(&StoredIndex::read(&turned, ByteOrder::Foreign).unwrap(), &stored);
+            // A bit of it is another.
+            if bytes.len() > 100 {
+                let (at, mut damaged) = (100 + cut % (bytes.len() - 100), bytes.clone());
+                damaged[at] ^= 1 << (cut % 8);
+                prop_assert_eq!(StoredIndex::read(&damaged, ByteOrder::Native).unwrap(), StoredIndex::default());
+            }
             // Its end is missing.
             let cut = bytes.len().saturating_sub(cut);
             prop_assert_eq!(StoredIndex::read(&bytes[..cut].to_vec(), ByteOrder::Native).unwrap(), StoredIndex::default());
@@ -185,7 +202,8 @@ mod tests {
         #[test]
         fn anything_is_read_without_a_panic(words in prop::collection::vec(prop_oneof![0u64..200, any::<u64>()], 0..60)) {
             let words: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            let bytes = [&words[..], &(words.len() as u64).to_ne_bytes(), &MAGIC].concat();
+            let sum = u64::from(crc32fast::hash(&words)).to_ne_bytes();
+            let bytes = [&words[..], &(words.len() as u64).to_ne_bytes(), &sum, &MAGIC].concat();
             let blocks = |(_, index): &(u64, BlockIndex)| index.blocks.len();
             let stored = StoredIndex::read(&bytes, ByteOrder::Native).unwrap();
             prop_assert!(stored.files.iter().map(blocks).sum::<usize>() <= words.len());

@@ -51,8 +51,11 @@ fn with_blocks(maker: Maker, file: &[u8], index: &BlockIndex) -> Vec<u8> {
     let mut end = Vec::new();
     stored.write(&mut end);
     if maker.u64(1) != 1u64.to_ne_bytes() {
-        let magic = end.len() - 8;
-        end[..magic].chunks_exact_mut(8).for_each(<[u8]>::reverse);
+        // Numbers, their size and sum, and what says that they are there.
+        let sum = end.len() - 16;
+        end[..sum].chunks_exact_mut(8).for_each(<[u8]>::reverse);
+        let new = u64::from(crc32fast::hash(&end[..sum - 8])).swap_bytes();
+        end[sum..sum + 8].copy_from_slice(&new.to_ne_bytes());
     }
     [file, &end].concat()
 }
