@@ -97,8 +97,12 @@ def left(now, tid, runnable):
         waiting.pop(tid, None)
 
 
-def __sample__(event):  # the two wake-ups
+def sched__sched_wakeup(event):
     woken(event._time, event.pid)
+
+
+# Not __sample__: a recording may have other events, too.
+sched__sched_wakeup_new = sched__sched_wakeup
 
 
 def sched__sched_switch(event):

@@ -53,13 +53,17 @@ total = defaultdict(Row)
 intervals = []  # (when it ended, its rows)
 
 
-def __sample__(event):
+def sched__sched_wakeup(event):
     comm = event.comm
     if args.comm is not None and comm != args.comm:
         return
     row = now[comm, event.pid]
     row.count += 1
     row.cpus.add(event.target_cpu)
+
+
+# Not __sample__: a recording may have other events, too.
+sched__sched_wakeup_new = sched__sched_wakeup
 
 
 def add(rows, to):

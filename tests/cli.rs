@@ -137,6 +137,13 @@ fn wrong_usage() {
         "#]],
     );
     check(
+        "script perf.data",
+        expect![[r#"
+            perf-prof: unexpected argument 'perf.data' found
+            a recording is named with -i: `-i perf.data`
+        "#]],
+    );
+    check(
         "lsit",
         expect![[r#"
         perf-prof: unrecognized subcommand 'lsit' (some similar subcommands exist: 'script', 'evlist', 'list')

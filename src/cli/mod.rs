@@ -83,9 +83,11 @@ fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
         Some(command) => format!("`perf-prof {} --help` explains the options", command.get_name()),
         None => "`perf-prof --help` shows the commands".to_owned(),
     };
+    let reads = command.is_some_and(|command| command.get_arguments().any(|arg| arg.get_id() == "input"));
     let parsed = commands.try_get_matches_from(argv);
     let program = match parsed.and_then(|matches| Program::from_arg_matches(&matches)) {
         Ok(program) => program,
+        Err(error) if reads => return from_clap(&error, report::place_of_path(&error).unwrap_or(read_on)),
         Err(error) => return from_clap(&error, read_on),
     };
     match program.command {

@@ -2,9 +2,14 @@
 
 use std::{
     borrow::Cow,
+    ffi::OsStr,
     io::{self, IsTerminal, Write},
     process::ExitCode,
 };
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::parallel::shell_quote;
 
 /// Why a command ended early.
 #[derive(Debug)]
@@ -55,6 +60,16 @@ fn chain(error: &anyhow::Error) -> String {
         }
     }
     text
+}
+
+/// Where to write what may be the path of a recording, as other commands of its kind take it.
+pub fn place_of_path(error: &clap::Error) -> Option<String> {
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) if error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-') => {
+            Some(format!("a recording is named with -i: `-i {}`", shell_quote(OsStr::new(word))))
+        }
+        _ => None,
+    }
 }
 
 /// What clap says of wrong usage, in one line; help that was asked for goes to stdout as it is.

@@ -298,10 +298,13 @@ impl Walk<'_> {
                     continue;
                 }
                 BlockEnd::Bytes if block.size != 0 => continue,
-                BlockEnd::Damaged => "what follows is no record",
-                BlockEnd::Bytes | BlockEnd::Payload(_) | BlockEnd::Compressed => "it is cut off",
+                BlockEnd::Damaged => format!("its last {left} bytes are left out: what follows is no record"),
+                // Most of them are not in the file.
+                BlockEnd::Bytes | BlockEnd::Payload(_) | BlockEnd::Compressed => {
+                    format!("its records end {left} bytes early: it is cut off")
+                }
             };
-            warnings.push(format!("{}: its last {left} bytes are left out: {why}", self.name));
+            warnings.push(format!("{}: {why}", self.name));
             break;
         }
         Ok(Some((found, before)))

@@ -8,11 +8,11 @@ use std::{
 use anyhow::Result;
 use serde_json::{Value as Json, json};
 
-use super::recorded;
+use super::{opened, recorded};
 use crate::{
     abi::*,
     event::Format,
-    perfdata::{AttrFlag, RecordedEvent, Recording},
+    perfdata::{AttrFlag, RecordedEvent},
     record::SampleMember,
     sys::output,
 };
@@ -31,7 +31,7 @@ pub enum Shown {
 
 /// Prints the events of a recording.
 pub fn run(path: &Path, shown: Shown) -> Result<()> {
-    let recording = Recording::open(path)?;
+    let recording = opened::header(path)?;
     recording.warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
     let formats: Vec<Format> = recording.events.iter().map(recorded::format).collect();
     let names = recording.events.iter().zip(&formats).map(|(event, format)| {

@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use chrono::{DateTime, Local};
 
+use super::opened;
 use crate::{
     parallel::shell_quote,
     perfdata::{AttrFlag, ClockData, Recording},
@@ -21,7 +22,7 @@ use crate::{
 
 /// Prints it.
 pub fn run(path: &Path) -> Result<()> {
-    let mut recording = Recording::open(path)?;
+    let mut recording = opened::header(path)?;
     let times = recording.times()?;
     recording.warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
     let text = text(&recording, captured(path), times);

@@ -9,11 +9,7 @@ use crate::perfdata::{PerfDataError, Recording};
 
 /// Opens a recording whose samples are wanted.
 pub fn open(path: &Path) -> Result<Recording> {
-    let mut recording = match Recording::open(path) {
-        Ok(recording) => recording,
-        Err(PerfDataError::NotPerfData { .. } | PerfDataError::Empty { .. }) if is_ring(path) => bail!(part(path)),
-        Err(error) => return Err(error.into()),
-    };
+    let mut recording = header(path)?;
     if recording.features.dir_format.is_none() || path.is_dir() {
         return Ok(recording);
     }
@@ -29,6 +25,14 @@ pub fn open(path: &Path) -> Result<Recording> {
         recording.warnings.push(warning);
     }
     Ok(recording)
+}
+
+/// Opens a recording of which nothing but what it says of itself is wanted: `data` of a directory has it.
+pub fn header(path: &Path) -> Result<Recording> {
+    match Recording::open(path) {
+        Err(PerfDataError::NotPerfData { .. } | PerfDataError::Empty { .. }) if is_ring(path) => bail!(part(path)),
+        opened => Ok(opened?),
+    }
 }
 
 fn part(path: &Path) -> String {

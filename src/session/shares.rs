@@ -72,6 +72,7 @@ pub fn run(plan: &Plan) -> Result<ExitStatus> {
         context: reading.context.clone(),
         shares: names.iter().map(|_| Shares::new(&plan.by, plan.callers)).collect(),
         stacks: plan.flame.is_some().then(Stacks::default),
+        names: if names.len() > 1 { names.clone() } else { Vec::new() },
         failed: None,
     };
     let Read { status, lost } = reading.run(&mut sums)?;
@@ -120,6 +121,8 @@ struct Sums {
     context: Arc<Context>,
     shares: Vec<Shares>,
     stacks: Option<Stacks>,
+    /// The outermost frames, where there are several events: nanoseconds of one are no calls of another.
+    names: Vec<String>,
     failed: Option<anyhow::Error>,
 }
 
@@ -145,7 +148,11 @@ impl Deliver for Sums {
         let added = Added { period, comm: &comm, ids: (pid, tid), cpu: sample.cpu(), place, chain: &chain };
         self.shares[event].add(&added);
         let Some(stacks) = &mut self.stacks else { return ControlFlow::Continue(()) };
-        let mut at = stacks.called(stacks.root(), Label::Name(&comm));
+        let mut at = stacks.root();
+        if let Some(name) = self.names.get(event) {
+            at = stacks.called(at, Label::Name(name));
+        }
+        at = stacks.called(at, Label::Name(&comm));
         let whole = chain.iter().rev().map(|frame| &**frame);
         for frame in whole.chain(place.filter(|_| chain.is_empty())) {
             at = stacks.called(at, label(frame));

@@ -300,7 +300,7 @@ fn described(plan: &plan::Capture, selected: &[Selected]) -> Result<Vec<EventTyp
     Ok(selected.iter().zip(layouts).map(|(event, layout)| event.event_type(layout)).collect())
 }
 
-/// The workload's status. One that is still to run is sent a signal first, as its events are of no use to anybody.
+/// The workload's status. One that is not to run on is sent a signal first.
 pub(super) fn end_workload(mut workload: Workload, signal: Option<i32>) -> Option<u8> {
     const PATIENCE: Duration = Duration::from_millis(500);
     if let Some(signal) = signal {
@@ -318,7 +318,8 @@ pub(super) fn end_workload(mut workload: Workload, signal: Option<i32>) -> Optio
             Err(_) => return None,
         }
         if begun.elapsed() > PATIENCE {
-            output::say(format_args!("the command (pid {}) does not end and is left running", workload.pid()));
+            let why = if signal.is_some() { "does not end and " } else { "" };
+            output::say(format_args!("the command (pid {}) {why}is left running", workload.pid()));
             return None;
         }
         thread::sleep(Duration::from_millis(2));

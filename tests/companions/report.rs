@@ -90,6 +90,27 @@ fn callers_flame_graph_and_json() {
     assert!(text.contains(";do_syscall_64"), "{text}");
 }
 
+/// Nanoseconds and page faults of one task were one sum, and the faults could not be seen.
+#[test]
+fn events_are_apart_in_a_flame_graph() {
+    if !can_record() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf.data");
+    record(&path, &[&["-g", "-e", "cpu-clock,page-faults"][..], &LS].concat());
+    let text = folder.path().join("x.folded");
+    stdout(&perf_prof(&["report", "--flame"]).arg(&text).arg("-i").arg(&path).output().unwrap());
+    let text = std::fs::read_to_string(text).unwrap();
+    let table = ours(&["report"], &path);
+    for name in ["cpu-clock", "page-faults"] {
+        let of_event = text.lines().filter(|line| line.starts_with(&format!("{name};")));
+        let sum: u64 = of_event.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
+        let at = table.iter().position(|line| line.ends_with(&format!(" of event '{name}'"))).unwrap();
+        assert_eq!(table[at + 1], format!("# Event count (approx.): {sum}"));
+    }
+}
+
 #[test]
 fn errors_name_what_is_wrong() {
     let output = perf_prof(&["report", "--sort", "comm,file"]).output().unwrap();

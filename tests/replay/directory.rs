@@ -34,8 +34,13 @@ fn a_part_of_a_directory_was_taken_for_a_recording() {
             assert_eq!(run(place, words), expected, "{words:?}");
         }
     }
-    let (status, said, _) = run("", &["evlist", "-i", "dir/data"]);
-    assert_eq!((status, said.as_str()), (Some(0), ""));
+    // What the recording says of itself is in `data`; a ring's file was "no perf.data file".
+    for words in [&["evlist"][..], &["report", "--header-only"]] {
+        let (status, said, _) = run("", &[words, &["-i", "dir/data"]].concat());
+        assert_eq!((status, said.as_str()), (Some(0), ""), "{words:?}");
+        let (status, said, _) = run("", &[words, &["-i", "dir/data.0"]].concat());
+        assert!(status == Some(1) && said.contains("dir/data.0 is a part of the recording dir, "), "{words:?}: {said}");
+    }
     let (status, said, is_empty) = run("", &["script", "-i", "dir"]);
     assert_eq!((status, said.as_str(), is_empty), (Some(0), "", false));
     // Who takes it out of there has taken the events from it.

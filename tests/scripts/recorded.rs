@@ -117,6 +117,26 @@ fn shown(folder: &Path, command: &str) -> (Option<i32>, String, String) {
     (output.status.code(), out, err)
 }
 
+/// `perf-prof python` without the script's first line delivers all events of a recording: the two raised exceptions at those
+/// that are not theirs.
+#[test]
+fn scripts_of_wake_ups_leave_other_events_of_a_recording_alone() {
+    if skipped() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recorded(folder, "-e 'sched:sched_wak*,sched:sched_switch,sched:sched_process_exec'");
+    for (name, options) in [("wakeups.py", "-i 1000"), ("runqlat.py", "")] {
+        let path = script(name).get_program().to_owned();
+        let (status, chosen, err) = shown(folder, &format!("{name} {options} --input perf.data"));
+        assert_eq!(status, Some(0), "{err}");
+        let all = format!("perf-prof python -q {options} --input perf.data '{}'", path.display());
+        let (status, all, err) = shown(folder, &all);
+        assert_eq!((status, all), (Some(0), chosen), "{err}");
+    }
+}
+
 /// It was an error, with the name of another event for a hint.
 #[test]
 fn a_script_does_without_events_that_its_result_does_not_need() {

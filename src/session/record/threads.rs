@@ -5,6 +5,7 @@ use std::{
     os::fd::RawFd,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
@@ -16,6 +17,10 @@ use crate::{
     spec::{CpuSet, ThreadSpec, Threads},
     sys::{eventfd, procfs},
 };
+
+/// No longer than this are records gathered, so that what a recorder that is killed had read is in its files. A CPU that
+/// has a few events all the time never pauses, and takes minutes to fill what may be gathered.
+const GATHER: Duration = Duration::from_millis(100);
 
 /// What threads leave to the session.
 #[derive(Debug, Default)]
@@ -73,7 +78,7 @@ pub fn split(
             strays.cloned().into_iter().for_each(|strays| stream.adopt(strays));
             streams.push((ring as u32, stream));
         }
-        let taker = Box::new(Writer { streams, shared: Arc::clone(&shared), wake });
+        let taker = Box::new(Writer { streams, shared: Arc::clone(&shared), wake, flushed: Instant::now() });
         lanes.push(Lane { cpus, affinity: Some(affinity), taker });
     }
     capture.split(lanes)?;
@@ -143,6 +148,8 @@ struct Writer {
     shared: Arc<Shared>,
     /// The eventfd that tells the session to look.
     wake: RawFd,
+    /// When all that had come was written.
+    flushed: Instant,
 }
 
 impl Writer {
@@ -160,6 +167,9 @@ impl Take for Writer {
             let result = stream.records(chunk.bytes());
             self.note(result);
         }
+        if self.flushed.elapsed() >= GATHER {
+            self.pause();
+        }
     }
 
     fn pause(&mut self) {
@@ -167,6 +177,7 @@ impl Take for Writer {
             let result = self.streams[at].1.flush();
             self.note(result);
         }
+        self.flushed = Instant::now();
     }
 
     fn end(&mut self) {
@@ -181,6 +192,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
+    use crate::{abi::*, record::SampleLayout};
 
     /// On a machine of eight CPUs, two of them to a core and four to a package.
     #[track_caller]
@@ -196,6 +208,24 @@ mod tests {
             Err(error) => format!("error: {error}"),
         };
         expected.assert_eq(&shown);
+    }
+
+    /// A killed recorder's files were empty: records of a CPU that never paused were gathered by their size alone.
+    #[test]
+    fn a_few_events_all_the_time_are_written_soon() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let layout = SampleLayout::new(PERF_SAMPLE_TIME, 0);
+        let record = [9u32.to_ne_bytes(), (16u32 << 16).to_ne_bytes(), [1; 4], [2; 4]].concat();
+        let stream = Stream::new(file.reopen().unwrap(), 0, layout, None).unwrap();
+        let flushed = Instant::now() + Duration::from_secs(3600);
+        let mut writer = Writer { streams: vec![(0, stream)], shared: Arc::default(), wake: -1, flushed };
+        let size = || file.as_file().metadata().unwrap().len();
+        writer.take(Chunk::new(0, record.clone(), None));
+        assert_eq!(size(), 0);
+        writer.flushed = Instant::now().checked_sub(GATHER).unwrap();
+        writer.take(Chunk::new(0, record, None));
+        assert_eq!(size(), 32);
+        assert!(writer.shared.take_failure().is_none());
     }
 
     #[test]
