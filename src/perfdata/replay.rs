@@ -10,7 +10,7 @@ use super::{
     merge::{self, Merger, Release},
     recording::{Data, Part, Recording, Stored},
     sequential::{Arrival, SequentialStream},
-    stream::{Gate, IndexedStream, Stream, Warnings},
+    stream::{Found, Gate, IndexedStream, Stream, Warnings},
     unpacked::Unpacked,
 };
 use crate::record::{Batch, Ended, LossCounts, Source, Wait};
@@ -47,7 +47,7 @@ pub struct Replay {
 impl Replay {
     pub(super) fn new(mut recording: Recording, gate: Gate) -> Result<Replay, PerfDataError> {
         let warnings = Warnings::default();
-        recording.warnings.drain(..).for_each(|warning| warnings.add(warning));
+        recording.warnings.drain(..).for_each(|warning| warnings.add(Found::ByAll, warning));
         let cpus = recording.features.cpus.map_or(CPUS, |(available, _)| available.clamp(1, 1 << 16));
         let (data, order) = (recording.take_data(), recording.order);
         let is_file = !matches!(data, Data::Stream(_, _, None));
@@ -61,7 +61,8 @@ impl Replay {
                 Some(Stored { input, unpacked: Some(Unpacked { runs: Some(index), .. }), .. }),
             ) => {
                 total += index.read_for(&gate.selection);
-                streams.push(Box::new(IndexedStream::new(input, records.name, gate, index, (0, 1))));
+                let warnings = warnings.clone();
+                streams.push(Box::new(IndexedStream::new(input, records.name, gate, index, (0, 1), warnings)));
             }
             Data::Stream(records, arrival, _) => {
                 if arrival == Arrival::Live {
@@ -83,7 +84,8 @@ impl Replay {
                     let Part { name, input, section, .. } = part;
                     if let Some(index) = index {
                         total += index.read_for(&gate.selection);
-                        streams.push(Box::new(IndexedStream::new(input, name, gate, index, numbers)));
+                        let warnings = warnings.clone();
+                        streams.push(Box::new(IndexedStream::new(input, name, gate, index, numbers, warnings)));
                         continue;
                     }
                     total += section.size;
@@ -113,7 +115,13 @@ impl Replay {
 
     /// What went wrong since this was last asked, and cost some records.
     pub fn take_warnings(&mut self) -> Vec<String> {
-        self.warnings.take()
+        self.warnings.take().into_iter().map(|(_, warning)| warning).collect()
+    }
+
+    /// The same, but for what everybody finds who reads any part of the recording.
+    pub fn take_own_warnings(&mut self) -> Vec<String> {
+        let own = self.warnings.take().into_iter().filter(|(found, _)| *found == Found::ByReader);
+        own.map(|(_, warning)| warning).collect()
     }
 
     /// What ended the replay before its end.

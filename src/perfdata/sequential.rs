@@ -13,7 +13,7 @@ use super::{
     feed::{Next, Records},
     index::{BLOCK, payload},
     select::Wanted,
-    stream::{Gate, Stream, Warnings},
+    stream::{Found, Gate, Stream, Warnings},
     swap,
     unpack::{Unpacker, begins_frame},
 };
@@ -151,7 +151,7 @@ impl SequentialStream {
     }
 
     fn warn(&self, what: impl std::fmt::Display) {
-        self.warnings.add(format!("{}: {what}", self.records.name));
+        self.warnings.add(Found::ByAll, format!("{}: {what}", self.records.name));
     }
 
     /// Reads on until a block can be handed out of which nothing is missing, or there is no more room, or nothing is left.

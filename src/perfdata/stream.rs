@@ -39,14 +39,23 @@ pub(super) trait Stream: Send {
 
 /// What is wrong with a recording, as it is found while it is read.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Warnings(Arc<Mutex<Vec<String>>>);
+pub(super) struct Warnings(Arc<Mutex<Vec<(Found, String)>>>);
+
+/// Who finds what is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Whoever reads the recording, whatever part of it.
+    ByAll,
+    /// Who reads the part that it is in.
+    ByReader,
+}
 
 impl Warnings {
-    pub fn add(&self, warning: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(warning);
+    pub fn add(&self, found: Found, warning: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((found, warning));
     }
 
-    pub fn take(&self) -> Vec<String> {
+    pub fn take(&self) -> Vec<(Found, String)> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -130,14 +139,22 @@ pub(super) struct IndexedStream {
     stride: u32,
     consumed: u64,
     unpacker: RunUnpacker,
+    warnings: Warnings,
 }
 
 impl IndexedStream {
     /// Of what is selected of some blocks, which have numbers from this one on.
-    pub fn new(input: Arc<dyn Input>, name: String, gate: Gate, index: Arc<BlockIndex>, numbers: (u32, u32)) -> Self {
+    pub fn new(
+        input: Arc<dyn Input>,
+        name: String,
+        gate: Gate,
+        index: Arc<BlockIndex>,
+        numbers: (u32, u32),
+        warnings: Warnings,
+    ) -> Self {
         let wanted = index.wanted(&gate.selection);
         let ((number, stride), unpacker) = (numbers, RunUnpacker::default());
-        Self { input, name, gate, index, wanted, next: 0, number, stride, consumed: 0, unpacker }
+        Self { input, name, gate, index, wanted, next: 0, number, stride, consumed: 0, unpacker, warnings }
     }
 
     /// The records of a block, in native order.
@@ -176,11 +193,13 @@ impl Stream for IndexedStream {
         self.consumed += u64::from(block.size);
         let before = records.len();
         let (count, first) = self.gate.list(&bytes, number, block.before, records);
-        // What is earlier than the block was said to be cannot be put in order any more.
+        // It was written to since it was looked at, or recorded. What is earlier than it was cannot be put in order any more.
         if count != block.records || first < block.first {
-            let at = block.offset;
-            let what = format!("the records at byte {at} are not those that were there, or that its index tells of");
-            return Err(PerfDataError::damaged(&self.name, what));
+            let Block { offset, size, records, .. } = block;
+            let (name, end) = (&self.name, offset + u64::from(size));
+            let what =
+                format!("{name} is damaged: of the {records} records from byte {offset} to {end} {count} can be read");
+            self.warnings.add(Found::ByReader, what);
         }
         Ok(Some((number, self.gate.keep(bytes, block.records, &mut records[before..]))))
     }

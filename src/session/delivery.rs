@@ -146,11 +146,11 @@ impl Source for Watched {
     fn wait(&mut self, until: Option<Instant>) -> Wait {
         let wait = self.replay.wait(until);
         self.show_progress(&wait);
-        for warning in self.replay.take_warnings() {
-            if self.warnings == Warnings::Said {
-                output::say(format_args!("warning: {warning}"));
-            }
-        }
+        let warnings = match self.warnings {
+            Warnings::Said => self.replay.take_warnings(),
+            Warnings::SaidElsewhere => self.replay.take_own_warnings(),
+        };
+        warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
         wait
     }
 

@@ -303,11 +303,35 @@ fn what_a_recording_says_of_its_blocks_is_believed_as_far_as_it_is_true() {
         for lie in lies {
             let mut replay = lying(lie).replay(Selection::default()).unwrap();
             while let Wait::Batch(_) = patiently(&mut replay) {}
-            let failure = replay.take_failure().map(|error| error.to_string()).unwrap_or_default();
-            let at = index.blocks[3].offset;
-            assert!(failure.starts_with(&format!("x is damaged: the records at byte {at} are not those")), "{failure}");
+            let warnings = replay.take_warnings();
+            let said = format!(" records from byte {} to ", index.blocks[3].offset);
+            assert!(replay.take_failure().is_none() && warnings.len() == 1, "{warnings:?}");
+            assert!(warnings[0].starts_with("x is damaged: of the ") && warnings[0].contains(&said), "{warnings:?}");
         }
     }
+}
+
+/// Nothing at all was read of it.
+#[test]
+fn damage_within_a_recording_that_says_where_its_blocks_lie() {
+    let some: Vec<u8> = (1..20_000).flat_map(|time| NATIVE.sample(50, time)).collect();
+    let mut file = indexed(NATIVE, &NATIVE.file(&some));
+    let block = opened(&file).index().unwrap()[0].as_ref().unwrap().blocks[3];
+    // Behind half of the block's records, all of which are as large.
+    let (half, size) = (u64::from(block.records / 2), u64::from(block.size / block.records));
+    let at = (block.offset + half * size) as usize;
+    file[at..at + 400].fill(0);
+    let mut replay = opened(&file).replay(Selection::default()).unwrap();
+    let mut times = Vec::new();
+    while let Wait::Batch(Batch::Sorted(sorted)) = patiently(&mut replay) {
+        times.extend(sorted.records.iter().map(|record| record.time));
+    }
+    let gone = block.sampled.0 + half..=block.sampled.1;
+    assert!(times.into_iter().eq((1..20_000).filter(|time| !gone.contains(time))));
+    let said = format!("x is damaged: of the {} records from byte {} to ", block.records, block.offset);
+    let warnings = replay.take_own_warnings();
+    assert!(warnings.len() == 1 && warnings[0].starts_with(&said), "{warnings:?}");
+    assert!(warnings[0].ends_with(&format!(" {half} can be read")), "{warnings:?}");
 }
 
 /// Packed ones were unpacked as a whole by every process.

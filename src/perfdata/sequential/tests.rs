@@ -70,7 +70,7 @@ fn replay(bytes: Vec<u8>, at_once: usize, arrival: Arrival, limit: usize) -> (Ve
         assert_eq!(sorted.in_order().count(), sorted.records.len());
         times.extend(sorted.records.iter().map(|record| record.time));
     }
-    (times, merger.late(), warnings.take())
+    (times, merger.late(), warnings.take().into_iter().map(|(_, warning)| warning).collect())
 }
 
 /// The same records, packed as perf does: one zstd stream, flushed into a record now and then.
