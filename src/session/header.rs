@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use chrono::{DateTime, Local};
 
-use super::opened;
+use super::{opened, replay::data_file};
 use crate::{
     parallel::shell_quote,
     perfdata::{AttrFlag, ClockData, Recording},
@@ -32,8 +32,7 @@ pub fn run(path: &Path) -> Result<()> {
 
 /// When its file was last written to, as perf has it.
 fn captured(path: &Path) -> Option<String> {
-    let file = if path.is_dir() { path.join("data") } else { path.to_owned() };
-    let file = fs::metadata(file).ok().filter(fs::Metadata::is_file)?;
+    let file = fs::metadata(data_file(path)).ok().filter(fs::Metadata::is_file)?;
     Some(DateTime::<Local>::from(file.modified().ok()?).format("%a %b %e %T %Y").to_string())
 }
 

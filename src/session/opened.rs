@@ -5,7 +5,10 @@ use std::{ffi::OsStr, fs, path::Path};
 
 use anyhow::{Result, bail};
 
-use crate::perfdata::{PerfDataError, Recording};
+use crate::{
+    perfdata::{PerfDataError, Recording},
+    sys::place::folder,
+};
 
 /// Opens a recording whose samples are wanted.
 pub fn open(path: &Path) -> Result<Recording> {
@@ -40,11 +43,6 @@ fn part(path: &Path) -> String {
     format!(
         "{path} is a part of the recording {folder}, whose events are in several files: name the directory, {folder}"
     )
-}
-
-/// The directory that a path lies in.
-fn folder(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Whether a file has the records of a ring.

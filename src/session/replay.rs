@@ -232,7 +232,7 @@ fn offset_by_file(path: &Path, last: u64) -> i64 {
 }
 
 /// The file that a recording begins with: it may be a directory.
-fn data_file(path: &Path) -> PathBuf {
+pub(super) fn data_file(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("data") } else { path.to_owned() }
 }
 

@@ -81,7 +81,7 @@ fn check_folder(path: &Path) -> Result<(), PlaceError> {
 }
 
 /// The folder that a path lies in.
-fn folder(path: &Path) -> &Path {
+pub fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

@@ -14,6 +14,7 @@ use crate::{
     capture::EventAttr,
     perfdata::{StoredIndex, header::KNOWN_FROM_THE_BEGIN},
     record::SampleLayout,
+    sys::place,
 };
 
 /// `struct perf_file_header` in `tools/perf/util/header.h`.
@@ -47,10 +48,7 @@ impl FileWriter {
         known: &Features,
         reserve: usize,
     ) -> io::Result<FileWriter> {
-        let reserve = Reserve::take(
-            path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new(".")),
-            reserve as u64,
-        );
+        let reserve = Reserve::take(place::folder(path), reserve as u64);
         let mut file = File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
         if file.metadata()?.file_type().is_fifo() {
             // Its end could not be written, and nobody reads yet what comes first.

@@ -12,9 +12,11 @@ use super::{
 use crate::{
     abi::{PERF_SAMPLE_ID, PERF_SAMPLE_IP},
     capture::{Capture, EventAttr, EventRequest, Lost, LostRecords, Mapped, Mappings, Members, Options},
-    perfdata::StoredIndex,
-    perfdata::write::{
-        Claim, Dsos, FINISHED_ROUND, Feature, Features, Strays, Stream, Synthesis, Tally, WriteError, directory,
+    perfdata::{
+        StoredIndex,
+        write::{
+            Claim, Dsos, FINISHED_ROUND, Feature, Features, Strays, Stream, Synthesis, Tally, WriteError, directory,
+        },
     },
     profiler,
     record::{Batch, EventIds, TrailerLayout},
