@@ -1,23 +1,26 @@
 #!/usr/bin/env -S perf-prof python -q --order -e dummy
-"""Latency of functions of programs and libraries: how long each call took, as a histogram of powers of two per function.
+"""Function latency: how long calls of functions in programs and libraries take, with a histogram for each function.
 
 usage: uprobe_latency.py [OPTION of perf-prof python]... [--ns] [--min US]
 
-Select entry and return of each function with -e, and whose calls: those of all processes, of some (-p PID, -t TID), of a
-command (--exec CMD). With -i 1000 histograms of each second are printed, else one set at the end.
+Select the entry and the return of each function with -e. Select processes with -p PID, -t TID or --exec CMD; without
+these, the calls of all processes are timed. With -i 1000, histograms are printed every second, else once at the end.
 
     uprobe_latency.py -e 'uprobe:getaddrinfo@libc,uretprobe:getaddrinfo@libc' -i 1s
 
-Functions of one name in several files have a histogram each, as long as their processes are there to be asked which it is.
+Functions with the same name in several files have one histogram each. The script finds the file of a function in
+/proc/PID/maps, as long as the process exists.
 
-A call's time has in it what the functions take that it calls, what it waits, and about a microsecond or two that the probes
-take. Of a thread that is in 64 calls of probed functions at a time, the kernel tells no return of those deeper inside: they are
-counted, and not timed. Calls that are left by an exception or longjmp() look the same: where 64 entries of a thread are
-without return, of functions that are entered then it is not known of which call the next return is; that is counted, too.
+The time of a call includes the functions that it calls, its waits, and about one or two microseconds for the probes. If
+a thread is in 64 calls of probed functions, the kernel reports no return of deeper calls. The deeper calls are counted,
+but not timed. A call that ends by an exception or longjmp() has no return either, so it looks as if it were still open.
+If a function is entered while its thread has 64 open calls, it is not known to which call its next return belongs. Such
+returns are counted, but not timed.
 
-Needs --order (its first line has it): a thread may return on another CPU. The event `dummy` there never happens; it stands for
-those that are to be given, also to say which of a recording's (of perf-prof record, not of perf) are wanted; by two processes
-side by side:
+Needs --order, which the script's first line has: a thread may return from a call on another CPU. The first line also
+has the event `dummy`, which never occurs. It is only a placeholder for the events that are given with -e.
+
+To replay a recording of perf-prof record (not of perf) in two processes, select the probes with -e again:
 
     perf-prof record -e 'uprobe:getaddrinfo@libc,uretprobe:getaddrinfo@libc' -a -- sleep 10
     uprobe_latency.py --input perf.data -e 'uprobe:getaddrinfo@libc,uretprobe:getaddrinfo@libc' --jobs 2
@@ -35,32 +38,34 @@ parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
 parser.add_argument("--ns", action="store_true", help="histograms of nanoseconds, not of microseconds")
-parser.add_argument("--min", type=float, default=0, metavar="US", help="only calls of at least so many microseconds")
-parser.add_argument("--usage", action="help", help="show this (--help shows the options of perf-prof)")
+parser.add_argument("--min", type=float, default=0, metavar="US", help="only calls of at least US microseconds")
+parser.add_argument("--usage", action="help", help="show this text (--help shows the options of perf-prof)")
 args = parser.parse_args()
 
 unit, per_unit = ("nsecs", 1) if args.ns else ("usecs", 1000)
 
 
-# It stands for the events that are to be given.
+# `dummy` is only a placeholder for the events that are given with -e.
 __without__ = {"dummy": None}
 
 
 class Thread:
-    """The calls that a thread may be in. Never fewer than the kernel waits for the returns of."""
+    """The open calls of a thread: all calls for which the kernel waits for a return, and maybe calls that will not
+    return."""
 
     __slots__ = ("calls", "known_from", "refused")
 
     def __init__(self):
-        self.calls = []  # (address of the function, time) of each entry, the last one behind
-        # Calls that are left by longjmp() or an exception look as if they went on. So of functions that were entered when
-        # there was no room, and of those that had to make some, it is not known whether a return is of their last call
-        # before this place in `calls`.
+        self.calls = []  # (address of the function, time of its entry); the latest call is the last element
+        # A call that ends by longjmp() or an exception looks as if it were still open. `refused` has two kinds of
+        # functions: functions that were entered when there was no room, and functions with a call that was removed to
+        # make room. If a function in `refused` returns, it is known which call returned only if the entry of this call
+        # is at index `known_from` of `calls` or later.
         self.known_from = 0
         self.refused = set()
 
     def enters(self, function, now):
-        """Whether there is room: for the kernel, then, there is too."""
+        """Adds a call. Returns whether there was room for the call. If so, the kernel has room for the call too."""
         if len(self.calls) < DEEPEST:
             self.calls.append((function, now))
             return True
@@ -69,12 +74,16 @@ class Thread:
         return False
 
     def returns(self, function):
-        """When it was entered; None if nobody knows, KeyError if it was not."""
+        """Removes a call and returns the time of its entry. Returns None if it is not known which call returned.
+
+        Raises KeyError if the function was not entered.
+        """
         calls = self.calls
-        # A function that calls itself returns from the last call first.
+        # The latest call of a recursive function returns first.
         at = next((at for at in reversed(range(len(calls))) if calls[at][0] == function), None)
         if function in self.refused and (at is None or at < self.known_from):
-            # Whichever it was, the kernel now waits for one less of the old ones, and for none that came after them.
+            # Whichever call it was, the kernel now waits for one return less of the calls before `known_from`, and for
+            # no return of later calls.
             del calls[self.known_from :]
             self.refused.add(calls.pop()[0])
             self.known_from = len(calls)
@@ -82,7 +91,7 @@ class Thread:
         if at is None:
             raise KeyError(function)
         entered = calls[at][1]
-        # What it has called and what did not return, never will.
+        # Calls that were made by this call and have not returned will never return.
         del calls[at:]
         if at < self.known_from:
             self.refused.clear()
@@ -91,7 +100,7 @@ class Thread:
 
 
 class Calls:
-    """The calls of one function."""
+    """The times of one function's calls."""
 
     def __init__(self):
         self.histogram = Log2Hist(unit)
@@ -109,16 +118,17 @@ class Calls:
         self.longest = max(self.longest, others.longest)
 
 
-# The kernel puts no more return probes over a thread's stack (MAX_URETPROBE_DEPTH, include/linux/uprobes.h).
+# The kernel's limit of pending return probes per thread (MAX_URETPROBE_DEPTH, include/linux/uprobes.h).
 DEEPEST = 64
-# What is open in more threads was left in another way than by return: by longjmp(), the end of the thread.
+# The largest number of threads with open calls. If there are more, some of the calls must have ended without a return:
+# by longjmp(), or because the thread ended.
 MOST_THREADS = 10000
 MOST_PLACES = 10000
 
-open_calls = {}  # tid -> Thread, of those that are in calls
-files = {}  # (pid, address of the function) -> the file
-files_of = {}  # (name, offset of the function in its page, the same in all processes) -> the file
-functions = defaultdict(Calls)  # (name, the file; while that is not known, the offset in the page)
+open_calls = {}  # tid -> Thread, for threads with open calls
+files = {}  # (pid, address of the function) -> its file
+files_of = {}  # (name of the function, its offset in the page, which is the same in all processes) -> its file
+functions = defaultdict(Calls)  # (name, file; if the file is not known, the offset in the page) -> Calls
 unpaired = 0
 deeper = 0
 ambiguous = 0
@@ -131,9 +141,9 @@ def __init__():
         kind, _, function = name.partition(":")
         other = {"uprobe": "uretprobe", "uretprobe": "uprobe"}.get(kind)
         if other and f"{other}:{function}" not in selected:
-            parser.error(f"{name} is selected without {other}:{function}; a call's time needs both")
+            parser.error(f"{name} is selected without {other}:{function}; to time calls, select both")
     if is_recording() and not any(name.startswith("uprobe:") for name in selected):
-        parser.error("name the probes that were recorded, as for perf-prof record: -e uprobe:FUNC@FILE,uretprobe:FUNC@FILE")
+        parser.error("select the recorded probes with -e uprobe:FUNC@FILE,uretprobe:FUNC@FILE")
 
 
 def __sample__(event):
@@ -173,7 +183,10 @@ def returns(now, tid, function, name, pid=None):
 
 
 def file_of(pid, address, name):
-    """The file that a function is in. That of a process that is gone is the one with the function at the same place."""
+    """Returns the file of a function, or the function's offset in its page if the file is not known.
+
+    If the process has exited, returns a file that has a function of this name at the same offset.
+    """
     place = pid, address
     if place not in files:
         if len(files) >= MOST_PLACES:
@@ -201,7 +214,7 @@ def mapped(pid, address):
 
 
 def __lost__(lost_start, lost_end):
-    # What was entered before may have returned and been entered again in the gap.
+    # While events were lost, open calls may have returned, and their functions may have been entered again.
     open_calls.clear()
 
 
@@ -222,14 +235,14 @@ def show(end=None):
     for (name, file), calls in sorted(functions.items(), key=lambda item: (-item[1].total, item[0][0], str(item[0][1]))):
         count = len(calls.histogram)
         if names.count(name) > 1:
-            # The last digits of its address are the same in all processes.
-            unknown = f"at ...{file:03x}" if is_recording() else "of processes that are gone"
+            # The last three digits of the function's address are the same in all processes.
+            unknown = f"at ...{file:03x}" if is_recording() else "in processes that have exited"
             name += f" ({unknown if isinstance(file, int) else file})"
         print(f"{name}: {count} calls, mean {duration(calls.total / count)}, longest {duration(calls.longest)}")
         calls.histogram.print()
         print()
     if not functions:
-        print("no calls seen (of functions that -e selects with entry and return: uprobe:FUNC@FILE,uretprobe:FUNC@FILE)")
+        print("no calls seen (select a function's entry and return: -e uprobe:FUNC@FILE,uretprobe:FUNC@FILE)")
     functions.clear()
 
 
@@ -237,26 +250,27 @@ def __interval__():
     show(realtime())
 
 
-# Of a recording that several processes share (--jobs), each sees a part. It times the calls that were entered in it and owes
-# __merge__ the returns of others. That is right as long as a thread's calls before the part and those in it are no more than
-# the kernel waits for, and none is left: so all steps are kept too, as numbers, and where it may be wrong __merge__ does them
-# one after the other. Where each process has its own CPUs it always does.
+# With --jobs, this process sees only a part of the recording. It times the calls that were entered in this part, and
+# passes the returns of earlier calls to __merge__. This is right if no thread exceeds the kernel's limit of open calls,
+# calls from earlier parts included, and if all calls return. To be safe, the process also keeps all steps, as numbers.
+# If the result may be wrong, __merge__ does all steps again, in the order of time. With --split cpu, __merge__ always
+# does this.
 part = shard()
 
 
 class Part:
-    """What a process knows of its part."""
+    """The results of this part of the recording."""
 
     def __init__(self):
-        self.log = array("Q")  # time, thread and step of all of the interval
-        self.steps = {}  # (address, name or None for an entry) -> its number; None for a loss
-        self.intervals = []  # (when it ended, its functions, its log)
-        self.is_sure = part["split"] == "time"
-        self.from_nothing = part["number"] == 0  # whether no thread was in a call at first
-        self.owed = []  # (time, interval, thread, address, name) of returns from calls of parts before
-        self.forgets = False  # whether events were lost in it
-        self.deepest = {}  # thread -> in how many calls it was at most, of those in this part
-        self.most_threads = 0
+        self.log = array("Q")  # two numbers for each step in the interval: the time; the thread and step number
+        self.steps = {}  # (address, name, or None for an entry) -> step number; the key None is a loss of events
+        self.intervals = []  # (end of the interval, its functions, its log)
+        self.is_sure = part["split"] == "time"  # True while the result is known to be right
+        self.from_nothing = part["number"] == 0  # True if no call of an earlier part can be open
+        self.unmatched_returns = []  # (time, interval, thread, address, name) of returns from calls of earlier parts
+        self.has_losses = False  # True if events were lost in this part
+        self.deepest = {}  # thread -> the largest number of open calls that were entered in this part
+        self.most_threads = 0  # the largest number of threads that had open calls at the same time
 
     def keep(self, now, tid, step):
         self.log.append(now)
@@ -278,15 +292,16 @@ class Part:
         if self.from_nothing or (thread is not None and any(function == call for call, _ in thread.calls)):
             returns(now, tid, function, name)
         elif thread is None:
-            self.owed.append((now, len(self.intervals), tid, function, name))
+            self.unmatched_returns.append((now, len(self.intervals), tid, function, name))
         else:
-            # Of a call before the part, and then those in it were left; or of none, and they go on.
+            # If the call was entered in an earlier part, the thread's open calls of this part have ended without a
+            # return. If no entry of the call was seen at all, the open calls of this part are still open.
             self.is_sure = False
 
     def loses(self, now):
         self.keep(now, 0, None)
         open_calls.clear()
-        self.from_nothing = self.forgets = True
+        self.from_nothing = self.has_losses = True
 
     def ends_interval(self, end):
         self.intervals.append((end, functions.copy(), self.log))
@@ -317,8 +332,8 @@ def __partial__():
     return this, open_calls, unpaired
 
 
-def joined(partials):
-    """The functions of each interval, of what the parts have timed; None where one of them may be wrong."""
+def combine_parts(partials):
+    """Combines the results of all parts. Returns the functions of each interval, or None if a result may be wrong."""
     global functions, unpaired
     merged = defaultdict(lambda: defaultdict(Calls))
     for of_part, still_open, count in partials:
@@ -328,10 +343,10 @@ def joined(partials):
         for end, timed, _ in of_part.intervals:
             for key, calls in timed.items():
                 merged[end][key].merge(calls)
-        for now, interval, *call in of_part.owed:
+        for now, interval, *call in of_part.unmatched_returns:
             functions = merged[of_part.intervals[interval][0]]
             returns(now, *call)
-        if of_part.forgets:
+        if of_part.has_losses:
             open_calls.clear()
         for tid, thread in still_open.items():
             open_calls.setdefault(tid, Thread()).calls.extend(thread.calls)
@@ -339,8 +354,8 @@ def joined(partials):
     return merged
 
 
-def done_again(partials):
-    """The same, of all steps."""
+def replay_steps(partials):
+    """Does all steps of all parts again, in the order of time. Returns the functions of each interval."""
     global functions, unpaired
     unpaired = 0
     open_calls.clear()
@@ -365,9 +380,9 @@ def done_again(partials):
 def __merge__(partials):
     global functions
     ends = sorted({end for of_part, *_ in partials for end, *_ in of_part.intervals if end is not None})
-    merged = joined(partials)
+    merged = combine_parts(partials)
     if merged is None:
-        merged = done_again(partials)
+        merged = replay_steps(partials)
     for end in ends:
         functions = merged[end]
         show(end)
@@ -378,8 +393,8 @@ def __exit__():
     if functions or not tables:
         show()
     if unpaired:
-        print(f"({unpaired} returns whose entry was not seen are not counted)")
+        print(f"(returns that are not counted, because their entry was not seen: {unpaired})")
     if deeper:
         print(f"({deeper} calls are not timed: {DEEPEST} others of their thread had not returned when they were entered)")
     if ambiguous:
-        print(f"({ambiguous} returns are not timed: they may be of such calls, or of those before)")
+        print(f"({ambiguous} returns are not timed: they may belong to calls that are not timed, or to earlier calls)")

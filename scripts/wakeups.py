@@ -1,14 +1,14 @@
 #!/usr/bin/env -S perf-prof python -q -i 1000 -e sched:sched_wakeup,sched:sched_wakeup_new
-"""Who is woken up how often: one table per interval (-i), one for the whole run at the end.
+"""Wake-ups: how often each task is woken up, in one table per interval (-i) and one for the whole run at the end.
 
 usage: wakeups.py [OPTION of perf-prof python]... [--top N] [--comm NAME]
 
-A task that wakes up thousands of times a second keeps a CPU from sleeping; this finds it.
+A task that wakes up thousands of times a second keeps its CPU from sleeping. This script finds such tasks.
 
-A wake-up is an event of the task that causes it: with -p, -t and --exec the table shows whom these tasks wake up. Who is
-woken is chosen with --comm.
+A wake-up is an event of the task that wakes the other task up. With -p, -t and --exec, the table shows the tasks that
+the selected tasks wake up. Use --comm to select the tasks that are woken up.
 
-Of a recording (also perf's own: `perf record` for `perf-prof record`), by two processes side by side:
+To replay a recording in two processes (`perf record` can be used instead of `perf-prof record`):
 
     perf-prof record -a -e sched:sched_wakeup,sched:sched_wakeup_new -- sleep 10
     wakeups.py --input perf.data --jobs 2
@@ -17,24 +17,24 @@ import argparse
 import time
 from collections import defaultdict
 
-from perf_prof import realtime, shard
+from perf_prof import Parts
 
 title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
-parser.add_argument("--top", type=int, default=10, metavar="N", help="rows of a table (default: 10)")
+parser.add_argument("--top", type=int, default=10, metavar="N", help="number of rows in a table (default: 10)")
 parser.add_argument("--comm", help="only tasks of this name")
-parser.add_argument("--usage", action="help", help="show this (--help shows the options of perf-prof)")
+parser.add_argument("--usage", action="help", help="show this text (--help shows the options of perf-prof)")
 args = parser.parse_args()
 
 
-# What the result of a recording without this event lacks.
+# What is missing in the result if the recording does not have this event.
 __without__ = {"sched:sched_wakeup_new": "the first wake-up of each new task is not counted"}
 
 
 class Row:
-    """One task's wake-ups."""
+    """The wake-ups of one task."""
 
     __slots__ = ("count", "cpus")
 
@@ -42,33 +42,17 @@ class Row:
         self.count = 0
         self.cpus = set()
 
-    def add(self, other):
+    def update(self, other):
         self.count += other.count
         self.cpus |= other.cpus
 
 
-now = defaultdict(Row)
 total = defaultdict(Row)
-# Of a recording that several processes share (--jobs), each sees a part of it, and of the table of an interval.
-intervals = []  # (when it ended, its rows)
 
 
-def sched__sched_wakeup(event):
-    comm = event.comm
-    if args.comm is not None and comm != args.comm:
-        return
-    row = now[comm, event.pid]
-    row.count += 1
-    row.cpus.add(event.target_cpu)
-
-
-# Not __sample__: a recording may have other events, too.
-sched__sched_wakeup_new = sched__sched_wakeup
-
-
-def add(rows, to):
+def add_to_total(rows):
     for task, row in rows.items():
-        to[task].add(row)
+        total[task].update(row)
 
 
 def ranges(cpus):
@@ -92,35 +76,33 @@ def table(rows, title):
     print()
 
 
-def __interval__():
-    if shard():
-        intervals.append((realtime(), now.copy()))
-    else:
-        show(realtime())
-    now.clear()
+def show(rows, end):
+    """Prints the table of an interval, and adds its rows to the table of the whole run."""
+    table(rows, time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
+    add_to_total(rows)
 
 
-def show(end):
-    """The table of an interval, whose rows then belong to the whole run."""
-    table(now, time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
-    add(now, total)
+parts = Parts(lambda: defaultdict(Row), show)
 
 
-def __partial__():
-    return [*intervals, (None, now)]
+def sched__sched_wakeup(event):
+    comm = event.comm
+    if args.comm is not None and comm != args.comm:
+        return
+    row = parts.table[comm, event.pid]
+    row.count += 1
+    row.cpus.add(event.target_cpu)
 
 
-def __merge__(partials):
-    global now
-    merged = {}  # when an interval ended, None for what comes after the last -> its rows
-    for end, rows in (interval for partial in partials for interval in partial):
-        add(rows, merged.setdefault(end, defaultdict(Row)))
-    last = merged.pop(None)
-    for end, now in merged.items():
-        show(end)
-    now = last
+# Not __sample__, because a recording may have other events too.
+sched__sched_wakeup_new = sched__sched_wakeup
+
+
+__interval__ = parts.interval
+__partial__ = parts.partial
+__merge__ = parts.merge
 
 
 def __exit__():
-    add(now, total)
+    add_to_total(parts.table)
     table(total, "whole run")

@@ -1,5 +1,4 @@
 //! The program as a user runs it: what goes to stdout and stderr, and the status.
-#![cfg(feature = "script")]
 
 use std::{
     ffi::OsStr,
@@ -10,8 +9,13 @@ use std::{
 
 use expect_test::{Expect, expect};
 
+use crate::harness::{
+    machine::{Need, needs},
+    run::PERF_PROF,
+};
+
 fn perf_prof() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    let mut command = Command::new(PERF_PROF);
     for name in ["PERF_PROF_PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX"] {
         command.env_remove(name);
     }
@@ -41,28 +45,28 @@ fn wrong_usage() {
     check(
         "python",
         expect![[r#"
-        perf-prof: no event: name some with -e, as in `perf-prof python -e sched:sched_wakeup script.py` (`perf-prof list` shows them)
+        perf-prof: no event selected; use -e, for example `perf-prof python -e sched:sched_wakeup script.py` (`perf-prof list` lists all events)
         `perf-prof python --help` explains the options, with examples
     "#]],
     );
     check(
         "python -e sched:sched_wakeup",
         expect![[r#"
-        perf-prof: no script: name one after the options, as in `perf-prof python -e sched:sched_wakeup script.py`; `help` in its place prints a template
+        perf-prof: no script: give a script after the options, for example `perf-prof python -e sched:sched_wakeup script.py`; write `help` instead of the script to print a template
         `perf-prof python --help` explains the options, with examples
     "#]],
     );
     check(
         "python -e sched:sched_wakeup/pid>1 x.py",
         expect![[r#"
-        perf-prof: -e sched:sched_wakeup: the section `/pid>1` is not closed, end it with `/`
+        perf-prof: -e sched:sched_wakeup: the section `/pid>1` is not closed; end it with `/`
         `perf-prof python --help` explains the options, with examples
     "#]],
     );
     check(
         "python -e sched:sched_wakeup//key=pid/ x.py",
         expect![[r#"
-            perf-prof: -e sched:sched_wakeup//key=pid/: the attribute `key` belongs to other profilers than python; known are stack, max-stack=N, alias=NAME, cpus=LIST, and for what is no tracepoint period=N, freq=HZ, sample=MEMBER+MEMBER...
+            perf-prof: -e sched:sched_wakeup//key=pid/: perf-prof does not support the attribute `key` of the C implementation; remove it; the known attributes are stack, max-stack=N, alias=NAME, cpus=LIST, and for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER...
             `perf-prof python --help` explains the options, with examples
         "#]],
     );
@@ -76,28 +80,28 @@ fn wrong_usage() {
     check(
         "python -i x -e a:b x.py",
         expect![[r#"
-        perf-prof: invalid value 'x' for '--interval <TIME>': `x` is not a time; write milliseconds as `500`, or `1s`, `500ms`, `100us`
+        perf-prof: invalid value 'x' for '--interval <TIME>': `x` is not a time; write a number of milliseconds, for example `500`, or a number with a unit, for example `1s`, `500ms` or `100us`
         `perf-prof python --help` explains the options, with examples
     "#]],
     );
     check(
         "python -C 0 -p 1 -e a:b x.py",
         expect![[r#"
-        perf-prof: -C and -p cannot be combined: events are attached to one or the other
+        perf-prof: -C and -p cannot be combined: select only one target for the events
         `perf-prof python --help` explains the options, with examples
     "#]],
     );
     check(
         "python -C 3-1 -e a:b x.py",
         expect![[r#"
-        perf-prof: invalid value '3-1' for '--cpus <LIST>': the range of CPUs `3-1` ends before it begins
+        perf-prof: invalid value '3-1' for '--cpus <LIST>': the range of CPUs `3-1` is reversed; write the lower CPU first
         `perf-prof python --help` explains the options, with examples
     "#]],
     );
     check(
         "python -p 1 -e a:b x.py --exec true",
         expect![[r#"
-        perf-prof: -p and --exec cannot be combined: events are attached to one or the other
+        perf-prof: -p and --exec cannot be combined: select only one target for the events
         `perf-prof python --help` explains the options, with examples
     "#]],
     );
@@ -118,14 +122,14 @@ fn wrong_usage() {
     check(
         "python -e a:b help me",
         expect![[r#"
-        perf-prof: `help` prints a template and takes no arguments, `me` was given (a script of that name is ./help)
+        perf-prof: `help` prints a template and takes no arguments, but `me` was given (to run a script named help, use ./help)
         `perf-prof python --help` explains the options, with examples
     "#]],
     );
     check(
         "record -e a:b --threads=0/0:0-1/1",
         expect![[r#"
-            perf-prof: invalid value '0/0:0-1/1' for '--threads[=<LAYOUT>]': CPU 0 is written by two threads; each CPU's events are written by one
+            perf-prof: invalid value '0/0:0-1/1' for '--threads[=<LAYOUT>]': two threads write the events of CPU 0; assign each CPU to one thread only
             `perf-prof record --help` explains the options
         "#]],
     );
@@ -140,7 +144,7 @@ fn wrong_usage() {
         "script perf.data",
         expect![[r#"
             perf-prof: unexpected argument 'perf.data' found
-            a recording is named with -i: `-i perf.data`
+            to select a recording, use -i: `-i perf.data`
         "#]],
     );
     check(
@@ -175,7 +179,7 @@ fn help_and_version_go_to_stdout() {
     let output = run(&["python", "-V", "-v", "--python", "/nonexistent"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("--python"));
-    assert!(text(&run(&["python", "--help"]).stdout).contains("Whose option is it?"));
+    assert!(text(&run(&["python", "--help"]).stdout).contains("Options of perf-prof and options of the script"));
     let output = run::<&str>(&[]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
     assert!(text(&output.stderr).contains("Usage: perf-prof"));
@@ -193,22 +197,9 @@ fn arguments_that_are_not_utf8_are_no_panic() {
     }
 }
 
-/// Whether tracefs can be read here; says so when it cannot.
-fn tracefs() -> bool {
-    match perf_prof::sys::tracefs::Tracefs::find() {
-        Ok(_) => true,
-        Err(error) => {
-            println!("skipped: {error}");
-            false
-        }
-    }
-}
-
 #[test]
 fn lists_events_and_their_fields() {
-    if !tracefs() {
-        return;
-    }
+    needs([Need::Tracefs]);
     assert_eq!(text(&run(&["list", "sched:sched_switch"]).stdout), "sched:sched_switch\n");
     let fields = text(&run(&["list", "-v", "sched:sched_switch"]).stdout);
     assert!(fields.lines().any(|line| line.split_whitespace().eq(["prev_pid", "int", "s32", "pid_t"])), "{fields}");
@@ -241,9 +232,7 @@ fn lists_events_and_their_fields() {
 
 #[test]
 fn a_closed_pipe_is_a_quiet_end() {
-    if !tracefs() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let mut child = perf_prof().args(["list", "-v"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // More than a pipe holds is to come, so the program writes into the closed pipe whenever that is.
     let mut first = [0; 16];

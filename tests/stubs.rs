@@ -1,8 +1,11 @@
 //! The stubs in `python/perf_prof` and the live module say the same: names, parameters, defaults, texts.
-#![cfg(feature = "script")]
-#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
 
 use std::{path::Path, process::Command};
+
+use crate::harness::{
+    machine::{Need, needs},
+    run::PERF_PROF,
+};
 
 /// Runs in the live module; prints a line for each difference.
 const COMPARE: &str = r#"
@@ -71,12 +74,16 @@ def compare(name, node, live):
 def compare_class(name, node, live):
     """A class that scripts make objects of."""
     members = {node.name: node for node in node.body if isinstance(node, ast.FunctionDef)}
-    given = {"__doc__", "__module__", "__str__"}
-    same(f"members of {name}", sorted(members), sorted(set(live.__dict__) - given))
-    same(f"parameters of {name}", parameters_of_stub(members.pop("__new__"))[1:], parameters(live))
+    # What Python adds to a class that is written in Python, too.
+    given = {"__doc__", "__module__", "__str__", "__dict__", "__weakref__", "__static_attributes__", "__firstlineno__"}
+    is_private = lambda member: member.startswith("_") and not member.startswith("__")
+    same(f"members of {name}", sorted(members), sorted(m for m in set(live.__dict__) - given if not is_private(m)))
+    made_by = "__new__" if "__new__" in members else "__init__"
+    same(f"parameters of {name}", parameters_of_stub(members.pop(made_by))[1:], parameters(live))
     for name, node in members.items():
         if not name.startswith("__"):
-            compare(name, node, live.__dict__[name])
+            member = live.__dict__[name]
+            compare(name, node, member.__func__ if isinstance(member, staticmethod) else member)
 
 
 def __init__():
@@ -92,7 +99,7 @@ def __init__():
             if name != "PerfEvent":
                 bases = [base.id for base in node.bases] or ["object"]
                 same(f"bases of {name}", bases, [base.__name__ for base in live.__bases__])
-                if "__new__" in live.__dict__:
+                if "__new__" in live.__dict__ or "__init__" in live.__dict__:
                     compare_class(name, node, live)
 
     members = {node.name: node for node in names_in_stub["PerfEvent"].body if isinstance(node, ast.FunctionDef)}
@@ -119,15 +126,12 @@ def __sample__(event):
 
 #[test]
 fn stubs_and_module_say_the_same() {
-    // SAFETY: takes nothing and cannot fail.
-    if unsafe { libc::geteuid() } != 0 || !Path::new("/sys/kernel/tracing").exists() {
-        return println!("skipped: a script runs only where events can be opened, and that takes root and tracefs");
-    }
+    needs([Need::Tracefs]);
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("compare.py");
     std::fs::write(&script, COMPARE).unwrap();
     let stub = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/perf_prof/__init__.pyi");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    let mut command = Command::new(PERF_PROF);
     let output = command.args(["python", "-e", "sched:sched_wakeup"]).arg(script).arg(stub).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{err}");

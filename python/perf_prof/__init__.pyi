@@ -1,13 +1,13 @@
-"""Script the Linux kernel's events: the event class and what helps reading events."""
+"""Linux kernel events in Python: the class of events, and functions and classes to evaluate them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol, TypedDict, TypeVar
 
 __version__: str
 
 class _KnownFrame(TypedDict):
-    """What every frame of a call chain has; without a symbol, `offset` is the place in the dso."""
+    """The keys that every frame of a call chain has. If the frame has no symbol, `offset` is the offset in the dso."""
 
     addr: int
     symbol: str
@@ -16,33 +16,33 @@ class _KnownFrame(TypedDict):
     dso: str
 
 class _Frame(_KnownFrame, total=False):
-    """One frame of a call chain: `pid` in user frames, `inlined` with --inline, `srcline` with --srcline."""
+    """One frame of a call chain. User frames have `pid`; `inlined` needs --inline, `srcline` needs --srcline."""
 
     pid: int
     inlined: bool
     srcline: str
 
 class _Counts(TypedDict):
-    """Events that were delivered, and events that were lost."""
+    """The number of delivered events and the number of lost events."""
 
     delivered: int
     lost: int
 
 class _EventCounts(TypedDict):
-    """The same of one event; `lost` is None on kernels before 6.0."""
+    """The counts of one selected event. `lost` is None on kernels before 6.0."""
 
     delivered: int
     lost: int | None
 
 class _Shard(TypedDict):
-    """What `shard()` gives; `split` is 'time' or 'cpu'."""
+    """The result of `shard()`: this is part `number` (from 0 on) of `count` parts. `split` is 'time' or 'cpu'."""
 
     number: int
     count: int
     split: str
 
 class _Stats(TypedDict, total=False):
-    """What `stats()` gives; empty before the run has begun."""
+    """The result of `stats()`. It is empty before the run has begun."""
 
     delivered: int
     lost: int
@@ -50,18 +50,20 @@ class _Stats(TypedDict, total=False):
     cpus: dict[int, _Counts]
 
 class FieldError(KeyError, AttributeError):
-    """An event has no field of that name; both a KeyError and an AttributeError."""
+    """Raised if an event has no field of the given name. It is both a KeyError and an AttributeError."""
 
 class PerfEvent:
-    """One kernel event, as its handler gets it. Read-only; fields are decoded when they are read.
+    """One kernel event, as it is passed to its handler. It is read-only. A field is decoded each time it is read.
 
-    Every event has _pid, _tid, _time (ns), _cpu, _period, _realtime (ns since the epoch), _callchain (list of frames) and
-    _event (its name: 'sys:name', 'profile'), tracepoints also common_type, common_flags, common_preempt_count, common_pid. Then
-    its own fields, of what is no tracepoint the members of its samples (ip, addr, period, ...): type(event).__doc__ lists them.
+    Every event has _pid, _tid, _time (ns), _cpu, _period, _realtime (ns since the epoch), _callchain (list of frames)
+    and _event (its name: 'sys:name', 'profile'). A tracepoint also has common_type, common_flags,
+    common_preempt_count, common_pid and its own fields. Other events have the members of their samples (ip, addr,
+    period, ...). type(event).__doc__ lists them.
 
-    Access: event.field, event['field'], event.get('field', default=None), 'field' in event, len(event), keys(), values(),
-    items(), iteration over (name, value), dict(event), to_dict(). event.print() writes it as text, event.text('flags') gives
-    one field as the kernel shows it, event.array('args') an integer array as a tuple. An event that is kept stays usable.
+    Access: event.field, event['field'], event.get('field', default=None), 'field' in event, len(event), keys(),
+    values(), items(), iteration over (name, value), dict(event), to_dict(). event.print() writes the event as text.
+    event.text('flags') returns a field as text, as the kernel prints it. event.array('args') returns the integers of
+    an array field as a tuple. A script may keep an event after its handler has returned.
     """
 
     @property
@@ -72,7 +74,7 @@ class PerfEvent:
         """thread id (int)"""
     @property
     def _time(self) -> int:
-        """time in ns, of the perf clock; for latencies (int)"""
+        """time of the perf clock in ns; for latencies (int)"""
     @property
     def _cpu(self) -> int:
         """CPU (int)"""
@@ -81,16 +83,16 @@ class PerfEvent:
         """sample period (int)"""
     @property
     def common_type(self) -> int:
-        """the event's number in this kernel"""
+        """id of the tracepoint in this kernel"""
     @property
     def common_flags(self) -> int:
-        """interrupts off, rescheduling due, in hard or soft interrupt: bits of enum trace_flag_type"""
+        """bits of enum trace_flag_type: interrupts disabled, reschedule needed, in a hard or soft interrupt"""
     @property
     def common_preempt_count(self) -> int:
-        """how deeply preemption was off, in the low four bits"""
+        """depth of disabled preemption, in the low four bits"""
     @property
     def common_pid(self) -> int:
-        """thread id, in the first PID namespace"""
+        """thread id, in the initial PID namespace"""
     @property
     def _realtime(self) -> int:
         """time in ns since the Unix epoch; for display (int, computed at access)"""
@@ -99,10 +101,10 @@ class PerfEvent:
         """call chain, innermost first: list of {'addr','symbol','offset','kernel','dso'} (resolved at access)"""
     @property
     def _event(self) -> str:
-        """'sys:name', or 'sys:alias' with alias=; of what is no tracepoint, its name or alias (str)"""
+        """tracepoint: 'sys:name', or 'sys:alias' with alias=; other event: its name or alias (str)"""
 
     def __getattr__(self, name: str) -> Any:
-        """A field of the event's own; AttributeError when it has none of that name."""
+        """Returns a field of this event. Raises AttributeError if the event has no field of this name."""
     def __getitem__(self, name: str, /) -> Any: ...
     def __contains__(self, name: object, /) -> bool: ...
     def __len__(self) -> int: ...
@@ -110,33 +112,34 @@ class PerfEvent:
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy or pickle is a detached event: complete, and independent of the run."""
+        """Supports copy and pickle. A copy of the event is complete: it does not depend on the run."""
     def keys(self) -> list[str]:
-        """All names, in the order of the event's record."""
+        """Returns the names of all fields, in the order of the event's record."""
     def values(self) -> list[Any]:
-        """All values, in the order of keys()."""
+        """Returns the values of all fields, in the order of keys()."""
     def items(self) -> list[tuple[str, Any]]:
-        """All (name, value) pairs, in the order of keys()."""
+        """Returns the (name, value) pairs of all fields, in the order of keys()."""
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of a name, or default when there is no such name."""
+        """Returns the value of the field with this name, or default if the event has no such field."""
     def to_dict(self) -> dict[str, Any]:
-        """A dict of all names and values."""
+        """Returns a dict with the names and values of all fields."""
     def print(self, timestamp: bool = True, callchain: bool = True) -> None:
-        """Writes the event to sys.stdout: the kernel's own text, and the call chain where there is one.
+        """Writes the event to sys.stdout: the kernel's own text, and the call chain if there is one.
 
-        timestamp puts the local date and time in front.
+        If timestamp is true, the line starts with the local date and time.
         """
     def array(self, name: str) -> tuple[int, ...]:
-        """The integers of an array field; TypeError for a field of another kind."""
+        """Returns the integers of an array field. Raises TypeError if the field is not an array of integers."""
     def text(self, name: str) -> str:
-        """One field as the kernel's print format shows it: GFP_KERNEL|__GFP_ZERO."""
+        """Returns a field as text, as the kernel's print format shows it, for example GFP_KERNEL|__GFP_ZERO."""
 
 class FlameGraph:
-    """Stacks with their weights, to be saved as a flame graph (SVG, for a browser) or as folded text.
+    """Stacks with weights. save() writes them as a flame graph (SVG, for a browser) or as folded text.
 
-    colors: 'hot' (the default), 'offcpu' for time spent waiting, 'java', 'js', 'python', 'rust' and so on by the kind of
-    function, or a plain 'red', 'green', 'blue', 'aqua', ... count_name says what weights count, 'us' for instance. inverted
-    draws the callers on top. len() is the number of different stacks.
+    colors is 'hot' (the default), 'offcpu' for time spent waiting, or a color: 'red', 'green', 'blue',
+    'aqua', ... With 'java', 'js', 'python', 'rust', ... the color of a function shows its kind. count_name is
+    the unit of the weights, for example 'us'. inverted draws the callers on top. len() is the number of
+    different stacks.
     """
 
     def __new__(
@@ -148,92 +151,184 @@ class FlameGraph:
         inverted: bool = False,
     ) -> FlameGraph: ...
     def add(self, stack: PerfEvent | list[str] | tuple[str, ...], weight: int = 1) -> None:
-        """Adds a stack: an event's call chain below the name of its task, or a list or tuple of names, the outermost first.
+        """Adds a stack with its weight. The stack is an event, or a list or tuple of function names, outermost
+        function first.
 
-        Frames without a symbol are shown as [file], the kernel's frames end in _[k] in folded text.
+        If an event is given, its stack is the name of its task, followed by its call chain. A frame without a
+        symbol is shown as [file]. In folded text, the names of kernel frames end in _[k].
         """
     @property
     def total(self) -> int:
         """The sum of all weights."""
     def folded(self) -> str:
-        """The stacks as text, a line for each: names from the outermost, separated by ';', a blank, the weight."""
-    def save(self, path: str | PathLike[str]) -> None:
-        """Writes a file: a picture for x.svg, folded text for x.folded.
+        """Returns one line per stack: the names, separated by ';' and outermost first, then a space and the weight."""
+    @staticmethod
+    def check(path: str | PathLike[str]) -> None:
+        """Checks that save(path) can write the file. Call it before the run: after a failed save(), stacks are lost.
 
-        ValueError for another ending, and for a picture of no stacks.
+        Raises ValueError if path does not end in .svg or .folded, and OSError if no file can be created or
+        overwritten there. The text of the error starts with path.
+        """
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes a file: a picture if path ends in .svg, folded text if it ends in .folded.
+
+        Raises ValueError if path has another ending, or if there are no stacks for a picture.
         """
     def update(self, other: FlameGraph) -> None:
         """Adds all stacks of another FlameGraph."""
     def __len__(self) -> int: ...
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy or pickle has the stacks as text: another process can go on with it."""
+        """Supports copy and pickle. The stacks are stored as text, so that another process can load them."""
     def __setstate__(self, folded: str) -> None: ...
 
 class _Writes(Protocol):
-    """A file that text can be written to."""
+    """A file to which text can be written."""
 
     def write(self, text: str, /) -> Any: ...
 
 class Log2Hist:
-    """A histogram of powers of two. name says what the values are, 'usecs' for instance.
+    """A histogram with a row for each power of two: 0 to 1, 2 to 3, 4 to 7, and so on. name is the unit of the
+    values, for example 'usecs'.
 
-    For several of them: collections.defaultdict(Log2Hist). len() is the number of values.
+    For several histograms, use collections.defaultdict(Log2Hist). len() is the number of values.
     """
 
     def __new__(cls, name: str = "usecs") -> Log2Hist: ...
     def add(self, value: float, n: int = 1) -> None:
-        """Counts a value n times. What is behind the decimal point does not matter; all that is negative is one row."""
+        """Counts a value n times. Digits after the decimal point are ignored. All negative values are counted in one
+        row."""
     def update(self, values: Iterable[float] | Log2Hist) -> None:
-        """Counts each of these values, or all that another Log2Hist has counted."""
+        """Counts each value of an iterable, or adds the counts of another Log2Hist."""
     def print(self, file: _Writes | None = None) -> None:
         """Writes the histogram to a file, or to sys.stdout."""
     def to_dict(self) -> dict[int, int]:
-        """The counts by each row's smallest value: {0: 3, 2: 1, 4: 7}; -1 stands for all that was negative."""
+        """Returns the count of each row by its smallest value: {0: 3, 2: 1, 4: 7}. Negative values have the key -1."""
     def clear(self) -> None:
-        """Forgets all values."""
+        """Removes all values."""
     def __len__(self) -> int: ...
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy or pickle has the name and the counts."""
+        """A copy or a pickle contains the name and the counts."""
     def __setstate__(self, counts: dict[int, int]) -> None: ...
 
+_Step = TypeVar("_Step", bound=Callable[..., None])
+
+class Parts:
+    """Counts events in a table for each interval (-i), and merges the tables of the processes that --jobs starts.
+
+    table() returns an empty table. A table is an object with the method update(other), which adds the table
+    other: a Counter, a Log2Hist, a FlameGraph or an object of the script's own class. A table may also be a
+    dict of such objects. The attribute table is the table of the current interval. interval() replaces it, so
+    a handler has to read the attribute for each event.
+
+    show(table, end) prints the table of an interval. end is the end of the interval in ns since the epoch (int), or
+    None for the time after the last interval. Without show, the whole run has one table.
+
+    total is an object for the counts of the whole run. Like a table, it has update(other). merge() adds the
+    totals of all parts to it.
+
+    Use the methods interval, partial, merge and exit as the callbacks with the same names, for example
+    __interval__ = parts.interval. For --jobs, tables and total have to be picklable. For states that a script
+    keeps from one event to the next, see States. Raises TypeError if show is given without table.
+    """
+
+    table: Any
+    def __init__(
+        self,
+        table: Callable[[], Any] | None = None,
+        show: Callable[[Any, int | None], None] | None = None,
+        total: Any = None,
+    ) -> None: ...
+    def interval(self) -> None:
+        """Ends an interval: shows its table (with --jobs, keeps it for merge()) and starts a new table."""
+    def partial(self) -> dict[str, Any]:
+        """Returns what this process has found in its part of the recording, for merge()."""
+    def merge(self, partials: Iterable[dict[str, Any]]) -> None:
+        """Merges the results of partial() of all parts, in the order of the parts.
+
+        Runs the steps that were put off (see States), in the order of time. Then shows the tables of all
+        intervals that have ended. The attribute table then has the counts of the time after the last interval.
+        May be called only once.
+        """
+    def exit(self) -> None:
+        """Shows the table of the time after the last interval. An empty table is shown only if no other was shown."""
+
+class States(dict):
+    """A dict that keeps the state of each thread, CPU or other key between events, also from part to part.
+
+    A step is a function with the parameters (now, key, ...) and one of the decorators step, sets and ends.
+    now is the time of the event in ns (event._time). The step may read or change the state of key. Events
+    have to be delivered in the order of time: use --order, or a recording.
+
+    With --jobs, a process does not know the states at the start of its part. If the state of a key is not
+    known, a step of this key is put off: parts.merge() runs the step when the states at the end of the
+    previous part are known. With --split cpu, all steps are put off. The arguments of a step and the states
+    have to be picklable. A step of key a may call a step of key b only if each part that knows the state of b
+    also knows the state of a. In a run without --jobs, the decorators return the function unchanged.
+    """
+
+    def __init__(self, parts: Parts) -> None: ...
+    def step(self, function: _Step) -> _Step:
+        """Decorates a step that may read the state of its key. This decorator is right for every step.
+
+        After the step was put off, the state of its key is still unknown.
+        """
+    def sets(self, function: _Step) -> _Step:
+        """Decorates a step that sets or removes the state of its key and does not read it.
+
+        The step is put off only with --split cpu. After the step, the state of its key is known.
+        """
+    def ends(self, function: _Step) -> _Step:
+        """Decorates a step that reads the state of its key and removes it.
+
+        After the step, it is known that the key has no state. So in each part, at most one such step of a key is
+        put off (with --split cpu, all of them).
+        """
+    def forget(self, now: int) -> None:
+        """Removes all states. Call forget(lost_end) in __lost__: lost events may have changed states. now is in ns."""
+
 def syscall_name(nr: int) -> str:
-    """The name of a system call, or 'sys_NR' for a number without one. From __init__ on of the recording's architecture, else
-    of this one."""
+    """Returns the name of a system call, or 'sys_NR' if the number has no name. The number is looked up for this
+    machine's architecture; with --input, for the recording's architecture (from __init__ on)."""
 
 def syscall_nr(name: str) -> int:
-    """The number of a system call. KeyError for a name that the architecture does not have."""
+    """Returns the number of a system call. Raises KeyError if the architecture has no system call of this name."""
 
 def errno_name(n: int) -> str:
-    """The name of an error number, of either sign: errno_name(-2) == 'ENOENT'. 'errno_N' for one without a name."""
+    """Returns the name of an error number, which may be negative: errno_name(-2) == 'ENOENT'. Returns 'errno_N'
+    if the number has no name."""
 
 def ksym(addr: int) -> str:
-    """'symbol+0xoffset' of a kernel address; '0x...' when it has no name."""
+    """Returns 'symbol+0xoffset' for a kernel address, or '0x...' if it has no symbol."""
 
 def usym(pid: int, addr: int) -> str:
-    """'symbol+0xoffset' of an address of a process, as it is now; 'dso+0xoffset' when it has no name there, '0x...' when
-    the process has nothing at that address, or is not known."""
+    """Returns 'symbol+0xoffset' for an address in a process, using the process's current mappings. Returns
+    'dso+0xoffset' if there is no symbol, '0x...' if nothing is mapped at the address, and '[unknown]+0x...'
+    if the process is not known."""
 
 def srcline(frame: _Frame) -> str | None:
-    """'file:line' of a user frame, an element of a call chain; None for a frame of the kernel, and where no debug
-    information tells. Reads DWARF, whatever the options say."""
+    """Returns 'file:line' for frame, a user frame from a call chain. Returns None if it is a kernel frame or if
+    there is no debug information. Works without --srcline too, by reading the file's DWARF."""
 
 def build_id(frame: _Frame) -> str | None:
-    """The build id of a user frame's file, in hexadecimal digits: what a debug file for it is found by. None for a frame of
-    the kernel, and for a file that has none or cannot be read any more."""
+    """Returns the build id of a user frame's file as hexadecimal digits. Debug files are found by their build
+    id. Returns None if frame is a kernel frame, or if the file has no build id or can no longer be read."""
 
 def is_recording() -> bool:
-    """Whether the events are those of a recording: then /proc has other processes than they tell of. From __init__ on."""
+    """Returns True if the events come from a recording. Then /proc does not show the processes of the events.
+    The result is valid from __init__ on."""
 
 def realtime() -> int:
-    """The time of day, in ns since the epoch: of a recording that of its events, in __interval__ when the interval ended."""
+    """Returns the wall clock time in ns since the epoch. With --input, it is the time that the replay has
+    reached. In __interval__, it is the end of the interval."""
 
 def shard() -> _Shard | None:
-    """In a process that --jobs gave a part of a recording: {'number', 'count', 'split': 'time' or 'cpu'}. None in all others,
-    also in the one that merges."""
+    """Returns {'number', 'count', 'split': 'time' or 'cpu'} if this process reads a part of a recording
+    (--jobs). Returns None in all other processes, also in the process that merges the results."""
 
 def stats() -> _Stats:
-    """Counts so far: {'delivered', 'lost', 'events': {name: {'delivered', 'lost'}}, 'cpus': {cpu: {'delivered', 'lost'}}}.
+    """Returns the counts so far: {'delivered', 'lost', 'events': {name: {'delivered', 'lost'}},
+    'cpus': {cpu: {'delivered', 'lost'}}}.
 
-    'lost' of an event is None on kernels before 6.0, which count losses per ring only. In __exit__ they are exact:
-    delivered + lost is what the kernel produced.
+    The 'lost' of an event is None on kernels before 6.0, which count losses only per ring. In __exit__ the
+    counts are exact: delivered + lost is the number of events that the kernel produced.
     """

@@ -1,4 +1,5 @@
-//! What each way of reading an event costs: a handler that does it ten times, less one that does it not.
+//! Measures the cost of each way to read an event: the time of a handler that reads ten times, minus the time of an
+//! empty handler, per read.
 
 use super::{cpu::thread_ns, events, python, table::Table};
 
@@ -24,7 +25,7 @@ pub fn rows(table: &mut Table) {
         empty.push(measure(&memory, &nothing));
     }
     for (name, expression) in ways {
-        // `print` writes to a stdout of the script's own that throws away.
+        // The script replaces its stdout with an object that drops what `print` writes.
         let line = format!("    {expression}\n");
         let prelude = "    import sys\n    sys.stdout = null\n";
         let body = match expression {

@@ -1,4 +1,4 @@
-//! CPU time: of this thread, and of finished children.
+//! CPU time and memory of this process and of its children.
 
 use std::{
     os::unix::process::CommandExt,
@@ -6,18 +6,18 @@ use std::{
     time::Instant,
 };
 
-/// Nanoseconds of CPU that this thread has used.
+/// Returns the CPU time that this thread has used, in ns.
 pub fn thread_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Nanoseconds of CPU that this process has used.
+/// Returns the CPU time that this process has used, in ns.
 pub fn process_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {
-    // SAFETY: all zeroes is a timespec, and the clock exists.
+    // SAFETY: a timespec of all zeroes is valid, and the clock exists.
     unsafe {
         let mut time: libc::timespec = std::mem::zeroed();
         libc::clock_gettime(clock, &mut time);
@@ -25,9 +25,9 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     }
 }
 
-/// Runs the command on one CPU only.
+/// Makes the command run on one CPU only.
 pub fn pinned(command: &mut Command, cpu: usize) -> &mut Command {
-    // SAFETY: between fork and exec, one system call on memory of the child's own.
+    // SAFETY: between fork and exec, the child makes only one system call, on its own memory.
     unsafe {
         command.pre_exec(move || {
             let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -38,29 +38,30 @@ pub fn pinned(command: &mut Command, cpu: usize) -> &mut Command {
     }
 }
 
-/// What a finished child used, and its own children.
+/// The time that a finished child and its own children used.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
-    /// Nanoseconds of CPU, user and system.
+    /// The CPU time, user and system, in ns.
     pub cpu_ns: u64,
-    /// Nanoseconds from its start to its end.
+    /// The time from start to end, in ns.
     pub wall_ns: u64,
 }
 
-/// Runs a command, which must succeed.
+/// Runs a command, which must succeed, and returns what it used.
 pub fn run(command: &mut Command) -> Usage {
     let begun = Instant::now();
     let usage = reap(command.spawn().unwrap());
     Usage { wall_ns: begun.elapsed().as_nanos() as u64, ..usage }
 }
 
-/// Waits for a child; nanoseconds of CPU, user and system, that it and its own children used. It must succeed.
+/// Waits for a child, which must succeed. Returns the CPU time, user and system, that the child and its own children
+/// used, in ns.
 pub fn reap_ns(child: Child) -> u64 {
     reap(child).cpu_ns
 }
 
 fn reap(child: Child) -> Usage {
-    // SAFETY: all zeroes is a rusage; both live across the call.
+    // SAFETY: a rusage of all zeroes is valid, and both variables live across the call.
     unsafe {
         let (mut status, mut usage) = (0, std::mem::zeroed::<libc::rusage>());
         assert_eq!(libc::wait4(child.id() as i32, &mut status, 0, &mut usage), child.id() as i32);
@@ -70,8 +71,9 @@ fn reap(child: Child) -> Usage {
     }
 }
 
-/// Runs a command, which must succeed; the bytes that it had in memory at most, within some milliseconds of its end. Not
-/// from `rusage`, where a child begins with the memory of the process that forked it.
+/// Runs a command, which must succeed. Returns the largest number of bytes that it had in memory, as it was a few
+/// milliseconds before its end. The value is not from `rusage`: there, a child starts with the memory of the process
+/// that forked it.
 pub fn peak(command: &mut Command) -> u64 {
     let mut child = command.spawn().unwrap();
     let mut kib: u64 = 0;
@@ -88,7 +90,7 @@ pub fn peak(command: &mut Command) -> u64 {
     }
 }
 
-/// This process's memory now, in bytes.
+/// Returns the memory that this process uses now, in bytes.
 pub fn resident() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split_whitespace().nth(1).unwrap().parse().unwrap();

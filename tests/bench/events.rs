@@ -1,4 +1,4 @@
-//! Records of `sched:sched_wakeup` in memory, as a kernel would write them, and their way to a program.
+//! Makes records of `sched:sched_wakeup` in memory, as a kernel would write them, and delivers them to a program.
 
 use std::{
     ops::ControlFlow,
@@ -6,14 +6,14 @@ use std::{
     time::Instant,
 };
 
-use perf_prof::{
+use perf_prof_core::{
     abi::*,
+    engine::pump::{LossWindow, Pump, PumpSettings},
     event::{Context, EventType, Format, Sink, Stats},
-    record::{Batch, Chunk, Recycle, SampleLayout, Sorter, TrailerLayout},
-    script::{Program, Run},
-    session::{EventIds, LossWindow, Pump},
+    record::{Batch, Chunk, EventIds, Recycle, SampleLayout, Sorter, TrailerLayout},
     tracefs::{EventFormat, NoKernel},
 };
+use perf_prof_host::script::{Program, Run};
 
 pub const FORMAT: &str = "name: sched_wakeup
 ID: 374
@@ -33,17 +33,17 @@ print fmt: \"comm=%s pid=%d prio=%d target_cpu=%03d\", REC->comm, REC->pid, REC-
 
 const SAMPLE_TYPE: u64 =
     PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ID | PERF_SAMPLE_CPU | PERF_SAMPLE_PERIOD | PERF_SAMPLE_RAW;
-/// The events' id.
+/// The id of the event.
 const ID: u64 = 1000;
-/// Bytes of a chunk, as the reader makes them.
+/// The size of a chunk in bytes, as the reader of rings makes them.
 const CHUNK: usize = 256 << 10;
 
-/// One record. Its size is what the kernel's is: header, five members, raw size, raw data.
+/// Returns a record with the same size as a record of the kernel: header, five members, raw size, raw data.
 pub fn record(time: u64, cpu: u32) -> Vec<u8> {
     sample(1234, time, cpu, None)
 }
 
-/// One record of a process, with its call chain where there are any.
+/// Returns a record of a process, with this call chain if there is one.
 pub fn sample(pid: u32, time: u64, cpu: u32, chain: Option<&[u64]>) -> Vec<u8> {
     let chain: Vec<u64> = chain.map_or(Vec::new(), |chain| [chain.len() as u64].iter().chain(chain).copied().collect());
     let mut raw = 374u16.to_ne_bytes().to_vec();
@@ -78,12 +78,12 @@ fn event_of(sample_type: u64) -> EventType {
     EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout, max_stack: None }
 }
 
-/// What a program is bound to.
+/// Returns the run that a program is bound to.
 pub fn run(rings: usize) -> Arc<Run> {
     run_of(event(), Context::new(Box::new(NoKernel), 0), rings)
 }
 
-/// The same for events with call chains.
+/// Returns a run whose events have call chains.
 pub fn run_with_chains(context: Context) -> Arc<Run> {
     run_of(event_of(SAMPLE_TYPE | PERF_SAMPLE_CALLCHAIN), context, 1)
 }
@@ -94,35 +94,35 @@ fn run_of(event: EventType, context: Context, rings: usize) -> Arc<Run> {
     Arc::new(Run { events: vec![event], context: Arc::new(context), stats, ring_cpus, machine: None })
 }
 
-/// Chunks of records, used again and again without being copied.
+/// Chunks of records that can be delivered again and again without a copy.
 pub struct Memory {
-    home: Arc<Home>,
+    home: Arc<ChunkPool>,
     rings: usize,
     pub events: u64,
 }
 
 #[derive(Default)]
-struct Home(Mutex<Vec<(u32, Vec<u8>)>>);
+struct ChunkPool(Mutex<Vec<(u32, Vec<u8>)>>);
 
-/// Puts a chunk's memory back where it came from.
-struct Way(Arc<Home>, u32);
+/// Returns the memory of a chunk of this ring to its home.
+struct ReturnToPool(Arc<ChunkPool>, u32);
 
-impl Recycle for Way {
+impl Recycle for ReturnToPool {
     fn recycle(&self, memory: Vec<u8>) {
         self.0.0.lock().unwrap().push((self.1, memory));
     }
 }
 
 impl Memory {
-    /// So many events, spread over the rings as CPUs that are equally busy would.
+    /// Makes `events` records, spread evenly over the rings, as if all CPUs were equally busy.
     pub fn new(events: u64, rings: usize) -> Memory {
         let ring = |time| (time % rings as u64) as u32;
         Memory::of(rings, (0..events).map(|time| (ring(time) as usize, record(1_000_000 + time, ring(time)))))
     }
 
-    /// These records, each of its ring.
+    /// Makes chunks of these records. Each record comes with its ring.
     pub fn of(rings: usize, records: impl Iterator<Item = (usize, Vec<u8>)>) -> Memory {
-        let home = Arc::new(Home::default());
+        let home = Arc::new(ChunkPool::default());
         let mut open: Vec<Vec<u8>> = vec![Vec::with_capacity(CHUNK); rings];
         let mut events = 0;
         for (ring, bytes) in records {
@@ -135,20 +135,21 @@ impl Memory {
         }
         let rest = open.into_iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
         home.0.lock().unwrap().extend(rest.map(|(ring, bytes)| (ring as u32, bytes)));
-        // In the order of each ring; recycling keeps it, as chunks are given back in the order in which they are used.
+        // Ordered by the time of the first record, so in order within each ring. Chunks come back in the order in which
+        // they are used, which keeps this order.
         home.0.lock().unwrap().sort_by_key(|(_, bytes)| u64::from_ne_bytes(bytes[16..24].try_into().unwrap()));
         Memory { home, rings, events }
     }
 
     fn chunks(&self) -> Vec<Chunk> {
         let all = std::mem::take(&mut *self.home.0.lock().unwrap());
-        let way = |ring| Some(Arc::new(Way(self.home.clone(), ring)) as Arc<dyn Recycle>);
+        let way = |ring| Some(Arc::new(ReturnToPool(self.home.clone(), ring)) as Arc<dyn Recycle>);
         let mut chunks: Vec<_> = all.into_iter().collect();
         chunks.sort_by_key(|(_, bytes)| u64::from_ne_bytes(bytes[16..24].try_into().unwrap()));
         chunks.into_iter().map(|(ring, bytes)| Chunk::new(ring, bytes, way(ring))).collect()
     }
 
-    /// Delivers all of it, ring by ring.
+    /// Delivers all records; they are in order of time only within each ring.
     pub fn deliver(&self, program: &mut Program, run: &Run) {
         let mut pump = self.pump(run);
         for chunk in self.chunks() {
@@ -156,7 +157,7 @@ impl Memory {
         }
     }
 
-    /// Delivers all of it in the order of time; the reader's rounds bring a chunk of each ring.
+    /// Delivers all records in order of time. Each round of the reader brings as many chunks as there are rings.
     pub fn deliver_in_order(&self, program: &mut Program, run: &Run) {
         let mut pump = self.pump(run);
         let (sample, trailer) = (run.events[0].layout, TrailerLayout::new(SAMPLE_TYPE));
@@ -179,9 +180,16 @@ impl Memory {
     }
 
     fn pump(&self, run: &Run) -> Pump {
-        let layouts = (run.events[0].layout, TrailerLayout::new(SAMPLE_TYPE));
-        let ids = EventIds::new(&[(ID, 0)]);
-        Pump::new(ids, layouts, run.context.clone(), run.stats.clone(), LossWindow::Zero, self.rings, None)
+        Pump::new(PumpSettings {
+            ids: EventIds::new(&[(ID, 0)]),
+            layout: run.events[0].layout,
+            trailer: TrailerLayout::new(SAMPLE_TYPE),
+            context: run.context.clone(),
+            stats: run.stats.clone(),
+            window: LossWindow::Zero,
+            rings: self.rings,
+            limit: None,
+        })
     }
 }
 

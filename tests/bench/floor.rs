@@ -1,13 +1,14 @@
-//! The floor of each handler, and the same handler through the whole pipeline from memory.
+//! Measures the floor of each handler, that is a bare call of it, and the same handler called through the whole
+//! pipeline with records from memory.
 
 use pyo3::{Py, PyAny, Python, ffi};
 
 use super::{cpu::thread_ns, events, python, table::Table};
 
-/// Events of a run.
+/// The number of events of a run.
 const EVENTS: u64 = 2_000_000;
 
-/// Rows `floor` and `memory` of every handler, in turn.
+/// Adds the rows `floor` and `memory` of each handler. The two measurements alternate.
 pub fn and_memory(table: &mut Table) {
     let events = table.effort.count(EVENTS);
     let memory = events::Memory::new(events, 1);
@@ -27,7 +28,7 @@ pub fn and_memory(table: &mut Table) {
             &format!("floor {name}"),
             &floor,
             "ns",
-            "vectorcall in a bare loop, attributes of a `__slots__` object",
+            "the function is called in a bare loop (vectorcall); fields are attributes of a `__slots__` object",
         );
         let base = format!("floor {name}");
         table.compared(
@@ -35,10 +36,10 @@ pub fn and_memory(table: &mut Table) {
             &whole,
             (&base, &floor),
             "ns",
-            "whole pipeline from records in memory",
+            "the whole pipeline; the records are in memory",
         );
     }
-    // An event without handler is parsed, counted and passed over.
+    // An event without a handler is parsed, counted and skipped.
     let run = events::run(1);
     let mut program =
         python::program(run.clone(), "    pass\n\ndef __exit__():\n    pass\n\ndel sched__sched_wakeup\n");
@@ -52,12 +53,13 @@ pub fn and_memory(table: &mut Table) {
     table.row("memory, no handler", &whole, "ns", "");
 }
 
-/// Nanoseconds of a call, of so many in a loop.
+/// Calls the function `count` times in a loop. Returns the CPU time of one call, in ns.
 pub fn calls((function, argument): &(Py<PyAny>, Py<PyAny>), count: u64) -> f64 {
     Python::attach(|_| {
         let begun = thread_ns();
         for _ in 0..count {
-            // SAFETY: attached; the free place in front is what PY_VECTORCALL_ARGUMENTS_OFFSET promises.
+            // SAFETY: the thread is attached to the interpreter, and the free entry before the argument is what
+            // PY_VECTORCALL_ARGUMENTS_OFFSET promises.
             unsafe {
                 let args = [std::ptr::null_mut(), argument.as_ptr()];
                 let flags = 1 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;

@@ -1,4 +1,5 @@
-//! What two processes give: `--jobs`, and `perf-prof parallel`, with a handler that computes for a microsecond.
+//! Measures how much faster two processes are than one, with `--jobs` and with `perf-prof parallel`. The handler
+//! computes for a microsecond.
 
 use std::{
     fs,
@@ -15,7 +16,7 @@ const EVENTS: u64 = 5_000_000;
 
 pub fn rows(table: &mut Table) {
     const ROWS: [&str; 4] = ["one process", "--jobs 2", "perf-prof parallel -j 1", "perf-prof parallel -j 2"];
-    if let Some(why) = recording::unable() {
+    if let Some(why) = recording::why_not_recordable() {
         ROWS.into_iter().for_each(|name| table.row(name, &[], "s", why));
         return;
     }
@@ -30,7 +31,7 @@ pub fn rows(table: &mut Table) {
         command.args(["python", "-q", "--input"]).arg(&recorded.path).args(options).arg(&script);
         command
     };
-    let note = format!("wall time, start and end too; {ns:.0} ns of CPU in the handler");
+    let note = format!("wall time, including start and end; {ns:.0} ns of CPU time in the handler");
     pair(table, [ROWS[0], ROWS[1]], &note, |row| match row {
         0 => python(&[]),
         _ => python(&["--jobs", "2"]),
@@ -47,20 +48,20 @@ pub fn rows(table: &mut Table) {
     pair(table, [ROWS[2], ROWS[3]], "the same, in two parts", |row| parallel(row + 1));
 }
 
-/// The body of a handler that takes a microsecond here and now, and what it takes. By the fastest of some runs: one that was
-/// kept waiting for a CPU would make a handler that is too short.
+/// Returns the body of a handler that takes about a microsecond on this machine, and the time that it takes, in ns. The
+/// fastest of several runs counts: a run that had to wait for a CPU would give a handler that is too short.
 fn busy() -> (String, f64) {
     let body = |rounds: f64| format!("    global n\n    n += 1\n    for _ in range({rounds:.0}):\n        pass\n");
     let cost = |rounds: f64| {
         let bare = python::bare(&body(rounds));
         (0..5).map(|_| floor::calls(&bare, 100_000)).fold(f64::INFINITY, f64::min)
     };
-    // Rounds do not all cost the same: numbers beyond 256 are objects that are made.
+    // Rounds do not all cost the same: Python creates an object for each number above 256.
     let rounds = (0..3).fold(50.0, |rounds: f64, _| (rounds * 1000.0 / cost(rounds)).clamp(1.0, 1000.0));
     (body(rounds), cost(rounds))
 }
 
-/// Two rows in turn, the second against the first.
+/// Adds two rows, the second compared with the first. The two measurements alternate.
 fn pair(table: &mut Table, names: [&str; 2], note: &str, command: impl Fn(usize) -> Command) {
     let (mut one, mut two) = (Vec::new(), Vec::new());
     for _ in 0..table.effort.runs().min(3) {

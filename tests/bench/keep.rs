@@ -1,4 +1,4 @@
-//! Handlers that keep events: time, and memory for each kept event.
+//! Measures handlers that keep events: the time per event, and the memory per kept event.
 
 use std::process::Command;
 
@@ -32,11 +32,15 @@ fn all(table: &mut Table) {
         python::collect();
     }
     let size = events::record(0, 0).len();
-    let note = format!("{:.0} bytes of memory for a record of {size}, the list's 8 included", bytes_each(events));
+    let note = format!(
+        "{:.0} bytes of memory for a record of {size} bytes, including 8 bytes in the list",
+        bytes_each(events)
+    );
     table.compared("keep all", &kept, ("floor h1", &floor), "ns", &note);
 }
 
-/// Memory for each kept event, in a process of its own: here the allocators have room left from what was freed.
+/// Returns the memory per kept event, in bytes. It is measured in a new process: in this one, the allocators still have
+/// free memory from earlier runs.
 fn bytes_each(events: u64) -> f64 {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let output = command.args(["--keep", &events.to_string()]).output().unwrap();
@@ -44,7 +48,7 @@ fn bytes_each(events: u64) -> f64 {
     String::from_utf8_lossy(&output.stdout).trim().parse().unwrap()
 }
 
-/// Keeps so many events, and prints what each takes.
+/// Keeps this many events and prints the memory per event, in bytes.
 pub fn keep(events: u64) {
     let memory = events::Memory::new(events, 1);
     let run = events::run(1);
@@ -69,7 +73,7 @@ fn few(table: &mut Table) {
     let delivered = events * (passes - 1);
     let grown = resident().saturating_sub(before);
     let time = (thread_ns() - begun) as f64 / delivered as f64;
-    let note = format!("of {delivered} events; memory grew by {} KiB for {} kept", grown / 1024, delivered / 1000);
+    let note = format!("{delivered} events; memory grew by {} KiB for {} kept events", grown / 1024, delivered / 1000);
     table.row("keep 1 in 1,000", &[time], "ns", &note);
     program.clear();
 }

@@ -1,4 +1,5 @@
-//! The executable on live events: a generator pinned to one CPU makes system calls, perf-prof is pinned to the other.
+//! Measures the executable on live events. A generator that is pinned to one CPU makes system calls; perf-prof is
+//! pinned to the other CPU.
 
 use std::{
     fs,
@@ -15,7 +16,7 @@ use super::{
 const CALLS: u64 = 2_000_000;
 
 pub fn rows(table: &mut Table) {
-    // SAFETY: always callable.
+    // SAFETY: geteuid can always be called.
     let root = unsafe { libc::geteuid() } == 0;
     if !root || std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         for name in ["live h1", "live h3"] {
@@ -43,12 +44,13 @@ pub fn rows(table: &mut Table) {
             live.push(whole.saturating_sub(start) as f64 / seen as f64);
         }
         let base = format!("floor {name}");
-        let note = format!("user + system CPU of the whole process, less start-up; {lost} lost");
+        let note = format!("user + system CPU time of the whole process, without start-up; {lost} lost");
         table.compared(&format!("live {name}"), &live, (&base, &floor), "ns", &note);
     }
 }
 
-/// Traces a generator that makes so many calls: CPU time of perf-prof, samples delivered, samples lost.
+/// Traces a generator that makes this many calls. Returns the CPU time of perf-prof in ns, and the numbers of delivered
+/// and lost samples.
 fn run(script: &Path, calls: u64) -> (u64, u64, u64) {
     let mut generator = Command::new(std::env::current_exe().unwrap());
     generator.args(["--generate", &calls.to_string()]).stdin(Stdio::piped()).stdout(Stdio::null());
@@ -57,13 +59,13 @@ fn run(script: &Path, calls: u64) -> (u64, u64, u64) {
     let filter = format!("raw_syscalls:sys_enter/common_pid=={}/", generator.id());
     tracer.args(["python", "-e", &filter]).arg(script).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut tracer = pinned(&mut tracer, 0).spawn().unwrap();
-    // It says which module it loaded; the events are opened by then, and enabled a moment later.
+    // perf-prof prints which module it loaded. By then the events are open; they are enabled a moment later.
     let mut said = std::io::BufReader::new(tracer.stderr.take().unwrap());
     std::io::BufRead::read_line(&mut said, &mut String::new()).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(100));
     drop(generator.stdin.take());
     assert!(generator.wait().unwrap().success());
-    // SAFETY: the child has not been waited for.
+    // SAFETY: the child has not been waited for, so the id is still its own.
     unsafe { libc::kill(tracer.id() as i32, libc::SIGINT) };
     let mut text = String::new();
     std::io::Read::read_to_string(&mut tracer.stdout.take().unwrap(), &mut text).unwrap();
@@ -72,11 +74,11 @@ fn run(script: &Path, calls: u64) -> (u64, u64, u64) {
     (cpu, numbers.next().unwrap(), numbers.next().unwrap())
 }
 
-/// Makes so many system calls, after stdin was closed.
+/// Waits until stdin is closed, then makes this many system calls.
 pub fn generate(calls: u64) {
     let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
     for _ in 0..calls {
-        // SAFETY: a system call without arguments; libc's wrapper is not used as it may cache.
+        // SAFETY: a system call without arguments. The wrapper in the C library is not used: it may cache the result.
         unsafe { libc::syscall(libc::SYS_getppid) };
     }
 }

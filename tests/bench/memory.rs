@@ -1,4 +1,5 @@
-//! What order costs: the counting handler with all rings merged, against the same rings one after the other.
+//! Measures the cost of delivery in order of time: the counting handler with all rings merged, compared with the same
+//! rings one after the other.
 
 use super::{cpu::thread_ns, events, python, table::Table};
 
@@ -8,7 +9,7 @@ pub fn order(table: &mut Table) {
     merged(table, &[2, 8, 64]);
 }
 
-/// The same for machines that are not at hand, for `docs/scaling.md`.
+/// Measures the same for the ring counts of large machines, for `docs/scaling.md`.
 pub fn scale(table: &mut Table) {
     merged(table, &[64, 128, 256, 512]);
 }

@@ -1,9 +1,12 @@
-//! The parts, by criterion.
+//! Measures single functions with criterion.
 
 use std::{hint::black_box, time::Duration};
 
 use criterion::{Criterion, Throughput};
-use perf_prof::{record::Records, session::EventIds, tracefs::NoKernel};
+use perf_prof_core::{
+    record::{EventIds, Records},
+    tracefs::NoKernel,
+};
 
 use super::events;
 

@@ -1,9 +1,9 @@
-//! `cargo bench`: criterion for the parts, then one table of the whole, made in one run, ratios first.
+//! `cargo bench`: measures single functions with criterion, then makes one table of all other measurements in one run.
 //!
-//! The table goes to stdout and to `docs/benchmarks.md`; `cargo bench -- --table` leaves the parts out, and with `--quick`
-//! the table is a short one whose figures mean nothing and which is not written. `cargo test` runs that one, to see that
-//! every row is there. `cargo bench -- --table --scale` merges the rings of large machines, `--recordings` are the rows of
-//! recordings alone.
+//! The table is printed to stdout and written to `docs/benchmarks.md`. `cargo bench -- --table` leaves out the single
+//! functions. With `--quick`, the measurements are so short that the figures mean nothing, and the table is not
+//! written; `cargo test` runs this, to check that every row is there. `cargo bench -- --table --scale` measures only
+//! the merge of the rings of large machines, and `--recordings` only the rows about recordings.
 
 #![allow(clippy::unwrap_used)]
 
@@ -54,7 +54,8 @@ fn main() {
         return;
     }
     let has = |name: &str| arguments.iter().any(|argument| argument == name);
-    // Cargo says `--bench` to a benchmark that is to measure. As a test it may be given a filter, which is not for this one.
+    // `cargo bench` passes `--bench`. `cargo test` does not, and it may pass the name of a test to run; that is never
+    // this benchmark.
     let measured = has("--bench");
     if !measured && arguments.iter().any(|argument| !argument.starts_with('-')) {
         return;

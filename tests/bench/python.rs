@@ -1,11 +1,11 @@
-//! The interpreter, and programs in it.
+//! Starts the interpreter and makes programs in it.
 
 use std::{ffi::OsStr, fs, sync::Arc};
 
-use perf_prof::script::{Choice, Interpreter, Module, OnError, Program, Run};
+use perf_prof_host::script::{Interpreter, Module, OnError, Program, PythonChoice, Run};
 use pyo3::{Py, PyAny, Python, types::PyAnyMethods};
 
-/// The handlers, by row. Each is the body of `sched__sched_wakeup(event)`.
+/// The handlers by their names in the table. Each is the body of `sched__sched_wakeup(event)`.
 pub const HANDLERS: [(&str, &str); 4] = [
     ("h0", "    pass\n"),
     ("h1", "    global n\n    n += 1\n"),
@@ -13,16 +13,16 @@ pub const HANDLERS: [(&str, &str); 4] = [
     ("hs", "    global n\n    n += 1\n    event.pid\n    event.target_cpu\n    event.comm\n"),
 ];
 
-/// The body of a handler by its row's name.
+/// Returns the body of the handler with this name.
 pub fn body(name: &str) -> &'static str {
     HANDLERS.iter().find(|(row, _)| *row == name).map(|(_, body)| *body).unwrap()
 }
 
 pub fn start() -> Interpreter {
-    Interpreter::start(&Choice::make(None).unwrap()).unwrap()
+    Interpreter::start(&PythonChoice::make(None).unwrap()).unwrap()
 }
 
-/// A program of one handler for the events of `run`.
+/// Makes a program with one handler for the events of `run`.
 pub fn program(run: Arc<Run>, body: &str) -> Program {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("handler.py");
@@ -30,7 +30,8 @@ pub fn program(run: Arc<Run>, body: &str) -> Program {
     Module::load(path.as_os_str(), &[]).unwrap().bind(run, OnError::Stop).unwrap()
 }
 
-/// A function and an object with plain attributes to call it with: the floor below which nobody gets.
+/// Returns a function with this body, and an object with plain attributes as its argument. A call of it is the floor:
+/// no pipeline can be faster.
 pub fn bare(body: &str) -> (Py<PyAny>, Py<PyAny>) {
     let source = format!(
         "class Event:\n    __slots__ = ('pid', 'target_cpu', 'comm')\n\nn = 0\nevent = Event()\nevent.pid = 4321\n\
@@ -43,13 +44,13 @@ pub fn bare(body: &str) -> (Py<PyAny>, Py<PyAny>) {
     })
 }
 
-/// Whether a program is on the PATH.
+/// Returns whether a program is on the PATH.
 pub fn has(command: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(OsStr::new(command)).is_file())
 }
 
-/// Frees what nobody refers to any more.
+/// Runs Python's garbage collector.
 pub fn collect() {
     Python::attach(|py| {
         py.import("gc").unwrap().call_method0("collect").unwrap();

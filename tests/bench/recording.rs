@@ -1,4 +1,5 @@
-//! Recordings of so many system calls, made by the executable, and what recording costs beside perf.
+//! Makes recordings of a given number of system calls with the executable, and compares the cost of recording with
+//! perf.
 
 use std::{
     fs,
@@ -14,15 +15,15 @@ use super::{
     table::{Table, median},
 };
 
-/// What is recorded.
+/// The recorded event.
 pub const EVENT: &str = "raw_syscalls:sys_enter";
 
-/// System calls of a burst, on all of its CPUs together.
+/// The number of system calls of a burst, on both CPUs together.
 const BURST: u64 = 1_000_000;
 
-/// Why nothing can be recorded here, if so.
-pub fn unable() -> Option<&'static str> {
-    // SAFETY: always callable.
+/// Returns why nothing can be recorded on this machine, if so.
+pub fn why_not_recordable() -> Option<&'static str> {
+    // SAFETY: geteuid can always be called.
     let root = unsafe { libc::geteuid() } == 0;
     match std::thread::available_parallelism().map_or(1, usize::from) {
         _ if !root => Some("skipped: needs root"),
@@ -31,20 +32,20 @@ pub fn unable() -> Option<&'static str> {
     }
 }
 
-/// A recording, whose file or directory goes with it.
+/// A recording. Its file or directory is deleted when this is dropped.
 pub struct Recording {
     _dir: TempDir,
     pub path: PathBuf,
 }
 
 impl Recording {
-    /// Records so many calls, made on two CPUs at the same time.
+    /// Records this many calls, made on two CPUs at the same time.
     pub fn of(calls: u64, options: &[&str]) -> Recording {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("recording");
         let own = [&["record", "-q", "-m", "64M"], options].concat();
         record(env!("CARGO_BIN_EXE_perf-prof"), &own, &path, calls);
-        // Nothing is written back behind what is measured.
+        // The data is written to disk now, so that no write-back disturbs the measurement.
         match fs::read_dir(&path) {
             Ok(files) => files.for_each(|file| sync(&file.unwrap().path())),
             Err(_) => sync(&path),
@@ -52,14 +53,15 @@ impl Recording {
         Recording { _dir: dir, path }
     }
 
-    /// Has the file say nothing of where its blocks lie, as perf's do not: what would end it goes.
-    pub fn forget_blocks(&self) {
+    /// Removes the mark at the end of the file that shows that the file has an index of its blocks. The files of perf
+    /// have no such index.
+    pub fn remove_block_index(&self) {
         const END: &[u8; 8] = b"blocks\0\x01";
         let file = fs::File::options().read(true).write(true).open(&self.path).unwrap();
         let at = file.metadata().unwrap().len() - END.len() as u64;
         let mut last = [0; END.len()];
         file.read_exact_at(&mut last, at).unwrap();
-        assert_eq!(last, *END, "it says nothing");
+        assert_eq!(last, *END, "the file has no block index");
         file.set_len(at).unwrap();
     }
 }
@@ -68,7 +70,7 @@ fn sync(path: &Path) {
     fs::File::open(path).unwrap().sync_all().unwrap();
 }
 
-/// Records so many calls; nanoseconds of CPU of the recorder, and of what it recorded.
+/// Records this many calls. Returns the CPU time of the recorder and of the recorded processes, in ns.
 fn record(recorder: &str, args: &[&str], path: &Path, calls: u64) -> (u64, u64) {
     let used = path.with_extension("used");
     let mut command = Command::new(recorder);
@@ -79,7 +81,8 @@ fn record(recorder: &str, args: &[&str], path: &Path, calls: u64) -> (u64, u64) 
     (all - recorded, recorded)
 }
 
-/// Makes so many calls, half of them on each of two CPUs, and writes down what CPU time they took.
+/// Makes this many calls, half of them on each of two CPUs, and writes the CPU time that they took to the file `used`,
+/// in ns.
 pub fn burst(calls: u64, used: &Path) {
     let generator = |cpu| {
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -91,10 +94,10 @@ pub fn burst(calls: u64, used: &Path) {
     fs::write(used, ns.to_string()).unwrap();
 }
 
-/// CPU per event that recording in parallel takes, packed, side by side with perf.
+/// Adds rows with the CPU time per event of compressed recording with several threads, for perf-prof and for perf.
 pub fn rows(table: &mut Table) {
     let (ours, perf) = ("record --threads -z", "perf record --threads -z");
-    let why = unable().or_else(|| (!python::has("perf")).then_some("skipped: perf is not installed"));
+    let why = why_not_recordable().or_else(|| (!python::has("perf")).then_some("skipped: perf is not installed"));
     if let Some(why) = why {
         [ours, perf].into_iter().for_each(|name| table.row(name, &[], "ns", why));
         return;
@@ -107,15 +110,16 @@ pub fn rows(table: &mut Table) {
             let (recorder, recorded) = record(recorder, args, &dir.path().join("recording"), calls);
             (recorder as f64 / calls as f64, (recorder + recorded) as f64)
         };
-        // perf looks for build ids at its end, which takes long and is nothing of this.
+        // -B and -N: at its end, perf would read build ids and fill its cache. That takes long and is not measured
+        // here.
         let (perf, with_perf) = run("perf", &["record", "-q", "-B", "-N", "-z", "--threads"]);
         let (ours, with_ours) = run(env!("CARGO_BIN_EXE_perf-prof"), &["record", "-q", "-z", "--threads"]);
         own.push(ours);
         other.push(perf);
         whole.push(with_ours / with_perf);
     }
-    let note = "CPU of the recorder, start-up too, for each call of two CPUs that do nothing else";
+    let note = "CPU time of the recorder per call, including start-up; two CPUs do nothing but make calls";
     table.row(perf, &other, "ns", note);
-    let note = format!("the same; with the calls' own CPU {:.2} of perf's", median(&whole));
+    let note = format!("the same; including the CPU time of the calls, the ratio is {:.2}", median(&whole));
     table.compared(ours, &own, (perf, &other), "ns", &note);
 }

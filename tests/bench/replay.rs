@@ -1,4 +1,5 @@
-//! Recordings replayed: reading and order alone, the whole executable beside `perf script -s`, and its memory.
+//! Measures the replay of recordings: reading and ordering alone, the whole executable, `perf script -s` for
+//! comparison, and memory.
 
 use std::{
     fs,
@@ -7,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use perf_prof::{
+use perf_prof_core::{
     perfdata::{self, Selection},
     record::{Batch, Source, Wait},
 };
@@ -19,13 +20,13 @@ use super::{
     table::{Table, median},
 };
 
-/// Events that are read, and that are replayed.
+/// The number of events in the recording that is read and replayed.
 const EVENTS: u64 = 5_000_000;
 
-/// Events that perf is given too.
+/// The number of events in the recording for the comparison with perf.
 const PERF_EVENTS: u64 = 1_000_000;
 
-/// Events of the large recordings.
+/// The number of events in the large recordings.
 const MANY_EVENTS: u64 = 10_000_000;
 
 const HANDLER: &str = "n = 0\n\ndef raw_syscalls__sys_enter(event):\n    global n\n    n += 1\n";
@@ -36,13 +37,13 @@ pub fn rows(table: &mut Table) {
     const ROWS: [&str; 7] = [
         "read + order",
         "replay h1",
-        "read + order, as of perf",
-        "replay h1, as of perf",
+        "read + order, no block index",
+        "replay h1, no block index",
         "perf script -s",
         "replay of a large file",
         "replay of a large directory",
     ];
-    if let Some(why) = recording::unable() {
+    if let Some(why) = recording::why_not_recordable() {
         ROWS.into_iter().for_each(|name| table.row(name, &[], "ns", why));
         return;
     }
@@ -54,8 +55,8 @@ pub fn rows(table: &mut Table) {
     let [read_row, whole_row, read_as_of_perf, whole_as_of_perf, ..] = ROWS;
     read(table, read_row, &recorded.path, "a recording of two CPUs in the page cache");
     whole(table, whole_row, &script, &nothing.path, &recorded.path);
-    recorded.forget_blocks();
-    read(table, read_as_of_perf, &recorded.path, "the same, but that it does not say where its blocks lie");
+    recorded.remove_block_index();
+    read(table, read_as_of_perf, &recorded.path, "the same recording without its block index, as perf writes it");
     whole(table, whole_as_of_perf, &script, &nothing.path, &recorded.path);
     drop(recorded);
     perf(table, &script, &nothing.path);
@@ -65,7 +66,7 @@ pub fn rows(table: &mut Table) {
     }
 }
 
-/// Reads all records in the order of time, and looks at each: how many there were.
+/// Reads all records in order of time. Returns the number of records.
 fn read_all(path: &Path) -> u64 {
     let mut replay = perfdata::Recording::open(path).unwrap().replay(Selection::default()).unwrap();
     let (mut records, mut bytes) = (0, 0);
@@ -94,11 +95,11 @@ fn read(table: &mut Table, name: &str, path: &Path, what: &str) {
         cpu.push((process_ns() - begun) as f64 / records);
         wall.push(start.elapsed().as_nanos() as f64 / records);
     }
-    let note = format!("CPU, of {what}; {:.1} ns of wall time", median(&wall));
+    let note = format!("CPU time for {what}; {:.1} ns of wall time", median(&wall));
     table.row(name, &cpu, "ns", &note);
 }
 
-/// The executable on a recording.
+/// Runs the executable on a recording.
 fn replay(script: &Path, path: &Path) -> Usage {
     cpu::run(&mut replaying(script, path))
 }
@@ -122,7 +123,7 @@ fn whole(table: &mut Table, name: &str, script: &Path, nothing: &Path, path: &Pa
     let ratios: Vec<f64> = wall.iter().zip(&floor).map(|(wall, floor)| wall / floor).collect();
     let (ns, ratio) = (median(&wall), median(&ratios));
     let note = format!(
-        "user + system CPU of the whole process, less start-up; {ns:.1} ns of wall time, {ratio:.2} of the floor"
+        "user + system CPU time of the whole process, without start-up; {ns:.1} ns of wall time, {ratio:.2} times the floor"
     );
     table.compared(name, &used, ("floor h1", &floor), "ns", &note);
 }
@@ -146,8 +147,8 @@ fn perf(table: &mut Table, script: &Path, nothing: &Path) {
         own.push(less(replay(script, &recorded.path), replay(script, nothing)));
         theirs.push(less(perf(&recorded.path), perf(nothing)));
     }
-    let note = "CPU, less start-up: named arguments, a counting handler; both from the same file";
-    table.compared("perf script -s", &theirs, ("replay h1 of it", &own), "ns", note);
+    let note = "CPU time without start-up; a counting handler with named arguments; both read the same file";
+    table.compared("perf script -s", &theirs, ("replay h1 of this file", &own), "ns", note);
 }
 
 fn memory(table: &mut Table, name: &str, script: &Path, path: &Path) {
@@ -157,7 +158,7 @@ fn memory(table: &mut Table, name: &str, script: &Path, path: &Path) {
         Err(_) => fs::metadata(path).unwrap().len(),
     };
     let note = format!(
-        "that the process had in memory at most, the interpreter's too: {} events, {} MiB",
+        "peak memory of the process, including the interpreter; the recording has {} events, {} MiB",
         table.effort.count(MANY_EVENTS),
         size >> 20
     );

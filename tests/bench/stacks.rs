@@ -1,6 +1,7 @@
-//! What a call chain costs that a handler reads: frames of the kernel whose names were looked up before.
+//! Measures the cost of reading a call chain in a handler. All frames are kernel frames whose names were already looked
+//! up.
 
-use perf_prof::{
+use perf_prof_core::{
     abi::PERF_CONTEXT_KERNEL,
     event::Context,
     symbol::{Kallsyms, Symbol},
@@ -11,8 +12,9 @@ use super::{cpu::thread_ns, events, python, table::Table};
 
 const EVENTS: u64 = 100_000;
 const FRAMES: usize = 20;
-/// So many places are the frames of all chains, and so many different chains there are.
+/// The number of functions in all chains together.
 const PLACES: usize = 400;
+/// The number of different chains.
 const CHAINS: usize = 100;
 
 /// The symbols of this machine's kernel.
@@ -29,7 +31,7 @@ impl Kernel for Symbols {
     }
 }
 
-/// Functions of the kernel, spread over its text.
+/// Returns the addresses of kernel functions, spread over the kernel's code.
 fn functions() -> Vec<u64> {
     let text = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
     let functions = text.lines().filter(|line| line.contains(" T ") && !line.contains('\t'));
@@ -60,7 +62,7 @@ pub fn rows(table: &mut Table) {
         "    assert len(event._callchain) == {FRAMES}\n    assert all(f['symbol'] != 'Unknown' for f in event._callchain)\n"
     );
     let mut checked = python::program(run.clone(), &check);
-    // All names are looked up now.
+    // This first delivery looks up all names.
     memory.deliver(&mut checked, &run);
     let mut each = Vec::new();
     for _ in 0..table.effort.runs() {
@@ -70,6 +72,6 @@ pub fn rows(table: &mut Table) {
         memory.deliver(&mut all, &run);
         each.push((thread_ns() - between) as f64 / events as f64 - (between - begun) as f64 / events as f64);
     }
-    [nothing, all, checked].into_iter().for_each(perf_prof::script::Program::clear);
-    table.row(&name, &each, "ns", "`event._callchain`: a list of 20 dicts; names looked up before");
+    [nothing, all, checked].into_iter().for_each(perf_prof_host::script::Program::clear);
+    table.row(&name, &each, "ns", "`event._callchain`: a list of 20 dicts; all names are already in the cache");
 }

@@ -1,5 +1,5 @@
-//! What symbols of programs and libraries cost: the time of the first look-up in a large one, and the memory after many
-//! processes.
+//! Measures the cost of symbols of programs and libraries: the time of the first lookup in a large library, and the
+//! memory after many processes.
 
 use std::{
     fs,
@@ -9,22 +9,22 @@ use std::{
     time::Instant,
 };
 
-use perf_prof::{
+use perf_prof_core::{
     abi::PERF_CONTEXT_USER,
     event::{Context, Sink},
-    symbol::{Mapping, Options, Place, Symbolizer, elf::Elf, maps},
+    symbol::{AddressKind, Mapping, Options, Symbolizer, elf::Elf, maps},
     tracefs::NoKernel,
 };
 
 use super::{cpu::resident, events, python, table::Table};
 
 const PROCESSES: u64 = 1000;
-/// Files that each of them maps.
+/// The number of files that each process maps.
 const FILES: usize = 5;
 const FRAMES: usize = 20;
-/// A library that is smaller is not a large one.
+/// The smallest size of a large library, in bytes.
 const LARGE: u64 = 50 << 20;
-/// Process ids that there are not.
+/// The first process id. It is larger than the id of any real process.
 const FIRST: u32 = 0x7f00_0000;
 
 pub fn rows(table: &mut Table) {
@@ -41,8 +41,8 @@ pub fn rows(table: &mut Table) {
     let frames = (processes * FRAMES as u64) as f64;
     let mib = f64::from(1 << 20);
     let note = format!(
-        "that the process's memory grew by; {:.1} MiB by the cache's own count, of 256; {files} files, {FILES} in each \
-         process, {:.0} % of {} frames named",
+        "growth of the process's memory; the cache counts {:.1} MiB of at most 256; {files} files, {FILES} in each \
+         process; {:.0} % of {} frames have names",
         counted / mib,
         100.0 * named / frames,
         frames
@@ -50,7 +50,7 @@ pub fn rows(table: &mut Table) {
     table.row(name, &[grown / mib], "MiB", &note);
 }
 
-/// The largest library of the compiler that built this.
+/// Returns the largest library of the installed Rust compiler, if it is large enough.
 fn large() -> Option<PathBuf> {
     let output = Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;
     let folder = Path::new(std::str::from_utf8(&output.stdout).ok()?.trim()).join("lib");
@@ -70,13 +70,13 @@ fn first_touch(table: &mut Table) {
         let begun = Instant::now();
         symbolizer.mmap(FIRST, 1, &mapping);
         let middle = mapping.start + (mapping.end - mapping.start) / 2;
-        let found = symbolizer.user(FIRST, middle, 2, Place::Exact);
+        let found = symbolizer.user(FIRST, middle, 2, AddressKind::Instruction);
         times.push(begun.elapsed().as_secs_f64() * 1000.0);
         assert!(found.symbol.is_ok(), "{found:?}");
         bytes = symbolizer.bytes();
     }
     let note = format!(
-        "one name in {}, {} MB in the page cache; {:.0} MiB of memory then, no DWARF read",
+        "one name in {} ({} MB, in the page cache); it takes {:.0} MiB of memory; no DWARF is read",
         path.file_name().unwrap_or_default().display(),
         fs::metadata(&path).unwrap().len() / 1_000_000,
         bytes as f64 / f64::from(1 << 20)
@@ -84,7 +84,7 @@ fn first_touch(table: &mut Table) {
     table.row(name, &times, "ms", &note);
 }
 
-/// The code of a file, as it would be mapped: addresses are `at` and the place in the file.
+/// Returns the mapping of a file's code. The address of each byte is `at` plus its offset in the file.
 fn code(path: &Path, at: u64) -> Option<Mapping> {
     let elf = Elf::open(path).ok()?;
     let text = elf.section(".text")?;
@@ -106,7 +106,7 @@ fn code(path: &Path, at: u64) -> Option<Mapping> {
     })
 }
 
-/// The libraries beside the C library.
+/// Returns all libraries in the folder of the C library.
 fn libraries() -> Vec<PathBuf> {
     let text = fs::read("/proc/self/maps").unwrap();
     let libc = maps::parse(&text).find(|mapping| mapping.path.to_string_lossy().contains("/libc.so")).unwrap().path;
@@ -120,11 +120,12 @@ fn libraries() -> Vec<PathBuf> {
     files
 }
 
-/// As many processes that map some of the machine's libraries, have samples with call chains there, and exit. Prints by
-/// how much memory grew, what the cache counts, how many files there were, and how many frames had names.
+/// Simulates this many processes: each maps some of the machine's libraries, has a sample with a call chain in them,
+/// and exits. Prints how much the memory grew, the size that the cache counts, both in bytes, the number of files, and
+/// the number of frames with names.
 pub fn processes(count: u64) {
     let files = libraries();
-    // A library every 4 GiB of addresses.
+    // One library every 4 GiB of addresses.
     let codes: Vec<Mapping> =
         files.iter().enumerate().filter_map(|(number, path)| code(path, (number as u64 + 1) << 32)).collect();
     let context = Context::new(Box::new(NoKernel), 0).with_symbol_options(Options::default(), Default::default());
@@ -153,7 +154,7 @@ pub fn processes(count: u64) {
     }
     let grown = resident().saturating_sub(before);
     println!("{grown} {} {}", run.context.with_symbols(|symbols| symbols.bytes()), codes.len());
-    // Prints how many frames had names.
+    // `__exit__` prints how many frames had names.
     program.enter(&mut |program| assert!(program.exit().is_continue()));
     program.clear();
 }

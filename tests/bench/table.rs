@@ -1,18 +1,19 @@
-//! The table: rows with a figure, what it is compared with, and the ratio; medians of all runs.
+//! The table of results. Each row has the median of all runs and, if it is compared with another row, the ratio.
 
 use std::{fmt::Write, fs, process::Command};
 
 /// How long the benchmark may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// Only to see that it runs.
+    /// Short: only checks that everything runs.
     Quick,
-    /// Figures that mean something.
+    /// Long enough for meaningful figures.
     Full,
 }
 
 impl Effort {
-    /// Runs of each row; what is compared alternates, so that a machine that changes its speed changes both.
+    /// Returns the number of runs of each row. Rows that are compared alternate, so a change of the machine's speed
+    /// affects both.
     pub fn runs(self) -> usize {
         match self {
             Effort::Quick => 1,
@@ -20,7 +21,7 @@ impl Effort {
         }
     }
 
-    /// `full`, or a hundredth of it.
+    /// Returns `full` or, with little effort, a hundredth of it.
     pub fn count(self, full: u64) -> u64 {
         match self {
             Effort::Quick => full / 100,
@@ -48,19 +49,20 @@ impl Table {
         Table { effort, rows: Vec::new() }
     }
 
-    /// A row without comparison.
+    /// Adds a row without a comparison.
     pub fn row(&mut self, name: &str, values: &[f64], unit: &'static str, note: &str) {
         self.rows.push(Row { name: name.into(), value: median(values), unit, ratio: None, note: note.into() });
     }
 
-    /// A row against another one of the same runs: the ratio is the median of the runs' ratios.
+    /// Adds a row that is compared with another one, measured in the same runs. The ratio is the median of the ratios
+    /// of the single runs.
     pub fn compared(&mut self, name: &str, values: &[f64], base: (&str, &[f64]), unit: &'static str, note: &str) {
         let ratios: Vec<f64> = values.iter().zip(base.1).map(|(value, base)| value / base).collect();
         let ratio = Some((median(&ratios), base.0.to_owned()));
         self.rows.push(Row { name: name.into(), value: median(values), unit, ratio, note: note.into() });
     }
 
-    /// Every row that the table promises is there, with a figure or with the reason why it has none.
+    /// Checks that every expected row is there, with a figure or with the reason why it has none.
     pub fn check_rows(&self) {
         const ROWS: [&str; 38] = [
             "floor h0",
@@ -126,7 +128,7 @@ impl Table {
         println!("\n{}", self.markdown());
     }
 
-    /// Writes the table where the project keeps it.
+    /// Writes the table to `docs/benchmarks.md`.
     pub fn write(&self) {
         let said = |command: &str, arguments: &[&str]| {
             let output = Command::new(command).args(arguments).output().ok();
@@ -136,13 +138,16 @@ impl Table {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("?");
         let text = format!(
-            "# Benchmarks\n\n`cargo bench` writes this file: medians of {} runs, made in one go. Times are noisy, ratios of \
-             one run less so.\n\n* machine: {}, {} CPUs, Linux {}\n* Python: {}\n* commit: {}\n* command: `cargo bench`\n\n{}",
+            "# Benchmarks\n\n`cargo bench` writes this file. The figures are medians of {} runs. Times vary from run \
+             to run, ratios vary less.\n\nA ratio compares a row with the row under `of`. `h0`, `h1`, `h3` and `hs` are \
+             handlers: `pass`; `n += 1`; the same with\ntwo fields; the same with a string too. `floor` is the handler \
+             alone, without perf-prof.\n\n\
+             * machine: {}, {} CPUs, Linux {}\n* Python: {}\n* commit: {}\n* command: `cargo bench`\n\n{}",
             self.effort.runs(),
             model.trim_start_matches([' ', '\t', ':']),
             std::thread::available_parallelism().map_or(0, usize::from),
             said("uname", &["-r"]),
-            perf_prof::script::interpreter_version(),
+            perf_prof_host::script::interpreter_version(),
             said("git", &["describe", "--always", "--dirty"]),
             self.markdown()
         );

@@ -11,12 +11,17 @@ use std::{
     time::Duration,
 };
 
-use perf_prof::{
-    capture::{Counters, Ends, EventRequest, Target, Waited},
+use perf_prof_core::{
+    capture::{Counters, EndCondition, EventRequest, Target, Waited},
     sys::{eventfd::EventFd, procfs},
 };
 
-use crate::harness::*;
+use crate::harness::{
+    capture::{CHILD, Worker, event},
+    cgroup::Cgroup,
+    machine::{Need, needs},
+    task::{getppid, pin},
+};
 
 fn total(counters: &Counters, event: usize) -> u64 {
     let readings = counters.read().unwrap().into_iter().filter(|reading| reading.event == event);
@@ -27,10 +32,8 @@ fn total(counters: &Counters, event: usize) -> u64 {
 /// counted once: none is missed because it was created just then, none is counted twice because it was listed too.
 #[test]
 fn threads_that_come_and_go_while_attaching_are_counted_once() {
-    if skipped() {
-        return;
-    }
-    const NAME: &str = "counting::threads_that_come_and_go_while_attaching_are_counted_once";
+    needs([Need::Tracefs]);
+    const NAME: &str = "capture::counting::threads_that_come_and_go_while_attaching_are_counted_once";
     const TIMES: usize = 7;
     /// Threads that are created when everything is attached.
     const LATER: usize = 100;
@@ -56,10 +59,8 @@ fn threads_that_come_and_go_while_attaching_are_counted_once() {
 /// line of them is found all the same, and found once.
 #[test]
 fn lines_of_short_lived_threads_are_counted_once() {
-    if skipped() {
-        return;
-    }
-    const NAME: &str = "counting::lines_of_short_lived_threads_are_counted_once";
+    needs([Need::Tracefs]);
+    const NAME: &str = "capture::counting::lines_of_short_lived_threads_are_counted_once";
     const TIMES: usize = 7;
     const LINES: usize = 3;
     /// Threads of each line that are created when everything is attached.
@@ -98,14 +99,14 @@ fn lines_of_short_lived_threads_are_counted_once() {
 /// A test of this executable in a process of its own that says "ready", attached to.
 fn attached(test: &str) -> (Child, Counters, EventFd) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]).env(CHILD, test);
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, test);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
     while !lines.next().unwrap().unwrap().contains("ready") {}
     let wake = EventFd::new().unwrap();
     let events = [event("syscalls", "sys_enter_getppid", None)];
     let target = Target::Processes(vec![child.id()]);
-    let mut counters = Counters::open(&target, &events, Ends::WithTasks, wake.as_raw_fd()).unwrap();
+    let mut counters = Counters::open(&target, &events, EndCondition::WithTasks, wake.as_raw_fd()).unwrap();
     counters.begin().unwrap();
     (child, counters, wake)
 }
@@ -123,9 +124,7 @@ fn calls_when_told(child: &mut Child, mut counters: Counters) -> u64 {
 
 #[test]
 fn a_thread_on_one_cpu_is_counted_there_and_not_scaled() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let cpus: Vec<u32> = procfs::online_cpus().unwrap().iter().collect();
     let (each, count) = (cpus.clone(), cpus.len() as u64);
     let worker = Worker::new(move || {
@@ -138,7 +137,8 @@ fn a_thread_on_one_cpu_is_counted_there_and_not_scaled() {
     let on_first = EventRequest { cpus: Some("0".parse().unwrap()), ..everywhere.clone() };
     let wake = EventFd::new().unwrap();
     let target = Target::Threads(vec![worker.tid]);
-    let mut counters = Counters::open(&target, &[everywhere, on_first], Ends::WithTasks, wake.as_raw_fd()).unwrap();
+    let mut counters =
+        Counters::open(&target, &[everywhere, on_first], EndCondition::WithTasks, wake.as_raw_fd()).unwrap();
     counters.begin().unwrap();
     worker.work();
     assert_eq!(counters.wait(None).unwrap(), Waited::TasksExited);
@@ -148,13 +148,11 @@ fn a_thread_on_one_cpu_is_counted_there_and_not_scaled() {
 
 #[test]
 fn a_wait_ends_when_it_is_woken_or_has_been_long_enough() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let wake = EventFd::new().unwrap();
     let events = [event("syscalls", "sys_enter_getppid", None)];
     let target = Target::Processes(vec![std::process::id()]);
-    let mut counters = Counters::open(&target, &events, Ends::Never, wake.as_raw_fd()).unwrap();
+    let mut counters = Counters::open(&target, &events, EndCondition::Never, wake.as_raw_fd()).unwrap();
     let soon = std::time::Instant::now() + std::time::Duration::from_millis(5);
     assert_eq!(counters.wait(Some(soon)).unwrap(), Waited::Timeout);
     wake.signal();
@@ -163,27 +161,17 @@ fn a_wait_ends_when_it_is_woken_or_has_been_long_enough() {
 
 #[test]
 fn a_cgroup_is_counted() {
-    if skipped() {
-        return;
-    }
-    let name = format!("perf-prof-test-count-{}", std::process::id());
-    let directory = match perf_prof::sys::cgroup::resolve("/") {
-        Ok(root) => root[0].join(&name),
-        Err(error) => return println!("skipped: {error}"),
-    };
-    if let Err(error) = std::fs::create_dir(&directory) {
-        return println!("skipped: {}: {error}", directory.display());
-    }
+    needs([Need::Tracefs]);
+    let cgroup = Cgroup::new();
     let events = [event("sched", "sched_process_exec", None)];
-    let target = Target::Cgroups(perf_prof::sys::cgroup::resolve(&name).unwrap());
+    let target = Target::Cgroups(perf_prof_core::sys::cgroup::resolve(&cgroup.name).unwrap());
     let wake = EventFd::new().unwrap();
-    let mut counters = Counters::open(&target, &events, Ends::WithTasks, wake.as_raw_fd()).unwrap();
+    let mut counters = Counters::open(&target, &events, EndCondition::WithTasks, wake.as_raw_fd()).unwrap();
     counters.begin().unwrap();
-    let script = format!("echo $$ > {}/cgroup.procs; exec cat /dev/null", directory.display());
+    let script = format!("echo $$ > {}; exec cat /dev/null", cgroup.procs());
     let status = Command::new("sh").args(["-c", &script]).status().unwrap();
     assert!(status.success() && Command::new("true").status().unwrap().success());
     let total = total(&counters, 0);
     drop(counters);
-    std::fs::remove_dir(&directory).unwrap();
     assert_eq!(total, 1);
 }

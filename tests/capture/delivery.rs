@@ -8,22 +8,24 @@ use std::{
     time::Duration,
 };
 
-use perf_prof::{
+use perf_prof_core::{
     abi::{PERF_CONTEXT_KERNEL, PERF_CONTEXT_USER},
-    capture::{Callchain, Capture, EventRequest, Frames, Options, Order, Target},
+    capture::{Callchain, Capture, EventRequest, Frames, Options, RecordOrder, Target},
     record::{Record, Source, Wait},
     sys::eventfd::EventFd,
 };
 
-use crate::harness::*;
+use crate::harness::{
+    capture::{CHILD, Seen, Worker, collect, event, getppid_of, in_child, options, stop},
+    machine::{Need, needs},
+    task::{getppid, gettid, pin},
+};
 
 #[test]
 fn every_event_is_delivered() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let target = Target::SystemWide { cpus: None };
-    for order in [None, Some(Order::default())] {
+    for order in [None, Some(RecordOrder::default())] {
         let options = Options { order, ..options() };
         let mut capture = Capture::open(&target, &[getppid_of(gettid())], &options).unwrap();
         capture.enable().unwrap();
@@ -36,12 +38,10 @@ fn every_event_is_delivered() {
 }
 
 #[test]
-fn a_flush_hands_out_what_had_happened() {
-    if skipped() {
-        return;
-    }
+fn a_flush_delivers_all_earlier_events() {
+    needs([Need::Tracefs]);
     let target = Target::SystemWide { cpus: None };
-    for order in [None, Some(Order::default())] {
+    for order in [None, Some(RecordOrder::default())] {
         let options = Options { order, ..options() };
         let mut capture = Capture::open(&target, &[getppid_of(gettid())], &options).unwrap();
         capture.enable().unwrap();
@@ -77,11 +77,9 @@ static OVERRUN: Mutex<()> = Mutex::new(());
 
 #[test]
 fn losses_are_exact_with_a_tiny_ring() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let _alone = OVERRUN.lock().unwrap_or_else(PoisonError::into_inner);
-    for order in [None, Some(Order::default())] {
+    for order in [None, Some(RecordOrder::default())] {
         let options = Options { ring_bytes: 4096, order, ..options() };
         pin(0);
         let (mut capture, seen) = burst(&options, 200_000, Some(Duration::from_millis(300)));
@@ -96,9 +94,7 @@ fn losses_are_exact_with_a_tiny_ring() {
 /// A task's name is no event of the user's, but it takes room in the ring and may be dropped.
 #[test]
 fn lost_side_band_records_are_no_lost_events() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     const TIMES: u64 = 50_000;
     let _alone = OVERRUN.lock().unwrap_or_else(PoisonError::into_inner);
     pin(0);
@@ -121,10 +117,8 @@ fn lost_side_band_records_are_no_lost_events() {
 
 #[test]
 fn a_slow_consumer_is_bounded_and_losses_are_exact() {
-    if skipped() {
-        return;
-    }
-    for order in [None, Some(Order::default())] {
+    needs([Need::Tracefs]);
+    for order in [None, Some(RecordOrder::default())] {
         let options = Options { ring_bytes: 64 << 10, buffer: 1 << 20, order, ..options() };
         let target = Target::SystemWide { cpus: None };
         let mut capture = Capture::open(&target, &[getppid_of(gettid())], &options).unwrap();
@@ -155,10 +149,8 @@ fn of_status(name: &str) -> usize {
 /// Sixteen bytes per record, twice while it was ready, came on top of the bound.
 #[test]
 fn the_index_of_the_order_is_within_the_buffer() {
-    if skipped() {
-        return;
-    }
-    const NAME: &str = "delivery::the_index_of_the_order_is_within_the_buffer";
+    needs([Need::Tracefs]);
+    const NAME: &str = "capture::delivery::the_index_of_the_order_is_within_the_buffer";
     if std::env::var_os(CHILD).is_none() {
         in_child(NAME);
         return;
@@ -167,7 +159,7 @@ fn the_index_of_the_order_is_within_the_buffer() {
     /// Rings, thread stacks, what the allocator keeps.
     const BESIDE: usize = 4 << 20;
     // Nothing is released before its memory is needed: the sorter holds all.
-    let order = Some(Order::Time { margin: Duration::from_secs(1000) });
+    let order = Some(RecordOrder::Time { margin: Duration::from_secs(1000) });
     let options = Options { buffer: BUFFER, order, ..options() };
     let mut capture = Capture::open(&Target::SystemWide { cpus: None }, &[getppid_of(gettid())], &options).unwrap();
     capture.enable().unwrap();
@@ -197,10 +189,8 @@ fn the_index_of_the_order_is_within_the_buffer() {
 
 #[test]
 fn the_order_has_no_inversion() {
-    if skipped() {
-        return;
-    }
-    let options = Options { order: Some(Order::default()), ..options() };
+    needs([Need::Tracefs]);
+    let options = Options { order: Some(RecordOrder::default()), ..options() };
     let target = Target::SystemWide { cpus: None };
     // The threads come before the events, which name each of them: thread ids wrap around, so that no range holds them.
     let workers: Vec<_> = (0..3)
@@ -236,13 +226,11 @@ fn the_order_has_no_inversion() {
 
 #[test]
 fn a_sampling_limit_holds() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let options = Options { sampling_limit: Some(10), ..options() };
     let (mut capture, seen) = burst(&options, 1000, None);
     let lost = capture.losses().unwrap().per_event[0];
-    assert_eq!(seen.total() + capture.limited() + lost, 1000);
+    assert_eq!(seen.total() + capture.dropped_by_limit() + lost, 1000);
     let mut windows: HashMap<u32, Vec<u64>> = HashMap::new();
     seen.times.iter().for_each(|&(ring, time)| windows.entry(ring).or_default().push(time));
     for times in windows.values() {
@@ -259,9 +247,7 @@ fn is_readable(fd: &EventFd) -> bool {
 
 #[test]
 fn a_signal_goes_before_the_backlog() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let wake = EventFd::new().unwrap();
     let options = Options { wake: Some(wake.as_raw_fd()), ..options() };
     let target = Target::SystemWide { cpus: None };
@@ -286,9 +272,7 @@ fn a_signal_goes_before_the_backlog() {
 
 #[test]
 fn call_chains_are_sampled_where_asked() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let chain = |kernel, user| Some(Callchain { kernel, user, max_stack: Some(16) });
     // A syscall's tracepoint gives the program's registers, hence no kernel frames (perf_syscall_enter); this one does.
     let own = Some(format!("common_pid == {}", gettid()));

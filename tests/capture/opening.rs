@@ -1,20 +1,21 @@
 //! What cannot be opened says why, and what was opened is closed without waiting.
 
 use expect_test::{Expect, expect};
-use perf_prof::{
+use perf_prof_core::{
     capture::{Callchain, Capture, CaptureError, EventRequest, Frames, Options, Presence, Target},
     sys::procfs,
 };
 
-use crate::harness::*;
+use crate::harness::{
+    capture::{CHILD, EVENTS, event, in_child, options, syscalls},
+    machine::{Need, needs, skip},
+};
 
 #[test]
 fn closing_many_tracepoints_is_left_to_a_child() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     if std::env::var_os(CHILD).is_none() {
-        in_child("opening::closing_many_tracepoints_is_left_to_a_child");
+        in_child("capture::opening::closing_many_tracepoints_is_left_to_a_child");
         return;
     }
     // Orphans become ours, instead of init's.
@@ -44,9 +45,10 @@ fn perf_events_open() -> usize {
 }
 
 #[test]
-fn of_a_pattern_what_nobody_may_sample_is_left_out() {
-    if skipped() || !std::path::Path::new(EVENTS).join("irq_vectors/irq_work_exit").exists() {
-        return;
+fn patterns_leave_out_events_that_cannot_be_sampled() {
+    needs([Need::Tracefs]);
+    if !std::path::Path::new(EVENTS).join("irq_vectors/irq_work_exit").exists() {
+        skip(Need::Kernel, "it has no irq_vectors:irq_work_exit");
     }
     let everything = Target::SystemWide { cpus: None };
     let refused = event("irq_vectors", "irq_work_exit", None);
@@ -62,10 +64,8 @@ fn of_a_pattern_what_nobody_may_sample_is_left_out() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_why() {
-    if skipped() {
-        return;
-    }
+fn events_that_cannot_be_opened_are_reported_with_their_cause() {
+    needs([Need::Tracefs]);
     let everything = Target::SystemWide { cpus: None };
     let check = |target: &Target, event: EventRequest, options: &Options, expected: Expect| {
         let error = Capture::open(target, &[event], options).err().unwrap();
@@ -83,7 +83,7 @@ fn what_cannot_be_opened_says_why() {
     let nowhere = Target::SystemWide { cpus: Some("9999".parse().unwrap()) };
     let online = procfs::online_cpus().unwrap();
     let error = Capture::open(&nowhere, &[getppid()], &options()).err().unwrap().to_string();
-    assert_eq!(error, format!("there is no CPU 9999, or it is offline; online are {online}"));
+    assert_eq!(error, format!("CPU 9999 does not exist or is offline; the online CPUs are {online}"));
     check(
         &Target::Processes(vec![std::process::id(), 1 << 22]),
         getppid(),
@@ -107,9 +107,7 @@ fn what_cannot_be_opened_says_why() {
 
 #[test]
 fn the_limit_of_open_files_is_raised_or_named() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     if std::env::var_os(CHILD).is_some() {
         let limit = |soft, hard| {
             let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
@@ -127,7 +125,7 @@ fn the_limit_of_open_files_is_raised_or_named() {
         println!("error={error}");
         return;
     }
-    let text = in_child("opening::the_limit_of_open_files_is_raised_or_named");
+    let text = in_child("capture::opening::the_limit_of_open_files_is_raised_or_named");
     let error = text.split_once("error=").unwrap().1.lines().next().unwrap();
     expect![
         "too many open files: 101 event descriptors are needed and the limit is 64; select fewer events or CPUs, or \
@@ -137,12 +135,10 @@ fn the_limit_of_open_files_is_raised_or_named() {
 }
 
 #[test]
-fn a_plain_user_is_told_what_is_missing() {
-    if skipped() {
-        return;
-    }
+fn a_plain_users_missing_rights_are_reported() {
+    needs([Need::Tracefs]);
     if std::env::var_os(CHILD).is_none() {
-        let text = in_child("opening::a_plain_user_is_told_what_is_missing");
+        let text = in_child("capture::opening::a_plain_users_missing_rights_are_reported");
         let error = text.split_once("error=").unwrap().1.lines().next().unwrap();
         let level = procfs::perf_event_paranoid().unwrap();
         let expected = format!("kernel.perf_event_paranoid is {level} and CAP_PERFMON is missing; run as root");

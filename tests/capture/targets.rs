@@ -9,20 +9,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perf_prof::{
-    capture::{Capture, EventRequest, Options, Order, Switching, Target},
+use perf_prof_core::{
+    capture::{Capture, EventRequest, Options, RecordOrder, Switching, Target},
     record::{Ended, Record, Source, Wait},
     sys::{procfs, workload::Workload},
 };
 
-use crate::harness::*;
+use crate::harness::{
+    capture::{CHILD, Seen, Worker, collect, event, getppid_of, options, stop},
+    cgroup::Cgroup,
+    machine::{Need, needs, skip},
+    task::{getppid, pin},
+};
 
 #[test]
 fn a_thread_is_followed_until_it_exits() {
-    if skipped() {
-        return;
-    }
-    for order in [None, Some(Order::default())] {
+    needs([Need::Tracefs]);
+    for order in [None, Some(RecordOrder::default())] {
         let options = Options { order, ..options() };
         let (one, other) = (Worker::new(|| getppid(100)), Worker::new(|| getppid(1000)));
         let events = [event("syscalls", "sys_enter_getppid", None)];
@@ -39,9 +42,7 @@ fn a_thread_is_followed_until_it_exits() {
 
 #[test]
 fn a_thread_on_some_cpus_only() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let cpus: Vec<u32> = procfs::online_cpus().unwrap().iter().collect();
     let worker = Worker::new(move || {
         for cpu in cpus {
@@ -60,9 +61,7 @@ fn a_thread_on_some_cpus_only() {
 
 #[test]
 fn a_process_is_followed_with_threads_and_children() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     if std::env::var_os(CHILD).is_some() {
         let early: Vec<_> = (0..4).map(|_| Worker::new(|| getppid(100))).collect();
         println!("ready");
@@ -82,7 +81,12 @@ fn a_process_is_followed_with_threads_and_children() {
     }
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command
-        .args(["--exact", "targets::a_process_is_followed_with_threads_and_children", "--nocapture"])
+        .args([
+            "--exact",
+            "capture::targets::a_process_is_followed_with_threads_and_children",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env(CHILD, "1");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -103,13 +107,11 @@ fn a_process_is_followed_with_threads_and_children() {
 
 #[test]
 fn a_workload_is_traced_from_exec_to_exit() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let command = ["sh", "-c", "for i in 1 2 3; do cat /dev/null; done; exit 3"].map(OsString::from);
     let mut workload = Workload::fork(&command).unwrap();
     let events = [event("sched", "sched_process_exec", None), event("sched", "sched_process_exit", None)];
-    let options = Options { order: Some(Order::default()), ..options() };
+    let options = Options { order: Some(RecordOrder::default()), ..options() };
     let mut capture = Capture::open(&Target::Workload { pid: workload.pid() }, &events, &options).unwrap();
     capture.enable().unwrap();
     workload.start().unwrap();
@@ -122,42 +124,30 @@ fn a_workload_is_traced_from_exec_to_exit() {
 
 #[test]
 fn a_cgroup_is_traced() {
-    if skipped() {
-        return;
-    }
-    let name = format!("perf-prof-test-{}", std::process::id());
-    let directory = match perf_prof::sys::cgroup::resolve("/") {
-        Ok(root) => root[0].join(&name),
-        Err(error) => return println!("skipped: {error}"),
-    };
-    if let Err(error) = std::fs::create_dir(&directory) {
-        return println!("skipped: {}: {error}", directory.display());
-    }
+    needs([Need::Tracefs]);
+    let cgroup = Cgroup::new();
     let events = [event("sched", "sched_process_exec", None)];
-    let target = Target::Cgroups(perf_prof::sys::cgroup::resolve(&name).unwrap());
+    let target = Target::Cgroups(perf_prof_core::sys::cgroup::resolve(&cgroup.name).unwrap());
     let mut capture = Capture::open(&target, &events, &options()).unwrap();
     capture.enable().unwrap();
-    let script = format!("echo $$ > {}/cgroup.procs; exec cat /dev/null", directory.display());
+    let script = format!("echo $$ > {}; exec cat /dev/null", cgroup.procs());
     let status = std::process::Command::new("sh").args(["-c", &script]).status().unwrap();
     assert!(status.success() && std::process::Command::new("true").status().unwrap().success());
     let mut seen = Seen::default();
     stop(&mut capture, &mut seen);
     drop(capture);
-    std::fs::remove_dir(&directory).unwrap();
     assert_eq!((seen.total(), seen.names.as_slice()), (1, ["cat".to_owned()].as_slice()));
 }
 
 #[test]
 fn a_cpu_that_goes_offline_keeps_what_it_recorded() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let switch = "/sys/devices/system/cpu/cpu1/online";
     // Other tests count on all CPUs, so this one does not run beside them.
     if std::env::var_os("PERF_PROF_TEST_OFFLINE").is_none() || !std::path::Path::new(switch).exists() {
-        return println!("skipped: takes CPU 1 offline only with PERF_PROF_TEST_OFFLINE=1 and {switch}");
+        skip(Need::Offline, format!("takes CPU 1 offline only with PERF_PROF_TEST_OFFLINE=1 and {switch}"));
     }
-    for order in [None, Some(Order::default())] {
+    for order in [None, Some(RecordOrder::default())] {
         let options = Options { order, ..options() };
         let worker = Worker::new(|| {
             pin(1);
@@ -181,7 +171,7 @@ fn a_cpu_that_goes_offline_keeps_what_it_recorded() {
 /// A test of this file in a process of its own, which has said that it is ready; and what else it says.
 fn ready_child(test: &str) -> (Child, Lines<BufReader<ChildStdout>>) {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]).env(CHILD, test);
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, test);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     while !lines.next().unwrap().unwrap().contains("ready") {}
@@ -192,10 +182,8 @@ fn ready_child(test: &str) -> (Child, Lines<BufReader<ChildStdout>>) {
 /// attaching to it as well would deliver everything twice.
 #[test]
 fn threads_that_come_and_go_while_attaching_are_never_counted_twice() {
-    if skipped() {
-        return;
-    }
-    const NAME: &str = "targets::threads_that_come_and_go_while_attaching_are_never_counted_twice";
+    needs([Need::Tracefs]);
+    const NAME: &str = "capture::targets::threads_that_come_and_go_while_attaching_are_never_counted_twice";
     const TIMES: u64 = 7;
     /// Threads that are created when everything is attached.
     const LATER: usize = 100;
@@ -246,10 +234,9 @@ fn threads_that_come_and_go_while_attaching_are_never_counted_twice() {
 /// from it: nothing more of the process was seen.
 #[test]
 fn events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_turned_on() {
-    if skipped() {
-        return;
-    }
-    const NAME: &str = "targets::events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_turned_on";
+    needs([Need::Tracefs]);
+    const NAME: &str =
+        "capture::targets::events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_turned_on";
     if std::env::var_os(CHILD).is_some() {
         let told = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()).unwrap());
         // There is an event on each CPU, and any of them may be off.

@@ -1,14 +1,13 @@
 //! The events of recordings, beside what the real `perf evlist` says.
 
-use std::process::{Command, Stdio};
-
-use crate::harness::{can_record, ours, perf, record};
+use crate::harness::{
+    machine::{Need, needs},
+    recording::{ours, perf, record, record_pipe},
+};
 
 #[test]
 fn names_are_those_of_perf() {
-    if !can_record() {
-        return;
-    }
+    needs([Need::Perf]);
     let folder = tempfile::tempdir().unwrap();
     let kinds: [&[&str]; 4] = [
         &["-e", "sched:*", "-a"],
@@ -32,14 +31,9 @@ fn names_are_those_of_perf() {
 
 #[test]
 fn of_a_pipe() {
-    if !can_record() {
-        return;
-    }
+    needs([Need::Perf]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe.data");
-    let mut command = Command::new("perf");
-    command.args(["record", "-q", "-o", "-", "-e", "sched:sched_switch", "-a", "--", "true"]);
-    command.stdout(std::fs::File::create(&path).unwrap()).stderr(Stdio::null());
-    assert!(command.status().unwrap().success());
+    record_pipe(&path, &["-e", "sched:sched_switch", "-a", "--", "true"]);
     assert_eq!(ours(&["evlist"], &path), ["sched:sched_switch", "dummy:HG"]);
 }

@@ -1,11 +1,12 @@
 //! What recordings say of themselves, beside what the real `perf report --header-only` says.
 
-use std::{
-    fs::File,
-    process::{Command, Stdio},
-};
+use std::process::{Command, Stdio};
 
-use crate::harness::{can_record, ours, perf, perf_prof, record, record_here, stdout};
+use crate::harness::{
+    machine::{Need, needs},
+    recording::{ours, perf, record, record_here, record_pipe},
+    run::{perf_prof, printed},
+};
 
 /// The value of a line `# name : value`.
 fn value(lines: &[String], name: &str) -> Option<String> {
@@ -17,10 +18,8 @@ fn value(lines: &[String], name: &str) -> Option<String> {
 
 /// No command printed from when to when a recording is.
 #[test]
-fn the_times_of_a_recording_were_nowhere_to_be_seen() {
-    if !can_record() {
-        return;
-    }
+fn the_times_of_a_recording_are_in_its_header() {
+    needs([Need::Perf]);
     let folder = tempfile::tempdir().unwrap();
     let kinds: [&[&str]; 4] = [
         &["-e", "sched:sched_switch"],
@@ -84,15 +83,10 @@ fn the_times_of_a_recording_were_nowhere_to_be_seen() {
 /// Its header has none.
 #[test]
 fn the_times_of_what_came_through_a_pipe() {
-    if !can_record() {
-        return;
-    }
+    needs([Need::Perf]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe.data");
-    let mut command = Command::new("perf");
-    command.args(["record", "-q", "-o", "-", "-e", "sched:sched_switch", "-a", "--", "sleep", "0.1"]);
-    command.stdout(File::create(&path).unwrap()).stderr(Stdio::null());
-    assert!(command.status().unwrap().success());
+    record_pipe(&path, &["-e", "sched:sched_switch", "-a", "--", "sleep", "0.1"]);
     let kept = ours(&["report", "--header-only"], &path);
     let times = ours(&["script", "--ns", "-F", "time"], &path);
     let time = |line: Option<&String>| line.unwrap().trim().trim_end_matches(':').to_owned();
@@ -102,7 +96,7 @@ fn the_times_of_what_came_through_a_pipe() {
     // While it comes nobody knows them.
     let mut cat = Command::new("cat").arg(&path).stdout(Stdio::piped()).spawn().unwrap();
     let mut report = perf_prof(&["report", "--header-only", "-i", "-"]);
-    let live = stdout(&report.stdin(cat.stdout.take().unwrap()).output().unwrap());
+    let live = printed(&report.stdin(cat.stdout.take().unwrap()).output().unwrap());
     // The pipe is closed with it: nobody reads the records.
     drop(report);
     let _ = cat.wait();

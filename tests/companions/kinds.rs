@@ -6,15 +6,19 @@ use std::{
     fs::File,
     io::BufReader,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Command},
 };
 
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
 
-use crate::{
-    harness::{can_record, ours, perf, perf_prof, record, record_here, stdout},
+use super::{
     report,
     text::{Compared, Names, compare, compare_texts},
+};
+use crate::harness::{
+    machine::{Need, needs},
+    recording::{ours, perf, record, record_here, record_pipe, record_pipe_here},
+    run::{perf_prof, printed},
 };
 
 /// Who records.
@@ -43,12 +47,10 @@ impl Recorder {
 
     /// Records into a pipe, which is kept in a file.
     fn pipe(self, path: &Path, args: &[&str]) {
-        let mut command = match self {
-            Recorder::Perf => Command::new("perf"),
-            Recorder::Here => perf_prof(&[]),
-        };
-        command.args(["record", "-q", "-o", "-"]).args(args).stdout(File::create(path).unwrap());
-        assert!(command.stderr(Stdio::null()).status().unwrap().success());
+        match self {
+            Recorder::Perf => record_pipe(path, args),
+            Recorder::Here => record_pipe_here(path, args),
+        }
     }
 }
 
@@ -68,9 +70,7 @@ const LS: &[&str] = &["--", "ls", "-lR", "/usr/share/doc"];
 
 #[track_caller]
 fn check(recorder: Recorder, kind: &Kind) {
-    if !can_record() {
-        return;
-    }
+    needs([Need::Perf]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
     let args = [kind.args, kind.command].concat();
@@ -80,7 +80,7 @@ fn check(recorder: Recorder, kind: &Kind) {
             let compared = compare(&path, &[], kind.names);
             // And once more, as it comes through a pipe.
             let mut ours = perf_prof(&["script", "-i", "-"]);
-            let ours = stdout(&ours.stdin(File::open(&path).unwrap()).output().unwrap());
+            let ours = printed(&ours.stdin(File::open(&path).unwrap()).output().unwrap());
             compare_texts(perf(&["script"], &path), ours, kind.names);
             compared
         }
@@ -256,9 +256,7 @@ impl Drop for Busy {
 
 #[track_caller]
 fn process(recorder: Recorder) {
-    if !can_record() {
-        return;
-    }
+    needs([Need::Perf]);
     let busy = Busy::start();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");

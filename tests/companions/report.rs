@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
-use crate::harness::{can_record, ours, perf, perf_prof, record, stdout};
+use crate::harness::{
+    machine::{Need, needs},
+    recording::{ours, perf, record},
+    run::{perf_prof, printed},
+};
 
 /// What a table says: its titles, sums and lines. Lines of equal shares have no order that counts.
 fn table(lines: Vec<String>) -> Vec<String> {
@@ -28,9 +32,7 @@ const LS: [&str; 4] = ["--", "ls", "-lR", "/usr/share/doc"];
 
 #[test]
 fn shares_are_those_of_perf() {
-    if !can_record() {
-        return;
-    }
+    needs([Need::Perf]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
     record(&path, &[&["-e", "cpu-clock,page-faults"][..], &LS].concat());
@@ -46,9 +48,7 @@ fn shares_are_those_of_perf() {
 
 #[test]
 fn of_tracepoints_and_of_all_tasks() {
-    if !can_record() {
-        return;
-    }
+    needs([Need::Perf]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
     record(&path, &["--threads", "-e", "sched:sched_switch", "-a", "--", "sleep", "0.3"]);
@@ -57,9 +57,7 @@ fn of_tracepoints_and_of_all_tasks() {
 
 #[test]
 fn callers_flame_graph_and_json() {
-    if !can_record() {
-        return;
-    }
+    needs([Need::Perf]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
     record(&path, &[&["-g", "-e", "cpu-clock"][..], &LS].concat());
@@ -78,7 +76,7 @@ fn callers_flame_graph_and_json() {
     let tree = ours(&["report", "-g", "--sort", "symbol"], &path);
     assert!(tree.iter().any(|line| line.trim_end().ends_with(" do_syscall_64") && line.starts_with("        ")));
     let svg = folder.path().join("x.svg");
-    stdout(&perf_prof(&["report", "--flame"]).arg(&svg).arg("-i").arg(&path).output().unwrap());
+    printed(&perf_prof(&["report", "--flame"]).arg(&svg).arg("-i").arg(&path).output().unwrap());
     let svg = std::fs::read_to_string(svg).unwrap();
     assert!(svg.contains("do_syscall_64"), "{}", svg.len());
     // It was a picture whatever the name said, and its place was said to who wanted to hear nothing.
@@ -93,14 +91,12 @@ fn callers_flame_graph_and_json() {
 /// Nanoseconds and page faults of one task were one sum, and the faults could not be seen.
 #[test]
 fn events_are_apart_in_a_flame_graph() {
-    if !can_record() {
-        return;
-    }
+    needs([Need::Perf]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
     record(&path, &[&["-g", "-e", "cpu-clock,page-faults"][..], &LS].concat());
     let text = folder.path().join("x.folded");
-    stdout(&perf_prof(&["report", "--flame"]).arg(&text).arg("-i").arg(&path).output().unwrap());
+    printed(&perf_prof(&["report", "--flame"]).arg(&text).arg("-i").arg(&path).output().unwrap());
     let text = std::fs::read_to_string(text).unwrap();
     let table = ours(&["report"], &path);
     for name in ["cpu-clock", "page-faults"] {
@@ -118,7 +114,7 @@ fn errors_name_what_is_wrong() {
     assert!(output.status.code() == Some(2) && text.contains("there is no key `file`"), "{text}");
     let output = perf_prof(&["report", "--flame", "x.txt"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(2) && text.contains("saved as .svg or .folded"), "{text}");
+    assert!(output.status.code() == Some(2) && text.contains("must end in .svg or .folded"), "{text}");
     // Before the recording is read, which there is none of.
     let output = perf_prof(&["report", "-i", "not-there.data", "--flame", "/no/such/x.svg"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);

@@ -3,7 +3,7 @@
 
 use std::{fmt, path::Path};
 
-use crate::harness::{ours, perf};
+use crate::harness::recording::{ours, perf};
 
 /// What may differ, as `docs/recordings.md` explains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

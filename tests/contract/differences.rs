@@ -4,7 +4,11 @@ use std::process::Command;
 
 use expect_test::expect;
 
-use crate::harness::{CALL, PERF_PROF, Run, check, is_never_idle, prints, skipped};
+use crate::harness::{
+    machine::{Need, needs, skip},
+    run::PERF_PROF,
+    script::{CALL, Run, check, prints},
+};
 
 fn plain() -> Run {
     Run::script("def __sample__(event): pass\n")
@@ -61,9 +65,7 @@ def __sample__(event): print(ascii(event.newcomm), 'newcomm' in event, event.get
 ";
     let run = Run::script(text).event("task:task_rename").options(["-N", "2"]).workload("comm");
     let run = run.operation(b"\xe9t\xe9").operation(b"calls").operation(b"1");
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let outcome = run.run();
     assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
     assert!(outcome.stdout.ends_with("'\\udce9t\\udce9' True True\n"), "{}", outcome.stdout);
@@ -71,9 +73,7 @@ def __sample__(event): print(ascii(event.newcomm), 'newcomm' in event, event.get
 
 #[test]
 fn sigsegv_on_an_unknown_event_attribute_or_pmu() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     for selector in [
         "no:such",
         "nosuch",
@@ -114,9 +114,7 @@ def __exit__(): print(sorted(seen))
 
 #[test]
 fn c_99_runs_and_sees_nothing() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let outcome = plain().call_event().options(["-C", "99"]).run();
     assert_ne!(outcome.status, 0);
     assert!(outcome.stderr.contains("99"), "{}", outcome.stderr);
@@ -225,24 +223,19 @@ fn a_b_py_does_not_load() {
 
 #[test]
 fn thousands_of_tracebacks_on_head() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let run = Run::script("def __sample__(event): print(event)\ndef __exit__(): print('exit')\n");
     let own = std::env::current_exe().unwrap();
     let line = "\"$0\" python -m 16M -e \"$1\" s.py --exec \"$2\" \"$3\" calls 50000 | head -1; echo ${PIPESTATUS[0]}";
     let output = Command::new("bash")
         .args(["-c", line, PERF_PROF, CALL])
         .arg(own)
-        .arg(crate::workload::WORKLOAD)
+        .arg(crate::harness::calls::WORKLOAD)
         .current_dir(run.dir.path())
         // A locale that is not installed bash complains of itself.
         .env("LC_ALL", "C")
         .output();
-    let Ok(output) = output else {
-        println!("skipped: no bash");
-        return;
-    };
+    let output = output.unwrap_or_else(|error| skip(Need::Programs, format!("bash: {error}")));
     let stdout = String::from_utf8_lossy(&output.stdout);
     let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!((lines.len(), lines.last()), (2, Some(&"0")), "{stdout}");
@@ -267,9 +260,7 @@ fn pid_0_prints_as_dots() {
     let text = "
 def __sample__(event): event.print(timestamp=False)
 ";
-    if skipped() || is_never_idle() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Idle]);
     let outcome = Run::script(text).event("sched:sched_switch/prev_pid==0/").options(["-N", "2"]).run();
     assert!(outcome.stdout.lines().all(|line| line.starts_with("         swapper      0 ")), "{}", outcome.stdout);
     assert!(!outcome.stdout.contains("<...>") && !outcome.stdout.is_empty());

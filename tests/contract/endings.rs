@@ -7,9 +7,10 @@ use std::{
 
 use expect_test::{Expect, expect};
 
-use crate::{
-    harness::{Run, check, finish, skipped},
-    workload::WORKLOAD,
+use crate::harness::{
+    calls::WORKLOAD,
+    machine::{Need, needs},
+    script::{Run, check, finish},
 };
 
 /// Counts calls and tells of its end; `on_call` is what else it does with each.
@@ -191,9 +192,7 @@ fn by_a_signal_while_nothing_happens() {
 
 #[test]
 fn by_the_end_of_the_attached_process() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     for option in ["-p", "-t"] {
         // It makes its calls when it is told to, so that it is attached to in time.
         let mut target = std::process::Command::new(std::env::current_exe().unwrap())
@@ -216,9 +215,7 @@ fn by_the_end_of_the_attached_process() {
 
 #[test]
 fn by_a_closed_pipe() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let script = "
 def __sample__(event): print('line', event.pid)
 def __exit__(): open('exited', 'w').write('once')
@@ -291,12 +288,16 @@ fn atexit_functions_and_threads_of_the_script_end_in_their_order() {
     let text = "
 import atexit, threading, time
 atexit.register(lambda: print('atexit'))
+exited = threading.Event()
 def work():
+    exited.wait()
     time.sleep(0.1)
     print('thread')
 threading.Thread(target=work).start()
 def __sample__(event): pass
-def __exit__(): print('exit')
+def __exit__():
+    print('exit')
+    exited.set()
 ";
     check(
         Run::script(text).call_event().workload("calls 1"),
@@ -311,9 +312,7 @@ def __exit__(): print('exit')
 
 #[test]
 fn a_command_that_cannot_start_after_init_still_ends_with_exit() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let script = "def __init__(): print('init')\ndef __sample__(event): pass\ndef __exit__(): print('exit')\n";
     let outcome = Run::script(script).call_event().exec(["/no/such/command"]).run();
     assert_eq!((outcome.status, outcome.stdout.as_str()), (1, "init\nexit\n"), "{}", outcome.stderr);
@@ -322,9 +321,7 @@ fn a_command_that_cannot_start_after_init_still_ends_with_exit() {
 
 #[test]
 fn an_exit_in_exit_wins_over_the_commands_status() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let script = "import sys\ndef __sample__(event): pass\ndef __exit__(): sys.exit(5)\n";
     assert_eq!(Run::script(script).call_event().workload("calls 1 exit 9").run().status, 5);
 }
@@ -332,9 +329,7 @@ fn an_exit_in_exit_wins_over_the_commands_status() {
 /// The kernel takes an exiting task's ids away before its last events; their records still name it.
 #[test]
 fn a_task_that_exits_is_named_in_its_last_line() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let script = "
 def sched__sched_switch(event):
     if event._tid == -1:

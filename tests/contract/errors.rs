@@ -4,7 +4,11 @@ use std::process::{Command, Stdio};
 
 use expect_test::{Expect, expect};
 
-use crate::harness::{CALL, Outcome, PERF_PROF, Run, finish, skipped};
+use crate::harness::{
+    machine::{Need, needs},
+    run::PERF_PROF,
+    script::{CALL, Outcome, Run, finish},
+};
 
 /// A script that would run.
 fn plain() -> Run {
@@ -27,9 +31,7 @@ fn as_nobody(run: &Run) -> Outcome {
 }
 
 fn fails(run: Run, expect: Expect) {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let outcome = run.run();
     failed(&outcome, expect);
 }
@@ -46,7 +48,7 @@ fn no_event() {
     fails(
         plain(),
         expect![[r#"
-        perf-prof: no event: name some with -e, as in `perf-prof python -e sched:sched_wakeup script.py` (`perf-prof list` shows them)
+        perf-prof: no event selected; use -e, for example `perf-prof python -e sched:sched_wakeup script.py` (`perf-prof list` lists all events)
         `perf-prof python --help` explains the options, with examples
         status 2
     "#]],
@@ -57,7 +59,7 @@ fn no_event() {
 fn no_module() {
     let command = Command::new(PERF_PROF).args(["python", "-e", CALL]).output().unwrap();
     expect![[r#"
-        perf-prof: no script: name one after the options, as in `perf-prof python -e syscalls:sys_enter_getpgid script.py`; `help` in its place prints a template
+        perf-prof: no script: give a script after the options, for example `perf-prof python -e syscalls:sys_enter_getpgid script.py`; write `help` instead of the script to print a template
         `perf-prof python --help` explains the options, with examples
         exit status: 2"#]].assert_eq(&format!("{}{}", String::from_utf8_lossy(&command.stderr), command.status));
 }
@@ -105,7 +107,7 @@ fn a_pattern_without_a_match() {
     fails(
         plain().event("nosuch*:*"),
         expect![[r#"
-        perf-prof: no event of this kernel matches nosuch*:*; `perf-prof list` shows them all
+        perf-prof: no event of this kernel matches nosuch*:*; `perf-prof list` shows all events
         status 1
     "#]],
     );
@@ -128,7 +130,7 @@ fn an_attribute_that_is_not_there() {
     fails(
         plain().event(format!("{CALL}//stak/")),
         expect![[r#"
-            perf-prof: -e syscalls:sys_enter_getpgid//stak/: unknown attribute `stak` (did you mean stack?); known are stack, max-stack=N, alias=NAME, cpus=LIST, and for what is no tracepoint period=N, freq=HZ, sample=MEMBER+MEMBER...
+            perf-prof: -e syscalls:sys_enter_getpgid//stak/: unknown attribute `stak` (did you mean stack?); the known attributes are stack, max-stack=N, alias=NAME, cpus=LIST, and for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER...
             `perf-prof python --help` explains the options, with examples
             status 2
         "#]],
@@ -140,7 +142,7 @@ fn an_attribute_of_another_profiler() {
     fails(
         plain().event(format!("{CALL}//key=pid/")),
         expect![[r#"
-            perf-prof: -e syscalls:sys_enter_getpgid//key=pid/: the attribute `key` belongs to other profilers than python; known are stack, max-stack=N, alias=NAME, cpus=LIST, and for what is no tracepoint period=N, freq=HZ, sample=MEMBER+MEMBER...
+            perf-prof: -e syscalls:sys_enter_getpgid//key=pid/: perf-prof does not support the attribute `key` of the C implementation; remove it; the known attributes are stack, max-stack=N, alias=NAME, cpus=LIST, and for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER...
             `perf-prof python --help` explains the options, with examples
             status 2
         "#]],
@@ -152,7 +154,7 @@ fn a_section_that_is_not_closed() {
     fails(
         plain().event(format!("{CALL}/pid==5")),
         expect![[r#"
-        perf-prof: -e syscalls:sys_enter_getpgid: the section `/pid==5` is not closed, end it with `/`
+        perf-prof: -e syscalls:sys_enter_getpgid: the section `/pid==5` is not closed; end it with `/`
         `perf-prof python --help` explains the options, with examples
         status 2
     "#]],
@@ -161,12 +163,10 @@ fn a_section_that_is_not_closed() {
 
 #[test]
 fn a_cpu_that_is_not_there() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let outcome = plain().call_event().options(["-C", "4000"]).run();
     outcome.assert_civil();
-    let start = "perf-prof: there is no CPU 4000, or it is offline; online are 0";
+    let start = "perf-prof: CPU 4000 does not exist or is offline; the online CPUs are 0";
     assert!(outcome.stderr.starts_with(start) && outcome.stderr.lines().count() == 1, "{}", outcome.stderr);
     assert_eq!(outcome.status, 1);
 }
@@ -176,7 +176,7 @@ fn cpus_with_processes() {
     fails(
         plain().call_event().options(["-C", "0", "-p", "1"]),
         expect![[r#"
-        perf-prof: -C and -p cannot be combined: events are attached to one or the other
+        perf-prof: -C and -p cannot be combined: select only one target for the events
         `perf-prof python --help` explains the options, with examples
         status 2
     "#]],
@@ -208,14 +208,11 @@ fn a_workload_that_is_not_there() {
 
 #[test]
 fn a_kprobe_where_there_are_none() {
-    if std::path::Path::new("/sys/bus/event_source/devices/kprobe").exists() {
-        println!("skipped: this kernel has kprobes");
-        return;
-    }
+    needs([Need::NoKprobes]);
     fails(
         plain().event("kprobe:do_exit"),
         expect![[r#"
-            perf-prof: kprobe:do_exit: this kernel has no kprobe PMU (CONFIG_KPROBE_EVENTS); a tracepoint may be near: `perf-prof list` shows them
+            perf-prof: kprobe:do_exit: this kernel does not support kprobe probes (they need CONFIG_KPROBE_EVENTS); use a nearby tracepoint instead (`perf-prof list` lists tracepoints)
             status 1
         "#]],
     );
@@ -223,9 +220,7 @@ fn a_kprobe_where_there_are_none() {
 
 #[test]
 fn a_user_who_may_not_trace() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let outcome = as_nobody(&plain().call_event());
     outcome.assert_civil();
     assert!(outcome.stderr.lines().count() <= 3, "{}", outcome.stderr);
@@ -263,7 +258,7 @@ fn a_python_that_is_not_there() {
     fails(
         plain().call_event().options(["--python", "/no/such/python"]),
         expect![[r#"
-        perf-prof: --python: no usable Python at '/no/such/python'; name an interpreter or the folder of a virtual environment
+        perf-prof: --python: no usable Python at '/no/such/python'; give the path of an interpreter or of a virtual environment
         status 1
     "#]],
     );
@@ -271,9 +266,7 @@ fn a_python_that_is_not_there() {
 
 #[test]
 fn a_failed_start_leaves_no_command_running() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     // The command is forked before the script is loaded; when that fails it must not run.
     let run = plain().file("s.py", "1/0\n").call_event();
     let mark = run.path("ran");

@@ -2,7 +2,10 @@
 
 use expect_test::expect;
 
-use crate::harness::{CALL, RENAME, Run, prints, skipped};
+use crate::harness::{
+    machine::{Need, needs},
+    script::{CALL, RENAME, Run, prints},
+};
 
 /// The body of a handler that gets one call.
 fn with_event(body: &str) -> Run {
@@ -216,7 +219,7 @@ def __exit__():
 }
 
 #[test]
-fn what_only_says_that_it_is_an_event_is_not_equal() {
+fn objects_that_pretend_to_be_events_are_not_equal_to_events() {
     prints(
         with_event(
             "
@@ -282,9 +285,7 @@ print('equal')",
 
 #[test]
 fn a_pickle_is_read_in_another_run() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let text = "
 import contextlib, io, pickle
 def __sample__(event):
@@ -353,13 +354,13 @@ refused((1, 2), state)
 refused(identity[:3] + ([2**64 - 1] + identity[3][1:],), state)",
         ),
         expect![[r#"
-            this record of syscalls:sys_enter_getpgid is cut off before the field
-            this record of syscalls:sys_enter_getpgid is cut off before the field
+            this record of syscalls:sys_enter_getpgid is too short to contain the field
+            this record of syscalls:sys_enter_getpgid is too short to contain the field
             ValueError
             ValueError
             ValueError
             ValueError
-            this record of syscalls:sys_enter_getpgid is cut off before the field
+            this record of syscalls:sys_enter_getpgid is too short to contain the field
         "#]],
     );
 }
@@ -486,7 +487,7 @@ def __sample__(event):
 }
 
 #[test]
-fn what_a_script_does_to_a_frame_is_not_seen_in_the_next_event() {
+fn changes_to_a_frame_do_not_reach_the_next_event() {
     let text = "
 last = None
 n = 0

@@ -2,7 +2,10 @@
 
 use expect_test::expect;
 
-use crate::harness::{Run, check, skipped};
+use crate::harness::{
+    machine::{Need, needs},
+    script::{Run, check},
+};
 
 #[test]
 fn an_exception_prints_its_traceback_and_events_go_on() {
@@ -33,9 +36,7 @@ def __sample__(event):
 
 #[test]
 fn the_same_traceback_is_printed_ten_times_and_then_counted() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let text = "
 n = 0
 def __sample__(event):
@@ -51,8 +52,8 @@ def __exit__(): print(n)
     assert_eq!(outcome.stderr.matches("Traceback (most recent call last)").count(), 20);
     let ours: Vec<&str> = outcome.stderr.lines().filter(|line| line.starts_with("perf-prof: ")).collect();
     expect![[r#"
-        perf-prof: __sample__: ValueError at DIR/s.py:6 again; from now on it is only counted
-        perf-prof: __sample__: KeyError at DIR/s.py:7 again; from now on it is only counted
+        perf-prof: __sample__: ValueError at DIR/s.py:6 again; from now on, this exception is only counted
+        perf-prof: __sample__: KeyError at DIR/s.py:7 again; from now on, this exception is only counted
         perf-prof: ValueError at DIR/s.py:6: 2500 times in total
         perf-prof: KeyError at DIR/s.py:7: 2500 times in total"#]]
     .assert_eq(&ours.join("\n"));
@@ -60,9 +61,7 @@ def __exit__(): print(n)
 
 #[test]
 fn two_places_in_one_function_are_counted_apart() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let text = "
 def __sample__(event):
     for i in range(1):
@@ -81,9 +80,7 @@ def __print_stat__(indent): raise ValueError('print_stat')
 def __sample__(event): raise SystemExit(0)
 def __exit__(): raise ValueError('exit')
 ";
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let run = Run::script(text)
         .call_event()
         .options(["-i", "20"])

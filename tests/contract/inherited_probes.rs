@@ -7,13 +7,15 @@ use std::{
 };
 
 #[cfg(target_arch = "x86_64")]
-use perf_prof::symbol::elf;
+use perf_prof_core::symbol::elf;
 
 #[cfg(target_arch = "x86_64")]
-use crate::probes::Defined;
-use crate::{
-    harness::{PERF_PROF, Run},
-    probes::{gcc, without_probes},
+use super::probes::Defined;
+use super::probes::{PROBES, gcc};
+use crate::harness::{
+    machine::{Need, needs, skip},
+    run::PERF_PROF,
+    script::Run,
 };
 
 /// Makes threads and children, which make threads, once its input ends; tells how many it could not make.
@@ -80,9 +82,7 @@ fn bearing() -> Run {
 /// fork() and pthread_create() failed with EFAULT.
 #[test]
 fn a_command_with_probes_makes_threads_and_children_which_count() {
-    if without_probes() {
-        return;
-    }
+    needs(PROBES);
     let outcome = bearing().exec(["sh", "-c", "'./a b#/p' < /dev/null"]).run();
     let counts: String =
         outcome.stdout.lines().filter(|line| *line != "begun").map(|line| format!("{line}\n")).collect();
@@ -92,9 +92,7 @@ fn a_command_with_probes_makes_threads_and_children_which_count() {
 /// fork() and pthread_create() failed with EFAULT.
 #[test]
 fn a_process_with_probes_makes_threads_and_children_which_count() {
-    if without_probes() {
-        return;
-    }
+    needs(PROBES);
     let run = bearing();
     let program = Command::new(run.path("a b#/p")).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let run = run.options(["-p", &program.id().to_string()]);
@@ -114,9 +112,7 @@ fn a_process_with_probes_makes_threads_and_children_which_count() {
 /// What was killed cannot remove its definitions; who defines the next ones does.
 #[test]
 fn definitions_of_a_killed_process_are_removed_by_the_next() {
-    if without_probes() {
-        return;
-    }
+    needs(PROBES);
     let run = bearing();
     let mut program = Command::new(run.path("a b#/p")).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let run = run.options(["-p", &program.id().to_string()]);
@@ -162,23 +158,21 @@ int main(void) {
 }
 "#;
 
-/// Whether this kernel cannot keep a task's events from going to another one, which came with Linux 6.12.
-fn exchanges_events() -> bool {
+/// That a kernel can keep a task's events from going to another one came with Linux 6.12.
+fn needs_events_that_stay() {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap());
     let older = (numbers.next().unwrap(), numbers.next().unwrap()) < (6, 12);
     if older {
-        println!("skipped: Linux {} lets tasks exchange inherited events", release.trim());
+        skip(Need::Kernel, format!("Linux {} lets tasks exchange inherited events", release.trim()));
     }
-    older
 }
 
 /// The kernel gave a parent's events to its child and ended them with it; 17 of 510 calls came, or 504.
 #[test]
 fn probes_of_tasks_that_follow_each_other_on_a_cpu() {
-    if without_probes() || exchanges_events() {
-        return;
-    }
+    needs(PROBES);
+    needs_events_that_stay();
     let run = Run::script(BIRTHS_SCRIPT).file("p.c", ON_ONE_CPU);
     gcc(run.dir.path(), &["-O1", "-pthread", "p.c", "-o", "p"]);
     let run = run.event("uprobe:born@\"./p\"").exec(["sh", "-c", "./p; true"]);
@@ -195,14 +189,13 @@ fn probes_of_tasks_that_follow_each_other_on_a_cpu() {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn probes_defined_in_tracefs_follow_tasks_that_follow_each_other_on_a_cpu() {
-    if without_probes() || exchanges_events() {
-        return;
-    }
+    needs(PROBES);
+    needs_events_that_stay();
     let run = Run::script(BIRTHS_SCRIPT).file("p.c", ON_ONE_CPU);
     gcc(run.dir.path(), &["-O1", "-pthread", "p.c", "-o", "p"]);
     let offset = elf::function(&run.path("p"), "born").unwrap().file_offset;
     let place = format!("{}:{offset:#x}", run.path("p").display());
-    let Some(defined) = Defined::new(format!("perf_prof_births_{}", std::process::id()), &place) else { return };
+    let defined = Defined::new(format!("perf_prof_births_{}", std::process::id()), &place);
     let event = defined.event();
     let outcome = run.event(&event).exec(["sh", "-c", "./p; true"]).run();
     let expected = format!("begun\n{event} 100\n");

@@ -9,7 +9,11 @@ use std::{
 
 use expect_test::expect;
 
-use crate::harness::{PERF_PROF, Run, prints, skipped};
+use crate::harness::{
+    machine::{Need, needs, skip},
+    run::PERF_PROF,
+    script::{Run, prints},
+};
 
 /// The Python that perf-prof was built for, with its version.
 fn built_for() -> (PathBuf, String) {
@@ -77,9 +81,7 @@ fn imports() -> Run {
 
 #[test]
 fn packages_of_an_activated_venv_import() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let python = venv().join("bin/python");
     let options = |run: Run, path: &Path| run.options([Path::new("--python"), path]);
     for run in [
@@ -100,9 +102,7 @@ fn packages_of_an_activated_venv_import() {
 
 #[test]
 fn packages_of_a_venv_do_not_import_without_it() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let outcome = imports().run();
     assert!(outcome.stderr.contains("No module named 'tiny'"), "{}", outcome.stderr);
     assert_eq!(outcome.status, 1);
@@ -110,9 +110,7 @@ fn packages_of_a_venv_do_not_import_without_it() {
 
 #[test]
 fn the_order_of_the_choice() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     // Each is set to a place that is not there, so that the error names the one that was taken.
     let names = ["CONDA_PREFIX", "VIRTUAL_ENV", "PERF_PROF_PYTHON"];
     for count in 1..=names.len() {
@@ -138,9 +136,7 @@ fn the_order_of_the_choice() {
 
 #[test]
 fn without_any_choice_it_is_the_python_that_we_were_built_for() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let text = "
 import sys
 print(sys.executable, '%d.%d' % sys.version_info[:2])
@@ -153,9 +149,7 @@ def __sample__(event): pass
 
 #[test]
 fn a_venv_of_another_minor_version_is_an_error_that_names_both() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("bin")).unwrap();
     File::create(dir.path().join("bin/python3")).unwrap();
@@ -176,9 +170,7 @@ fn a_venv_of_another_minor_version_is_an_error_that_names_both() {
 
 #[test]
 fn the_version_with_v_names_the_libpython_and_the_prefix() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let show = |env: &[(&str, &Path)]| {
         let output = Command::new(PERF_PROF)
             .args(["-V", "-v"])
@@ -201,9 +193,7 @@ fn the_version_with_v_names_the_libpython_and_the_prefix() {
 
 #[test]
 fn multiprocessing_starts_the_users_python() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let text = "
 import multiprocessing, sys, work
 def __init__():
@@ -221,9 +211,7 @@ def __sample__(event): pass
 
 #[test]
 fn a_cython_module_by_file_and_by_name() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cython-{}", built_for().1));
     let build = dir.join("build");
     let python = dir.join("venv/bin/python");
@@ -233,8 +221,7 @@ fn a_cython_module_by_file_and_by_name() {
         let install =
             Command::new(&python).args(["-m", "pip", "install", "--quiet", "cython", "setuptools"]).output().unwrap();
         if !install.status.success() {
-            println!("skipped: no Cython: {}", String::from_utf8_lossy(&install.stderr));
-            return;
+            skip(Need::Pypi, String::from_utf8_lossy(&install.stderr));
         }
     }
     let source = "
@@ -253,8 +240,7 @@ def __exit__(): print(__name__, calls, sys.argv)
         .output()
         .unwrap();
     if !built.status.success() {
-        println!("skipped: no C compiler for Cython: {}", String::from_utf8_lossy(&built.stderr));
-        return;
+        skip(Need::Compilers, String::from_utf8_lossy(&built.stderr));
     }
     let entries = fs::read_dir(&build).unwrap().map(|entry| entry.unwrap().path());
     let library = entries.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "so")).unwrap();

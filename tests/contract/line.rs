@@ -2,7 +2,10 @@
 
 use expect_test::expect;
 
-use crate::harness::{RENAME, Run, is_never_idle, prints};
+use crate::harness::{
+    machine::{Need, needs},
+    script::{RENAME, Run, prints},
+};
 
 /// What the scripts compare with. `comm` is the task's name, `text` the kernel's own.
 const EXPECTED: &str = "
@@ -140,9 +143,7 @@ def __exit__():
 
 #[test]
 fn the_idle_task_is_swapper() {
-    if is_never_idle() {
-        return;
-    }
+    needs([Need::Idle]);
     let body = "
 def __sample__(event): print(printed(event, False).split()[:2])
 ";

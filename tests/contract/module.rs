@@ -2,7 +2,10 @@
 
 use expect_test::expect;
 
-use crate::harness::{Outcome, Run, check, prints, skipped};
+use crate::harness::{
+    machine::{Need, needs},
+    script::{Outcome, Run, check, prints},
+};
 
 /// Says who it is when it is loaded, and nothing else.
 const WHO: &str = "
@@ -168,9 +171,7 @@ fn a_main_guard_does_not_run() {
 
 #[test]
 fn no_bytecode_is_left_beside_the_script() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let run = who().file("beside.py", "").file("s.py", "import beside\ndef __sample__(event): pass\n");
     assert_eq!(run.run().status, 0);
     let by_name = who().module("s");
@@ -180,13 +181,11 @@ fn no_bytecode_is_left_beside_the_script() {
     }
 }
 
-fn loaded(run: Run) -> Option<Outcome> {
-    if skipped() {
-        return None;
-    }
+fn loaded(run: Run) -> Outcome {
+    needs([Need::Tracefs]);
     let outcome = run.run();
     assert_eq!(outcome.status, 0, "{}", outcome.stderr);
-    Some(outcome)
+    outcome
 }
 
 /// A script that prints nothing.
@@ -196,19 +195,19 @@ fn mute() -> Run {
 
 #[test]
 fn the_loaded_module_is_named_on_stderr() {
-    let Some(outcome) = loaded(mute()) else { return };
+    let outcome = loaded(mute());
     assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("", "Loaded module: DIR/s.py\n"));
 }
 
 #[test]
 fn quiet_does_not_name_the_loaded_module() {
-    let Some(outcome) = loaded(mute().options(["-q"])) else { return };
+    let outcome = loaded(mute().options(["-q"]));
     assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("", ""));
 }
 
 #[test]
 fn compat_names_the_loaded_module_on_stdout() {
-    let Some(outcome) = loaded(mute().env("PERF_PROF_COMPAT", "1")) else { return };
+    let outcome = loaded(mute().env("PERF_PROF_COMPAT", "1"));
     assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("Loaded module: DIR/s.py\n", ""));
 }
 
@@ -230,7 +229,7 @@ fn a_module_that_is_not_there() {
         mute().module("nosuchmodule"),
         expect![[r#"
         --- stderr
-        perf-prof: cannot load 'nosuchmodule': no such file, and no module 'nosuchmodule' in the current directory or sys.path (an environment's packages: --python VENV)
+        perf-prof: cannot load 'nosuchmodule': no such file, and no module 'nosuchmodule' in the current directory or sys.path (for the packages of a venv, use --python VENV)
         --- status 1
     "#]],
     );

@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use crate::harness::{RENAME, Run, prints};
+use crate::harness::script::{RENAME, Run, prints};
 
 #[test]
 fn stacks_of_names_are_merged_and_folded() {
@@ -54,15 +54,15 @@ def __sample__(event): pass
     prints(
         Run::script(text).call_event().workload("exit 0"),
         expect![[r#"
-        TypeError a stack is an event or a list of names, not 'str'
-        TypeError a stack is an event or a list of names, not 'int'
-        TypeError names of frames are str, but number 1 is 'int'
+        TypeError a stack must be an event or a list of names, not 'str'
+        TypeError a stack must be an event or a list of names, not 'int'
+        TypeError names of frames must be str, but name 1 is 'int'
         OverflowError can't convert negative int to unsigned
         TypeError 'float' object cannot be interpreted as an integer
         OverflowError int too big to convert
         the weights add up to more than 2**64 - 1
         1 18446744073709551615
-        unknown colors 'blood'; there are offcpu, aqua, blue, green, hot, io, java, js, mem, orange, perl, python, purple, red, rust, wakeup, yellow
+        unknown colors 'blood'; choose one of offcpu, aqua, blue, green, hot, io, java, js, mem, orange, perl, python, purple, red, rust, wakeup, yellow
     "#]],
     );
 }
@@ -94,8 +94,8 @@ def __sample__(event): pass
         Run::script(text).call_event().workload("exit 0"),
         expect![[r#"
         ValueError empty.svg: no stacks were added
-        ValueError x.png: a flame graph is saved as .svg or .folded
-        ValueError x: a flame graph is saved as .svg or .folded
+        ValueError x.png: the name of a flame graph must end in .svg or .folded
+        ValueError x: the name of a flame graph must end in .svg or .folded
         FileNotFoundError [Errno 2] No such file or directory: 'nowhere/x.svg'
         FileNotFoundError [Errno 2] No such file or directory: '/proc/x.svg'
         TypeError 'bytes' object is not an instance of 'str'
@@ -228,7 +228,7 @@ def __sample__(event): pass
 }
 
 #[test]
-fn what_is_no_value_is_an_error() {
+fn invalid_values_raise_errors() {
     let text = "
 from perf_prof import Log2Hist
 hist = Log2Hist()
@@ -246,7 +246,7 @@ def __sample__(event): pass
         Run::script(text).call_event().workload("exit 0"),
         expect![[r#"
         TypeError 'str' object cannot be interpreted as an integer
-        ValueError a value that is not a number is in no row
+        ValueError nan is not a number; it cannot be counted
         OverflowError can't convert negative int to unsigned
         TypeError 'int' object is not iterable
         LookupError enough

@@ -9,9 +9,13 @@ use std::{
 };
 
 use expect_test::expect;
-use perf_prof::symbol::elf;
+use perf_prof_core::symbol::elf;
 
-use crate::harness::{Outcome, PERF_PROF, Run, check, skipped};
+use crate::harness::{
+    machine::{Need, needs, skip},
+    run::PERF_PROF,
+    script::{Outcome, Run, check},
+};
 
 /// Calls functions as often as its argument says, after it has told where they are.
 const PROGRAM: &str = r#"
@@ -55,21 +59,8 @@ def __exit__():
     for (name, at), count in n.items(): print(f'{name} {at:#x} {count}')
 ";
 
-/// Whether this machine cannot run a test.
-pub fn without_probes() -> bool {
-    let reason = if skipped() {
-        return true;
-    } else if !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
-        "no uprobe PMU"
-    } else if !Command::new("gcc").arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success())
-    {
-        "no gcc"
-    } else {
-        return false;
-    };
-    println!("skipped: {reason}");
-    true
-}
+/// What these tests need.
+pub const PROBES: [Need; 3] = [Need::Tracefs, Need::Uprobes, Need::Compilers];
 
 pub fn gcc(dir: &Path, args: &[&str]) {
     assert!(Command::new("gcc").args(args).current_dir(dir).status().unwrap().success(), "gcc {args:?}");
@@ -120,9 +111,7 @@ fn calls() -> String {
 
 #[test]
 fn a_function_that_is_called_n_times_gives_n_events() {
-    if without_probes() {
-        return;
-    }
+    needs(PROBES);
     let kinds: [&[&str]; 4] = [&["-pie", "-fPIE"], &["-no-pie", "-fno-pie"], &["-static"], &["-static-pie", "-fPIE"]];
     for flags in kinds {
         let run = compiled(Run::script(COUNTS), flags);
@@ -156,9 +145,7 @@ fn a_function_that_is_called_n_times_gives_n_events() {
 
 #[test]
 fn functions_of_libraries_by_their_bare_names() {
-    if without_probes() {
-        return;
-    }
+    needs(PROBES);
     let run = compiled(Run::script(COUNTS), &[]);
     let folder = run.dir.path().to_owned();
     let run =
@@ -172,9 +159,7 @@ fn functions_of_libraries_by_their_bare_names() {
 
 #[test]
 fn an_address_is_the_functions_own_in_every_process() {
-    if without_probes() {
-        return;
-    }
+    needs(PROBES);
     let run = compiled(Run::script(COUNTS), &[]).event("uprobe:counted@./p").options(["-N", "100"]);
     let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // It may not be attached yet, so there are more calls than it waits for.
@@ -215,12 +200,8 @@ impl Drop for Looping {
 
 #[test]
 fn a_path_is_that_of_the_traced_process() {
-    if without_probes() {
-        return;
-    }
-    if !Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success()) {
-        return println!("skipped: no mount namespaces for us");
-    }
+    needs(PROBES);
+    needs([Need::Namespaces]);
     let run = compiled(Run::script(COUNTS), &["-static"]).file("inside/p", "outside this is something else");
     let inside = run.path("inside").display().to_string();
     let shell = "mount -t tmpfs none \"$1\" && cp \"$2\" \"$1/p\" && ln -s \"$1/p\" \"$1/link\" && exec \"$1/p\" -1";
@@ -243,9 +224,7 @@ fn a_path_is_that_of_the_traced_process() {
 /// The probe was put on the new file, which the process never runs, and nothing was said.
 #[test]
 fn a_library_that_was_replaced_is_probed_as_the_process_has_it() {
-    if without_probes() {
-        return;
-    }
+    needs(PROBES);
     let run = compiled(Run::script(COUNTS), &[]);
     let program = Looping::start(Command::new(run.path("p")).arg("-1"));
     let pid = program.child.id().to_string();
@@ -272,9 +251,7 @@ fn a_library_that_was_replaced_is_probed_as_the_process_has_it() {
 
 #[test]
 fn a_call_chain_begins_at_the_function_and_has_its_callers() {
-    if without_probes() {
-        return;
-    }
+    needs(PROBES);
     let script = "
 from collections import Counter
 n = Counter()
@@ -298,9 +275,7 @@ def __exit__():
 
 #[test]
 fn members_and_texts_of_a_probe() {
-    if without_probes() {
-        return;
-    }
+    needs(PROBES);
     let script = "
 import copy, pickle, re
 def uprobe__counted(e):
@@ -336,9 +311,7 @@ seen = returned = False";
 
 #[test]
 fn a_filter_of_the_kernel_knows_the_common_fields() {
-    if without_probes() {
-        return;
-    }
+    needs(PROBES);
     let run = compiled(Run::script(COUNTS), &[]);
     let events = "uprobe:counted@\"./p\"/comm==\"p\"/alias=own/,uprobe:counted@\"./p\"/common_pid==0/alias=none/";
     let outcome = succeeded(&run.event(events).exec(["./p", &calls()]));
@@ -359,9 +332,7 @@ fn a_filter_of_the_kernel_knows_the_common_fields() {
 
 #[test]
 fn a_template_for_probes() {
-    if without_probes() {
-        return;
-    }
+    needs(PROBES);
     let run = compiled(Run::script(""), &[]).event("uprobe:counted@./p,uretprobe:stepped@./p//alias=s/").module("help");
     let outcome = succeeded(&run);
     let from = outcome.stdout.find("def uprobe__counted(").unwrap();
@@ -396,9 +367,7 @@ fn a_template_for_probes() {
 
 #[test]
 fn functions_that_probes_can_be_put_on_are_listed() {
-    if without_probes() {
-        return;
-    }
+    needs(PROBES);
     let run = compiled(Run::script(""), &[]);
     let list = |globs: &[&str]| {
         let output = Command::new(PERF_PROF).arg("list").args(globs).current_dir(run.dir.path()).output().unwrap();
@@ -408,15 +377,13 @@ fn functions_that_probes_can_be_put_on_are_listed() {
     assert_eq!(list(&["uprobe:cou[mn]*@./p"]), (Some(0), counted.into()));
     let wakeup = "sched:sched_wakeup\n";
     assert_eq!(list(&["sched:sched_wakeup", "uprobe:./p:counted"]), (Some(0), format!("{counted}{wakeup}")));
-    let none = "perf-prof: uprobe:no*@./p: no function of the file matches\n";
+    let none = "perf-prof: uprobe:no*@./p: no function in the file has a name that matches\n";
     assert_eq!(list(&["uprobe:no*@./p"]), (Some(1), none.into()));
 }
 
 #[test]
 fn probes_that_cannot_be() {
-    if without_probes() {
-        return;
-    }
+    needs(PROBES);
     let run = compiled(Run::script(COUNTS), &["-Wl,-z,separate-code"]).file("text", "no ELF file");
     let dir = run.dir.path().to_owned();
     let size = elf::function(&run.path("p"), "counted").unwrap().size;
@@ -443,23 +410,23 @@ fn probes_that_cannot_be() {
         assert_ne!(output.status.code(), Some(0), "{selector}");
         let line = String::from_utf8(output.stderr).unwrap().lines().next().unwrap().replacen("perf-prof: ", "", 1);
         // Where the code is and how long is the compiler's business.
-        let line = line.split("addresses of code are").next().unwrap().replace(&format!("{size:#x}"), "SIZE");
+        let line = line.split("the file has code at").next().unwrap().replace(&format!("{size:#x}"), "SIZE");
         text += &(line + "\n");
     }
     expect![[r#"
         uprobe:countd@./p: ./p has no function `countd`; did you mean counted?
         uprobe:counted+0x100000@./p: ./p: `counted` has SIZE bytes, so +0x100000 is not in it
-        -e uretprobe:counted+1@./p: a return probe is put on a whole function, without `+0x1`
+        -e uretprobe:counted+1@./p: a return probe takes no offset; leave out `+0x1`
         uprobe:0x10@./p: ./p: there is no code at 0x10; 
         uprobe:0xffffffffffffffff@./p: ./p: there is no code at 0xffffffffffffffff; 
         uprobe:counted@./none: cannot open ./none: No such file or directory (os error 2)
-        uprobe:counted@no-such-program: no program or library no-such-program is in PATH or where the dynamic linker looks; write its path
+        uprobe:counted@no-such-program: found no program or library no-such-program in PATH or the dynamic linker's folders; give its path
         uprobe:counted@./text: ./text: too short for an ELF file
-        uprobe:counted@/dev/null: /dev/null is no program or library: not a regular file
-        uprobe:counted@/: / is no program or library: not a regular file
-        uprobe:counted@./p/common_pid>0/: cannot open ./p/common_pid>0/: Not a directory (os error 20); a path has to be in quotes where a filter follows
-        -e uprobe:counted: a probe in user space needs its file: uprobe:counted@"/path/or/name"
-        -e uprobe:@./p: the function is missing; a probe is written uprobe:FUNCTION[+OFFSET]@"FILE" or uprobe:0xADDRESS@"FILE"
+        uprobe:counted@/dev/null: /dev/null is not a program or library: it is not a regular file
+        uprobe:counted@/: / is not a program or library: it is not a regular file
+        uprobe:counted@./p/common_pid>0/: cannot open ./p/common_pid>0/: Not a directory (os error 20); put the path in quotes if a filter follows
+        -e uprobe:counted: a probe in user space needs a file; write uprobe:counted@"/path/or/name"
+        -e uprobe:@./p: the function is missing; write uprobe:FUNCTION[+OFFSET]@"FILE" or uprobe:0xADDRESS@"FILE"
         -e uprobe:counted@"./p: the " is never closed
     "#]].assert_eq(&text);
 }
@@ -467,9 +434,7 @@ fn probes_that_cannot_be() {
 /// In the order of time, whatever their kinds.
 #[test]
 fn a_tracepoint_a_clock_faults_and_a_probe_come_in_one_order() {
-    if without_probes() {
-        return;
-    }
+    needs(PROBES);
     let script = "
 from collections import Counter
 n, last, disorder = Counter(), 0, 0
@@ -493,17 +458,14 @@ pub struct Defined(String);
 impl Defined {
     const LIST: &str = "/sys/kernel/tracing/uprobe_events";
 
-    pub fn new(group: String, definition: &str) -> Option<Defined> {
+    pub fn new(group: String, definition: &str) -> Defined {
         let line = format!("p:{group}/numbered {definition}");
         let appended =
             fs::OpenOptions::new().append(true).open(Self::LIST).and_then(|mut file| file.write_all(line.as_bytes()));
-        match appended {
-            Ok(()) => Some(Defined(group)),
-            Err(error) => {
-                println!("skipped: {}: {error}", Self::LIST);
-                None
-            }
+        if let Err(error) = appended {
+            skip(Need::Uprobes, format!("{}: {error}", Self::LIST));
         }
+        Defined(group)
     }
 
     /// What the event is called.
@@ -524,9 +486,7 @@ impl Drop for Defined {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn probes_defined_in_tracefs_have_their_arguments_and_callers() {
-    if without_probes() {
-        return;
-    }
+    needs(PROBES);
     let group = format!("perf_prof_test_{}", std::process::id());
     let script = format!(
         "
@@ -539,7 +499,7 @@ def __exit__(): print(sum(numbers), len(numbers))"
     let run = compiled(Run::script(&script), &["-O0"]);
     let offset = elf::function(&run.path("p"), "counted").unwrap().file_offset;
     let place = format!("{}:{offset:#x} n=%di:s32", run.path("p").display());
-    let Some(defined) = Defined::new(group, &place) else { return };
+    let defined = Defined::new(group, &place);
     let outcome = succeeded(&run.event(defined.event()).options(["-g", "--order"]).exec(["./p", "100"]));
     let lines: Vec<&str> = outcome.stdout.lines().skip(2).collect();
     assert_eq!(lines, ["['__probe_ip', 'n'] ['counted', 'caller', 'main']", "4950 100"]);

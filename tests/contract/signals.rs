@@ -7,7 +7,10 @@ use std::{
 
 use expect_test::expect;
 
-use crate::harness::{Run, check, finish, skipped};
+use crate::harness::{
+    machine::{Need, needs},
+    script::{Run, check, finish},
+};
 
 fn start(run: &Run) -> (Child, impl Iterator<Item = String>) {
     let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -50,9 +53,7 @@ def __sample__(event):
 
 #[test]
 fn a_second_ctrl_c_interrupts_a_callback_that_does_not_return() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let run = Run::script(BUSY).call_event().workload("calls 3");
     let (mut child, mut lines) = start(&run);
     assert_eq!(lines.next().unwrap(), "busy");
@@ -67,9 +68,7 @@ fn a_second_ctrl_c_interrupts_a_callback_that_does_not_return() {
 
 #[test]
 fn a_second_ctrl_c_interrupts_a_callback_that_sleeps() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let text = BUSY.replace("while True: pass", "import time; time.sleep(1000)");
     let run = Run::script(&text).call_event().workload("calls 3");
     let (child, mut lines) = start(&run);
@@ -82,9 +81,7 @@ fn a_second_ctrl_c_interrupts_a_callback_that_sleeps() {
 
 #[test]
 fn a_callback_may_clean_up_when_it_is_interrupted() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let text = BUSY.replace(
         "while True: pass",
         "\n    try:\n        n = 0\n        while True: n += 1\n    finally: print('cleaned')",
@@ -100,9 +97,7 @@ fn a_callback_may_clean_up_when_it_is_interrupted() {
 
 #[test]
 fn a_third_ctrl_c_ends_the_process() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let run = Run::script(INSISTENT).call_event().workload("calls 3");
     let (child, mut lines) = start(&run);
     assert_eq!(lines.next().unwrap(), "busy");
@@ -117,9 +112,7 @@ fn a_third_ctrl_c_ends_the_process() {
 /// A supervisor sends SIGTERM; it was ignored for ever.
 #[test]
 fn a_second_sigterm_interrupts_a_callback_that_does_not_return() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let run = Run::script(BUSY).call_event().workload("calls 3");
     let (mut child, mut lines) = start(&run);
     assert_eq!(lines.next().unwrap(), "busy");
@@ -133,9 +126,7 @@ fn a_second_sigterm_interrupts_a_callback_that_does_not_return() {
 
 #[test]
 fn a_third_sigterm_ends_the_process() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let run = Run::script(INSISTENT).call_event().workload("calls 3");
     let (child, mut lines) = start(&run);
     assert_eq!(lines.next().unwrap(), "busy");
@@ -149,9 +140,7 @@ fn a_third_sigterm_ends_the_process() {
 
 #[test]
 fn a_second_ctrl_c_ends_the_delivery_of_what_was_recorded() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let text = "
 import time
 n = 0
@@ -174,9 +163,7 @@ def __exit__(): print('all' if n == 100000 else 'some')
 
 #[test]
 fn a_second_ctrl_c_interrupts_exit() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let text = "
 import time
 def __interval__(): print('ready')
@@ -202,9 +189,7 @@ import os, signal
 def __sample__(event): os.kill(os.getpid(), signal.SIGHUP)
 def __exit__(): print('exit')
 ";
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let run = Run::script(text).call_event().workload("calls 3 exit 4");
     let mut command = run.command();
     // SAFETY: signal is async-signal-safe.

@@ -2,7 +2,10 @@
 
 use expect_test::expect;
 
-use crate::harness::{CALL, Run, check, prints, skipped};
+use crate::harness::{
+    machine::{Need, needs},
+    script::{CALL, Run, check, prints},
+};
 
 #[test]
 fn rates_are_for_all_that_is_no_tracepoint() {
@@ -22,7 +25,7 @@ def __exit__(): print(5 <= n <= 15 or n)";
 }
 
 #[test]
-fn what_cannot_be_had_says_why() {
+fn unavailable_events_are_reported_with_their_cause() {
     let fails = |event: &str, options: &[&str], expected| {
         check(Run::script("def __sample__(event): pass").event(event).options(options).workload("exit 0"), expected);
     };
@@ -40,7 +43,7 @@ fn what_cannot_be_had_says_why() {
         &[],
         expect![[r#"
         --- stderr
-        perf-prof: unknown event nonsense-of-all-kinds: neither a built-in source (profile) nor an event that perf has a name for, and a tracepoint is written system:name; `perf-prof list` shows them all
+        perf-prof: unknown event nonsense-of-all-kinds: it is neither a built-in source (profile) nor an event that perf has a name for; write tracepoints as system:name; `perf-prof list` shows all events
         --- status 1
     "#]],
     );
@@ -58,7 +61,7 @@ fn what_cannot_be_had_says_why() {
         &[],
         expect![[r#"
         --- stderr
-        perf-prof: software: unknown term `evnt`; it takes config, config1, config2, config3, period, freq, name
+        perf-prof: software: unknown term `evnt`; it accepts config, config1, config2, config3, period, freq, name
         --- status 1
     "#]],
     );
@@ -85,7 +88,7 @@ fn what_cannot_be_had_says_why() {
         &[],
         expect![[r#"
         --- stderr
-        perf-prof: profile: -p holds for all events of a run: give it to perf-prof, as `-p PID`
+        perf-prof: profile: -p applies to all events of a run; use it as an option of perf-prof: `-p PID`
         --- status 1
     "#]],
     );
@@ -94,7 +97,7 @@ fn what_cannot_be_had_says_why() {
         &["-c", "5", "-F", "7"],
         expect![[r#"
         --- stderr
-        perf-prof: -c and -F cannot be combined: events are sampled by their number or by time
+        perf-prof: -c and -F cannot be combined: use -c for one sample every N events, or -F for N samples a second
         `perf-prof python --help` explains the options, with examples
         --- status 2
     "#]],
@@ -104,7 +107,7 @@ fn what_cannot_be_had_says_why() {
         &[],
         expect![[r#"
         --- stderr
-        perf-prof: cannot open cpu-clock: this machine records no branches for it; leave branch_stack out (perf_event_open: Operation not supported (os error 95))
+        perf-prof: cannot open cpu-clock: this machine does not record branches for it; leave out branch_stack (perf_event_open: Operation not supported (os error 95))
         --- status 1
     "#]],
     );
@@ -113,7 +116,7 @@ fn what_cannot_be_had_says_why() {
         &[],
         expect![[r#"
             --- stderr
-            perf-prof: cannot open mem:0x1001/8:w: no breakpoint can be there: the address has to be a multiple of the length (1, 2, 4 or 8), and few machines have all of r, w and x (perf_event_open: Invalid argument (os error 22))
+            perf-prof: cannot open mem:0x1001/8:w: no breakpoint can be set there: the address has to be a multiple of the length (1, 2, 4 or 8), and few machines support all of r, w and x (perf_event_open: Invalid argument (os error 22))
             --- status 1
         "#]],
     );
@@ -121,21 +124,17 @@ fn what_cannot_be_had_says_why() {
 
 #[test]
 fn a_pmu_that_is_missing_names_those_there_are() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let outcome = Run::script("def __sample__(event): pass").event("nopmu/event=1/").workload("exit 0").run();
     outcome.assert_civil();
-    let (said, there) = outcome.stderr.split_once("; this machine has ").unwrap();
+    let (said, there) = outcome.stderr.split_once("; this machine has the PMUs ").unwrap();
     assert_eq!((said, outcome.status), ("perf-prof: there is no PMU nopmu", 1));
     assert!(there.split(", ").any(|pmu| pmu.trim() == "software"), "{there}");
 }
 
 #[test]
 fn a_frequency_above_the_limit_names_it() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let run = Run::script("def __sample__(event): pass").event("cpu-clock//F=100000000/").workload("exit 0");
     let limit = || std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap();
     let before = limit();
@@ -153,9 +152,7 @@ fn a_frequency_above_the_limit_names_it() {
 
 #[test]
 fn the_highest_frequency_is_the_limit() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let script = "def __sample__(event): pass\ndef __exit__(): print('ran')";
     let outcome = Run::script(script).event("cpu-clock").options(["-F", "max"]).workload("burn 5").run();
     outcome.assert_civil();
@@ -167,9 +164,7 @@ fn the_highest_frequency_is_the_limit() {
 
 #[test]
 fn verbose_says_what_profile_samples() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let run = Run::script("def __sample__(event): pass").event("profile").options(["-v"]).workload("exit 0");
     let outcome = run.run();
     outcome.assert_civil();

@@ -7,16 +7,17 @@ use std::{
 
 use expect_test::expect;
 
-use crate::{
-    harness::{CALL, Run, check, finish, prints, samples_less_often_than, skipped},
-    workload::WORKLOAD,
+use crate::harness::{
+    calls::WORKLOAD,
+    machine::{Need, needs, needs_samples, skip},
+    script::{CALL, Run, check, finish, prints},
+    task::pin_to_first,
 };
 
 #[test]
 fn profile_samples_where_the_time_goes() {
-    if skipped() || samples_less_often_than(997) {
-        return;
-    }
+    needs([Need::Tracefs]);
+    needs_samples(997);
     // The kernel changes the period until the frequency is right, which takes its time in each process.
     let script = "
 from collections import Counter
@@ -31,9 +32,7 @@ def __exit__():
     let run = Run::script(script).event("profile/-F 997/");
     let outcome = run.workload("fork-burn 0 700 fork-burn 1 300 wait-for-children").run();
     // The kernel may have lowered it meanwhile.
-    if samples_less_often_than(997) {
-        return;
-    }
+    needs_samples(997);
     outcome.assert_civil();
     assert_eq!((outcome.status, outcome.complaints().as_str()), (0, ""), "stdout: {}", outcome.stdout);
     expect![[r#"
@@ -86,7 +85,7 @@ seen = False";
             time : int    (time in ns, of the perf clock)
             id : int    (id of the event or of its group's leader)
             cpu : int    (CPU)
-            period : int    (how much was counted for this sample)
+            period : int    (number of counted events that this sample stands for)
 
         True True True True
         'perf_prof.cpu_clock' object has no attribute 'addr'
@@ -125,7 +124,7 @@ fn one_software_event_selected_twice_would_come_as_one() {
         Run::script("def __sample__(event): pass").event("page-faults,faults//alias=mine/").workload("faults 1"),
         expect![[r#"
             --- stderr
-            perf-prof: page-faults and faults//alias=mine/ are the same software event, which the kernel hands to one of them only; select it once
+            perf-prof: page-faults and faults//alias=mine/ are the same software event; only one of them would get the samples; select the event once
             --- status 1
         "#]],
     );
@@ -155,10 +154,9 @@ def __sample__(event):
     global faults
     faults += event._pid == os.getpid()
 ";
-    let run = |events: &str| Run::script(script).options(["-i", "500"]).event(events).run();
-    if skipped() {
-        return;
-    }
+    // The rings have room for the page faults of all other programs.
+    let run = |events: &str| Run::script(script).options(["-i", "500", "-m", "8M"]).event(events).run();
+    needs([Need::Tracefs]);
     let alone = run("page-faults");
     assert_eq!((alone.stdout.as_str(), alone.complaints().as_str()), ("True\n", ""));
     // Which of the two it was nobody can tell.
@@ -198,9 +196,7 @@ def __exit__(): print(n['context-switches'] >= 3, n['minor-faults'] >= 20)";
 /// That there were none could not be told from an event that does not work.
 #[test]
 fn major_faults_come_where_a_file_is_read_from_its_disk() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let script = "
 n = 0
 def major_faults(event):
@@ -216,13 +212,15 @@ def __exit__(): print('seen', n)";
     };
     // Those of the program's own pages may be more.
     match number("own") {
-        0 => println!("skipped: what was written to the test's folder stays in memory"),
+        0 => skip(Need::Storage, "what was written to the test's folder stays in memory"),
         own => assert!(number("seen") >= own, "{outcome:?}"),
     }
 }
 
 #[test]
 fn events_that_never_come_can_be_selected() {
+    // What runs on one CPU only does not migrate; the command inherits that.
+    pin_to_first();
     let script = "
 def __sample__(event): print(event._event)
 def __exit__(): print('ran')";
@@ -232,9 +230,7 @@ def __exit__(): print('ran')";
 
 #[test]
 fn a_breakpoint_counts_each_access() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let mut target = Command::new(std::env::current_exe().unwrap())
         .args([WORKLOAD, "tell", "wait-for-input", "stores", "1000"])
         .stdin(Stdio::piped())
@@ -272,7 +268,7 @@ fn all_breakpoint_slots_in_use_is_an_error_that_says_so() {
         Run::script("def __sample__(event): pass").event(events.join(",")).workload("exit 0"),
         expect![[r#"
         --- stderr
-        perf-prof: cannot open mem: the breakpoint slots of a CPU are used up (x86 and most others have 4, shared with all debuggers); select fewer mem: events
+        perf-prof: cannot open mem: all breakpoint registers of a CPU are in use (most CPUs have 4, and debuggers use them too); select fewer mem: events
         --- status 1
     "#]],
     );
@@ -325,7 +321,8 @@ seen = False";
                    weight+data_src+transaction+raw";
     let event = format!("page-faults:u//sample={members}/");
     prints(
-        Run::script(script).event(event).workload("faults 50"),
+        // Each sample has a copy of the stack.
+        Run::script(script).event(event).options(["-m16M"]).workload("faults 50"),
         expect![[r#"
         _pid _tid _time _cpu _realtime _event identifier ip pid tid time addr id stream_id cpu period callchain raw read regs_user stack_user weight data_src transaction regs_intr phys_addr cgroup data_page_size code_page_size
         ['id', 'lost', 'time_enabled', 'time_running', 'value'] True True
@@ -358,9 +355,8 @@ seen = False";
 
 #[test]
 fn hardware_events_where_there_are_any() {
-    if skipped() || samples_less_often_than(997) {
-        return;
-    }
+    needs([Need::Tracefs]);
+    needs_samples(997);
     let script = "
 from collections import Counter
 n = Counter()
@@ -370,16 +366,14 @@ def __exit__(): print(n['cycles:u'] > 10, n['instructions:u'] > 10)";
     let outcome = run.run();
     outcome.assert_civil();
     if outcome.stderr.contains("does not have the hardware event") {
-        return println!("skipped: {}", outcome.stderr);
+        skip(Need::Pmu, &outcome.stderr);
     }
     assert_eq!((outcome.stdout.as_str(), outcome.status), ("True True\n", 0), "{}", outcome.stderr);
 }
 
 #[test]
 fn a_template_shows_the_members() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let run = Run::script("").event("profile/-g/,page-faults//alias=f/").module("help");
     let outcome = run.run();
     let from = outcome.stdout.find("def profile(").unwrap();
@@ -396,7 +390,7 @@ fn a_template_shows_the_members() {
                 time : int    (time in ns, of the perf clock)
                 id : int    (id of the event or of its group's leader)
                 cpu : int    (CPU)
-                period : int    (how much was counted for this sample)
+                period : int    (number of counted events that this sample stands for)
                 callchain : list    (call chain, innermost first)
             """
             global events
@@ -413,10 +407,10 @@ fn a_template_shows_the_members() {
                 pid : int    (process id)
                 tid : int    (thread id)
                 time : int    (time in ns, of the perf clock)
-                addr : int    (address of the data, as of the page that was missing)
+                addr : int    (address of the accessed data or of the page fault)
                 id : int    (id of the event or of its group's leader)
                 cpu : int    (CPU)
-                period : int    (how much was counted for this sample)
+                period : int    (number of counted events that this sample stands for)
             """
             global events
             events += 1
@@ -429,14 +423,12 @@ fn a_template_shows_the_members() {
 
 /// It was as silent as if there had been nothing to sample.
 #[test]
-fn sampling_that_the_kernel_throttles_is_told() {
-    if skipped() {
-        return;
-    }
+fn throttled_sampling_is_reported() {
+    needs([Need::Tracefs]);
     let limit = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
     // A clock gives a sample each 10 us at most (`perf_swevent_start_hrtimer()` in kernel/events/core.c).
     if limit.trim().parse().is_ok_and(|limit: u64| limit > 50_000) {
-        return println!("skipped: kernel.perf_event_max_sample_rate is {limit}");
+        skip(Need::SampleRate, format!("kernel.perf_event_max_sample_rate is {limit}"));
     }
     let run = Run::script("def __sample__(event): pass").event("cpu-clock/period=10000/").options(["-m4M"]);
     let outcome = run.workload("fork-burn 0 300").run();

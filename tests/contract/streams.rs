@@ -7,13 +7,14 @@ use std::{
 
 use expect_test::expect;
 
-use crate::harness::{Run, finish, prints, skipped};
+use crate::harness::{
+    machine::{Need, needs},
+    script::{Run, finish, prints},
+};
 
 #[test]
 fn lines_come_at_once_through_a_pipe() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     // The workload never ends, so a line that waits in a buffer would never come.
     let run = Run::script("def __sample__(event): print('line')\n").call_event().workload("calls 1 forever");
     let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -32,7 +33,8 @@ def __sample__(event):
     print(sys.stdout.encoding, sys.stderr.encoding, 'grüße 漢字 €')
 ";
     let locales = [("LC_ALL", "C"), ("LC_ALL", "POSIX"), ("LANG", "de_DE.ISO-8859-1"), ("PYTHONIOENCODING", "latin-1")];
-    for (name, value) in locales.into_iter().filter(|_| !skipped()) {
+    needs([Need::Tracefs]);
+    for (name, value) in locales {
         let outcome = Run::script(text).call_event().workload("calls 1").env(name, value).run();
         assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
         assert_eq!(outcome.stdout, "utf-8 utf-8 grüße 漢字 €\n", "{name}={value}");
@@ -47,9 +49,7 @@ def __sample__(event):
 
 #[test]
 fn a_comm_of_any_bytes_is_read_and_printed() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let text = "
 def task__task_rename(event):
     print(ascii(event.newcomm), event.newcomm)
@@ -68,9 +68,7 @@ def __sample__(event):
 
 #[test]
 fn stdout_and_stderr_into_one_pipe_keep_their_order() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let text = "
 import sys
 def __init__(): print('one'); print('two', file=sys.stderr)
@@ -91,9 +89,7 @@ def __sample__(event): print('three'); event.print(); print('five', file=sys.std
 
 #[test]
 fn closed_standard_streams_are_no_failure() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let text = "
 def __sample__(event):
     print('nobody reads this')

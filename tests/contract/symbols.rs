@@ -4,7 +4,10 @@ use std::process::Command;
 
 use expect_test::expect;
 
-use crate::harness::*;
+use crate::harness::{
+    machine::{Need, needs, skip},
+    script::{CALL, Run, prints},
+};
 
 const PROGRAM: &str = r#"
 #include <sys/syscall.h>
@@ -25,27 +28,20 @@ __attribute__((noinline)) long middle(int x) { return leaf(x) + 1; }
 int main(void) { long sum = 0; for (int i = 0; i < 50; i++) sum += middle(i); return sum == 0; }
 "#;
 
-/// The program, compiled in the run's folder; `None` where there is no compiler.
-fn compile(run: &Run, options: &[&str]) -> Option<std::path::PathBuf> {
+/// The program, compiled in the run's folder.
+fn compile(run: &Run, options: &[&str]) -> std::path::PathBuf {
     let (source, program) = (run.dir.path().join("p.c"), run.dir.path().join("p"));
     std::fs::write(&source, PROGRAM).unwrap();
     let options = ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"].iter().chain(options);
     match Command::new("cc").args(options).arg("-o").args([&program, &source]).status() {
-        Ok(status) => {
-            assert!(status.success());
-            Some(program)
-        }
-        Err(error) => {
-            println!("skipped: cc: {error}");
-            None
-        }
+        Ok(status) => assert!(status.success()),
+        Err(error) => skip(Need::Compilers, format!("cc: {error}")),
     }
+    program
 }
 
 fn chains(options: &[&str], compiler: &[&str], frame: &str, expected: expect_test::Expect) {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     // The chain is asked for when the program is gone.
     let text = format!(
         "
@@ -65,7 +61,7 @@ def __exit__():
 "
     );
     let run = Run::script(&text).event(format!("{CALL}//stack/"));
-    let Some(program) = compile(&run, compiler) else { return };
+    let program = compile(&run, compiler);
     let run = run.options(["--user-callchain", "--no-kernel-callchain"]).options(options.iter().copied());
     prints(run.exec([program]), expected);
 }
@@ -121,11 +117,7 @@ fn the_line_of_a_frame_without_an_option() {
 /// The symbols had been read before the program was there.
 #[test]
 fn a_bpf_program_that_is_loaded_later_has_its_name_at_once() {
-    let jit = std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").unwrap_or_default();
-    if skipped() || !matches!(jit.trim(), "1" | "2") {
-        println!("skipped: /proc/sys/net/core/bpf_jit_enable is {jit:?}: programs are not compiled");
-        return;
-    }
+    needs([Need::Tracefs, Need::Bpf]);
     let text = include_str!("later_bpf_program.py");
     prints(
         Run::script(text).event("bpf_trace:bpf_trace_printk").options(["-g", "-i", "100"]),
@@ -138,9 +130,7 @@ fn a_bpf_program_that_is_loaded_later_has_its_name_at_once() {
 
 #[test]
 fn the_build_id_of_frames_without_names() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let text = "
 import perf_prof
 kept = []
@@ -153,7 +143,7 @@ def __exit__():
 ";
     let run = Run::script(text).event(format!("{CALL}//stack/"));
     let id = "-Wl,--build-id=0x0123456789abcdef0123456789abcdef01234567";
-    let Some(program) = compile(&run, &["-s", id]) else { return };
+    let program = compile(&run, &["-s", id]);
     prints(
         run.options(["--user-callchain", "--no-kernel-callchain"]).exec([program]),
         expect![[r#"
@@ -187,9 +177,7 @@ def __exit__():
 
 #[test]
 fn a_small_symbol_cache_bounds_memory() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let grown = |cache: &str| {
         let run = Run::script(MEMORY).event("minor-faults,task:task_newtask").options([
             "--order",
@@ -235,7 +223,7 @@ fn asking_for_build_ids() -> Vec<std::os::fd::OwnedFd> {
 fn names_while_another_tracer_asks_for_build_ids() {
     let others = asking_for_build_ids();
     if others.is_empty() {
-        return println!("skipped: this kernel gives no build ids, or not to us");
+        skip(Need::BuildIds, "this kernel gives none, or not to us");
     }
     chains(
         &[],
@@ -250,9 +238,7 @@ fn names_while_another_tracer_asks_for_build_ids() {
 /// What a line of the clock shows of the program that runs is that program's, without call chains too.
 #[test]
 fn the_instruction_of_a_program_that_another_one_executed() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let script = "
 def cpu_clock_u(event):
     event.print()
@@ -271,7 +257,7 @@ def cpu_clock_u(event):
         done.is_ok_and(|status| status.success()).then_some(program)
     };
     let (Some(first), Some(second)) = (compile("pa", "alpha", "execv(v[1], v + 1);"), compile("pb", "beta", "")) else {
-        return println!("skipped: no cc");
+        skip(Need::Compilers, "no cc");
     };
     let outcome = run.exec([first, second]).run();
     assert_eq!((outcome.status, outcome.complaints().as_str()), (0, ""), "{}", outcome.stderr);

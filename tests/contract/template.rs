@@ -2,7 +2,11 @@
 
 use std::{fs, process::Command};
 
-use crate::harness::{CALL, PERF_PROF, Run, skipped};
+use crate::harness::{
+    machine::{Need, needs},
+    run::PERF_PROF,
+    script::{CALL, Run},
+};
 
 /// The template for some events.
 fn template(events: &str) -> String {
@@ -13,9 +17,7 @@ fn template(events: &str) -> String {
 
 #[test]
 fn a_template_for_three_events_runs_as_it_is() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let events =
         format!("{CALL},syscalls:sys_exit_getpgid//alias=back/,raw_syscalls:sys_enter/id=={}/", libc::SYS_getpgid);
     let text = template(&events);
@@ -33,9 +35,7 @@ fn a_template_for_three_events_runs_as_it_is() {
 
 #[test]
 fn every_optional_callback_is_marked_and_every_event_has_a_handler() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let text = template(&format!("{CALL},{CALL}//alias=a-b.c/,kmem:kmem_cache_alloc,{CALL}"));
     for name in [
         "__init__()",
@@ -60,9 +60,7 @@ fn every_optional_callback_is_marked_and_every_event_has_a_handler() {
 
 #[test]
 fn a_template_is_valid_python_for_many_events_at_once() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let run = Run::script(&(template("sched:*,irq:*,xfs:*,ext4:*") + "\ndef __init__(): raise SystemExit(3)\n"));
     let outcome = run.call_event().workload("exit 0").run();
     assert_eq!(outcome.status, 3, "{}", outcome.stderr);
@@ -70,9 +68,7 @@ fn a_template_is_valid_python_for_many_events_at_once() {
 
 #[test]
 fn a_command_line_in_a_template_stays_a_comment() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let dir = tempfile::tempdir().unwrap();
     let output = Command::new(PERF_PROF)
         .args(["python", "-o", "a\nimport nothing", "-e", CALL, "help"])
@@ -85,12 +81,10 @@ fn a_command_line_in_a_template_stays_a_comment() {
 }
 
 #[test]
-fn a_template_that_nobody_reads_is_a_quiet_end() {
-    if skipped() {
-        return;
-    }
+fn a_template_to_a_closed_pipe_ends_quietly() {
+    needs([Need::Tracefs]);
     for (redirection, status) in [("| head -1 >/dev/null; exit ${PIPESTATUS[0]}", 0), ("> /dev/full", 1)] {
-        let line = format!("{} python -e 'syscalls:sys_enter_*' help {redirection}", env!("CARGO_BIN_EXE_perf-prof"));
+        let line = format!("{} python -e 'syscalls:sys_enter_*' help {redirection}", PERF_PROF);
         let output = std::process::Command::new("bash").args(["-c", &line]).output().unwrap();
         let complaints = String::from_utf8_lossy(&output.stderr);
         assert!(!complaints.contains("panicked"), "{complaints}");

@@ -2,20 +2,23 @@
 
 use std::{fs, process::Command};
 
-use crate::harness::{parallel, recording, said};
+use super::{parallel, recording};
+use crate::harness::{
+    machine::{Need, needs},
+    recording::record_pipe,
+    run::{PERF_PROF, said},
+};
 
 #[test]
 fn parts_joined_are_the_whole() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    if recording(folder).is_none() {
-        return;
-    }
+    recording(folder);
     let whole = Command::new("perf").args(["script", "--ns"]).current_dir(folder).output().unwrap();
     assert!(whole.stdout.len() > 1000);
     let output = parallel(folder, &["-n", "5", "-j", "2", "-m", "0.01", "-o", "parts", "--", "perf", "script", "--ns"]);
     assert!(output.status.success(), "{}", said(&output));
-    assert_eq!(said(&output), "perf-prof: all 5 jobs ended well; their output is in parts/out.txt\n");
+    assert_eq!(said(&output), "perf-prof: all jobs succeeded (count: 5); their output is in parts/out.txt\n");
     assert_eq!(fs::read(folder.join("parts/out.txt")).unwrap(), whole.stdout);
     let read = |name: &str| fs::read_to_string(folder.join("parts").join(name)).unwrap();
     assert!((0..5).all(|part| !read(&format!("time-range-{part}/out.txt")).is_empty()));
@@ -28,33 +31,29 @@ fn parts_joined_are_the_whole() {
 
 /// It was refused, and made by hand it had to be removed.
 #[test]
-fn an_empty_folder_was_refused() {
+fn an_empty_folder_is_taken_for_the_output() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    if recording(folder).is_none() {
-        return;
-    }
+    recording(folder);
     fs::create_dir(folder.join("parts")).unwrap();
     let run = || parallel(folder, &["-n", "2", "-o", "parts", "--", "perf", "script"]);
     let first = run();
     assert!(first.status.success() && folder.join("parts/out.txt").exists(), "{}", said(&first));
-    let why = "perf-prof: parts exists already, and is not empty: remove it, or name another folder with -o\n";
+    let why = "perf-prof: parts exists already and is not empty: remove it, or use another folder with -o\n";
     assert_eq!(said(&run()), why);
     let file = parallel(folder, &["-o", "perf.data", "--", "perf", "script"]);
-    assert_eq!(said(&file), "perf-prof: perf.data is no folder: name another one with -o\n");
+    assert_eq!(said(&file), "perf-prof: perf.data is not a folder: use another path with -o\n");
 }
 
 /// The name of the script was said to be one.
 #[test]
-fn jobs_that_had_nothing_to_say_had_messages() {
+fn jobs_that_have_nothing_to_say_have_no_messages() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    if recording(folder).is_none() {
-        return;
-    }
+    recording(folder);
     let script = "import sys\ndef __sample__(event): pass\ndef __exit__():\n    for text in sys.argv[1:]: sys.stderr.write(text)\n";
     fs::write(folder.join("s.py"), script).unwrap();
-    let replay = [env!("CARGO_BIN_EXE_perf-prof"), "python", "--input", "perf.data"];
+    let replay = [PERF_PROF, "python", "--input", "perf.data"];
     let run = |name: &str, options: &[&str], rest: &[&str]| {
         let head = ["-n", "2", "-m", "0", "-o", name, "--"];
         let output = parallel(folder, &[&head[..], &replay, options, &["s.py"], rest].concat());
@@ -62,14 +61,14 @@ fn jobs_that_had_nothing_to_say_had_messages() {
         let first = format!("{name}/time-range-0/err.txt");
         (said(&output).lines().map(str::to_owned).collect::<Vec<_>>(), folder.join(first).exists())
     };
-    let well = |name: &str| format!("perf-prof: all 2 jobs ended well; their output is in {name}/out.txt");
+    let well = |name: &str| format!("perf-prof: all jobs succeeded (count: 2); their output is in {name}/out.txt");
     assert_eq!(run("a", &[], &[]), (vec![well("a")], false));
-    let messages = |part| format!("perf-prof: b/time-range-{part}/err.txt has messages");
+    let messages = |part| format!("perf-prof: b/time-range-{part}/err.txt contains messages");
     assert_eq!(run("b", &[], &["text\n"]), (vec![messages(0), messages(1), well("b")], true));
     // Of some parts nothing is selected, or of all.
     let first = "sched:sched_switch";
     let filter = |text: &str| format!("{first}/{text}/");
-    let none = "perf-prof: no job has found a sample: c/time-range-0/err.txt says what the recording has".to_owned();
+    let none = "perf-prof: no job found a sample: c/time-range-0/err.txt says what the recording contains".to_owned();
     assert_eq!(run("c", &["-e", &filter("prev_pid == -5")], &[]), (vec![none, well("c")], true));
     let mut whole = Command::new(replay[0]);
     whole.args(["script", "-F", "time"]).current_dir(folder);
@@ -84,12 +83,10 @@ fn jobs_that_had_nothing_to_say_had_messages() {
 fn our_own_replay_is_divided_too() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    if recording(folder).is_none() {
-        return;
-    }
+    recording(folder);
     let script = "count = 0\ndef __sample__(event):\n    global count\n    count += 1\ndef __exit__(): print(count)\n";
     fs::write(folder.join("count.py"), script).unwrap();
-    let replay = [env!("CARGO_BIN_EXE_perf-prof"), "python", "-q", "--input", "perf.data", "count.py"];
+    let replay = [PERF_PROF, "python", "-q", "--input", "perf.data", "count.py"];
     let whole = Command::new(replay[0]).args(&replay[1..]).current_dir(folder).output().unwrap();
     let whole: u64 = String::from_utf8(whole.stdout).unwrap().trim().parse().unwrap();
     assert!(whole > 100);
@@ -109,9 +106,7 @@ fn our_own_replay_is_divided_too() {
 fn a_dry_run_shows_the_commands_and_a_failure_names_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    if recording(folder).is_none() {
-        return;
-    }
+    recording(folder);
     let output = parallel(folder, &["-D", "-n", "2", "--", "perf", "script", "--ns"]);
     let shown = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = shown.lines().collect();
@@ -144,7 +139,7 @@ fn a_command_that_cannot_be_divided_is_named() {
         );
     }
     let output = parallel(folder.path(), &["--", "perf-prof", "python", "-e", "x:y", "s.py"]);
-    assert!(said(&output).contains("the command names no recording"), "{}", said(&output));
+    assert!(said(&output).contains("the command traces live, so there is no recording to divide"), "{}", said(&output));
 }
 
 /// Where one part has no line for grep, all failed.
@@ -152,16 +147,14 @@ fn a_command_that_cannot_be_divided_is_named() {
 fn parts_without_a_match_are_empty() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    if recording(folder).is_none() {
-        return;
-    }
+    recording(folder);
     let command = ["--", "perf", "script", "--ns"];
     let output = parallel(folder, &[&["-m", "0", "-n", "3", "-p", "grep no-such-task"][..], &command].concat());
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(fs::read(folder.join("parallel-perf-output/out.txt")).unwrap(), b"");
     assert!(!folder.join("parallel-perf-output/time-range-0/pipe-err.txt").exists());
     let output = parallel(folder, &[&["-m", "0", "-n", "3", "-o", "b", "-p", "grep ["][..], &command].concat());
-    assert!(said(&output).contains("the pipe `grep [` behind perf script --time="), "{}", said(&output));
+    assert!(said(&output).contains("the pipe `grep [` after perf script --time="), "{}", said(&output));
     assert!(said(&output).contains("failed (exit status: 2)"), "{}", said(&output));
 }
 
@@ -170,10 +163,8 @@ fn parts_without_a_match_are_empty() {
 fn percents_of_the_command_are_divided() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    if recording(folder).is_none() {
-        return;
-    }
-    let script = [env!("CARGO_BIN_EXE_perf-prof"), "script", "--ns", "--time", "10%,50%"];
+    recording(folder);
+    let script = [PERF_PROF, "script", "--ns", "--time", "10%,50%"];
     let whole = Command::new(script[0]).args(&script[1..]).current_dir(folder).output().unwrap();
     let output = parallel(folder, &[&["-n", "3", "-m", "0", "--"][..], &script].concat());
     assert!(output.status.success(), "{}", said(&output));
@@ -182,34 +173,29 @@ fn percents_of_the_command_are_divided() {
 }
 
 #[test]
-fn fewer_parts_than_were_asked_for_are_said() {
+fn fewer_parts_than_requested_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    if recording(folder).is_none() {
-        return;
-    }
+    recording(folder);
     let output = parallel(folder, &["-D", "-n", "1000", "--", "perf", "script"]);
     let parts = String::from_utf8(output.stdout.clone()).unwrap().lines().count();
-    let message = format!("{parts} instead of 1000 parts, so that none is shorter than 0.1 s: -m changes that\n");
+    let message = "instead of 1000: no part may be shorter than 0.1 s (see -m)\n";
+    let message = format!("the number of parts is {parts} {message}");
     assert!(parts < 1000 && said(&output).ends_with(&message), "{parts}: {}", said(&output));
     let output = parallel(folder, &["-D", "-m", "0.0001", "-n", "1000", "--", "perf", "script"]);
     assert_eq!((said(&output).as_str(), output.stdout.split(|&byte| byte == b'\n').count()), ("", 1001));
 }
 
-/// "there is nothing to divide: no sample has a time".
+/// It was refused with "the recording cannot be divided: no sample has a time".
 #[test]
 fn what_came_through_a_pipe_into_a_file_is_divided() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let events = ["-e", "sched:sched_switch,sched:sched_wakeup"];
     let work = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 0.05; done"];
-    let options = ["record", "-q", "-a", "-m", "1024", "-o", "-"];
-    let piped = Command::new("perf").args([&options[..], &events, &work].concat()).current_dir(folder).output();
-    match piped {
-        Ok(output) if output.status.success() => fs::write(folder.join("r.pipe"), output.stdout).unwrap(),
-        other => return println!("skipped: perf record: {other:?}"),
-    }
-    let script = [env!("CARGO_BIN_EXE_perf-prof"), "script", "--ns", "-i", "r.pipe"];
+    needs([Need::Tracefs, Need::Perf]);
+    record_pipe(&folder.join("r.pipe"), &[&["-a", "-m", "1024"], &events[..], &work].concat());
+    let script = [PERF_PROF, "script", "--ns", "-i", "r.pipe"];
     let whole = |more: &[&str]| {
         let output = Command::new(script[0]).args(&script[1..]).args(more).current_dir(folder).output().unwrap();
         assert!(output.status.success(), "{}", said(&output));
@@ -225,7 +211,7 @@ fn what_came_through_a_pipe_into_a_file_is_divided() {
 }
 
 #[test]
-fn what_cannot_be_divided_is_said() {
+fn commands_that_cannot_be_divided_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |args: &[&str]| {
         let output = parallel(folder.path(), args);
@@ -233,7 +219,7 @@ fn what_cannot_be_divided_is_said() {
     };
     let pipe = "perf-prof: a pipe cannot be divided: write the recording to a file first";
     assert_eq!(refused(&["--", "perf", "script", "-i", "-"]), (Some(1), pipe.into()));
-    let none = "perf-prof: there is nothing to divide time by: -n and -i are more than 0";
+    let none = "perf-prof: time cannot be divided into 0 parts or parts of length 0: -n and -i must be above 0";
     assert_eq!(refused(&["-n", "0", "--", "perf", "script"]), (Some(2), none.into()));
     let (status, missing) = refused(&["--", "perf", "script", "-i", "missing"]);
     assert!(status == Some(1) && missing.contains("missing") && missing.contains("No such file"), "{missing}");

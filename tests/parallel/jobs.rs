@@ -7,11 +7,12 @@ use std::{
     process::{Command, ExitStatus, Output, Stdio},
 };
 
-use crate::harness::{recording, said};
+use super::recording;
+use crate::harness::run::{PERF_PROF, said};
 
 /// Runs a script on the recording; its stdout, which is all that it may say.
 fn replayed(folder: &Path, options: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    let mut command = Command::new(PERF_PROF);
     command.args(["python", "-q", "--input", "perf.data"]).args(options).current_dir(folder).output().unwrap()
 }
 
@@ -19,9 +20,7 @@ fn replayed(folder: &Path, options: &[&str]) -> Output {
 fn a_script_merges_what_its_jobs_found() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    if recording(folder).is_none() {
-        return;
-    }
+    recording(folder);
     let script = "\
 import collections, perf_prof
 counts = collections.Counter()
@@ -58,8 +57,8 @@ struct Interrupted {
     status: ExitStatus,
 }
 
-fn interrupted(folder: &Path) -> Option<Interrupted> {
-    recording(folder)?;
+fn interrupted(folder: &Path) -> Interrupted {
+    recording(folder);
     // Each event takes as long as would make hours of all of them.
     let script = "\
 import time
@@ -73,7 +72,7 @@ def __partial__(): return n
 def __merge__(partials): print('merged', sum(partials))
 ";
     fs::write(folder.join("slow.py"), script).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    let mut command = Command::new(PERF_PROF);
     command.args(["python", "-q", "--input", "perf.data", "--jobs", "2", "slow.py"]).current_dir(folder);
     let mut replay = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdout = BufReader::new(replay.stdout.take().unwrap());
@@ -88,15 +87,18 @@ def __merge__(partials): print('merged', sum(partials))
     stdout.read_to_string(&mut printed).unwrap();
     let status = replay.wait().unwrap();
     replay.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    Some(Interrupted { printed, said, status })
+    Interrupted { printed, said, status }
 }
 
 /// Signals were held back in the processes for ever: each went on to the end of its part.
 #[test]
-fn an_interrupted_replay_by_jobs_went_on_to_its_end() {
+fn an_interrupted_replay_by_jobs_stops_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(Interrupted { printed, said, status }) = interrupted(folder.path()) else { return };
-    assert!(said.contains("interrupted: what follows is of what each process had read by then"), "{said}");
+    let Interrupted { printed, said, status } = interrupted(folder.path());
+    assert!(
+        said.contains("interrupted: the following results are for the parts that each process had read so far"),
+        "{said}"
+    );
     let merged = printed.lines().last().and_then(|line| line.strip_prefix("merged "));
     let merged: u32 = merged.unwrap_or_else(|| panic!("{status} {printed} {said}")).parse().unwrap();
     assert!(merged < 10, "{merged} events of those that it had begun with");
@@ -104,10 +106,10 @@ fn an_interrupted_replay_by_jobs_went_on_to_its_end() {
 
 /// Each interrupt said its line.
 #[test]
-fn a_second_interrupt_of_a_replay_by_jobs_said_its_line_again() {
+fn a_second_interrupt_of_a_replay_by_jobs_says_nothing_more() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(Interrupted { said, .. }) = interrupted(folder.path()) else { return };
-    assert_eq!(said.matches("interrupted: what follows is").count(), 1, "{said}");
+    let Interrupted { said, .. } = interrupted(folder.path());
+    assert_eq!(said.matches("interrupted: the following results are for").count(), 1, "{said}");
 }
 
 /// A silence of more than 100,000 intervals was one, and where it crossed a border between parts each had its own.
@@ -120,7 +122,7 @@ fn intervals_of_a_long_silence_are_those_of_the_serial_run() {
     perf.args(["record", "-q", "-e", "sched:sched_process_exec", "-o", "perf.data", "sh", "-c", rests]);
     match perf.current_dir(folder).output() {
         Ok(output) if output.status.success() => {}
-        other => return println!("skipped: perf record: {other:?}"),
+        other => panic!("perf record: {other:?}"),
     }
     let script = "\
 import perf_prof
@@ -154,9 +156,7 @@ def __exit__(): print(intervals)
 fn losses_are_summed_whatever_divides_the_recording() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    if recording(folder).is_none() {
-        return;
-    }
+    recording(folder);
     let script = "\
 import perf_prof
 def __sample__(event): pass
@@ -166,20 +166,19 @@ def __exit__(): print(*(perf_prof.stats()[what] for what in ('delivered', 'lost'
 ";
     fs::write(folder.join("s.py"), script).unwrap();
     let busy = "dd if=/dev/zero of=/dev/null bs=1 count=100000 2>/dev/null";
-    let ours = ["record", "-q", "-m", "1", "-a", "-e", "raw_syscalls:*", "-o", "ours.data", "--", "sh", "-c"];
+    // Only these tasks: side-band records of all tasks, and their losses, would depend on what else the machine does.
+    let ours = ["record", "-q", "-m", "1", "-e", "raw_syscalls:*", "-o", "ours.data", "--", "sh", "-c"];
     let mut ours = ours.map(str::to_owned).to_vec();
     ours.push(format!("{busy} & {busy}; wait"));
-    let recorded = Command::new(env!("CARGO_BIN_EXE_perf-prof")).args(ours).current_dir(folder).status().unwrap();
+    let recorded = Command::new(PERF_PROF).args(ours).current_dir(folder).status().unwrap();
     assert!(recorded.success());
     let counts = |options: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+        let mut command = Command::new(PERF_PROF);
         command.args(["python", "-q", "--input", "ours.data"]).args(options).arg("s.py").current_dir(folder);
         String::from_utf8(command.output().unwrap().stdout).unwrap()
     };
     let serial = counts(&[]);
-    if serial.trim().ends_with(" 0") {
-        return println!("not tested: nothing was lost");
-    }
+    assert!(!serial.trim().ends_with(" 0"), "a page held all events: {serial}");
     for options in [&["--jobs", "2"][..], &["--jobs", "2", "--split", "cpu"]] {
         assert_eq!(counts(options), serial, "{options:?}");
     }
@@ -189,20 +188,18 @@ def __exit__(): print(*(perf_prof.stats()[what] for what in ('delivered', 'lost'
         counts.split_whitespace().map(|count| count.parse::<u64>().unwrap()).sum::<u64>()
     });
     let all = serial.split_whitespace().map(|count| count.parse::<u64>().unwrap()).sum::<u64>();
-    if perf_prof::sys::procfs::online_cpus().is_ok_and(|cpus| cpus.iter().count() == 2) {
-        // A ring's own records count what was lost of side-band, too.
+    if perf_prof_core::sys::procfs::online_cpus().is_ok_and(|cpus| cpus.iter().count() == 2) {
+        // A ring's own records count lost side-band records, too. These tasks have less than a hundred.
         let sum = sum.iter().sum::<u64>();
-        assert!((all..all + 500).contains(&sum), "{sum} {all}");
+        assert!((all..all + 100).contains(&sum), "{sum} {all}");
     }
 }
 
 #[test]
-fn what_jobs_cannot_do_is_said() {
+fn options_and_scripts_that_exclude_jobs_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    if recording(folder).is_none() {
-        return;
-    }
+    recording(folder);
     let refused = |script: &str, options: &[&str]| {
         fs::write(folder.join("s.py"), script).unwrap();
         let output = replayed(folder, &[options, &["s.py"]].concat());
@@ -212,12 +209,12 @@ fn what_jobs_cannot_do_is_said() {
     let plain = "def __sample__(event): pass\n";
     let message = refused(plain, &["--jobs", "2"]);
     // Once, though each worker meets it.
-    assert_eq!(message.matches("it needs __partial__()").count(), 1, "{message}");
+    assert_eq!(message.matches("has to define __partial__()").count(), 1, "{message}");
     let message = refused(plain, &["--jobs", "2", "-N", "3"]);
     assert!(message.contains("--jobs and -N cannot be combined"), "{message}");
     let lambda = format!("{plain}def __partial__(): return lambda: 0\ndef __merge__(partials): pass\n");
     let message = refused(&lambda, &["--jobs", "2"]);
-    assert!(message.contains("cannot be handed on") && message.contains("return dicts"), "{message}");
+    assert!(message.contains("cannot be sent to another process") && message.contains("return dicts"), "{message}");
     let raises = format!("{plain}def __partial__(): return 1\ndef __merge__(partials): 1 / 0\n");
     let message = refused(&raises, &["--jobs", "2"]);
     assert!(message.contains("ZeroDivisionError") && message.contains("__merge__() failed"), "{message}");

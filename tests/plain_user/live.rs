@@ -2,7 +2,12 @@
 
 use std::fs;
 
-use crate::harness::*;
+use crate::harness::{
+    plain_user::{
+        PAGES, Tracefs, as_seen, command, folder, level, needs_plain_user, perf_prof, with_workload, workload,
+    },
+    run::PERF_PROF,
+};
 
 const BOTH: [Tracefs; 2] = [Tracefs::Closed, Tracefs::NotMounted];
 
@@ -22,9 +27,7 @@ fn counts(line: &str) -> (usize, usize) {
 /// A handler is that of the event as it was asked for, whatever is left of it.
 #[test]
 fn a_plain_users_script_gets_what_needs_no_tracefs() {
-    if skipped() {
-        return;
-    }
+    needs_plain_user();
     let workload = workload();
     for tracefs in BOTH {
         let dir = folder();
@@ -35,7 +38,7 @@ fn a_plain_users_script_gets_what_needs_no_tracefs() {
         // The workload's own lines are above.
         let seen = counts(outcome.stdout.lines().last().unwrap_or_default());
         assert!(seen.0 >= PAGES && seen.1 > 5, "{outcome:?}");
-        let note = "only what happens in user space is seen (page-faults:u, task-clock:u)";
+        let note = "only events in user space are seen (page-faults:u, task-clock:u)";
         assert_eq!(outcome.stderr.contains(note), level() == 2, "{}", outcome.stderr);
         let replayed = perf_prof(&dir, tracefs, &["python", "-q", "--input", "r.data", "s.py"]);
         assert_eq!((replayed.status, counts(&replayed.stdout)), (Some(0), seen), "{}", replayed.stderr);
@@ -44,10 +47,8 @@ fn a_plain_users_script_gets_what_needs_no_tracefs() {
 
 /// The first line of a script says `-q`, and what it prints looks the same with and without the kernel's side.
 #[test]
-fn a_quiet_script_is_told_too_that_the_kernels_side_is_missing() {
-    if skipped() {
-        return;
-    }
+fn a_quiet_script_is_also_warned_that_kernel_events_are_missing() {
+    needs_plain_user();
     let dir = folder();
     fs::write(dir.path().join("s.py"), "def task_clock(event): pass\ndef task_clock_u(event): pass\n").unwrap();
     let workload = workload();
@@ -58,16 +59,14 @@ fn a_quiet_script_is_told_too_that_the_kernels_side_is_missing() {
             &with_workload(&["python", "-q", "-e", event, "s.py", "--exec"], &workload),
         );
         assert_eq!(outcome.status, Some(0), "{}", outcome.stderr);
-        let note = "only what happens in user space is seen (task-clock:u), as kernel.perf_event_paranoid is";
+        let note = "only events in user space are seen (task-clock:u), because kernel.perf_event_paranoid is";
         assert_eq!(outcome.stderr.contains(note), is_told, "{event}: {}", outcome.stderr);
     }
 }
 
 #[test]
 fn a_plain_users_script_is_attached_to_his_process() {
-    if skipped() {
-        return;
-    }
+    needs_plain_user();
     let dir = folder();
     // The shell's, which waits until the events are on.
     let commands = r#"
@@ -88,9 +87,7 @@ fn a_plain_users_script_is_attached_to_his_process() {
 
 #[test]
 fn a_plain_user_counts_what_needs_no_tracefs() {
-    if skipped() {
-        return;
-    }
+    needs_plain_user();
     let workload = workload();
     for tracefs in BOTH {
         let dir = folder();
@@ -113,9 +110,7 @@ fn a_plain_user_counts_what_needs_no_tracefs() {
 /// `list` failed, and `doctor` said that no script can run.
 #[test]
 fn list_and_doctor_know_what_needs_no_tracefs() {
-    if skipped() {
-        return;
-    }
+    needs_plain_user();
     let dir = folder();
     for (tracefs, why) in
         [(Tracefs::Closed, "no permission to read /sys/kernel/tracing"), (Tracefs::NotMounted, "not mounted")]
@@ -136,9 +131,10 @@ fn list_and_doctor_know_what_needs_no_tracefs() {
         let doctor = perf_prof(&dir, tracefs, &["doctor"]);
         assert_eq!(doctor.status, Some(0), "{}{}", doctor.stdout, doctor.stderr);
         let line = |name: &str| doctor.stdout.lines().find(|line| line.contains(&format!("  {name} "))).unwrap();
-        for (name, end) in
-            [("tracefs", "; tracepoints need it, other events do not"), ("tracepoint", "; other events do not need it")]
-        {
+        for (name, end) in [
+            ("tracefs", "; tracepoints need tracefs, other events do not"),
+            ("tracepoint", "; other events can be used without it"),
+        ] {
             let line = line(name);
             assert!(line.starts_with("warn ") && line.ends_with(end), "{line}");
         }
@@ -148,14 +144,12 @@ fn list_and_doctor_know_what_needs_no_tracefs() {
 
 /// Kernel symbols were to be had by `kernel.kptr_restrict=0`, which it was.
 #[test]
-fn doctor_told_a_plain_user_to_do_what_was_done() {
-    if skipped() {
-        return;
-    }
+fn doctor_tells_a_plain_user_only_what_is_not_done_yet() {
+    needs_plain_user();
     let dir = folder();
     let doctor = perf_prof(&dir, Tracefs::Closed, &["doctor"]);
     let sysctl = |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap().trim().to_owned();
-    let mends: Vec<&str> = doctor.stdout.lines().filter_map(|line| line.trim().strip_prefix("mend it: ")).collect();
+    let mends: Vec<&str> = doctor.stdout.lines().filter_map(|line| line.trim().strip_prefix("to fix it: ")).collect();
     let settings = mends.iter().flat_map(|mend| mend.split(' ')).filter_map(|word| word.strip_prefix("kernel."));
     let settings: Vec<(&str, &str)> = settings.filter_map(|setting| setting.split_once('=')).collect();
     assert!(settings.iter().any(|(name, _)| *name == "perf_event_paranoid"), "{}", doctor.stdout);
@@ -165,7 +159,7 @@ fn doctor_told_a_plain_user_to_do_what_was_done() {
     let symbols = doctor.stdout.lines().skip_while(|line| !line.contains("  kernel symbols ")).take(2);
     let symbols = symbols.map(str::trim).collect::<Vec<_>>().join(" ");
     if (sysctl("kptr_restrict").as_str(), level()) == ("0", 2) {
-        let mend = "mend it: sudo perf-prof ..., or sudo sysctl kernel.perf_event_paranoid=1";
+        let mend = "to fix it: sudo perf-prof ..., or sudo sysctl kernel.perf_event_paranoid=1";
         assert!(symbols.starts_with("warn ") && symbols.ends_with(mend), "{symbols}");
     }
 }

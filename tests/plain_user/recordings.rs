@@ -5,15 +5,16 @@ use std::{
     os::unix::fs::{PermissionsExt, symlink},
 };
 
-use crate::harness::*;
+use crate::harness::{
+    plain_user::{PAGES, Tracefs, as_seen, folder, level, needs_plain_user, perf_prof, run, with_workload, workload},
+    run::PERF_PROF,
+};
 
 const BOTH: [Tracefs; 2] = [Tracefs::Closed, Tracefs::NotMounted];
 
 #[test]
 fn a_plain_user_records_and_reads_what_needs_no_tracefs() {
-    if skipped() {
-        return;
-    }
+    needs_plain_user();
     let workload = workload();
     for tracefs in BOTH {
         let dir = folder();
@@ -43,14 +44,12 @@ fn a_plain_user_records_and_reads_what_needs_no_tracefs() {
 
 #[test]
 fn a_side_that_is_not_ours_is_left_out_of_a_recording_and_its_name_says_so() {
-    if skipped() {
-        return;
-    }
+    needs_plain_user();
     let (dir, workload) = (folder(), workload());
     let record = ["record", "-e", "page-faults", "-c", "1", "--"];
     let recorded = perf_prof(&dir, Tracefs::Closed, &with_workload(&record, &workload));
     assert_eq!(recorded.status, Some(0), "{}", recorded.stderr);
-    let note = "only what happens in user space is seen (page-faults:u), as kernel.perf_event_paranoid is 2";
+    let note = "only events in user space are seen (page-faults:u), because kernel.perf_event_paranoid is 2";
     assert_eq!(recorded.stderr.contains(note), level() == 2, "{}", recorded.stderr);
     let list = run(&dir, Tracefs::Closed, &["perf", "evlist", "-v"]);
     let event = list.stdout.lines().next().unwrap_or_default();
@@ -60,9 +59,7 @@ fn a_side_that_is_not_ours_is_left_out_of_a_recording_and_its_name_says_so() {
 
 #[test]
 fn little_memory_that_may_be_locked_makes_rings_small() {
-    if skipped() {
-        return;
-    }
+    needs_plain_user();
     let (dir, workload) = (folder(), workload());
     let record = ["prlimit", "--memlock=65536", PERF_PROF, "record", "-q", "-e", "page-faults:u", "--"];
     let recorded = run(&dir, Tracefs::Closed, &with_workload(&record, &workload));
@@ -81,9 +78,7 @@ fn little_memory_that_may_be_locked_makes_rings_small() {
 
 #[test]
 fn a_script_replays_without_rights_and_without_tracefs_what_root_recorded() {
-    if skipped() {
-        return;
-    }
+    needs_plain_user();
     let dir = folder();
     let event = "syscalls:sys_enter_exit_group";
     let mut root = std::process::Command::new(PERF_PROF);
@@ -103,10 +98,8 @@ fn a_script_replays_without_rights_and_without_tracefs_what_root_recorded() {
 
 /// A graph was refused whose file is there and can be written to, as others cannot be created beside it.
 #[test]
-fn a_file_is_written_over_where_none_can_be_created() {
-    if skipped() {
-        return;
-    }
+fn an_existing_file_is_overwritten_in_a_read_only_folder() {
+    needs_plain_user();
     let (dir, workload) = (folder(), workload());
     let recorded =
         perf_prof(&dir, Tracefs::Closed, &with_workload(&["record", "-q", "-e", "task-clock:u", "--"], &workload));

@@ -2,7 +2,11 @@
 
 use expect_test::{Expect, expect};
 
-use crate::harness::*;
+use crate::harness::{
+    machine::{Need, needs, skip},
+    plain_user::{Tracefs, folder, needs_plain_user, perf_prof, run},
+    run::PERF_PROF,
+};
 
 /// What `record` says of an event; the level of the machine is `LEVEL`.
 #[track_caller]
@@ -16,71 +20,69 @@ fn check(tracefs: Tracefs, words: &[&str], expected: Expect) {
 
 #[test]
 fn tracepoints_need_tracefs() {
-    if skipped() || level() != 2 {
-        return println!("skipped: kernel.perf_event_paranoid is {}", level());
-    }
+    needs_plain_user();
+    needs([Need::Paranoid]);
     let words = ["-e", "task-clock:u,sched:sched_switch", "--", "true"];
     check(
         Tracefs::Closed,
         &words,
         expect![
-            "perf-prof: sched:sched_switch: no permission to read /sys/kernel/tracing; run as root, or open it to all with `mount -o remount,mode=755 /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints are for root, for CAP_PERFMON, or for all at -1 (to count them, at 1 in one's own processes and at 0 on CPUs)"
+            "perf-prof: sched:sched_switch: no permission to read /sys/kernel/tracing; run as root, or open it to all with `mount -o remount,mode=755 /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints need root, CAP_PERFMON or level -1 (if they are only counted, level 1 for your own processes and level 0 for CPUs)"
         ],
     );
     check(
         Tracefs::NotMounted,
         &words,
         expect![
-            "perf-prof: sched:sched_switch: tracefs is not mounted (Operation not permitted (os error 1)); mount it with `mount -t tracefs nodev /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints are for root, for CAP_PERFMON, or for all at -1 (to count them, at 1 in one's own processes and at 0 on CPUs)"
+            "perf-prof: sched:sched_switch: tracefs is not mounted (Operation not permitted (os error 1)); mount it with `mount -t tracefs nodev /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints need root, CAP_PERFMON or level -1 (if they are only counted, level 1 for your own processes and level 0 for CPUs)"
         ],
     );
     check(
         Tracefs::NotMounted,
         &["-e", "sched:*", "--", "true"],
         expect![
-            "perf-prof: sched:*: tracefs is not mounted (Operation not permitted (os error 1)); mount it with `mount -t tracefs nodev /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints are for root, for CAP_PERFMON, or for all at -1 (to count them, at 1 in one's own processes and at 0 on CPUs)"
+            "perf-prof: sched:*: tracefs is not mounted (Operation not permitted (os error 1)); mount it with `mount -t tracefs nodev /sys/kernel/tracing`; and kernel.perf_event_paranoid is 2: tracepoints need root, CAP_PERFMON or level -1 (if they are only counted, level 1 for your own processes and level 0 for CPUs)"
         ],
     );
 }
 
 #[test]
 fn what_the_level_forbids() {
-    if skipped() || level() != 2 {
-        return println!("skipped: kernel.perf_event_paranoid is {}", level());
-    }
+    needs_plain_user();
+    needs([Need::Paranoid]);
     check(
         Tracefs::Closed,
         &["-e", "context-switches", "--", "true"],
         expect![
-            "perf-prof: no permission to trace context-switches: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or lower it with `sysctl kernel.perf_event_paranoid=1`"
+            "perf-prof: no permission to trace context-switches: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or run `sysctl kernel.perf_event_paranoid=1`"
         ],
     );
     check(
         Tracefs::Closed,
         &["-e", "cpu-clock:k", "--", "true"],
         expect![
-            "perf-prof: no permission to trace cpu-clock:k: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or lower it with `sysctl kernel.perf_event_paranoid=1`"
+            "perf-prof: no permission to trace cpu-clock:k: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or run `sysctl kernel.perf_event_paranoid=1`"
         ],
     );
     check(
         Tracefs::Closed,
         &["-e", "cpu-clock:u", "-a", "--", "true"],
         expect![
-            "perf-prof: no permission to trace cpu-clock:u: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or lower it with `sysctl kernel.perf_event_paranoid=0`; your own processes need none of that: name them with -p, or a command"
+            "perf-prof: no permission to trace cpu-clock:u: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or run `sysctl kernel.perf_event_paranoid=0`; your own processes need none of this: select them with -p, or give a command"
         ],
     );
     check(
         Tracefs::Closed,
         &["-e", "page-faults:u", "-p", "1"],
         expect![
-            "perf-prof: no permission to trace page-faults:u: task 1 is another user's, or has more rights than we have, and CAP_PERFMON is missing; run as root, or as that user"
+            "perf-prof: no permission to trace page-faults:u: task 1 belongs to another user or has more rights than perf-prof, and CAP_PERFMON is missing; run as root, or as that user"
         ],
     );
     check(
         Tracefs::Closed,
         &["-e", "page-faults:u", "--namespaces", "--", "true"],
         expect![
-            "perf-prof: no permission to trace namespaces of tasks: which namespaces tasks are in is for CAP_PERFMON alone, which is missing; run as root, or give the executable the capability (`setcap cap_perfmon,cap_dac_read_search+ep`)"
+            "perf-prof: no permission to trace namespaces of tasks: namespace records need CAP_PERFMON, which is missing; run as root, or give the executable the capability (`setcap cap_perfmon,cap_dac_read_search+ep`)"
         ],
     );
     if std::path::Path::new("/sys/bus/event_source/devices/msr").exists() {
@@ -89,7 +91,7 @@ fn what_the_level_forbids() {
             Tracefs::Closed,
             &["-e", "msr/tsc/", "--", "true"],
             expect![
-                "perf-prof: no permission to trace msr/tsc/: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or lower it with `sysctl kernel.perf_event_paranoid=1`"
+                "perf-prof: no permission to trace msr/tsc/: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or run `sysctl kernel.perf_event_paranoid=1`"
             ],
         );
     }
@@ -98,7 +100,7 @@ fn what_the_level_forbids() {
             Tracefs::NotMounted,
             &["-e", "uprobe:malloc@libc", "--", "true"],
             expect![
-                "perf-prof: no permission to trace uprobe:malloc: probes are for CAP_PERFMON alone, which is missing; run as root, or give the executable the capability (`setcap cap_perfmon,cap_dac_read_search+ep`)"
+                "perf-prof: no permission to trace uprobe:malloc: probes need CAP_PERFMON, which is missing; run as root, or give the executable the capability (`setcap cap_perfmon,cap_dac_read_search+ep`)"
             ],
         );
     }
@@ -107,12 +109,11 @@ fn what_the_level_forbids() {
 /// Root of a user namespace has all capabilities, and was told that what he asks for is allowed.
 #[test]
 fn capabilities_of_a_user_namespace_count_for_nothing() {
-    if skipped() || level() != 2 {
-        return println!("skipped: kernel.perf_event_paranoid is {}", level());
-    }
+    needs_plain_user();
+    needs([Need::Paranoid]);
     let dir = folder();
     if run(&dir, Tracefs::NotMounted, &["unshare", "-r", "true"]).status != Some(0) {
-        return println!("skipped: no user namespaces for plain users");
+        skip(Need::Namespaces, "no user namespaces for plain users");
     }
     let words = ["unshare", "-r", PERF_PROF, "record", "-e", "context-switches", "--", "true"];
     let outcome = run(&dir, Tracefs::NotMounted, &words);

@@ -1,7 +1,7 @@
-//! Events of bytes made here: their values are what the kernel put in, their text is what it prints.
+//! Makes events from bytes and checks that their values and their text are the ones that the kernel would give them.
 
 use expect_test::{Expect, expect};
-use perf_prof::{
+use perf_prof_core::{
     tracefs::{EventFormat, FieldKind, Kernel, KernelSymbol},
     value::Value::{self, Bool, Bytes, Int, Str, Uint},
 };
@@ -24,12 +24,12 @@ impl Kernel for Small {
     }
 }
 
-/// What goes into a field.
-enum Put<'a> {
+/// The value to put into a field.
+enum FieldValue<'a> {
     Number(i128),
     Array(&'a [u8]),
 }
-use Put::{Array, Number};
+use FieldValue::{Array, Number};
 
 struct Event {
     format: EventFormat,
@@ -37,7 +37,7 @@ struct Event {
 }
 
 impl Event {
-    fn new(format: EventFormat, values: &[(&str, Put)]) -> Event {
+    fn new(format: EventFormat, values: &[(&str, FieldValue)]) -> Event {
         let fields = format.common_fields().iter().chain(format.fields());
         let mut raw = vec![0; fields.map(|field| field.offset + field.size).max().unwrap().next_multiple_of(4)];
         for (name, put) in values {
@@ -57,16 +57,16 @@ impl Event {
         Event { format, raw }
     }
 
-    /// An event of the recorded kernel.
-    fn recorded(name: &str, values: &[(&str, Put)]) -> Event {
+    /// Makes an event with a recorded format of a real kernel.
+    fn recorded(name: &str, values: &[(&str, FieldValue)]) -> Event {
         let (system, name) = name.split_once(':').unwrap();
         let wanted = format!("name: {name}\n");
         let found = super::recorded().into_iter().find(|(of, text)| of == system && text.starts_with(&wanted));
         Event::new(EventFormat::parse(system, &found.unwrap().1).unwrap(), values)
     }
 
-    /// An event of fields given here.
-    fn made(fields: &str, print_fmt: &str, values: &[(&str, Put)]) -> Event {
+    /// Makes an event with these fields and this print format.
+    fn made(fields: &str, print_fmt: &str, values: &[(&str, FieldValue)]) -> Event {
         let text = format!("name: made\nID: 1\nformat:\n{fields}\nprint fmt: {print_fmt}\n");
         Event::new(EventFormat::parse("made", &text).unwrap(), values)
     }
@@ -135,7 +135,8 @@ fn results_of_system_calls_may_be_negative() {
     check(&event, expect!["NR 0 (3, ffffffffffffffff, 1000, 0, 0, 9)"]);
 }
 
-/// The format calls `int dfd` an unsigned field of 8 bytes; the kernel prints the register, the value is the int.
+/// The format describes `int dfd` as an unsigned field of 8 bytes. The kernel prints the whole register, but the value
+/// is the int.
 #[test]
 fn arguments_of_system_calls_have_their_c_types() {
     let values = [
@@ -205,7 +206,7 @@ fn dynamic_arrays_have_a_typed_view() {
 }
 
 #[test]
-fn relative_locations_begin_behind_the_field() {
+fn relative_locations_start_after_the_field() {
     let event = Event::made(
         "	field:__rel_loc char[] text;	offset:8;	size:4;	signed:0;
 	field:__rel_loc s16[] numbers;	offset:12;	size:4;	signed:0;",
@@ -256,13 +257,12 @@ fn text_that_is_shown_as_an_address_is_bytes() {
     assert_eq!(event.value("ip"), Bytes(&[10, 0, 0, 1]));
     assert_eq!(event.value("name"), Str(b"eth0"));
     assert_eq!(event.value("up"), Bool(true));
-    assert!(event.format.field_is_shown_as_binary("mac") && !event.format.field_is_shown_as_binary("name"));
     assert_eq!(event.field_text("mac"), "02:00:00:00:00:01");
     check(&event, expect!["02:00:00:00:00:01 10.0.0.1 eth0 2"]);
 }
 
 #[test]
-fn what_nobody_knows_is_a_question_mark() {
+fn unknown_values_are_shown_as_question_marks() {
     let event = Event::recorded("kmem:mm_page_free", &[("pfn", Number(0x1234)), ("order", Number(1))]);
     check(&event, expect!["page=? pfn=0x1234 order=1"]);
     let event = Event::recorded("timer:hrtimer_start", &[("mode", Number(0))]);
@@ -270,7 +270,7 @@ fn what_nobody_knows_is_a_question_mark() {
 }
 
 #[test]
-fn a_print_format_that_is_not_understood_costs_no_fields() {
+fn fields_are_readable_if_the_print_format_is_not() {
     let event = Event::made(
         "	field:int number;	offset:8;	size:4;	signed:1;
 	field:void * pointer;	offset:16;	size:8;	signed:0;
@@ -278,11 +278,14 @@ fn a_print_format_that_is_not_understood_costs_no_fields() {
         r#""%s", only_the_kernel_has_this(REC->number)"#,
         &[("number", Number(-3)), ("pointer", Number(0x10)), ("bytes", Array(&[1, 0xff]))],
     );
-    assert_eq!(event.format.print_fmt().unwrap_err().to_string(), "`only_the_kernel_has_this` is not known");
+    assert_eq!(
+        event.format.print_fmt().unwrap_err().to_string(),
+        "the print format calls the kernel function `only_the_kernel_has_this`, which perf-prof does not know"
+    );
     check(&event, expect!["number=-3 pointer=0x10 bytes=01ff"]);
 }
 
-/// `TP_printk`'s format is text that the compiler has read: quotes and line breaks in it are themselves.
+/// The compiler has already parsed the format of `TP_printk`, so quotes and line breaks in it stand for themselves.
 #[test]
 fn quotes_and_line_breaks_in_a_format_are_part_of_it() {
     let field = "	field:int a;	offset:8;	size:4;	signed:1;";
@@ -296,7 +299,7 @@ fn quotes_and_line_breaks_in_a_format_are_part_of_it() {
 }
 
 #[test]
-fn a_cut_off_record_has_no_values_beyond_its_end() {
+fn a_truncated_record_has_no_values_beyond_its_end() {
     let event = Event::recorded("sched:sched_switch", &[("prev_comm", Array(b"name")), ("next_pid", Number(7))]);
     for end in 0..event.raw.len() {
         let raw = &event.raw[..end];
@@ -312,8 +315,8 @@ trait Scalar {
     fn extent_is_fixed(&self) -> bool;
 }
 
-impl Scalar for perf_prof::tracefs::Field {
-    /// Whether the field is a number, which is there in full or not at all.
+impl Scalar for perf_prof_core::tracefs::Field {
+    /// Returns whether the field is a number. A number in a truncated record is there completely or not at all.
     fn extent_is_fixed(&self) -> bool {
         matches!(self.kind, FieldKind::Bool | FieldKind::Int { .. } | FieldKind::Pointer)
     }

@@ -1,6 +1,6 @@
-//! Printf by the kernel's rules and C by C's: a print format, and the text that it makes.
+//! Checks the text of print formats: printf follows the rules of the kernel, and expressions follow the rules of C.
 
-use perf_prof::tracefs::{BitField, EventFormat, Kernel, KernelSymbol, PrintFmt};
+use perf_prof_core::tracefs::{BitField, EventFormat, Kernel, KernelSymbol, PrintFmt};
 
 const FORMAT: &str = "name: all
 ID: 1
@@ -52,8 +52,8 @@ impl Kernel for Known {
     }
 }
 
-/// The text that `print_fmt` makes of `i = -2`, `u = 0xfffffffe`, `l = 0x1234567890`, `a = 1, 2, 0xc0, 0xff`,
-/// `s = "text"`.
+/// Returns the text of `print_fmt` for an event with `i = -2`, `u = 0xfffffffe`, `l = 0x1234567890`,
+/// `a = 1, 2, 0xc0, 0xff` and `s = "text"`.
 fn shown(print_fmt: &str) -> String {
     let event = EventFormat::parse("made", FORMAT).unwrap();
     let mut raw = [(-2i32).to_ne_bytes(), 0xffff_fffeu32.to_ne_bytes()].concat();

@@ -1,6 +1,6 @@
-//! Text and bytes that nobody's kernel makes.
+//! Checks that text and bytes that no kernel writes cause neither panics nor unlimited work.
 
-use perf_prof::tracefs::{EventFormat, NoKernel, PrintFmt, PrintFmtError};
+use perf_prof_core::tracefs::{EventFormat, NoKernel, PrintFmt, PrintFmtError};
 use proptest::prelude::*;
 
 fn fails(print_fmt: &str) -> PrintFmtError {
@@ -14,7 +14,7 @@ fn len(print_fmt: &str) -> usize {
 }
 
 #[test]
-fn nesting_ends_somewhere() {
+fn deep_nesting_is_refused() {
     for (open, close) in
         [("(", ")"), ("!", ""), ("-", ""), ("(u8)", ""), ("a(", ")"), ("1 ? 1 : ", ""), ("({ ", "; })")]
     {
@@ -25,9 +25,9 @@ fn nesting_ends_somewhere() {
     assert_eq!(fails(&format!("\"%d\", REC{}", "[1]".repeat(100_000))), PrintFmtError::TooDeep);
 }
 
-/// What is just not too deep can be compiled and evaluated on the stack of any thread.
+/// The deepest accepted expressions can be compiled and evaluated on the stack of any thread.
 #[test]
-fn the_deepest_expressions_have_stack_enough() {
+fn the_deepest_expressions_do_not_overflow_the_stack() {
     let deepest = |make: &dyn Fn(usize) -> String| {
         let depth = (1..1000).take_while(|&n| PrintFmt::compile(&make(n), &[]).is_ok()).last().unwrap();
         assert!(depth >= 35, "{depth} of {}", make(1));
@@ -45,7 +45,7 @@ fn the_deepest_expressions_have_stack_enough() {
 }
 
 #[test]
-fn locals_do_not_multiply_without_end() {
+fn growth_by_locals_is_limited() {
     let locals: String = (1..15).map(|i| format!("int x{i} = x{0} + x{0} + x{0} + x{0};", i - 1)).collect();
     assert_eq!(fails(&format!("\"%d\", ({{ int x0 = 1; {locals} x14; }})")), PrintFmtError::TooLarge);
     let chain: String = (1..100).map(|i| format!("int x{i} = x{};", i - 1)).collect();
@@ -63,7 +63,7 @@ fn widths_are_bounded() {
 }
 
 #[test]
-fn arithmetic_has_no_limits_to_fall_over() {
+fn extreme_arithmetic_does_not_panic() {
     for expression in ["1 << 100", "1 >> -1", "-0x7fffffffffffffff - 1 - 1", "(-0x7fffffffffffffff - 1) / -1", "5 / 0"]
     {
         assert!(len(&format!("\"%lld\", {expression}")) > 0, "{expression}");
@@ -72,34 +72,34 @@ fn arithmetic_has_no_limits_to_fall_over() {
 }
 
 #[test]
-fn what_is_no_print_format_says_why() {
+fn invalid_print_formats_are_reported_with_their_cause() {
     for (text, why) in [
-        ("", "it does not begin with a format string"),
-        ("REC->x", "it does not begin with a format string"),
+        ("", "the print format does not begin with a format string"),
+        ("REC->x", "the print format does not begin with a format string"),
         ("\"open", "the string at 0 is not closed"),
-        ("\"%d\"", "it has fewer arguments than conversions"),
-        ("\"%d\", (1", "it ends in the middle of an expression"),
-        ("\"%d\", 1 2", "`2` is not expected at 2"),
+        ("\"%d\"", "the print format has fewer arguments than conversions"),
+        ("\"%d\", (1", "the print format ends in the middle of an expression"),
+        ("\"%d\", 1 2", "unexpected `2` at position 2"),
         ("\"%d\", REC->nothing", "the event has no field `nothing`"),
-        ("\"%y\", 1", "`%y` is no conversion of the kernel's printf"),
-        ("\"%s\", __print_flags(1)", "the arguments of `__print_flags` are not understood"),
-        ("\"%d\", @", "`@` is not expected at 6"),
+        ("\"%y\", 1", "`%y` is not a conversion of the kernel's printf"),
+        ("\"%s\", __print_flags(1)", "cannot parse the arguments of the function `__print_flags`"),
+        ("\"%d\", @", "unexpected `@` at position 6"),
     ] {
         assert_eq!(fails(text).to_string(), why, "{text}");
     }
 }
 
 #[test]
-fn what_is_no_format_says_why() {
+fn invalid_formats_are_reported_with_their_cause() {
     let why = |text: &str| EventFormat::parse("made", text).unwrap_err().to_string();
     assert_eq!(why(""), "the event's format has no `print fmt:` line");
     assert_eq!(why("\nprint fmt: \"\""), "the event's format has no `name:` line");
     assert_eq!(why("name: x\nprint fmt: \"\""), "the event's format has no `ID:` line");
-    assert_eq!(why("name: x\nID: y\nprint fmt: \"\""), "`ID: y` in the event's format is not understood");
+    assert_eq!(why("name: x\nID: y\nprint fmt: \"\""), "cannot parse this line of the event's format: `ID: y`");
     let field = "field:int x;	offset:99999999999999999999;	size:4;";
     assert_eq!(
         why(&format!("name: x\nID: 1\n{field}\nprint fmt: \"\"")),
-        format!("`{field}` in the event's format is not understood")
+        format!("cannot parse this line of the event's format: `{field}`")
     );
 }
 

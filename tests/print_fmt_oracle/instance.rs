@@ -1,4 +1,4 @@
-//! A tracefs instance of the test's own, gone when the test is.
+//! A tracefs instance for the test. It is removed when the test ends.
 
 use std::{
     fs, io,
@@ -12,7 +12,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Makes an instance, or says why it cannot.
+    /// Creates an instance, or returns why this is not possible.
     pub fn new(name: &str) -> Result<Instance, String> {
         let path = PathBuf::from(format!("/sys/kernel/tracing/instances/{name}_{}", std::process::id()));
         fs::create_dir(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -24,8 +24,8 @@ impl Instance {
         fs::write(self.path.join(file), value).map_err(error)
     }
 
-    /// Records the events of the threads of `process` while `workload` runs, of all that they start, and of the kernel's
-    /// own threads.
+    /// Records events while `workload` runs: those of the threads of `process`, of all tasks that they start, and of
+    /// the kernel's own threads.
     pub fn record(&self, process: u32, workload: impl FnOnce()) -> io::Result<()> {
         self.write("tracing_on", "0")?;
         self.write("trace_clock", "perf")?;
@@ -39,7 +39,7 @@ impl Instance {
         tids.extend(threads.map(|thread| thread.file_name().to_string_lossy().into_owned()));
         self.write("set_event_pid", &tids.join(" "))?;
         self.write("events/enable", "1")?;
-        // One function is enough to see how calls are shown; not every kernel can trace any.
+        // One function is enough to see how calls are shown. Not every kernel has a function tracer.
         let _ =
             self.write("set_ftrace_filter", "vfs_fsync_range").and_then(|()| self.write("current_tracer", "function"));
         self.write("tracing_on", "1")?;
@@ -50,7 +50,7 @@ impl Instance {
         self.write("events/enable", "0")
     }
 
-    /// The CPUs that have a buffer.
+    /// Returns the CPUs that have a buffer.
     pub fn cpus(&self) -> impl Iterator<Item = u32> + use<> {
         let mut cpus: Vec<u32> = fs::read_dir(self.path.join("per_cpu"))
             .unwrap()
@@ -61,19 +61,19 @@ impl Instance {
         cpus.into_iter()
     }
 
-    /// The text of a CPU's events; they stay in the buffer.
+    /// Returns the text of a CPU's events. The events stay in the buffer.
     pub fn text(&self, cpu: u32) -> io::Result<String> {
         let bytes = fs::read(self.path.join(format!("per_cpu/cpu{cpu}/trace")))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The kernel's own count of what is in a CPU's buffer and what was read of it.
+    /// Returns the kernel's own counts of the events in a CPU's buffer and of those already read.
     pub fn stats(&self, cpu: u32) -> String {
         let text = fs::read_to_string(self.path.join(format!("per_cpu/cpu{cpu}/stats"))).unwrap_or_default();
         text.lines().collect::<Vec<_>>().join(", ")
     }
 
-    /// The pages of a CPU's buffer, taken out of it.
+    /// Reads the pages of a CPU's buffer, which removes them from the buffer.
     pub fn raw(&self, cpu: u32) -> io::Result<Vec<u8>> {
         let path = self.path.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
         let mut file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
@@ -92,7 +92,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // Whatever failed before, the instance goes.
+        // The instance is removed, whatever failed before.
         let _ = self.write("tracing_on", "0");
         let _ = self.write("current_tracer", "nop");
         let _ = self.write("events/enable", "0");
@@ -102,7 +102,7 @@ impl Drop for Instance {
     }
 }
 
-/// The ids of the kernel's threads: those without a command line.
+/// Returns the ids of the kernel's threads.
 fn kernel_threads() -> Vec<String> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes
@@ -113,7 +113,8 @@ fn kernel_threads() -> Vec<String> {
         .collect()
 }
 
-/// By `PF_KTHREAD` in the flags that stand 7th behind the name.
+/// Returns whether a process is a thread of the kernel: whether `PF_KTHREAD` is set in its flags, the 7th field after
+/// the name.
 fn is_kernel_thread(path: &Path) -> bool {
     const PF_KTHREAD: u64 = 0x0020_0000;
     let Ok(stat) = fs::read_to_string(path.join("stat")) else { return false };

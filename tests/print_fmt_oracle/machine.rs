@@ -1,9 +1,10 @@
-//! The running kernel as perf-prof reads it, and the one variable that user space cannot read, learnt from the text.
+//! The running kernel as perf-prof reads it. Adds `vmemmap_base`, the one variable that user space cannot read: its
+//! value is computed from text that the kernel printed.
 
-use perf_prof::{
-    session::RunningKernel,
+use perf_prof_core::{
+    live::kernel::RunningKernel,
     sys::tracefs::{Tracefs, TracefsError},
-    tracefs::{BitField, Kernel, KernelSymbol, learn},
+    tracefs::{BitField, Kernel, KernelSymbol},
 };
 
 pub struct Machine {
@@ -16,12 +17,12 @@ impl Machine {
         Ok(Machine { kernel: RunningKernel::new(Tracefs::find()?), vmemmap_base: None })
     }
 
-    /// Finds the variable's value in the first text that gives a page both as address and as number. All other events
-    /// that show a page must agree.
+    /// Computes the value of the variable from the first line that shows a page both as address and as number. The
+    /// value must then be right for all other events that show a page.
     pub fn learn_vmemmap_base(&mut self, text: &str) {
         let Some(struct_page) = self.kernel.size_of("struct page") else { return };
         let mut pages = text.lines().filter(|line| line.starts_with("mm_page_"));
-        let found = pages.find_map(|line| learn::vmemmap_base(line, struct_page));
+        let found = pages.find_map(|line| vmemmap_base(line, struct_page));
         self.vmemmap_base = self.vmemmap_base.or(found);
     }
 }
@@ -54,4 +55,24 @@ impl Kernel for Machine {
     fn hz(&self) -> Option<u32> {
         self.kernel.hz()
     }
+}
+
+/// The kernel's `vmemmap_base`, from a line that it printed of an event of `kmem` which shows a page both by address and
+/// by number (`page=ffffea00041e49c0 pfn=0x107927`). `struct_page` is the size of `struct page`.
+fn vmemmap_base(line: &str, struct_page: u64) -> Option<u64> {
+    let hex = |key: &str| {
+        let digits = line.split_once(key)?.1.split_ascii_whitespace().next()?;
+        u64::from_str_radix(digits.trim_start_matches("0x"), 16).ok()
+    };
+    let (page, number) = (hex("page=")?, hex("pfn=")?);
+    // Of no page there is an address but no number.
+    if page == 0 { None } else { page.checked_sub(number.checked_mul(struct_page)?) }
+}
+
+#[test]
+fn pages_tell_where_they_begin() {
+    let line = "mm_page_free: page=ffffea00041e49c0 pfn=0x107927 order=0";
+    assert_eq!(vmemmap_base(line, 64), Some(0xffff_ea00_0000_0000));
+    assert_eq!(vmemmap_base("mm_page_alloc: page=0000000000000000 pfn=0x0 order=0", 64), None);
+    assert_eq!(vmemmap_base("page=x pfn=y", 64), None);
 }

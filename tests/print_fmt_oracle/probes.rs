@@ -1,4 +1,4 @@
-//! Probes on a function of this very program, gone when the test is.
+//! Probes on a function of the test program. They are removed when the test ends.
 
 use std::{fs, io, io::Write};
 
@@ -9,7 +9,8 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// Puts probes on entry and return of a function of `probed`'s signature. A kernel without uprobes has none.
+    /// Puts probes on the entry and the return of a function with the signature of `probed`. On a kernel without
+    /// uprobes, there are no probes.
     pub fn new(function: *const ()) -> Probes {
         let probes = Probes { group: format!("perf_prof_oracle_{}", std::process::id()) };
         if let Some(place) = place(function as u64) {
@@ -28,7 +29,7 @@ impl Probes {
 
 impl Drop for Probes {
     fn drop(&mut self) {
-        // The other test's instance has all events on, these too, and what is in use cannot be removed.
+        // The instance of the other test has enabled all events, including these. An event in use cannot be removed.
         let uses = format!("/sys/kernel/tracing/instances/perf_prof_*/events/{}/enable", self.group);
         glob::glob(&uses).unwrap().flatten().for_each(|enable| drop(fs::write(enable, "0")));
         for event in ["enter", "leave"] {
@@ -42,7 +43,7 @@ fn append(line: &str) -> io::Result<()> {
     fs::OpenOptions::new().append(true).open(EVENTS).and_then(|mut file| file.write_all(line.as_bytes())).map_err(error)
 }
 
-/// The file and offset that an address of this process is mapped from.
+/// Returns the file and the offset from which an address of this process is mapped, as `FILE:OFFSET`.
 fn place(addr: u64) -> Option<String> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| {

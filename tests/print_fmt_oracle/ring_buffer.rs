@@ -1,15 +1,16 @@
-//! Pages of ftrace's ring buffer to events, by `events/header_page` and `events/header_event`.
+//! Reads events from the pages of ftrace's ring buffer. `events/header_page` and `events/header_event` describe the
+//! layout.
 
-/// The size of a sub-buffer.
+/// The size of a sub-buffer in bytes.
 pub const PAGE: usize = 4096;
 
-/// `u64 timestamp; local_t commit;`
+/// The size of a page's header in bytes: `u64 timestamp; local_t commit;`.
 const HEADER: usize = 16;
 
-/// The data of each event, `common_type` first.
+/// Returns the data of each event, which starts with `common_type`.
 pub fn events(pages: &[u8]) -> impl Iterator<Item = &[u8]> {
     pages.chunks_exact(PAGE).flat_map(|page| {
-        // The upper bits tell of lost events.
+        // The upper bits are flags for lost events.
         let size = u64_at(page, 8) as usize & 0xf_ffff;
         PageEvents { data: &page[HEADER..HEADER + size] }
     })
@@ -30,12 +31,12 @@ impl<'a> Iterator for PageEvents<'a> {
             let header = u32_at(self.data, 0);
             let (kind, delta) = (header & 31, header >> 5);
             let (start, end) = match kind {
-                // The length stands in a word of its own, which it includes.
+                // The length is in the next word, and it includes that word.
                 0 => (8, 4 + u32_at(self.data, 4) as usize),
-                // Nothing more on this page, or a discarded event.
+                // The end of the page, or a discarded event.
                 29 if delta == 0 => return None,
                 29 => (0, 4 + u32_at(self.data, 4) as usize),
-                // The time in full.
+                // A full timestamp or a long time difference.
                 30 | 31 => (0, 8),
                 words => (4, 4 + 4 * words as usize),
             };

@@ -1,8 +1,8 @@
-//! The same oracle for the whole way: what `event.print()` writes of events that came through perf, against what the
-//! kernel printed of them.
+//! Compares the output of `event.print()`, for events that were captured with perf events, with the text that the
+//! kernel printed for the same events.
 //!
-//! perf and ftrace each make a record of their own when an event happens, so records are matched by their text: each
-//! text of ours must be among the kernel's, as often as we have it.
+//! When an event happens, perf and ftrace make separate records. So records are matched by their text: each text of
+//! perf-prof must be among the texts of the kernel, at least as often as perf-prof has it.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -12,9 +12,14 @@ use std::{
 };
 
 use super::{instance::Instance, workload};
+use crate::harness::{
+    machine::{Need, skip},
+    probe_lock,
+    run::PERF_PROF,
+};
 
-const NAME: &str = "through_perf::event_print_is_the_kernels_own_text";
-/// Tells the test's own executable that it is the workload.
+const NAME: &str = "print_fmt_oracle::through_perf::event_print_is_the_kernels_own_text";
+/// The environment variable that makes the test's executable run as the workload.
 const ROLE: &str = "PERF_PROF_TEST_WORKLOAD";
 
 const SCRIPT: &str = "
@@ -29,7 +34,7 @@ def __exit__():
     print('lost', perf_prof.stats()['lost'])
 ";
 
-/// What became of one kind of event.
+/// The results of the comparison for one kind of event.
 #[derive(Default)]
 struct Kind {
     exact: usize,
@@ -43,13 +48,10 @@ fn event_print_is_the_kernels_own_text() {
         std::io::stdin().read_line(&mut String::new()).unwrap();
         return workload::mix();
     }
-    let _alone = super::alone();
-    let instance = match Instance::new("perf_prof_print") {
-        Ok(instance) => instance,
-        Err(reason) => return println!("skipped: {reason}"),
-    };
+    probe_lock::alone();
+    let instance = Instance::new("perf_prof_print").unwrap_or_else(|reason| skip(Need::Tracefs, reason));
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", NAME, "--nocapture"])
+        .args(["--exact", NAME, "--nocapture", "--test-threads=1"])
         .env(ROLE, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -64,7 +66,7 @@ fn event_print_is_the_kernels_own_text() {
     let mut ours = String::new();
     let process = child.id();
     let record = || {
-        let mut tracer = Command::new(env!("CARGO_BIN_EXE_perf-prof"))
+        let mut tracer = Command::new(PERF_PROF)
             .args(["python", "-q", "-m", "32M", "-e", &events(), "-p", &process.to_string()])
             .arg(&script)
             .stdout(Stdio::piped())
@@ -142,11 +144,11 @@ fn compare(ours: &str, mut theirs: HashMap<String, usize>) {
     assert_eq!(differ, 0, "see the differences above");
 }
 
-/// Events whose probe leaves bytes of its record unset: perf and ftrace show what lay there before, each its own.
+/// Events whose tracepoint leaves bytes of the record unset. perf and ftrace then show different old bytes.
 const UNSET: [&str; 4] = ["fib:fib_table_lookup", "fib6:fib6_table_lookup", "neigh:neigh_create", "neigh:neigh_update"];
 
-/// Once for each kind of event that shows something which only the kernel knows (`page=?`): turns it into `?` in the
-/// kernel's texts too.
+/// Replaces the words that only the kernel knows (`page=?`) with `?` in the kernel's texts too. Does this once for each
+/// kind of event.
 fn hide(event: &str, keys: &[&str], theirs: &mut HashMap<String, usize>, done: &mut HashSet<String>) {
     if !done.insert(event.to_owned()) {
         return;
@@ -164,8 +166,8 @@ fn hide(event: &str, keys: &[&str], theirs: &mut HashMap<String, usize>, done: &
     }
 }
 
-/// What the workload makes happen, and no more: each event is opened on each CPU and inherited by each child, and
-/// the kernel takes 38 ms to close one.
+/// Only events that the workload causes: each event is opened on each CPU and inherited by each child, and the kernel
+/// takes 38 ms to close one.
 const EVENTS: &str = "alarmtimer:*,block:*,cgroup:*,exceptions:*,ext4:*,fib:*,filelock:*,fs_dax:*,huge_memory:*,initcall:*,\
     iomap:*,ipi:*,irq:*,jbd2:*,kmem:*,maple_tree:*,mmap:*,mmap_lock:*,napi:*,neigh:*,net:*,notifier:*,oom:*,pagemap:*,\
     percpu:*,printk:*,qdisc:*,raw_syscalls:*,rcu:*,sched:*,signal:*,skb:*,sock:*,task:*,tcp:*,timer:*,tlb:*,udp:*,vmscan:*,\
@@ -173,7 +175,7 @@ const EVENTS: &str = "alarmtimer:*,block:*,cgroup:*,exceptions:*,ext4:*,fib:*,fi
     syscalls:sys_*_close,syscalls:sys_*_futex,syscalls:sys_*_clone*,syscalls:sys_*_execve,syscalls:sys_*_epoll_*,\
     syscalls:sys_*_socket,syscalls:sys_*_sendto,syscalls:sys_*_rt_sig*,syscalls:sys_*_timer*,syscalls:sys_*_fcntl";
 
-/// Those of them that this kernel has.
+/// Returns the selectors of [`EVENTS`] that match events of this kernel.
 fn events() -> String {
     let exists = |selector: &&str| {
         let path = format!("/sys/kernel/tracing/events/{}/format", selector.replace(':', "/"));
@@ -186,6 +188,6 @@ fn await_ready(lines: &mut impl BufRead) {
     let mut line = String::new();
     while !line.contains("ready") {
         line.clear();
-        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "it ended before it was ready");
+        assert_ne!(lines.read_line(&mut line).unwrap(), 0, "the process ended before it was ready");
     }
 }

@@ -1,4 +1,5 @@
-//! Something of everything, so that many kinds of events happen. What the machine lacks is left out.
+//! A workload that uses many parts of the kernel, so that many kinds of events happen. Parts that the machine does not
+//! have are left out.
 
 use std::{
     fs,
@@ -16,19 +17,19 @@ use std::{
     time::Duration,
 };
 
-/// A function to put probes on.
+/// A function for the probes of the test.
 #[inline(never)]
 pub extern "C" fn probed(number: u64, small: i32, short: u16, text: *const libc::c_char) -> u64 {
     std::hint::black_box((number, small, short, text)).0 + 1
 }
 
-/// All of it, a guest in a virtual machine too.
+/// Runs the whole workload, including a virtual machine.
 pub fn run() {
     mix();
     guest();
 }
 
-/// What processes do.
+/// Runs the part of the workload that does not need a virtual machine.
 pub fn mix() {
     probed(1 << 63, -5, 0x1234, c"a \"string\"".as_ptr());
     probed(0, 5, 0xffff, c"".as_ptr());
@@ -133,7 +134,7 @@ fn threads() {
     }
     drop(count);
     started.into_iter().for_each(|thread| thread.join().unwrap());
-    // SAFETY: plain calls on this thread; the set outlives them.
+    // SAFETY: all calls are for this thread, and the set outlives them.
     unsafe {
         let mut all: libc::cpu_set_t = std::mem::zeroed();
         libc::sched_getaffinity(0, size_of_val(&all), &mut all);
@@ -150,7 +151,7 @@ fn threads() {
 
 fn time() {
     thread::sleep(Duration::from_millis(5));
-    // SAFETY: descriptors and timers are made, used and closed here; what is passed outlives the calls.
+    // SAFETY: descriptors and timers are made, used and closed here; all arguments outlive the calls.
     unsafe {
         let fd = libc::timerfd_create(libc::CLOCK_MONOTONIC, 0);
         let mut spec: libc::itimerspec = std::mem::zeroed();
@@ -178,7 +179,7 @@ fn time() {
 }
 
 fn signals() {
-    // SAFETY: SIGURG is ignored by default and the mask is this thread's.
+    // SAFETY: SIGURG is ignored by default, and only the mask of this thread changes.
     unsafe {
         libc::raise(libc::SIGURG);
         let mut set: libc::sigset_t = std::mem::zeroed();
@@ -230,7 +231,7 @@ fn sockets() {
         let _ = listener.accept().unwrap().0.read_to_end(&mut all);
         client.join().unwrap();
         drop(listener);
-        // Nobody listens any more.
+        // Nothing listens on this address any more, so the connection is refused.
         let _ = TcpStream::connect(address);
 
         let udp = UdpSocket::bind((address.ip(), 0)).unwrap();
@@ -252,12 +253,12 @@ fn sockets() {
     }
 }
 
-/// A folder of our own below the root of each hierarchy that has one.
+/// Creates a cgroup in each mounted hierarchy, uses it and removes it.
 fn cgroup() {
     for root in ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/freezer"] {
         let dir = format!("{root}/perf_prof_oracle_{}", std::process::id());
         let other = format!("{dir}_renamed");
-        // With version 1 the first is a plain folder.
+        // With cgroup v1, /sys/fs/cgroup is a plain folder.
         if !Path::new(root).join("cgroup.procs").exists() || fs::create_dir(&dir).is_err() {
             continue;
         }
@@ -287,9 +288,9 @@ fn machine_files() {
     }
 }
 
-/// io_uring, BPF and other calls that are asked for by number.
+/// Makes system calls of io_uring, BPF and others, by number.
 fn requests() {
-    // SAFETY: structures of the sizes that the kernel asks for, zeroed; descriptors are closed.
+    // SAFETY: the structures are zeroed and have the sizes that the kernel expects; descriptors are closed.
     unsafe {
         let mut parameters = [0u8; 120];
         let ring = libc::syscall(libc::SYS_io_uring_setup, 4, parameters.as_mut_ptr());
@@ -308,7 +309,7 @@ fn requests() {
     }
 }
 
-/// A virtual machine that writes to a port and halts.
+/// Runs a virtual machine that writes to a port and halts.
 fn guest() {
     const KVM_CREATE_VM: u64 = 0xae01;
     const KVM_GET_VCPU_MMAP_SIZE: u64 = 0xae04;
@@ -322,7 +323,8 @@ fn guest() {
     const RFLAGS: usize = 17;
 
     let Ok(kvm) = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm") else { return };
-    // SAFETY: structures of the sizes that the numbers of the calls state; the guest's memory outlives the guest.
+    // SAFETY: the structures have the sizes that are encoded in the ioctl numbers; the guest's memory outlives the
+    // guest.
     unsafe {
         let vm = libc::ioctl(kvm.as_raw_fd(), KVM_CREATE_VM, 0);
         let size = 0x4000;
@@ -341,7 +343,7 @@ fn guest() {
         let run = libc::mmap(ptr::null_mut(), run_size, both, libc::MAP_SHARED, vcpu, 0);
         let mut sregs = [0u8; 0x138];
         libc::ioctl(vcpu, KVM_GET_SREGS, sregs.as_mut_ptr());
-        // Base and selector of the code segment.
+        // The base and the selector of the code segment become 0.
         sregs[..8].fill(0);
         sregs[12..14].fill(0);
         libc::ioctl(vcpu, KVM_SET_SREGS, sregs.as_ptr());
@@ -360,7 +362,7 @@ fn guest() {
     }
 }
 
-/// What takes a program, with name spaces of its own where it would change the machine.
+/// Runs programs. Those that change mounts or the network run in their own namespaces.
 fn commands(dir: &Path) {
     let image = dir.join("image");
     let script = format!(

@@ -2,34 +2,23 @@
 
 use std::fs;
 
-use perf_prof::record::{Record, Records};
+use perf_prof_core::record::{Record, Records};
 
-use crate::harness::{CALL, Recorded, command, finished, skipped};
+use crate::harness::{
+    machine::{Need, needs},
+    recorder::{CALL, RecordRun, command, finished},
+    task::{getppid, pin},
+};
 
 /// How many calls a CPU makes.
 const CALLS: u64 = 500_000;
 
-/// Has the workload make calls.
-const BURST: &str = "PERF_PROF_TEST_BURST";
-
 /// The workload: a thread on each CPU.
-#[test]
-fn workload() {
-    if std::env::var_os(BURST).is_none() {
-        return;
-    }
+pub fn workload() {
     let on = |cpu: u32| {
         move || {
-            // SAFETY: the set is written by CPU_SET and read by the call, which takes its size; 0 is the calling thread.
-            unsafe {
-                let mut set: libc::cpu_set_t = std::mem::zeroed();
-                libc::CPU_SET(cpu as usize, &mut set);
-                assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &set), 0);
-            }
-            for _ in 0..CALLS {
-                // SAFETY: getppid takes no pointer and cannot fail.
-                unsafe { libc::syscall(libc::SYS_getppid) };
-            }
+            pin(cpu);
+            getppid(CALLS as usize);
         }
     };
     let threads: Vec<_> = cpus().into_iter().map(|cpu| std::thread::spawn(on(cpu))).collect();
@@ -37,14 +26,15 @@ fn workload() {
 }
 
 fn cpus() -> Vec<u32> {
-    perf_prof::sys::procfs::online_cpus().unwrap().iter().take(2).collect()
+    perf_prof_core::sys::procfs::online_cpus().unwrap().iter().take(2).collect()
 }
 
-fn burst(options: &[&str]) -> Recorded {
+fn burst(options: &[&str]) -> RecordRun {
     let dir = tempfile::tempdir().unwrap();
-    let own = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
-    let args = [&["-e", CALL][..], options, &["--", &own, "--exact", "burst::workload", "--nocapture"]].concat();
-    let output = command(&dir, &args).env(BURST, "1").output().unwrap();
+    let words = crate::harness::workload::words("burst");
+    let words = words.iter().map(String::as_str);
+    let args: Vec<&str> = ["-e", CALL].into_iter().chain(options.iter().copied()).chain(["--"]).chain(words).collect();
+    let output = command(&dir, &args).output().unwrap();
     finished(dir, output.status.code().unwrap(), &output.stderr)
 }
 
@@ -86,9 +76,7 @@ fn check(options: &[&str]) -> u64 {
 
 #[test]
 fn every_call_is_recorded_once_or_counted_as_lost() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     for options in [&["-m", "4"][..], &["--threads", "-m", "4"]] {
         check(options);
     }
@@ -97,9 +85,7 @@ fn every_call_is_recorded_once_or_counted_as_lost() {
 /// Rings that hold what comes while the reader waits for a CPU. Other programs may keep it from all CPUs for longer than that.
 #[test]
 fn large_rings_lose_nothing() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let lost: Vec<u64> = (0..5).map(|_| check(&["-m", "1024"])).take_while(|&lost| lost > 0).collect();
     assert!(lost.len() < 5, "{lost:?}");
 }

@@ -1,18 +1,19 @@
 //! Recordings that are packed by zstd.
 
-use crate::harness::{CALL, Recorded, record_calls, skipped};
+use crate::harness::{
+    machine::{Need, needs},
+    recorder::{CALL, RecordRun, record_calls},
+};
 
 /// Times in the order in which perf shows the samples.
-fn times(recorded: &Recorded) -> Vec<f64> {
+fn times(recorded: &RecordRun) -> Vec<f64> {
     let text = recorded.perf(&["script", "-F", "time"]);
     text.lines().map(|line| line.trim().trim_end_matches(':').parse().unwrap()).collect()
 }
 
 #[test]
 fn perf_unpacks_every_record() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     for (option, level) in [("-z", "level = 1"), ("-z7", "level = 7")] {
         let recorded = record_calls(&["-e", CALL, "-e", "sched:sched_switch", option], 200_000);
         let times = times(&recorded);
@@ -30,9 +31,7 @@ fn perf_unpacks_every_record() {
 
 #[test]
 fn call_chains_are_unpacked_too() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", CALL, "--call-graph", "dwarf", "-z"], 200);
     let script = recorded.perf(&["script", "-F", "ip,sym"]);
     assert_eq!(script.matches("start_thread").count() as u64 + recorded.said_number("lost"), 200, "{script}");

@@ -7,7 +7,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::harness::{CALL, Recorded, await_events, command, finished, record_calls, skipped, waiting_generator};
+use crate::harness::{
+    machine::{Need, needs},
+    recorder::{CALL, RecordRun, await_events, command, finished, record_calls, waiting_generator},
+};
 
 /// Sends a command, and waits for its answer.
 fn ask(control: &mut impl Write, ack: &mut impl Read, line: &str) {
@@ -32,7 +35,7 @@ fn fifos(dir: &tempfile::TempDir) -> [std::path::PathBuf; 2] {
     paths
 }
 
-fn output(mut recorder: std::process::Child, dir: tempfile::TempDir) -> Recorded {
+fn output(mut recorder: std::process::Child, dir: tempfile::TempDir) -> RecordRun {
     let status = recorder.wait().unwrap().code().unwrap();
     let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
     finished(dir, status, said.as_bytes())
@@ -40,9 +43,7 @@ fn output(mut recorder: std::process::Child, dir: tempfile::TempDir) -> Recorded
 
 #[test]
 fn events_are_turned_on_and_off_through_named_pipes() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     // A group is turned on and off by its leader, which has no events here.
     let group = format!("{{syscalls:sys_enter_reboot,{CALL}}}");
     for (events, threads) in [(CALL, &[][..]), (CALL, &["--threads"]), (&group, &[])] {
@@ -68,10 +69,8 @@ fn events_are_turned_on_and_off_through_named_pipes() {
 }
 
 #[test]
-fn an_unknown_command_is_said_and_the_recording_goes_on() {
-    if skipped() {
-        return;
-    }
+fn an_unknown_control_command_is_reported_and_recording_continues() {
+    needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
     let paths = fifos(&dir);
     let place = format!("fifo:{},{}", paths[0].display(), paths[1].display());
@@ -86,7 +85,8 @@ fn an_unknown_command_is_said_and_the_recording_goes_on() {
     let recorded = output(recorder, dir);
     let said = |word: &str| {
         format!(
-            "perf-prof: --control: unknown command `{word}`, which does nothing; known are enable, disable, ping, stop\n"
+            "perf-prof: --control: the unknown command `{word}` is ignored; the known commands are enable, \
+             disable, ping, stop\n"
         )
     };
     let long = format!("{}...", &long[..60]);
@@ -98,9 +98,7 @@ fn an_unknown_command_is_said_and_the_recording_goes_on() {
 
 #[test]
 fn descriptors_that_were_handed_down() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
     let [control, ack] = fifos(&dir).map(|path| OpenOptions::new().read(true).write(true).open(path).unwrap());
     let place = format!("fd:{},{}", control.as_raw_fd(), ack.as_raw_fd());
@@ -117,12 +115,10 @@ fn descriptors_that_were_handed_down() {
 /// A command that has begun is recorded from then on.
 #[test]
 fn a_command_is_recorded_when_the_delay_is_over() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", CALL, "-D", "-1"], 500);
     assert_eq!((recorded.status, recorded.samples()), (0, 0), "{}", recorded.said);
-    assert!(recorded.said.contains("-D -1 without --control: nobody can turn the events on"), "{}", recorded.said);
+    assert!(recorded.said.contains("-D -1 without --control: nothing can turn the events on"), "{}", recorded.said);
     // The generator waits for nothing, and is over by then.
     let recorded = record_calls(&["-e", CALL, "-D", "60000"], 500);
     assert_eq!((recorded.status, recorded.samples()), (0, 0), "{}", recorded.said);
@@ -135,26 +131,22 @@ fn a_command_is_recorded_when_the_delay_is_over() {
 }
 
 #[test]
-fn what_was_read_is_written_at_once() {
-    if skipped() {
-        return;
-    }
+fn buffer_flush_1_loses_no_samples() {
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", CALL, "--buffer-flush", "1"], 20_000);
     assert_eq!(recorded.samples() + recorded.said_number("lost"), 20_000, "{}", recorded.said);
 }
 
 #[test]
 fn wrong_places() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     for (place, status, text) in [
-        ("fd:x", 2, "`x` is not the number of a descriptor"),
-        ("pipe:1", 2, "is no place to take commands from"),
+        ("fd:x", 2, "`x` is not the number of a file descriptor"),
+        ("pipe:1", 2, "is not a channel for commands"),
         ("fd:999", 1, "--control: descriptor 999 is not open"),
         ("fifo:/no/such/fifo", 1, "--control: cannot open '/no/such/fifo'"),
     ] {
-        let recorded = crate::harness::record(&["-e", CALL, "-a", "--control", place, "--", "true"]);
+        let recorded = crate::harness::recorder::record(&["-e", CALL, "-a", "--control", place, "--", "true"]);
         assert!(recorded.status == status && recorded.said.contains(text), "{place}: {}", recorded.said);
         assert!(!recorded.path().exists());
     }

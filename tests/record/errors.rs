@@ -2,7 +2,11 @@
 
 use std::{fs, process::Command};
 
-use crate::harness::{CALL, PERF_PROF, command, record, skipped};
+use crate::harness::{
+    machine::{Need, needs, skip},
+    recorder::{CALL, command, record},
+    run::PERF_PROF,
+};
 
 fn said(args: &[&str]) -> (i32, String) {
     let output = Command::new(PERF_PROF).arg("record").args(args).output().unwrap();
@@ -12,7 +16,7 @@ fn said(args: &[&str]) -> (i32, String) {
 #[test]
 fn wrong_usage() {
     for (args, text) in [
-        (&[][..], "no event: name some with -e"),
+        (&[][..], "no event selected; use -e"),
         (&["-e", "a:b", "-a", "-p", "1"], "-a and -p cannot be combined"),
         (&["-e", "a:b", "-C", "0", "-t", "1"], "-C and -t cannot be combined"),
         (&["-e", "a:b", "-c", "1", "-F", "2"], "-c and -F cannot be combined"),
@@ -37,12 +41,10 @@ fn help_teaches() {
 /// Nothing is left of a recording that never began.
 #[test]
 fn what_cannot_start() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     for (args, text) in [
         (&["-e", "no:such_event", "-a"][..], "unknown event no:such_event"),
-        (&["-e", CALL, "-C", "4000"], "there is no CPU 4000"),
+        (&["-e", CALL, "-C", "4000"], "CPU 4000 does not exist or is offline"),
         (&["-e", CALL, "--", "/no/such/command"], "cannot execute /no/such/command"),
         (&["-e", CALL, "-p", "2147483647"], "there is no process 2147483647"),
     ] {
@@ -54,15 +56,13 @@ fn what_cannot_start() {
 
 /// The command had been begun by then.
 #[test]
-fn a_place_that_cannot_be_written_is_found_before_the_command_begins() {
-    if skipped() {
-        return;
-    }
+fn an_unwritable_output_is_reported_before_the_command_starts() {
+    needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "").unwrap();
     for (place, why) in [
-        ("none/perf.data", "there is no folder 'none'; make it, or name another place"),
-        ("file/perf.data", "'file' is no folder; name another place"),
+        ("none/perf.data", "there is no folder 'none'; create it or give another file"),
+        ("file/perf.data", "'file' is not a folder; give another file"),
         // Nobody creates files there.
         ("/proc/perf.data", "cannot write '/proc/perf.data': "),
     ] {
@@ -78,10 +78,8 @@ fn a_place_that_cannot_be_written_is_found_before_the_command_begins() {
 
 /// Any folder was renamed.
 #[test]
-fn a_folder_that_is_no_recording_became_another_ones_former() {
-    if skipped() {
-        return;
-    }
+fn a_folder_that_is_no_recording_is_not_moved_away() {
+    needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
     let place = |name: &str| dir.path().join(name);
     for name in ["empty", "full"] {
@@ -94,16 +92,17 @@ fn a_folder_that_is_no_recording_became_another_ones_former() {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     for name in ["empty", "full"] {
-        let why = "it is a folder, and no recording; name a file, as";
+        let why = "it is a folder, not a recording; give a file, for example";
         assert_eq!(run(name, &[]), (Some(1), format!("perf-prof: cannot write '{name}': {why} '{name}/perf.data'\n")));
     }
-    let why = "it is a folder with other things in it; name a new one, as 'full/perf.data'";
+    let why =
+        "this folder already contains other files; give a folder that does not exist yet, for example 'full/perf.data'";
     assert_eq!(run("full", &["--threads"]), (Some(1), format!("perf-prof: cannot write 'full': {why}\n")));
     fs::write(place("s.py"), "def __sample__(event): pass\n").unwrap();
-    let mut python = std::process::Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    let mut python = std::process::Command::new(PERF_PROF);
     python.args(["python", "-q", "-e", CALL, "--record", "empty", "s.py", "--exec", "true"]).current_dir(dir.path());
     let said = String::from_utf8(python.output().unwrap().stderr).unwrap();
-    assert!(said.contains("cannot write 'empty': it is a folder, and no recording"), "{said}");
+    assert!(said.contains("cannot write 'empty': it is a folder, not a recording"), "{said}");
     assert_eq!(fs::read_dir(place("empty")).unwrap().count(), 0);
     // A directory is what such a recording is: it is the user's, with its owner and rights.
     let inode = |name: &str| std::os::unix::fs::MetadataExt::ino(&fs::metadata(place(name)).unwrap());
@@ -124,15 +123,13 @@ fn a_folder_that_is_no_recording_became_another_ones_former() {
 /// It left an empty file, and the former recording under another name.
 #[test]
 fn a_recording_that_cannot_be_begun_leaves_the_former_one() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
     let disk = dir.path().join("disk");
     fs::create_dir(&disk).unwrap();
     let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(&disk).status();
     if !mount.is_ok_and(|status| status.success()) {
-        return println!("skipped: tmpfs cannot be mounted");
+        skip(Need::Namespaces, "tmpfs cannot be mounted");
     }
     let path = disk.join("perf.data");
     fs::write(&path, "former").unwrap();
@@ -158,9 +155,7 @@ fn a_recording_that_cannot_be_begun_leaves_the_former_one() {
 /// It was removed.
 #[test]
 fn a_pipe_with_a_name_outlives_a_recording_that_never_began() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
     assert!(Command::new("mkfifo").arg(dir.path().join("fifo")).status().unwrap().success());
     let output = command(&dir, &["-e", CALL, "-o", "fifo", "--", "true"]).output().unwrap();
@@ -171,15 +166,13 @@ fn a_pipe_with_a_name_outlives_a_recording_that_never_began() {
 
 /// Records until a disk of this size is full: perf reads what is on it.
 fn on_a_full_disk(size: &str, options: &[&str]) {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
     let disk = dir.path().join("disk");
     std::fs::create_dir(&disk).unwrap();
     let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]).arg(&disk).status();
     if !mount.is_ok_and(|status| status.success()) {
-        return println!("skipped: tmpfs cannot be mounted");
+        skip(Need::Namespaces, "tmpfs cannot be mounted");
     }
     let path = disk.join("perf.data");
     let work =

@@ -2,11 +2,13 @@
 
 use std::process::Stdio;
 
-use perf_prof::{abi::PERF_RECORD_LOST_SAMPLES, record::Record};
+use perf_prof_core::{abi::PERF_RECORD_LOST_SAMPLES, record::Record};
 
 use crate::harness::{
-    CALL, Recorded, await_events, command, finished, generating_thread, record, record_calls, skipped,
-    waiting_generator,
+    machine::{Need, needs},
+    recorder::{
+        CALL, RecordRun, await_events, command, finished, generating_thread, record, record_calls, waiting_generator,
+    },
 };
 
 /// Where each call returns.
@@ -15,13 +17,13 @@ const RETURN: &str = "syscalls:sys_exit_getppid";
 /// What never happens.
 const NEVER: &str = "syscalls:sys_enter_reboot";
 
-fn lines(recorded: &Recorded, event: &str) -> u64 {
+fn lines(recorded: &RecordRun, event: &str) -> u64 {
     let script = recorded.perf(&["script", "-F", "event"]);
     script.lines().filter(|line| line.trim().trim_end_matches(':') == event).count() as u64
 }
 
 /// Records a thread that makes calls, and is not the first of its process.
-fn attached(options: &[&str], calls: u64) -> Recorded {
+fn attached(options: &[&str], calls: u64) -> RecordRun {
     let mut generator = waiting_generator(calls);
     let tid = generating_thread(generator.id()).to_string();
     let dir = tempfile::tempdir().unwrap();
@@ -38,9 +40,7 @@ fn attached(options: &[&str], calls: u64) -> Recorded {
 /// A command's threads and processes inherit the group; members are on because their leader is.
 #[test]
 fn each_event_of_a_group_is_sampled() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let group = format!("{{{NEVER},{CALL},{RETURN}}},sched:sched_process_exit");
     for options in [&["-m", "8M"][..], &["-m", "8M", "--threads"]] {
         let recorded = record_calls(&[&["-e", &group], options].concat(), 10_000);
@@ -59,9 +59,7 @@ fn each_event_of_a_group_is_sampled() {
 
 #[test]
 fn the_leader_is_sampled_and_reads_all() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = attached(&["-e", &format!("{{{CALL},{RETURN}}}:S")], 700);
     assert_eq!((recorded.status, recorded.said_number("samples")), (0, 700), "{}", recorded.said);
     // What returned is what was called before: with the first call nothing had.
@@ -76,9 +74,7 @@ fn the_leader_is_sampled_and_reads_all() {
 
 #[test]
 fn losses_of_a_leader_that_reads_all_are_counted() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = attached(&["-m", "1", "--buffer", "4K", "-e", &format!("{{{CALL},{RETURN},{NEVER}}}:S")], 300_000);
     let (samples, lost) = (recorded.said_number("samples"), recorded.said_number("lost"));
     assert_eq!((recorded.status, samples + lost), (0, 300_000), "{}", recorded.said);
@@ -86,7 +82,7 @@ fn losses_of_a_leader_that_reads_all_are_counted() {
 }
 
 /// Checks the numbers of what is recorded and what is told to be lost; gives the latter.
-fn is_counted(recorded: &Recorded, samples: u64, lost: u64) -> u64 {
+fn is_counted(recorded: &RecordRun, samples: u64, lost: u64) -> u64 {
     let (mut found, mut told) = (0, 0);
     recorded.for_each_record(|kind, record| match record {
         Record::Sample => found += 1,
@@ -99,9 +95,7 @@ fn is_counted(recorded: &Recorded, samples: u64, lost: u64) -> u64 {
 
 #[test]
 fn losses_of_members_are_counted() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-m", "1", "--buffer", "4K", "-e", &format!("{{{NEVER},{CALL},{RETURN}}}")], 100_000);
     let (samples, lost) = (recorded.said_number("samples"), recorded.said_number("lost"));
     assert_eq!((recorded.status, samples + lost), (0, 200_000), "{}", recorded.said);
@@ -111,14 +105,12 @@ fn losses_of_members_are_counted() {
 /// What a command starts does not inherit such a group, and that is said.
 #[test]
 fn only_the_first_thread_of_a_command_has_a_leader_that_reads_all() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     // The generator's calls are another thread's.
     let recorded = record_calls(&["-e", &format!("{{{CALL},page-faults}}:S")], 300);
     assert_eq!((recorded.status, recorded.said_number("samples")), (0, 0), "{}", recorded.said);
     assert!(
-        recorded.said.contains("threads and processes that are created meanwhile are not in it"),
+        recorded.said.contains("threads and processes that start during the recording are not recorded"),
         "{}",
         recorded.said
     );
@@ -131,13 +123,13 @@ fn groups_that_cannot_be() {
     for (events, status, text) in [
         ("{cpu-clock,page-faults", 2, "the { is never closed"),
         ("{}:S", 2, "the group is empty"),
-        ("{cpu-clock,{cs}}", 2, "a group cannot hold another one"),
+        ("{cpu-clock,{cs}}", 2, "a group cannot contain another group"),
         ("{cpu-clock,cs}:X", 2, "`:X` cannot follow a group"),
-        ("{cpu-clock,cs//period=3/}:S", 2, "only the first one is"),
+        ("{cpu-clock,cs//period=3/}:S", 2, "in a group with `:S` only the first event is sampled"),
         ("{cpu-clock,cs//cpus=0/}", 1, "are not on the same CPUs"),
     ] {
-        if status == 1 && skipped() {
-            return;
+        if status == 1 {
+            needs([Need::Tracefs]);
         }
         let recorded = record(&["-e", events, "-a", "--", "true"]);
         assert!(recorded.status == status && recorded.said.contains(text), "{events}: {}", recorded.said);

@@ -3,15 +3,16 @@
 use std::{collections::HashMap, fs::File, io::BufReader};
 
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
-use perf_prof::{abi::PERF_RECORD_LOST, record::Record};
+use perf_prof_core::{abi::PERF_RECORD_LOST, record::Record};
 
-use crate::harness::{CALL, command, counting_generator_words, finished, record, record_calls, skipped, with_calls};
+use crate::harness::{
+    machine::{Need, needs},
+    recorder::{CALL, command, counting_generator_words, finished, record, record_calls, with_calls},
+};
 
 #[test]
 fn every_call_is_recorded_once() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", CALL], 50_000);
     assert_eq!(recorded.status, 0, "{}", recorded.said);
     let lost = recorded.said_number("lost");
@@ -22,9 +23,7 @@ fn every_call_is_recorded_once() {
 /// The kernel gives its samples the id of the other program's event, which perf did not know.
 #[test]
 fn a_software_event_that_another_program_counts_too() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     for form in [&[][..], &["-z"], &["--threads=cpu"]] {
         let dir = tempfile::tempdir().unwrap();
         let mut command = command(&dir, &[&["-e", "page-faults/period=1/", "-e", CALL], form, &["--"]].concat());
@@ -39,9 +38,7 @@ fn a_software_event_that_another_program_counts_too() {
 /// Which of several software events it was nobody can tell; perf refused the recording for the id that it did not know.
 #[test]
 fn several_software_events_of_which_another_program_counts_one() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
     let mut command = command(&dir, &["-e", "page-faults/period=1/,context-switches", "--"]);
     let output = with_calls(command.args(counting_generator_words()), 3000).output().unwrap();
@@ -54,9 +51,7 @@ fn several_software_events_of_which_another_program_counts_one() {
 
 #[test]
 fn losses_are_counted_where_rings_are_small() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", CALL, "-m", "1", "--buffer", "4K"], 300_000);
     let (mut samples, mut told, mut lost) = (0, 0, 0);
     recorded.for_each_record(|kind, record| match record {
@@ -74,15 +69,13 @@ fn losses_are_counted_where_rings_are_small() {
 
 #[test]
 fn perf_reads_all_of_it() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", CALL, "-e", "sched:sched_process_exit", "-e", "cpu-clock", "-a"], 2000);
     assert_eq!(recorded.status, 0, "{}", recorded.said);
     let script = recorded.perf(&["script"]);
-    let of_generator = script.lines().filter(|line| line.contains("getppid") && line.contains("harness::genera"));
+    let of_generator = script.lines().filter(|line| line.contains("getppid") && line.contains("generator"));
     assert!(of_generator.count() as u64 + recorded.said_number("lost") >= 2000, "{}", recorded.said);
-    assert!(script.contains("sched_process_exit: comm=harness::genera"), "{script}");
+    assert!(script.contains("sched_process_exit: comm=generator"), "{script}");
     assert!(recorded.perf(&["report", "--stdio"]).contains("Samples:"));
     let events = recorded.perf(&["evlist", "-v"]);
     for text in [CALL, "sched:sched_process_exit", "cpu-clock", "sample_id_all: 1"] {
@@ -102,9 +95,7 @@ fn perf_reads_all_of_it() {
 /// The kernel samples each occurrence of what it counts itself when samples tell their period, whichever was asked for.
 #[test]
 fn one_of_so_many_that_the_kernel_counts_is_recorded() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     // Nearly all faults are minor ones.
     let events = ["-e", "page-faults/period=10/", "-e", "minor-faults", "-a"];
     let busy = "i=0; while [ $i -lt 50 ]; do /bin/true; i=$((i + 1)); done";
@@ -116,17 +107,15 @@ fn one_of_so_many_that_the_kernel_counts_is_recorded() {
     assert_eq!(tenths + all, script.lines().count(), "{script}");
     // A CPU's last ones are not counted to the end, and the two events do not begin at once.
     assert!(all > 1000 && tenths * 10 > all / 2 && tenths * 10 < all * 2, "{tenths} of {all}");
-    let mut evlist = std::process::Command::new(crate::harness::PERF_PROF);
+    let mut evlist = std::process::Command::new(crate::harness::run::PERF_PROF);
     let evlist = evlist.args(["evlist", "-v", "-i"]).arg(recorded.path()).output().unwrap();
-    assert!(String::from_utf8_lossy(&evlist.stdout).contains("one of 10 sampled"));
+    assert!(String::from_utf8_lossy(&evlist.stdout).contains("one in 10 sampled"));
 }
 
 /// The kernel's build id and those of what runs already, as perf's own recording has them.
 #[test]
 fn build_ids_are_perfs() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let ours = record(&["-e", "cpu-clock", "-a", "--", "sleep", "0.3"]);
     let theirs = ours.dir.path().join("theirs.data");
     let theirs_path = theirs.to_str().unwrap();
@@ -136,7 +125,7 @@ fn build_ids_are_perfs() {
         .status();
     assert!(status.unwrap().success());
     let ids = |path| -> HashMap<String, String> {
-        let text = crate::harness::perf(path, &["buildid-list"]);
+        let text = crate::harness::recorder::perf(path, &["buildid-list"]);
         let lines = text.lines().filter_map(|line| line.split_once(' '));
         lines.map(|(id, name)| (name.to_owned(), id.to_owned())).collect()
     };
@@ -150,9 +139,7 @@ fn build_ids_are_perfs() {
 
 #[test]
 fn kernel_and_user_frames_have_names() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", "task:task_rename", "-g"], 1);
     let script = recorded.perf(&["script"]);
     assert!(script.contains("__set_task_comm") || script.contains("do_syscall_64"), "{script}");
@@ -163,21 +150,17 @@ fn kernel_and_user_frames_have_names() {
 /// its exec.
 #[test]
 fn stacks_are_unwound_through_programs_without_frame_pointers() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", CALL, "--call-graph", "dwarf"], 20);
     let script = recorded.perf(&["script", "-F", "comm,ip,sym"]);
-    let stacks: Vec<&str> = script.split("\n\n").filter(|stack| stack.contains("harness::genera")).collect();
+    let stacks: Vec<&str> = script.split("\n\n").filter(|stack| stack.contains("generator")).collect();
     let unwound = stacks.iter().filter(|stack| stack.contains("start_thread")).count();
     assert!(stacks.len() == 20 && unwound == 20, "{unwound} of {}: {script}", stacks.len());
 }
 
 #[test]
 fn a_clock_that_is_chosen_is_described() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", CALL, "-k", "mono"], 5);
     let header = recorded.perf(&["report", "--header-only"]);
     assert!(header.contains("clockid: CLOCK_MONOTONIC (1)") || header.contains("clockid: monotonic (1)"), "{header}");
@@ -188,9 +171,7 @@ fn a_clock_that_is_chosen_is_described() {
 /// Another reader than perf.
 #[test]
 fn linux_perf_data_reads_it() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", CALL, "-g"], 3000);
     let file = BufReader::new(File::open(recorded.path()).unwrap());
     let PerfFileReader { mut perf_file, mut record_iter } = PerfFileReader::parse_file(file).unwrap();
@@ -213,10 +194,8 @@ fn linux_perf_data_reads_it() {
 }
 
 #[test]
-fn a_former_recording_is_kept() {
-    if skipped() {
-        return;
-    }
+fn an_existing_recording_is_renamed() {
+    needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
     let run = || assert!(command(&dir, &["-q", "-e", CALL, "--", "true"]).status().unwrap().success());
     run();
@@ -229,9 +208,7 @@ fn a_former_recording_is_kept() {
 /// It said nothing more than without.
 #[test]
 fn verbose_says_what_is_captured() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = record(&["-v", "-e", CALL, "-a", "-m", "64", "--", "true"]);
     assert!(
         recorded.said.contains("1 events, ") && recorded.said.contains(" rings of 256 KiB, at most "),

@@ -2,17 +2,14 @@
 
 use std::{fs, os::unix::fs::MetadataExt};
 
-use crate::harness::{Recorded, perf, record, record_with_env, skipped, words_of};
-
-/// Has the process of a workload load a BPF program.
-const LOADS: &str = "PERF_PROF_TEST_LOADS_PROGRAM";
+use crate::harness::{
+    cgroup::Cgroup,
+    machine::{Need, needs},
+    recorder::{RecordRun, perf, record, record_workload},
+};
 
 /// The process of a workload that loads a BPF program, which goes with it.
-#[test]
-fn loader() {
-    if std::env::var_os(LOADS).is_none() {
-        return;
-    }
+pub fn loader() {
     // r0 = 0; exit
     let program: [u64; 2] = [0xb7, 0x95];
     let licence = c"GPL";
@@ -38,20 +35,16 @@ fn loader() {
 }
 
 /// How many lines of what `perf script` shows of the side-band have these words.
-fn lines(recorded: &Recorded, show: &str, words: &str) -> Vec<String> {
+fn lines(recorded: &RecordRun, show: &str, words: &str) -> Vec<String> {
     let text = recorded.perf(&["script", show]);
     text.lines().filter(|line| line.contains(words)).map(str::to_owned).collect()
 }
 
 #[test]
 fn bpf_programs_that_come_and_go_are_in_recordings() {
-    if skipped() {
-        return;
-    }
-    if fs::metadata("/proc/sys/net/core/bpf_jit_enable").is_err() {
-        return println!("skipped: no BPF");
-    }
-    let recorded = record_with_env(&words_of(&["-e", "dummy"], "side_band::loader"), LOADS);
+    needs([Need::Tracefs, Need::Perf]);
+    needs([Need::Bpf]);
+    let recorded = record_workload(&["-e", "dummy"], "loader");
     assert_eq!(recorded.status, 0, "{}", recorded.said);
     let events = lines(&recorded, "--show-bpf-events", "PERF_RECORD_BPF_EVENT");
     // Its load and its end; those of other programs are not this task's.
@@ -61,9 +54,7 @@ fn bpf_programs_that_come_and_go_are_in_recordings() {
 
 #[test]
 fn the_side_band_that_is_not_asked_for_is_not_there() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = record(&["-e", "dummy", "--", "true"]);
     let list = recorded.perf(&["evlist", "-v"]);
     assert!(!list.contains("namespaces: 1") && !list.contains("cgroup: 1"), "{list}");
@@ -71,9 +62,7 @@ fn the_side_band_that_is_not_asked_for_is_not_there() {
 
 #[test]
 fn namespaces_of_running_tasks_and_of_new_ones() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = record(&["-e", "dummy", "-a", "--namespaces", "--", "unshare", "--uts", "true"]);
     assert_eq!(recorded.status, 0, "{}", recorded.said);
     let text = recorded.perf(&["script", "--show-namespace-events"]);
@@ -101,44 +90,22 @@ fn namespaces_of_running_tasks_and_of_new_ones() {
     assert!(names.iter().zip(&events).any(others), "{text}");
 }
 
-/// A cgroup of this test's own, which goes with it.
-struct Cgroup(std::path::PathBuf);
-
-impl Cgroup {
-    fn new(name: &str) -> Option<Cgroup> {
-        let root = perf_prof::sys::cgroup::resolve("/").ok()?.pop()?;
-        let path = root.join(format!("perf-prof-{name}-{}", std::process::id()));
-        fs::create_dir(&path).ok().map(|()| Cgroup(path))
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        // Its tasks have exited; the kernel may take a moment to see it.
-        while fs::remove_dir(&self.0).is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY)) {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-    }
-}
-
 #[test]
-fn cgroups_that_are_there_that_are_made_and_those_of_samples() {
-    if skipped() {
-        return;
-    }
-    let Some(cgroup) = Cgroup::new("there") else { return println!("skipped: no cgroup can be made") };
-    let name = cgroup.0.file_name().unwrap().to_str().unwrap();
-    let made = cgroup.0.join("made");
+fn existing_and_new_cgroups_and_cgroups_of_samples_are_recorded() {
+    needs([Need::Tracefs, Need::Perf]);
+    let cgroup = Cgroup::new();
+    let name = &cgroup.name;
+    let made = cgroup.path.join("made");
     let dir = tempfile::tempdir().unwrap();
-    let options = ["-e", crate::harness::CALL, "--all-cgroups", "--", "sh", "-c"];
-    let script = format!("echo $$ > {0}/cgroup.procs; mkdir {0}/made; exec \"$@\"", cgroup.0.display());
+    let options = ["-e", crate::harness::recorder::CALL, "--all-cgroups", "--", "sh", "-c"];
+    let script = format!("echo $$ > {0}/cgroup.procs; mkdir {0}/made; exec \"$@\"", cgroup.path.display());
     let mut words: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
     words.extend([script, "sh".to_owned()]);
-    words.extend(crate::harness::generator_words());
-    let mut command = crate::harness::command(&dir, &words);
-    let output = crate::harness::with_calls(&mut command, 50).output().unwrap();
+    words.extend(crate::harness::recorder::generator_words());
+    let mut command = crate::harness::recorder::command(&dir, &words);
+    let output = crate::harness::recorder::with_calls(&mut command, 50).output().unwrap();
     fs::remove_dir(&made).unwrap();
-    let recorded = crate::harness::finished(dir, output.status.code().unwrap(), &output.stderr);
+    let recorded = crate::harness::recorder::finished(dir, output.status.code().unwrap(), &output.stderr);
     assert_eq!(recorded.status, 0, "{}", recorded.said);
     let events = lines(&recorded, "--show-cgroup-events", "PERF_RECORD_CGROUP");
     let id = |path: &str| {

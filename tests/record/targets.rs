@@ -3,7 +3,8 @@
 use std::process::Stdio;
 
 use crate::harness::{
-    CALL, command, finished, generating_thread, record, record_calls, skipped, waiting_generator, without_uprobes,
+    machine::{Need, needs},
+    recorder::{CALL, command, finished, generating_thread, record, record_calls, waiting_generator},
 };
 
 /// Records a process that waits until the events are on, and gives what came of it.
@@ -14,7 +15,7 @@ fn attached(events: &str, option: &str, id: impl Fn(u32) -> u32) {
     let mut recorder = command(&dir, &["-e", events, option, &id]).stderr(Stdio::piped()).spawn().unwrap();
     // The events are on when something is in the file: what was there before is written after they are open.
     let path = dir.path().join("perf.data");
-    crate::harness::await_events(&recorder, &path);
+    crate::harness::recorder::await_events(&recorder, &path);
     drop(generator.stdin.take());
     generator.wait().unwrap();
     let status = recorder.wait().unwrap().code().unwrap();
@@ -28,42 +29,34 @@ fn attached(events: &str, option: &str, id: impl Fn(u32) -> u32) {
 
 #[test]
 fn a_process_that_runs_already() {
-    if !skipped() {
-        attached(CALL, "-p", |pid| pid);
-        // A member of a group whose leader has no events.
-        attached(&format!("{{syscalls:sys_enter_reboot,{CALL}}}"), "-p", |pid| pid);
-    }
+    needs([Need::Tracefs, Need::Perf]);
+    attached(CALL, "-p", |pid| pid);
+    // A member of a group whose leader has no events.
+    attached(&format!("{{syscalls:sys_enter_reboot,{CALL}}}"), "-p", |pid| pid);
 }
 
 /// The thread that a test runs in is not the first one.
 #[test]
 fn a_thread_that_runs_already() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     attached(CALL, "-t", generating_thread);
 }
 
 /// No task inherits them, and they are tracepoints all the same: the PMU's own samples do not say which event they are of.
 #[test]
 fn probes_on_all_cpus() {
-    if skipped() || without_uprobes() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf, Need::Uprobes]);
     let recorded = record_calls(&["-a", "-e", "uprobe:syscall@libc,uprobe:syscall+0x3@libc"], 300);
     assert_eq!(recorded.status, 0, "{}", recorded.said);
     let script = recorded.perf(&["script", "-G"]);
-    let of_generator =
-        script.lines().filter(|line| line.contains("harness::genera") && line.contains("uprobe:syscall: ("));
+    let of_generator = script.lines().filter(|line| line.contains("generator") && line.contains("uprobe:syscall: ("));
     assert!(of_generator.count() as u64 + recorded.said_number("lost") >= 300, "{}", recorded.said);
     assert!(recorded.perf(&["evlist"]).contains("uprobe:syscall_0x3\n"));
 }
 
 #[test]
 fn the_status_is_the_commands() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     assert_eq!(record(&["-e", CALL, "--", "sh", "-c", "exit 7"]).status, 7);
     assert_eq!(record(&["-e", CALL, "-a", "--", "sh", "-c", "exit 7"]).status, 7);
     assert_eq!(record(&["-q", "-e", CALL, "-C", "0", "--", "true"]).said, "");
@@ -71,9 +64,7 @@ fn the_status_is_the_commands() {
 
 #[test]
 fn a_cpu_alone() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", "sched:sched_switch", "-C", "0"], 10);
     let script = recorded.perf(&["script", "-F", "cpu"]);
     assert!(script.lines().count() > 0 && script.lines().all(|line| line.trim() == "[000]"), "{script}");
@@ -81,13 +72,11 @@ fn a_cpu_alone() {
 
 #[test]
 fn ctrl_c_ends_it_and_the_recording_is_whole() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     for (signal, expected) in [(libc::SIGINT, 0), (libc::SIGTERM, 143)] {
         let dir = tempfile::tempdir().unwrap();
         let mut recorder = command(&dir, &["-e", "sched:sched_switch", "-a"]).stderr(Stdio::piped()).spawn().unwrap();
-        crate::harness::await_events(&recorder, &dir.path().join("perf.data"));
+        crate::harness::recorder::await_events(&recorder, &dir.path().join("perf.data"));
         // SAFETY: the child was not waited for.
         unsafe { libc::kill(recorder.id() as i32, signal) };
         let status = recorder.wait().unwrap().code().unwrap();

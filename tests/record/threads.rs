@@ -2,9 +2,13 @@
 
 use std::process::Command;
 
-use crate::harness::{CALL, PERF_PROF, Recorded, perf, record, record_calls, skipped};
+use crate::harness::{
+    machine::{Need, needs},
+    recorder::{CALL, RecordRun, perf, record, record_calls},
+    run::PERF_PROF,
+};
 
-fn files(recorded: &Recorded) -> Vec<String> {
+fn files(recorded: &RecordRun) -> Vec<String> {
     let entries = std::fs::read_dir(recorded.path()).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
@@ -12,14 +16,12 @@ fn files(recorded: &Recorded) -> Vec<String> {
 }
 
 fn online() -> usize {
-    perf_prof::sys::procfs::online_cpus().unwrap().len()
+    perf_prof_core::sys::procfs::online_cpus().unwrap().len()
 }
 
 #[test]
 fn perf_reads_the_directory_in_the_order_of_time() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     for options in [&["--threads"][..], &["--threads=package", "-z"]] {
         let recorded = record_calls(&[&["-e", CALL, "-e", "sched:sched_switch", "-a"], options].concat(), 100_000);
         assert_eq!(recorded.status, 0, "{}", recorded.said);
@@ -29,7 +31,7 @@ fn perf_reads_the_directory_in_the_order_of_time() {
         assert_eq!(files(&recorded), expected);
         let script = recorded.perf(&["script", "-F", "comm,time,event"]);
         assert_eq!(script.lines().count() as u64, recorded.said_number("samples"));
-        let calls = script.lines().filter(|line| line.contains("harness::genera") && line.contains("getppid")).count();
+        let calls = script.lines().filter(|line| line.contains("generator") && line.contains("getppid")).count();
         assert!(calls as u64 + recorded.said_number("lost") >= 100_000, "{}", recorded.said);
         let header = recorded.perf(&["report", "--header-only"]);
         assert!(header.contains("directory data version : 1") && header.contains("time of first sample"), "{header}");
@@ -44,9 +46,7 @@ fn perf_reads_the_directory_in_the_order_of_time() {
 /// A file that was missing was no reason to say anything.
 #[test]
 fn files_of_a_directory_that_are_missing_are_named() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let ours = record(&["-e", "sched:sched_switch", "-a", "--threads", "--", "sleep", "0.1"]);
     let theirs = tempfile::tempdir().unwrap();
     // perf 6.1 fails an assertion while another program on the machine asks for build ids.
@@ -75,16 +75,14 @@ fn files_of_a_directory_that_are_missing_are_named() {
         for number in [online() - 1, 0] {
             std::fs::remove_file(path.join(format!("data.{number}"))).unwrap();
             let text = said();
-            assert!(text.contains("is not whole: data.") && text.contains(&format!("data.{number}")), "{text}");
+            assert!(text.contains("is incomplete: data.") && text.contains(&format!("data.{number}")), "{text}");
         }
     }
 }
 
 #[test]
 fn a_command_alone_in_every_layout() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let last = online() - 1;
     let spec = format!("--threads=0-{last}/0");
     for layout in ["--threads=cpu", "--threads=core", "--threads=package", "--threads=numa", &spec] {
@@ -96,9 +94,7 @@ fn a_command_alone_in_every_layout() {
 
 #[test]
 fn only_some_cpus() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", "sched:sched_switch", "-C", "0", "--threads=0/0"], 10);
     assert_eq!(files(&recorded), ["data", "data.0"]);
     let script = recorded.perf(&["script", "-F", "cpu"]);
@@ -108,15 +104,15 @@ fn only_some_cpus() {
 #[test]
 fn wrong_layouts() {
     for (layout, status, text) in [
-        ("--threads=socket", 2, "`socket` is neither cpu, core, package or numa"),
-        ("--threads=0/", 2, "`0/` names no CPU on one side"),
-        ("--threads=0/0:0/1", 2, "CPU 0 is written by two threads"),
-        ("--threads=0/0:1/0", 2, "two threads are to run on CPU 0"),
-        ("--threads=0/4000", 1, "there is no CPU 4000"),
-        ("--threads=4000/0", 1, "there is no CPU 4000"),
+        ("--threads=socket", 2, "`socket` is not a thread layout; write cpu, core, package, numa"),
+        ("--threads=0/", 2, "`0/` has no CPU on one side"),
+        ("--threads=0/0:0/1", 2, "two threads write the events of CPU 0"),
+        ("--threads=0/0:1/0", 2, "two threads run on CPU 0"),
+        ("--threads=0/4000", 1, "CPU 4000 does not exist or is offline"),
+        ("--threads=4000/0", 1, "CPU 4000 does not exist or is offline"),
     ] {
-        if status == 1 && skipped() {
-            return;
+        if status == 1 {
+            needs([Need::Tracefs]);
         }
         let recorded = record(&["-e", CALL, "-a", layout, "--", "true"]);
         assert!(recorded.status == status && recorded.said.contains(text), "{layout}: {}", recorded.said);
@@ -126,31 +122,27 @@ fn wrong_layouts() {
 
 #[test]
 fn a_cpu_that_no_thread_writes() {
-    if skipped() || online() < 2 {
-        return;
-    }
+    needs([Need::Tracefs, Need::TwoCpus]);
     let recorded = record(&["-e", CALL, "-a", "--threads=0/0", "--", "true"]);
-    assert!(recorded.said.contains("CPU 1 is recorded and no thread writes its events"), "{}", recorded.said);
+    assert!(recorded.said.contains("CPU 1 is recorded, but no thread writes its events"), "{}", recorded.said);
 }
 
 #[test]
-fn a_former_recording_is_kept_and_the_one_before_is_not() {
-    if skipped() {
-        return;
-    }
+fn an_existing_recording_replaces_the_one_renamed_before() {
+    needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
     let old = dir.path().join("perf.data.old");
     for (options, old_is_dir) in
         [(&["--threads"][..], None), (&[], Some(true)), (&["--threads"], Some(false)), (&[], Some(true))]
     {
         let args = [&["-q", "-e", CALL][..], options, &["--", "true"]].concat();
-        assert!(crate::harness::command(&dir, &args).status().unwrap().success());
+        assert!(crate::harness::recorder::command(&dir, &args).status().unwrap().success());
         assert_eq!(old.metadata().ok().map(|found| found.is_dir()), old_is_dir);
     }
     // What is no recording is not removed.
     std::fs::write(old.join("precious"), "").unwrap();
-    let output = crate::harness::command(&dir, &["-e", CALL, "--threads", "--", "true"]).output().unwrap();
+    let output = crate::harness::recorder::command(&dir, &["-e", CALL, "--threads", "--", "true"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("precious' is no part of a recording"), "{said}");
+    assert!(said.contains("precious' is not part of a recording"), "{said}");
     assert!(old.join("data").exists() && dir.path().join("perf.data").is_file());
 }

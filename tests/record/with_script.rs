@@ -10,8 +10,9 @@ use std::{
 use tempfile::TempDir;
 
 use crate::harness::{
-    CALL, PERF_PROF, await_events, counting_generator_words, generator_words, perf, skipped, waiting_generator,
-    with_calls, without_uprobes,
+    machine::{Need, needs, skip},
+    recorder::{CALL, await_events, counting_generator_words, generator_words, perf, waiting_generator, with_calls},
+    run::PERF_PROF,
 };
 
 /// Writes down all that it is told, in the order in which it is, and at the end what was counted.
@@ -119,9 +120,7 @@ fn samples(lines: &[String]) -> Vec<&str> {
 
 #[test]
 fn in_order_the_replay_is_the_run() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let events = "sched:sched_switch,sched:sched_process_exit,sched:sched_process_fork";
     let run = with_calls_of(20_000, &["--order", "-i", "20", "-e", CALL, "-e", events], &[]);
     assert_eq!(run.status, 0, "{}", run.said);
@@ -134,9 +133,7 @@ fn in_order_the_replay_is_the_run() {
 
 #[test]
 fn without_order_each_cpu_is_in_its_own() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let run = with_calls_of(20_000, &["-i", "150", "-e", CALL, "-e", "sched:sched_process_exec"], &[]);
     assert_eq!(run.live.last(), run.replayed.last(), "{}", run.said);
     for cpu in 0..64 {
@@ -151,9 +148,7 @@ fn without_order_each_cpu_is_in_its_own() {
 /// The recording's samples hold more than those for a script alone do, and scripts do not see that.
 #[test]
 fn members_and_frames_are_those_of_a_run_that_is_not_recorded() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let options = ["--order", "-g", "--user-callchain", "-e", "page-faults,cpu-clock/period=500000/", "-e", CALL];
     let mut run = with_calls_of(2000, &options, &[]);
     // What a command's process had mapped before its exec is not in the recording, nor is the kernel's own code for programs.
@@ -184,9 +179,7 @@ fn members_and_frames_are_those_of_a_run_that_is_not_recorded() {
 /// The kernel gives its samples the id of the other program's event. A replay left them out, and perf did.
 #[test]
 fn a_software_event_that_another_program_counts_too_is_replayed_whole() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     for (limit, least) in [(&[][..], 3000), (&["-N", "2000"], 2000)] {
         let dir = folder();
         let options = ["--order", "-e", "page-faults/period=1/", "-e", CALL];
@@ -202,9 +195,7 @@ fn a_software_event_that_another_program_counts_too_is_replayed_whole() {
 
 #[test]
 fn a_process_with_threads_that_runs_already() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let dir = folder();
     let mut generator = waiting_generator(700);
     let run = live(&dir, Path::new("perf.data"), &["-e", CALL, "-p", &generator.id().to_string()]).spawn().unwrap();
@@ -220,9 +211,7 @@ fn a_process_with_threads_that_runs_already() {
 /// Of a recording the tracepoints that tracefs makes of probes are gone, but the recording says what they held.
 #[test]
 fn probes_have_their_names_and_fields() {
-    if skipped() || without_uprobes() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf, Need::Uprobes]);
     let probes = "uprobe:syscall@libc,uretprobe:syscall@libc,uprobe:syscall@libc//alias=again/";
     let mut run = with_calls_of(500, &["--order", "-e", probes], &[]);
     run.live.iter_mut().for_each(|line| *line = line.replace("uprobe:again", "uprobe:syscall"));
@@ -247,9 +236,7 @@ fn probes_have_their_names_and_fields() {
 /// Each of two selectors of a tracepoint got the samples of both: w1=270 w2=86 live was w1=356 w2=172 in the replay.
 #[test]
 fn two_selectors_of_a_tracepoint_are_not_counted_twice() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let script = "\
 import collections
 counts = collections.Counter()
@@ -282,9 +269,7 @@ def __exit__(): open('counts', 'w').write(str(sorted(counts.items())))
 
 #[test]
 fn losses_are_those_of_the_run() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let run = with_calls_of(100_000, &["-q", "--order", "-m", "1", "--buffer", "4K", "-e", CALL], &[]);
     assert!(samples(&run.live) == samples(&run.replayed), "{}", run.said);
     assert_eq!(run.live.last(), run.replayed.last(), "{}", run.said);
@@ -303,10 +288,8 @@ fn losses_are_those_of_the_run() {
 
 /// Where delivery ends within a batch, so does the recording.
 #[test]
-fn it_holds_what_the_script_was_given_and_no_more() {
-    if skipped() {
-        return;
-    }
+fn the_recording_holds_exactly_the_delivered_events() {
+    needs([Need::Tracefs, Need::Perf]);
     for order in [&["--order"][..], &[]] {
         for (more, environment, status) in [
             (&["-N", "1234"][..], ("NOTHING", ""), 0),
@@ -326,9 +309,7 @@ fn it_holds_what_the_script_was_given_and_no_more() {
 
 #[test]
 fn ctrl_c_ends_it_and_the_recording_is_whole() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     for (signal, status) in [(libc::SIGINT, 0), (libc::SIGTERM, 143)] {
         let dir = folder();
         let run = live(&dir, Path::new("perf.data"), &["--order", "-e", "sched:sched_switch"]).spawn().unwrap();
@@ -344,9 +325,7 @@ fn ctrl_c_ends_it_and_the_recording_is_whole() {
 
 #[test]
 fn the_status_is_the_commands() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let dir = folder();
     let mut command = live(&dir, Path::new("perf.data"), &["-q", "-e", CALL]);
     let output = command.args(["--exec", "sh", "-c", "exit 7"]).output().unwrap();
@@ -356,15 +335,13 @@ fn the_status_is_the_commands() {
 /// The script goes on, what was written by then can be read, and the status says that it is not all.
 #[test]
 fn a_full_disk_ends_the_recording_and_not_the_script() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let dir = folder();
     let disk = dir.path().join("disk");
     fs::create_dir(&disk).unwrap();
     let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(&disk).status();
     if !mount.is_ok_and(|status| status.success()) {
-        return println!("skipped: tmpfs cannot be mounted");
+        skip(Need::Namespaces, "tmpfs cannot be mounted");
     }
     let file = disk.join("perf.data");
     let mut command = live(&dir, &file, &["--order", "-m", "8M", "-e", CALL]);
@@ -373,20 +350,18 @@ fn a_full_disk_ends_the_recording_and_not_the_script() {
     let lines = perf(&file, &["script", "-F", "event"]).lines().count();
     assert!(Command::new("umount").arg(&disk).status().unwrap().success());
     assert_eq!(run.status, 1, "{}", run.said);
-    assert!(run.said.contains("No space left on device (os error 28); the recording ends here, the script goes on"));
+    assert!(run.said.contains("No space left on device (os error 28); the recording ends here; the script goes on"));
     let (live, replayed) = (samples(&run.live), samples(&run.replayed));
     // Whatever a busy machine loses.
     assert!((10_000..live.len()).contains(&lines), "{lines} of {}: {}", live.len(), run.said);
     assert!(live[..lines] == replayed[..], "{lines} {}", replayed.len());
-    let dropped = format!("is not whole: {} samples", live.len() - lines);
+    let dropped = format!("is incomplete: {} samples", live.len() - lines);
     assert!(run.said.contains(&dropped), "{}", run.said);
 }
 
 #[test]
-fn a_former_recording_is_kept() {
-    if skipped() {
-        return;
-    }
+fn an_existing_recording_is_renamed() {
+    needs([Need::Tracefs, Need::Perf]);
     let dir = folder();
     let file = |name| fs::read(dir.path().join(name));
     let run = |script: &str| {
@@ -412,12 +387,9 @@ fn what_cannot_be_recorded() {
         (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     for (args, text) in [
-        (
-            &["--input", "x.data", "--record", "y.data", "x.py"][..],
-            "--record says how events are recorded, and cannot be",
-        ),
+        (&["--input", "x.data", "--record", "y.data", "x.py"][..], "--record and --input cannot be combined"),
         (&["-e", "a:b", "--record", "y.data", "help"], "--record and `help` cannot be combined"),
-        (&["-e", "a:b", "--record", "-", "x.py"], "the standard output is the script's"),
+        (&["-e", "a:b", "--record", "-", "x.py"], "the script uses the standard output"),
         (&["-e", "a:b", "x.py", "--record"], "the option `--record` needs a value"),
     ] {
         let (status, stderr) = said(args);
@@ -428,14 +400,12 @@ fn what_cannot_be_recorded() {
 /// The script was loaded, and its `__init__` called, by then.
 #[test]
 fn a_folder_that_is_not_there_is_found_before_the_script_is_loaded() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let dir = folder();
     let mut command = live(&dir, Path::new("none/perf.data"), &["-e", CALL]);
     let output = command.args(["--exec", "true"]).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    let why = "perf-prof: cannot write 'none/perf.data': there is no folder 'none'; make it, or name another place\n";
+    let why = "perf-prof: cannot write 'none/perf.data': there is no folder 'none'; create it or give another file\n";
     assert_eq!((output.status.code(), &*stderr), (Some(1), why));
     // It makes a file when it is loaded.
     assert!(!dir.path().join("live").exists());

@@ -6,11 +6,13 @@ use std::{
     process::{Command, Stdio},
 };
 
-use perf_prof::abi::perf_data::PERF_RECORD_COMPRESSED;
+use perf_prof_core::abi::perf_data::PERF_RECORD_COMPRESSED;
 
-use crate::{
-    harness::{Folder, LIST, perf, python, record, stdout},
-    made::{FOREIGN, Maker, NATIVE},
+use super::made::{FOREIGN, Maker, NATIVE};
+use crate::harness::{
+    machine::{Need, needs},
+    recording::{Folder, LIST, python, record},
+    run::{PERF_PROF, stdout},
 };
 
 /// What a run printed, said, and its status.
@@ -22,7 +24,7 @@ struct Ran {
 
 #[track_caller]
 fn run(args: &[&str], input: &Path) -> Ran {
-    let program = env!("CARGO_BIN_EXE_perf-prof");
+    let program = PERF_PROF;
     let output = Command::new(program).args(args).arg("-i").arg(input).stdin(Stdio::null()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     // One that is ended by a signal, as by a panic's abort, has no status.
@@ -88,12 +90,12 @@ fn truncated_at_every_byte() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_by_its_name() {
+fn files_that_are_no_recordings_are_refused() {
     let folder = Folder::new();
     let directory = folder.path("directory");
     fs::create_dir(&directory).unwrap();
     for (path, text) in [
-        (folder.write("text", b"a file of text, of more than 104 bytes"), "is no perf.data file"),
+        (folder.write("text", b"a file of text, of more than 104 bytes"), "is not a perf.data file"),
         (folder.write("old", b"PERFFILE"), "was written by a perf older than 2.6.36"),
         (folder.write("empty", b""), "is empty: nothing was recorded"),
         (directory, "is a directory without a file `data`"),
@@ -121,7 +123,7 @@ fn features_out_of_bounds_are_named_and_left_out() {
             let at = table + 16 * feature + at;
             file[at..at + 8].copy_from_slice(&value.to_ne_bytes());
             let ran = script(&folder.write("perf.data", &file));
-            let warning = format!("{name} is left out: it lies outside of the file");
+            let warning = format!("{name} cannot be read: it lies outside the file");
             assert!(ran.status == 0 && ran.said.contains(&warning), "{}", ran.said);
             assert_eq!(events(&ran), SAMPLES);
         }
@@ -132,7 +134,7 @@ fn features_out_of_bounds_are_named_and_left_out() {
 fn ids_that_no_event_has_are_counted() {
     let folder = Folder::new();
     let path = folder.write("perf.data", &NATIVE.file(&NATIVE.records()));
-    let said = "1 samples were left out: the recording has no event with their ids";
+    let said = "1 samples were left out, because the recording has no event with their ids";
     let ran = script(&path);
     assert!(ran.status == 0 && ran.said.contains(said), "{}", ran.said);
     let list = folder.write("list.py", LIST.as_bytes());
@@ -195,9 +197,9 @@ fn killed(path: &Path, program: &str, args: &[&str]) {
 
 #[test]
 fn a_recorder_that_was_killed_leaves_what_it_had_written() {
-    let Some(perf) = perf() else { return };
+    needs([Need::Perf]);
     let folder = Folder::new();
-    for (program, name) in [(perf, "theirs.data"), (env!("CARGO_BIN_EXE_perf-prof"), "ours.data")] {
+    for (program, name) in [("perf", "theirs.data"), (PERF_PROF, "ours.data")] {
         let path = folder.path(name);
         killed(&path, program, &["-m", "1", "-e", "sched:*,timer:*", "-a"]);
         let size = u64::from_ne_bytes(fs::read(&path).unwrap()[48..56].try_into().unwrap());
@@ -206,7 +208,7 @@ fn a_recorder_that_was_killed_leaves_what_it_had_written() {
         assert!(ran.status == 0 && ran.said.contains("was not finished"), "{name}: {}", ran.said);
         assert!(ran.out.lines().count() > 100, "{name}: {}{}", ran.out, ran.said);
         let by_name = ["--input", path.to_str().unwrap(), "-e", "sched:sched_switch"];
-        if program == perf {
+        if program == "perf" {
             // Its events have no names: who asks for one is told why.
             let asked = python(&[&by_name[..], &["s.py"]].concat());
             let said = String::from_utf8_lossy(&asked.stderr).into_owned();
@@ -226,28 +228,28 @@ fn a_recorder_that_was_killed_leaves_what_it_had_written() {
 
 /// What was known from the begin stands once in a recording that was ended, too.
 #[test]
-fn what_stands_in_front_of_the_records_is_not_written_again() {
-    let Some(perf) = perf() else { return };
+fn early_features_are_stored_once() {
+    needs([Need::Perf]);
     let folder = Folder::new();
     let path = folder.path("perf.data");
-    let mut recorder = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    let mut recorder = Command::new(PERF_PROF);
     recorder.args(["record", "-q", "-o"]).arg(&path).args(["-e", "sched:sched_switch", "-a", "--", "sleep", "0.1"]);
     assert!(recorder.status().unwrap().success());
     let file = fs::read(&path).unwrap();
     let format: &[u8] = b"name: sched_switch\n";
     assert_eq!(file.windows(format.len()).filter(|bytes| *bytes == format).count(), 1);
-    let header = Command::new(perf).args(["report", "--header-only", "-i"]).arg(&path).output().unwrap();
+    let header = Command::new("perf").args(["report", "--header-only", "-i"]).arg(&path).output().unwrap();
     let header = String::from_utf8_lossy(&header.stdout).into_owned();
     assert!(header.contains("name = sched:sched_switch") && header.contains("# hostname : "), "{header}");
 }
 
 /// What a full disk kept from being written behind the records was missed, though it stands in front of them as well.
 #[test]
-fn a_recording_without_its_end_had_no_names() {
-    let Some(_) = perf() else { return };
+fn a_recording_without_its_end_has_its_names() {
+    needs([Need::Perf]);
     let folder = Folder::new();
     let path = folder.path("perf.data");
-    let mut recorder = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    let mut recorder = Command::new(PERF_PROF);
     recorder.args(["record", "-q", "-o"]).arg(&path).args(["-e", "sched:sched_switch", "-a", "--", "sleep", "0.1"]);
     assert!(recorder.status().unwrap().success());
     let whole = script(&path);
@@ -270,7 +272,7 @@ fn a_recording_without_its_end_had_no_names() {
 
 #[test]
 fn damaged_zstd_costs_what_is_behind_it() {
-    let Some(_) = perf() else { return };
+    needs([Need::Perf]);
     let folder = Folder::new();
     let path = folder.path("perf.data");
     record(&path, &["-z", "-e", "sched:*,timer:*", "-a", "--", "sleep", "0.3"]);
@@ -303,10 +305,10 @@ fn a_pipe_that_ends_within_a_record() {
     let folder = Folder::new();
     let whole = NATIVE.pipe(&NATIVE.records());
     let path = folder.write("pipe", &whole[..whole.len() - 20]);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    let mut command = Command::new(PERF_PROF);
     let mut cat = Command::new("cat").stdin(File::open(&path).unwrap()).stdout(Stdio::piped()).spawn().unwrap();
     let output = command.args(["script", "-i", "-"]).stdin(cat.stdout.take().unwrap()).output().unwrap();
     cat.wait().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("it is cut off"), "{said}");
+    assert!(output.status.success() && said.contains("the input is cut off"), "{said}");
 }

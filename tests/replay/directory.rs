@@ -5,25 +5,27 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::harness::{Folder, perf, record};
+use crate::harness::{
+    machine::{Need, needs},
+    recording::{Folder, record},
+    run::PERF_PROF,
+};
 
-/// The file had no events, and nothing was said; those of rings were "no perf.data file".
+/// Its file has no events, and those of rings are no perf.data files.
 #[test]
-fn a_part_of_a_directory_was_taken_for_a_recording() {
-    if perf().is_none() {
-        return;
-    }
+fn a_part_of_a_directory_is_not_taken_for_a_recording() {
+    needs([Need::Perf]);
     let folder = Folder::new();
     record(&folder.path("dir"), &["--threads", "-e", "sched:sched_switch", "-a", "--", "true"]);
     folder.write("s.py", b"def __sample__(e): print(e._time)\ndef __partial__(): pass\ndef __merge__(of): pass\n");
     let run = |place: &str, words: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+        let mut command = Command::new(PERF_PROF);
         let output = command.args(words).current_dir(folder.path(place)).stdin(Stdio::null()).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap(), output.stdout.is_empty())
     };
     for (place, path, directory) in [("", "dir/data", "dir"), ("", "dir/data.0", "dir"), ("dir", "data", ".")] {
-        let why = format!("{path} is a part of the recording {directory}, whose events are in several files");
-        let expected = (Some(1), format!("perf-prof: {why}: name the directory, {directory}\n"), true);
+        let why = format!("{path} is only a part of the recording {directory}, which consists of several files");
+        let expected = (Some(1), format!("perf-prof: {why}; use the directory {directory}\n"), true);
         for words in [
             &["script", "-i", path][..],
             &["report", "-i", path],
@@ -39,13 +41,17 @@ fn a_part_of_a_directory_was_taken_for_a_recording() {
         let (status, said, _) = run("", &[words, &["-i", "dir/data"]].concat());
         assert_eq!((status, said.as_str()), (Some(0), ""), "{words:?}");
         let (status, said, _) = run("", &[words, &["-i", "dir/data.0"]].concat());
-        assert!(status == Some(1) && said.contains("dir/data.0 is a part of the recording dir, "), "{words:?}: {said}");
+        assert!(
+            status == Some(1) && said.contains("dir/data.0 is only a part of the recording dir, "),
+            "{words:?}: {said}"
+        );
     }
     let (status, said, is_empty) = run("", &["script", "-i", "dir"]);
     assert_eq!((status, said.as_str(), is_empty), (Some(0), "", false));
     // Who takes it out of there has taken the events from it.
     fs::copy(folder.path("dir/data"), folder.path("alone")).unwrap();
     let (status, said, _) = run("", &["script", "-i", "alone"]);
-    let why = "alone was `data` in a directory, and has no events: they are in the files data.0 and so on, which were beside it";
+    let why = "alone was the file `data` of a directory and has no events; the events are in the files `data.0`, \
+               `data.1`, ... of this directory";
     assert_eq!((status, said), (Some(0), format!("perf-prof: warning: {why}\n")));
 }

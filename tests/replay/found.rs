@@ -2,7 +2,8 @@
 
 use std::process::{Command, Output, Stdio};
 
-use crate::{harness::Folder, made::NATIVE};
+use super::made::NATIVE;
+use crate::harness::{recording::Folder, run::PERF_PROF};
 
 const COUNT: &str = "\
 n = 0
@@ -27,7 +28,7 @@ fn folder(ids: [u64; 4]) -> Folder {
 }
 
 fn command(folder: &Folder, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    let mut command = Command::new(PERF_PROF);
     command.args(args).current_dir(folder.path("")).stdin(Stdio::null());
     command
 }
@@ -41,18 +42,18 @@ fn said(output: &Output) -> (String, Option<i32>) {
 
 /// It looked as if nothing had happened.
 #[test]
-fn a_selection_that_matches_nothing_was_silent() {
-    let times = "its samples are of `--time 2.000000000,2.000000003`";
+fn an_empty_selection_is_reported() {
+    let times = "its samples are in `--time 2.000000000,2.000000003`";
     let rows = [
-        (&["-C", "9"][..], "-C 9", ", and of CPUs 1-2"),
+        (&["-C", "9"][..], "-C 9", ", and on CPUs 1-2"),
         (&["-p", "99"], "-p 99", "; `perf-prof report -i perf.data --sort pid,tid,comm` lists their tasks"),
         (&["--time", "3,4.5"], "--time 3.000000000,4.500000000", ""),
-        (&["-C", "1", "--time", "3,"], "-C 1 --time 3.000000000,", ", and of CPUs 1-2"),
+        (&["-C", "1", "--time", "3,"], "-C 1 --time 3.000000000,", ", and on CPUs 1-2"),
     ];
     let folder = folder([50, 51, 50, 51]);
     let run = |args: &[&str], more: &[&str]| said(&command(&folder, &[args, more].concat()).output().unwrap());
     for (args, asked, rest) in rows {
-        let expected = format!("perf-prof: no sample of perf.data matches `{asked}`: {times}{rest}\n");
+        let expected = format!("perf-prof: no sample in perf.data matches `{asked}`: {times}{rest}\n");
         for words in [&["script"][..], &["report"], &["python", "--input", "perf.data"]] {
             let script: &[&str] = if words[0] == "python" { &["count.py"] } else { &[] };
             assert_eq!(run(words, &[args, script].concat()), (expected.clone(), Some(0)), "{words:?}");
@@ -68,7 +69,7 @@ fn a_selection_that_matches_nothing_was_silent() {
     }
     // By a filter, which is looked at later.
     let filtered = ["python", "--input", "perf.data", "-e", "sys:e/number == 3/", "count.py"];
-    let expected = format!("perf-prof: no sample of perf.data matches `-e sys:e/number == 3/`: {times}\n");
+    let expected = format!("perf-prof: no sample in perf.data matches `-e sys:e/number == 3/`: {times}\n");
     assert_eq!(run(&filtered, &[]), (expected, Some(0)));
     assert_eq!(run(&[&filtered[..3], &["-q"], &filtered[3..]].concat(), &[]), (String::new(), Some(0)));
     for matching in [&["-C", "1"][..], &["-p", "7"], &["--time", "2,2.000000000"], &[]] {
@@ -86,7 +87,7 @@ fn a_selection_of_a_pipe_that_matches_nothing() {
     assert_eq!(said(&output), ("perf-prof: no sample matches `-C 9`\n".to_owned(), Some(0)));
     // Kept in a file it can.
     let output = command(&folder, &["script", "-i", "pipe.data", "-C", "9"]).output().unwrap();
-    assert!(said(&output).0.contains("`--time 0.000000030,0.000000030`, and of CPU 1\n"), "{output:?}");
+    assert!(said(&output).0.contains("`--time 0.000000030,0.000000030`, and on CPU 1\n"), "{output:?}");
 }
 
 #[test]
@@ -99,11 +100,13 @@ fn an_empty_recording_has_nothing_that_could_match() {
 
 /// It was said, and the status was that of a good end.
 #[test]
-fn a_recording_all_of_whose_samples_are_left_out_ended_well() {
+fn a_recording_all_of_whose_samples_are_left_out_is_a_failure() {
     let folders = [folder([90, 91, 92, 93]), folder([90, 50, 91, 92])];
     for (folder, found) in folders.iter().zip([0, 1]) {
-        let text =
-            format!("perf-prof: {} samples were left out: the recording has no event with their ids\n", 4 - found);
+        let text = format!(
+            "perf-prof: {} samples were left out, because the recording has no event with their ids\n",
+            4 - found
+        );
         let expected = (text, Some(if found == 0 { 1 } else { 0 }));
         for args in [&["script"][..], &["report"], &["script", "-q"]] {
             assert_eq!(said(&command(folder, args).output().unwrap()), expected, "{args:?}");

@@ -1,12 +1,15 @@
 //! Recordings of all kinds: the same events, in the same order, as `perf script` shows.
 
 use std::{
-    fs::File,
     path::Path,
     process::{Command, Stdio},
 };
 
-use crate::harness::{Folder, LIST, perf, perf_script, python, record, stdout};
+use crate::harness::{
+    machine::{Need, needs, skip},
+    recording::{Folder, LIST, perf_script, python, record, record_pipe},
+    run::{PERF_PROF, stdout},
+};
 
 const SWITCHES: [&str; 3] = ["-e", "sched:sched_switch", "-a"];
 const SLEEP: [&str; 3] = ["--", "sleep", "0.3"];
@@ -14,9 +17,7 @@ const SLEEP: [&str; 3] = ["--", "sleep", "0.3"];
 /// Records with these arguments and compares all events with perf's own list.
 #[track_caller]
 fn check(args: &[&str]) {
-    if perf().is_none() {
-        return;
-    }
+    needs([Need::Perf]);
     let folder = Folder::new();
     let data = folder.path("perf.data");
     record(&data, args);
@@ -44,18 +45,14 @@ fn compare(folder: &Folder, data: &Path, args: &[&str]) {
 
 /// Records into a pipe with these arguments; what comes out of it is replayed from a file and from a pipe.
 fn check_pipe(args: &[&str]) {
-    if perf().is_none() {
-        return;
-    }
+    needs([Need::Perf]);
     let folder = Folder::new();
     let data = folder.path("pipe.data");
-    let mut command = Command::new("perf");
-    command.args(["record", "-q", "-o", "-"]).args(args).stdout(File::create(&data).unwrap()).stderr(Stdio::null());
-    assert!(command.status().unwrap().success());
+    record_pipe(&data, args);
     compare(&folder, &data, args);
     let script = folder.write("list.py", LIST.as_bytes());
     let mut cat = Command::new("cat").arg(&data).stdout(Stdio::piped()).spawn().unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_perf-prof"))
+    let output = Command::new(PERF_PROF)
         .args(["python", "-q", "--input", "-"])
         .arg(&script)
         .stdin(cat.stdout.take().unwrap())
@@ -119,9 +116,7 @@ fn a_group_that_the_leader_samples() {
 /// With `-c` perf has samples not tell their period, which is the same in all of them.
 #[test]
 fn periods_that_stand_in_the_attr_only() {
-    if perf().is_none() {
-        return;
-    }
+    needs([Need::Perf]);
     let folder = Folder::new();
     let data = folder.path("perf.data");
     let busy = "i=0; while [ $i -lt 50 ]; do /bin/true; i=$((i + 1)); done";
@@ -141,7 +136,7 @@ fn periods_that_stand_in_the_attr_only() {
     assert!(samples > 10 && samples == expected.lines().count(), "{samples}: {expected}");
     assert!(expected.lines().all(|line| line.contains(" 10 page-faults:")), "{expected}");
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(words(&lines(env!("CARGO_BIN_EXE_perf-prof"))), words(&expected));
+    assert_eq!(words(&lines(PERF_PROF)), words(&expected));
 }
 
 #[test]
@@ -151,9 +146,7 @@ fn registers() {
 
 #[test]
 fn a_process() {
-    if perf().is_none() {
-        return;
-    }
+    needs([Need::Perf]);
     struct Killed(std::process::Child);
     impl Drop for Killed {
         fn drop(&mut self) {
@@ -165,7 +158,9 @@ fn a_process() {
     let busy = "i=0; while [ $i -lt 20000 ]; do /bin/true; i=$((i + 1)); done";
     let child = Killed(Command::new("sh").args(["-c", busy]).spawn().unwrap());
     let events = ["-e", "sched:sched_process_fork", "-e", "syscalls:sys_enter_exit_group", "-p"];
-    check(&[&events[..], &[&child.0.id().to_string()], &SLEEP].concat());
+    // As much work beside it: however slow the machine is now, the process gets as far.
+    let work = "i=0; while [ $i -lt 100 ]; do /bin/true; i=$((i + 1)); done";
+    check(&[&events[..], &[&child.0.id().to_string()], &["--", "sh", "-c", work]].concat());
 }
 
 #[test]
@@ -176,9 +171,7 @@ fn a_command() {
 /// They had the names that the numbers have on this machine.
 #[test]
 fn system_calls_have_the_names_of_the_recorded_architecture() {
-    if perf().is_none() {
-        return;
-    }
+    needs([Need::Perf]);
     let folder = Folder::new();
     let data = folder.path("perf.data");
     record(&data, &[&SWITCHES[..], &SLEEP].concat());
@@ -186,7 +179,7 @@ fn system_calls_have_the_names_of_the_recorded_architecture() {
     let [here, there] = [b"x86_64\0\0", b"aarch64\0"];
     let mut bytes = std::fs::read(&data).unwrap();
     let Some(at) = bytes.windows(here.len()).rposition(|window| window == here) else {
-        return println!("skipped: not recorded on x86-64");
+        skip(Need::Vdso, "not recorded on x86-64");
     };
     let script = folder.write(
         "names.py",

@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use perf_prof::{
+use perf_prof_core::{
     abi::{perf_data::*, *},
     perfdata::{PerfDataError, Recording, Replay, Selection},
     record::{Batch, Ended, Source, Wait, record_type},
 };
 use proptest::prelude::*;
 
-use crate::harness::{Folder, python, stdout};
+use crate::harness::{
+    recording::{Folder, python},
+    run::stdout,
+};
 
 /// Writes numbers in one byte order.
 #[derive(Clone, Copy)]
@@ -270,7 +273,7 @@ fn a_recording_that_was_not_finished_is_read_to_its_end() {
 }
 
 #[test]
-fn features_out_of_bounds_cost_nothing_else() {
+fn features_out_of_bounds_do_not_affect_other_features() {
     let file = NATIVE.file(&NATIVE.records());
     let table = 104 + 16 + 160 + NATIVE.records().len();
     for (feature, name) in [(0, "TRACING_DATA"), (1, "HOSTNAME"), (2, "NRCPUS")] {
@@ -316,7 +319,7 @@ fn a_replay_stops_in_its_midst() {
 
 /// A wanted sample kept the whole block in memory that it was read with.
 #[test]
-fn one_wanted_sample_of_many_kept_its_whole_block() {
+fn one_wanted_sample_of_many_keeps_no_more_than_itself() {
     const WANTED: u64 = 60;
     const EVERY: u64 = 1500;
     let id = |number: u64| if number.is_multiple_of(EVERY) { 51 } else { 50 };
@@ -351,7 +354,7 @@ fn one_wanted_sample_of_many_kept_its_whole_block() {
 
 /// Signals are attended to between waits.
 #[test]
-fn a_replay_that_matches_nothing_was_one_wait() {
+fn a_replay_that_matches_nothing_is_woken_in_between() {
     let records: Vec<u8> = (0..100_000).flat_map(|time| NATIVE.sample(50, 1 + time)).collect();
     assert!(records.len() > 8 << 20);
     for bytes in [NATIVE.file(&records), NATIVE.pipe(&records)] {

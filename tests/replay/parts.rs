@@ -3,17 +3,15 @@
 
 use std::sync::Arc;
 
-use perf_prof::{
+use perf_prof_core::{
     abi::{perf_data::*, *},
     perfdata::{BLOCK, Block, BlockIndex, Progress, Recording, Replay, Selection, StoredIndex, shards},
     record::{Batch, Source, Wait, record_type},
 };
 use proptest::prelude::*;
 
-use crate::{
-    harness::Folder,
-    made::{FOREIGN, Maker, NATIVE, patiently},
-};
+use super::made::{FOREIGN, Maker, NATIVE, patiently};
+use crate::harness::recording::Folder;
 
 /// How records lie in a file.
 #[derive(Clone, Copy, Debug)]
@@ -248,7 +246,7 @@ proptest! {
 
 /// Each block begins with a task's name, and was read by every process for it.
 #[test]
-fn blocks_with_side_band_were_read_by_every_shard() {
+fn blocks_with_side_band_are_read_by_the_shard_that_needs_them() {
     for maker in [NATIVE, FOREIGN] {
         let some: Vec<Vec<u8>> =
             (1..40_000).map(|time| if time % 500 == 0 { maker.comm(time) } else { maker.sample(50, time) }).collect();
@@ -271,7 +269,7 @@ fn blocks_with_side_band_were_read_by_every_shard() {
 
 /// Who wrote a recording knows where its records lie, and looked at none of them again.
 #[test]
-fn what_a_recording_says_of_its_blocks_is_believed_as_far_as_it_is_true() {
+fn a_stored_index_is_used_unless_it_is_wrong() {
     for maker in [NATIVE, FOREIGN] {
         let record = |time| if time % 3000 == 5 { maker.comm(time) } else { maker.sample(50, time) };
         let some: Vec<u8> = (1..20_000).flat_map(record).collect();
@@ -306,14 +304,14 @@ fn what_a_recording_says_of_its_blocks_is_believed_as_far_as_it_is_true() {
             let warnings = replay.take_warnings();
             let said = format!(" records from byte {} to ", index.blocks[3].offset);
             assert!(replay.take_failure().is_none() && warnings.len() == 1, "{warnings:?}");
-            assert!(warnings[0].starts_with("x is damaged: of the ") && warnings[0].contains(&said), "{warnings:?}");
+            assert!(warnings[0].starts_with("x is damaged: ") && warnings[0].contains(&said), "{warnings:?}");
         }
     }
 }
 
 /// Nothing at all was read of it.
 #[test]
-fn damage_within_a_recording_that_says_where_its_blocks_lie() {
+fn damage_in_a_recording_with_a_stored_index_is_reported() {
     let some: Vec<u8> = (1..20_000).flat_map(|time| NATIVE.sample(50, time)).collect();
     let mut file = indexed(NATIVE, &NATIVE.file(&some));
     let block = opened(&file).index().unwrap()[0].as_ref().unwrap().blocks[3];
@@ -328,10 +326,10 @@ fn damage_within_a_recording_that_says_where_its_blocks_lie() {
     }
     let gone = block.sampled.0 + half..=block.sampled.1;
     assert!(times.into_iter().eq((1..20_000).filter(|time| !gone.contains(time))));
-    let said = format!("x is damaged: of the {} records from byte {} to ", block.records, block.offset);
+    let said = format!("x is damaged: {half} of the {} records from byte {} to ", block.records, block.offset);
     let warnings = replay.take_own_warnings();
     assert!(warnings.len() == 1 && warnings[0].starts_with(&said), "{warnings:?}");
-    assert!(warnings[0].ends_with(&format!(" {half} can be read")), "{warnings:?}");
+    assert!(warnings[0].ends_with(" can be read"), "{warnings:?}");
 }
 
 /// Packed ones were unpacked as a whole by every process.
@@ -393,7 +391,7 @@ fn files_whose_runs_do_not_fit_together_are_read_from_front_to_back() {
 
 /// What was kept of blocks without samples was used, and all of it was in memory, where nothing is left out by its time.
 #[test]
-fn of_all_times_nothing_is_kept() {
+fn a_selection_of_all_times_reads_every_block() {
     let some: Vec<Vec<u8>> =
         (1..20_000).map(|time| if time < 9_000 { NATIVE.comm(time) } else { NATIVE.sample(50, time) }).collect();
     let all: u64 = some.iter().map(|record| record.len() as u64).sum();

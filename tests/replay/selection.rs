@@ -2,33 +2,37 @@
 
 use std::{path::PathBuf, sync::OnceLock};
 
-use crate::harness::{Folder, LIST, perf, perf_script, perf_script_with, python, record, stdout};
+use crate::harness::{
+    machine::{Need, needs, skip},
+    recording::{Folder, LIST, perf, perf_script, perf_script_with, python, record},
+    run::stdout,
+};
 
 /// A recording of a second, made once.
-fn recording() -> Option<&'static (Folder, PathBuf)> {
-    static RECORDING: OnceLock<Option<(Folder, PathBuf)>> = OnceLock::new();
+fn recording() -> &'static (Folder, PathBuf) {
+    static RECORDING: OnceLock<(Folder, PathBuf)> = OnceLock::new();
+    needs([Need::Perf]);
     let make = || {
-        perf()?;
         let folder = Folder::new();
         let data = folder.path("perf.data");
         folder.write("list.py", LIST.as_bytes());
         let busy = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.02; ls / > /dev/null; done";
         let events = ["-e", "sched:sched_switch", "-e", "sched:sched_wakeup", "-e", "cpu-clock", "-a"];
         record(&data, &[&events[..], &["--", "sh", "-c", busy]].concat());
-        Some((folder, data))
+        (folder, data)
     };
-    RECORDING.get_or_init(make).as_ref()
+    RECORDING.get_or_init(make)
 }
 
 fn list(args: &[&str]) -> Vec<String> {
-    let (folder, data) = recording().unwrap();
+    let (folder, data) = recording();
     let script = folder.path("list.py");
     let output = python(&[&["-q", "--input", data.to_str().unwrap()], args, &[script.to_str().unwrap()]].concat());
     stdout(&output).lines().map(str::to_owned).collect()
 }
 
 fn error(args: &[&str]) -> String {
-    let (folder, data) = recording().unwrap();
+    let (folder, data) = recording();
     let script = folder.path("list.py");
     let output = python(&[&["-q", "--input", data.to_str().unwrap()], args, &[script.to_str().unwrap()]].concat());
     assert!(!output.status.success());
@@ -44,7 +48,7 @@ fn same(found: Vec<String>, expected: Vec<String>) {
 
 #[test]
 fn events_by_name_and_pattern() {
-    let Some((_, data)) = recording() else { return };
+    let (_, data) = recording();
     let all = perf_script(data);
     let of = |name: &str| all.iter().filter(|line| line.ends_with(name)).cloned().collect::<Vec<_>>();
     same(list(&["-e", "sched:sched_wakeup"]), of("sched_wakeup"));
@@ -56,38 +60,46 @@ fn events_by_name_and_pattern() {
     assert!(renamed.len() == of("sched_wakeup").len() && renamed.iter().all(|line| line.ends_with("sched:woken")));
     assert!(error(&["-e", "sched:sched_wakup"]).contains("did you mean sched:sched_wakeup"));
     assert!(error(&["-e", "cpu-clock:u"]).contains("cpu-clock:u is not in"));
-    assert!(error(&["-e", "kmem:kmalloc"]).contains("which has sched:sched_switch, sched:sched_wakeup, cpu-clock"));
+    assert!(
+        error(&["-e", "kmem:kmalloc"])
+            .contains("the recording contains sched:sched_switch, sched:sched_wakeup, cpu-clock")
+    );
 }
 
-/// Numbers of cycles were added to nanoseconds.
-#[test]
-fn profile_is_one_event_of_a_recording() {
-    if perf().is_none() {
-        return;
-    }
+/// `profile` and another selector give the same samples of a recording.
+fn are_the_same(events: &str, selector: &str) {
     let folder = Folder::new();
-    let [clock, both] = ["clock.data", "both.data"].map(|name| folder.path(name));
-    let work = ["--", "sh", "-c", "for i in 1 2 3 4 5; do ls / >/dev/null; done"];
-    let script = folder.write("list.py", LIST.as_bytes());
-    let run = |data: &PathBuf, selector: &str| {
+    let (data, script) = (folder.path("perf.data"), folder.write("list.py", LIST.as_bytes()));
+    record(&data, &["-a", "-e", events, "--", "sh", "-c", "for i in 1 2 3 4 5; do ls / >/dev/null; done"]);
+    // Where there is no hardware to count cycles, perf records a clock in their place.
+    if !perf(&["evlist"], &data).iter().any(|line| line == selector) {
+        skip(Need::Pmu, format!("no {selector} in {:?}", perf(&["evlist"], &data)));
+    }
+    let run = |selector: &str| {
         let args = ["-q", "--input", data.to_str().unwrap(), "-e", selector, script.to_str().unwrap()];
         stdout(&python(&args)).lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect::<Vec<_>>()
     };
-    record(&clock, &[&["-a", "-e", "cpu-clock,task-clock"][..], &work].concat());
-    same(run(&clock, "profile"), run(&clock, "cpu-clock"));
-    let mut counted = std::process::Command::new("perf");
-    counted.args(["record", "-q", "-o", "/dev/null", "-e", "cycles", "true"]);
-    if !counted.output().unwrap().status.success() {
-        return println!("not tested: cycles, which this machine does not sample");
-    }
-    record(&both, &[&["-a", "-e", "cpu-clock,cycles"][..], &work].concat());
-    same(run(&both, "profile"), run(&both, "cycles"));
+    same(run("profile"), run(selector));
+}
+
+/// Of two clocks it is one; otherwise their times would be added.
+#[test]
+fn profile_is_one_event_of_a_recording() {
+    needs([Need::Perf]);
+    are_the_same("cpu-clock,task-clock", "cpu-clock");
+}
+
+/// Cycles and nanoseconds are not added.
+#[test]
+fn profile_is_cycles_where_they_were_recorded() {
+    needs([Need::Perf]);
+    are_the_same("cpu-clock,cycles", "cycles");
 }
 
 /// They were refused, also of recordings whose events were a group.
 #[test]
 fn braces_choose_the_events_within() {
-    let Some((folder, data)) = recording() else { return };
+    let (folder, data) = recording();
     let all = perf_script(data);
     let of = |name: &str| all.iter().filter(|line| line.ends_with(name)).cloned().collect::<Vec<_>>();
     same(list(&["-e", "{sched:sched_switch,sched:sched_wakeup,cpu-clock}"]), all.clone());
@@ -106,11 +118,11 @@ fn braces_choose_the_events_within() {
 
 #[test]
 fn filters_on_fields() {
-    let Some((folder, _)) = recording() else { return };
+    let (folder, _) = recording();
     folder.write("fields.py", b"def sched__sched_switch(e):\n    print(e.prev_pid, e.next_comm)\n");
     let script = folder.path("fields.py");
     let run = |event: &str| {
-        let (_, data) = recording().unwrap();
+        let (_, data) = recording();
         let args = ["-q", "--input", data.to_str().unwrap(), "-e", event, script.to_str().unwrap()];
         stdout(&python(&args)).lines().map(str::to_owned).collect::<Vec<_>>()
     };
@@ -126,7 +138,7 @@ fn filters_on_fields() {
 
 #[test]
 fn cpus_and_tasks_as_perf_script_chooses_them() {
-    let Some((_, data)) = recording() else { return };
+    let (_, data) = recording();
     same(list(&["-C", "0"]), perf_script_with(data, &["-C", "0"]));
     let task = list(&[]).iter().map(|line| line.split(' ').nth(2).unwrap().to_owned()).find(|tid| tid != "0").unwrap();
     same(list(&["-t", &task]), perf_script_with(data, &["--tid", &task]));
@@ -136,9 +148,7 @@ fn cpus_and_tasks_as_perf_script_chooses_them() {
 /// The idle tasks have it: it was refused.
 #[test]
 fn the_number_of_the_idle_tasks() {
-    if recording().is_none() {
-        return;
-    }
+    needs([Need::Perf]);
     let idle: Vec<String> = list(&[]).into_iter().filter(|line| line.split(' ').nth(2) == Some("0")).collect();
     // On a machine that is busy all the time there are none.
     assert_eq!(list(&["-t", "0"]), idle);
@@ -147,8 +157,8 @@ fn the_number_of_the_idle_tasks() {
 
 /// They were ignored without a word.
 #[test]
-fn call_chains_that_were_not_recorded_are_missed_aloud() {
-    let Some((folder, data)) = recording() else { return };
+fn call_chains_that_were_not_recorded_are_reported_as_missing() {
+    let (folder, data) = recording();
     let script = folder.write(
         "count.py",
         b"n = 0\ndef __sample__(e):\n    global n\n    n += len(e._callchain)\ndef __exit__():\n    print(n)\n",
@@ -159,7 +169,7 @@ fn call_chains_that_were_not_recorded_are_missed_aloud() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let all =
-        "sched:sched_switch, sched:sched_wakeup, cpu-clock were not recorded, so there are none: `perf record -g`";
+        "sched:sched_switch, sched:sched_wakeup, cpu-clock were not recorded and cannot be shown; `perf record -g`";
     assert!(run(&["-g"]).contains(all));
     for selector in ["sched:sched_switch//stack/", "sched:sched_switch//max-stack=3/"] {
         let said = run(&["-e", selector, "-e", "cpu-clock"]);
@@ -171,7 +181,7 @@ fn call_chains_that_were_not_recorded_are_missed_aloud() {
 /// They were ignored, and all frames were there.
 #[test]
 fn a_side_of_call_chains_is_left_out_of_a_replay_as_it_is_live() {
-    let Some((folder, _)) = recording() else { return };
+    let (folder, _) = recording();
     let script = "\
 sides = set()
 def __sample__(e):
@@ -213,7 +223,7 @@ def __exit__(): print(*sorted(sides))
 /// As many frames as the kernel would have recorded.
 #[test]
 fn max_stack_shortens_what_was_recorded() {
-    let Some((folder, _)) = recording() else { return };
+    let (folder, _) = recording();
     let data = folder.path("chains.data");
     record(&data, &["-g", "-e", "sched:sched_switch", "-a", "--", "sleep", "0.2"]);
     let text = b"def __sample__(e):\n    print(*[f['addr'] for f in e._callchain])\n";
@@ -230,7 +240,7 @@ fn max_stack_shortens_what_was_recorded() {
 
 #[test]
 fn times_as_perf_script_chooses_them() {
-    let Some((_, data)) = recording() else { return };
+    let (_, data) = recording();
     let all = list(&[]);
     let time = |line: &String| line.split(' ').next().unwrap().parse::<u64>().unwrap();
     let seconds = |time: u64| format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000);
@@ -246,18 +256,16 @@ fn times_as_perf_script_chooses_them() {
 
 #[test]
 fn options_of_live_events_are_refused() {
-    if recording().is_none() {
-        return;
-    }
+    needs([Need::Perf]);
     for (args, option) in [(&["-m", "8"][..], "-m"), (&["-F", "99"], "-F"), (&["--monotonic"], "--monotonic")] {
-        let message = format!("{option} says how events are recorded, and cannot be combined with --input");
+        let message = format!("{option} and --input cannot be combined: {option} sets how live events are recorded");
         assert!(error(args).contains(&message), "{}", error(args));
     }
 }
 
 #[test]
 fn intervals_pass_in_the_events_time() {
-    let Some((folder, data)) = recording() else { return };
+    let (folder, data) = recording();
     let text = "import perf_prof\nfirst = last = None\nticks = 0\ndef __sample__(e):\n    global first, last\n    \
                 first = first or e._time\n    last = e._time\n    assert e._time - first <= (ticks + 1) * 10_000_000\n\
                 def __interval__():\n    global ticks\n    ticks += 1\n\
@@ -269,7 +277,7 @@ fn intervals_pass_in_the_events_time() {
 
 #[test]
 fn a_template_for_a_recording_runs() {
-    let Some((folder, data)) = recording() else { return };
+    let (folder, data) = recording();
     let data = data.to_str().unwrap();
     let template = stdout(&python(&["--input", data, "help"]));
     assert!(template.contains("def sched__sched_switch(event") && template.contains("def cpu_clock(event"));

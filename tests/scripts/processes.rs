@@ -7,7 +7,11 @@ use std::{
     time::Duration,
 };
 
-use crate::harness::{on_workload, program, skipped, workload};
+use crate::harness::{
+    machine::{Need, needs},
+    scripts::{on_workload, program},
+    workload,
+};
 
 /// Processes with known ends. `spawn` returns when the program has been executed.
 pub fn children() {
@@ -29,7 +33,7 @@ pub fn children() {
         unsafe { libc::kill(child.id() as i32, signal) };
         child.wait().unwrap();
     }
-    let words = workload("threads");
+    let words = workload::words("threads");
     Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).status().unwrap();
 }
 
@@ -43,9 +47,7 @@ pub fn threads() {
 
 #[test]
 fn execsnoop_tells_how_processes_end() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let out = on_workload("execsnoop.py", &[], "children");
     let ends = |name: &str| -> Vec<String> {
         let file = program(name).display().to_string();
@@ -73,9 +75,7 @@ fn execsnoop_tells_how_processes_end() {
 /// The kernel kills the other threads of a process that exits; that is not how the process ended.
 #[test]
 fn execsnoop_shows_the_exit_code_of_a_process_with_threads() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let out = on_workload("execsnoop.py", &[], "children");
     let this = env::current_exe().unwrap().display().to_string();
     let ends = out.lines().filter(|line| line.contains(" exit  ") && line.ends_with(&this));

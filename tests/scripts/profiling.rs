@@ -2,7 +2,12 @@
 
 use std::{fs, path::Path};
 
-use crate::harness::{compile, row, samples_less_often_than, script, skipped, text};
+use crate::harness::compile::FRAMES;
+use crate::harness::{
+    compile::compile,
+    machine::{Need, needs, needs_samples},
+    scripts::{row, script, text},
+};
 
 /// The words in front of a function's name in a table.
 #[track_caller]
@@ -35,11 +40,10 @@ int main(void) { for (int i = 0; i < 10; i++) { seventy(); thirty(); } return 0;
 
 #[test]
 fn profile_shares_time_out_to_functions() {
-    if skipped() || samples_less_often_than(997) {
-        return;
-    }
+    needs([Need::Tracefs]);
+    needs_samples(997);
     let directory = tempfile::tempdir().unwrap();
-    let Some(program) = compile(directory.path(), "hot", SEVENTY_THIRTY) else { return };
+    let program = compile(directory.path(), "hot", SEVENTY_THIRTY, FRAMES);
     let folded = directory.path().join("hot.folded");
     let options = ["--by-pid", "--sort", "total", "--flame", folded.to_str().unwrap(), "--exec"];
     let out = text(script("profile.py").args(options).arg(&program).output().unwrap());
@@ -132,11 +136,9 @@ fn faults(program: &Path, options: &[&str]) -> String {
 
 #[test]
 fn faults_counts_each_page_that_a_function_touches() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let directory = tempfile::tempdir().unwrap();
-    let Some(program) = compile(directory.path(), "touch", TOUCH) else { return };
+    let program = compile(directory.path(), "touch", TOUCH, FRAMES);
     let all = PAGES.to_string();
     let folded = directory.path().join("faults.folded");
 

@@ -4,26 +4,46 @@ use std::{
     fs,
     path::Path,
     process::{Command, Output},
+    thread,
+    time::Duration,
 };
 
-use crate::harness::{compile, in_path, row, script, skipped, text};
+use crate::harness::compile::FRAMES;
+use crate::harness::{
+    compile::compile,
+    machine::{Need, needs},
+    scripts::{in_path, row, script, text},
+};
 
 /// Programs that start and end, sleep, wake each other up and touch memory.
 const WORK: &str = "sh -c 'for i in 1 2 3 4 5 6 7 8; do ls /usr/bin | cat >/dev/null; sleep 0.02; done'";
 
+/// Whose events are recorded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tasks {
+    /// Those of the command. What else the machine does is not recorded.
+    OfCommand,
+    /// All, as the return of a task to its CPU is an event of another task. The rings hold what a loaded machine does.
+    All,
+}
+
 /// The command that records, and the one that shows the recording; of a script's usage.
-fn commands(usage: &str) -> (String, String) {
+fn commands(usage: &str, tasks: Tasks) -> (String, String) {
     let usage = usage.replace("\\\n", "");
     let lines: Vec<&str> = usage.lines().map(str::trim).collect();
     let at = lines.iter().position(|line| line.starts_with("perf-prof record ")).expect(&usage);
-    (lines[at].replace("COMMAND", WORK).replace("sleep 10", WORK), lines[at + 1].to_owned())
+    let record = lines[at].replace("COMMAND", WORK).replace("sleep 10", WORK);
+    let instead = if tasks == Tasks::All { " -a -m 2048 " } else { " " };
+    (record.replace(" -a ", instead), lines[at + 1].to_owned())
 }
 
-/// What perf's own command is called, in the place of which of ours.
-fn in_perf(usage: &str) -> (&str, &str) {
-    let (_, rest) = usage.split_once("(also perf's own").expect(usage);
-    let quoted: Vec<&str> = rest.split('`').collect();
-    (quoted[1], quoted[3])
+/// The command of perf itself that the usage offers, and the command of perf-prof that it replaces.
+fn in_perf(usage: &str) -> (String, String) {
+    let usage = usage.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (before, after) = usage.split_once(" can be used instead of `").expect(&usage);
+    let (_, offered) = before.rsplit_once("(`").expect(&usage);
+    let first = |text: &str| text.split('`').next().unwrap().to_owned();
+    (first(offered), first(after))
 }
 
 fn shell(folder: &Path, command: &str) -> Output {
@@ -33,38 +53,39 @@ fn shell(folder: &Path, command: &str) -> Output {
 
 #[test]
 fn scripts_work_on_what_they_say_is_to_be_recorded() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let perf = Command::new("perf").arg("--version").output().is_ok();
     if !perf {
         println!("not tested: recordings of perf, which is not in PATH");
     }
-    for (name, options, shown) in [
-        ("wakeups.py", "", " wake-ups, "),
-        ("runqlat.py", "", "ls: "),
-        ("syscalls.py", "", " calls of "),
-        ("execsnoop.py", "", "/ls\n"),
-        ("offcpu.py", "--top 1000", " ls\n"),
-        ("profile.py", "", " samples in "),
-        ("faults.py", "", " minor and "),
+    for (name, tasks, options, shown) in [
+        ("wakeups.py", Tasks::OfCommand, "", " wake-ups, "),
+        ("runqlat.py", Tasks::All, "--comm sleep", "sleep: "),
+        ("syscalls.py", Tasks::OfCommand, "", " calls of "),
+        ("execsnoop.py", Tasks::OfCommand, "", "/ls\n"),
+        ("offcpu.py", Tasks::All, "--comm sleep", " sleep\n"),
+        ("profile.py", Tasks::OfCommand, "", " samples in "),
+        ("faults.py", Tasks::OfCommand, "", " minor and "),
     ] {
         let usage = text(script(name).arg("--usage").output().unwrap());
-        let (record, show) = commands(&usage);
+        let (record, show) = commands(&usage, tasks);
         let (theirs, ours) = in_perf(&usage);
-        let records = [Some(record.clone()), perf.then(|| record.replace(ours, theirs))];
+        let records = [Some(record.clone()), perf.then(|| record.replace(&ours, &theirs))];
         for record in records.into_iter().flatten() {
             let folder = tempfile::tempdir().unwrap();
-            // Into a pipe perf would write the recording itself. While somebody else on the machine asks for build ids of mappings, perf 6.1 takes what it gets for damaged, and
-            // aborts at its end.
-            let mut attempts = (0..5).map(|_| shell(folder.path(), &format!("{record} >/dev/null")));
+            // Into a pipe perf would write the recording itself. While somebody else on the machine asks for build ids
+            // of mappings, perf 6.1 takes what it gets for damaged, and aborts at its end.
+            let mut attempts = (0..20).map(|attempt: u64| {
+                thread::sleep(Duration::from_millis(100 * attempt.min(7)));
+                shell(folder.path(), &format!("{record} >/dev/null"))
+            });
             let aborted = |output: &Output| output.status.code().is_none_or(|code| code > 128);
             let recorded = attempts.find(|output| !aborted(output)).unwrap();
             assert!(recorded.status.success(), "{record}: {}", String::from_utf8_lossy(&recorded.stderr));
             assert!(fs::exists(folder.path().join("perf.data")).unwrap(), "{record}");
             let shown_by = shell(folder.path(), &format!("{show} {options}"));
             let (out, err) = (String::from_utf8_lossy(&shown_by.stdout), String::from_utf8_lossy(&shown_by.stderr));
-            // Of a busy machine some may be lost.
+            // On a busy machine some may be lost.
             assert!(shown_by.status.success() && !err.contains("Traceback"), "{record}; {show}: {err}");
             assert!(out.contains(shown), "{record}; {show}: {out}");
             for nothing in ["\n0 samples", "no waits", "\n0 calls", ": 0 wake-ups", "\n0 minor", "in 0 stacks"] {
@@ -77,17 +98,13 @@ fn scripts_work_on_what_they_say_is_to_be_recorded() {
 /// It read the mappings of processes that are there now; then it refused recordings, which hold what it needs.
 #[test]
 fn uprobe_latency_works_on_recordings_of_its_probes() {
-    if skipped() || !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
-        return println!("skipped: no tracing or no uprobes");
-    }
+    needs([Need::Tracefs, Need::Uprobes]);
     const NAPS: &str = "#include <unistd.h>
 __attribute__((noinline)) void nap(void) { usleep(2000); }
 int main(void) { for (int i = 0; i < 10; i++) nap(); return 0; }
 ";
     let folder = tempfile::tempdir().unwrap();
-    if compile(folder.path(), "naps", NAPS).is_none() {
-        return;
-    }
+    compile(folder.path(), "naps", NAPS, FRAMES);
     let probes = "-e uprobe:nap@./naps,uretprobe:nap@./naps";
     let recorded = shell(folder.path(), &format!("perf-prof record -q {probes} -- ./naps"));
     assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
@@ -95,7 +112,7 @@ int main(void) { for (int i = 0; i < 10; i++) nap(); return 0; }
     command.args(["--input", "perf.data"]).current_dir(folder.path());
     let out = command.output().unwrap();
     let err = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.code() == Some(2) && err.contains("name the probes that were recorded"), "{err}");
+    assert!(out.status.code() == Some(2) && err.contains("select the recorded probes with -e"), "{err}");
     let out = text(command.args(probes.split(' ')).output().unwrap());
     let calls = row(&out, "nap:");
     let mean: f64 = calls[4].parse().unwrap();
@@ -121,9 +138,7 @@ fn shown(folder: &Path, command: &str) -> (Option<i32>, String, String) {
 /// that are not theirs.
 #[test]
 fn scripts_of_wake_ups_leave_other_events_of_a_recording_alone() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     recorded(folder, "-e 'sched:sched_wak*,sched:sched_switch,sched:sched_process_exec'");
@@ -140,9 +155,7 @@ fn scripts_of_wake_ups_leave_other_events_of_a_recording_alone() {
 /// It was an error, with the name of another event for a hint.
 #[test]
 fn a_script_does_without_events_that_its_result_does_not_need() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     for (events, name, lacks, sees) in [
         (
             "sched:sched_wakeup,sched:sched_switch",
@@ -165,7 +178,7 @@ fn a_script_does_without_events_that_its_result_does_not_need() {
         (
             "sched:sched_process_exec,sched:sched_process_exit,syscalls:sys_enter_exit,syscalls:sys_enter_exit_group",
             "execsnoop.py",
-            "signal:signal_generate, signal:signal_deliver: not all deaths by a signal are told",
+            "signal:signal_generate, signal:signal_deliver: not all deaths by a signal are shown",
             " exit 0 after ",
         ),
         ("minor-faults", "faults.py --by process", "major-faults: only minor faults are counted", " minor and 0 major"),
@@ -177,7 +190,7 @@ fn a_script_does_without_events_that_its_result_does_not_need() {
         for jobs in ["", " --jobs 2"] {
             let (status, out, err) = shown(folder, &format!("{name} --input perf.data{jobs}"));
             assert_eq!(status, Some(0), "{err}");
-            let warning = format!("perf-prof: warning: perf.data has no {lacks}\n");
+            let warning = format!("perf-prof: warning: perf.data does not contain {lacks}\n");
             assert_eq!(err.matches(&warning).count(), 1, "{name}{jobs}: {err}");
             assert!(out.contains(sees) && out == serial, "{name}{jobs}: {out}");
         }
@@ -190,9 +203,7 @@ fn a_script_does_without_events_that_its_result_does_not_need() {
 /// That the file has another event was all that was said.
 #[test]
 fn a_script_says_how_to_record_the_events_that_it_needs() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     for (name, needs, sees) in [
         ("runqlat.py", "sched:sched_switch", " waits\n"),
         ("syscalls.py", "raw_syscalls:sys_enter", " calls of "),
@@ -223,9 +234,7 @@ fn a_script_says_how_to_record_the_events_that_it_needs() {
 /// A script that says nothing of what it can do without needs what its first line names; of what is typed nothing changes.
 #[test]
 fn a_script_needs_the_events_of_its_first_line() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     recorded(folder, "-e sched:sched_wakeup");
@@ -246,7 +255,8 @@ fn a_script_needs_the_events_of_its_first_line() {
     let (status, _, err) =
         shown(folder, "perf-prof python --input perf.data -e sched:sched_wakeup,sched:sched_switch s.py");
     assert!(
-        status == Some(1) && err.contains("sched:sched_switch is not in perf.data, which has sched:sched_wakeup"),
+        status == Some(1)
+            && err.contains("sched:sched_switch is not in perf.data; the recording contains sched:sched_wakeup"),
         "{err}"
     );
 }
@@ -254,9 +264,7 @@ fn a_script_needs_the_events_of_its_first_line() {
 /// Their tables were empty, or of tasks alone, without a word.
 #[test]
 fn a_script_says_that_there_are_no_call_chains() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     for (name, events, none, others) in [
         ("offcpu.py", "sched:sched_switch", "no call chains, so stacks are empty: -g", ""),
         ("profile.py", "cpu-clock", "no call chains, so no functions: -g", ""),

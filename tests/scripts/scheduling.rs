@@ -1,14 +1,14 @@
 //! `wakeups.py`, `runqlat.py` and `offcpu.py` beside tasks that sleep, wait and are woken up.
 
 use std::{
-    fs,
-    path::Path,
-    thread,
+    fs, thread,
     time::{Duration, Instant},
 };
 
 use crate::harness::{
-    beside, first_in_first_out, named, on_made_up_events, on_workload, pin, row, script, skipped, text,
+    machine::{Need, needs, skip},
+    scripts::{beside, filtered, first_in_first_out, on_made_up_events, on_workload, row, script, text},
+    task::{named, pin_to_first},
 };
 
 const ROUNDS: usize = 1000;
@@ -16,7 +16,7 @@ const ROUNDS: usize = 1000;
 /// Two tasks that take turns. First in, first out on one CPU means that neither runs before the other has gone to sleep,
 /// so every byte wakes somebody up.
 pub fn ping_pong() {
-    pin();
+    pin_to_first();
     assert!(first_in_first_out());
     let (mut there, mut back) = ([0; 2], [0; 2]);
     let mut byte = 0u8;
@@ -51,8 +51,9 @@ pub fn ping_pong() {
 #[test]
 fn wakeups_counts_a_ping_pong_exactly() {
     // In a thread of its own: it stays a real-time one.
-    if skipped() || !thread::spawn(first_in_first_out).join().unwrap() {
-        return println!("skipped: no tracing or no real-time scheduling");
+    needs([Need::Tracefs]);
+    if !thread::spawn(first_in_first_out).join().unwrap() {
+        skip(Need::RealTime, "no real-time scheduling for us");
     }
     for name in ["ping", "pong"] {
         let out = on_workload("wakeups.py", &["-i", "100000", "--comm", name], "ping-pong");
@@ -72,7 +73,7 @@ fn arrivals(who: &str) -> u64 {
 
 /// Sleeps beside a busy loop on the same CPU, and says what the kernel counted of both.
 pub fn sleeps() {
-    pin();
+    pin_to_first();
     named(c"rq-busy");
     // SAFETY: the child of the fork calls nothing but getppid.
     let child = unsafe { libc::fork() };
@@ -99,36 +100,40 @@ pub fn sleeps() {
 
 #[test]
 fn runqlat_counts_the_waits_that_the_kernel_counts() {
-    if skipped() || !Path::new("/proc/self/schedstat").exists() {
-        return println!("skipped: no tracing or no schedstat");
-    }
-    let (out, truth) = beside("runqlat.py", &["-i", "50"], "sleeps");
+    needs([Need::Tracefs, Need::Schedstat]);
+    let mut runqlat = filtered("runqlat.py", |event| match event {
+        "sched:sched_switch" => "prev_comm~\"rq-*\"||next_comm~\"rq-*\"",
+        _ => "comm~\"rq-*\"",
+    });
+    runqlat.args(["-i", "50"]);
+    let (out, truth) = beside(runqlat, "sleeps");
     let histograms = histograms(&out);
     for name in ["rq-sleep", "rq-busy"] {
         let true_count: u64 = row(&truth, name)[1].parse().unwrap();
         let waits: u64 = histograms.iter().filter(|(command, _)| command == name).map(|(_, count)| count).sum();
         assert!(true_count >= if name == "rq-sleep" { SLEEPS } else { 1 }, "{truth}");
         // Before the kernel's count is read and after it a task may wait a few times more.
-        assert!((true_count..true_count + 10).contains(&waits), "{name}: {waits} waits, the kernel says {true_count}");
+        assert!(
+            (true_count..true_count + 10).contains(&waits),
+            "{name}: {waits} waits, the kernel says {true_count}\n{out}"
+        );
     }
 }
 
 /// With --comm and --pid those of all other tasks were counted.
 #[test]
 fn runqlat_misses_the_beginnings_of_waits_that_are_asked_for_only() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let out = on_made_up_events(
         "runqlat.py",
         "
 script.args.comm = 'b'
 script.came(1, 5, 'a')
 script.came(1, 6, 'b')
-print(script.unpaired)
+print(script.counts['unpaired'])
 script.args.pid = 7
 script.came(2, 6, 'b')
-print(script.unpaired)
+print(script.counts['unpaired'])
 ",
     );
     assert!(out.starts_with("1\n1\n"), "{out}");
@@ -187,13 +192,16 @@ pub fn naps() {
 
 #[test]
 fn offcpu_adds_up_the_naps_of_a_sleeper() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let directory = tempfile::tempdir().unwrap();
     let [folded, svg] = ["off.folded", "off.svg"].map(|name| directory.path().join(name).display().to_string());
     let args = |file| ["-i", "50", "--comm", "napper", "--state", "interruptible", "--flame", file];
-    let (out, truth) = beside("offcpu.py", &args(&folded), "naps");
+    let offcpu = |file| {
+        let mut offcpu = filtered("offcpu.py", |_| "prev_comm==\"napper\"||next_comm==\"napper\"");
+        offcpu.args(args(file));
+        offcpu
+    };
+    let (out, truth) = beside(offcpu(&folded), "naps");
     let took: u64 = row(&truth, "naps")[1].parse().unwrap();
     let lines = fs::read_to_string(&folded).unwrap();
     let asleep = lines.lines().map(|line| line.rsplit_once(' ').unwrap());
@@ -208,7 +216,7 @@ fn offcpu_adds_up_the_naps_of_a_sleeper() {
     assert!(tables.sum::<u64>().abs_diff(sum) <= sum / 100, "{out}");
     assert!(out.contains(" do_nanosleep\n") && !out.contains("_[k]"), "{out}");
 
-    beside("offcpu.py", &args(&svg), "naps");
+    beside(offcpu(&svg), "naps");
     let svg = fs::read_to_string(&svg).unwrap();
     assert!(svg.contains("<title>do_nanosleep (") && svg.contains(" us, 100.00%)"), "{svg}");
 }
@@ -222,15 +230,13 @@ fn microseconds(shown: &str) -> u64 {
 /// The time between an exit and the next task with the same number was shown as off CPU.
 #[test]
 fn offcpu_does_not_take_a_dead_task_for_the_next_one_with_its_number() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let out = on_made_up_events(
         "offcpu.py",
         "
 class Table(list):
     def add(self, began, us): self.append((began.prev_pid, us))
-script.table = Table()
+script.parts.table = Table()
 def switch(us, prev, state, next):
     script.sched__sched_switch(event(
         _time=us * 1000, _pid=prev, prev_pid=prev, prev_comm='t', prev_state=state, next_pid=next))
@@ -239,7 +245,7 @@ switch(5, 8, 0, 7)
 for at, dead in (10, 0x10), (1000, 0x20):  # EXIT_DEAD, EXIT_ZOMBIE
     switch(at, 7, dead, 8)
     switch(at + 700, 8, 1, 7)
-print(script.table, [event.prev_pid for event in script.left.values()])
+print(script.parts.table, [event.prev_pid for event in script.left.values()])
 ",
     );
     assert_eq!(out, "[(7, 5), (8, 5), (8, 290)] [8]\n");
@@ -248,12 +254,10 @@ print(script.table, [event.prev_pid for event in script.left.values()])
 /// It said that nobody was off CPU, and not why.
 #[test]
 fn offcpu_of_a_command_says_why_it_sees_nothing() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let shown = text(script("offcpu.py").args(["--exec", "sleep", "0.1"]).output().unwrap());
     assert!(
-        shown.contains("0.000 ms off CPU in 0 stacks; with -p, -t or --exec nobody is seen to come back: use --pid"),
+        shown.contains("0.000 ms off CPU in 0 stacks; with -p, -t or --exec the return of a task is not seen: use"),
         "{shown}"
     );
 }

@@ -1,6 +1,9 @@
 //! `syscalls.py` beside a process whose calls are counted.
 
-use crate::harness::{on_workload, row, skipped};
+use crate::harness::{
+    machine::{Need, needs},
+    scripts::{on_workload, row},
+};
 
 const GETPPIDS: usize = 1234;
 const RMDIRS: usize = 77;
@@ -30,9 +33,7 @@ pub fn calls() {
 
 #[test]
 fn syscalls_counts_calls_and_errors_exactly() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let out = on_workload("syscalls.py", &["--top", "1000", "--sort", "calls"], "calls");
     let counted = |name: &str| row(&out, name)[1].parse::<usize>().unwrap();
     assert_eq!(counted("getppid"), GETPPIDS, "{out}");
@@ -52,9 +53,7 @@ fn syscalls_counts_calls_and_errors_exactly() {
 /// Each child comes out of its parent's clone too, and that is no call of its own.
 #[test]
 fn syscalls_counts_a_fork_once() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let out = on_workload("syscalls.py", &["--top", "1000"], "calls");
     assert_eq!(row(&out, "clone")[1], FORKS.to_string(), "{out}");
     assert_eq!(row(&out, "exit_group")[1], (FORKS + 1).to_string(), "{out}");
@@ -62,9 +61,7 @@ fn syscalls_counts_a_fork_once() {
 
 #[test]
 fn syscalls_has_a_row_for_each_process_and_says_what_it_leaves_out() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let out = on_workload("syscalls.py", &["--by-pid", "--top", "3", "--sort", "calls"], "calls");
     let getppid = out.lines().find(|line| line.contains(" getppid ")).unwrap();
     let words: Vec<&str> = getppid.split_whitespace().collect();

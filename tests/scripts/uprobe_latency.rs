@@ -2,7 +2,12 @@
 
 use std::{fs, path::Path, process::Command};
 
-use crate::harness::{compile, on_made_up_events, row, script, skipped, text};
+use crate::harness::compile::FRAMES;
+use crate::harness::{
+    compile::compile,
+    machine::{Need, needs, skip},
+    scripts::{on_made_up_events, row, script, text},
+};
 
 /// Measures its own calls, and says how many they were and how long they took: `NAME COUNT NANOSECONDS`.
 const MEASURED: &str = r#"
@@ -37,14 +42,12 @@ int main(void) {
 
 #[test]
 fn uprobe_latency_agrees_with_the_programs_own_clock() {
-    if skipped() || !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
-        return println!("skipped: no tracing or no uprobes");
-    }
+    needs([Need::Tracefs, Need::Uprobes]);
     let directory = tempfile::tempdir().unwrap();
     let [source, program] = ["m.c", "m"].map(|name| directory.path().join(name));
     fs::write(&source, MEASURED).unwrap();
     let Ok(status) = Command::new("gcc").args(["-O1", "-o"]).args([&program, &source]).status() else {
-        return println!("skipped: no gcc");
+        skip(Need::Compilers, "no gcc");
     };
     assert!(status.success());
     let mut command = script("uprobe_latency.py");
@@ -82,9 +85,7 @@ fn uprobe_latency_agrees_with_the_programs_own_clock() {
 /// The kernel tells the returns of the 64 outermost calls alone; they were taken for those of the innermost.
 #[test]
 fn uprobe_latency_times_no_calls_whose_return_the_kernel_does_not_tell() {
-    if skipped() || !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
-        return println!("skipped: no tracing or no uprobes");
-    }
+    needs([Need::Tracefs, Need::Uprobes]);
     // A nap is in the first forty of a hundred.
     const DEEP: &str = "#include <unistd.h>
 __attribute__((noinline)) int deep(int n) {
@@ -97,7 +98,7 @@ __attribute__((noinline)) int outer(void) { return deep(1) + 1; }
 int main(void) { for (int i = 0; i < 5; i++) outer(); return 0; }
 ";
     let directory = tempfile::tempdir().unwrap();
-    let Some(program) = compile(directory.path(), "deep", DEEP) else { return };
+    let program = compile(directory.path(), "deep", DEEP, FRAMES);
     let out = latencies(&program, &["outer", "deep"]);
     // It might as well be the innermost that returned, after others that were left.
     assert!(!out.contains("deep:") && out.contains("(315 returns are not timed"), "{out}");
@@ -112,9 +113,7 @@ int main(void) { for (int i = 0; i < 5; i++) outer(); return 0; }
 /// A call was paired with the entry of one that was left long ago, or its return with none, after 64 such.
 #[test]
 fn uprobe_latency_times_no_call_from_the_entry_of_one_that_was_left() {
-    if skipped() || !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
-        return println!("skipped: no tracing or no uprobes");
-    }
+    needs([Need::Tracefs, Need::Uprobes]);
     // A hundred calls that are left, a nap, then calls that return at once; then each after one that is left.
     const THROWS: &str = "#include <setjmp.h>
 #include <unistd.h>
@@ -141,7 +140,7 @@ int main(void) {
 }
 ";
     let directory = tempfile::tempdir().unwrap();
-    let Some(program) = compile(directory.path(), "throws", THROWS) else { return };
+    let program = compile(directory.path(), "throws", THROWS, FRAMES);
     let out = latencies(&program, &["parse", "other"]);
     // The first that returned is not known, and each after one that filled what had become free.
     for (function, calls) in [("parse:", "49"), ("other:", "100")] {
@@ -165,9 +164,7 @@ fn latencies(program: &Path, functions: &[&str]) -> String {
 /// Each was held for ever: calls left by longjmp(), threads that ended in one.
 #[test]
 fn uprobe_latency_holds_no_more_than_it_says() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let out = on_made_up_events(
         "uprobe_latency.py",
         "
@@ -189,9 +186,7 @@ print(len(script.open_calls) == script.MOST_THREADS)
 /// Nothing was said, and each call was held for ever.
 #[test]
 fn uprobe_latency_wants_the_return_of_each_entry() {
-    if skipped() || !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
-        return println!("skipped: no tracing or no uprobes");
-    }
+    needs([Need::Tracefs, Need::Uprobes]);
     for (one, other) in [("uprobe", "uretprobe"), ("uretprobe", "uprobe")] {
         let out = script("uprobe_latency.py").args(["-e", &format!("{one}:getpid@libc"), "--exec", "true"]).output();
         let out = out.unwrap();
@@ -204,9 +199,7 @@ fn uprobe_latency_wants_the_return_of_each_entry() {
 /// They were one histogram.
 #[test]
 fn uprobe_latency_tells_functions_of_one_name_in_two_files_apart() {
-    if skipped() || !Path::new("/sys/bus/event_source/devices/uprobe").exists() {
-        return println!("skipped: no tracing or no uprobes");
-    }
+    needs([Need::Tracefs, Need::Uprobes]);
     const TWICE: &str = "#include <unistd.h>
 __attribute__((noinline)) void same(void) { usleep(100); }
 int main(void) {
@@ -216,8 +209,8 @@ int main(void) {
 }
 ";
     let directory = tempfile::tempdir().unwrap();
-    let Some(one) = compile(directory.path(), "one", TWICE) else { return println!("skipped: no gcc") };
-    let two = compile(directory.path(), "two", &format!("int pad(void) {{ return 1; }}\n{TWICE}")).unwrap();
+    let one = compile(directory.path(), "one", TWICE, FRAMES);
+    let two = compile(directory.path(), "two", &format!("int pad(void) {{ return 1; }}\n{TWICE}"), FRAMES);
     let mut command = script("uprobe_latency.py");
     for file in [&one, &two] {
         let file = file.display();

@@ -2,20 +2,22 @@
 
 use std::{fs, path::Path, process::Command};
 
-use crate::harness::{script, skipped, text};
+use crate::harness::{
+    machine::{Need, needs},
+    run::PERF_PROF,
+    scripts::{script, text},
+};
 
 /// It was said at the end of the run, when what had been seen was lost.
 #[test]
 fn a_flame_graph_that_cannot_be_saved_is_refused_at_once() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let folder = tempfile::Builder::new().suffix(".svg").tempdir().unwrap();
     for name in ["profile.py", "faults.py", "offcpu.py"] {
         for (file, why) in [
-            ("x.png", "saved as .svg or .folded"),
-            ("/no/such/x.svg", "no file can be made in /no/such"),
-            (folder.path().to_str().unwrap(), "that is a folder"),
+            ("x.png", "must end in .svg or .folded"),
+            ("/no/such/x.svg", "cannot create or overwrite a file in /no/such"),
+            (folder.path().to_str().unwrap(), "this is a folder"),
         ] {
             let out = script(name).args(["--flame", file, "--exec", "echo", "ran"]).output().unwrap();
             let err = String::from_utf8_lossy(&out.stderr);
@@ -27,9 +29,7 @@ fn a_flame_graph_that_cannot_be_saved_is_refused_at_once() {
 
 #[test]
 fn scripts_explain_themselves() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     for name in [
         "wakeups.py",
         "runqlat.py",
@@ -67,9 +67,7 @@ fn handled_events(script: &str) -> Vec<String> {
 
 #[test]
 fn examples_in_the_documents_run() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let mut ran = 0;
     for document in ["README.md", "docs/writing-scripts.md"] {
         for example in python_blocks(document) {
@@ -79,7 +77,7 @@ fn examples_in_the_documents_run() {
             }
             let directory = tempfile::tempdir().unwrap();
             fs::write(directory.path().join("example.py"), &example).unwrap();
-            let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+            let mut command = Command::new(PERF_PROF);
             command.current_dir(&directory).args(["python", "-i", "50", "-e", &events.join(","), "example.py"]);
             // Opens, fails to open, wakes up, allocates.
             let work = "for i in 1 2 3 4 5 6 7 8 9 10; do ls /nonexistent /tmp | cat; done >/dev/null 2>&1";

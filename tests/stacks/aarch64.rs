@@ -1,36 +1,38 @@
-//! Frames of AArch64, where a call leaves its return address in a register: unwound on any machine.
+//! Unwinds hand-made stacks of AArch64, where a call stores its return address in a register. Runs on any machine.
 
-use perf_prof::unwind::{Arch, Ended, Registers, Unwinder};
+use perf_prof_core::unwind::{Arch, Ended, Registers, Unwinder};
 
-use crate::{
-    eh_frame::{Described, eh_frame},
+use super::{
+    eh_frame::{FrameDescription, eh_frame},
     elf::{BASE, OneFile, TEXT, elf},
 };
 
 const AARCH64: u16 = 183;
 const STACK: u64 = 0xffff_8000_0000;
-/// DWARF's numbers, which are perf's.
+/// Register numbers of DWARF. perf uses the same numbers.
 const X19: usize = 19;
 const FP: usize = 29;
 const LR: usize = 30;
 const SP: usize = 31;
 const PC: usize = 32;
 
-/// The frame's address is the stack pointer.
+/// The rule of a frame whose address (CFA) is the stack pointer.
 const AT_SP: &[u8] = &[0x0c, SP as u8, 0];
-/// Two words below it are the frame pointer and the return address: `stp x29, x30, [sp, #-16]!`.
+/// The rules after `stp x29, x30, [sp, #-16]!`: the two words below the frame's address are the frame pointer and the
+/// return address.
 const SAVES: &[u8] = &[0x0e, 16, 0x80 | FP as u8, 2, 0x80 | LR as u8, 1];
 
-const PLAIN: Described<'_> =
-    Described { augmentation: b"zR", link: LR as u8, common: AT_SP, start: 0, size: 0x100, function: &[] };
-/// A function that keeps nothing; one that calls others; one that the C library calls; the kernel's frame.
-const LEAF: Described<'_> = PLAIN;
-const CALLER: Described<'_> = Described { start: 0x100, function: SAVES, ..PLAIN };
-const START: Described<'_> = Described { start: 0x200, function: &[0x07, LR as u8], ..PLAIN };
-const SIGNAL: Described<'_> = Described { augmentation: b"zRS", start: 0x300, ..PLAIN };
+const PLAIN: FrameDescription<'_> =
+    FrameDescription { augmentation: b"zR", link: LR as u8, common: AT_SP, start: 0, size: 0x100, function: &[] };
+/// A function that saves no registers; one that calls others; the first function of a program; the kernel's signal
+/// frame.
+const LEAF: FrameDescription<'_> = PLAIN;
+const CALLER: FrameDescription<'_> = FrameDescription { start: 0x100, function: SAVES, ..PLAIN };
+const START: FrameDescription<'_> = FrameDescription { start: 0x200, function: &[0x07, LR as u8], ..PLAIN };
+const SIGNAL: FrameDescription<'_> = FrameDescription { augmentation: b"zRS", start: 0x300, ..PLAIN };
 
-/// An address in the code of a function, behind its begin.
-fn code(function: Described<'_>, behind: u64) -> u64 {
+/// Returns the address that is `behind` bytes after the start of a function.
+fn code(function: FrameDescription<'_>, behind: u64) -> u64 {
     BASE + TEXT + function.start + behind
 }
 
@@ -45,7 +47,7 @@ fn check(registers: &[(usize, u64)], stack: &[(u64, u64)], expected: &[u64], end
     stack.iter().for_each(|&(at, value)| words[at as usize / 8] = value);
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut frames = Vec::new();
-    let mut unwinder = Unwinder::of(Some(arch), 1 << 20);
+    let mut unwinder = Unwinder::for_arch(Some(arch), 1 << 20);
     let registers = Registers::from_perf(arch, 2, arch.sample_regs_user, values);
     assert_eq!(unwinder.unwind(&modules, &registers, &bytes, 50, &mut frames), ended);
     assert_eq!(frames, expected);
@@ -58,7 +60,7 @@ fn a_leaf_on_aarch64_has_its_return_address_in_a_register() {
 }
 
 #[test]
-fn signatures_of_return_addresses_are_taken_off() {
+fn pointer_authentication_codes_are_removed() {
     let (leaf, caller, start) = (code(LEAF, 8), code(CALLER, 0x40), code(START, 0x10));
     let signed = |address: u64| address | 0x2a_u64 << 48;
     check(&[(PC, leaf), (LR, signed(caller))], &[(8, signed(start))], &[leaf, caller, start], Ended::Root);
@@ -66,19 +68,20 @@ fn signatures_of_return_addresses_are_taken_off() {
 
 #[test]
 fn only_the_innermost_frame_can_be_a_leaf() {
-    // What is in the register was overwritten by the call; a second leaf would go round in circles.
+    // The caller of a leaf made a call, which overwrote the register. To unwind the caller as a leaf too would loop
+    // forever.
     let leaf = code(LEAF, 8);
     let second = code(LEAF, 0x20);
     check(&[(PC, leaf), (LR, second)], &[], &[leaf, second], Ended::BadFrame { address: second });
 }
 
 #[test]
-fn the_kernels_frame_of_a_signal_is_passed_by_its_own_layout() {
-    // In a handler that keeps nothing, called by the kernel, which describes the instruction in front as well; what it
-    // interrupted was a leaf.
+fn signal_frames_are_unwound_by_the_kernels_layout() {
+    // The handler saves no registers, and the kernel calls it. The entry of the kernel's frame also covers the
+    // instruction before it. The interrupted function is a leaf.
     let (handler, kernel, leaf) = (code(LEAF, 8), code(SIGNAL, 4), code(LEAF, 0));
     let (caller, start) = (code(CALLER, 0x40), code(START, 0x10));
-    // siginfo, what is in ucontext before sigcontext, the fault address.
+    // The registers come after siginfo, the members of ucontext before sigcontext, and the fault address.
     let saved = |register: usize| 128 + 176 + 8 + 8 * register as u64;
     let interrupted = STACK + 1200;
     let stack = [
@@ -86,9 +89,9 @@ fn the_kernels_frame_of_a_signal_is_passed_by_its_own_layout() {
         (saved(LR), caller),
         (saved(SP), interrupted),
         (saved(PC), leaf),
-        // The interrupted function's caller kept its own caller here.
+        // The caller of the interrupted function saved its return address here.
         (1208, start),
     ];
-    // The instruction that was interrupted is the first of its function: it did not call.
+    // The interrupted instruction is the first of its function. It is not a call, so its address is looked up as it is.
     check(&[(PC, handler), (LR, kernel)], &stack, &[handler, kernel, leaf, caller, start], Ended::Root);
 }

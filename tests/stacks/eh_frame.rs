@@ -1,29 +1,29 @@
-//! Writes `.eh_frame` by hand. Knows not what the rules mean.
+//! Writes `.eh_frame` sections for tests. Does not know what the rules in them mean.
 
-use crate::elf::{SECTIONS, TEXT};
+use super::elf::{SECTIONS, TEXT};
 
-/// How a function's frame is described.
+/// The description of a function's frame.
 #[derive(Clone, Copy)]
-pub struct Described<'a> {
-    /// What kind of entry it is: `zR`, `zRS`.
+pub struct FrameDescription<'a> {
+    /// The augmentation string: `zR`, or `zRS` for a signal frame.
     pub augmentation: &'a [u8],
-    /// The column of the return address.
+    /// The register number of the return address.
     pub link: u8,
-    /// The rules that hold at its start.
+    /// The rules at the start of the function.
     pub common: &'a [u8],
-    /// Where it begins in the code, and its size.
+    /// The start of the function, relative to the code, and its size in bytes.
     pub start: u64,
     pub size: u32,
-    /// The rules of its instructions.
+    /// The rules that the function adds.
     pub function: &'a [u8],
 }
 
-/// The section of these functions, as the first of a file.
-pub fn eh_frame(functions: &[Described<'_>]) -> Vec<u8> {
+/// Returns the section for these functions. It must be the first section of the file.
+pub fn eh_frame(functions: &[FrameDescription<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for described in functions {
         let at = bytes.len();
-        // Version 1, factors 1 and -8; addresses are relative to their place, in 4 bytes.
+        // Version 1, alignment factors 1 and -8. Addresses have 4 bytes and are relative to their own position.
         let head = [&[0, 0, 0, 0, 1], described.augmentation, &[0, 1, 0x78, described.link, 1, 0x1b]].concat();
         push(&mut bytes, [&head, described.common].concat());
         let begin = (TEXT + described.start) as i64 - (SECTIONS as i64 + bytes.len() as i64 + 8);
@@ -38,7 +38,7 @@ pub fn eh_frame(functions: &[Described<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// Adds an entry with its length, filled up with instructions that do nothing.
+/// Adds an entry with its length. It is padded to a multiple of 4 bytes with instructions that do nothing.
 fn push(bytes: &mut Vec<u8>, mut entry: Vec<u8>) {
     entry.resize(entry.len().next_multiple_of(4), 0);
     bytes.extend((entry.len() as u32).to_le_bytes());

@@ -1,17 +1,17 @@
-//! The smallest ELF files that can be unwound: one loaded segment and the sections that they are given. Knows not what is in
-//! those.
+//! Makes the smallest ELF files that can be unwound: they have one loaded segment and the given sections. Does not know
+//! what the sections contain.
 
 use std::{io, sync::Arc};
 
-use perf_prof::unwind::{FileKey, Image, Mapping, Modules};
+use perf_prof_core::unwind::{FileKey, Image, Mapping, Modules};
 
-/// Where the file is mapped.
+/// The address at which the file is mapped.
 pub const BASE: u64 = 0x7000_0000;
-/// Where its code is, by its own addresses. Its bytes are not needed.
+/// The address of the code, relative to the file. The bytes of the code are not needed.
 pub const TEXT: u64 = 0x1000;
-/// Where the first section is, by the file's own addresses and in the file.
+/// The address of the first section, relative to the file, and its offset in the file.
 pub const SECTIONS: u64 = 0x200;
-/// How much is mapped.
+/// The size of the mapping in bytes.
 const SIZE: u64 = 0x10_0000;
 
 /// A process into which one file is mapped.
@@ -28,7 +28,7 @@ impl Modules for OneFile {
     }
 }
 
-/// An ELF file of that `e_machine` with these sections, one behind the other.
+/// Returns an ELF file with this `e_machine` and these sections, one after the other.
 pub fn elf(machine: u16, sections: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut names = vec![0u8];
     let mut bodies = Vec::new();
@@ -53,7 +53,7 @@ pub fn elf(machine: u16, sections: &[(&[u8], &[u8])]) -> Vec<u8> {
     file.extend(0u32.to_le_bytes());
     let sizes = [64, 56, 1, 64, headers.len() as u16, headers.len() as u16 - 1];
     sizes.iter().for_each(|half| file.extend(half.to_le_bytes()));
-    // PT_LOAD, readable and executable, the whole file and more.
+    // PT_LOAD, readable and executable. It covers the whole file and more.
     let segment = [1 | 5 << 32, 0, 0, 0, SIZE, SIZE, 0x1000u64];
     segment.iter().for_each(|word| file.extend(word.to_le_bytes()));
     file.resize(SECTIONS as usize, 0);

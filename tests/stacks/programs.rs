@@ -8,14 +8,12 @@ use std::{
 
 use tempfile::TempDir;
 
-/// A folder with programs, gone after the test.
+use crate::harness::compile;
+
+/// A folder with programs. It is removed after the test.
 pub struct Programs {
     dir: TempDir,
 }
-
-/// What this machine lacks for a test; it is said, and the test is over.
-#[derive(Debug)]
-pub struct Skipped(pub String);
 
 impl Programs {
     pub fn new() -> Programs {
@@ -30,8 +28,8 @@ impl Programs {
         self.dir.path().join(name)
     }
 
-    /// Compiles `source` to `name`; the compiler goes by the source's extension.
-    pub fn build(&self, source: &str, name: &str, flags: &[&str]) -> Result<PathBuf, Skipped> {
+    /// Compiles `source` to `name`. The extension of the source selects the compiler.
+    pub fn build(&self, source: &str, name: &str, flags: &[&str]) -> PathBuf {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stacks/programs").join(source);
         let output = self.path(name);
         let (compiler, own) = match source.extension().and_then(OsStr::to_str) {
@@ -41,31 +39,14 @@ impl Programs {
         };
         let mut command = Command::new(compiler);
         command.args(own).args(flags).arg("-o").arg(&output).arg(&source).current_dir(self.dir());
-        run(command)?;
-        Ok(output)
+        compile::build(&mut command);
+        output
     }
 
-    /// Runs a tool like `strip`, with paths in the folder.
-    pub fn tool(&self, tool: &str, args: &[&str]) -> Result<String, Skipped> {
+    /// Runs a tool such as `strip` in the folder and returns its output.
+    pub fn tool(&self, tool: &str, args: &[&str]) -> String {
         let mut command = Command::new(tool);
         command.args(args).current_dir(self.dir());
-        run(command)
-    }
-}
-
-/// Runs a command that has to succeed, if it is there at all.
-fn run(mut command: Command) -> Result<String, Skipped> {
-    let output = match command.output() {
-        Ok(output) => output,
-        Err(error) => return Err(Skipped(format!("{}: {error}", command.get_program().display()))),
-    };
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// Runs a test that this machine may not be able to run.
-pub fn test(body: impl FnOnce() -> Result<(), Skipped>) {
-    if let Err(Skipped(why)) = body() {
-        println!("skipped: {why}");
+        compile::build(&mut command)
     }
 }

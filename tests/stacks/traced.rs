@@ -1,4 +1,5 @@
-//! A program that is stopped again and again, to see its registers, its stack and its mappings. Knows no events.
+//! Stops a program again and again with ptrace and reads its registers, its stack and its mappings. Knows nothing of
+//! events.
 
 use std::{
     ffi::OsStr,
@@ -12,28 +13,29 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use perf_prof::unwind::{Arch, FileKey, Image, Mapping, Modules, Registers};
+use perf_prof_core::unwind::{Arch, FileKey, Image, Mapping, Modules, Registers};
 
-/// A stopped program.
+/// A program under ptrace.
 pub struct Traced {
     child: Child,
     mem: File,
 }
 
-/// Where it was stopped.
+/// The state of a program at a stop.
 #[derive(Clone, Copy)]
 pub struct Stop {
     pub regs: libc::user_regs_struct,
 }
 
 impl Traced {
-    /// Starts a program; it stops before its first instruction.
+    /// Starts a program, which then stops before its first instruction.
     pub fn start(path: &Path, args: &[&str]) -> Traced {
         let mut command = Command::new(path);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null());
-        // Files that it makes are gone with it; a program of the system makes none.
+        // If the program creates files, they are in its own folder and are removed with it. The programs of the system
+        // create none.
         command.current_dir(path.parent().unwrap());
-        // SAFETY: ptrace and personality are system calls and nothing more.
+        // SAFETY: ptrace and personality only make a system call.
         unsafe {
             command.pre_exec(|| {
                 libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
@@ -54,10 +56,11 @@ impl Traced {
         self.child.id() as i32
     }
 
-    /// The signal that stopped it; none when it has ended, which it must do without complaint.
+    /// Waits for the next stop and returns the signal that caused it, or `None` if the program has ended. It must end
+    /// with status 0.
     fn wait(&self) -> Option<i32> {
         let mut status = 0;
-        // SAFETY: the status is written to a variable that lives across the call.
+        // SAFETY: the status variable lives across the call.
         let pid = unsafe { libc::waitpid(self.pid(), &mut status, 0) };
         assert_eq!(pid, self.pid());
         assert!(!libc::WIFSIGNALED(status), "ended by signal {}", libc::WTERMSIG(status));
@@ -66,14 +69,14 @@ impl Traced {
     }
 
     fn resume(&self, request: libc::c_uint, signal: i32) {
-        // SAFETY: the requests that are used here take no address.
+        // SAFETY: no request used here takes an address.
         let result = unsafe { libc::ptrace(request, self.pid(), 0, signal as libc::c_long) };
         assert_eq!(result, 0, "{}", io::Error::last_os_error());
     }
 
-    /// The registers where it stopped.
+    /// Returns the registers of the stopped program.
     pub fn here(&self) -> Stop {
-        // SAFETY: all zeroes are registers, and they live across the call.
+        // SAFETY: a register structure of all zeroes is valid, and it lives across the call.
         unsafe {
             let mut regs: libc::user_regs_struct = std::mem::zeroed();
             assert_eq!(libc::ptrace(libc::PTRACE_GETREGS, self.pid(), 0, &mut regs), 0);
@@ -81,7 +84,7 @@ impl Traced {
         }
     }
 
-    /// Goes on to the entry of the next system call of this number. None when the program ended before.
+    /// Continues to the entry of the next system call with this number. Returns `None` if the program ends before that.
     pub fn until_call(&self, number: libc::c_long) -> Option<Stop> {
         let mut signal = 0;
         loop {
@@ -90,7 +93,7 @@ impl Traced {
             match self.wait()? {
                 libc::SIGTRAP => {
                     let stop = self.here();
-                    // At the entry the result is not there yet.
+                    // At the entry of a system call, the kernel shows ENOSYS as the result.
                     if stop.regs.orig_rax == number as u64 && stop.regs.rax as i64 == -i64::from(libc::ENOSYS) {
                         return Some(stop);
                     }
@@ -100,13 +103,13 @@ impl Traced {
         }
     }
 
-    /// Goes on by one instruction.
+    /// Executes one instruction.
     pub fn step(&self) -> Option<Stop> {
         self.resume(libc::PTRACE_SINGLESTEP, 0);
         self.wait().map(|_| self.here())
     }
 
-    /// A copy of the stack, from the stack pointer upwards.
+    /// Returns a copy of the stack, from the stack pointer upwards, with at most `size` bytes.
     pub fn stack(&self, stop: &Stop, size: usize) -> Vec<u8> {
         let mut bytes = vec![0; size];
         let mut got = 0;
@@ -121,9 +124,9 @@ impl Traced {
         Maps::read(self.pid())
     }
 
-    /// Lets it run to its end.
+    /// Lets the program run to its end.
     pub fn finish(mut self) {
-        // SAFETY: takes no address.
+        // SAFETY: PTRACE_DETACH takes no address.
         unsafe { libc::ptrace(libc::PTRACE_DETACH, self.pid(), 0, 0) };
         assert!(self.child.wait().unwrap().success());
     }
@@ -137,7 +140,7 @@ impl Drop for Traced {
 }
 
 impl Stop {
-    /// As perf would have sampled them.
+    /// Returns the registers as perf would have sampled them.
     pub fn registers(&self) -> Registers {
         let r = &self.regs;
         let values = [
@@ -148,7 +151,7 @@ impl Stop {
     }
 }
 
-/// The mappings of a process.
+/// The executable mappings of a process.
 pub struct Maps {
     pid: i32,
     pub all: Vec<(Mapping, PathBuf)>,

@@ -1,16 +1,17 @@
-//! The unwinder on real stacks of programs that are stopped in system calls, and at every single instruction.
+//! Unwinds real stacks of programs that are stopped in system calls or at every single instruction.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 use object::{Object, ObjectSymbol};
-use perf_prof::unwind::{Ended, Missing, Modules, Registers, Unwinder};
+use perf_prof_core::unwind::{Ended, Missing, Modules, Registers, Unwinder};
 
-use crate::{
-    programs::{Programs, test},
+use super::{
+    programs::Programs,
     traced::{Maps, Stop, Traced},
 };
+use crate::harness::machine::{Need, skip};
 
-/// Frames that are more than any chain here.
+/// The largest number of frames. All chains in these tests are shorter.
 const LIMIT: usize = 64;
 
 /// The functions of one file.
@@ -21,12 +22,12 @@ struct Functions {
 }
 
 impl Functions {
-    /// The functions of a program that is running with these mappings.
+    /// Returns the functions of a program that runs with these mappings. `symbols` is the file with the symbol table.
     fn of(path: &Path, symbols: &Path, maps: &Maps) -> Functions {
         let bytes = fs::read(symbols).unwrap();
         let file = object::File::parse(&bytes[..]).unwrap();
         let mapped = maps.all.iter().find(|(_, mapped)| mapped == path).unwrap().0;
-        // The page-aligned first byte of code in the file lies at the mapping's start.
+        // The mapping starts with the page that holds the first byte of code in the file.
         let elf = fs::read(path).unwrap();
         let elf = object::File::parse(&elf[..]).unwrap();
         let segments = object::Object::segments(&elf).map(|segment| {
@@ -46,7 +47,7 @@ impl Functions {
         (own - start < *size).then_some(name)
     }
 
-    /// The names of those frames that are in this file.
+    /// Returns the names of the frames that are in this file.
     fn own<'a>(&'a self, maps: &Maps, frames: &[u64]) -> Vec<&'a str> {
         let own = frames.iter().enumerate().filter_map(|(at, &address)| {
             let code = address - u64::from(at > 0);
@@ -64,7 +65,7 @@ fn walk(unwinder: &mut Unwinder, maps: &Maps, traced: &Traced, stop: &Stop) -> (
     (frames, ended)
 }
 
-/// Every rare call of a program comes from this chain, which goes on to the program's start.
+/// Checks that all rare system calls of a program have this call chain, followed by the program's first function.
 fn rare_calls(program: &Path, symbols: &Path, args: &[&str], chain: &[&str]) {
     let traced = Traced::start(program, args);
     let mut unwinder = Unwinder::new(64 << 20);
@@ -85,178 +86,149 @@ const CHAIN: [&str; 4] = ["leaf", "middle", "outer", "main"];
 
 #[test]
 fn frames_without_frame_pointers_are_found() {
-    test(|| {
-        let programs = Programs::new();
-        let flags: [&[&str]; 6] = [
-            &["-O2", "-fomit-frame-pointer"],
-            &["-O0"],
-            &["-O3", "-fomit-frame-pointer", "-no-pie"],
-            &["-O2", "-fno-omit-frame-pointer"],
-            &["-Os", "-fcf-protection=full", "-Wl,-z,lazy"],
-            &["-O2", "-fomit-frame-pointer", "-Wl,--no-eh-frame-hdr"],
-        ];
-        for (at, flags) in flags.iter().enumerate() {
-            let program = programs.build("chain.c", &format!("chain{at}"), flags)?;
-            rare_calls(&program, &program, &[], &CHAIN);
-        }
-        Ok(())
-    });
+    let programs = Programs::new();
+    let flags: [&[&str]; 6] = [
+        &["-O2", "-fomit-frame-pointer"],
+        &["-O0"],
+        &["-O3", "-fomit-frame-pointer", "-no-pie"],
+        &["-O2", "-fno-omit-frame-pointer"],
+        &["-Os", "-fcf-protection=full", "-Wl,-z,lazy"],
+        &["-O2", "-fomit-frame-pointer", "-Wl,--no-eh-frame-hdr"],
+    ];
+    for (at, flags) in flags.iter().enumerate() {
+        let program = programs.build("chain.c", &format!("chain{at}"), flags);
+        rare_calls(&program, &program, &[], &CHAIN);
+    }
 }
 
 #[test]
 fn static_programs_are_unwound() {
-    test(|| {
-        let programs = Programs::new();
-        for (name, flag) in [("pie", "-static-pie"), ("fixed", "-static")] {
-            let program = programs.build("chain.c", name, &["-O2", "-fomit-frame-pointer", flag])?;
-            let traced = Traced::start(&program, &[]);
-            let stop = traced.until_call(libc::SYS_getppid).unwrap();
-            let maps = traced.maps();
-            let (frames, ended) = walk(&mut Unwinder::new(64 << 20), &maps, &traced, &stop);
-            // The C library's functions between `main` and `_start` are the program's own.
-            let own = Functions::of(&program, &program, &maps).own(&maps, &frames).join(" ");
-            assert!(own.starts_with("leaf middle outer main ") && own.ends_with(" _start"), "{own}");
-            assert_eq!(ended, Ended::Root);
-        }
-        Ok(())
-    });
+    let programs = Programs::new();
+    for (name, flag) in [("pie", "-static-pie"), ("fixed", "-static")] {
+        let program = programs.build("chain.c", name, &["-O2", "-fomit-frame-pointer", flag]);
+        let traced = Traced::start(&program, &[]);
+        let stop = traced.until_call(libc::SYS_getppid).unwrap();
+        let maps = traced.maps();
+        let (frames, ended) = walk(&mut Unwinder::new(64 << 20), &maps, &traced, &stop);
+        // The functions of the C library between `main` and `_start` are part of the program.
+        let own = Functions::of(&program, &program, &maps).own(&maps, &frames).join(" ");
+        assert!(own.starts_with("leaf middle outer main ") && own.ends_with(" _start"), "{own}");
+        assert_eq!(ended, Ended::Root);
+    }
 }
 
 #[test]
 fn stacks_that_are_realigned_are_unwound() {
-    test(|| {
-        let programs = Programs::new();
-        let program = programs.build("aligned.c", "aligned", &["-O2", "-fomit-frame-pointer"])?;
-        rare_calls(&program, &program, &[], &["leaf", "aligned", "caller", "main"]);
-        Ok(())
-    });
+    let programs = Programs::new();
+    let program = programs.build("aligned.c", "aligned", &["-O2", "-fomit-frame-pointer"]);
+    rare_calls(&program, &program, &[], &["leaf", "aligned", "caller", "main"]);
 }
 
 #[test]
-fn frames_of_signals_are_passed() {
-    test(|| {
-        let programs = Programs::new();
-        let program = programs.build("signals.c", "signals", &["-O2", "-fomit-frame-pointer"])?;
-        rare_calls(&program, &program, &[], &["leaf", "handler", "interrupted", "main"]);
-        Ok(())
-    });
+fn signal_frames_are_unwound() {
+    let programs = Programs::new();
+    let program = programs.build("signals.c", "signals", &["-O2", "-fomit-frame-pointer"]);
+    rare_calls(&program, &program, &[], &["leaf", "handler", "interrupted", "main"]);
 }
 
-/// The interrupted function's stack is not the one that was copied.
+/// The copy holds the stack of the handler, not the stack of the interrupted function.
 #[test]
-fn a_handler_on_its_own_stack_is_the_end() {
-    test(|| {
-        let programs = Programs::new();
-        let program = programs.build("signals.c", "signals", &["-O2", "-fomit-frame-pointer"])?;
-        let traced = Traced::start(&program, &["alternative"]);
-        let stop = traced.until_call(libc::SYS_getppid).unwrap();
-        let maps = traced.maps();
-        let (frames, ended) = walk(&mut Unwinder::new(64 << 20), &maps, &traced, &stop);
-        let functions = Functions::of(&program, &program, &maps);
-        // What the kernel saved is on the handler's stack, so one frame of the other is known.
-        assert_eq!(functions.own(&maps, &frames), ["leaf", "handler", "interrupted"]);
-        assert!(matches!(ended, Ended::StackEnds | Ended::BadFrame { .. }), "{ended:?}");
-        Ok(())
-    });
+fn a_handler_on_its_own_stack_ends_the_walk() {
+    let programs = Programs::new();
+    let program = programs.build("signals.c", "signals", &["-O2", "-fomit-frame-pointer"]);
+    let traced = Traced::start(&program, &["alternative"]);
+    let stop = traced.until_call(libc::SYS_getppid).unwrap();
+    let maps = traced.maps();
+    let (frames, ended) = walk(&mut Unwinder::new(64 << 20), &maps, &traced, &stop);
+    let functions = Functions::of(&program, &program, &maps);
+    // The kernel saved the registers on the handler's stack, so one frame of the interrupted stack is known.
+    assert_eq!(functions.own(&maps, &frames), ["leaf", "handler", "interrupted"]);
+    assert!(matches!(ended, Ended::StackEnds | Ended::BadFrame { .. }), "{ended:?}");
 }
 
 #[test]
 fn debug_frame_is_used_where_there_is_no_eh_frame() {
-    test(|| {
-        let programs = Programs::new();
-        let flags = ["-O2", "-g", "-fomit-frame-pointer", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
-        let program = programs.build("chain.c", "chain", &flags)?;
-        rare_calls(&program, &program, &[], &CHAIN);
-        // The same from a separate debug file.
-        programs.tool("objcopy", &["--only-keep-debug", "chain", "chain.debug"])?;
-        programs.tool("strip", &["chain"])?;
-        rare_calls(&program, &programs.path("chain.debug"), &[], &CHAIN);
-        Ok(())
-    });
+    let programs = Programs::new();
+    let flags = ["-O2", "-g", "-fomit-frame-pointer", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+    let program = programs.build("chain.c", "chain", &flags);
+    rare_calls(&program, &program, &[], &CHAIN);
+    // The same from a separate debug file.
+    programs.tool("objcopy", &["--only-keep-debug", "chain", "chain.debug"]);
+    programs.tool("strip", &["chain"]);
+    rare_calls(&program, &programs.path("chain.debug"), &[], &CHAIN);
 }
 
 #[test]
 fn a_file_without_section_headers_is_unwound_by_its_program_headers() {
-    test(|| {
-        let programs = Programs::new();
-        let program = programs.build("chain.c", "whole", &["-O2", "-fomit-frame-pointer"])?;
-        let mut bytes = fs::read(&program).unwrap();
-        // e_shoff, e_shnum and e_shstrndx.
-        bytes[0x28..0x30].fill(0);
-        bytes[0x3c..0x40].fill(0);
-        let cut = programs.path("cut");
-        fs::copy(&program, &cut).unwrap();
-        fs::write(&cut, bytes).unwrap();
-        rare_calls(&cut, &program, &[], &CHAIN);
-        Ok(())
-    });
+    let programs = Programs::new();
+    let program = programs.build("chain.c", "whole", &["-O2", "-fomit-frame-pointer"]);
+    let mut bytes = fs::read(&program).unwrap();
+    // Clears e_shoff, e_shnum and e_shstrndx.
+    bytes[0x28..0x30].fill(0);
+    bytes[0x3c..0x40].fill(0);
+    let cut = programs.path("cut");
+    fs::copy(&program, &cut).unwrap();
+    fs::write(&cut, bytes).unwrap();
+    rare_calls(&cut, &program, &[], &CHAIN);
 }
 
 #[test]
 fn system_calls_of_the_vdso_are_unwound() {
-    test(|| {
-        let programs = Programs::new();
-        let program = programs.build("vdso.c", "vdso", &["-O2", "-fomit-frame-pointer"])?;
-        let traced = Traced::start(&program, &[]);
-        let stop = traced.until_call(libc::SYS_clock_gettime).unwrap();
-        let maps = traced.maps();
-        let (frames, ended) = walk(&mut Unwinder::new(64 << 20), &maps, &traced, &stop);
-        let functions = Functions::of(&program, &program, &maps);
-        assert_eq!(functions.own(&maps, &frames), ["asks", "main", "_start"]);
-        assert_eq!(ended, Ended::Root);
-        if maps.at(frames[0]).unwrap().1 != Path::new("[vdso]") {
-            println!("skipped: the C library does not use the vdso here");
-        }
-        Ok(())
-    });
+    let programs = Programs::new();
+    let program = programs.build("vdso.c", "vdso", &["-O2", "-fomit-frame-pointer"]);
+    let traced = Traced::start(&program, &[]);
+    let stop = traced.until_call(libc::SYS_clock_gettime).unwrap();
+    let maps = traced.maps();
+    let (frames, ended) = walk(&mut Unwinder::new(64 << 20), &maps, &traced, &stop);
+    let functions = Functions::of(&program, &program, &maps);
+    assert_eq!(functions.own(&maps, &frames), ["asks", "main", "_start"]);
+    assert_eq!(ended, Ended::Root);
+    if maps.at(frames[0]).unwrap().1 != Path::new("[vdso]") {
+        skip(Need::Vdso, "the C library does not use the vdso here");
+    }
 }
 
 #[test]
 fn code_made_at_run_time_is_passed_by_its_frame_pointer() {
-    test(|| {
-        let programs = Programs::new();
-        let program = programs.build("jit.c", "jit", &["-O2", "-fomit-frame-pointer"])?;
-        let traced = Traced::start(&program, &["dump"]);
-        let stop = traced.until_call(libc::SYS_getppid).unwrap();
-        let maps = traced.maps();
-        let (frames, ended) = walk(&mut Unwinder::new(64 << 20), &maps, &traced, &stop);
-        let functions = Functions::of(&program, &program, &maps);
-        assert_eq!(functions.own(&maps, &frames), ["leaf", "main", "_start"]);
-        let made = frames.iter().filter(|&&frame| maps.at(frame).unwrap().0.file.is_none());
-        assert_eq!((made.count(), ended), (2, Ended::Root));
-        Ok(())
-    });
+    let programs = Programs::new();
+    let program = programs.build("jit.c", "jit", &["-O2", "-fomit-frame-pointer"]);
+    let traced = Traced::start(&program, &["dump"]);
+    let stop = traced.until_call(libc::SYS_getppid).unwrap();
+    let maps = traced.maps();
+    let (frames, ended) = walk(&mut Unwinder::new(64 << 20), &maps, &traced, &stop);
+    let functions = Functions::of(&program, &program, &maps);
+    assert_eq!(functions.own(&maps, &frames), ["leaf", "main", "_start"]);
+    let made = frames.iter().filter(|&&frame| maps.at(frame).unwrap().0.file.is_none());
+    assert_eq!((made.count(), ended), (2, Ended::Root));
 }
 
 #[test]
-fn a_stack_that_is_larger_than_its_copy_gives_the_frames_that_are_in_it() {
-    test(|| {
-        let programs = Programs::new();
-        let program = programs.build("chain.c", "chain", &["-O2", "-fomit-frame-pointer"])?;
-        let traced = Traced::start(&program, &[]);
-        let stop = traced.until_call(libc::SYS_getppid).unwrap();
-        let maps = traced.maps();
-        let mut unwinder = Unwinder::new(64 << 20);
-        let (all, _) = walk(&mut unwinder, &maps, &traced, &stop);
-        let stack = traced.stack(&stop, 65528);
-        let mut before = 0;
-        for size in 0..512 {
-            let mut frames = Vec::new();
-            let ended = unwinder.unwind(&maps, &stop.registers(), &stack[..size], LIMIT, &mut frames);
-            assert_eq!(frames, all[..frames.len()]);
-            assert!(frames.len() >= before && !frames.is_empty());
-            before = frames.len();
-            assert!(frames.len() == all.len() || ended == Ended::StackEnds, "{size} {ended:?}");
-        }
-        assert!(before > 4, "{before}");
+fn a_partial_copy_of_the_stack_gives_its_frames() {
+    let programs = Programs::new();
+    let program = programs.build("chain.c", "chain", &["-O2", "-fomit-frame-pointer"]);
+    let traced = Traced::start(&program, &[]);
+    let stop = traced.until_call(libc::SYS_getppid).unwrap();
+    let maps = traced.maps();
+    let mut unwinder = Unwinder::new(64 << 20);
+    let (all, _) = walk(&mut unwinder, &maps, &traced, &stop);
+    let stack = traced.stack(&stop, 65528);
+    let mut before = 0;
+    for size in 0..512 {
         let mut frames = Vec::new();
-        assert_eq!(unwinder.unwind(&maps, &stop.registers(), &stack, 2, &mut frames), Ended::Limit);
-        assert_eq!(frames, all[..2]);
-        Ok(())
-    });
+        let ended = unwinder.unwind(&maps, &stop.registers(), &stack[..size], LIMIT, &mut frames);
+        assert_eq!(frames, all[..frames.len()]);
+        assert!(frames.len() >= before && !frames.is_empty());
+        before = frames.len();
+        assert!(frames.len() == all.len() || ended == Ended::StackEnds, "{size} {ended:?}");
+    }
+    assert!(before > 4, "{before}");
+    let mut frames = Vec::new();
+    assert_eq!(unwinder.unwind(&maps, &stop.registers(), &stack, 2, &mut frames), Ended::Limit);
+    assert_eq!(frames, all[..2]);
 }
 
-/// The oracle: framehop, which follows three registers only. Where it came to the end it came there by the same frames.
+/// Unwinds a stack with framehop, for comparison. framehop follows only three registers. Returns `None` if it does not
+/// reach the end.
 fn framehop(maps: &Maps, registers: &libc::user_regs_struct, stack: &[u8]) -> Option<Vec<u64>> {
     use framehop::{
         ExplicitModuleSectionInfo, Module, Unwinder,
@@ -301,11 +273,13 @@ fn framehop(maps: &Maps, registers: &libc::user_regs_struct, stack: &[u8]) -> Op
     Some(all)
 }
 
-/// At each instruction of a call, prologues and epilogues and the dynamic linker's included, the chain is complete.
+/// Checks that the chain is complete at each instruction of a call, including prologues, epilogues and the dynamic
+/// linker. At least `least` stacks must be compared with framehop.
 fn every_instruction(program: &Path, chain: &[&str], least: usize) {
     let traced = Traced::start(program, &[]);
     let mut unwinder = Unwinder::new(64 << 20);
-    // The second call of all: the first was resolved by the dynamic linker.
+    // The steps start in the first rare call, in which the dynamic linker resolved the functions, and go through the
+    // second one.
     traced.until_call(libc::SYS_getppid).unwrap();
     let maps = traced.maps();
     let functions = Functions::of(program, program, &maps);
@@ -315,14 +289,14 @@ fn every_instruction(program: &Path, chain: &[&str], least: usize) {
         let stop = traced.step().unwrap();
         let (frames, ended) = walk(&mut unwinder, &maps, &traced, &stop);
         let own = functions.own(&maps, &frames);
-        // A frame of the linkage table is no function.
+        // A frame in the procedure linkage table has no function name.
         let own: Vec<_> = own.into_iter().filter(|name| *name != "?").collect();
         assert_eq!(ended, Ended::Root, "{own:?} {:x} {:x?}", stop.regs.rip, frames);
         assert!(chain.ends_with(&own), "{own:?} at {:x}", stop.regs.rip);
         seen.insert(own.len());
         if steps % 7 == 0
             && let Some(theirs) = framehop(&maps, &stop.regs, &traced.stack(&stop, 65528))
-            // Now and then it has a frame twice, or stops early; the chain itself is checked above.
+            // Sometimes framehop has a frame twice or stops early. The chain itself is checked above.
             && theirs.len() == frames.len()
         {
             assert_eq!(frames, theirs, "at {:x}", stop.regs.rip);
@@ -337,49 +311,41 @@ fn every_instruction(program: &Path, chain: &[&str], least: usize) {
 
 #[test]
 fn at_every_instruction_the_chain_is_complete() {
-    test(|| {
-        let programs = Programs::new();
-        let program = programs.build("chain.c", "chain", &["-O2", "-fomit-frame-pointer"])?;
-        every_instruction(&program, &CHAIN, 100);
-        let program = programs.build("aligned.c", "aligned", &["-O2", "-fomit-frame-pointer", "-Wl,-z,lazy"])?;
-        every_instruction(&program, &["leaf", "aligned", "caller", "main"], 10);
-        Ok(())
-    });
+    let programs = Programs::new();
+    let program = programs.build("chain.c", "chain", &["-O2", "-fomit-frame-pointer"]);
+    every_instruction(&program, &CHAIN, 100);
+    let program = programs.build("aligned.c", "aligned", &["-O2", "-fomit-frame-pointer", "-Wl,-z,lazy"]);
+    every_instruction(&program, &["leaf", "aligned", "caller", "main"], 10);
 }
 
 #[test]
 fn an_interpreters_stack_is_complete() {
-    test(|| {
-        let python = Path::new("/usr/bin/python3");
-        if !python.exists() {
-            println!("skipped: no {}", python.display());
-            return Ok(());
-        }
-        let text = "import os\ndef f(n): return f(n - 1) if n else os.getppid()\nsorted([1], key=lambda _: f(20))";
-        let traced = Traced::start(python, &["-I", "-S", "-c", text]);
-        let stop = traced.until_call(libc::SYS_getppid).unwrap();
-        let maps = traced.maps();
-        let (frames, ended) = walk(&mut Unwinder::new(64 << 20), &maps, &traced, &stop);
-        assert_eq!(ended, Ended::Root, "{frames:x?}");
-        traced.finish();
-        Ok(())
-    });
+    let python = Path::new("/usr/bin/python3");
+    if !python.exists() {
+        skip(Need::Programs, python.display());
+    }
+    let text = "import os\ndef f(n): return f(n - 1) if n else os.getppid()\nsorted([1], key=lambda _: f(20))";
+    let traced = Traced::start(python, &["-I", "-S", "-c", text]);
+    let stop = traced.until_call(libc::SYS_getppid).unwrap();
+    let maps = traced.maps();
+    let (frames, ended) = walk(&mut Unwinder::new(64 << 20), &maps, &traced, &stop);
+    assert_eq!(ended, Ended::Root, "{frames:x?}");
+    traced.finish();
 }
 
-/// From the dynamic linker's first steps on. What the C library's start files add has no unwind information; nothing else ends a
-/// walk before its time.
+/// Unwinds from the first steps of the dynamic linker on. Code from the start files of the C library has no unwind
+/// information; no other code may end a walk early.
 #[test]
 fn a_program_of_the_system_is_unwound_wherever_it_is() {
     let program = Path::new("/bin/ls");
     if !program.exists() {
-        println!("skipped: no {}", program.display());
-        return;
+        skip(Need::Programs, program.display());
     }
     let traced = Traced::start(program, &["/"]);
     let mut unwinder = Unwinder::new(64 << 20);
     let mut maps = traced.maps();
     let (mut complete, mut uncovered) = (0, 0);
-    // A number that no loop's length is a multiple of.
+    // Every 17th instruction is checked: 17 is prime, so the steps fall on different instructions of a loop.
     for step in 0..17 * 3000 {
         let Some(stop) = traced.step() else { break };
         if step % 17 != 0 {
@@ -397,44 +363,41 @@ fn a_program_of_the_system_is_unwound_wherever_it_is() {
     assert!(complete >= 1000 && uncovered * 100 <= complete, "{complete} complete, {uncovered} uncovered");
 }
 
-/// Keeps within its bytes whatever it is asked, and still unwinds.
+/// A small cache never exceeds its limit, and unwinding still works.
 #[test]
 fn a_small_cache_forgets_and_reads_again() {
-    test(|| {
-        let programs = Programs::new();
-        let program = programs.build("chain.c", "chain", &["-O2", "-fomit-frame-pointer"])?;
-        let traced = Traced::start(&program, &[]);
-        let stop = traced.until_call(libc::SYS_getppid).unwrap();
-        let maps = traced.maps();
-        let (all, _) = walk(&mut Unwinder::new(64 << 20), &maps, &traced, &stop);
-        // The C library's alone are larger than the first, smaller than the second.
-        for limit in [4 << 10, 400 << 10] {
-            let mut unwinder = Unwinder::new(limit);
-            for _ in 0..10 {
-                let (frames, ended) = walk(&mut unwinder, &maps, &traced, &stop);
-                assert!(frames.len() >= 4 && all.starts_with(&frames), "{ended:?}");
-                assert!(unwinder.cached_bytes() <= limit, "{}", unwinder.cached_bytes());
-            }
+    let programs = Programs::new();
+    let program = programs.build("chain.c", "chain", &["-O2", "-fomit-frame-pointer"]);
+    let traced = Traced::start(&program, &[]);
+    let stop = traced.until_call(libc::SYS_getppid).unwrap();
+    let maps = traced.maps();
+    let (all, _) = walk(&mut Unwinder::new(64 << 20), &maps, &traced, &stop);
+    // The unwind information of the C library alone is larger than the first limit and smaller than the second.
+    for limit in [4 << 10, 400 << 10] {
+        let mut unwinder = Unwinder::new(limit);
+        for _ in 0..10 {
+            let (frames, ended) = walk(&mut unwinder, &maps, &traced, &stop);
+            assert!(frames.len() >= 4 && all.starts_with(&frames), "{ended:?}");
+            assert!(unwinder.cached_bytes() <= limit, "{}", unwinder.cached_bytes());
         }
-        let unknown: &dyn Modules = &Nothing;
-        let mut frames = Vec::new();
-        let registers: Registers = stop.registers();
-        let ended = Unwinder::new(1 << 20).unwind(unknown, &registers, &[], LIMIT, &mut frames);
-        assert_eq!(frames, [stop.regs.rip]);
-        assert_eq!(ended, Ended::StackEnds);
-        Ok(())
-    });
+    }
+    let unknown: &dyn Modules = &Nothing;
+    let mut frames = Vec::new();
+    let registers: Registers = stop.registers();
+    let ended = Unwinder::new(1 << 20).unwind(unknown, &registers, &[], LIMIT, &mut frames);
+    assert_eq!(frames, [stop.regs.rip]);
+    assert_eq!(ended, Ended::StackEnds);
 }
 
-/// A process of which nothing is known.
+/// A process without known mappings.
 struct Nothing;
 
 impl Modules for Nothing {
-    fn mapping(&self, _: u64) -> Option<perf_prof::unwind::Mapping> {
+    fn mapping(&self, _: u64) -> Option<perf_prof_core::unwind::Mapping> {
         None
     }
 
-    fn open(&self, _: u64) -> std::io::Result<perf_prof::unwind::Image> {
+    fn open(&self, _: u64) -> std::io::Result<perf_prof_core::unwind::Image> {
         Err(std::io::ErrorKind::NotFound.into())
     }
 }

@@ -2,15 +2,16 @@
 
 use std::fs;
 
-use perf_prof::sys::procfs;
+use perf_prof_core::sys::procfs;
 
-use crate::harness::*;
+use crate::harness::{
+    counting::{CALL, Waiting, await_line, count, json, objects, rows, stat, words},
+    machine::{Need, needs},
+};
 
 #[test]
 fn calls_of_a_command_are_counted_exactly() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     for (calls, threads, children) in [(1234, 0, 0), (100, 4, 0), (100, 0, 3), (617, 2, 2)] {
         let objects = json(&["-e", CALL, "--"], &words(calls, threads, children));
         assert_eq!(count(&objects[0], CALL), u64::from(calls * (1 + threads + children)));
@@ -19,9 +20,7 @@ fn calls_of_a_command_are_counted_exactly() {
 
 #[test]
 fn a_process_is_counted_from_now_on_with_its_threads_and_what_it_starts() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("counts");
     let waiting = Waiting::new(100, 4, 2);
@@ -42,9 +41,7 @@ fn a_process_is_counted_from_now_on_with_its_threads_and_what_it_starts() {
 
 #[test]
 fn a_thread_is_counted_alone() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("counts");
     let waiting = Waiting::new(100, 4, 2);
@@ -61,9 +58,7 @@ fn a_thread_is_counted_alone() {
 
 #[test]
 fn filters_choose() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let filtered = format!("{CALL}/pid>=1000/alias=high/");
     let events = format!("{CALL},{filtered},{CALL}/pid==7/");
     let objects = json(&["-e", &events, "--"], &words(1234, 0, 1));
@@ -75,9 +70,7 @@ fn filters_choose() {
 
 #[test]
 fn cpus_are_summed_or_shown_apart() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     // Only what these calls ask for, as others count them at the same time.
     let event = format!("{CALL}/pid==4242/alias=mine/");
     let words = words(5000, 3, 1);
@@ -98,9 +91,7 @@ fn cpus_are_summed_or_shown_apart() {
 
 #[test]
 fn an_event_on_some_cpus_counts_there_only() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let cpus = std::thread::available_parallelism().unwrap().get();
     let each: Vec<String> = (0..cpus).map(|cpu| format!("{CALL}//alias=on{cpu}/cpus={cpu}/")).collect();
     let objects = json(&["-e", CALL, "-e", &each.join(","), "--"], &words(1000, 3, 1));
@@ -110,9 +101,7 @@ fn an_event_on_some_cpus_counts_there_only() {
 
 #[test]
 fn runs_are_repeated_and_their_mean_is_shown() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let objects = json(&["-r", "3", "-e", CALL, "--"], &words(123, 1, 0));
     assert_eq!(objects.len(), 1);
     assert_eq!((count(&objects[0], CALL), &objects[0]["runs"]), (246, &3.into()));
@@ -121,12 +110,8 @@ fn runs_are_repeated_and_their_mean_is_shown() {
 
 #[test]
 fn probes_are_counted() {
-    if skipped() {
-        return;
-    }
-    if fs::metadata("/sys/kernel/tracing/uprobe_events").is_err() {
-        return println!("skipped: this kernel has no uprobes");
-    }
+    needs([Need::Tracefs]);
+    needs([Need::Uprobes]);
     let python = ["python3", "-c", "import os; [os.getpgid(0) for _ in range(321)]"].map(str::to_owned);
     let probe = "uprobe:getpgid@libc//alias=probe/";
     let objects = json(&["-e", CALL, "-e", probe, "--"], &python);
@@ -136,9 +121,7 @@ fn probes_are_counted() {
 /// What we do until the command's exec is not the command's.
 #[test]
 fn what_happens_before_exec_is_not_counted() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let events = "syscalls:sys_enter_execve,syscalls:sys_exit_execve,sched:sched_process_exec";
     let objects = json(&["-e", events, "--"], &["true".to_owned()]);
     let counts = events.split(',').map(|event| count(&objects[0], event));
@@ -147,9 +130,7 @@ fn what_happens_before_exec_is_not_counted() {
 
 #[test]
 fn a_clock_is_told_in_nanoseconds_and_as_cpus_in_use() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let objects = json(&["-e", "task-clock,page-faults", "--"], &words(10, 0, 0));
     let clock = &objects[0]["events"][0];
     let cpus = clock["value"].as_f64().unwrap() / 1e9 / objects[0]["elapsed"].as_f64().unwrap();

@@ -4,7 +4,10 @@ use std::{fs, os::unix::process::CommandExt, process::Stdio};
 
 use expect_test::{Expect, expect};
 
-use crate::harness::*;
+use crate::harness::{
+    counting::{await_line, count, objects, run, stat},
+    machine::{Need, needs},
+};
 
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
@@ -12,9 +15,7 @@ fn words(words: &[&str]) -> Vec<String> {
 
 #[test]
 fn the_status_is_the_commands() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let status = |command: &str| run(&["-q", "-e", "page-faults", "--"], &words(&["sh", "-c", command])).0;
     assert_eq!(status("exit 0"), 0);
     assert_eq!(status("exit 7"), 7);
@@ -45,10 +46,8 @@ fn until(signal: i32, args: &[&str]) -> (Option<i32>, Vec<serde_json::Value>) {
 }
 
 #[test]
-fn a_signal_ends_it_and_what_was_counted_is_printed() {
-    if skipped() {
-        return;
-    }
+fn counts_are_printed_after_a_signal() {
+    needs([Need::Tracefs]);
     for (signal, status) in [(libc::SIGINT, 0), (libc::SIGTERM, 143)] {
         for args in [&["-a"][..], &["--", "sleep", "100"]] {
             let (ended, objects) = until(signal, args);
@@ -64,9 +63,7 @@ fn a_signal_ends_it_and_what_was_counted_is_printed() {
 /// It ran on, and nobody was told.
 #[test]
 fn a_command_whose_table_cannot_be_written_is_ended() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let full = fs::File::create("/dev/full").unwrap();
     let status = stat(&["-I", "50", "-e", "task-clock", "--", "sleep", "47.11"]).stderr(full).status().unwrap();
     assert_eq!(status.code(), Some(1));
@@ -77,9 +74,7 @@ fn a_command_whose_table_cannot_be_written_is_ended() {
 
 #[test]
 fn a_file_holds_the_tables() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("counts");
     for (append, tables) in [(false, 1), (true, 2), (false, 1)] {
@@ -96,9 +91,7 @@ fn a_file_holds_the_tables() {
 /// perf_event_paranoid 2, the kernel's own setting, lets everybody count what his programs do outside of the kernel.
 #[test]
 fn a_plain_user_counts_in_user_space() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
     if level.trim() != "2" {
         return println!("skipped: kernel.perf_event_paranoid is {}", level.trim());
@@ -123,7 +116,7 @@ fn a_plain_user_counts_in_user_space() {
     // Who names an event gets that one, or what of it is his, or the reason why not.
     let (status, text) = as_nobody(&["-e", "page-faults", "true"]);
     assert_eq!(status, Some(0));
-    assert!(text.starts_with("perf-prof: only what happens in user space is seen (page-faults:u), as"), "{text}");
+    assert!(text.starts_with("perf-prof: only events in user space are seen (page-faults:u), because"), "{text}");
     let (status, text) = as_nobody(&["-e", "context-switches", "true"]);
     assert_eq!(status, Some(1));
     assert!(
@@ -137,15 +130,13 @@ fn check(args: &[&str], expected: Expect) {
     let (status, text) = run(args, &[]);
     // What follows depends on the machine: its CPUs, an event's fields.
     let text = text.lines().filter(|line| !line.starts_with("its fields: ")).collect::<Vec<_>>().join("\n");
-    let text = text.split("; online are ").next().unwrap().trim_end();
+    let text = text.split("; the online CPUs are ").next().unwrap().trim_end();
     expected.assert_eq(&format!("{text}\nstatus {status}\n"));
 }
 
 #[test]
 fn errors_name_the_thing_the_cause_and_the_way_out() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs]);
     check(
         &["-e", "sched:sched_swich", "true"],
         expect![[r#"
@@ -163,7 +154,7 @@ fn errors_name_the_thing_the_cause_and_the_way_out() {
     check(
         &["-e", "sched:sched_switch//stack/", "true"],
         expect![[r#"
-        perf-prof: sched:sched_switch//stack/: events are counted here, not sampled; leave stack out
+        perf-prof: sched:sched_switch//stack/: events are only counted, not sampled; remove stack
         status 1
     "#]],
     );
@@ -184,7 +175,7 @@ fn errors_name_the_thing_the_cause_and_the_way_out() {
     check(
         &["-p", "1", "-a"],
         expect![[r#"
-        perf-prof: -a and -p cannot be combined: events are attached to one or the other
+        perf-prof: -a and -p cannot be combined: select only one target for the events
         `perf-prof stat --help` explains the options, with examples
         status 2
     "#]],
@@ -192,7 +183,7 @@ fn errors_name_the_thing_the_cause_and_the_way_out() {
     check(
         &["--cgroups", "a", "-p", "1"],
         expect![[r#"
-        perf-prof: --cgroups and -p cannot be combined: events are attached to one or the other
+        perf-prof: --cgroups and -p cannot be combined: select only one target for the events
         `perf-prof stat --help` explains the options, with examples
         status 2
     "#]],
@@ -200,14 +191,14 @@ fn errors_name_the_thing_the_cause_and_the_way_out() {
     check(
         &["-A", "true"],
         expect![[r#"
-        perf-prof: --per-cpu: tasks are counted wherever they run; count what CPUs do (-a or -C)
+        perf-prof: --per-cpu: the counts of tasks are not divided by CPU; count CPUs instead (-a or -C)
         status 1
     "#]],
     );
     check(
         &["-r", "2", "-a"],
         expect![[r#"
-        perf-prof: -r runs a command again and again; name one, as in `perf-prof stat -r 5 -- CMD`
+        perf-prof: -r repeats a command, but there is no command; give one, for example `perf-prof stat -r 5 -- CMD`
         `perf-prof stat --help` explains the options, with examples
         status 2
     "#]],
@@ -223,7 +214,7 @@ fn errors_name_the_thing_the_cause_and_the_way_out() {
     check(
         &["-C", "9999", "-e", "page-faults", "true"],
         expect![[r#"
-            perf-prof: there is no CPU 9999, or it is offline
+            perf-prof: CPU 9999 does not exist or is offline
             status 1
         "#]],
     );

@@ -5,17 +5,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::harness::*;
-
-fn skipped() -> bool {
-    match Command::new("perf").arg("--version").output() {
-        Ok(output) if output.status.success() => crate::harness::skipped(),
-        _ => {
-            println!("skipped: there is no perf in PATH");
-            true
-        }
-    }
-}
+use crate::harness::{
+    counting::{CALL, count, json, objects, run, stat, words},
+    machine::{Need, needs, skip},
+};
 
 /// What `perf stat` counts of each event; `None` where it has no number.
 fn rows_of_perf(args: &[&str], command: &[String]) -> Vec<(String, Option<f64>)> {
@@ -45,9 +38,7 @@ fn are_equal(events: &[&str], list: &str, command: &[String]) {
 
 #[test]
 fn counts_of_the_same_command_are_equal() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let tasks = ["sched:sched_process_fork", "sched:sched_process_exec", "sched:sched_process_exit"];
     check(&[&[CALL, "syscalls:sys_exit_execve"], &tasks[..]].concat(), &words(1234, 2, 2));
     let files = ["openat", "read", "mmap", "close", "exit_group"].map(|name| format!("syscalls:sys_enter_{name}"));
@@ -56,9 +47,7 @@ fn counts_of_the_same_command_are_equal() {
 
 #[test]
 fn what_perf_does_not_support_neither_do_we() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let names = "cycles,instructions,bus-cycles,ref-cycles,stalled-cycles-backend,LLC-loads,node-prefetches,cs,dummy";
     for event in names.split(',') {
         let (_, text) = run(&["--json", "-q", "-e", event, "--"], &["true".to_owned()]);
@@ -73,16 +62,14 @@ fn what_perf_does_not_support_neither_do_we() {
 /// the machine (a virtual one may stand still when counters change hands), so perf's mean is what ours has to be near.
 #[test]
 fn events_that_share_counters_are_scaled() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     const EVENTS: usize = 24;
     let list = vec!["instructions:u"; EVENTS].join(",");
     let spin = ["python3", "-c", "for i in range(20_000_000): pass"].map(str::to_owned);
     let ours = json(&["-q", "-e", &list, "--"], &spin);
     let ours = ours[0]["events"].as_array().unwrap();
     if ours[0]["status"] == "not supported" {
-        return println!("skipped: this machine counts no instructions");
+        skip(Need::Pmu, "no instructions are counted");
     }
     let number = |event: &serde_json::Value, name: &str| event[name].as_f64().unwrap();
     let share = ours.iter().map(|event| number(event, "running") / number(event, "enabled")).sum::<f64>();
@@ -95,9 +82,7 @@ fn events_that_share_counters_are_scaled() {
 
 #[test]
 fn a_table_goes_to_stderr_and_the_commands_output_to_stdout() {
-    if skipped() {
-        return;
-    }
+    needs([Need::Tracefs, Need::Perf]);
     let output = stat(&["-e", CALL, "echo", "hello"]).stdin(Stdio::null()).output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "hello\n");
     assert!(String::from_utf8(output.stderr).unwrap().contains(CALL));

@@ -2,22 +2,26 @@
 
 use std::{fs, path::Path, process::Command};
 
-use perf_prof::symbol::{
-    Demangle, Inline, Options, Place, Reason, Srcline, Symbolizer,
+use perf_prof_core::symbol::{
+    AddressKind, Demangle, Inline, Options, Reason, Srcline, Symbolizer,
     elf::{self, DebugSearch, Elf, FunctionError, Symbols},
 };
 use tempfile::tempdir;
 
-use crate::harness::{PROGRAM, Running, compile, names, resolve, shown, symbolizer, tool};
+use crate::harness::{
+    compile::{compile, tool},
+    machine::{Need, skip},
+    running::{PROGRAM, Running, names, resolve, shown, symbolizer},
+};
 
 const BOTH: [&str; 2] = ["innermost", "local_one"];
 
 /// The two functions of a program that was built with options and then changed, by name.
 #[track_caller]
-fn check(options: &[&str], change: impl FnOnce(&Path) -> Option<()>, expected: [&str; 2]) {
+fn check<T>(options: &[&str], change: impl FnOnce(&Path) -> T, expected: [&str; 2]) {
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", PROGRAM, options) else { return };
-    let Some(()) = change(&program) else { return };
+    let program = compile(folder.path(), "p", PROGRAM, options);
+    change(&program);
     let running = Running::start(Command::new(&program));
     assert_eq!(names(&mut symbolizer(), &running, &BOTH), expected);
 }
@@ -35,15 +39,15 @@ fn programs_of_all_kinds() {
         &["-Wl,-z,separate-code"],
         &["-Wl,-z,noseparate-code"],
     ] {
-        check(options, |_| Some(()), NAMED);
+        check(options, |_| (), NAMED);
     }
 }
 
 #[test]
 fn stripped_with_nothing_left_says_so() {
-    let reason = |path: &Path| format!("{} has no symbols, nor has a debug file of it been found (p)", path.display());
+    let reason = |path: &Path| format!("{} has no symbols, and no debug file was found for it (p)", path.display());
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", PROGRAM, &["-static", "-s"]) else { return };
+    let program = compile(folder.path(), "p", PROGRAM, &["-static", "-s"]);
     let running = Running::start(Command::new(&program));
     assert_eq!(names(&mut symbolizer(), &running, &BOTH), [reason(&program), reason(&program)]);
 }
@@ -53,10 +57,10 @@ fn text(path: &Path) -> &str {
 }
 
 /// Moves the debug information to `to` and leaves a link to it.
-fn split(program: &Path, to: &Path) -> Option<()> {
-    tool("objcopy", &["--only-keep-debug", text(program), text(to)])?;
-    tool("strip", &[text(program)])?;
-    tool("objcopy", &[&format!("--add-gnu-debuglink={}", text(to)), text(program)])
+fn split(program: &Path, to: &Path) {
+    tool("objcopy", &["--only-keep-debug", text(program), text(to)]);
+    tool("strip", &[text(program)]);
+    tool("objcopy", &[&format!("--add-gnu-debuglink={}", text(to)), text(program)]);
 }
 
 #[test]
@@ -74,15 +78,14 @@ fn a_debug_link_leads_to_the_file_beside_or_below() {
 fn a_debug_file_of_another_build_is_not_taken() {
     let change = |program: &Path| {
         let debug = program.with_extension("debug");
-        split(program, &debug)?;
+        split(program, &debug);
         let mut bytes = fs::read(&debug).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
         fs::write(&debug, bytes).unwrap();
-        Some(())
     };
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", PROGRAM, &["-g"]) else { return };
-    let Some(()) = change(&program) else { return };
+    let program = compile(folder.path(), "p", PROGRAM, &["-g"]);
+    change(&program);
     let running = Running::start(Command::new(&program));
     let found = names(&mut symbolizer(), &running, &BOTH);
     assert!(found.iter().all(|name| !name.starts_with("innermost") && !name.starts_with("local_one")), "{found:?}");
@@ -91,12 +94,12 @@ fn a_debug_file_of_another_build_is_not_taken() {
 #[test]
 fn a_build_id_leads_to_the_debug_file() {
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", PROGRAM, &["-g", "-Wl,--build-id=sha1"]) else { return };
+    let program = compile(folder.path(), "p", PROGRAM, &["-g", "-Wl,--build-id=sha1"]);
     let id: String = Elf::open(&program).unwrap().build_id.unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
     let debug = folder.path().join(".build-id").join(&id[..2]).join(format!("{}.debug", &id[2..]));
     fs::create_dir_all(debug.parent().unwrap()).unwrap();
-    let Some(()) = tool("objcopy", &["--only-keep-debug", text(&program), text(&debug)]) else { return };
-    let Some(()) = tool("strip", &[text(&program)]) else { return };
+    tool("objcopy", &["--only-keep-debug", text(&program), text(&debug)]);
+    tool("strip", &[text(&program)]);
     let search = DebugSearch { root: "".into(), global: folder.path().to_owned() };
     let elf = Elf::open(&program).unwrap();
     let (path, found) = elf::debug_file(&elf, &program, &search).unwrap();
@@ -109,13 +112,13 @@ fn a_build_id_leads_to_the_debug_file() {
 }
 
 #[test]
-fn names_that_were_left_packed_in_the_file() {
+fn names_in_gnu_debugdata_are_used() {
     let pack = |program: &Path| {
         let mini = program.with_extension("mini");
-        tool("objcopy", &["--only-keep-debug", text(program), text(&mini)])?;
-        tool("objcopy", &["-S", "--keep-symbol=local_one", "--keep-symbol=innermost", text(&mini)])?;
-        tool("strip", &[text(program)])?;
-        tool("xz", &[text(&mini)])?;
+        tool("objcopy", &["--only-keep-debug", text(program), text(&mini)]);
+        tool("objcopy", &["-S", "--keep-symbol=local_one", "--keep-symbol=innermost", text(&mini)]);
+        tool("strip", &[text(program)]);
+        tool("xz", &[text(&mini)]);
         tool("objcopy", &["--add-section", &format!(".gnu_debugdata={}.xz", text(&mini)), text(program)])
     };
     check(&[], pack, NAMED);
@@ -132,7 +135,7 @@ fn dwarf_names_what_has_no_symbol() {
 fn entries_of_the_linkage_table_have_names() {
     let folder = tempdir().unwrap();
     for options in [&["-Wl,-z,lazy"][..], &["-Wl,-z,now"], &["-fcf-protection=full", "-Wl,-z,ibtplt"]] {
-        let Some(program) = compile(folder.path(), "p", PROGRAM, options) else { return };
+        let program = compile(folder.path(), "p", PROGRAM, options);
         let elf = Elf::open(&program).unwrap();
         let symbols = Symbols::read(&[&elf]).unwrap();
         let found: Vec<_> = symbols.iter().filter(|symbol| symbol.name == b"printf@plt").collect();
@@ -166,7 +169,7 @@ int main(void) {
 fn inlined_functions_and_lines() {
     let folder = tempdir().unwrap();
     for options in [&["-O2", "-g"][..], &["-O2", "-gdwarf-4"], &["-O2", "-g", "-gz=zlib"]] {
-        let Some(program) = compile(folder.path(), "p", INLINED, options) else { return };
+        let program = compile(folder.path(), "p", INLINED, options);
         let running = Running::start(Command::new(&program));
         let with = |inline, srcline| {
             let mut symbolizer = Symbolizer::new(Options { inline, srcline, ..Options::default() });
@@ -184,7 +187,9 @@ fn inlined_functions_and_lines() {
         );
         assert_eq!(with(Inline::No, Srcline::Yes), (vec![], Some(6)));
         assert_eq!(with(Inline::No, Srcline::No), (vec![], None));
-        let line = symbolizer().srcline(running.pid(), running.functions["here"], u64::MAX - 1, Place::Exact).unwrap();
+        let line = symbolizer()
+            .srcline(running.pid(), running.functions["here"], u64::MAX - 1, AddressKind::Instruction)
+            .unwrap();
         assert_eq!(line.1, 6);
     }
 }
@@ -205,7 +210,7 @@ int main() {
 "#;
     fs::write(&source, text_of).unwrap();
     let program = folder.path().join("p");
-    let Some(()) = tool("g++", &[text(&source), "-o", text(&program)]) else { return };
+    tool("g++", &[text(&source), "-o", text(&program)]);
     let running = Running::start(Command::new(&program));
     assert_eq!(names(&mut symbolizer(), &running, &["take"]), ["shop::Shelf<long>::take(long)+0x4 (p)"]);
     let mut mangled = Symbolizer::new(Options { demangle: Demangle::No, ..Options::default() });
@@ -213,7 +218,7 @@ int main() {
 }
 
 #[test]
-fn of_several_names_of_an_address_the_one_that_perf_shows() {
+fn of_several_names_the_one_that_perf_shows_is_used() {
     let source = r#"
 #include <stdio.h>
 __attribute__((noinline)) int __hidden_name(int x) { __asm__ volatile("nop;nop;nop;nop"); return x; }
@@ -222,7 +227,7 @@ extern __typeof(__hidden_name) shown_name_weak_and_long __attribute__((weak, ali
 int main(void) { printf("f %p\n.\n", (void *)__hidden_name); fflush(stdout); return getchar() == EOF ? 0 : shown_name(1); }
 "#;
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", source, &[]) else { return };
+    let program = compile(folder.path(), "p", source, &[]);
     let running = Running::start(Command::new(&program));
     assert_eq!(names(&mut symbolizer(), &running, &["f"]), ["shown_name+0x4 (p)"]);
 }
@@ -237,39 +242,60 @@ extern char first[], second[];
 int main(void) { printf("first %p\nsecond %p\n.\n", (void *)first, (void *)second); fflush(stdout); return getchar() == EOF ? 0 : 1; }
 "#;
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", source, &[]) else { return };
+    let program = compile(folder.path(), "p", source, &[]);
     let running = Running::start(Command::new(&program));
     let mut symbolizer = symbolizer();
     let mut at = |place| shown(&symbolizer.user(running.pid(), running.functions["second"], 5, place));
-    assert_eq!((at(Place::Exact), at(Place::Return)), ("second+0x0 (p)".into(), "first+0x2 (p)".into()));
+    assert_eq!(
+        (at(AddressKind::Instruction), at(AddressKind::Return)),
+        ("second+0x0 (p)".into(), "first+0x2 (p)".into())
+    );
     // Again, from the cache.
-    assert_eq!((at(Place::Exact), at(Place::Return)), ("second+0x0 (p)".into(), "first+0x2 (p)".into()));
+    assert_eq!(
+        (at(AddressKind::Instruction), at(AddressKind::Return)),
+        ("second+0x0 (p)".into(), "first+0x2 (p)".into())
+    );
 }
 
 #[test]
 fn functions_for_probes() {
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", PROGRAM, &["-g"]) else { return };
+    let program = compile(folder.path(), "p", PROGRAM, &["-g"]);
     let elf = Elf::open(&program).unwrap();
     let found = elf::function(&program, "local_one").unwrap();
     let symbols = Symbols::read(&[&elf]).unwrap();
     let symbol = symbols.iter().find(|symbol| symbol.name == b"local_one").unwrap();
     assert_eq!(elf.address_of(found.file_offset), Some(symbol.start));
     // The same after its names have moved elsewhere, though the debug file has other offsets.
-    let Some(()) = split(&program, &program.with_extension("debug")) else { return };
+    split(&program, &program.with_extension("debug"));
     assert_eq!(elf::function(&program, "local_one").unwrap(), found);
     let error = elf::function(&program, "locl_one").unwrap_err();
     assert!(matches!(&error, FunctionError::Unknown { near, .. } if near == &["local_one"]), "{error}");
-    let Some(()) = tool("gcc", &["-static", "-s", text(&program.with_extension("c")), "-o", text(&program)]) else {
-        return;
-    };
+    tool("gcc", &["-static", "-s", text(&program.with_extension("c")), "-o", text(&program)]);
     assert!(matches!(elf::function(&program, "main"), Err(FunctionError::NoSymbols { .. })));
+}
+
+/// The C library has only the names that others link with.
+#[test]
+fn a_function_of_the_c_library_for_a_probe() {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let mut paths = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+    let Some(libc) = paths.find(|path| path.contains("/libc.so")) else {
+        skip(Need::Vdso, "this process has no libc.so");
+    };
+    let found = elf::function(Path::new(libc), "malloc").unwrap();
+    assert!(found.file_offset > 0x1000 && found.size > 0, "{found:?}");
+    let said = elf::function(Path::new(libc), "mallocc").unwrap_err().to_string();
+    assert!(said.contains("did you mean") && said.contains("malloc"), "{said}");
+    for no_elf in ["/proc/self/maps", "/no/such"] {
+        assert!(matches!(elf::function(Path::new(no_elf), "x"), Err(FunctionError::File { .. })), "{no_elf}");
+    }
 }
 
 #[test]
 fn debug_information_that_almost_fills_the_cache_is_not_read_for_each_address() {
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", PROGRAM, &["-g"]) else { return };
+    let program = compile(folder.path(), "p", PROGRAM, &["-g"]);
     let running = Running::start(Command::new(&program));
     let at = running.functions["innermost"] + 4;
     let debug = Elf::open(&program).unwrap();
@@ -278,7 +304,8 @@ fn debug_information_that_almost_fills_the_cache_is_not_read_for_each_address() 
     // Half of the cache is for binaries.
     let cache = |bytes: u64| Symbolizer::new(Options { cache_bytes: 2 * bytes as usize, ..Options::default() });
     let mut small = cache(sections * 5 / 4);
-    let line = |symbolizer: &mut Symbolizer| symbolizer.srcline(running.pid(), at, u64::MAX - 1, Place::Exact);
+    let line =
+        |symbolizer: &mut Symbolizer| symbolizer.srcline(running.pid(), at, u64::MAX - 1, AddressKind::Instruction);
     assert!(matches!(line(&mut small), Err(Reason::TooLarge { .. })), "{sections}");
     let mut fits = cache(sections * 7 / 4);
     assert!(line(&mut fits).is_ok());

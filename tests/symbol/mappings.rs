@@ -2,14 +2,18 @@
 
 use std::{fs, path::Path, process::Command};
 
-use perf_prof::symbol::{
-    Mapping, Place, Reason,
+use perf_prof_core::symbol::{
+    AddressKind, Mapping, Reason,
     elf::{self, Elf},
     maps,
 };
 use tempfile::tempdir;
 
-use crate::harness::{PROGRAM, Running, compile, names, resolve, shown, symbolizer, tool};
+use crate::harness::{
+    compile::{compile, tool},
+    machine::{Need, needs, skip},
+    running::{PROGRAM, Running, names, resolve, shown, symbolizer},
+};
 
 const NAMED: [&str; 2] = ["innermost+0x4 (p)", "local_one+0x4 (p)"];
 /// Names as the kernel calls a file that is no longer at its path.
@@ -19,14 +23,14 @@ const BOTH: [&str; 2] = ["innermost", "local_one"];
 #[test]
 fn a_file_that_was_removed_while_it_runs() {
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", PROGRAM, &[]) else { return };
+    let program = compile(folder.path(), "p", PROGRAM, &[]);
     let running = Running::start(Command::new(&program));
     fs::remove_file(&program).unwrap();
     assert_eq!(names(&mut symbolizer(), &running, &BOTH), NAMED_GONE);
 }
 
 /// A program whose functions have other places than those of `PROGRAM`, and other names.
-fn other(folder: &Path) -> Option<std::path::PathBuf> {
+fn other(folder: &Path) -> std::path::PathBuf {
     let source = PROGRAM
         .replace("innermost", "something_else")
         .replace("int main", "int filler(int x) { return x * x * x; } int main");
@@ -36,16 +40,16 @@ fn other(folder: &Path) -> Option<std::path::PathBuf> {
 #[test]
 fn a_file_that_was_replaced_while_it_runs() {
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", PROGRAM, &[]) else { return };
+    let program = compile(folder.path(), "p", PROGRAM, &[]);
     let running = Running::start(Command::new(&program));
-    fs::rename(other(folder.path()).unwrap(), &program).unwrap();
+    fs::rename(other(folder.path()), &program).unwrap();
     assert_eq!(names(&mut symbolizer(), &running, &BOTH), NAMED_GONE);
 }
 
 #[test]
 fn a_file_that_was_replaced_after_its_process_exited_gives_no_wrong_names() {
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", PROGRAM, &[]) else { return };
+    let program = compile(folder.path(), "p", PROGRAM, &[]);
     let mut running = Running::start(Command::new(&program));
     let mut symbolizer = symbolizer();
     // Its mappings are known, but nobody has opened its file.
@@ -54,7 +58,7 @@ fn a_file_that_was_replaced_after_its_process_exited_gives_no_wrong_names() {
     running.end();
     let keep = folder.path().join("keep its inode from being used again");
     fs::hard_link(&program, keep).unwrap();
-    fs::rename(other(folder.path()).unwrap(), &program).unwrap();
+    fs::rename(other(folder.path()), &program).unwrap();
     let found = resolve(&mut symbolizer, running.pid(), running.functions["innermost"]);
     assert_eq!(found.symbol, Err(Reason::Replaced { path: program.display().to_string() }));
     fs::remove_file(&program).unwrap();
@@ -84,7 +88,7 @@ const NOBODY: u32 = 0x7fff_fff0;
 #[test]
 fn a_build_id_tells_that_the_file_is_another_one() {
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", PROGRAM, &["-Wl,--build-id=sha1"]) else { return };
+    let program = compile(folder.path(), "p", PROGRAM, &["-Wl,--build-id=sha1"]);
     let id = Elf::open(&program).unwrap().build_id.unwrap();
     let innermost = elf::function(&program, "innermost").unwrap().file_offset;
     let right = mapping(&program, 0x5000_0000, Some(&id));
@@ -100,13 +104,13 @@ fn a_build_id_tells_that_the_file_is_another_one() {
     assert_eq!(shown(&resolve(&mut symbolizer, NOBODY, at)), "innermost+0x0 (p)");
     assert_eq!(resolve(&mut symbolizer, NOBODY, at).build_id.as_deref(), Some(&*id));
     // What was there before is still known.
-    assert!(symbolizer.user(NOBODY, at, 5, Place::Exact).symbol.is_err());
+    assert!(symbolizer.user(NOBODY, at, 5, AddressKind::Instruction).symbol.is_err());
 }
 
 #[test]
 fn code_that_was_moved_to_huge_pages_is_the_files() {
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", PROGRAM, &[]) else { return };
+    let program = compile(folder.path(), "p", PROGRAM, &[]);
     let innermost = elf::function(&program, "innermost").unwrap().file_offset;
     let file = mapping(&program, 0x4000_0000, None);
     let at = file.start + innermost - file.file_offset;
@@ -123,16 +127,14 @@ fn code_that_was_moved_to_huge_pages_is_the_files() {
 #[test]
 fn a_program_in_a_mount_namespace_of_its_own() {
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", PROGRAM, &[]) else { return };
+    let program = compile(folder.path(), "p", PROGRAM, &[]);
     let inside = folder.path().join("inside");
     fs::create_dir(&inside).unwrap();
     // Another program has its path outside.
-    let Some(decoy) = other(folder.path()) else { return };
+    let decoy = other(folder.path());
     fs::rename(decoy, inside.join("p")).unwrap();
     let script = format!("mount -t tmpfs none {0} && cp {1} {0}/p && exec {0}/p", inside.display(), program.display());
-    if !Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success()) {
-        return println!("skipped: no mount namespaces for us");
-    }
+    needs([Need::Namespaces]);
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", &script]);
     let mut running = Running::start(command);
@@ -150,7 +152,7 @@ fn a_library_that_was_loaded_later_and_twice_in_memory() {
     let folder = tempdir().unwrap();
     let library =
         "__attribute__((noinline)) int in_library(int x) { __asm__ volatile(\"nop;nop;nop;nop\"); return x; }";
-    let Some(library) = compile(folder.path(), "l.so", library, &["-shared", "-fPIC"]) else { return };
+    let library = compile(folder.path(), "l.so", library, &["-shared", "-fPIC"]);
     let copy = folder.path().join("copy.so");
     fs::copy(&library, &copy).unwrap();
     let source = format!(
@@ -166,7 +168,7 @@ int main(void) {{
         library.display(),
         copy.display()
     );
-    let Some(program) = compile(folder.path(), "p", &source, &["-ldl"]) else { return };
+    let program = compile(folder.path(), "p", &source, &["-ldl"]);
     let running = Running::start(Command::new(&program));
     let expected = ["in_library+0x4 (l.so)", "in_library+0x4 (copy.so)"];
     assert_eq!(names(&mut symbolizer(), &running, &["one", "two"]), expected);
@@ -176,7 +178,7 @@ int main(void) {{
 fn the_vdso_of_a_32_bit_process_is_not_named_as_ours() {
     let text = fs::read("/proc/self/maps").unwrap();
     let vdso = maps::parse(&text).find(|mapping| mapping.path == Path::new("[vdso]"));
-    let Some(vdso) = vdso else { return println!("skipped: no vdso") };
+    let Some(vdso) = vdso else { skip(Need::Vdso, "there is none") };
     let size = vdso.end - vdso.start;
     let mut symbolizer = symbolizer();
     let mut named = |pid, start: u64, size| {
@@ -191,34 +193,38 @@ fn the_vdso_of_a_32_bit_process_is_not_named_as_ours() {
 }
 
 #[test]
-fn the_vdso_and_what_has_no_functions() {
+fn the_vdso_has_clock_gettime() {
+    let text = fs::read("/proc/self/maps").unwrap();
+    let vdso = maps::parse(&text).find(|mapping| mapping.path == Path::new("[vdso]"));
+    let Some(vdso) = vdso else { skip(Need::Vdso, "there is none") };
+    let mut symbolizer = symbolizer();
+    let found = (vdso.start..vdso.end).step_by(16);
+    let found = found.filter_map(|at| resolve(&mut symbolizer, std::process::id(), at).symbol.clone().ok());
+    let names: std::collections::BTreeSet<_> = found.map(|found| found.name).collect();
+    assert!(names.len() > 1 && names.iter().any(|name| name.contains("clock_gettime")), "{names:?}");
+}
+
+#[test]
+fn mappings_without_functions() {
     let mut symbolizer = symbolizer();
     let own = std::process::id();
     let text = fs::read("/proc/self/maps").unwrap();
     let special = |name: &str| maps::parse(&text).find(|mapping| mapping.path == Path::new(name));
-    if let Some(vdso) = special("[vdso]") {
-        let found = (vdso.start..vdso.end)
-            .step_by(64)
-            .map(|at| resolve(&mut symbolizer, own, at))
-            .filter(|found| found.symbol.is_ok());
-        assert!(found.count() > 3);
-    }
     if let Some(vsyscall) = special("[vsyscall]") {
         let found = resolve(&mut symbolizer, own, vsyscall.start);
         assert_eq!(shown(&found), "[vsyscall] has no functions ([vsyscall])");
     }
     let nowhere = resolve(&mut symbolizer, own, 8);
-    assert_eq!(shown(&nowhere), "the address is in no mapping of the process ([unknown])");
+    assert_eq!(shown(&nowhere), "the process has no mapping at this address ([unknown])");
     let nobody = resolve(&mut symbolizer, NOBODY, 8);
-    assert_eq!(shown(&nobody), "the process has exited, and nothing is known of its mappings ([unknown])");
+    assert_eq!(shown(&nobody), "the process has exited, and its mappings are not known ([unknown])");
     // A name whose file cannot be a binary.
     let folder = tempdir().unwrap();
     let pipe = folder.path().join("pipe");
-    if tool("mkfifo", &[pipe.to_str().unwrap()]).is_some() {
-        let mapping = Mapping { path: pipe.clone(), ..maps::parse(&text).find(|mapping| mapping.executable).unwrap() };
-        symbolizer.mmap(NOBODY, 1, &mapping);
-        let found = resolve(&mut symbolizer, NOBODY, mapping.start);
-        let error = "not a regular file".to_owned();
-        assert_eq!(found.symbol, Err(Reason::Unreadable { path: pipe.display().to_string(), error }));
-    }
+    tool("mkfifo", &[pipe.to_str().unwrap()]);
+    let mapping = Mapping { path: pipe.clone(), ..maps::parse(&text).find(|mapping| mapping.executable).unwrap() };
+    symbolizer.mmap(NOBODY, 1, &mapping);
+    let found = resolve(&mut symbolizer, NOBODY, mapping.start);
+    let error = "not a regular file".to_owned();
+    assert_eq!(found.symbol, Err(Reason::Unreadable { path: pipe.display().to_string(), error }));
 }

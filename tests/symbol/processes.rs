@@ -2,10 +2,14 @@
 
 use std::{path::Path, process::Command};
 
-use perf_prof::symbol::{Mapping, Options, Place, Processes, Reason, Symbolizer, elf::Elf};
+use perf_prof_core::symbol::{AddressKind, Mapping, Options, Processes, Reason, Symbolizer, elf::Elf};
 use tempfile::tempdir;
 
-use crate::harness::{PROGRAM, Running, compile, names, resolve, shown, symbolizer};
+use crate::harness::{
+    compile::compile,
+    machine::{Need, skip},
+    running::{PROGRAM, Running, names, resolve, shown, symbolizer},
+};
 
 fn mapping(start: u64, path: &str) -> Mapping {
     Mapping {
@@ -28,7 +32,7 @@ const FIRST: u32 = 0x7fff_0000;
 fn at(processes: &mut Processes, pid: u32, address: u64, time: u64) -> String {
     processes
         .locate(pid, address, time)
-        .map_or_else(|reason| format!("{reason:?}"), |found| found.known.file.dso.to_string())
+        .map_or_else(|reason| format!("{reason:?}"), |found| found.mapping.file.dso.to_string())
 }
 
 #[test]
@@ -58,7 +62,7 @@ fn mappings_exec_and_fork_through_time() {
 }
 
 #[test]
-fn mappings_that_were_told_before_a_late_exec_are_of_its_image() {
+fn mappings_reported_before_a_late_exec_belong_to_its_image() {
     let mut processes = Processes::default();
     processes.exec(FIRST, 100);
     processes.mmap(FIRST, 110, &mapping(0x1000, "/old"));
@@ -75,7 +79,7 @@ fn mappings_that_were_told_before_a_late_exec_are_of_its_image() {
 }
 
 #[test]
-fn mappings_that_were_told_before_a_late_fork_are_of_its_image() {
+fn mappings_reported_before_a_late_fork_belong_to_its_image() {
     let mut processes = Processes::default();
     let (parent, child) = (FIRST, FIRST + 1);
     processes.mmap(parent, 10, &mapping(0x1000, "/parent"));
@@ -159,7 +163,7 @@ int main(void) {
 #[test]
 fn a_process_whose_main_thread_has_exited() {
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", LEADERLESS, &["-pthread"]) else { return };
+    let program = compile(folder.path(), "p", LEADERLESS, &["-pthread"]);
     let running = Running::start(Command::new(&program));
     assert_eq!(std::fs::read(format!("/proc/{}/maps", running.pid())).unwrap_or_default(), b"");
     // It has to be found through the process: its path leads nowhere any more.
@@ -167,7 +171,7 @@ fn a_process_whose_main_thread_has_exited() {
     let mut symbolizer = symbolizer();
     assert_eq!(names(&mut symbolizer, &running, &["innermost"]), ["innermost+0x4 (p (deleted))"]);
     // When its exit was told, too.
-    let mut symbolizer = crate::harness::symbolizer();
+    let mut symbolizer = crate::harness::running::symbolizer();
     symbolizer.processes().mmap(running.pid(), 1, &mapping(0x1000, "/a"));
     symbolizer.processes().exited(running.pid(), 5);
     assert_eq!(names(&mut symbolizer, &running, &["innermost"]), ["innermost+0x4 (p (deleted))"]);
@@ -176,29 +180,31 @@ fn a_process_whose_main_thread_has_exited() {
 #[test]
 fn a_process_that_exited_before_anybody_asked() {
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", PROGRAM, &[]) else { return };
+    let program = compile(folder.path(), "p", PROGRAM, &[]);
     let mut running = Running::start(Command::new(&program));
     let mut symbolizer = symbolizer();
     let text = std::fs::read(format!("/proc/{}/maps", running.pid())).unwrap();
-    perf_prof::symbol::maps::parse(&text).for_each(|mapping| symbolizer.mmap(running.pid(), 5, &mapping));
+    perf_prof_core::symbol::maps::parse(&text).for_each(|mapping| symbolizer.mmap(running.pid(), 5, &mapping));
     symbolizer.processes().exited(running.pid(), 9);
     running.end();
     std::fs::remove_file(&program).unwrap();
-    let found = symbolizer.user(running.pid(), running.functions["local_one"] + 4, 7, Place::Exact);
+    let found = symbolizer.user(running.pid(), running.functions["local_one"] + 4, 7, AddressKind::Instruction);
     assert_eq!(shown(&found), "local_one+0x4 (p)");
 }
 
 #[test]
 fn a_cached_result_ends_with_its_mapping() {
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", PROGRAM, &[]) else { return };
-    let Some(other) = compile(folder.path(), "q", &PROGRAM.replace("innermost", "another"), &[]) else { return };
+    let program = compile(folder.path(), "p", PROGRAM, &[]);
+    let other = compile(folder.path(), "q", &PROGRAM.replace("innermost", "another"), &[]);
     let map =
         |path: &Path| Mapping { inode: 0, device: (0, 0), end: 0x10_0000, ..mapping(0x1000, path.to_str().unwrap()) };
-    let offset = perf_prof::symbol::elf::function(&program, "innermost").unwrap().file_offset;
+    let offset = perf_prof_core::symbol::elf::function(&program, "innermost").unwrap().file_offset;
     let mut symbolizer = symbolizer();
     symbolizer.mmap(FIRST, 10, &map(&program));
-    let name = |symbolizer: &mut Symbolizer, time| shown(&symbolizer.user(FIRST, 0x1000 + offset, time, Place::Exact));
+    let name = |symbolizer: &mut Symbolizer, time| {
+        shown(&symbolizer.user(FIRST, 0x1000 + offset, time, AddressKind::Instruction))
+    };
     assert_eq!(name(&mut symbolizer, 15), "innermost+0x0 (p)");
     symbolizer.mmap(FIRST, 20, &map(&other));
     assert_eq!(
@@ -234,14 +240,14 @@ fn exited_processes_are_forgotten_beyond_a_bound() {
 #[test]
 fn many_short_lived_processes_share_what_is_read() {
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", PROGRAM, &["-static"]) else { return };
+    let program = compile(folder.path(), "p", PROGRAM, &["-static"]);
     let cache_bytes = 32 << 20;
     let mut symbolizer = Symbolizer::new(Options { cache_bytes, ..Options::default() });
     let mut most = 0;
     for _ in 0..100 {
         let mut running = Running::start(Command::new(&program));
         let text = std::fs::read(format!("/proc/{}/maps", running.pid())).unwrap();
-        perf_prof::symbol::maps::parse(&text).for_each(|mapping| symbolizer.mmap(running.pid(), 5, &mapping));
+        perf_prof_core::symbol::maps::parse(&text).for_each(|mapping| symbolizer.mmap(running.pid(), 5, &mapping));
         running.end();
         symbolizer.processes().exited(running.pid(), 9);
         let found = resolve(&mut symbolizer, running.pid(), running.functions["local_one"]);
@@ -266,8 +272,8 @@ fn code(path: &Path, at: u64) -> Option<Mapping> {
 fn a_thousand_short_lived_processes_stay_within_a_small_cache() {
     let text = std::fs::read("/proc/self/maps").unwrap();
     let libc =
-        perf_prof::symbol::maps::parse(&text).find(|mapping| mapping.path.to_string_lossy().contains("/libc.so"));
-    let Some(libc) = libc else { return println!("skipped: not linked with a shared libc") };
+        perf_prof_core::symbol::maps::parse(&text).find(|mapping| mapping.path.to_string_lossy().contains("/libc.so"));
+    let Some(libc) = libc else { skip(Need::Vdso, "not linked with a shared libc") };
     let files = std::fs::read_dir(libc.path.parent().unwrap()).unwrap().flatten().map(|entry| entry.path());
     let files = files.filter(|path| path.to_string_lossy().contains(".so") && path.is_file());
     let codes: Vec<Mapping> =
@@ -283,7 +289,7 @@ fn a_thousand_short_lived_processes_stay_within_a_small_cache() {
             symbolizer.processes().exited(pid, 4);
             for mapping in own {
                 let middle = mapping.start + (mapping.end - mapping.start) / 2;
-                let found = symbolizer.user(pid, middle, 3, Place::Exact);
+                let found = symbolizer.user(pid, middle, 3, AddressKind::Instruction);
                 named += usize::from(found.symbol.is_ok());
                 most = most.max(symbolizer.bytes());
             }
@@ -306,7 +312,7 @@ fn a_cache_that_is_too_small_is_a_reason_and_not_exceeded() {
     let own = std::process::id();
     let mut symbolizer = Symbolizer::new(Options { cache_bytes: 8 << 10, ..Options::default() });
     let text = std::fs::read("/proc/self/maps").unwrap();
-    let code: Vec<Mapping> = perf_prof::symbol::maps::parse(&text).filter(|mapping| mapping.executable).collect();
+    let code: Vec<Mapping> = perf_prof_core::symbol::maps::parse(&text).filter(|mapping| mapping.executable).collect();
     let mut too_large = 0;
     for mapping in &code {
         let found = resolve(&mut symbolizer, own, mapping.start + 0x800);

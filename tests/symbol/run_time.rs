@@ -2,10 +2,14 @@
 
 use std::{fs, process::Command};
 
-use perf_prof::symbol::{Mapping, Options, Place, Reason, Symbolizer};
+use perf_prof_core::symbol::{AddressKind, Mapping, Options, Reason, Symbolizer};
 use tempfile::tempdir;
 
-use crate::harness::{Running, compile, resolve, shown, symbolizer};
+use crate::harness::{
+    compile::compile,
+    machine::{Need, needs},
+    running::{Running, resolve, shown, symbolizer},
+};
 
 /// Maps memory for code, and writes where it is.
 const JIT: &str = r#"
@@ -22,7 +26,7 @@ int main(void) {
 #[test]
 fn a_perf_map_that_grows() {
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", JIT, &[]) else { return };
+    let program = compile(folder.path(), "p", JIT, &[]);
     let mut running = Running::start(Command::new(&program));
     let (pid, code) = (running.pid(), running.functions["code"]);
     let map = format!("/tmp/perf-{pid}.map");
@@ -37,7 +41,7 @@ fn a_perf_map_that_grows() {
     assert_eq!(at(&mut symbolizer, code + 0x40), "py::second:/a.py+0x0 (//anon)");
     assert_eq!(at(&mut symbolizer, code + 0x1000), format!("{} (//anon)", Reason::NotInPerfMap { pid }));
     // As a frame's return address.
-    let found = symbolizer.user(pid, code + 0x40, u64::MAX - 1, Place::Return);
+    let found = symbolizer.user(pid, code + 0x40, u64::MAX - 1, AddressKind::Return);
     assert_eq!(shown(&found), "py::first:/a.py+0x40 (//anon)");
     symbolizer.processes().exited(pid, 1);
     running.end();
@@ -48,7 +52,7 @@ fn a_perf_map_that_grows() {
 #[test]
 fn a_perf_map_that_is_replaced_by_another_file() {
     let folder = tempdir().unwrap();
-    let Some(program) = compile(folder.path(), "p", JIT, &[]) else { return };
+    let program = compile(folder.path(), "p", JIT, &[]);
     let running = Running::start(Command::new(&program));
     let (pid, code) = (running.pid(), running.functions["code"]);
     let map = format!("/tmp/perf-{pid}.map");
@@ -66,15 +70,12 @@ fn a_perf_map_that_is_replaced_by_another_file() {
 #[test]
 fn a_perf_map_in_the_process_own_mount_and_pid_namespace() {
     let folder = tempdir().unwrap();
-    let can = Command::new("unshare").args(["-mpf", "true"]).status().is_ok_and(|status| status.success());
-    if !can {
-        return println!("skipped: no namespaces for us");
-    }
+    needs([Need::Namespaces]);
     // Number 1 there writes /tmp/perf-1.map there.
     let source = JIT.replace("int main(void) {", "int main(void) { FILE *map = fopen(\"/tmp/perf-1.map\", \"w\");")
         .replace("return getchar", "fprintf(map, \"%lx 40 in_a_container\\n\", (long)code); fclose(map); printf(\".\\n\"); fflush(stdout); return getchar")
         .replace("\\n.\\n\"", "\\n\"");
-    let Some(program) = compile(folder.path(), "c", &source, &["-static"]) else { return };
+    let program = compile(folder.path(), "c", &source, &["-static"]);
     let copy = format!("/dev/shm/perf-prof-test-container-{}", std::process::id());
     let script = format!("cp {} {copy} && mount -t tmpfs none /tmp && exec {copy}", program.display());
     let mut command = Command::new("unshare");

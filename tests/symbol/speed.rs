@@ -1,13 +1,16 @@
-//! How long it takes, printed and not judged: `cargo test --release --test symbol speed -- --nocapture`.
+//! How long it takes, printed and not judged: `cargo test --release --test integration symbol::speed`.
 
 use std::{path::Path, time::Instant};
 
-use perf_prof::symbol::{
-    Options, Place, Symbolizer,
+use perf_prof_core::symbol::{
+    AddressKind, Options, Symbolizer,
     elf::{Elf, Symbols},
 };
 
-use crate::harness::resolve;
+use crate::harness::{
+    machine::{Need, skip},
+    running::resolve,
+};
 
 /// The largest library of the compiler that builds us, if it is there.
 fn large() -> Option<std::path::PathBuf> {
@@ -20,7 +23,7 @@ fn large() -> Option<std::path::PathBuf> {
 
 #[test]
 fn first_touch_of_a_large_binary() {
-    let Some(path) = large() else { return println!("skipped: no rustc") };
+    let Some(path) = large() else { skip(Need::Compilers, "no rustc") };
     for _ in 0..3 {
         let start = Instant::now();
         let elf = Elf::open(&path).unwrap();
@@ -42,14 +45,14 @@ fn cached_frames() {
     let mut symbolizer = Symbolizer::new(Options::default());
     let own = std::process::id();
     let libc = std::fs::read("/proc/self/maps").unwrap();
-    let code = perf_prof::symbol::maps::parse(&libc).filter(|mapping| mapping.executable && mapping.inode != 0);
+    let code = perf_prof_core::symbol::maps::parse(&libc).filter(|mapping| mapping.executable && mapping.inode != 0);
     let addresses: Vec<u64> = code.flat_map(|mapping| (mapping.start..mapping.end).step_by(0x400)).take(20).collect();
     let first: Vec<_> = addresses.iter().map(|&address| resolve(&mut symbolizer, own, address)).collect();
     let start = Instant::now();
     const ROUNDS: u32 = 100_000;
     for _ in 0..ROUNDS {
         for &address in &addresses {
-            std::hint::black_box(symbolizer.user(own, address, u64::MAX - 1, Place::Exact));
+            std::hint::black_box(symbolizer.user(own, address, u64::MAX - 1, AddressKind::Instruction));
         }
     }
     println!("{} cached frames in {:?}", addresses.len(), start.elapsed() / ROUNDS);

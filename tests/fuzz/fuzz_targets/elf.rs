@@ -1,10 +1,10 @@
-//! An ELF file: its symbols, its packed symbols, its DWARF.
+//! Reads the input as an ELF file: its symbols, its compressed symbols (`.gnu_debugdata`) and its DWARF.
 #![no_main]
 
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof::symbol::{
+use perf_prof_core::symbol::{
     dwarf::Dwarf,
     elf::{Elf, Symbols, mini_debug_info},
 };

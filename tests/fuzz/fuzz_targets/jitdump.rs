@@ -1,8 +1,8 @@
-//! A jitdump file, the second time with more than the first.
+//! Reads the input as a jitdump file that grows: first its first half, then all of it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof::symbol::jitdump::JitDump;
+use perf_prof_core::symbol::jitdump::JitDump;
 
 fuzz_target!(|input: &[u8]| {
     let mut dump = JitDump::new(1 << 16);

@@ -1,10 +1,10 @@
-//! A recording: a file, or what comes through a pipe.
+//! Reads and replays the input as a recording, in file format or in pipe format.
 #![no_main]
 
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof::{
+use perf_prof_core::{
     perfdata::{Recording, Selection},
     record::{Batch, Record, Source, Wait},
 };

@@ -1,8 +1,8 @@
-//! A perf map's text, in two pieces.
+//! Reads the input as the text of a perf map, in two pieces.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof::symbol::{CodeMap, perf_map};
+use perf_prof_core::symbol::{CodeMap, perf_map};
 
 fuzz_target!(|input: &[u8]| {
     let mut code = CodeMap::new(1 << 16);

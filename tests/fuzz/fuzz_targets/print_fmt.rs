@@ -1,10 +1,10 @@
-//! A print format, a NUL, an event's raw data, for an event that has a field of each kind.
+//! Reads the input as a print format, a NUL byte and the raw data of an event that has a field of each kind.
 #![no_main]
 
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof::tracefs::{BitField, EventFormat, Kernel, KernelSymbol, PrintFmt};
+use perf_prof_core::tracefs::{BitField, EventFormat, Kernel, KernelSymbol, PrintFmt};
 
 const FORMAT: &str = "name: all
 ID: 1
@@ -27,7 +27,7 @@ print fmt: \"\"
 
 static EVENT: LazyLock<EventFormat> = LazyLock::new(|| EventFormat::parse("fuzz", FORMAT).expect("it is a format"));
 
-/// A kernel that knows everything.
+/// A kernel that has an answer to each question.
 struct Known;
 
 impl Kernel for Known {

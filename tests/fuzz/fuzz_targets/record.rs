@@ -1,8 +1,9 @@
-//! Eight bytes each of sample type, read format, branch type and masks of registers, then a ring's records.
+//! Reads the input as the format of samples and the records of a ring. The format is eight bytes each of sample type,
+//! read format, branch sample type, user registers mask and interrupt registers mask.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof::record::{Record, Records, SampleFormat, SampleLayout, SampleMember, TrailerLayout};
+use perf_prof_core::record::{Record, Records, SampleFormat, SampleLayout, SampleMember, TrailerLayout};
 
 fuzz_target!(|input: &[u8]| {
     let Some((words, records)) = input.split_first_chunk::<40>() else { return };
@@ -15,13 +16,13 @@ fuzz_target!(|input: &[u8]| {
         regs_intr: word(4),
         period: 1,
     };
-    let layout = SampleLayout::of(format);
+    let layout = SampleLayout::from_format(format);
     let trailer = TrailerLayout::new(format.sample_type);
     for record in Records::new(records) {
         let _ = Record::parse(record);
         let _ = (layout.pid_tid(record), layout.time(record), layout.id(record), layout.cpu(record));
         let _ = (layout.period(record), layout.callchain(record), layout.raw(record), trailer.time(record));
-        for member in SampleMember::of(!0) {
+        for member in SampleMember::of_sample_type(!0) {
             let _ = layout.value(member, record);
         }
         let _ = (layout.reading(record), layout.stack_user(record));

@@ -1,8 +1,9 @@
-//! Selector text: parsing ends, without panic, and an error can be shown.
+//! Reads the input as the text of event selectors and other options. Parsing must end without a panic, and an error
+//! must have a message.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof::spec::{CpuSet, glob_matches, parse_events, parse_interval, parse_pages, parse_size};
+use perf_prof_core::spec::{CpuSet, glob_matches, parse_events, parse_interval, parse_pages, parse_size};
 
 fuzz_target!(|text: &str| {
     match parse_events(text) {

@@ -1,9 +1,10 @@
-//! A byte that says which sections follow, their bytes, registers and a stack; or a whole ELF file. Walking ends, without panic and
-//! within its limits.
+//! Unwinds a stack. The input is a byte that selects the architecture and the kind of file, two bytes with the size of
+//! the unwind sections (or of the whole ELF file), their bytes, registers and a stack. Unwinding must end without a
+//! panic and within its limits.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof::unwind::{Arch, Registers, Unwinder};
+use perf_prof_core::unwind::{Arch, Registers, Unwinder};
 
 use elf::{BASE, OneFile, TEXT, elf};
 
@@ -25,13 +26,13 @@ fuzz_target!(|input: &[u8]| {
     let words = rest.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
     let mut registers: Vec<u64> = words.clone().take(33).collect();
     registers.resize(33, 0);
-    // So that it starts in the file, on the stack.
+    // The program counter must lie in the file, and the stack pointer must be a plausible address.
     let (pc, sp) = if mode & 1 == 0 { (8, 7) } else { (32, 31) };
     registers[pc] = BASE + TEXT + registers[pc] % 0x1000;
     registers[sp] &= 0xffff_ffff_fff8;
     let stack = &rest[rest.len().min(33 * 8)..];
 
-    let mut unwinder = Unwinder::of(Some(arch), 1 << 20);
+    let mut unwinder = Unwinder::for_arch(Some(arch), 1 << 20);
     let modules = OneFile(file.into());
     for _ in 0..2 {
         let mut out = Vec::new();

@@ -1,4 +1,5 @@
-/* leaf <- aligned <- caller <- main: a function that realigns its stack is described by expressions. */
+/* leaf <- aligned <- caller <- main: the function `aligned` realigns its stack, so its unwind rules are DWARF
+   expressions. */
 #include "rare.h"
 
 KEPT long leaf(long n)

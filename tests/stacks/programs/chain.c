@@ -1,4 +1,4 @@
-/* leaf <- middle <- outer <- main, each with a frame of another kind. */
+/* leaf <- middle <- outer <- main: each function has a different kind of frame. */
 #include "rare.h"
 
 KEPT long leaf(long n)
@@ -9,7 +9,7 @@ KEPT long leaf(long n)
     return kept + 1;
 }
 
-/* Many registers to keep. */
+/* This function saves many registers. */
 KEPT long middle(long a, long b, long c)
 {
     long d = a * b, e = b * c, f = c * a;
@@ -18,7 +18,7 @@ KEPT long middle(long a, long b, long c)
     return r + a + b + c + d + e + f;
 }
 
-/* A frame whose size only running shows. */
+/* The size of this frame is known only at run time. */
 KEPT long outer(long n)
 {
     volatile char *room = __builtin_alloca((n & 7) * 16 + 16);

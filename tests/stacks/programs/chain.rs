@@ -4,7 +4,7 @@ use std::{arch::asm, hint::black_box};
 
 #[inline(never)]
 fn rare(n: u64) -> u64 {
-    // SAFETY: getppid takes nothing; what the call overwrites is named.
+    // SAFETY: getppid has no arguments, and all registers that the call overwrites are named.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         asm!("syscall", inout("rax") 110u64 => _, out("rcx") _, out("r11") _);

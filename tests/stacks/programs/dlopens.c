@@ -1,4 +1,4 @@
-/* plugin_leaf <- plugin_entry <- calls_plugin <- main: the library's path is the first argument. */
+/* plugin_leaf <- plugin_entry <- calls_plugin <- main: the first argument is the path of the library. */
 #include <dlfcn.h>
 #include <stdio.h>
 
@@ -18,7 +18,7 @@ int main(int argc, char **argv)
     long sum = 0, i;
     prepare();
     for (i = 0; i < TIMES; i++) {
-        /* Loaded anew each time. */
+        /* The library is loaded again each time. */
         void *plugin = argc > 1 ? dlopen(argv[1], RTLD_NOW) : NULL;
         entry_function *entry = plugin ? (entry_function *)dlsym(plugin, "plugin_entry") : NULL;
         if (!entry) {

@@ -1,4 +1,4 @@
-/* innermost <- second <- third <- carrier <- main, where only `carrier` and `main` are functions of their own. */
+/* innermost <- second <- third <- carrier <- main: all but `carrier` and `main` are inlined. */
 #include "rare.h"
 
 static inline __attribute__((always_inline)) long innermost(long n)

@@ -1,5 +1,5 @@
-/* leaf <- jit_inner <- jit_outer <- main: the two in the middle are made at run time, and named in /tmp/perf-PID.map, or with the
-   argument `dump` in a jitdump file in the current directory. */
+/* leaf <- jit_inner <- jit_outer <- main: the two functions in the middle are generated at run time. Their names are
+   written to /tmp/perf-PID.map or, with the argument `dump`, to a jitdump file in the current directory. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ KEPT void leaf(void)
     AFTER();
 }
 
-/* A function that calls `callee` and nothing more. */
+/* Writes a function that only calls `callee`. Returns its size in bytes. */
 static size_t emit(unsigned char *at, function *callee)
 {
 #if defined(__x86_64__)
@@ -56,7 +56,8 @@ static int write_map(const struct name *names)
     return fclose(map);
 }
 
-/* The file that tools/perf/Documentation/jitdump-specification.txt describes: a header, and a JIT_CODE_LOAD for each function. */
+/* Writes a file as tools/perf/Documentation/jitdump-specification.txt describes it: a header, then a JIT_CODE_LOAD for
+   each function. */
 static int write_dump(const struct name *names)
 {
     struct {
@@ -81,7 +82,7 @@ static int write_dump(const struct name *names)
     fd = open(path, O_CREAT | O_TRUNC | O_RDWR, 0644);
     if (fd < 0 || write(fd, &header, sizeof header) != sizeof header)
         return -1;
-    /* This mapping is how a tracer learns of the file. */
+    /* A tracer learns of the file from this mapping. */
     if (mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) == MAP_FAILED)
         return -1;
     for (i = 0; i < 2; i++) {

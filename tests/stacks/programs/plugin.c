@@ -1,4 +1,4 @@
-/* plugin_leaf <- plugin_entry: the part of dlopens.c that is loaded while it runs. */
+/* plugin_leaf <- plugin_entry: the library that dlopens.c loads at run time. */
 #include "rare.h"
 
 KEPT static long plugin_leaf(long n)

@@ -1,5 +1,5 @@
-/* What the programs of known call chains share: the rare system call that their innermost functions make, and how a function
-   is kept as it is written. */
+/* Shared by all programs with known call chains: the rare system call that their innermost functions make, and macros
+   that keep the compiler from changing the functions. */
 #ifndef RARE_H
 #define RARE_H
 
@@ -9,15 +9,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A function that calls no other may go without a frame, whatever the compiler is told; one that asks for it may not. */
+/* A compiler may leave out the frame of a function that calls no other function, even with -fno-omit-frame-pointer. If
+   the function asks for its frame address, the compiler must keep the frame. */
 #ifdef FRAMES
 #define FRAME() __asm__ volatile("" : : "r"(__builtin_frame_address(0)))
 #else
 #define FRAME() ((void)0)
 #endif
 
-/* Without the C library's function, which keeps no frame pointer. The instruction after the call, which the sample's address is
-   that of, belongs to the same function. */
+/* The system call is not made by the C library's function, because that function has no frame pointer. The address in a
+   sample is that of the instruction after the system call. The nop makes sure that this instruction belongs to the same
+   function. */
 #if defined(__x86_64__)
 #define RARE()                                                                                    \
     do {                                                                                          \
@@ -35,9 +37,9 @@
     } while (0)
 #endif
 
-/* A function of its own, whose name nobody changes. */
+/* Marks a function that is neither inlined nor cloned under another name. */
 #define KEPT __attribute__((noinline, noclone))
-/* Behind a call it is not the last thing that the function does. */
+/* Written after a call, so that the call is not the last action of the function and does not become a jump. */
 #define AFTER() __asm__ volatile("" : : : "memory")
 
 #define TIMES 25
@@ -50,7 +52,7 @@ static inline void on_term(int number)
     told = 1;
 }
 
-/* With the argument `linger` the program stays until it is told to end, so that what it has mapped can still be asked for. */
+/* With `linger` as its last argument, the program waits for SIGTERM, at most 20 s, so its mappings stay readable. */
 static inline void prepare(void)
 {
     signal(SIGTERM, on_term);

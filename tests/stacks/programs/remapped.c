@@ -1,5 +1,5 @@
-/* leaf <- middle <- outer <- main, after the program's own code was moved to other memory at the same address, as programs do that
-   want huge pages for it. */
+/* leaf <- middle <- outer <- main: the program first copies its own code to anonymous memory at the same address.
+   Programs do this to have their code in huge pages. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <sys/mman.h>

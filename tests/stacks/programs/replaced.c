@@ -1,4 +1,4 @@
-/* leaf <- middle <- outer <- main in a file that is gone, or another one, by the time of the calls. */
+/* leaf <- middle <- outer <- main: before the calls, the program's file is removed or replaced with another one. */
 #include <stdio.h>
 
 #include "rare.h"
@@ -30,7 +30,7 @@ int main(int argc, char **argv)
 {
     long sum = 0, i;
     prepare();
-    /* replaced OTHER linger: OTHER is put in this program's place. replaced linger: it is removed. */
+    /* `replaced OTHER linger` replaces the program's file with OTHER. `replaced linger` removes the file. */
     if (argc > 2 ? rename(argv[1], argv[0]) : unlink(argv[0])) {
         perror(argv[0]);
         return 2;

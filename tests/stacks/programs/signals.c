@@ -1,4 +1,4 @@
-/* leaf <- handler <- (the kernel's frame) <- interrupted <- main: with a stack of its own for the handler, and without. */
+/* leaf <- handler <- (the kernel's frame) <- interrupted <- main: with any argument, the handler has its own stack. */
 #define _GNU_SOURCE
 #include "rare.h"
 
@@ -18,7 +18,7 @@ KEPT void handler(int number)
     AFTER();
 }
 
-/* Ends in the system call that sends the signal: the frame below the kernel's is in the middle of this function. */
+/* Sends the signal with an inline system call, so that the interrupted instruction is in the middle of this function. */
 KEPT long interrupted(long n)
 {
     volatile long kept = n;

@@ -1,4 +1,4 @@
-// (anonymous namespace)::leaf<long> <- shapes::Circle<int>::area <- shapes::total<...> <- a lambda <- main.
+// (anonymous namespace)::leaf<long> <- shapes::Circle<int>::area <- shapes::total<...> <- shapes::operator+ <- main.
 #include <functional>
 #include <memory>
 #include <vector>

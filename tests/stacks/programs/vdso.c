@@ -1,5 +1,5 @@
-/* The C library's clock_gettime calls the vdso's, which makes the system call itself for a clock that only the kernel reads:
-   (vdso) <- clock_gettime <- asks <- main. */
+/* (vdso) <- clock_gettime <- asks <- main: the C library's clock_gettime calls the one in the vdso. For a clock that
+   only the kernel can read, that one makes the system call. */
 #include <time.h>
 
 #include "rare.h"

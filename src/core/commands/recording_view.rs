@@ -1,0 +1,128 @@
+//! The common part of the commands that show a recording: opens the recording, selects all of its events, and sends the
+//! samples through the run loop to a sink. No Python interpreter is started.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+
+use crate::{
+    engine::{
+        ExitStatus,
+        exit_status::exit_status,
+        losses,
+        run_loop::FinishAs,
+        sample_routes::{LossReporting, ReplayState},
+    },
+    event::{Context, EventType, Processes, Sink, Stats},
+    perfdata::{Recording, Selection},
+    plan::{Input, Verbosity},
+    record::Source as _,
+    recording::{
+        binaries::binaries,
+        clock::times,
+        empty_result::SelectionSource,
+        kernel::RecordedKernel,
+        open,
+        replay::{ReplayRun, Warnings},
+        select::{self, Selected},
+    },
+    symbol,
+    sys::signals::Signals,
+};
+
+/// An open recording. Its samples were not read yet.
+pub struct OpenRecording {
+    recording: Recording,
+    selected: Selected,
+    selection: Selection,
+    /// The names of tasks and symbols.
+    pub context: Arc<Context>,
+    input: Input,
+    verbosity: Verbosity,
+}
+
+/// The outcome of reading a recording.
+pub struct ReadOutcome {
+    /// The exit status.
+    pub status: ExitStatus,
+    /// The number of events that were lost when the recording was made.
+    pub lost: u64,
+}
+
+impl OpenRecording {
+    /// Opens a recording, and selects all of its events.
+    pub fn open(input: &Input, symbols: symbol::Options, verbosity: Verbosity) -> Result<OpenRecording> {
+        // If the recording is a pipe without data, this call waits. Signals are not handled yet, so Ctrl-C ends the
+        // process.
+        let mut recording = open::open(&input.path)?;
+        let selected = select::select(&[], 0, &recording)?;
+        let selection = Selection {
+            attrs: None,
+            cpus: input.cpus.clone(),
+            pids: input.pids.clone(),
+            tids: input.tids.clone(),
+            times: times(input, &mut recording)?,
+        };
+        let recorded = binaries(&mut recording, &input.path)?;
+        let kernel = RecordedKernel::new(&recording, &recorded);
+        // The offset to the time of day is 0, because these commands never show the time of day.
+        let context = Context::new(Box::new(kernel), 0).with_symbol_options(symbols, Processes::Recorded(recorded));
+        let (context, input) = (Arc::new(context), input.clone());
+        Ok(OpenRecording { recording, selected, selection, context, input, verbosity })
+    }
+
+    /// Returns the recording.
+    pub fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    /// Returns the events that can have samples. The sink receives the index of an event in this slice.
+    pub fn types(&self) -> &[EventType] {
+        &self.selected.types
+    }
+
+    /// Returns, for each event in [`OpenRecording::types`], its index among all events of the recording.
+    pub fn attrs(&self) -> Vec<usize> {
+        let mut attrs = vec![0; self.selected.types.len()];
+        for (attr, routes) in self.selected.routes.iter().enumerate() {
+            routes.iter().for_each(|route| attrs[route.event] = attr);
+        }
+        attrs
+    }
+
+    /// Delivers the selected samples to the sink, ordered by time.
+    pub fn run(self, sink: &mut impl Sink) -> Result<ReadOutcome> {
+        let signals = Signals::install()?;
+        let OpenRecording { recording, selected, selection, context, input, verbosity } = self;
+        let Selected { types, routes, .. } = selected;
+        let layouts = recording.layouts().clone();
+        let loss_reporting = LossReporting::for_cpus(selection.cpus.as_ref());
+        let mut replay = recording.replay(selection)?;
+        replay.set_wake(signals.wake_fd());
+        replay.read_ahead();
+        let stats = Arc::new(Stats::new(types.len(), replay.ring_cpus().len()));
+        let delivery = ReplayRun {
+            replay,
+            replay_state: ReplayState::new(layouts, routes, None, loss_reporting),
+            events: &types,
+            context: context.clone(),
+            stats: stats.clone(),
+            signals: &signals,
+            limit: None,
+            usage_every: None,
+            reopen: &|| {},
+            last: FinishAs::Program,
+            verbosity,
+            warnings: Warnings::Printed,
+        };
+        let mut outcome = delivery.run(sink);
+        losses::print_endings(context.endings(), verbosity);
+        context.with_symbols(|symbols| losses::print_unnamed_frames(symbols.unnamed_frames(), verbosity));
+        outcome.sample_counts.report(&input, &[], SelectionSource::User(verbosity));
+        outcome.check()?;
+        Ok(ReadOutcome {
+            status: ExitStatus(exit_status(outcome.ending, outcome.at_exit, Some(outcome.sample_counts.status()))),
+            lost: stats.total_lost(),
+        })
+    }
+}

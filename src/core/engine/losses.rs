@@ -1,0 +1,148 @@
+//! Messages about a run, on stderr: lost events, statistics, and perf-prof's own CPU and memory use.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    event::{EventType, StackEndings, Stats},
+    plan::Verbosity,
+    record::Source,
+    symbol::UnnamedFrames,
+    sys::{output, usage::Usage},
+};
+
+/// The minimum time between two messages about losses.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Reports lost events, at most once a second.
+pub struct LossReport {
+    ring_cpus: Vec<Option<u32>>,
+    advice: &'static str,
+    unreported: Vec<u64>,
+    last: Option<Instant>,
+}
+
+impl LossReport {
+    /// Creates a report without losses. `advice` is the end of each message: it gives the cause of the losses and says
+    /// what the user can do.
+    pub fn new(ring_cpus: Vec<Option<u32>>, advice: &'static str) -> Self {
+        let unreported = vec![0; ring_cpus.len()];
+        Self { ring_cpus, advice, unreported, last: None }
+    }
+
+    /// Adds new losses. `losses` contains the number of newly lost events of each ring. Prints a message if at least a
+    /// second has passed since the last message.
+    pub fn add(&mut self, losses: &[u64], now: Instant) {
+        self.unreported.iter_mut().zip(losses).for_each(|(sum, new)| *sum += new);
+        let due = self.last.is_none_or(|last| now - last >= EVERY);
+        if due && self.unreported.iter().any(|&count| count != 0) {
+            self.last = Some(now);
+            let places = describe_losses(&self.ring_cpus, &self.unreported);
+            output::say(format_args!("lost {places}: {}", self.advice));
+            self.unreported.fill(0);
+        }
+    }
+}
+
+/// Returns, for example, `12 events on CPU 0, 5 events on CPU 3`.
+fn describe_losses(ring_cpus: &[Option<u32>], counts: &[u64]) -> String {
+    const NAMED: usize = 8;
+    let lossy: Vec<_> = ring_cpus.iter().zip(counts).filter(|&(_, &count)| count != 0).collect();
+    let mut places: Vec<String> = lossy
+        .iter()
+        .take(NAMED)
+        .map(|(cpu, count)| match cpu {
+            Some(cpu) => format!("{count} events on CPU {cpu}"),
+            None => format!("{count} events of a thread"),
+        })
+        .collect();
+    if lossy.len() > NAMED {
+        let rest: u64 = lossy[NAMED..].iter().map(|&(_, count)| count).sum();
+        places.push(format!("{rest} events on {} more CPUs", lossy.len() - NAMED));
+    }
+    places.join(", ")
+}
+
+/// Prints at the end of a run how many events were lost, not delivered or late, if any.
+pub fn print_totals(stats: &Stats, source: &dyn Source) {
+    print_lost(stats);
+    print_limited_and_late(source);
+}
+
+/// Prints how many events were lost or not delivered, if any.
+pub fn print_lost(stats: &Stats) {
+    let (delivered, lost) = (stats.total_delivered(), stats.total_lost());
+    if lost != 0 {
+        let share = 100.0 * lost as f64 / (delivered + lost) as f64;
+        output::say(format_args!("lost {lost} of {} events ({share:.1} %), delivered {delivered}", delivered + lost));
+    }
+    if stats.total_unattributed() != 0 {
+        output::say(format_args!(
+            "{} events were not delivered: another program counts the same software event, and the kernel gave these \
+             events the id of that program's event; select only one software event, so that they can be delivered",
+            stats.total_unattributed()
+        ));
+    }
+    if stats.total_throttled() != 0 {
+        output::say(format_args!(
+            "the kernel throttled sampling (count: {}): each time, samples are missing until the next timer tick, and \
+             the kernel does not report them as lost; use a lower -F or a larger -c",
+            stats.total_throttled()
+        ));
+    }
+}
+
+fn print_limited_and_late(source: &dyn Source) {
+    if source.dropped_by_limit() != 0 {
+        output::say(format_args!(
+            "{} events were not delivered because of --sampling-limit",
+            source.dropped_by_limit()
+        ));
+    }
+    let late = source.late();
+    if late != 0 {
+        output::say(format_args!("{late} events arrived late and were delivered out of order"));
+    }
+}
+
+/// Prints at the end of a run how unwound stacks ended, if many of them are incomplete.
+pub fn print_endings(endings: &StackEndings, verbosity: Verbosity) {
+    if verbosity >= Verbosity::Normal
+        && let Some(line) = endings.summary()
+    {
+        output::say(line);
+    }
+}
+
+/// Prints at the end of a run how many frames have no names because the recording's binaries were not found.
+pub fn print_unnamed_frames(nameless: &UnnamedFrames, verbosity: Verbosity) {
+    if verbosity >= Verbosity::Normal
+        && let Some(line) = nameless.summary()
+    {
+        output::say(line);
+    }
+}
+
+/// Prints statistics. Called when SIGUSR2 has arrived. `kept` is the number of events that the script keeps in memory.
+pub fn print_statistics(events: &[EventType], stats: &Stats, source: &dyn Source, usage: &mut Usage, kept: usize) {
+    output::write_line(&usage.line());
+    let rings = source.ring_cpus();
+    let mut line = format!("  rings: {}, backlog: {} KiB, events kept: {kept}", rings.len(), source.backlog() / 1024);
+    if source.late() != 0 {
+        line.push_str(&format!(", late: {}", source.late()));
+    }
+    output::write_line(&line);
+    let width = events.iter().map(|event| event.shown_name().len()).max().unwrap_or(0);
+    for (event, counts) in events.iter().zip(stats.per_event()) {
+        let lost = counts.lost.map_or_else(|| "?".into(), |lost| lost.to_string());
+        output::write_line(&format!(
+            "  {:<width$} delivered {:>10} lost {lost:>8}",
+            event.shown_name(),
+            counts.delivered
+        ));
+    }
+    for (cpu, (delivered, lost)) in
+        rings.iter().zip(stats.per_ring()).filter_map(|(cpu, counts)| Some(((*cpu)?, counts)))
+    {
+        output::write_line(&format!("  CPU {cpu:<4} delivered {delivered:>10} lost {lost:>8}"));
+    }
+}

@@ -1,0 +1,13 @@
+//! The run loop: it reads records from a source, delivers them to a sink, and handles intervals, losses, statistics and
+//! the end of the run. It does not know whether the source is live or a file, and it does not know what the sink does.
+
+pub mod exit_status;
+pub mod interval;
+pub mod losses;
+pub mod pump;
+pub mod run_loop;
+pub mod sample_routes;
+
+/// The exit status of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExitStatus(pub u8);

@@ -1,0 +1,245 @@
+//! What is needed to interpret the events of a run: the names of addresses and tasks, and the offset between the
+//! events' clock and the wall clock.
+
+use std::sync::{
+    LazyLock, Mutex, MutexGuard, PoisonError, TryLockError,
+    atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+};
+
+use super::{Sides, StackEndings, Symbolizer, Tasks, callchain::KernelFrames};
+use crate::{
+    symbol::{Options, RecordedBinaries},
+    sys::procfs,
+    tracefs::Kernel,
+    unwind::Unwinder,
+};
+
+/// The maximum memory for the unwind information of files, in bytes.
+const UNWIND_CACHE: usize = 64 << 20;
+
+/// The maximum number of frames in a call chain if the kernel's limit cannot be read. It is the kernel's default,
+/// PERF_MAX_STACK_DEPTH.
+const MAX_STACK: usize = 127;
+
+/// What is needed to interpret the events of a run. All events of the run share one context.
+pub struct Context {
+    /// The names of kernel addresses.
+    pub kernel: Box<dyn Kernel + Send + Sync>,
+    /// The offset between the events' clock and the wall clock, in nanoseconds. The time of an event plus this offset
+    /// is the time since the Unix epoch.
+    realtime_offset: AtomicI64,
+    /// Used instead of `realtime_offset` if the offset is determined only when it is first needed.
+    lazy_offset: Option<LazyLock<i64, Box<dyn FnOnce() -> i64 + Send>>>,
+    /// The time up to which a recording has been read, in nanoseconds of the recording's clock. 0 for live events.
+    reached_time: AtomicU64,
+    tasks: Mutex<Tasks>,
+    kernel_frames: Mutex<KernelFrames>,
+    symbols: Mutex<Symbolizer>,
+    unwinder: Mutex<Unwinder>,
+    processes: ProcessRecords,
+    max_stack: usize,
+    sides: Sides,
+    endings: StackEndings,
+}
+
+/// How a run finds out what processes have mapped.
+#[derive(Clone, Debug, Default)]
+pub enum Processes {
+    /// Mappings are read from procfs when an address is resolved. When a process executes another program or exits, its
+    /// mappings are forgotten.
+    #[default]
+    Ignored,
+    /// Mappings come from the side-band records. Mappings that the records did not report are read from procfs.
+    Followed,
+    /// Mappings come only from the side-band records, because the processes of a recording do not run on this machine.
+    Recorded(RecordedBinaries),
+}
+
+/// How a run uses the side-band records about processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProcessRecords {
+    Unused,
+    Live,
+    /// The records are the only source; procfs is not read.
+    Recording,
+}
+
+impl Context {
+    /// Creates the context of a live run on this machine.
+    pub fn new(kernel: Box<dyn Kernel + Send + Sync>, realtime_offset: i64) -> Self {
+        Self {
+            kernel,
+            realtime_offset: realtime_offset.into(),
+            lazy_offset: None,
+            reached_time: 0.into(),
+            tasks: Mutex::default(),
+            kernel_frames: Mutex::default(),
+            symbols: Mutex::new(Symbolizer::deriving(Options::default())),
+            unwinder: Mutex::new(Unwinder::new(UNWIND_CACHE)),
+            processes: ProcessRecords::Unused,
+            max_stack: procfs::perf_event_max_stack().and_then(|max| max.try_into().ok()).unwrap_or(MAX_STACK),
+            sides: Sides::Both,
+            endings: StackEndings::default(),
+        }
+    }
+
+    /// Sets the function that determines the offset between the events' clock and the wall clock. `find` is called when
+    /// the offset is first needed, because it takes a while.
+    pub fn with_offset_found_by(mut self, find: impl FnOnce() -> i64 + Send + 'static) -> Self {
+        self.lazy_offset = Some(LazyLock::new(Box::new(find)));
+        self
+    }
+
+    fn offset(&self) -> i64 {
+        self.lazy_offset.as_ref().map_or_else(|| self.realtime_offset.load(Relaxed), |found| **found)
+    }
+
+    /// Sets how symbols of processes are looked up, and where the mappings of processes come from.
+    pub fn with_symbol_options(mut self, options: Options, processes: Processes) -> Self {
+        let symbolizer = Symbolizer::deriving(options);
+        (self.symbols, self.processes) = match processes {
+            Processes::Ignored => (Mutex::new(symbolizer), ProcessRecords::Unused),
+            Processes::Followed => (Mutex::new(symbolizer), ProcessRecords::Live),
+            Processes::Recorded(recorded) => {
+                (Mutex::new(symbolizer.with_recorded_binaries(recorded)), ProcessRecords::Recording)
+            }
+        };
+        self
+    }
+
+    /// Limits call chains to the frames that `sides` selects.
+    pub fn with_sides(self, sides: Sides) -> Self {
+        Self { sides, ..self }
+    }
+
+    pub(super) fn sides(&self) -> Sides {
+        self.sides
+    }
+
+    /// Returns the maximum number of frames in the call chains of events that did not request a maximum. It is the
+    /// value that `kernel.perf_event_max_stack` had at the start of the run.
+    pub(super) fn max_stack(&self) -> usize {
+        self.max_stack
+    }
+
+    /// Returns the counters for the reasons why unwinding of stacks ended.
+    pub fn endings(&self) -> &StackEndings {
+        &self.endings
+    }
+
+    /// Calls `work` with the unwinder. The caller must meet the conditions of [`Context::with_symbols`]. This function
+    /// may be called inside the `work` of `with_symbols`.
+    pub fn with_unwinder<R>(&self, work: impl FnOnce(&mut Unwinder) -> R) -> R {
+        work(&mut self.unwinder.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads the mappings of all processes, if the run uses the side-band records about processes. Then the addresses
+    /// of a process can be resolved even if the process exits first.
+    pub fn find_mappings(&self) {
+        self.with_followed(|symbols| {
+            for pid in procfs::processes() {
+                symbols.processes().read(pid);
+            }
+        });
+    }
+
+    /// Calls `work`, which reports what processes do, if the run uses the side-band records about processes.
+    pub fn with_followed(&self, work: impl FnOnce(&mut Symbolizer)) {
+        if self.processes != ProcessRecords::Unused {
+            self.with_symbols(work);
+        }
+    }
+
+    /// Handles a process that executes another program or has exited. If the run uses the side-band records about
+    /// processes, `tell` reports the change to the symbolizer. Otherwise the process is forgotten, because the mappings
+    /// that were read from procfs are no longer valid.
+    pub fn program_ended(&self, pid: u32, tell: impl FnOnce(&mut Symbolizer)) {
+        match self.processes {
+            ProcessRecords::Unused => self.with_symbols(|symbols| symbols.forget(pid)),
+            ProcessRecords::Live | ProcessRecords::Recording => self.with_symbols(tell),
+        }
+    }
+
+    /// Calls `work` with the symbols of processes. The caller must hold the interpreter's lock, or must call this
+    /// function before the first event is delivered. Then no thread ever waits here for another thread. In a child that
+    /// a script forked, such a wait would never end, because the other thread does not exist there.
+    pub fn with_symbols<R>(&self, work: impl FnOnce(&mut Symbolizer) -> R) -> R {
+        // A poisoned lock is no reason to stop, as in `with_tasks`.
+        work(&mut self.symbols.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the cached frames of the kernel. Their lock is held until the returned guard is dropped. The caller must
+    /// meet the conditions of [`Context::with_symbols`], and may call `with_symbols` while it holds the guard.
+    pub(super) fn kernel_frames(&self) -> MutexGuard<'_, KernelFrames> {
+        self.kernel_frames.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Updates the offset between the events' clock and the wall clock. The offset changes because the two clocks drift
+    /// apart, and because the wall clock may be set.
+    pub fn set_realtime_offset(&self, offset: i64) {
+        self.realtime_offset.store(offset, Relaxed);
+    }
+
+    /// Calls `work` with the task names.
+    pub fn with_tasks<R>(&self, work: impl FnOnce(&mut Tasks) -> R) -> R {
+        // A panic elsewhere leaves the names incomplete at worst, so a poisoned lock is no reason to stop.
+        work(&mut self.tasks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the name that a thread had at `time`. If no name is known, it is read from procfs, unless the run reads
+    /// a recording.
+    pub fn comm(&self, tid: i32, time: u64) -> Option<Vec<u8>> {
+        // In a child that a script forked, the lock may never be released: the thread that holds it exists only in the
+        // parent.
+        let mut tasks = match self.tasks.try_lock() {
+            Ok(tasks) => tasks,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) if self.processes == ProcessRecords::Recording => return None,
+            Err(TryLockError::WouldBlock) => return procfs::comm(u32::try_from(tid).ok()?),
+        };
+        if self.processes != ProcessRecords::Recording
+            && tasks.name(tid, time).is_none()
+            && let Ok(pid) = u32::try_from(tid)
+            && let Some(comm) = procfs::comm(pid)
+        {
+            tasks.named_before_run(tid, &comm);
+        }
+        tasks.name(tid, time).map(<[u8]>::to_vec)
+    }
+
+    /// Reads the names of all tasks. Then the name of a task is known even if the task exits before its name is needed.
+    pub fn find_tasks(&self) {
+        for tid in procfs::all_tasks() {
+            if let Some(comm) = procfs::comm(tid) {
+                self.with_tasks(|tasks| tasks.named_before_run(tid as i32, &comm));
+            }
+        }
+    }
+
+    /// Converts an event's time to nanoseconds since the Unix epoch.
+    pub fn realtime(&self, time: u64) -> i64 {
+        (time as i64).wrapping_add(self.offset())
+    }
+
+    /// Returns whether the events come from a recording. The processes of a recording do not run on this machine.
+    pub fn is_recording(&self) -> bool {
+        self.processes == ProcessRecords::Recording
+    }
+
+    /// Notes that a recording has been read up to `time`.
+    pub fn note_reached(&self, time: u64) {
+        self.reached_time.store(time, Relaxed);
+    }
+
+    /// Returns the time up to which the recording has been read, in nanoseconds since the Unix epoch; `None` for live
+    /// events.
+    pub fn reached(&self) -> Option<i64> {
+        let time = self.reached_time.load(Relaxed);
+        (time != 0).then(|| self.realtime(time))
+    }
+
+    /// Converts nanoseconds since the Unix epoch to an event time.
+    pub fn time_of_realtime(&self, realtime: i64) -> u64 {
+        realtime.wrapping_sub(self.offset()) as u64
+    }
+}

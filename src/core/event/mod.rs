@@ -1,0 +1,29 @@
+//! Interprets records: event types, samples (each member is decoded on request), call chains, lines of text, task
+//! names, and the interface that delivers events (`Sink`). Does not depend on Python.
+
+mod callchain;
+mod columns;
+mod context;
+mod endings;
+mod line;
+mod perf_line;
+mod sample;
+mod shares;
+mod sink;
+mod stats;
+mod tasks;
+mod types;
+mod unwound;
+
+pub use callchain::{Frame, Origin, Sides, Symbolizer, UNKNOWN, frames, ip_frame, ip_function};
+pub use columns::{Column, Columns, Fields, FieldsError};
+pub use context::{Context, Processes};
+pub use endings::StackEndings;
+pub use line::{LineContext, LineParts, write_line};
+pub use perf_line::{Chains, Digits, PerfEvent, PerfLines};
+pub use sample::Sample;
+pub use shares::{AddedSample, Caller, CallerSums, GroupKey, Line, Shares, UnknownKey};
+pub use sink::{Deliver, Flow, Sink, Stop};
+pub use stats::{EventCounts, Stats};
+pub use tasks::Tasks;
+pub use types::{EventType, Format, SourceFormat};

@@ -1,0 +1,147 @@
+//! Task names by thread id and time: from COMM, FORK and EXIT records, and from the tasks that existed before the run.
+//!
+//! A thread's name can change (exec, prctl), and the kernel reuses thread ids. So each name is stored with the time
+//! from which it is valid. At most [`MOST_TASKS`] tasks are stored. If there are more, the tasks that exited first are
+//! dropped.
+
+use std::collections::{HashMap, VecDeque};
+
+/// The maximum number of tasks that are remembered.
+const MOST_TASKS: usize = 1 << 16;
+
+/// The maximum number of names that are remembered for one task. The oldest name is dropped first.
+const MOST_NAMES: usize = 8;
+
+/// A task's name. The kernel stores at most 15 bytes and a NUL (TASK_COMM_LEN). The bytes before the NUL may have any
+/// other value.
+type Comm = Box<[u8]>;
+
+/// The names of tasks.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    /// The names of each thread, oldest first, each with the time from which it is valid.
+    names: HashMap<i32, VecDeque<(u64, Comm)>>,
+    /// The threads that have exited, in the order of their exits.
+    exited: VecDeque<i32>,
+}
+
+impl Tasks {
+    /// Notes that a thread has the name `comm` from `time` on.
+    pub fn named(&mut self, tid: i32, time: u64, comm: &[u8]) {
+        let names = self.names.entry(tid).or_default();
+        // The rings are read one after the other, so an older name may arrive after a newer one.
+        let at = names.iter().rposition(|&(since, _)| since <= time).map_or(0, |before| before + 1);
+        // If a task gets the same name many times, its earlier names must not be dropped.
+        if at == 0 || *names[at - 1].1 != *comm {
+            names.insert(at, (time, comm.into()));
+        }
+        if names.len() > MOST_NAMES {
+            names.pop_front();
+        }
+        self.drop_oldest();
+    }
+
+    /// Notes the name that a thread already had at the start of the run. Does nothing if such a name is already known.
+    pub fn named_before_run(&mut self, tid: i32, comm: &[u8]) {
+        let names = self.names.entry(tid).or_default();
+        if names.front().is_none_or(|&(since, _)| since != 0) {
+            names.push_front((0, comm.into()));
+        }
+        self.drop_oldest();
+    }
+
+    /// Notes that `parent` created `child`. The child gets the name of its parent.
+    pub fn forked(&mut self, parent: i32, child: i32, time: u64) {
+        if let Some(comm) = self.name(parent, time).map(<[u8]>::to_vec) {
+            self.named(child, time, &comm);
+        }
+    }
+
+    /// Notes that a thread exited. Its names are kept until their space is needed.
+    pub fn exited(&mut self, tid: i32) {
+        if self.names.contains_key(&tid) {
+            self.exited.push_back(tid);
+        }
+        self.drop_oldest();
+    }
+
+    /// Returns the name that the thread had at `time`. The idle task is `swapper`.
+    pub fn name(&self, tid: i32, time: u64) -> Option<&[u8]> {
+        if tid == 0 {
+            return Some(b"swapper");
+        }
+        let names = self.names.get(&tid)?;
+        let holding = names.iter().rev().find(|&&(since, _)| since <= time).or_else(|| names.front());
+        holding.map(|(_, comm)| &**comm)
+    }
+
+    fn drop_oldest(&mut self) {
+        while self.names.len() > MOST_TASKS {
+            let Some(tid) = self.exited.pop_front().or_else(|| self.names.keys().next().copied()) else { break };
+            self.names.remove(&tid);
+        }
+        // A reused thread id may be in this list twice. In this case, a name may be dropped too early, but the memory
+        // stays limited.
+        while self.exited.len() > MOST_TASKS {
+            self.exited.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(tasks: &Tasks, tid: i32, time: u64) -> String {
+        tasks.name(tid, time).map_or("<...>".into(), |comm| String::from_utf8_lossy(comm).into_owned())
+    }
+
+    #[test]
+    fn a_name_holds_from_its_time_on() {
+        let mut tasks = Tasks::default();
+        tasks.named_before_run(7, b"bash");
+        tasks.forked(7, 8, 100);
+        tasks.named(8, 110, b"ls");
+        tasks.exited(8);
+        assert_eq!(name(&tasks, 8, 105), "bash");
+        assert_eq!(name(&tasks, 8, 110), "ls");
+        assert_eq!(name(&tasks, 7, 50), "bash");
+        assert_eq!(name(&tasks, 9, 50), "<...>");
+        assert_eq!(name(&tasks, 0, 50), "swapper");
+    }
+
+    #[test]
+    fn a_name_that_arrives_late_is_sorted_by_its_time() {
+        let mut tasks = Tasks::default();
+        tasks.named(5, 200, b"new");
+        tasks.named(5, 100, b"old");
+        assert_eq!(name(&tasks, 5, 150), "old");
+        assert_eq!(name(&tasks, 5, 250), "new");
+    }
+
+    #[test]
+    fn the_same_name_given_again_does_not_drive_out_the_ones_before() {
+        let mut tasks = Tasks::default();
+        tasks.named(5, 10, b"first");
+        for time in 20..100 {
+            tasks.named(5, time, b"second");
+        }
+        assert_eq!(name(&tasks, 5, 15), "first");
+        assert_eq!(name(&tasks, 5, 99), "second");
+    }
+
+    #[test]
+    fn the_number_of_remembered_tasks_is_limited() {
+        let mut tasks = Tasks::default();
+        for tid in 1..=(2 * MOST_TASKS as i32) {
+            tasks.named(tid, 1, b"x");
+            tasks.exited(tid);
+        }
+        assert_eq!(tasks.names.len(), MOST_TASKS);
+        assert!(tasks.exited.len() <= MOST_TASKS);
+        for time in 0..100 {
+            tasks.named(-1, time, time.to_string().as_bytes());
+        }
+        assert_eq!(tasks.names[&-1].len(), MOST_NAMES);
+    }
+}

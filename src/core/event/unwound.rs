@@ -1,0 +1,72 @@
+//! Unwinds the user frames of a sample from its registers and its copy of the stack. Reads no files itself.
+
+use std::{cell::RefCell, io};
+
+use super::{Context, Sample, Symbolizer};
+use crate::{
+    abi::RegsAbi,
+    record,
+    symbol::CodeImage,
+    unwind::{Arch, FileKey, Image, Mapping, Modules, Registers, Unwinder},
+};
+
+/// The registers of a sample's task, and the copied part of its stack.
+pub struct Copied<'a> {
+    /// The registers.
+    pub registers: record::Registers<'a>,
+    /// The bytes from the stack pointer on.
+    pub stack: &'a [u8],
+}
+
+/// Returns at most `limit` addresses, innermost first: the instruction pointer, then the return addresses.
+pub fn addresses(sample: &Sample<'_>, copied: &Copied<'_>, limit: usize, context: &Context) -> Vec<u64> {
+    let mut addresses = Vec::new();
+    let Some(arch) = Arch::native() else { return addresses };
+    let Copied { registers, stack } = copied;
+    let abi = match registers.abi {
+        RegsAbi::None => 0,
+        RegsAbi::Bits32 => 1,
+        RegsAbi::Bits64 => 2,
+        RegsAbi::Other(abi) => abi,
+    };
+    let values = registers.words.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
+    let registers = Registers::from_perf(arch, abi, registers.mask, values);
+    context.with_symbols(|symbols| {
+        let process = Process { pid: sample.pid_tid().0 as u32, time: sample.time(), symbols: RefCell::new(symbols) };
+        // If unwinding ends early, the script still gets the frames that were found, because they are correct. A
+        // message at the end of the run says why the other frames are missing.
+        let walk = |unwinder: &mut Unwinder| unwinder.unwind(&process, &registers, stack, limit, &mut addresses);
+        context.endings().add(context.with_unwinder(walk));
+    });
+    addresses
+}
+
+/// The process of a sample, as it was at the time of the sample.
+struct Process<'a> {
+    pid: u32,
+    time: u64,
+    symbols: RefCell<&'a mut Symbolizer>,
+}
+
+impl Modules for Process<'_> {
+    fn mapping(&self, address: u64) -> Option<Mapping> {
+        let code = self.symbols.borrow_mut().code(self.pid, address, self.time).ok()?;
+        let file = code.file.map(|id| FileKey([id, 0, 0, 0]));
+        Some(Mapping { start: code.start, end: code.end, offset: code.file_offset, file })
+    }
+
+    fn open(&self, address: u64) -> io::Result<Image> {
+        self.symbols.borrow_mut().code_image(self.pid, address, self.time).map(image).map_err(io::Error::other)
+    }
+
+    fn open_debug(&self, address: u64) -> Option<Image> {
+        self.symbols.borrow_mut().debug_image(self.pid, address, self.time).map(image)
+    }
+}
+
+fn image(code: CodeImage) -> Image {
+    match code {
+        CodeImage::File(file) => Image::File(file),
+        CodeImage::Bytes(bytes) => Image::Bytes(bytes),
+    }
+}

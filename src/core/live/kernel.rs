@@ -1,0 +1,112 @@
+//! The facts about the running kernel that rendering needs: symbols, strings, constants and types. Each of them is read
+//! at its first use, because most scripts never use them, and reading takes time: kallsyms has 200,000 lines.
+
+use std::{
+    collections::HashMap,
+    fs,
+    sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError},
+};
+
+use crate::{
+    record::Ksymbol,
+    symbol::{KernelSymbols, Symbol},
+    sys::{output, tracefs::Tracefs},
+    tracefs::{BitField, Btf, EventFormat, Kernel, KernelSymbol, kernel_facts, printk_formats},
+};
+
+/// The running kernel.
+pub struct RunningKernel {
+    tracefs: Tracefs,
+    symbols: Mutex<KernelSymbols>,
+    /// Makes sure that missing symbols are reported only once, and not again for each stack.
+    hidden: Once,
+    strings: OnceLock<HashMap<u64, Box<[u8]>>>,
+    constants: OnceLock<Btf>,
+    /// Type information by struct name, only for structs that were looked up. Each lookup of a new struct walks through
+    /// all of BTF, but keeping all structs would need as much memory as BTF itself.
+    structs: Mutex<HashMap<String, Btf>>,
+    hz: OnceLock<Option<u32>>,
+}
+
+impl RunningKernel {
+    /// Creates the interface to the running kernel. Nothing is read yet.
+    pub fn new(tracefs: Tracefs) -> Self {
+        Self {
+            tracefs,
+            symbols: Mutex::default(),
+            hidden: Once::new(),
+            strings: OnceLock::new(),
+            constants: OnceLock::new(),
+            structs: Mutex::default(),
+            hz: OnceLock::new(),
+        }
+    }
+
+    /// Locks the symbols. Callers hold the lock of the Python interpreter, so no thread ever waits here.
+    fn symbols(&self) -> MutexGuard<'_, KernelSymbols> {
+        self.symbols.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with_struct<R>(&self, tag: &str, ask: impl Fn(&Btf) -> R) -> R {
+        let mut structs = self.structs.lock().unwrap_or_else(PoisonError::into_inner);
+        if !structs.contains_key(tag) {
+            structs.insert(tag.to_owned(), read_btf(|name| name == tag));
+        }
+        ask(structs.entry(tag.to_owned()).or_default())
+    }
+}
+
+impl Kernel for RunningKernel {
+    fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
+        match self.symbols().list(addr) {
+            Ok(list) => {
+                let Symbol { name, offset, size, module } = list.lookup(addr)?;
+                let module = module.map(|module| module.to_owned().into());
+                Some(KernelSymbol { name: name.to_owned().into(), offset, size, module })
+            }
+            Err(reason) => {
+                self.hidden.call_once(|| output::say(format_args!("kernel addresses have no names: {reason}")));
+                None
+            }
+        }
+    }
+
+    fn symbol_changed(&self, _: &Ksymbol<'_>) {
+        self.symbols().mark_changed();
+    }
+
+    fn string(&self, addr: u64) -> Option<&[u8]> {
+        let read = || {
+            let text = self.tracefs.printk_formats();
+            text.map(|text| printk_formats::parse(text.as_bytes())).unwrap_or_default()
+        };
+        self.strings.get_or_init(read).get(&addr).map(|text| &**text)
+    }
+
+    fn constant(&self, name: &str) -> Option<i64> {
+        self.constants.get_or_init(|| read_btf(|_| false)).constant(name)
+    }
+
+    fn size_of(&self, type_name: &str) -> Option<u64> {
+        let tag = type_name.split_whitespace().next_back()?;
+        self.with_struct(tag, |btf| btf.size_of(type_name))
+    }
+
+    fn member(&self, tag: &str, member: &str) -> Option<BitField> {
+        self.with_struct(tag, |btf| btf.member(tag, member))
+    }
+
+    fn hz(&self) -> Option<u32> {
+        let learn = || {
+            let (system, name) = ("writeback", "writeback_single_inode");
+            let text = self.tracefs.format(system, name).ok()?;
+            kernel_facts::hz(&EventFormat::parse(system, &text).ok()?)
+        };
+        *self.hz.get_or_init(learn)
+    }
+}
+
+/// Reads the kernel's types. Returns an empty [`Btf`] if the kernel has no BTF.
+fn read_btf(wanted: impl Fn(&str) -> bool) -> Btf {
+    fs::read("/sys/kernel/btf/vmlinux").ok().and_then(|bytes| Btf::parse(&bytes, wanted)).unwrap_or_default()
+}

@@ -1,0 +1,9 @@
+//! Events of the running kernel: which events a selector selects, how events are opened, and which names the kernel has
+//! for addresses and values. Does not know recordings.
+
+pub mod kernel;
+pub mod refusal;
+pub mod requests;
+pub mod select;
+pub mod unprivileged;
+pub mod workload_end;

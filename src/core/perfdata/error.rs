@@ -1,0 +1,87 @@
+//! Errors when a recording is read. Each message contains the name of the file and the problem, and says what to do if
+//! the user can do something.
+
+use std::io;
+
+/// The reason why a recording cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum PerfDataError {
+    /// The file could not be opened or read.
+    #[error("cannot read {name}: {error}")]
+    Io {
+        /// Name of the file.
+        name: String,
+        /// The error of the system call.
+        error: io::Error,
+    },
+    /// The file is empty.
+    #[error("{name} is empty: nothing was recorded, or the disk was full")]
+    Empty {
+        /// Name of the file.
+        name: String,
+    },
+    /// The file does not have the perf.data format.
+    #[error("{name} is not a perf.data file: it does not start with PERFILE2")]
+    NotPerfData {
+        /// Name of the file.
+        name: String,
+    },
+    /// The file was written by a perf from before 2010.
+    #[error("{name} was written by a perf older than 2.6.36; that format is not supported")]
+    TooOld {
+        /// Name of the file.
+        name: String,
+    },
+    /// The recording comes through a pipe, but has the file format. Only the pipe format can be read from a pipe.
+    #[error(
+        "{name} is a recording in file format, which cannot be read from a pipe: give the path of the file to --input"
+    )]
+    FileInPipe {
+        /// Name of the input.
+        name: String,
+    },
+    /// The file ends in the middle of its header or of one of the header's lists.
+    #[error("{name} is cut off: its {part} is incomplete")]
+    CutOff {
+        /// Name of the file.
+        name: String,
+        /// The part that is incomplete.
+        part: &'static str,
+    },
+    /// A part of the file contains an impossible value.
+    #[error("{name} is damaged: {what}")]
+    Damaged {
+        /// Name of the file.
+        name: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// Reading was interrupted so that the caller can do other work, for example handle a signal. The next call
+    /// continues reading.
+    #[error("interrupted")]
+    Interrupted,
+    /// The recording has no events.
+    #[error("{name} does not describe any event, so its records cannot be read")]
+    NoEvents {
+        /// Name of the file.
+        name: String,
+    },
+    /// The directory was not made by `perf record --threads`.
+    #[error("{name} is a directory without a file `data`: it is not a recording made with `perf record --threads`")]
+    NoDataInDirectory {
+        /// Name of the directory.
+        name: String,
+    },
+}
+
+impl PerfDataError {
+    /// Returns the error for a failed read of `name`.
+    pub(crate) fn io(name: &str, error: io::Error) -> Self {
+        Self::Io { name: name.to_owned(), error }
+    }
+
+    /// Returns the error for an impossible value in `name`.
+    pub(crate) fn damaged(name: &str, what: impl Into<String>) -> Self {
+        Self::Damaged { name: name.to_owned(), what: what.into() }
+    }
+}

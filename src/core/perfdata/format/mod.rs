@@ -1,0 +1,11 @@
+//! The format of a recording: header, attrs, feature sections, byte orders, layouts of records. Reads no files.
+
+pub mod attr;
+pub mod bytes;
+pub mod features;
+pub mod header;
+pub mod kernel_mapping;
+pub mod layouts;
+pub mod pipe_header;
+pub mod swap;
+pub mod tracing_data;

@@ -1,0 +1,148 @@
+//! Reads the records at the start of a pipe recording, which describe its events and its machine.
+
+use super::{
+    attr::Attr,
+    bytes::{ByteOrder, ByteReader},
+    features::{EventDesc, Features, build_id, feature_name},
+    header::AttrIds,
+    kernel_mapping::{KernelMapping, is_kernel_mapping},
+};
+use crate::{
+    abi::perf_data::*,
+    perfdata::{
+        error::PerfDataError,
+        input::feed::{Next, RecordReader},
+    },
+};
+
+/// The contents of a stream's first records.
+#[derive(Debug, Default)]
+pub(crate) struct PipeDescription {
+    pub attrs: Vec<AttrIds>,
+    pub features: Features,
+    pub kernel: Option<KernelMapping>,
+    /// Problems with these records.
+    pub warnings: Vec<String>,
+}
+
+/// The type of update that sets the name of an event (`enum perf_event_update_type`).
+const UPDATE_NAME: u64 = 2;
+
+/// The maximum number of bytes of kernel and module mappings to read. Updates of events may come after these mappings,
+/// so the mappings are read to find the updates.
+const MAX_MAPPING_BYTES: usize = 1 << 20;
+
+/// Reads the records at the start that perf itself wrote, up to the first record that the kernel wrote. perf also
+/// writes the mappings of the kernel and of its modules. Reading does not end at these mappings, because updates of
+/// events may come after them. The mappings are put back at the end, so that they are read again as normal records.
+pub(crate) fn read_description(records: &mut RecordReader) -> Result<PipeDescription, PerfDataError> {
+    let order = records.order;
+    let mut described = PipeDescription::default();
+    let mut mappings = Vec::new();
+    while let Next::Record(size) = next(records)? {
+        let record = records.peek(size);
+        let kind = ByteReader::new(record, order).u32().unwrap_or(0);
+        if is_kernel_mapping(record, order) && mappings.len() < MAX_MAPPING_BYTES {
+            described.kernel = described.kernel.or_else(|| KernelMapping::parse(record, order));
+            mappings.extend_from_slice(record);
+            records.advance(size);
+            continue;
+        }
+        if kind < FIRST_USER_RECORD_TYPE || [PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2].contains(&kind) {
+            break;
+        }
+        let mut payload = 0;
+        match described.record(kind, record, order) {
+            Ok(more) => payload = more,
+            Err((what, why)) => described.warnings.push(format!("{}: {what} cannot be read: {why}", records.name)),
+        }
+        records.advance(size);
+        if kind == PERF_RECORD_HEADER_TRACING_DATA {
+            let bytes = records.read_payload(payload)?;
+            if let Err(why) = described.features.add(HEADER_TRACING_DATA, &bytes, order) {
+                let what = feature_name(HEADER_TRACING_DATA);
+                described.warnings.push(format!("{}: {what} cannot be read: {why}", records.name));
+            }
+        } else {
+            records.skip_payload(payload);
+        }
+    }
+    records.put_back(&mappings);
+    if described.attrs.is_empty() {
+        return Err(PerfDataError::NoEvents { name: records.name.clone() });
+    }
+    Ok(described)
+}
+
+/// Returns the next record. Ignores interruptions, because the caller can be interrupted only after the first records
+/// were delivered.
+fn next(records: &mut RecordReader) -> Result<Next, PerfDataError> {
+    loop {
+        match records.next() {
+            Err(PerfDataError::Interrupted) => {}
+            result => return result,
+        }
+    }
+}
+
+const CUT_OFF: &str = "it is cut off";
+
+impl PipeDescription {
+    /// Reads a record. Returns the size in bytes of the payload after the record. An error consists of the part that
+    /// cannot be read and the reason.
+    fn record(&mut self, kind: u32, record: &[u8], order: ByteOrder) -> Result<u64, (String, &'static str)> {
+        let mut read = ByteReader::new(record.get(8..).unwrap_or(&[]), order);
+        match kind {
+            PERF_RECORD_HEADER_ATTR => {
+                let attr = attr(read, order).ok_or_else(|| ("an event".to_owned(), CUT_OFF))?;
+                self.attrs.push(attr);
+            }
+            PERF_RECORD_EVENT_UPDATE => {
+                self.update(read).ok_or_else(|| ("the name of an event".to_owned(), CUT_OFF))?;
+            }
+            PERF_RECORD_HEADER_FEATURE => {
+                let bit = read.u64().and_then(|bit| u32::try_from(bit).ok()).unwrap_or(u32::MAX);
+                self.features.add(bit, read.rest(), order).map_err(|why| (feature_name(bit), why))?;
+            }
+            PERF_RECORD_HEADER_BUILD_ID => {
+                let misc = ByteReader::new(record.get(4..).unwrap_or(&[]), order).u16().unwrap_or(0);
+                let id = build_id(record, misc).ok_or_else(|| (feature_name(HEADER_BUILD_ID), CUT_OFF))?;
+                self.features.build_ids.push(id);
+            }
+            PERF_RECORD_HEADER_TRACING_DATA => return Ok(read.u32().map_or(0, u64::from)),
+            PERF_RECORD_AUXTRACE => return Ok(read.u64().unwrap_or(0)),
+            _ => {}
+        }
+        Ok(0)
+    }
+
+    fn update(&mut self, mut read: ByteReader<'_>) -> Option<()> {
+        let (kind, id) = (read.u64()?, read.u64()?);
+        if kind != UPDATE_NAME {
+            return Some(());
+        }
+        let AttrIds { attr, ids } = self.attrs.iter().find(|attr| attr.ids.contains(&id))?.clone();
+        let name = read.rest();
+        let name = &name[..name.iter().position(|&byte| byte == 0).unwrap_or(name.len())];
+        let name = String::from_utf8_lossy(name).into_owned();
+        match self.features.events.iter_mut().find(|event| event.ids == ids) {
+            Some(event) => event.name = name,
+            None => self.features.events.push(EventDesc { attr, name, ids }),
+        }
+        Some(())
+    }
+}
+
+/// Reads the body of a `struct perf_record_header_attr`: first an attr, which states its own size, then ids.
+fn attr(read: ByteReader<'_>, order: ByteOrder) -> Option<AttrIds> {
+    let bytes = read.rest();
+    let mut head = read;
+    head.u32()?;
+    let size = match head.u32()? as usize {
+        0 => super::attr::SMALLEST_ATTR,
+        size => size,
+    };
+    let attr = Attr::parse(bytes.get(..size)?, order)?;
+    let mut ids = ByteReader::new(bytes.get(size..)?, order);
+    Some(AttrIds { attr, ids: std::iter::from_fn(|| ids.u64()).collect() })
+}

@@ -1,0 +1,8 @@
+//! Indexes of recordings: for each block of records, its position in the file and the times in it (for plain and
+//! compressed recordings). Also divides recordings into shards.
+
+pub mod blocks;
+pub mod compressed;
+pub mod shards;
+pub mod side_band;
+pub mod trailer;

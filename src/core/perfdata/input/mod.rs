@@ -1,0 +1,7 @@
+//! Input of recordings: files, directories, pipes, buffers, decompression. Knows nothing of what records mean.
+
+pub mod block_pool;
+pub mod decompress;
+pub mod directory;
+pub mod feed;
+pub mod random_access;

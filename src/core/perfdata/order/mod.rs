@@ -1,0 +1,6 @@
+//! Puts blocks of records in time order: merges streams, reads them sequentially, and reads ahead.
+
+pub mod block_stream;
+pub mod merge;
+pub mod read_ahead;
+pub mod sequential;

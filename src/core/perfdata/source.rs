@@ -1,0 +1,228 @@
+//! A recording as a source of records: the selected records, in time order.
+
+use std::{os::fd::RawFd, time::Instant};
+
+use super::{
+    error::PerfDataError,
+    index::{blocks::BLOCK, compressed::CompressedIndex},
+    input::feed::{FileFeed, RecordReader},
+    order::{
+        block_stream::{FoundBy, IndexedStream, Numbers, ReplayContext, Stream, StreamSetup, Warnings},
+        merge::{self, Merger, ReleaseTime},
+        read_ahead::Batches,
+        sequential::{Arrival, SequentialStream},
+    },
+    recording::{Data, Part, Recording, Stored},
+};
+use crate::record::{Batch, Ended, LossCounts, Source, Wait};
+
+/// The maximum number of bytes to read ahead in a recording that can only be read from front to back, for all streams
+/// together. Runs of compressed records that are read independently have the same limit, because each such run is in
+/// memory as a whole.
+const AHEAD: usize = 64 << 20;
+
+/// The number of CPUs to assume if the recording does not state it.
+const CPUS: u32 = 256;
+
+/// Progress of a replay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The number of bytes of the recording that were read so far.
+    pub done: u64,
+    /// The number of bytes of the recording that the whole replay reads; 0 if it is unknown.
+    pub total: u64,
+}
+
+/// A replay of a recording.
+pub struct Replay {
+    batches: Batches,
+    /// True if the recording is in files, false if it comes through a pipe.
+    is_file: bool,
+    warnings: Warnings,
+    failure: Option<PerfDataError>,
+    cpus: u32,
+    total: u64,
+    stopped: Option<Ended>,
+    flush: bool,
+}
+
+impl Replay {
+    pub(crate) fn new(mut recording: Recording, context: ReplayContext) -> Result<Replay, PerfDataError> {
+        let warnings = Warnings::default();
+        recording.warnings.drain(..).for_each(|warning| warnings.add(FoundBy::AllReaders, warning));
+        let cpus = recording.features.cpus.map_or(CPUS, |(available, _)| available.clamp(1, 1 << 16));
+        let (data, order) = (recording.take_data(), recording.order);
+        let is_file = !matches!(data, Data::Stream(_, _, None));
+        let mut streams: Vec<Box<dyn Stream>> = Vec::new();
+        let mut total = 0;
+        let mut release = ReleaseTime::InRounds;
+        match data {
+            Data::Stream(
+                records,
+                _,
+                Some(Stored { input, unpacked: Some(CompressedIndex { runs: Some(index), .. }), .. }),
+            ) => {
+                total += index.read_for(&context.selection);
+                let setup = StreamSetup { context, numbers: Numbers::ALL, warnings: warnings.clone() };
+                streams.push(Box::new(IndexedStream::new(input, records.name, index, setup)));
+            }
+            Data::Stream(records, arrival, _) => {
+                if arrival == Arrival::Live {
+                    release = ReleaseTime::AtOnce;
+                }
+                let setup = StreamSetup { context, numbers: Numbers::ALL, warnings: warnings.clone() };
+                streams.push(Box::new(SequentialStream::new(records, arrival, AHEAD, setup)));
+            }
+            Data::Parts(parts) => {
+                let stride = merge::stride(parts.len());
+                let packed = || parts.iter().filter(|part| part.index().is_none());
+                let ahead = (AHEAD / packed().count().max(1)).max(BLOCK);
+                let runs: Vec<usize> =
+                    packed().filter_map(Part::runs).map(|runs| runs.most_for(&context.selection)).collect();
+                // One run per file is in memory at a time, and there may be hundreds of files. So runs are used only if
+                // the largest runs of all files fit into memory together.
+                let runs_fit = runs.iter().sum::<usize>() <= ahead * runs.len();
+                for (number, part) in parts.into_iter().enumerate() {
+                    let numbers = Numbers { first: number as u32, stride };
+                    let setup = StreamSetup { context: context.clone(), numbers, warnings: warnings.clone() };
+                    let index = if runs_fit { part.runs() } else { part.index() }.cloned();
+                    let Part { name, input, section, .. } = part;
+                    if let Some(index) = index {
+                        total += index.read_for(&context.selection);
+                        streams.push(Box::new(IndexedStream::new(input, name, index, setup)));
+                        continue;
+                    }
+                    total += section.size;
+                    let records = RecordReader::new(&name, order, Box::new(FileFeed::new(input, section)));
+                    streams.push(Box::new(SequentialStream::new(records, Arrival::Stored, ahead, setup)));
+                }
+            }
+        }
+        let batches = Batches::new(Merger::new(streams, release));
+        Ok(Replay { batches, is_file, warnings, failure: None, cpus, total, stopped: None, flush: false })
+    }
+
+    /// Sets the eventfd that interrupts a wait for data from a pipe.
+    pub fn set_wake(&mut self, wake: RawFd) {
+        self.batches.set_wake(wake);
+    }
+
+    /// Lets a thread read and sort the records of a file. The thread starts when the first records are requested. The
+    /// records of a pipe are not read by a thread, because a wait for data from a pipe must be interruptible.
+    pub fn read_ahead(&mut self) {
+        if self.is_file {
+            self.batches.read_ahead();
+        }
+    }
+
+    /// Returns the warnings about problems of the recording that were found since the last call.
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        self.warnings.take_all().into_iter().map(|(_, warning)| warning).collect()
+    }
+
+    /// Like [`Replay::take_warnings`], but returns only the warnings that other readers of the recording do not find,
+    /// because they read other parts. Drops the warnings that all readers find.
+    pub fn take_own_warnings(&mut self) -> Vec<String> {
+        let own = self.warnings.take_all().into_iter().filter(|(found, _)| *found == FoundBy::OneReader);
+        own.map(|(_, warning)| warning).collect()
+    }
+
+    /// Returns the error that ended the replay early.
+    pub fn take_failure(&mut self) -> Option<PerfDataError> {
+        self.failure.take()
+    }
+
+    /// Returns the progress of the replay.
+    pub fn progress(&self) -> Progress {
+        Progress { done: self.batches.consumed(), total: self.total }
+    }
+}
+
+impl Source for Replay {
+    fn wait(&mut self, _until: Option<Instant>) -> Wait {
+        if let Some(ended) = self.stopped {
+            return Wait::Ended(ended);
+        }
+        if std::mem::take(&mut self.flush) {
+            return Wait::Flushed;
+        }
+        match self.batches.next() {
+            Ok(Some(sorted)) => return Wait::Batch(Batch::Sorted(sorted)),
+            Ok(None) => {}
+            Err(PerfDataError::Interrupted) => return Wait::Woken,
+            Err(error) => self.failure = Some(error),
+        }
+        self.stopped = Some(Ended::EndOfInput);
+        Wait::Ended(Ended::EndOfInput)
+    }
+
+    fn flush(&mut self) {
+        self.flush = true;
+    }
+
+    fn stop(&mut self) {
+        self.batches.stop();
+        self.stopped.get_or_insert(Ended::Stopped);
+    }
+
+    fn losses(&mut self) -> Option<LossCounts> {
+        None
+    }
+
+    fn ring_cpus(&self) -> Vec<Option<u32>> {
+        // The last ring is for records without a CPU.
+        (0..self.cpus).map(Some).chain([None]).collect()
+    }
+
+    fn late(&self) -> u64 {
+        self.batches.late()
+    }
+
+    fn dropped_by_limit(&self) -> u64 {
+        0
+    }
+
+    fn backlog(&self) -> usize {
+        self.batches.bytes()
+    }
+}
+
+/// Returns the index of the ring for which records of this CPU are counted. Records without a CPU are counted for the
+/// last ring.
+pub fn ring_of(cpu: Option<u32>, rings: usize) -> usize {
+    let last = rings.saturating_sub(1);
+    cpu.map_or(last, |cpu| (cpu as usize).min(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        abi::perf_data::{PERF_MAGIC2, PERF_RECORD_HEADER_ATTR},
+        perfdata::Selection,
+    };
+
+    fn patiently(replay: &mut Replay) -> Wait {
+        loop {
+            match replay.wait(None) {
+                Wait::Woken => {}
+                other => return other,
+            }
+        }
+    }
+
+    #[test]
+    fn a_pipe_kept_in_a_file_can_be_read_ahead() {
+        const ATTR: u32 = 64;
+        let header = [&PERF_RECORD_HEADER_ATTR.to_ne_bytes()[..], &[0; 2], &(8 + ATTR as u16).to_ne_bytes()].concat();
+        let attr = [&1u32.to_ne_bytes()[..], &ATTR.to_ne_bytes(), &[0; ATTR as usize - 8]].concat();
+        let pipe = [&PERF_MAGIC2.to_ne_bytes()[..], &16u64.to_ne_bytes(), &header, &attr].concat();
+        let recording = Recording::of_file(Arc::new(pipe), "x").unwrap();
+        let mut replay = recording.replay(Selection::default()).unwrap();
+        assert!(replay.is_file);
+        replay.read_ahead();
+        assert!(matches!(patiently(&mut replay), Wait::Ended(Ended::EndOfInput)));
+    }
+}

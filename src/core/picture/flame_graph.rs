@@ -1,0 +1,154 @@
+//! Draws stacks as a flame graph: an SVG that a browser can show, search and zoom.
+
+use std::io::{self, Write};
+
+use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection};
+
+use super::{Colors, Stacks, printable};
+
+/// The appearance of a flame graph.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlameGraphStyle {
+    /// The title. `None` stands for the default title of the colours.
+    pub title: Option<String>,
+    /// A line below the title.
+    pub subtitle: Option<String>,
+    /// The colours of the frames.
+    pub colors: Colors,
+    /// The unit of the weights, for example `samples` or `us`.
+    pub count_name: String,
+    /// The direction in which stacks grow.
+    pub growth: StackDirection,
+}
+
+/// The direction in which stacks grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StackDirection {
+    /// Callers are below the functions that they call.
+    #[default]
+    Up,
+    /// Callers are above the functions that they call (an icicle graph).
+    Down,
+}
+
+/// Why a flame graph was not drawn.
+#[derive(Debug, thiserror::Error)]
+pub enum DrawError {
+    /// There are no stacks.
+    #[error("no stacks were added")]
+    Empty,
+    /// The flame graph could not be written.
+    #[error(transparent)]
+    Write(#[from] io::Error),
+}
+
+/// Writes the flame graph to `to` as an SVG.
+pub fn draw(stacks: &Stacks, look: &FlameGraphStyle, to: impl Write) -> Result<(), DrawError> {
+    if stacks.is_empty() {
+        return Err(DrawError::Empty);
+    }
+    let mut options = Options::default();
+    options.title = printable(look.title.as_deref().unwrap_or(look.colors.title())).into_owned();
+    options.subtitle = look.subtitle.as_deref().map(|text| printable(text).into_owned());
+    options.colors = look.colors.palette;
+    options.count_name = printable(&look.count_name).into_owned();
+    options.direction = match look.growth {
+        StackDirection::Up => Direction::Straight,
+        StackDirection::Down => Direction::Inverted,
+    };
+    // If a function's name does not fit into its box, the end of the name is cut off, because the start is more useful.
+    options.text_truncate_direction = TextTruncateDirection::Right;
+    // A function has the same colour in every flame graph.
+    options.deterministic = true;
+    // The lines are in an order in which each function becomes one box. Without this option, inferno would sort the
+    // lines and destroy the order. With this option, it keeps the order and starts with the last line.
+    options.flame_chart = true;
+    let lines = stacks.lines();
+    Ok(flamegraph::from_lines(&mut options, lines.iter().rev().map(String::as_str), to)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::Label;
+
+    fn stacks(of: &[(&str, u64)]) -> Stacks {
+        let mut stacks = Stacks::default();
+        for (frames, weight) in of {
+            let root = stacks.root();
+            let end = frames.split('/').fold(root, |caller, name| stacks.child(caller, Label::Name(name)));
+            stacks.add_weight(end, *weight).unwrap();
+        }
+        stacks
+    }
+
+    fn svg(stacks: &Stacks, look: &FlameGraphStyle) -> String {
+        let mut svg = Vec::new();
+        draw(stacks, look, &mut svg).unwrap();
+        String::from_utf8(svg).unwrap()
+    }
+
+    fn samples() -> FlameGraphStyle {
+        FlameGraphStyle { count_name: "samples".into(), ..FlameGraphStyle::default() }
+    }
+
+    /// Returns the tooltip of each box.
+    fn boxes(svg: &str) -> Vec<&str> {
+        svg.split("<title>").skip(1).map(|rest| rest.split_once("</title>").unwrap().0).collect()
+    }
+
+    #[test]
+    fn each_frame_is_a_box_with_its_weight() {
+        let stacks = stacks(&[("comm/main/read", 3), ("comm/main", 1), ("other/<f>", 4)]);
+        let svg = svg(&stacks, &samples());
+        let mut shown = boxes(&svg);
+        shown.sort_unstable();
+        expect_test::expect![[r#"
+            &lt;f&gt; (4 samples, 50.00%)
+            all (8 samples, 100%)
+            comm (4 samples, 50.00%)
+            main (4 samples, 50.00%)
+            other (4 samples, 50.00%)
+            read (3 samples, 37.50%)"#]]
+        .assert_eq(&shown.join("\n"));
+    }
+
+    #[test]
+    fn a_function_is_one_box() {
+        let stacks = stacks(&[("f/g", 1), ("f.part.0", 1), ("f", 1), ("f/a 5", 1), ("f(int)", 1)]);
+        let svg = svg(&stacks, &samples());
+        assert_eq!(boxes(&svg).iter().filter(|title| title.starts_with("f (")).count(), 1, "{svg}");
+        assert!(boxes(&svg).contains(&"a_5 (1 samples, 20.00%)"), "{svg}");
+    }
+
+    #[test]
+    fn colours_and_texts_are_those_asked_for() {
+        let stacks = stacks(&[("f", 1)]);
+        let look = FlameGraphStyle {
+            colors: "offcpu".parse().unwrap(),
+            count_name: "us".into(),
+            subtitle: Some("a < b\u{1}".into()),
+            ..FlameGraphStyle::default()
+        };
+        let svg = svg(&stacks, &look);
+        for text in ["Off-CPU Time Flame Graph", "a &lt; b?", "f (1 us, 100.00%)", "#e0e0ff"] {
+            assert!(svg.contains(text), "{text} is not in {svg}");
+        }
+        let named = FlameGraphStyle { title: Some("mine".into()), ..look };
+        assert!(!self::svg(&stacks, &named).contains("Off-CPU"));
+        let unknown = "blood".parse::<Colors>().unwrap_err().to_string();
+        assert!(unknown.starts_with("unknown colors 'blood'; choose one of offcpu, aqua, "), "{unknown}");
+    }
+
+    #[test]
+    fn no_picture_without_stacks() {
+        assert!(matches!(draw(&Stacks::default(), &samples(), Vec::new()), Err(DrawError::Empty)));
+    }
+
+    /// The drawing adds up the weights. The sum would overflow if `Stacks` did not limit it.
+    #[test]
+    fn the_heaviest_stacks_are_drawn() {
+        let svg = svg(&stacks(&[("a", u64::MAX - 1), ("b", 1)]), &samples());
+        assert!(svg.contains("a (18,446,744,073,709,551,615 samples, 100.00%)"), "{svg}");
+    }
+}

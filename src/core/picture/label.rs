@@ -1,0 +1,131 @@
+//! The name of a frame in folded stacks and in a flame graph. Does not know where frames come from.
+
+use std::borrow::Cow;
+
+/// What is known about a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Label<'a> {
+    /// A function of a program, or any other name.
+    Name(&'a str),
+    /// A function of the kernel.
+    Kernel(&'a str),
+    /// An address in user space without a symbol. The text is the mapped file, or `[unknown]`.
+    InFile(&'a str),
+    /// An address in the kernel without a symbol. The text stands for the kernel or for a kernel module.
+    InKernel(&'a str),
+}
+
+impl Label<'_> {
+    /// The number of kinds of labels.
+    pub const KINDS: usize = 4;
+
+    /// Returns the number of the label's kind, and the label's text. Two labels are equal if both values are equal.
+    pub fn parts(&self) -> (usize, &str) {
+        match self {
+            Label::Name(text) => (0, text),
+            Label::Kernel(text) => (1, text),
+            Label::InFile(text) => (2, text),
+            Label::InKernel(text) => (3, text),
+        }
+    }
+
+    /// Returns the frame's name. The names of kernel frames end in `_[k]`, which palettes recognise and flame graphs do
+    /// not show.
+    pub fn text(&self) -> String {
+        match self {
+            Label::Name(name) => frame(name).into_owned(),
+            Label::Kernel(name) => format!("{}_[k]", frame(name)),
+            Label::InFile(file) => unnamed(file),
+            Label::InKernel(file) => unnamed(file) + "_[k]",
+        }
+    }
+}
+
+/// Returns the name of a frame without a symbol, made from the name of its file, for example `[libc.so.6]`.
+fn unnamed(file: &str) -> String {
+    let file = frame(file);
+    let file = file.trim_start_matches('[').trim_end_matches(']');
+    match file.rsplit('/').find(|part| !part.is_empty()) {
+        Some(name) => format!("[{name}]"),
+        None => UNKNOWN.to_owned(),
+    }
+}
+
+const UNKNOWN: &str = "[unknown]";
+
+/// Returns `name` in a form that is valid in folded stacks. In a line of folded stacks, semicolons separate the frames,
+/// and the last space separates the weight from the frames.
+fn frame(name: &str) -> Cow<'_, str> {
+    let mut name = printable(name.trim());
+    if name.is_empty() {
+        return UNKNOWN.into();
+    }
+    if name.contains(';') {
+        name = name.replace(';', ":").into();
+    }
+    // A line that starts with `# ` would be read as a comment.
+    if let Some(rest) = name.strip_prefix("# ") {
+        name = format!("#_{rest}").into();
+    }
+    // A number at the end would be read as the first of two weights.
+    if let Some((begin, end)) = name.rsplit_once(' ')
+        && end.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+    {
+        name = format!("{begin}_{end}").into();
+    }
+    name
+}
+
+/// Replaces each character that cannot be part of a line or of XML with a `?`. Such characters may occur, because a
+/// task can choose any bytes as its name.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    // Besides control characters, XML 1.0 (section 2.2) excludes two code points that are not characters.
+    let bad = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
+    if text.contains(bad) { text.replace(bad, "?").into() } else { text.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn names_that_folded_stacks_can_hold() {
+        let labels = [
+            Label::Name("main"),
+            Label::Name("f<[u8; 8]>"),
+            Label::Name("  worker 1 "),
+            Label::Name("build 1.5"),
+            Label::Name("# 5"),
+            Label::Name("# a 5"),
+            Label::Name("bell\u{7}\nline"),
+            Label::Name(""),
+            Label::Kernel("vfs_read"),
+            Label::InFile("/usr/lib/libc.so.6"),
+            Label::InFile("[vdso]"),
+            Label::InFile("[unknown]"),
+            Label::InFile("/"),
+            Label::InKernel("[kernel.kallsyms]"),
+            Label::InKernel("[ext4]"),
+        ];
+        let shown: Vec<String> = labels.iter().map(Label::text).collect();
+        expect![[r##"
+            main
+            f<[u8: 8]>
+            worker_1
+            build_1.5
+            #_5
+            #_a_5
+            bell??line
+            [unknown]
+            vfs_read_[k]
+            [libc.so.6]
+            [vdso]
+            [unknown]
+            [unknown]
+            [kernel.kallsyms]_[k]
+            [ext4]_[k]"##]]
+        .assert_eq(&shown.join("\n"));
+    }
+}

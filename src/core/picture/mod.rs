@@ -1,0 +1,13 @@
+//! Pictures of many events: stacks as a flame graph, values as a histogram. Does not know about Python or events.
+
+mod colors;
+mod flame_graph;
+mod histogram;
+mod label;
+mod stacks;
+
+pub use colors::{Colors, UnknownColors};
+pub use flame_graph::{DrawError, FlameGraphStyle, StackDirection, draw};
+pub use histogram::Log2Histogram;
+pub use label::{Label, printable};
+pub use stacks::{StackNode, Stacks, WeightOverflow};

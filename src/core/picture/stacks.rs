@@ -1,0 +1,252 @@
+//! Stacks with weights, merged as they are added. A stack is a node in a tree of frames, so adding a known stack takes
+//! two look-ups per frame and no memory.
+
+use std::collections::HashMap;
+
+use super::Label;
+
+/// Many stacks, each with the sum of its weights.
+#[derive(Debug)]
+pub struct Stacks {
+    nodes: Vec<Node>,
+    /// Maps the node of a caller and the index of a frame's name to the node of the frame.
+    children: HashMap<(usize, usize), usize>,
+    names: Vec<String>,
+    /// For each kind of label: maps the label's text to an index in `names`.
+    labels: [HashMap<Box<str>, usize>; Label::KINDS],
+    stacks: usize,
+    total: u64,
+}
+
+/// A frame in the tree.
+#[derive(Debug)]
+struct Node {
+    caller: usize,
+    name: usize,
+    /// The weight of the stacks that end at this frame.
+    weight: u64,
+}
+
+/// A node of the tree: a frame with all its callers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackNode(usize);
+
+/// The error that is returned if the sum of all weights does not fit into a `u64`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the weights add up to more than 2**64 - 1")]
+pub struct WeightOverflow;
+
+impl Default for Stacks {
+    fn default() -> Stacks {
+        let all = Node { caller: 0, name: 0, weight: 0 };
+        Stacks {
+            nodes: vec![all],
+            children: HashMap::new(),
+            names: Vec::new(),
+            labels: Default::default(),
+            stacks: 0,
+            total: 0,
+        }
+    }
+}
+
+impl Stacks {
+    /// Returns the node at which every stack starts: the caller of the outermost frame.
+    pub fn root(&self) -> StackNode {
+        StackNode(0)
+    }
+
+    /// Returns the node of the frame `label` that is called from the node `caller`. Adds this node if it does not exist
+    /// yet.
+    pub fn child(&mut self, caller: StackNode, label: Label<'_>) -> StackNode {
+        let name = self.name(label);
+        let next = self.nodes.len();
+        let node = *self.children.entry((caller.0, name)).or_insert(next);
+        if node == next {
+            self.nodes.push(Node { caller: caller.0, name, weight: 0 });
+        }
+        StackNode(node)
+    }
+
+    /// Adds `weight` to the weight of the stack that ends at the node `end`. A stack without frames counts as a stack
+    /// with one unknown frame.
+    pub fn add_weight(&mut self, mut end: StackNode, weight: u64) -> Result<(), WeightOverflow> {
+        if end == self.root() {
+            end = self.child(end, Label::Name(""));
+        }
+        self.total = self.total.checked_add(weight).ok_or(WeightOverflow)?;
+        let node = &mut self.nodes[end.0];
+        self.stacks += usize::from(node.weight == 0 && weight != 0);
+        node.weight += weight;
+        Ok(())
+    }
+
+    /// Returns the sum of all weights.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Returns the number of different stacks that have a weight.
+    pub fn len(&self) -> usize {
+        self.stacks
+    }
+
+    /// Returns whether no stack has a weight.
+    pub fn is_empty(&self) -> bool {
+        self.stacks == 0
+    }
+
+    fn name(&mut self, label: Label<'_>) -> usize {
+        let (kind, text) = label.parts();
+        if let Some(&known) = self.labels[kind].get(text) {
+            return known;
+        }
+        // Different labels may have the same text. They share one name, because a reader cannot tell them apart.
+        let shown = label.text();
+        let name = match self.labels[0].get(shown.as_str()) {
+            Some(&known) => known,
+            None => {
+                self.names.push(shown.clone());
+                self.labels[0].insert(shown.into(), self.names.len() - 1);
+                self.names.len() - 1
+            }
+        };
+        self.labels[kind].insert(text.into(), name);
+        name
+    }
+
+    /// Calls `see` with each stack that has a weight, and the weight. Frames are separated by `;`, the outermost first.
+    /// Stacks that share their outer frames are adjacent. Sorting the lines as text would not ensure that: `f.part.0`
+    /// would come between `f` and `f;g`.
+    fn each(&self, mut see: impl FnMut(&str, u64)) {
+        let mut called: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
+        for (at, node) in self.nodes.iter().enumerate().skip(1) {
+            called[node.caller].push(at);
+        }
+        // The order is descending, because the last node is visited first.
+        for nodes in &mut called {
+            nodes.sort_unstable_by(|&a, &b| self.names[self.nodes[b].name].cmp(&self.names[self.nodes[a].name]));
+        }
+        let mut line = String::new();
+        let mut left: Vec<(usize, usize)> = called[0].iter().map(|&node| (node, 0)).collect();
+        while let Some((at, begin)) = left.pop() {
+            line.truncate(begin);
+            if begin != 0 {
+                line.push(';');
+            }
+            let node = &self.nodes[at];
+            line.push_str(&self.names[node.name]);
+            if node.weight != 0 {
+                see(&line, node.weight);
+            }
+            left.extend(called[at].iter().map(|&node| (node, line.len())));
+        }
+    }
+
+    /// Returns the lines of folded text: the frames from the outermost, separated by `;`, then the weight.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::with_capacity(self.stacks);
+        self.each(|stack, weight| lines.push(format!("{stack} {weight}")));
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn stacks(of: &[(&[&str], u64)]) -> Stacks {
+        let mut stacks = Stacks::default();
+        for (frames, weight) in of {
+            let root = stacks.root();
+            let end = frames.iter().fold(root, |caller, name| stacks.child(caller, Label::Name(name)));
+            stacks.add_weight(end, *weight).unwrap();
+        }
+        stacks
+    }
+
+    #[track_caller]
+    fn check(of: &[(&[&str], u64)], expect: Expect) {
+        expect.assert_eq(&stacks(of).lines().join("\n"));
+    }
+
+    #[test]
+    fn equal_stacks_are_one_line() {
+        check(
+            &[(&["a", "b"], 1), (&["a", "b", "c"], 5), (&["a", "b"], 2), (&["b"], 1)],
+            expect![[r#"
+                a;b 3
+                a;b;c 5
+                b 1"#]],
+        );
+    }
+
+    #[test]
+    fn a_function_is_not_split_by_one_that_sorts_between_its_lines() {
+        check(
+            &[(&["f", "g"], 1), (&["f.part.0"], 1), (&["f"], 1)],
+            expect![[r#"
+                f 1
+                f;g 1
+                f.part.0 1"#]],
+        );
+    }
+
+    #[test]
+    fn labels_that_look_alike_are_one() {
+        let mut stacks = Stacks::default();
+        for label in [Label::Name("f_[k]"), Label::Kernel("f"), Label::Name(" f_[k]")] {
+            let end = stacks.child(stacks.root(), label);
+            stacks.add_weight(end, 1).unwrap();
+        }
+        assert_eq!(stacks.lines(), ["f_[k] 3"]);
+    }
+
+    #[test]
+    fn nothing_but_a_weight_is_an_unknown_stack() {
+        check(&[(&[], 7)], expect!["[unknown] 7"]);
+    }
+
+    #[test]
+    fn a_weight_of_nothing_is_no_stack() {
+        let stacks = stacks(&[(&["a"], 0)]);
+        assert_eq!((stacks.len(), stacks.is_empty(), stacks.lines()), (0, true, vec![]));
+    }
+
+    #[test]
+    fn weights_that_do_not_fit_are_refused_and_change_nothing() {
+        let mut stacks = stacks(&[(&["a"], u64::MAX)]);
+        let end = stacks.child(stacks.root(), Label::Name("b"));
+        assert_eq!(stacks.add_weight(end, 1), Err(WeightOverflow));
+        assert_eq!((stacks.total(), stacks.len(), stacks.lines()), (u64::MAX, 1, vec![format!("a {}", u64::MAX)]));
+    }
+
+    proptest! {
+        #[test]
+        fn weights_add_up(of in prop::collection::vec((prop::collection::vec("[ab; 1]{0,3}", 0..4), 0..100u64), 0..50)) {
+            let mut merged = Stacks::default();
+            let mut expected = BTreeMap::new();
+            for (frames, weight) in &of {
+                let mut end = merged.root();
+                for name in frames {
+                    end = merged.child(end, Label::Name(name));
+                }
+                merged.add_weight(end, *weight).unwrap();
+                let names: Vec<String> = frames.iter().map(|name| Label::Name(name).text()).collect();
+                let stack = if names.is_empty() { "[unknown]".into() } else { names.join(";") };
+                *expected.entry(stack).or_insert(0) += weight;
+            }
+            expected.retain(|_, weight| *weight != 0);
+            let lines = merged.lines();
+            let found: BTreeMap<String, u64> = lines.iter().map(|line| line.rsplit_once(' ').unwrap()).map(|(stack, weight)| (stack.to_owned(), weight.parse().unwrap())).collect();
+            prop_assert_eq!(lines.len(), merged.len());
+            prop_assert_eq!(found, expected);
+            prop_assert_eq!(merged.total(), of.iter().map(|(_, weight)| weight).sum::<u64>());
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The plan of a run: what it captures or reads, and how. Does not know about the command line.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use crate::spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, TimeRanges};
+pub use crate::sys::clock::Clock;
+
+/// The events to capture, what they are attached to, and how they are captured.
+#[derive(Clone, Debug, Default)]
+pub struct Capture {
+    /// The events, in the order in which they were requested.
+    pub events: Vec<EventSpec>,
+    /// What the events are attached to.
+    pub target: Target,
+    /// The call chains of all events.
+    pub callchain: Callchain,
+    /// On if each sample holds the registers at the time of the sample. This applies to all events.
+    pub registers: Switch,
+    /// On if the kernel also reports context switches. They show which task runs on which CPU.
+    pub switches: Switch,
+    /// On if the kernel also reports the namespaces of tasks.
+    pub namespaces: Switch,
+    /// On if the kernel also reports cgroups, and each sample holds the cgroup in which it was taken.
+    pub cgroups: Switch,
+    /// The sampling rate of events other than tracepoints. It is not used for events that have their own rate.
+    pub rate: Option<Rate>,
+    /// The size of each ring. If it is `None`, perf-prof chooses the size.
+    pub ring_size: Option<RingSize>,
+    /// The maximum memory, in bytes, for events that have been read from the rings and have not been delivered yet.
+    pub buffer: Option<usize>,
+    /// How full a ring has to be, in percent, before its reader is woken.
+    pub watermark: Option<u8>,
+    /// The clock that gives the events' times (`_time` in scripts).
+    pub clock: Clock,
+    /// The order in which the events of several CPUs are delivered.
+    pub order: DeliveryOrder,
+    /// The most samples per second and ring.
+    pub sampling_limit: Option<u32>,
+}
+
+/// A recording, and which part of it is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Input {
+    /// A file, a directory, or `-` for stdin.
+    pub path: PathBuf,
+    /// If set, only the samples that were taken on these CPUs are read.
+    pub cpus: Option<CpuSet>,
+    /// If set, only the samples of these processes are read.
+    pub pids: Option<Vec<u32>>,
+    /// If set, only the samples of these threads are read.
+    pub tids: Option<Vec<u32>>,
+    /// If set, only the samples in these time ranges are read.
+    pub times: Option<TimeRanges>,
+    /// The number of processes that replay the recording. If it is `None`, this process replays the whole recording.
+    pub jobs: Option<Jobs>,
+}
+
+/// A replay by several processes, each of which replays a part of the recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Jobs {
+    /// The number of processes.
+    pub count: usize,
+    /// How the recording is divided.
+    pub split: SplitBy,
+}
+
+/// How a recording is divided into parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SplitBy {
+    /// Into consecutive ranges of time.
+    #[default]
+    Time,
+    /// By the CPUs on which its samples were taken.
+    Cpu,
+}
+
+/// What events are attached to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    /// All CPUs that are online.
+    #[default]
+    AllCpus,
+    /// These CPUs.
+    Cpus(CpuSet),
+    /// All threads of these processes.
+    Processes(Vec<u32>),
+    /// These threads.
+    Threads(Vec<u32>),
+    /// The tasks in these perf_event cgroups.
+    Cgroups {
+        /// The cgroups as the user typed them: paths or glob patterns.
+        cgroups: Vec<String>,
+        /// The CPUs on which events are opened; `None` for all.
+        cpus: Option<CpuSet>,
+    },
+    /// A command that perf-prof starts: the program and its arguments, not empty. It is forked before the events are
+    /// opened, and the run ends when it exits.
+    Workload(Vec<OsString>),
+}
+
+/// The settings for the call chains of all events. The attributes of a single event can request more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Callchain {
+    /// On if the samples of every event have a call chain.
+    pub every_event: Switch,
+    /// How user frames are found.
+    pub how: CallGraph,
+    /// On if call chains include the frames of user space. `None` if the user did not specify this.
+    pub user: Option<Switch>,
+    /// On if call chains include the frames of the kernel. `None` if the user did not specify this.
+    pub kernel: Option<Switch>,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Switch {
+    /// Switched off.
+    #[default]
+    Off,
+    /// Switched on.
+    On,
+}
+
+/// The order in which events of several CPUs are delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeliveryOrder {
+    /// Ordered by time only within a CPU. Events of different CPUs come in blocks.
+    #[default]
+    PerCpu,
+    /// Ordered by their timestamps across all CPUs.
+    Time,
+}
+
+/// How much is printed to stderr: least with `Quiet`, most with `Debug`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// Errors and losses only.
+    Quiet,
+    /// What users normally want to know.
+    #[default]
+    Normal,
+    /// `-v`: also the main steps, and the events, descriptors and rings that are used.
+    Verbose,
+    /// `-vv` and more: every step.
+    Debug,
+}

@@ -1,0 +1,83 @@
+//! The format of a probe's samples, in the form that the kernel uses for its events. Does not know where the probe is.
+
+use crate::{
+    spec::ProbeKind,
+    tracefs::{EventFormat, FormatError},
+};
+
+/// Returns the format of a probe's event.
+pub(super) fn format(kind: ProbeKind, name: &str) -> Result<EventFormat, FormatError> {
+    EventFormat::parse(kind.name(), &format_text(kind, name, 0))
+}
+
+/// Returns the text of the format as the kernel would write it for an event with this name and number. Probes that are
+/// opened through the PMUs have no format file. But their samples have the same data as the samples of probes that are
+/// defined in tracefs: the addresses come after the common fields (`struct uprobe_trace_entry_head` and `struct
+/// kprobe_trace_entry_head` in kernel/trace).
+pub fn format_text(kind: ProbeKind, name: &str, id: u32) -> String {
+    let (fields, print_fmt): (&[&str], _) = match kind.is_return() {
+        false => (&["__probe_ip"], "\"(%lx)\", REC->__probe_ip"),
+        true => (&["__probe_func", "__probe_ret_ip"], "\"(%lx <- %lx)\", REC->__probe_func, REC->__probe_ret_ip"),
+    };
+    let mut text = format!(
+        "name: {name}
+ID: {id}
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+"
+    );
+    let size = size_of::<libc::c_ulong>();
+    for (at, field) in fields.iter().enumerate() {
+        text += &format!("\tfield:unsigned long {field};\toffset:{};\tsize:{size};\tsigned:0;\n", 8 + at * size);
+    }
+    text += &format!("\nprint fmt: {print_fmt}\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::{tracefs::NoKernel, value::Value};
+
+    /// Returns a sample's raw data as Linux 6.18 wrote it. It is padded at the end, so that its length plus the 4-byte
+    /// size before it is a multiple of 8.
+    fn raw(addresses: &[u64]) -> Vec<u8> {
+        let mut raw = vec![0, 0, 0, 1, 0xbc, 0x0b, 0, 0];
+        addresses.iter().for_each(|address| raw.extend(address.to_ne_bytes()));
+        raw.extend([0; 4]);
+        raw
+    }
+
+    fn shown(format: &EventFormat, raw: &[u8]) -> String {
+        let fields = format.common_fields().iter().chain(format.fields());
+        let mut text: Vec<String> = fields
+            .map(|field| match field.value(raw) {
+                Some(Value::Uint(number)) => format!("{}={number:#x}", field.name),
+                value => format!("{}={value:?}", field.name),
+            })
+            .collect();
+        let mut line = Vec::new();
+        format.render(raw, &NoKernel, &mut line);
+        text.push(String::from_utf8(line).unwrap());
+        text.join(" ")
+    }
+
+    #[test]
+    fn the_entry_of_a_function() {
+        let format = format(ProbeKind::Uprobe, "f+0x4").unwrap();
+        assert_eq!((&*format.system, &*format.name), ("uprobe", "f+0x4"));
+        expect!["common_type=0x0 common_flags=0x0 common_preempt_count=0x1 common_pid=Some(Int(3004)) __probe_ip=0x563695e73190 (0x563695e73190)"].assert_eq(&shown(&format, &raw(&[0x5636_95e7_3190])));
+    }
+
+    #[test]
+    fn the_return_of_a_function() {
+        let format = format(ProbeKind::Kretprobe, "vfs_read").unwrap();
+        expect!["common_type=0x0 common_flags=0x0 common_preempt_count=0x1 common_pid=Some(Int(3004)) __probe_func=0x5610e75ab190 __probe_ret_ip=0x5610e75ab07a (0x5610e75ab07a <- 0x5610e75ab190)"].assert_eq(&shown(&format, &raw(&[0x5610_e75a_b190, 0x5610_e75a_b07a])));
+    }
+}

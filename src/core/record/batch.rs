@@ -1,0 +1,201 @@
+//! A batch: records in their order of delivery, with the memory that holds them.
+
+use std::{fmt, ops::ControlFlow, sync::Arc};
+
+use super::parse::{Records, record_size};
+
+/// The owner of the memory of chunks. It gets the memory of a chunk back when the chunk is dropped.
+pub trait Recycle: Send + Sync {
+    /// Takes back `memory`, the buffer of a dropped chunk. The buffer has the length of the chunk.
+    fn recycle(&self, memory: Vec<u8>);
+}
+
+/// Complete records of one ring without gaps between them, as the kernel wrote them.
+pub struct Chunk {
+    /// The index of the ring in the source.
+    pub ring: u32,
+    bytes: Vec<u8>,
+    home: Option<Arc<dyn Recycle>>,
+}
+
+impl Chunk {
+    /// Creates a chunk. When the chunk is dropped, its memory goes back to `home`. If `home` is `None`, the memory is
+    /// freed.
+    pub fn new(ring: u32, bytes: Vec<u8>, home: Option<Arc<dyn Recycle>>) -> Self {
+        Self { ring, bytes, home }
+    }
+
+    /// Returns the bytes of all records.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Returns an iterator over the records. It stops at the first record that is cut off.
+    pub fn records(&self) -> Records<'_> {
+        Records::new(&self.bytes)
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            home.recycle(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+impl fmt::Debug for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Chunk {{ ring: {}, bytes: {} }}", self.ring, self.bytes.len())
+    }
+}
+
+/// The position of one record of a sorted batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SortedRecord {
+    /// The record's time, which is the sort key.
+    pub time: u64,
+    /// The number of the record's chunk. The batch's first chunk has the number `Sorted::first`.
+    pub chunk: u32,
+    /// The offset of the record in its chunk, in bytes.
+    pub offset: u32,
+}
+
+/// Records of several rings, in time order.
+#[derive(Clone, Debug, Default)]
+pub struct Sorted {
+    /// The chunks that hold the records, in the order of their numbers. No number is left out, so a chunk may hold no
+    /// record of this batch. The same chunk can be in several batches.
+    pub chunks: Vec<Arc<Chunk>>,
+    /// The number of the first element of `chunks`. Numbers wrap around.
+    pub first: u32,
+    /// The positions of the records, in their order of delivery.
+    pub records: Vec<SortedRecord>,
+}
+
+impl Sorted {
+    #[inline]
+    fn chunk(&self, number: u32) -> &Chunk {
+        &self.chunks[number.wrapping_sub(self.first) as usize]
+    }
+
+    /// Returns the records in their order of delivery, each with the index of its ring.
+    #[inline]
+    pub fn in_order(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        self.records.iter().map(|at| {
+            let chunk = self.chunk(at.chunk);
+            let bytes = &chunk.bytes[at.offset as usize..];
+            (chunk.ring, &bytes[..record_size(bytes).min(bytes.len())])
+        })
+    }
+}
+
+/// Records in their order of delivery.
+#[derive(Debug)]
+pub enum Batch {
+    /// A chunk of one ring, in the ring's order.
+    Ring(Chunk),
+    /// Records of several rings, in time order.
+    Sorted(Sorted),
+}
+
+impl Batch {
+    /// Calls `consume` with the bytes of the first `count` records, in order. Records that are adjacent in memory are
+    /// passed in one call.
+    pub fn for_each_run(&self, count: usize, mut consume: impl FnMut(&[u8])) {
+        match self {
+            Batch::Ring(chunk) if count == usize::MAX => consume(&chunk.bytes),
+            Batch::Ring(chunk) => consume(&chunk.bytes[..chunk.records().take(count).map(<[u8]>::len).sum()]),
+            Batch::Sorted(sorted) => {
+                let (mut of, mut run) = (sorted.first, 0..0);
+                for at in sorted.records.iter().take(count) {
+                    let (bytes, start) = (&sorted.chunk(at.chunk).bytes, at.offset as usize);
+                    if (at.chunk, start) != (of, run.end) {
+                        consume(&sorted.chunk(of).bytes[run]);
+                        (of, run) = (at.chunk, start..start);
+                    }
+                    run.end = (start + record_size(&bytes[start..])).min(bytes.len());
+                }
+                if !run.is_empty() {
+                    consume(&sorted.chunk(of).bytes[run]);
+                }
+            }
+        }
+    }
+
+    /// Calls `deliver` with the ring's index and the record, for each record in order, until `deliver` returns `Break`.
+    #[inline]
+    pub fn for_each<B>(&self, mut deliver: impl FnMut(u32, &[u8]) -> ControlFlow<B>) -> ControlFlow<B> {
+        match self {
+            Batch::Ring(chunk) => {
+                for record in chunk.records() {
+                    deliver(chunk.ring, record)?;
+                }
+            }
+            Batch::Sorted(sorted) => {
+                for (ring, record) in sorted.in_order() {
+                    deliver(ring, record)?;
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a record of `size` bytes that are filled with `number`.
+    fn record(number: u8, size: u16) -> Vec<u8> {
+        let mut bytes = vec![number; size.into()];
+        bytes[6..8].copy_from_slice(&size.to_ne_bytes());
+        bytes
+    }
+
+    fn chunk(ring: u32, numbers: std::ops::Range<u8>) -> Chunk {
+        Chunk::new(ring, numbers.flat_map(|number| record(number, 16 + 8 * u16::from(number % 3))).collect(), None)
+    }
+
+    fn runs(batch: &Batch, count: usize) -> Vec<Vec<u8>> {
+        let mut runs = Vec::new();
+        batch.for_each_run(count, |run| runs.push(run.to_vec()));
+        runs
+    }
+
+    #[test]
+    fn runs_hold_the_first_records_in_order() {
+        let batch = Batch::Ring(chunk(0, 0..9));
+        assert_eq!(runs(&batch, usize::MAX), [chunk(0, 0..9).bytes()]);
+        assert_eq!(runs(&batch, 3), [chunk(0, 0..3).bytes()]);
+
+        let (one, other) = (chunk(0, 0..9), chunk(1, 20..29));
+        let places = |chunk: &Chunk, number: u32| {
+            let mut offset = 0;
+            let at = |record: &[u8]| {
+                let at = SortedRecord { time: 0, chunk: number, offset };
+                offset += record.len() as u32;
+                at
+            };
+            chunk.records().map(at).collect::<Vec<_>>()
+        };
+        let (first, second) = (places(&one, u32::MAX), places(&other, 0));
+        let records = [&first[2..5], &second[..1], &first[5..7], &first[8..], &second[1..4]].concat();
+        let batch = Batch::Sorted(Sorted { chunks: vec![one.into(), other.into()], first: u32::MAX, records });
+        for count in 0..12 {
+            let mut expected: Vec<u8> = Vec::new();
+            let mut left = count;
+            let _ = batch.for_each(|_, record| {
+                if left == 0 {
+                    return ControlFlow::Break(());
+                }
+                left -= 1;
+                expected.extend(record);
+                ControlFlow::Continue(())
+            });
+            assert_eq!(runs(&batch, count).concat(), expected);
+        }
+        let lengths: Vec<usize> = runs(&batch, usize::MAX).iter().map(|run| Records::new(run).count()).collect();
+        assert_eq!(lengths.into_iter().filter(|&len| len != 0).collect::<Vec<_>>(), [3, 1, 2, 1, 3]);
+    }
+}

@@ -1,0 +1,20 @@
+//! Parses bytes to `Record`s. Also contains the layout of samples, batches of records, and the interface that delivers
+//! batches (`Source`). Does not know where the bytes come from.
+
+mod batch;
+mod event_attr;
+mod ids;
+mod layout;
+mod members;
+mod order;
+mod parse;
+mod source;
+
+pub use batch::{Batch, Chunk, Recycle, Sorted, SortedRecord};
+pub use event_attr::EventAttr;
+pub use ids::EventIds;
+pub use layout::{SampleFormat, SampleLayout, TrailerLayout};
+pub use members::{Counter, Counters, MemberType, Reading, Registers, SampleMember};
+pub use order::{INDEX_PER_RECORD, MARGIN, Sorter};
+pub use parse::{Ksymbol, KsymbolKind, Mmap2, MmapFile, RECORD_HEADER, Record, Records, record_size, record_type};
+pub use source::{Ended, LossCounts, Source, Wait};

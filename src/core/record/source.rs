@@ -1,0 +1,81 @@
+//! The interface of a source of records. A source reads from live events or from a recording.
+
+use std::time::Instant;
+
+use super::Batch;
+
+/// Why a source has no more records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The source was stopped.
+    Stopped,
+    /// Every task that the source was attached to has exited.
+    TasksExited,
+    /// The end of the recording was reached.
+    EndOfInput,
+}
+
+/// The result of waiting for a source.
+#[derive(Debug)]
+pub enum Wait {
+    /// Records to deliver.
+    Batch(Batch),
+    /// All records from before the call of [`Source::flush`] have been returned.
+    Flushed,
+    /// A signal arrived that the run loop has to handle.
+    Woken,
+    /// The deadline passed.
+    Timeout,
+    /// There are no more records. All records have been returned.
+    Ended(Ended),
+}
+
+/// The exact numbers of records that the kernel dropped, as far as the kernel reports them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LossCounts {
+    /// The lost samples per event, in the order in which the events were requested.
+    pub per_event: Vec<u64>,
+    /// All lost records per ring, including side-band records (names, forks and exits of tasks). PERF_RECORD_LOST
+    /// reports the same losses, so both numbers can be compared.
+    pub per_ring: Vec<u64>,
+    /// The lost samples per ring, without side-band records. These are the events that the user misses. Their sum
+    /// equals the sum of `per_event`.
+    pub samples_per_ring: Vec<u64>,
+}
+
+/// A source of records.
+pub trait Source {
+    /// Blocks until there is something to report, until the time `until`, or until the source ends. The caller must not
+    /// hold the interpreter's lock.
+    fn wait(&mut self, until: Option<Instant>) -> Wait;
+
+    /// Tells the source that the first `count` records of `batch` have been delivered (all records if `batch` has fewer
+    /// than `count`). The other records of the batch will not be delivered.
+    fn delivered(&mut self, batch: &Batch, count: usize) {
+        let _ = (batch, count);
+    }
+
+    /// Requests the records of all events that have happened before this call. `wait` returns these records and then
+    /// [`Wait::Flushed`].
+    fn flush(&mut self);
+
+    /// Stops recording. `wait` still returns the records that were recorded before, and then returns [`Wait::Ended`].
+    fn stop(&mut self);
+
+    /// Returns the kernel's own loss counts (PERF_FORMAT_LOST, kernel 6.0), or `None` if the kernel does not keep them.
+    fn losses(&mut self) -> Option<LossCounts>;
+
+    /// Returns the CPU of each ring, by ring index. The entry is `None` for a ring of a thread.
+    fn ring_cpus(&self) -> Vec<Option<u32>>;
+
+    /// Returns the number of samples that arrived too late to be delivered in order.
+    fn late(&self) -> u64;
+
+    /// Returns the number of samples that were left out because of a limit that the user set. They do not count as
+    /// lost.
+    fn dropped_by_limit(&self) -> u64;
+
+    /// Returns the number of bytes of records that are in memory: the records have been recorded, but their memory has
+    /// not been handed back to the source yet.
+    fn backlog(&self) -> usize;
+}

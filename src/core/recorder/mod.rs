@@ -1,0 +1,19 @@
+//! Records events into a file that perf can read. Does not know argv or Python.
+
+mod build_ids;
+mod container;
+mod control;
+mod existing_state;
+mod lifecycle;
+mod machine;
+mod plan;
+mod run;
+mod tee;
+mod writer_threads;
+
+pub use plan::{Delay, Level, Output, RecordPlan};
+pub use run::run;
+
+pub use container::Destination;
+pub use lifecycle::{RecordingWriter, Subject, Summary, check, with_members_of_recordings, with_members_of_scripts};
+pub use tee::{AfterFailure, RecordingTee};

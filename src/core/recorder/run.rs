@@ -1,0 +1,276 @@
+//! Carries out the plan of a recording: opens the events, writes the tasks and mappings that already exist, records,
+//! and finishes the file.
+
+use std::{
+    io::{self, IsTerminal},
+    os::fd::RawFd,
+    sync::Arc,
+    time::Instant,
+};
+
+use anyhow::{Result, bail};
+
+use super::{
+    container::Destination,
+    control::{Command, Control},
+    lifecycle::{self, RecordingWriter, Subject},
+    plan::{Delay, Output, RecordPlan},
+    tee::{AfterFailure, RecordingTee},
+    writer_threads::{self, Files, WriterResults},
+};
+use crate::{
+    capture::{Capture, EventStart, Mappings, Options, Switching},
+    engine::ExitStatus,
+    live::{
+        refusal, requests,
+        select::{self, Selected},
+        unprivileged, workload_end,
+    },
+    perfdata::write::DEFAULT_BUFFER,
+    plan,
+    record::{Source, Wait},
+    sys::{
+        clock, output,
+        signals::Signals,
+        workload::{Stdout, Workload},
+    },
+};
+
+/// Carries out a plan and returns the exit status.
+pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
+    let destination = match (&plan.output, &plan.threads) {
+        (Output::File(path), None) => Destination::File(path.clone(), plan.compression),
+        (Output::File(path), Some(_)) => Destination::Directory(path.clone(), plan.compression),
+        (Output::Stdout, _) => Destination::Pipe(plan.compression),
+    };
+    destination.check()?;
+    if plan.output == Output::Stdout && io::stdout().is_terminal() {
+        bail!(
+            "-o -: a recording is binary and cannot be shown on a terminal; add `| perf-prof script -i -`, or give a \
+             file with -o"
+        )
+    }
+    let tracefs = unprivileged::tracefs(&plan.capture)?;
+    let mut selected = select::select(&plan.capture, &tracefs)?.without_derived()?;
+    lifecycle::check(&selected)?;
+    let limits = unprivileged::limit_to_user_space(&mut selected);
+    let signals = Signals::install()?;
+    let command = match &plan.capture.target {
+        plan::Target::Workload(command) => Some(command),
+        _ => plan.untraced_command.as_ref(),
+    };
+    // If the recording goes to the standard output, the command's own output must not mix with it.
+    let stdout = if plan.output == Output::Stdout { Stdout::ToStderr } else { Stdout::Inherited };
+    let mut workload = command.map(|command| Workload::fork_with(command, stdout)).transpose()?;
+    // The clocks are compared before the rings are opened, because the rings may use all the memory that the user may
+    // lock.
+    let offset = clock::realtime_offset(requests::clock(&plan.capture)).ok();
+    let capture = open(plan, &selected, workload.as_ref(), signals.wake_fd())?;
+    limits.report();
+    requests::report_missing_calls_of_children(capture.of_children());
+    requests::report_smaller_rings(&plan.capture, &capture, plan.verbosity);
+    for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
+        output::say(format_args!("{} is not recorded: the kernel does not allow sampling of this event", event.name));
+    }
+    if plan.verbosity >= plan::Verbosity::Verbose {
+        requests::report_capture(&plan.capture, &selected, &capture);
+    }
+    if (plan.delay, &plan.control) == (Delay::UntilEnabled, &None) && plan.verbosity > plan::Verbosity::Quiet {
+        output::say("-D -1 without --control: nothing can turn the events on, so no event will be recorded");
+    }
+    let followed = matches!(plan.capture.target, plan::Target::Workload(_) | plan::Target::Processes(_));
+    let is_read = |event: &&Selected| event.spec.grouping.is_read_by_leader();
+    if let (Some(leader), true) = (selected.iter().find(is_read), followed && plan.verbosity > plan::Verbosity::Quiet) {
+        output::say(format_args!(
+            "{}: threads and processes that start during the recording are not recorded, because tasks do not \
+             inherit a group if its leader reads the other members; use -a to record the group on all CPUs",
+            leader.spec.selector
+        ));
+    }
+    let control = plan.control.as_ref().map(|place| Control::open(place, signals.wake_fd())).transpose()?;
+    let subject = Subject {
+        command_line: &plan.command_line,
+        plan: &plan.capture,
+        capture: &capture,
+        selected: &selected,
+        tracefs: &tracefs,
+        offset,
+    };
+    let mut recording = RecordingWriter::create(destination, &subject)?;
+    recording.gather(plan.flush_bytes.unwrap_or(DEFAULT_BUFFER));
+    let mut source = RecordingTee::new(capture, AfterFailure::Stop);
+    let shared = match begin(plan, &mut source.source, workload.as_mut(), &mut recording, signals.wake_fd()) {
+        Ok(shared) => shared,
+        Err(error) => {
+            recording.discard();
+            return Err(error);
+        }
+    };
+    source.record(recording);
+    if let Some(workload) = &workload {
+        workload.wake_at_exit(signals.wake_fd());
+    }
+    let begin_at = match plan.delay {
+        Delay::For(time) => Some(Instant::now() + time),
+        Delay::None | Delay::UntilEnabled => None,
+    };
+    let mut recorder = Recorder { control, begin_at, source, shared, signals: &signals, workload };
+    let signal = recorder.run();
+    let status = recorder.status(signal);
+    let is_whole = recorder.finish(plan)?;
+    Ok(ExitStatus(if is_whole { status } else { 1 }))
+}
+
+fn begin(
+    plan: &RecordPlan,
+    capture: &mut Capture,
+    workload: Option<&mut Workload>,
+    recording: &mut RecordingWriter,
+    wake: RawFd,
+) -> Result<Option<Arc<WriterResults>>> {
+    let flush_bytes = plan.flush_bytes.unwrap_or(DEFAULT_BUFFER);
+    let shared = match (recording.destination(), &plan.threads) {
+        (Destination::Directory(path, level), Some(threads)) => {
+            let files = Files { path, level: *level, flush_bytes, strays: recording.strays() };
+            Some(writer_threads::split(capture, threads, &files, wake)?)
+        }
+        _ => None,
+    };
+    recording.begin(&plan.capture, capture, workload)?;
+    Ok(shared)
+}
+
+fn open(plan: &RecordPlan, selected: &[Selected], workload: Option<&Workload>, wake: RawFd) -> Result<Capture> {
+    let requests = requests::requests(&plan.capture, selected)?;
+    // A command that only runs during the recording is not the target.
+    let traced = workload.filter(|_| matches!(plan.capture.target, plan::Target::Workload(_)));
+    let target = requests::target(&plan.capture, traced.map(Workload::pid))?;
+    let options = requests::options(&plan.capture, Mappings::Ignored, wake);
+    let begin = if plan.delay == Delay::None { EventStart::AtOnce } else { EventStart::Later };
+    let is_switched = begin == EventStart::Later || plan.control.is_some();
+    let switching = if is_switched { Switching::Repeated } else { Switching::Once };
+    let options = Options { begin, switching, order: None, ..options };
+    let (requests, options) = lifecycle::with_members_of_recordings(&plan.capture, requests, options);
+    let opened = requests::open_with_rings_that_fit(&plan.capture, options, |options| {
+        Capture::open(&target, &requests, options)
+    });
+    opened.map_err(|error| refusal::open_error(error, selected))
+}
+
+struct Recorder<'a> {
+    source: RecordingTee<Capture>,
+    /// The streams and failures of the writer threads, if there are any.
+    shared: Option<Arc<WriterResults>>,
+    signals: &'a Signals,
+    workload: Option<Workload>,
+    control: Option<Control>,
+    /// The time at which the events have to be turned on, if they are turned on later.
+    begin_at: Option<Instant>,
+}
+
+impl Recorder<'_> {
+    /// Records until something ends the recording. Returns the signal that ended it, if it was a signal.
+    fn run(&mut self) -> Option<i32> {
+        let mut signal = None;
+        loop {
+            match self.source.wait(self.begin_at) {
+                Wait::Batch(batch) => self.source.delivered(&batch, usize::MAX),
+                Wait::Timeout | Wait::Flushed => {}
+                Wait::Woken => {
+                    if self.handle_wakeup(&mut signal) == EndRequest::Impatient {
+                        return signal;
+                    }
+                }
+                Wait::Ended(_) => return signal,
+            }
+            self.handle_failure_of_threads();
+            if self.begin_at.is_some_and(|at| Instant::now() >= at) {
+                self.begin_at = None;
+                self.command(Command::Enable);
+            }
+        }
+    }
+
+    fn handle_failure_of_threads(&mut self) {
+        let failure = self.shared.as_ref().and_then(|shared| shared.take_failure());
+        if let (Some(error), Some(recording)) = (failure, self.source.recording()) {
+            recording.keep_failure(Err(error));
+            self.source.handle_failure();
+        }
+    }
+
+    /// Called when the recorder was woken. Handles signals, commands from `--control`, and the end of the workload.
+    fn handle_wakeup(&mut self, signal: &mut Option<i32>) -> EndRequest {
+        for (count, number) in self.signals.take_pending().end_requests() {
+            // The first signal stops the events, and the records in the rings are still written. At a second signal,
+            // the recording ends at once.
+            if signal.replace(number).is_some() || count > 1 {
+                return EndRequest::Impatient;
+            }
+            self.source.stop();
+        }
+        while let Some(command) = self.control.as_ref().and_then(Control::next) {
+            self.command(command);
+            if let Some(control) = &mut self.control {
+                control.ack();
+            }
+        }
+        if self.workload.as_mut().is_some_and(|workload| matches!(workload.try_wait(), Ok(Some(_)))) {
+            self.source.stop();
+        }
+        EndRequest::Patient
+    }
+
+    fn command(&mut self, command: Command) {
+        let capture = &mut self.source.source;
+        let done = match command {
+            Command::Enable => capture.enable_events(),
+            Command::Disable => capture.disable_events(),
+            Command::Ping => Ok(()),
+            Command::Stop => {
+                capture.stop();
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
+            output::say(error);
+        }
+    }
+
+    /// Ends the workload. Returns the exit status of perf-prof: if a signal ended the recording, the status for this
+    /// signal; otherwise the exit status of the workload.
+    fn status(&mut self, signal: Option<i32>) -> u8 {
+        let command = self
+            .workload
+            .take()
+            .and_then(|workload| workload_end::end_workload(workload, signal.map(|_| libc::SIGTERM)));
+        match (signal, command) {
+            (Some(libc::SIGINT), _) => 0,
+            (Some(signal), _) => 128 + signal as u8,
+            (None, command) => command.unwrap_or(0),
+        }
+    }
+
+    /// Writes the end of the recording, and prints a summary. Returns whether the recording is complete.
+    fn finish(mut self, plan: &RecordPlan) -> Result<bool> {
+        let lost = self.source.source.lost();
+        // This also ends the writer threads.
+        self.source.source.end_lanes();
+        self.handle_failure_of_threads();
+        let Some(recording) = self.source.take_recording() else { return Ok(true) };
+        let mut ring_streams = self.shared.as_ref().map(|shared| shared.take_streams()).unwrap_or_default();
+        let summary = recording.finish(lost.as_deref(), &mut ring_streams)?;
+        summary.report_left_out();
+        summary.report(if self.shared.is_none() { ", --threads" } else { "" }, plan.verbosity);
+        Ok(summary.is_whole)
+    }
+}
+
+/// How the recorder goes on after a signal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EndRequest {
+    /// It still writes the records in the rings.
+    Patient,
+    /// It ends at once.
+    Impatient,
+}

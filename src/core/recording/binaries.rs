@@ -1,0 +1,29 @@
+//! Finds the binaries that were mapped when a recording was made: by the build ids in the recording, and in the folder
+//! where perf keeps copies of binaries.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::Result;
+
+use super::clock::start_time;
+use crate::{perfdata::Recording, symbol::RecordedBinaries};
+
+/// Returns the file with the header of a recording: the recording itself, or the file `data` if it is a directory.
+pub fn data_file(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join("data") } else { path.to_owned() }
+}
+
+/// Returns three things: the build ids in the recording, the time at which the recording was started, and the folder
+/// where perf keeps copies of binaries.
+pub fn binaries(recording: &mut Recording, path: &Path) -> Result<RecordedBinaries> {
+    let begin = start_time(recording, path)?;
+    let ids = recording.features.build_ids.iter();
+    let build_ids = ids.map(|id| (PathBuf::from(&id.path), Arc::from(&*id.id))).collect();
+    let cache = env::var_os("PERF_BUILDID_DIR").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".debug")));
+    Ok(RecordedBinaries { build_ids, cache, begin })
+}

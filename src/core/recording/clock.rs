@@ -1,0 +1,82 @@
+//! The times in a recording: its start and end, and the relation of its clock to the time of day. Does not know what
+//! the times are used for.
+
+use std::{fs, os::unix::fs::MetadataExt, path::Path, time::UNIX_EPOCH};
+
+use anyhow::{Result, bail};
+
+use super::binaries::data_file;
+use crate::{engine::sample_routes::Span, perfdata::Recording, plan::Input};
+
+/// Returns the time range that is replayed: from the first to the last time in `times`, but not before the first or
+/// after the last sample. If `times` is empty, this is the time range of all samples. Returns `None` if the times of
+/// the samples are not known yet.
+pub fn span(times: &[(u64, u64)], recording: &mut Recording) -> Result<Option<Span>> {
+    let Some((first, last)) = recording.times()? else { return Ok(None) };
+    let begin = times.iter().map(|&(from, _)| from).min().unwrap_or(0).max(first);
+    let end = times.iter().map(|&(_, to)| to).max().unwrap_or(u64::MAX).min(last);
+    Ok(Some(Span { start: begin, last: end, intervals_after: begin, end }))
+}
+
+/// Returns the number to add to the times of records to get nanoseconds since the Unix epoch. The number is exact if
+/// the recording contains the relation of its clock to the time of day (`perf record -k`). Otherwise it is assumed that
+/// the last sample was taken when the file was last modified; the error is about a second. Returns `None` if the
+/// records would have to be unpacked to find the time of the last sample.
+pub fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<Option<i64>> {
+    if let Some(clock) = recording.features.clock {
+        return Ok(Some((clock.wall as i64).wrapping_sub(clock.time as i64)));
+    }
+    Ok(recording.known_times()?.map(|(_, last)| offset_by_file(path, last)))
+}
+
+/// Like [`realtime_offset`], but for a compressed recording that does not contain the time of its last sample in its
+/// header. Unpacks the records to find this time.
+pub fn realtime_offset_by_unpacking(path: &Path) -> Option<i64> {
+    let (_, last) = Recording::open(path).ok()?.times().ok()??;
+    Some(offset_by_file(path, last))
+}
+
+fn offset_by_file(path: &Path, last: u64) -> i64 {
+    let changed = fs::metadata(data_file(path)).map_or(0, |file| file.mtime() * 1_000_000_000 + file.mtime_nsec());
+    changed.wrapping_sub(last as i64)
+}
+
+/// Returns the time at which the recording was started, or an earlier time, in ns since the Unix epoch. Returns `None`
+/// if the recording was made on another machine, or if the time is not known.
+///
+/// If the recording has no clock data, the time at which its file was created is returned, but only if the recorder
+/// itself wrote this file. The recorder's own file was created before the first sample and last modified after the last
+/// sample. A copy of the file is recognized by these two times: they are closer together than the first and the last
+/// sample, or in reverse order.
+pub fn start_time(recording: &mut Recording, path: &Path) -> Result<Option<i64>> {
+    let ours = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if recording.features.hostname.as_deref() != Some(ours.trim_end()) {
+        return Ok(None);
+    }
+    let times = recording.known_times()?;
+    if let Some(clock) = recording.features.clock {
+        // perf reads both clocks before the first sample. Other recorders may read the clocks after the first sample.
+        let first = times.map_or(clock.time, |(first, _)| first.min(clock.time));
+        return Ok(Some((clock.wall as i64).wrapping_sub(clock.time.wrapping_sub(first) as i64)));
+    }
+    let (Some((first, last)), Ok(file)) = (times, fs::metadata(data_file(path))) else { return Ok(None) };
+    let (Ok(created), Ok(changed)) = (file.created(), file.modified()) else { return Ok(None) };
+    let written = changed.duration_since(created).unwrap_or_default();
+    let since = created.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let is_original = last.checked_sub(first).is_some_and(|span| written.as_nanos() >= u128::from(span));
+    Ok(is_original.then_some(since.as_nanos() as i64))
+}
+
+/// Returns the selected time ranges, in the recording's clock. The result is empty if no range was selected.
+pub fn times(input: &Input, recording: &mut Recording) -> Result<Vec<(u64, u64)>> {
+    let Some(times) = &input.times else { return Ok(Vec::new()) };
+    if !times.has_shares() {
+        return Ok(times.resolve(0, u64::MAX));
+    }
+    match recording.times()? {
+        Some((first, last)) => Ok(times.resolve(first, last)),
+        None => {
+            bail!("--time: {} does not say when it starts and ends; use seconds instead of percentages", recording.name)
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The facts about the recorded kernel that rendering needs: symbols, strings, constants and types. Facts that are not
+//! in the recording are taken from the running kernel, but only if the running kernel is the same build: a wrong name
+//! is worse than no name.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs,
+    ops::Range,
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use crate::{
+    live::kernel::RunningKernel,
+    perfdata::{KernelMapping, Recording},
+    record::{Ksymbol, KsymbolKind},
+    symbol::{Kallsyms, RecordedBinaries, Symbol},
+    sys::{output, tracefs::Tracefs},
+    tracefs::{BitField, Kernel, KernelSymbol, printk_formats},
+};
+
+/// The recorded kernel.
+pub struct RecordedKernel {
+    /// The source of the kernel's list of symbols.
+    symbols: Symbols,
+    list: OnceLock<Option<ShiftedSymbols>>,
+    /// Code that was generated while the kernel ran, by its start address.
+    generated_code: Mutex<BTreeMap<u64, GeneratedCode>>,
+    strings: HashMap<u64, Box<[u8]>>,
+    /// The running kernel, if it is the same build.
+    running: Option<RunningKernel>,
+}
+
+/// Code that was generated while the kernel ran: a BPF program or a trampoline.
+struct GeneratedCode {
+    /// The first address after the code.
+    end: u64,
+    name: Box<str>,
+    /// The module that kallsyms gives for the code.
+    module: Option<&'static str>,
+}
+
+/// The source of names for kernel addresses.
+enum Symbols {
+    /// The text of kallsyms in the recording.
+    Text(Vec<u8>),
+    /// A file with a list of symbols of the same build, and the recorded address of the kernel. When the list was made,
+    /// the kernel may have been at another address.
+    File(PathBuf, KernelMapping),
+    /// There are no names, for this reason.
+    None(String),
+}
+
+/// A list of kernel symbols, and the position of the recorded kernel relative to the addresses in the list. The kernel
+/// may be loaded at a different address at each boot.
+struct ShiftedSymbols {
+    list: Kallsyms,
+    from: Shift,
+}
+
+/// The position of the recorded kernel relative to the addresses in the list.
+enum Shift {
+    /// At the addresses in the list.
+    Unshifted,
+    /// At other addresses. Only the kernel's image has moved by this distance, but not the modules and other code
+    /// outside of the image.
+    Shifted {
+        /// The recorded address minus the address in the list, in bytes, modulo 2^64.
+        shift: u64,
+        /// The recorded addresses of the kernel's own code.
+        code: Range<u64>,
+    },
+}
+
+impl RecordedKernel {
+    /// Collects the facts about the kernel of a recording. The list of symbols is read only when it is first used.
+    pub fn new(recording: &Recording, recorded: &RecordedBinaries) -> Self {
+        let tracing = recording.features.tracing_data.as_ref();
+        let strings = tracing.map(|tracing| printk_formats::parse(&tracing.printk_formats)).unwrap_or_default();
+        let listed = recording.features.build_ids.iter().find(|id| id.path.starts_with("[kernel.kallsyms]"));
+        let mapped = recording.kernel.as_ref();
+        let build_id = listed.map(|id| &id.id).or(mapped.and_then(|kernel| kernel.build_id.as_ref()));
+        let is_running = build_id.is_some_and(|id| running_build_id().as_ref() == Some(id));
+        let symbols = match (tracing.map(|tracing| &tracing.kallsyms).filter(|text| !text.is_empty()), build_id) {
+            (Some(text), _) => Symbols::Text(text.clone()),
+            (None, None) => Symbols::None(
+                "the recording has no build id of its kernel; `perf record` stores it (into a pipe, use --buildid-mmap)"
+                    .to_owned(),
+            ),
+            (None, Some(id)) => {
+                let list = if is_running { Some("/proc/kallsyms".into()) } else { recorded.kallsyms(id) };
+                match (list, mapped) {
+                    (Some(list), Some(kernel)) => Symbols::File(list, kernel.clone()),
+                    (Some(_), None) => Symbols::None("the recording has no record of its kernel's address".to_owned()),
+                    (None, _) => {
+                        Symbols::None("another kernel was recorded; perf's cache ~/.debug lacks its symbols".to_owned())
+                    }
+                }
+            }
+        };
+        let running = Tracefs::find().ok().filter(|_| is_running).map(RunningKernel::new);
+        Self { symbols, list: OnceLock::new(), generated_code: Mutex::default(), strings, running }
+    }
+
+    /// Locks the generated code. Callers hold the lock of the Python interpreter, so no thread ever waits here.
+    fn generated_code(&self) -> MutexGuard<'_, BTreeMap<u64, GeneratedCode>> {
+        self.generated_code.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self) -> Option<ShiftedSymbols> {
+        let list = match &self.symbols {
+            Symbols::Text(text) => {
+                let list = Kallsyms::parse(&String::from_utf8_lossy(text)).map_err(|reason| reason.to_string());
+                list.map(|list| ShiftedSymbols { list, from: Shift::Unshifted })
+            }
+            Symbols::File(path, kernel) => {
+                let list = Kallsyms::read(path).map_err(|reason| reason.to_string());
+                list.and_then(|list| ShiftedSymbols::new(list, kernel))
+            }
+            Symbols::None(why) => Err(why.clone()),
+        };
+        list.map_err(|why| output::say(format_args!("kernel addresses have no names: {why}"))).ok()
+    }
+}
+
+/// The module name that kallsyms has for BPF programs.
+const BPF: &str = "bpf";
+
+/// Returns the module name that kallsyms has for code that was generated while the kernel ran
+/// (`ftrace_get_trampoline_kallsym()` in kernel/trace/ftrace.c, `kprobe_cache_get_kallsym()` in kernel/kprobes.c).
+fn module(kind: KsymbolKind, name: &str) -> Option<&'static str> {
+    match (kind, name) {
+        (KsymbolKind::Bpf, _) => Some(BPF),
+        (KsymbolKind::OutOfLine, "ftrace_trampoline") => Some("__builtin__ftrace"),
+        (KsymbolKind::OutOfLine, "kprobe_insn_page" | "kprobe_optinsn_page") => Some("__builtin__kprobes"),
+        // Code of an unknown kind is treated as part of the kernel itself.
+        (KsymbolKind::OutOfLine | KsymbolKind::Other, _) => None,
+    }
+}
+
+impl ShiftedSymbols {
+    fn new(list: Kallsyms, kernel: &KernelMapping) -> Result<ShiftedSymbols, String> {
+        let KernelMapping { start, end, symbol, address, .. } = kernel;
+        let listed = list.bound(symbol).ok_or_else(|| format!("the kernel's list has no `{symbol}`"))?;
+        let from = match address.wrapping_sub(listed) {
+            0 => Shift::Unshifted,
+            shift => Shift::Shifted { shift, code: *start..*end },
+        };
+        Ok(ShiftedSymbols { list, from })
+    }
+
+    fn lookup(&self, addr: u64) -> Option<Symbol<'_>> {
+        match &self.from {
+            Shift::Unshifted => self.list.lookup(addr),
+            Shift::Shifted { shift, code } => {
+                let found = self.list.lookup(addr.wrapping_sub(*shift)).filter(|_| code.contains(&addr));
+                found.filter(|symbol| symbol.module.is_none())
+            }
+        }
+    }
+}
+
+impl Kernel for RecordedKernel {
+    fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
+        if let Some((&start, GeneratedCode { end, name, module })) = self.generated_code().range(..=addr).next_back()
+            && addr < *end
+        {
+            let (name, module) = (name.to_string().into(), module.map(Into::into));
+            return Some(KernelSymbol { name, offset: addr - start, size: end - start, module });
+        }
+        // If the list was made at another time, other BPF programs were at these addresses. So the names of BPF
+        // programs in such a list are ignored.
+        let found = self.list.get_or_init(|| self.read()).as_ref()?.lookup(addr);
+        let found = found.filter(|found| found.module != Some(BPF) || matches!(self.symbols, Symbols::Text(_)))?;
+        let (name, module) = (found.name.into(), found.module.map(Into::into));
+        Some(KernelSymbol { name, offset: found.offset, size: found.size, module })
+    }
+
+    fn symbol_changed(&self, symbol: &Ksymbol<'_>) {
+        let &Ksymbol { addr, len, kind, removed, name } = symbol;
+        let mut generated_code = self.generated_code();
+        if removed {
+            generated_code.remove(&addr);
+        } else {
+            let name: Box<str> = String::from_utf8_lossy(name).into();
+            let module = module(kind, &name);
+            generated_code.insert(addr, GeneratedCode { end: addr.saturating_add(len.into()), name, module });
+        }
+    }
+
+    fn string(&self, addr: u64) -> Option<&[u8]> {
+        self.strings.get(&addr).map(|text| &**text)
+    }
+
+    fn constant(&self, name: &str) -> Option<i64> {
+        self.running.as_ref()?.constant(name)
+    }
+
+    fn size_of(&self, type_name: &str) -> Option<u64> {
+        self.running.as_ref()?.size_of(type_name)
+    }
+
+    fn member(&self, tag: &str, member: &str) -> Option<BitField> {
+        self.running.as_ref()?.member(tag, member)
+    }
+
+    fn hz(&self) -> Option<u32> {
+        self.running.as_ref()?.hz()
+    }
+}
+
+/// Reads the build id of the running kernel from /sys/kernel/notes.
+fn running_build_id() -> Option<Vec<u8>> {
+    build_id(&fs::read("/sys/kernel/notes").ok()?)
+}
+
+/// Returns the build id in ELF notes. A note is three 4-byte words (size of the name, size of the description, type),
+/// then the name and the description, each padded to a multiple of 4 bytes.
+fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
+    const NT_GNU_BUILD_ID: u32 = 3;
+    loop {
+        let (head, rest) = notes.split_at_checked(12)?;
+        let word = |at: usize| head[at..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
+        let filled = |size: u32| (size as usize).next_multiple_of(4);
+        let (name, rest) = rest.split_at_checked(filled(word(0)))?;
+        let description = rest.get(..word(4) as usize)?;
+        if word(8) == NT_GNU_BUILD_ID && name == b"GNU\0" {
+            return Some(description.to_vec());
+        }
+        notes = rest.get(filled(word(4))..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that was recorded at another address still gets the names of its code.
+    #[test]
+    fn a_shifted_kernel_has_the_names_of_its_code() {
+        const LIST: &str = "ffffffff81000000 T _text\nffffffff81000000 T _stext\nffffffff81000100 t f\n\
+                            ffffffff81000200 T _etext\nffffffffa1000000 t g\t[m]\n";
+        let names = |address: u64| {
+            let (start, end) = (address, address + 0x200);
+            let kernel = KernelMapping { start, end, symbol: "_text".into(), address, build_id: None };
+            let moved = ShiftedSymbols::new(Kallsyms::parse(LIST).unwrap(), &kernel).unwrap();
+            let name = |addr| moved.lookup(addr).map(|symbol| (symbol.name.to_owned(), symbol.offset));
+            [address + 0x108, address + 0x300, 0xffffffffa1000004, 0xffffffffa1000004 + (address - 0xffffffff81000000)]
+                .map(name)
+        };
+        let named = |name: &str, offset| Some((name.to_owned(), offset));
+        assert_eq!(names(0xffffffff81000000), [named("f", 8), None, named("g", 4), named("g", 4)]);
+        assert_eq!(names(0xffffffff91000000), [named("f", 8), None, None, None]);
+        let unlisted = KernelMapping { start: 0, end: 1, symbol: "_x".into(), address: 0, build_id: None };
+        assert!(ShiftedSymbols::new(Kallsyms::parse(LIST).unwrap(), &unlisted).is_err());
+    }
+
+    /// Generated code gets the module name of its kind, not always `bpf`.
+    #[test]
+    fn generated_code_has_the_module_of_kallsyms() {
+        let (symbols, list, generated_code) = (Symbols::Text(Vec::new()), OnceLock::from(None), Mutex::default());
+        let kernel = RecordedKernel { symbols, list, generated_code, strings: HashMap::new(), running: None };
+        let shown = |addr: u64, kind: KsymbolKind, name: &str| {
+            let generated_code = Ksymbol { addr, len: 0x10, kind, removed: false, name: name.as_bytes() };
+            kernel.symbol_changed(&generated_code);
+            let found = kernel.symbol(addr + 8).map(|found| (found.name.into_owned(), found.offset, found.module));
+            let found = found.map(|(name, offset, module)| (name, offset, module.map(|module| module.into_owned())));
+            kernel.symbol_changed(&Ksymbol { removed: true, ..generated_code });
+            assert!(kernel.symbol(addr + 8).is_none());
+            found
+        };
+        for (kind, name, module) in [
+            (KsymbolKind::Bpf, "bpf_prog_1_x", Some("bpf")),
+            (KsymbolKind::OutOfLine, "ftrace_trampoline", Some("__builtin__ftrace")),
+            (KsymbolKind::OutOfLine, "kprobe_optinsn_page", Some("__builtin__kprobes")),
+            (KsymbolKind::OutOfLine, "another", None),
+            (KsymbolKind::Other, "newer", None),
+        ] {
+            let expected = (name.to_owned(), 8, module.map(str::to_owned));
+            assert_eq!(shown(0xffffffffc0000000, kind, name), Some(expected));
+        }
+    }
+
+    #[test]
+    fn notes() {
+        let note = |kind: u32, text: &[u8]| {
+            let mut note = [4u32, text.len() as u32, kind].map(u32::to_ne_bytes).concat();
+            note.extend([b"GNU\0", text].concat());
+            note.resize(note.len().next_multiple_of(4), 0);
+            note
+        };
+        let notes = [note(1, b"x"), note(3, b"build")].concat();
+        assert_eq!(build_id(&notes), Some(b"build".to_vec()));
+        (0..notes.len() - 3).for_each(|cut| assert_eq!(build_id(&notes[..cut]), None, "{cut}"));
+    }
+}

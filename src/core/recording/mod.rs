@@ -1,0 +1,10 @@
+//! Recordings as a source of events: opens a recording, selects its events and replays its samples. Does not know
+//! scripts.
+
+pub mod binaries;
+pub mod clock;
+pub mod empty_result;
+pub mod kernel;
+pub mod open;
+pub mod replay;
+pub mod select;

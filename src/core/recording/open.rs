@@ -1,0 +1,64 @@
+//! Opens a recording by the path that the user typed. If the recording is a directory, refuses the path of a single
+//! file in this directory, because most of the events are in other files.
+
+use std::{ffi::OsStr, fs, path::Path};
+
+use anyhow::{Result, bail};
+
+use crate::{
+    perfdata::{PerfDataError, Recording},
+    sys::output_path::folder,
+};
+
+/// Opens a recording to read its samples.
+pub fn open(path: &Path) -> Result<Recording> {
+    let mut recording = open_header(path)?;
+    if recording.features.dir_format.is_none() || path.is_dir() {
+        return Ok(recording);
+    }
+    if has_rings(folder(path)) {
+        bail!(part_of_directory_message(path));
+    }
+    // perf also writes directories with all samples in the file `data`. In this case, the file is complete.
+    if recording.index()?.iter().flatten().all(|index| index.sample_count() == 0) {
+        let name = &recording.name;
+        let warning = format!(
+            "{name} was the file `data` of a directory and has no events; the events are in the files `data.0`, \
+             `data.1`, ... of this directory"
+        );
+        recording.warnings.push(warning);
+    }
+    Ok(recording)
+}
+
+/// Opens a recording to read only its header and feature sections. If the recording is a directory, they are in the
+/// file `data`.
+pub fn open_header(path: &Path) -> Result<Recording> {
+    match Recording::open(path) {
+        Err(PerfDataError::NotPerfData { .. } | PerfDataError::Empty { .. }) if is_ring(path) => {
+            bail!(part_of_directory_message(path))
+        }
+        opened => Ok(opened?),
+    }
+}
+
+fn part_of_directory_message(path: &Path) -> String {
+    let (path, folder) = (path.display(), folder(path).display());
+    format!(
+        "{path} is only a part of the recording {folder}, which consists of several files; use the directory {folder}"
+    )
+}
+
+/// Returns whether a file contains the records of a ring, and is in the same directory as a file `data`.
+fn is_ring(path: &Path) -> bool {
+    path.file_name().is_some_and(is_name_of_ring) && Recording::open(&folder(path).join("data")).is_ok()
+}
+
+fn has_rings(directory: &Path) -> bool {
+    fs::read_dir(directory).is_ok_and(|files| files.flatten().any(|file| is_name_of_ring(&file.file_name())))
+}
+
+fn is_name_of_ring(name: &OsStr) -> bool {
+    let number = name.to_str().and_then(|name| name.strip_prefix("data."));
+    number.is_some_and(|number| number.parse::<u64>().is_ok())
+}

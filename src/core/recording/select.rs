@@ -1,0 +1,303 @@
+//! Resolves selectors to events of a recording. Does not know the running kernel.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, anyhow, bail};
+
+use crate::{
+    abi::{
+        PERF_COUNT_SW_DUMMY, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_READ, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER,
+        PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT,
+    },
+    engine::sample_routes::Route,
+    event::{EventType, Format, Sides},
+    perfdata::{AttrFlag, RecordedEvent, Recording},
+    plan::{Callchain, Switch},
+    profiler::{self, BuiltIn},
+    spec::{EventKind, EventSpec, NamedEvent, Stack, named_event, perf_event_name, similar_names},
+    tracefs::Filter,
+};
+
+/// The events that were selected in a recording.
+#[derive(Clone, Debug, Default)]
+pub struct Selected {
+    /// The selected events, in the order of their selectors.
+    pub types: Vec<EventType>,
+    /// For each attr, the selected events that get its samples.
+    pub routes: Vec<Vec<Route>>,
+    /// The names of events that the script's first line selects, but that were not recorded.
+    pub missing_events: Vec<String>,
+    /// The names of selected events for which call chains were requested in the selector, but not recorded.
+    without_chains: Vec<String>,
+}
+
+/// Resolves the selectors. If there are no selectors, selects all events that can have samples. The first `own`
+/// selectors come from the script. If the events of these selectors were not recorded, this is not an error here; the
+/// events are listed in [`Selected::missing_events`].
+pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<Selected> {
+    let formats: Vec<Format> = recording.events.iter().map(format).collect();
+    let mut selected = Selected { routes: vec![Vec::new(); formats.len()], ..Selected::default() };
+    if specs.is_empty() {
+        for (attr, event) in recording.events.iter().enumerate().filter(|(_, event)| !is_dummy(event)) {
+            selected.add(attr, event_type(event, &formats[attr], None), None);
+        }
+        if selected.types.is_empty() {
+            bail!("{} has no events with samples", recording.name);
+        }
+    }
+    let mut matching = specs.iter().map(|spec| matching(spec, recording, &formats)).collect::<Vec<_>>();
+    for (spec, found) in specs.iter().zip(&mut matching).take(own).filter(|(_, found)| found.is_err()) {
+        selected.missing_events.push(name(spec));
+        *found = Ok(Vec::new());
+    }
+    let matching = matching.into_iter().collect::<Result<Vec<_>>>()?;
+    for (spec, attrs) in specs.iter().zip(pair_with_selectors(matching, &formats)) {
+        for attr in attrs {
+            let filter = filter(spec, &formats[attr])?;
+            let event = event_type(&recording.events[attr], &formats[attr], Some(spec));
+            let asked = spec.attrs.stack == Stack::On || spec.attrs.max_stack.is_some();
+            if asked && !has_chains(&event) {
+                selected.without_chains.push(event.real_name());
+            }
+            selected.add(attr, event, Some((spec, filter)));
+        }
+    }
+    Ok(selected)
+}
+
+/// Returns the indices of the attrs with an event that `spec` selects. Fails if there is none.
+fn matching(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> Result<Vec<usize>> {
+    let mut matching: Vec<usize> = (0..formats.len()).filter(|&attr| matches(spec, &formats[attr])).collect();
+    if let (true, Some(source)) = (matching.is_empty(), built_in(spec)) {
+        let of =
+            |&wanted| (0..formats.len()).filter(|&attr| has_type_and_config(&recording.events[attr], wanted)).collect();
+        // The periods of different events cannot be added up. So only the first of these events that was recorded is
+        // selected.
+        let mut recorded = source.recorded_as.iter().map(of);
+        matching = recorded.find(|attrs: &Vec<usize>| !attrs.is_empty()).unwrap_or_default();
+    }
+    if matching.is_empty() {
+        bail!("{}", unknown(spec, recording, formats));
+    }
+    Ok(matching)
+}
+
+/// Assigns attrs to selectors, if an event was recorded several times. If there are as many selectors for the event as
+/// attrs, it is assumed that the recording was made with the same selectors in the same order, and each selector gets
+/// its own attr. Otherwise each selector gets all attrs of the event.
+fn pair_with_selectors(matching: Vec<Vec<usize>>, formats: &[Format]) -> Vec<Vec<usize>> {
+    let mut attrs_of: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (attr, format) in formats.iter().enumerate() {
+        attrs_of.entry(format.name()).or_default().push(attr);
+    }
+    let mut paired = matching.clone();
+    for attrs in attrs_of.values().filter(|attrs| attrs.len() > 1) {
+        let naming: Vec<usize> = (0..matching.len()).filter(|&spec| matching[spec].contains(&attrs[0])).collect();
+        if naming.len() == attrs.len() {
+            for (&spec, own) in naming.iter().zip(attrs) {
+                paired[spec].retain(|attr| attr == own || !attrs.contains(attr));
+            }
+        }
+    }
+    paired
+}
+
+impl Selected {
+    fn add(&mut self, attr: usize, event: EventType, limits: Option<(&EventSpec, Option<Filter>)>) {
+        let (cpus, filter) = limits.map_or((None, None), |(spec, filter)| (spec.attrs.cpus.clone(), filter));
+        self.routes[attr].push(Route { event: self.types.len(), cpus, filter });
+        self.types.push(event);
+    }
+
+    /// Returns a warning for each kind of call chains or frames that was requested, but not recorded.
+    pub fn missing_chains(&self, asked: &Callchain, recording: &Recording) -> Vec<String> {
+        let Callchain { every_event, user, kernel, .. } = *asked;
+        let is_asked = [Some(every_event), user, kernel].contains(&Some(Switch::On));
+        let of_all = self.types.iter().filter(|event| !has_chains(event)).map(EventType::real_name);
+        let names: Vec<String> = if is_asked { of_all.collect() } else { self.without_chains.clone() };
+        let mut missing = vec![("call chains", names)];
+        let routes = recording.events.iter().zip(&self.routes);
+        let events: Vec<_> = routes
+            .flat_map(|(event, routes)| routes.iter().map(move |route| (event, &self.types[route.event])))
+            .collect();
+        for (what, asked, excluded, instead) in [
+            ("user frames", user, AttrFlag::ExcludeCallchainUser, PERF_SAMPLE_STACK_USER),
+            ("kernel frames", kernel, AttrFlag::ExcludeCallchainKernel, 0),
+        ] {
+            // If the samples contain a copy of the stack, it is unwound. Then there are user frames, even if the kernel
+            // left them out of the call chain.
+            let lacks = |recorded: &RecordedEvent, event: &EventType| {
+                has_chains(event) && recorded.attr.has(excluded) && event.layout.format.sample_type & instead == 0
+            };
+            let missing_events =
+                events.iter().filter(|(recorded, event)| asked == Some(Switch::On) && lacks(recorded, event));
+            missing.push((what, missing_events.map(|(_, event)| event.real_name()).collect()));
+        }
+        missing.iter_mut().for_each(|(_, names)| names.dedup());
+        let of_some = missing.iter().filter(|(_, names)| !names.is_empty());
+        let text = |(what, names): &(&str, Vec<String>)| {
+            format!(
+                "{what} of {} were not recorded and cannot be shown; `perf record -g` records them",
+                names.join(", ")
+            )
+        };
+        of_some.map(text).collect()
+    }
+
+    /// Returns for each attr whether a selected event gets its samples. Returns `None` if all samples have to be read.
+    pub fn attrs(&self, recording: &Recording) -> Option<Vec<bool>> {
+        let wanted: Vec<bool> = self.routes.iter().map(|routes| !routes.is_empty()).collect();
+        let mut unwanted = recording.events.iter().zip(&wanted).filter(|(_, wanted)| !**wanted);
+        // A sample that contains counter values is also a sample of the other events in its group.
+        let holds_counters = |event: &RecordedEvent| event.attr.format.sample_type & PERF_SAMPLE_READ != 0;
+        let needed = unwanted.any(|(event, _)| !is_dummy(event)) && !recording.events.iter().any(holds_counters);
+        needed.then_some(wanted)
+    }
+}
+
+/// Returns which frames of recorded call chains are shown: kernel frames, user frames or both.
+pub fn sides(asked: &Callchain) -> Result<Sides> {
+    Ok(match (asked.kernel, asked.user) {
+        (Some(Switch::Off), Some(Switch::Off)) => {
+            bail!("call chains without kernel frames and without user frames are empty")
+        }
+        (Some(Switch::Off), _) => Sides::User,
+        (_, Some(Switch::Off)) => Sides::Kernel,
+        _ => Sides::Both,
+    })
+}
+
+/// Returns whether the samples of an event have call chains, or the registers and the stack to unwind them from.
+fn has_chains(event: &EventType) -> bool {
+    const STACK: u64 = PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
+    let sample_type = event.layout.format.sample_type;
+    sample_type & PERF_SAMPLE_CALLCHAIN != 0 || sample_type & STACK == STACK
+}
+
+/// Returns whether the event is a dummy event, which was recorded only for its side-band records. perf adds a dummy
+/// event to every system-wide recording.
+fn is_dummy(event: &RecordedEvent) -> bool {
+    (event.attr.kind, event.attr.config) == (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY.into())
+}
+
+/// Returns the type of an event. If the selector does not limit the length of call chains, the limit in the recording
+/// is used.
+fn event_type(event: &RecordedEvent, format: &Format, spec: Option<&EventSpec>) -> EventType {
+    let asked = spec.and_then(|spec| spec.attrs.max_stack);
+    let max_stack = asked.or((event.attr.sample_max_stack != 0).then_some(event.attr.sample_max_stack));
+    let alias = spec.and_then(|spec| spec.attrs.alias.clone());
+    let source = spec.and_then(built_in).map(|source| Format::source(source.name.to_owned()));
+    let format = source.unwrap_or_else(|| format.clone());
+    EventType { alias, format, layout: event.layout().for_counter_readings(), max_stack }
+}
+
+/// Returns the format of an event's samples. A tracepoint without a recorded format is an event with raw data.
+pub fn format(event: &RecordedEvent) -> Format {
+    if let Some(format) = &event.format {
+        return Format::Tracepoint(format.clone());
+    }
+    let (kind, config) = (event.attr.kind, event.attr.config);
+    let named = || perf_event_name(NamedEvent { kind, config });
+    let unnamed = || match kind {
+        PERF_TYPE_TRACEPOINT => format!("tracepoint-{config}"),
+        _ => format!("event-{kind}-{config:x}"),
+    };
+    Format::source(event.name.clone().or_else(named).unwrap_or_else(unnamed))
+}
+
+/// Parses the filter of a selector, for samples of this event. Only tracepoints can have filters.
+fn filter(spec: &EventSpec, format: &Format) -> Result<Option<Filter>> {
+    let (Some(text), Format::Tracepoint(format)) = (&spec.filter, format) else { return Ok(None) };
+    let name = format!("{}:{}", format.system, format.name);
+    let filter = Filter::parse(text, format).map_err(|error| {
+        let fields = format.fields().iter().chain(format.common_fields());
+        let fields: Vec<String> = fields.map(|field| format!("{} ({})", field.name, field.c_type())).collect();
+        anyhow!("the filter `{text}` of {name}: {error}\nits fields: {}", fields.join(", "))
+    })?;
+    Ok(Some(filter))
+}
+
+/// Returns the built-in event source that a selector selects. A recording does not contain the source itself, but the
+/// event that the source uses.
+fn built_in(spec: &EventSpec) -> Option<&'static BuiltIn> {
+    match &spec.kind {
+        EventKind::Source { name, .. } => profiler::built_in(name),
+        _ => None,
+    }
+}
+
+/// Returns whether an event has this type and config. The upper half of the config is ignored: on machines with several
+/// kinds of CPUs, it contains the kind of CPU that the event is for (PERF_PMU_TYPE_SHIFT in
+/// include/uapi/linux/perf_event.h).
+fn has_type_and_config(event: &RecordedEvent, wanted: NamedEvent) -> bool {
+    (event.attr.kind, event.attr.config & u64::from(u32::MAX)) == (wanted.kind, wanted.config)
+}
+
+fn matches(spec: &EventSpec, format: &Format) -> bool {
+    let name = match format {
+        Format::Tracepoint(format) => return spec.matches(&format.system, &format.name),
+        Format::Source(format) => &format.name,
+    };
+    // The recording contains the name that was typed for `perf record`, possibly with modifiers that perf added.
+    let plain = EventSpec { attrs: Default::default(), filter: None, ..spec.clone() }.to_string();
+    *name == plain
+        || match &spec.kind {
+            // The options of a built-in source say how to sample. They are ignored here, because the recording was
+            // already made.
+            EventKind::Source { name: wanted, .. } if profiler::built_in(wanted).is_some() => name == wanted,
+            EventKind::Source { name: wanted, option: None, modifiers } if modifiers.is_empty() => {
+                let name = name.split_once([':', '/']).map_or(name.as_str(), |(name, _)| name);
+                name == wanted || named_event(name).is_some_and(|event| named_event(wanted) == Some(event))
+            }
+            EventKind::Tracepoint { system, name: event } => *name == format!("{system}:{event}"),
+            _ => false,
+        }
+}
+
+/// Returns the name of the event that a selector requests.
+fn name(spec: &EventSpec) -> String {
+    match &spec.kind {
+        EventKind::Tracepoint { system, name } => format!("{system}:{name}"),
+        EventKind::Source { name, .. } => name.clone(),
+        _ => spec.selector.clone(),
+    }
+}
+
+fn unknown(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> String {
+    let names: Vec<String> = formats.iter().map(Format::name).collect();
+    let recorded = &recording.name;
+    let asked = name(spec);
+    let shown = match &spec.kind {
+        EventKind::Source { modifiers, .. } if !modifiers.is_empty() => format!("{asked}:{modifiers}"),
+        _ => asked.clone(),
+    };
+    let mut names_there = names.clone();
+    names_there.dedup();
+    match similar_names(&asked, names.iter().map(String::as_str))[..] {
+        [] => {
+            const SHOWN: usize = 8;
+            let more = names_there.len().saturating_sub(SHOWN);
+            names_there.truncate(SHOWN);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("{shown} is not in {recorded}; the recording contains {}{more}", names_there.join(", "))
+        }
+        ref near => format!("{shown} is not in {recorded}; did you mean {}?", near.join(" or ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::parse_events;
+
+    #[test]
+    fn an_event_of_two_names_is_found_by_either() {
+        let selects = |typed: &str, recorded: &str| {
+            let specs = parse_events(typed).unwrap();
+            specs.iter().any(|spec| matches(spec, &Format::source(recorded)))
+        };
+        assert!(selects("context-switches", "cs") && selects("cs", "context-switches"));
+        assert!(selects("cpu-cycles", "cycles:P") && selects("faults", "page-faults"));
+        assert!(!selects("faults", "minor-faults") && !selects("cpu-clock:u", "cpu-clock"));
+    }
+}

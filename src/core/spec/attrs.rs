@@ -1,0 +1,151 @@
+//! The attributes of an event: `stack`, `max-stack=`, `alias=`, `cpus=`, `period=`, `freq=`, `sample=`. Does not know
+//! about the machine.
+
+use std::fmt;
+
+use super::{
+    cpus::CpuSet,
+    error::{SpecError, ValueError},
+    near::similar_names,
+    parse::{quoted, unquote},
+    terms::Rate,
+};
+
+/// The known attributes, as error messages list them.
+const KNOWN: &str = "stack, max-stack=N, alias=NAME, cpus=LIST, and for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER...";
+
+/// The names of the known attributes.
+const NAMES: [&str; 9] = ["stack", "max-stack", "alias", "cpus", "period", "c", "freq", "F", "sample"];
+
+/// Attributes that only other profilers of the C implementation support. They are refused, because it would be
+/// misleading to accept an attribute that has no effect here.
+const FOREIGN: [&str; 15] = [
+    "key", "top-by", "top-add", "comm", "exec", "ptr", "size", "num", "role", "untraced", "trigger", "push", "pull",
+    "vm", "printkey",
+];
+
+/// The setting of one event that decides if its samples have a call chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stack {
+    /// The options that apply to all events decide.
+    #[default]
+    Inherit,
+    /// The samples have a call chain, even if these options do not request one.
+    On,
+}
+
+/// An event's attributes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attrs {
+    /// Set by `stack`, and implied by `max-stack=`.
+    pub stack: Stack,
+    /// `max-stack=N`: the maximum number of frames.
+    pub max_stack: Option<u16>,
+    /// `alias=NAME`: replaces the event's name in handler names and in `_event`.
+    pub alias: Option<String>,
+    /// `cpus=LIST`: the CPUs on which this event is opened.
+    pub cpus: Option<CpuSet>,
+    /// `period=N`, `c=N`, `freq=HZ`, `F=HZ`: how often an event other than a tracepoint is sampled.
+    pub rate: Option<Rate>,
+    /// `sample=MEMBER+MEMBER...`: members that the event's samples hold in addition to the usual ones.
+    pub sample: Vec<String>,
+}
+
+impl Attrs {
+    /// Parses one attribute, which is written as `name` or `name=value`, and stores it in `self`. Empty text is
+    /// ignored.
+    pub(super) fn add(&mut self, selector: &str, text: &str) -> Result<(), SpecError> {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name.trim(), Some(unquote(value.trim()))),
+            None => (text.trim(), None),
+        };
+        let failed =
+            |attribute, reason: ValueError| Err(SpecError::Value { selector: selector.to_owned(), attribute, reason });
+        match (name, value.filter(|value| !value.is_empty())) {
+            ("", None) if value.is_none() => {}
+            ("stack", Some(value)) => return failed("stack", ValueError::Unwanted(value.to_owned())),
+            ("stack", None) => self.stack = Stack::On,
+            ("max-stack", None) => return failed("max-stack", ValueError::Missing("max-stack=N")),
+            ("max-stack", Some(value)) => match value.parse() {
+                Ok(1..) if self.max_stack.is_some() => return failed("max-stack", ValueError::Twice),
+                Ok(frames @ 1u16..) => {
+                    self.stack = Stack::On;
+                    self.max_stack = Some(frames);
+                }
+                _ => return failed("max-stack", ValueError::Frames(value.to_owned())),
+            },
+            ("alias", None) => return failed("alias", ValueError::Missing("alias=NAME")),
+            ("alias", Some(_)) if self.alias.is_some() => return failed("alias", ValueError::Twice),
+            ("alias", Some(value)) => self.alias = Some(value.to_owned()),
+            ("cpus", None) => return failed("cpus", ValueError::Missing("cpus=LIST")),
+            ("cpus", Some(_)) if self.cpus.is_some() => return failed("cpus", ValueError::Twice),
+            ("cpus", Some(value)) => match value.parse() {
+                Ok(cpus) => self.cpus = Some(cpus),
+                Err(error) => return failed("cpus", ValueError::Cpus(error)),
+            },
+            ("period" | "c" | "freq" | "F", Some(_)) if self.rate.is_some() => {
+                return failed("period or freq", ValueError::Twice);
+            }
+            ("period" | "c", value) => match Rate::period(value.unwrap_or_default()) {
+                Some(rate) => self.rate = Some(rate),
+                None => return failed("period", ValueError::Period(value.unwrap_or_default().to_owned())),
+            },
+            ("freq" | "F", value) => match Rate::frequency(value.unwrap_or_default()) {
+                Some(rate) => self.rate = Some(rate),
+                None => return failed("freq", ValueError::Frequency(value.unwrap_or_default().to_owned())),
+            },
+            ("sample", None) => return failed("sample", ValueError::Missing("sample=MEMBER+MEMBER...")),
+            ("sample", Some(value)) => self.sample.extend(value.split('+').map(|name| name.trim().to_owned())),
+            (name, _) => return Err(unknown(selector, name)),
+        }
+        Ok(())
+    }
+}
+
+impl Attrs {
+    /// If an attribute is set that a tracepoint cannot have, returns the name of this attribute.
+    pub(super) fn non_tracepoint_attribute(&self) -> Option<&'static str> {
+        match (self.rate, self.sample.is_empty()) {
+            (Some(Rate::Period(_)), _) => Some("period"),
+            (Some(_), _) => Some("freq"),
+            (None, false) => Some("sample"),
+            (None, true) => None,
+        }
+    }
+}
+
+impl fmt::Display for Attrs {
+    /// Writes the attributes as sections of a selector, each with its closing `/`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.stack, self.max_stack) {
+            (_, Some(frames)) => write!(f, "max-stack={frames}/")?,
+            (Stack::On, None) => f.write_str("stack/")?,
+            (Stack::Inherit, None) => {}
+        }
+        if let Some(alias) = &self.alias {
+            write!(f, "alias={}/", quoted(alias))?;
+        }
+        if let Some(cpus) = &self.cpus {
+            write!(f, "cpus={cpus}/")?;
+        }
+        match self.rate {
+            Some(Rate::Period(period)) => write!(f, "period={period}/")?,
+            Some(Rate::Frequency(frequency)) => write!(f, "freq={frequency}/")?,
+            Some(Rate::MaxFrequency) => f.write_str("freq=max/")?,
+            None => {}
+        }
+        if !self.sample.is_empty() {
+            write!(f, "sample={}/", quoted(&self.sample.join("+")))?;
+        }
+        Ok(())
+    }
+}
+
+fn unknown(selector: &str, name: &str) -> SpecError {
+    let (selector, attribute) = (selector.to_owned(), name.to_owned());
+    if FOREIGN.contains(&name) {
+        return SpecError::ForeignAttribute { selector, attribute, known: KNOWN };
+    }
+    let near = similar_names(name, NAMES.into_iter().filter(|name| name.len() > 1));
+    SpecError::Attribute { selector, attribute, near, known: KNOWN }
+}

@@ -1,0 +1,66 @@
+//! The channel through which a running recording receives commands, as the user types it: `fd:10,11` or
+//! `fifo:CONTROL,ACK`. Opens no files.
+
+use std::{path::PathBuf, str::FromStr};
+
+/// The channel from which commands are read, and optionally the channel to which acks are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// Inherited file descriptors.
+    Fd(i32, Option<i32>),
+    /// Named pipes.
+    Fifo(PathBuf, Option<PathBuf>),
+}
+
+/// What is wrong with the text of a [`Control`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// The text is neither `fd:...` nor `fifo:...`.
+    #[error("`{0}` is not a channel for commands; write fd:CONTROL[,ACK] or fifo:CONTROL[,ACK]")]
+    Form(String),
+    /// Not a number of a file descriptor.
+    #[error("`{0}` is not the number of a file descriptor; write, for example, `fd:10,11`")]
+    Number(String),
+}
+
+impl FromStr for Control {
+    type Err = ControlError;
+
+    fn from_str(text: &str) -> Result<Control, ControlError> {
+        let form = || ControlError::Form(text.to_owned());
+        let (kind, places) = text.split_once(':').ok_or_else(form)?;
+        let (control, ack) = match places.split_once(',') {
+            Some((control, ack)) => (control, Some(ack)),
+            None => (places, None),
+        };
+        if control.is_empty() || ack == Some("") {
+            return Err(form());
+        }
+        let number = |text: &str| {
+            let number = text.parse().ok().filter(|&number: &i32| number >= 0);
+            number.ok_or_else(|| ControlError::Number(text.to_owned()))
+        };
+        match kind {
+            "fd" => Ok(Control::Fd(number(control)?, ack.map(number).transpose()?)),
+            "fifo" => Ok(Control::Fifo(control.into(), ack.map(PathBuf::from))),
+            _ => Err(form()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms() {
+        assert_eq!("fd:10,11".parse(), Ok(Control::Fd(10, Some(11))));
+        assert_eq!("fd:10".parse(), Ok(Control::Fd(10, None)));
+        assert_eq!("fifo:/c,a".parse(), Ok(Control::Fifo("/c".into(), Some("a".into()))));
+        for wrong in ["", "fd", "fd:", "fd:1,", "pipe:1,2", "fifo:,a"] {
+            assert_eq!(wrong.parse::<Control>(), Err(ControlError::Form(wrong.into())));
+        }
+        assert_eq!("fd:-1".parse::<Control>(), Err(ControlError::Number("-1".into())));
+        assert_eq!("fd:1,x".parse::<Control>(), Err(ControlError::Number("x".into())));
+    }
+}

@@ -1,0 +1,212 @@
+//! What can be wrong with a selector. The messages show the wrong part of the selector. Does not know about the
+//! machine.
+
+use std::fmt;
+
+use super::{cpus::CpuSetError, probe::ProbeSyntaxError};
+
+/// An opening quote or bracket, for messages that say that it is never closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bracket {
+    /// `'`
+    Single,
+    /// `"`
+    Double,
+    /// `(`
+    Parenthesis,
+    /// `{`
+    Brace,
+}
+
+impl fmt::Display for Bracket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Bracket::Single => "'",
+            Bracket::Double => "\"",
+            Bracket::Parenthesis => "(",
+            Bracket::Brace => "{",
+        })
+    }
+}
+
+/// What is wrong with a list of selectors. `selector` is the text of the wrong selector, as far as it was read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// The list is empty, or there is no event between two commas.
+    #[error("an event is missing in `{list}`: write system:name[,system:name...]")]
+    Missing {
+        /// The list.
+        list: String,
+    },
+    /// A section without its closing `/`.
+    #[error("{selector}: the section `/{section}` is not closed; end it with `/`")]
+    UnclosedSection {
+        /// The selector.
+        selector: String,
+        /// The section's text.
+        section: String,
+    },
+    /// A quote, a parenthesis or a brace that is never closed.
+    #[error("{text}: the {bracket} is never closed")]
+    Unclosed {
+        /// The character that is never closed.
+        bracket: Bracket,
+        /// The text from the start of the selector.
+        text: String,
+    },
+    /// A name that no event can have.
+    #[error(
+        "{selector}: `{name}` is not a valid event name; write a tracepoint as system:name, for example sched:sched_wakeup"
+    )]
+    Name {
+        /// The selector.
+        selector: String,
+        /// The name.
+        name: String,
+    },
+    /// A wildcard in a selector of an event other than a tracepoint.
+    #[error("{selector}: wildcards match tracepoints only; write system:name, for example sched:* or *:*wakeup*")]
+    Wildcard {
+        /// The selector.
+        selector: String,
+    },
+    /// An unknown attribute.
+    #[error("{selector}: unknown attribute `{attribute}`{}; the known attributes are {known}", did_you_mean(near))]
+    Attribute {
+        /// The selector.
+        selector: String,
+        /// The attribute's name.
+        attribute: String,
+        /// Known attributes with a similar name.
+        near: Vec<&'static str>,
+        /// The known attributes.
+        known: &'static str,
+    },
+    /// An attribute that only another profiler of the C implementation supports.
+    #[error(
+        "{selector}: perf-prof does not support the attribute `{attribute}` of the C implementation; remove it; the known attributes are {known}"
+    )]
+    ForeignAttribute {
+        /// The selector.
+        selector: String,
+        /// The attribute's name.
+        attribute: String,
+        /// The known attributes.
+        known: &'static str,
+    },
+    /// An attribute that tracepoints cannot have.
+    #[error(
+        "{selector}: the attribute {attribute} is for events other than tracepoints; remove it (every hit of a tracepoint is an event)"
+    )]
+    NotForTracepoints {
+        /// The selector.
+        selector: String,
+        /// The attribute's name.
+        attribute: &'static str,
+    },
+    /// An invalid breakpoint.
+    #[error(
+        "{selector}: write a breakpoint as mem:ADDR[/LEN][:rwx], with an address such as 0x601040, a length of 1, 2, 4 or 8 \
+         and the accesses to watch"
+    )]
+    Breakpoint {
+        /// The selector, as far as it was read.
+        selector: String,
+    },
+    /// An invalid probe.
+    #[error("{selector}: {error}")]
+    Probe {
+        /// The selector, and the text after it in the list.
+        selector: String,
+        /// What is wrong with the probe.
+        error: ProbeSyntaxError,
+    },
+    /// A group inside a group.
+    #[error("{group}: a group cannot contain another group, which starts at `{inner}`")]
+    NestedGroup {
+        /// The outer group.
+        group: String,
+        /// The text from the start of the inner group.
+        inner: String,
+    },
+    /// A group without events.
+    #[error("{group}: the group is empty; write {{event,event...}}")]
+    EmptyGroup {
+        /// The group.
+        group: String,
+    },
+    /// A group is followed by text other than its modifiers.
+    #[error(
+        "{group}: `{behind}` cannot follow a group; a group can be followed by `:S` (only the leader is sampled, \
+         and it reads all counters) and the modifiers ukhGHIpP, for example `{{a,b}}:Su`"
+    )]
+    AfterGroup {
+        /// The group.
+        group: String,
+        /// The text after the group.
+        behind: String,
+    },
+    /// A group has modifiers, but contains a tracepoint, which cannot have modifiers.
+    #[error(
+        "{selector}: a tracepoint takes no modifiers, so `:{modifiers}` cannot be used for its group; write it after each event that is not a tracepoint, for example `{{cycles:u,sched:sched_switch}}`"
+    )]
+    GroupModifiers {
+        /// The selector of the event.
+        selector: String,
+        /// The letters of the modifiers.
+        modifiers: String,
+    },
+    /// An event that is not sampled has an attribute for sampling. In a group with `:S`, only the leader is sampled.
+    #[error(
+        "{selector}: {attribute} says how an event is sampled, but in a group with `:S` only the first event is sampled; remove it from the other events"
+    )]
+    NotSampled {
+        /// The selector of the event.
+        selector: String,
+        /// The attribute's name.
+        attribute: &'static str,
+    },
+    /// A value that the attribute cannot have.
+    #[error("{selector}: {attribute}: {reason}")]
+    Value {
+        /// The selector.
+        selector: String,
+        /// The attribute's name.
+        attribute: &'static str,
+        /// What is wrong with the value.
+        reason: ValueError,
+    },
+}
+
+/// What is wrong with an attribute's value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    /// The attribute needs a value and has none.
+    #[error("needs a value; write {0}")]
+    Missing(&'static str),
+    /// The attribute has a value and takes none.
+    #[error("takes no value, but `{0}` was given")]
+    Unwanted(String),
+    /// The attribute was given before.
+    #[error("was given twice")]
+    Twice,
+    /// Not a number of frames.
+    #[error("`{0}` is not a number of frames between 1 and 65535")]
+    Frames(String),
+    /// Not a period.
+    #[error("`{0}` is not a period; it must be a number of occurrences above 0")]
+    Period(String),
+    /// Not a frequency.
+    #[error("`{0}` is neither a number of samples per second nor `max`")]
+    Frequency(String),
+    /// Not a list of CPUs.
+    #[error(transparent)]
+    Cpus(#[from] CpuSetError),
+}
+
+fn did_you_mean(near: &[&str]) -> String {
+    match near {
+        [] => " (a filter that contains a `/` has to be in quotes)".to_owned(),
+        near => format!(" (did you mean {}?)", near.join(" or ")),
+    }
+}

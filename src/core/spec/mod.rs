@@ -1,0 +1,40 @@
+//! Parses selectors to `EventSpec`s: the grammar, attributes, perf's event names, CPU lists, times and sizes. Does not
+//! know about the machine.
+
+mod attrs;
+mod breakpoint;
+mod call_graph;
+mod control;
+mod cpus;
+mod error;
+mod event;
+mod glob;
+mod grouping;
+mod modifiers;
+mod near;
+mod parse;
+mod perf_names;
+mod probe;
+mod quantity;
+mod terms;
+mod threads;
+mod time_ranges;
+
+pub use attrs::{Attrs, Stack};
+pub use breakpoint::{Access, Breakpoint};
+pub use call_graph::{CallGraph, CallGraphError, StackSize};
+pub use control::{Control, ControlError};
+pub use cpus::{CpuSet, CpuSetError};
+pub use error::{Bracket, SpecError};
+pub use event::{EventKind, EventSpec, handler_name, source_handler_name};
+pub use glob::{glob_matches, is_glob};
+pub use grouping::{Grouping, Sampled};
+pub use modifiers::{Modifiers, Precise};
+pub use near::similar_names;
+pub use parse::parse_events;
+pub use perf_names::{EventGroup, NamedEvent, named_event, perf_event_name, perf_event_names};
+pub use probe::{Probe, ProbeKind, ProbeLocation, ProbeSyntaxError};
+pub use quantity::{QuantityError, RingSize, parse_interval, parse_pages, parse_size};
+pub use terms::{Rate, Term, number, terms};
+pub use threads::{ThreadSpec, Threads, ThreadsError};
+pub use time_ranges::{TimeRangeError, TimeRanges, format_seconds, parse_fixed_point};

@@ -1,0 +1,69 @@
+//! Finds names similar to a mistyped name, for "did you mean". Does not know what the names mean.
+
+/// The lowest similarity of a suggestion. A less similar name would confuse more than help.
+const GOOD: f64 = 0.8;
+
+/// The largest difference between the similarity of the best match and the similarity of another suggestion. Less
+/// similar names are not suggested.
+const SPREAD: f64 = 0.08;
+
+/// Returns up to three names from `among` that the user may have meant by `what`, the best match first.
+pub fn similar_names<'a>(what: &str, among: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let wanted = what.to_lowercase();
+    let mut found: Vec<(f64, &str)> = among
+        .map(|name| (similarity(&wanted, &name.to_lowercase()), name))
+        .filter(|(score, _)| *score >= GOOD)
+        .collect();
+    found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    found.dedup_by_key(|(_, name)| *name);
+    let best = found.first().map_or(0.0, |(score, _)| *score);
+    found.into_iter().take_while(|(score, _)| *score >= best - SPREAD).take(3).map(|(_, name)| name).collect()
+}
+
+/// Returns the similarity of two names from 0 to 1, based on the edit distance relative to the length. If only the
+/// `system:` is missing or wrong, the similarity is at least 0.99.
+fn similarity(wanted: &str, name: &str) -> f64 {
+    let short = |text: &str| text.rsplit_once(':').map(|(_, last)| last.to_owned());
+    let whole = strsim::normalized_damerau_levenshtein(wanted, name);
+    match (short(wanted), short(name)) {
+        (None, Some(last)) => whole.max(0.99 * strsim::normalized_damerau_levenshtein(wanted, &last)),
+        (Some(wanted), Some(last)) if wanted == last => whole.max(0.99),
+        _ => whole,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    const NAMES: [&str; 8] = [
+        "sched:sched_wakeup",
+        "sched:sched_wakeup_new",
+        "sched:sched_waking",
+        "sched:sched_switch",
+        "syscalls:sys_enter_openat",
+        "syscalls:sys_enter_openat2",
+        "kmem:kmalloc",
+        "xdp:xdp_devmap_xmit",
+    ];
+
+    #[track_caller]
+    fn check(what: &str, expected: Expect) {
+        expected.assert_eq(&similar_names(what, NAMES.into_iter()).join(" "));
+    }
+
+    #[test]
+    fn did_you_mean() {
+        check("sched:sched_wakup", expect!["sched:sched_wakeup"]);
+        check("sched:sched_swithc", expect!["sched:sched_switch"]);
+        check("sched_wakeup", expect!["sched:sched_wakeup"]);
+        check("SCHED:SCHED_SWITCH", expect!["sched:sched_switch"]);
+        check("scheduler:sched_switch", expect!["sched:sched_switch"]);
+        check("syscall:sys_enter_openat", expect!["syscalls:sys_enter_openat syscalls:sys_enter_openat2"]);
+        check("kmem:malloc", expect!["kmem:kmalloc"]);
+        check("nothing:like_it", expect![""]);
+        check("", expect![""]);
+    }
+}

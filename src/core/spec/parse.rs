@@ -1,0 +1,214 @@
+//! The grammar of selectors: `name[/filter/ATTR/ATTR/.../]`, separated by commas, and groups of them, `{a,b}[:S]`. Does
+//! not know about the machine.
+
+use std::borrow::Cow;
+
+use super::{
+    attrs::Attrs,
+    breakpoint,
+    error::{Bracket, SpecError},
+    event::{EventKind, EventSpec},
+    glob::is_glob,
+    grouping::{GroupText, Grouping},
+    modifiers::Modifiers,
+    perf_names::named_event,
+    probe,
+};
+
+/// Parses a list of selectors.
+///
+/// Inside a section, a comma belongs to the section (`cpus=0,2`), because only a `/` closes the section.
+pub fn parse_events(list: &str) -> Result<Vec<EventSpec>, SpecError> {
+    let mut events = Vec::new();
+    let mut rest = list;
+    loop {
+        let after = match GroupText::parse(rest.trim_start())? {
+            Some(braced) => {
+                let mut group = members(&braced)?;
+                braced.group(&mut group)?;
+                events.append(&mut group);
+                braced.after
+            }
+            None => {
+                let (event, after) = event(list, rest.trim_start())?;
+                events.push(event);
+                after
+            }
+        };
+        match after.strip_prefix(',') {
+            Some(next) => rest = next,
+            None => return Ok(events),
+        }
+    }
+}
+
+/// Parses the selectors between the braces of a group.
+fn members(braced: &GroupText<'_>) -> Result<Vec<EventSpec>, SpecError> {
+    let group = || braced.text.to_owned();
+    if braced.inner.trim().is_empty() {
+        return Err(SpecError::EmptyGroup { group: group() });
+    }
+    let mut events = Vec::new();
+    let mut rest = braced.inner;
+    loop {
+        rest = rest.trim_start();
+        if rest.starts_with('{') {
+            return Err(SpecError::NestedGroup { group: group(), inner: rest.to_owned() });
+        }
+        let (event, after) = event(braced.text, rest)?;
+        events.push(event);
+        match after.strip_prefix(',') {
+            Some(next) => rest = next,
+            None => return Ok(events),
+        }
+    }
+}
+
+/// Parses one selector at the start of `text`. Returns its event and the text after the selector. This text is empty or
+/// starts with a comma.
+fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecError> {
+    let unclosed = |bracket| SpecError::Unclosed { bracket, text: text.to_owned() };
+    // Probes and breakpoints can contain a `/` that does not start a section.
+    let with_slashes = match probe::parse(text) {
+        Some(probe) => {
+            let wrong = |error| SpecError::Probe { selector: text.trim().to_owned(), error };
+            probe.map(|(probe, end)| Some((EventKind::Probe(probe), end))).map_err(wrong)?
+        }
+        None => breakpoint::parse(text)?
+            .map(|(breakpoint, modifiers, end)| (EventKind::Breakpoint { breakpoint, option: None, modifiers }, end)),
+    };
+    let (kind, mut end) = match with_slashes {
+        Some((kind, end)) => (Some(kind), end),
+        None => (None, find(text, 0, &[',', '/']).map_err(unclosed)?.unwrap_or(text.len())),
+    };
+    let name = text[..end].trim();
+    if name.is_empty() {
+        return Err(SpecError::Missing { list: list.to_owned() });
+    }
+    let takes_modifiers = matches!(kind, Some(EventKind::Breakpoint { .. })) || !name.contains(':');
+    let mut behind = None;
+    let mut sections = Vec::new();
+    if text[end..].starts_with('/') {
+        end += 1;
+        loop {
+            let close = find(text, end, &['/']).map_err(unclosed)?.ok_or_else(|| SpecError::UnclosedSection {
+                selector: name.to_owned(),
+                section: text[end..].to_owned(),
+            })?;
+            sections.push(text[end..close].trim());
+            end = close + 1;
+            let after = text[end..].trim_start();
+            if after.is_empty() || after.starts_with(',') {
+                break;
+            }
+            // As in perf, modifiers may follow the terms: `cpu/event=0xc0/u`.
+            let colon = usize::from(after.starts_with(':'));
+            let letters = &after[colon..after.find(',').unwrap_or(after.len())];
+            if let Some(modifiers) = Modifiers::parse(letters.trim()).filter(|_| takes_modifiers) {
+                behind = Some(modifiers);
+                end = text.len() - after.len() + colon + letters.len();
+                break;
+            }
+        }
+    }
+    let selector = text[..end].trim().to_owned();
+    let mut sections = sections.into_iter();
+    let first = sections.next().map(unquote).filter(|first| !first.trim().is_empty()).map(str::to_owned);
+    let mut attrs = Attrs::default();
+    for section in sections {
+        attrs.add(&selector, section)?;
+    }
+    let mut filter = None;
+    let kind = match kind.map_or_else(|| self::kind(&selector, name), Ok)? {
+        EventKind::Source { name, modifiers, .. } => {
+            EventKind::Source { name, option: first, modifiers: behind.unwrap_or(modifiers) }
+        }
+        EventKind::Breakpoint { breakpoint, modifiers, .. } => {
+            EventKind::Breakpoint { breakpoint, option: first, modifiers: behind.unwrap_or(modifiers) }
+        }
+        kind => {
+            filter = first;
+            if let Some(attribute) = attrs.non_tracepoint_attribute() {
+                return Err(SpecError::NotForTracepoints { selector, attribute });
+            }
+            kind
+        }
+    };
+    let spec = EventSpec { selector, kind, filter, attrs, grouping: Grouping::Alone };
+    Ok((spec, text[end..].trim_start()))
+}
+
+fn kind(selector: &str, name: &str) -> Result<EventKind, SpecError> {
+    let wrong = |name: &str| SpecError::Name { selector: selector.to_owned(), name: name.to_owned() };
+    let is_word = |text: &str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c) || "*?[]!^".contains(c))
+    };
+    let Some((system, event)) = name.split_once(':') else {
+        if is_glob(name) {
+            return Err(SpecError::Wildcard { selector: selector.to_owned() });
+        }
+        return if is_word(name) { Ok(source(name, Modifiers::default())) } else { Err(wrong(name)) };
+    };
+    // If the part before the colon is the name of an event, and only modifier letters come after the colon, they are
+    // modifiers. A tracepoint system could have the same name, but the names of its tracepoints would be longer.
+    if let (Some(_), Some(modifiers)) = (named_event(system), Modifiers::parse(event)) {
+        return Ok(source(system, modifiers));
+    }
+    if !is_word(system) || !is_word(event) {
+        return Err(wrong(name));
+    }
+    Ok(EventKind::Tracepoint { system: system.to_owned(), name: event.to_owned() })
+}
+
+fn source(name: &str, modifiers: Modifiers) -> EventKind {
+    EventKind::Source { name: name.to_owned(), option: None, modifiers }
+}
+
+/// Returns the offset of the first of `separators` in `text` after `from`, outside quotes and parentheses.
+pub(super) fn find(text: &str, from: usize, separators: &[char]) -> Result<Option<usize>, Bracket> {
+    let mut quote = None;
+    let mut depth = 0usize;
+    for (at, c) in text[from..].char_indices() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(c),
+            (None, '(') => depth += 1,
+            // An extra `)` is not reported here. The kernel, which knows the filter's grammar, will refuse the filter.
+            (None, ')') => depth = depth.saturating_sub(1),
+            (None, c) if depth == 0 && separators.contains(&c) => return Ok(Some(from + at)),
+            (None, _) => {}
+        }
+    }
+    match quote {
+        Some('\'') => Err(Bracket::Single),
+        Some(_) => Err(Bracket::Double),
+        None if depth > 0 => Err(Bracket::Parenthesis),
+        None => Ok(None),
+    }
+}
+
+/// Returns `text` without the pair of quotes that encloses all of it. Quotes inside a filter belong to the filter.
+pub(super) fn unquote(text: &str) -> &str {
+    for quote in ['\'', '"'] {
+        let inner = text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
+        if let Some(inner) = inner.filter(|inner| !inner.contains(quote)) {
+            return inner;
+        }
+    }
+    text
+}
+
+/// Returns `text` as it has to be written in a selector: in quotes if this is necessary.
+pub(super) fn quoted(text: &str) -> Cow<'_, str> {
+    let reads_as_itself = matches!(find(text, 0, &['/']), Ok(None)) && unquote(text.trim()) == text;
+    match reads_as_itself {
+        true => Cow::Borrowed(text),
+        // Text that needs quotes was in quotes when it was parsed. So it cannot contain both kinds of quotes.
+        false if text.contains('"') => Cow::Owned(format!("'{text}'")),
+        false => Cow::Owned(format!("\"{text}\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

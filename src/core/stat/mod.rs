@@ -1,0 +1,11 @@
+//! Counts events of a command, of tasks or of CPUs. Does not know argv or how the counts are shown.
+
+mod metric;
+mod plan;
+mod result;
+mod run;
+
+pub use metric::{Metric, PER_SECOND};
+pub use plan::{Rows, StatPlan, Totals};
+pub use result::{Counted, Event, Mean, Row, Run, Span, Table, Tally, Unit};
+pub use run::run;

@@ -1,0 +1,121 @@
+//! Finds the files with the symbols of a stripped file: its separate debug file, by build id or debug link, and the
+//! file in its section `.gnu_debugdata`.
+
+use std::{
+    ffi::OsStr,
+    fmt::Write,
+    io::Read,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use super::{Elf, ElfError};
+
+/// The directories in which separate debug files are searched.
+#[derive(Clone, Debug)]
+pub struct DebugSearch {
+    /// The root directory of the process that mapped the binary. It is put before each absolute path. Empty if it is
+    /// the same as perf-prof's own root directory.
+    pub root: PathBuf,
+    /// The directory in which distributions install debug files: `/usr/lib/debug`.
+    pub global: PathBuf,
+}
+
+impl Default for DebugSearch {
+    fn default() -> Self {
+        Self { root: PathBuf::new(), global: "/usr/lib/debug".into() }
+    }
+}
+
+impl DebugSearch {
+    fn in_root(&self, path: &Path) -> PathBuf {
+        match path.strip_prefix("/") {
+            Ok(relative) if !self.root.as_os_str().is_empty() => self.root.join(relative),
+            _ => path.to_owned(),
+        }
+    }
+}
+
+/// Returns the debug file that belongs to `elf`, if there is one. `path` is the path of `elf` as the process sees it.
+pub fn debug_file(elf: &Elf, path: &Path, search: &DebugSearch) -> Option<(PathBuf, Elf)> {
+    by_build_id(elf, search).or_else(|| by_link(elf, path, search))
+}
+
+/// Returns the file with shared debug information, if `debug` refers to such a file (`.gnu_debugaltlink`). `dwz`
+/// creates it from the debug information that several debug files have in common. `path` is the path of `debug`.
+pub fn shared_debug_file(debug: &Elf, path: &Path, search: &DebugSearch) -> Option<Elf> {
+    let link = debug.data(debug.section(".gnu_debugaltlink")?).ok()?;
+    let end = link.iter().position(|&byte| byte == 0)?;
+    let id = &link[end + 1..];
+    let name = path.parent()?.join(OsStr::from_bytes(&link[..end]));
+    let found = Elf::open(&name).or_else(|error| Elf::open(&search.in_root(&name)).map_err(|_| error));
+    let found = found.ok().filter(|found| found.build_id.as_deref() == Some(id));
+    found.or_else(|| with_build_id(id, search).map(|(_, found)| found))
+}
+
+fn by_build_id(elf: &Elf, search: &DebugSearch) -> Option<(PathBuf, Elf)> {
+    with_build_id(elf.build_id.as_deref()?, search)
+}
+
+fn with_build_id(id: &[u8], search: &DebugSearch) -> Option<(PathBuf, Elf)> {
+    if id.len() < 2 {
+        return None;
+    }
+    let mut name = String::from(".build-id/");
+    for (at, byte) in id.iter().enumerate() {
+        let _ = write!(name, "{byte:02x}{}", if at == 0 { "/" } else { "" });
+    }
+    name.push_str(".debug");
+    let path = search.global.join(name);
+    // First try the path in the root directory of the traced process, then the same path in perf-prof's own root
+    // directory: the debug packages for the binaries of a container are often installed outside of the container.
+    let mut paths = vec![search.in_root(&path), path];
+    paths.dedup();
+    let found = paths.into_iter().find_map(|path| Some((Elf::open(&path).ok()?, path)));
+    found.filter(|(debug, _)| debug.build_id.as_deref() == Some(id)).map(|(debug, path)| (path, debug))
+}
+
+fn by_link(elf: &Elf, path: &Path, search: &DebugSearch) -> Option<(PathBuf, Elf)> {
+    // The section has a file name that ends with a NUL, padding to a multiple of four bytes, and a checksum.
+    let link = elf.data(elf.section(".gnu_debuglink")?).ok()?;
+    let end = link.iter().position(|&byte| byte == 0)?;
+    let name = Path::new(OsStr::from_bytes(&link[..end]));
+    let crc: &[u8; 4] = link.get((end + 4) & !3..)?.first_chunk()?;
+    let crc =
+        if elf.endian == object::Endianness::Little { u32::from_le_bytes(*crc) } else { u32::from_be_bytes(*crc) };
+    // Only a plain file name is accepted, nothing that leads to another directory.
+    if name.file_name() != Some(name.as_os_str()) {
+        return None;
+    }
+    let folder = path.parent()?;
+    let below = search.global.join(folder.strip_prefix("/").unwrap_or(folder));
+    for path in [folder.join(name), folder.join(".debug").join(name), below.join(name)] {
+        let path = search.in_root(&path);
+        let Ok(debug) = Elf::open(&path) else { continue };
+        // If the link of a file leads to the file itself, the stripped file is opened here. Its checksum differs, so it
+        // is not used.
+        if debug.crc32().is_ok_and(|found| found == crc) {
+            return Some((path, debug));
+        }
+    }
+    None
+}
+
+/// Returns the ELF file with symbols that some distributions put, compressed, into the section `.gnu_debugdata` of
+/// stripped files. Returns `None` if there is no such section.
+pub fn mini_debug_info(elf: &Elf) -> Option<Result<Elf, ElfError>> {
+    let packed = elf.section(".gnu_debugdata")?;
+    Some(elf.data(packed).and_then(|packed| {
+        let mut bytes = Vec::new();
+        let mut unpacked = liblzma::read::XzDecoder::new(&packed[..]).take(MINI_LIMIT + 1);
+        unpacked.read_to_end(&mut bytes).map_err(|_| ElfError::Malformed("the section .gnu_debugdata is damaged"))?;
+        if bytes.len() as u64 > MINI_LIMIT {
+            return Err(ElfError::TooLarge(bytes.len() as u64));
+        }
+        Elf::of_bytes(bytes.into())
+    }))
+}
+
+/// The maximum size of the decompressed `.gnu_debugdata` in bytes. In the largest binaries it is a few MiB, but a few
+/// KiB of malicious xz data could expand to any size.
+const MINI_LIMIT: u64 = 256 << 20;

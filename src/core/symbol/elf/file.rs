@@ -1,0 +1,344 @@
+//! Reads the headers of an ELF file, and the bytes of its sections on request. Does not interpret the contents of the
+//! sections.
+//!
+//! Sections are read into memory and not mapped: if another program truncates a mapped file, an access to the mapping
+//! raises SIGBUS. Besides, only a small part of a binary is needed: its symbol table.
+
+use std::{borrow::Cow, fs::File, io, os::unix::fs::FileExt, path::Path, sync::Arc};
+
+use object::{
+    Endianness, ReadCache, ReadRef,
+    elf::{self, FileHeader32, FileHeader64, ProgramType},
+    read::elf::{CompressionHeader, FileHeader, NoteIterator, ProgramHeader, SectionHeader},
+};
+
+use crate::symbol::CodeImage;
+
+/// The maximum size of a section that is read, in bytes. Undamaged files have no larger sections.
+const SECTION_LIMIT: u64 = 1 << 30;
+/// The maximum number of sections or segments in a file. A file with more is treated as damaged.
+const HEADER_LIMIT: u32 = 1 << 20;
+
+/// Why a file cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ElfError {
+    /// The file cannot be read.
+    #[error("{0}")]
+    Io(String),
+    /// It is not an ELF file, or it is damaged.
+    #[error("{0}")]
+    Malformed(&'static str),
+    /// A section is larger than the limit.
+    #[error("a section of {0} bytes is too large")]
+    TooLarge(u64),
+}
+
+impl From<io::Error> for ElfError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error.to_string())
+    }
+}
+
+impl From<object::read::Error> for ElfError {
+    fn from(_: object::read::Error) -> Self {
+        Self::Malformed("not an ELF file, or damaged")
+    }
+}
+
+/// The place of the file's bytes.
+#[derive(Debug)]
+enum Bytes {
+    File(File),
+    Memory(Arc<[u8]>),
+}
+
+/// An ELF file that is open.
+#[derive(Debug)]
+pub struct Elf {
+    bytes: Bytes,
+    /// Byte order.
+    pub endian: Endianness,
+    /// Whether it is a 64-bit file.
+    pub is_64: bool,
+    /// The CPU architecture of its code.
+    pub machine: elf::Machine,
+    /// The parts of the file that are loaded into memory, with their addresses.
+    pub segments: Vec<Segment>,
+    /// All sections; the first one is empty.
+    pub sections: Vec<Section>,
+    /// The build id.
+    pub build_id: Option<Arc<[u8]>>,
+}
+
+/// A part of the file that is loaded into memory (PT_LOAD).
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    /// The offset in the file, in bytes.
+    pub offset: u64,
+    /// The size in the file, in bytes.
+    pub size: u64,
+    /// The address to which it is loaded.
+    pub address: u64,
+    /// Whether it is loaded as code.
+    pub executable: bool,
+}
+
+/// A section's header.
+#[derive(Clone, Debug)]
+pub struct Section {
+    /// Its name.
+    pub name: Box<str>,
+    /// The type, SHT_*.
+    pub kind: elf::SectionType,
+    /// The address to which it is loaded.
+    pub address: u64,
+    /// The size in the file, in bytes.
+    pub size: u64,
+    /// The index of the section that this section refers to. For a symbol table, it is the section with the names.
+    pub link: usize,
+    /// The size of an entry in bytes, if the section is a table.
+    pub entry_size: u64,
+    /// Whether it contains code.
+    pub executable: bool,
+    offset: u64,
+    /// If the section is compressed: the kind of compression, the decompressed size in bytes, and the size of the
+    /// header before the compressed data in bytes.
+    compression: Option<(elf::CompressionType, u64, u64)>,
+}
+
+impl Section {
+    /// Returns the size of the section in bytes, after decompression.
+    pub fn uncompressed_size(&self) -> u64 {
+        self.compression.map_or(self.size, |(_, size, _)| size)
+    }
+}
+
+impl Elf {
+    /// Returns the bytes of the file, in a form that can still be used after this object has been dropped.
+    pub fn image(&self) -> std::io::Result<CodeImage> {
+        Ok(match &self.bytes {
+            Bytes::File(file) => CodeImage::File(file.try_clone()?),
+            Bytes::Memory(bytes) => CodeImage::Bytes(Arc::clone(bytes)),
+        })
+    }
+
+    /// Opens a file by its path and reads its headers.
+    pub fn open(path: &Path) -> Result<Self, ElfError> {
+        Self::of_file(crate::sys::file::open_regular(path).map_err(|error| ElfError::Io(error.to_string()))?)
+    }
+
+    /// Reads the headers of an open file.
+    pub fn of_file(file: File) -> Result<Self, ElfError> {
+        let cache = ReadCache::new(&file);
+        let headers = headers(&cache)?;
+        drop(cache);
+        headers.finish(Bytes::File(file))
+    }
+
+    /// Reads the headers of a file that is in memory.
+    pub fn of_bytes(bytes: Arc<[u8]>) -> Result<Self, ElfError> {
+        let headers = headers(&*bytes)?;
+        headers.finish(Bytes::Memory(bytes))
+    }
+
+    /// Returns the first section with this name that has bytes in the file.
+    pub fn section(&self, name: &str) -> Option<&Section> {
+        self.sections.iter().find(|section| &*section.name == name && section.kind != elf::SHT_NOBITS)
+    }
+
+    /// Returns the bytes of a section, decompressed.
+    pub fn data(&self, section: &Section) -> Result<Vec<u8>, ElfError> {
+        if section.kind == elf::SHT_NOBITS {
+            return Ok(Vec::new());
+        }
+        let bytes = self.read(section.offset, section.size)?;
+        let Some((kind, size, header)) = section.compression else { return Ok(bytes) };
+        if size > SECTION_LIMIT {
+            return Err(ElfError::TooLarge(size));
+        }
+        let format = match kind {
+            elf::ELFCOMPRESS_ZLIB => object::CompressionFormat::Zlib,
+            elf::ELFCOMPRESS_ZSTD => object::CompressionFormat::Zstandard,
+            _ => return Err(ElfError::Malformed("a section is compressed in an unknown format")),
+        };
+        let data = bytes.get(header as usize..).ok_or(ElfError::Malformed("a compressed section is cut off"))?;
+        let compressed = object::CompressedData { format, data, uncompressed_size: size };
+        Ok(compressed.decompress().map(Cow::into_owned)?)
+    }
+
+    /// Reads bytes at an offset in the file.
+    pub fn read(&self, offset: u64, size: u64) -> Result<Vec<u8>, ElfError> {
+        const CUT: ElfError = ElfError::Malformed("the file is cut off");
+        if size > SECTION_LIMIT {
+            return Err(ElfError::TooLarge(size));
+        }
+        let end = offset.checked_add(size).ok_or(CUT)?;
+        match &self.bytes {
+            Bytes::Memory(bytes) => Ok(bytes.get(offset as usize..end as usize).ok_or(CUT)?.to_vec()),
+            Bytes::File(file) => {
+                if end > file.metadata()?.len() {
+                    return Err(CUT);
+                }
+                let mut bytes = vec![0; size as usize];
+                file.read_exact_at(&mut bytes, offset)?;
+                Ok(bytes)
+            }
+        }
+    }
+
+    /// Returns the CRC-32 checksum of the whole file. `.gnu_debuglink` contains the same kind of checksum.
+    pub fn crc32(&self) -> Result<u32, ElfError> {
+        let file = match &self.bytes {
+            Bytes::Memory(bytes) => return Ok(crc32fast::hash(bytes)),
+            Bytes::File(file) => file,
+        };
+        let (mut crc, mut block, mut at) = (crc32fast::Hasher::new(), vec![0; 1 << 20], 0);
+        loop {
+            match file.read_at(&mut block, at)? {
+                0 => return Ok(crc.finalize()),
+                size => {
+                    crc.update(&block[..size]);
+                    at += size as u64;
+                }
+            }
+        }
+    }
+
+    /// Converts an offset in the file to the address to which it is loaded.
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        let holds = |segment: &&Segment| offset.checked_sub(segment.offset).is_some_and(|into| into < segment.size);
+        self.segments.iter().find(holds).map(|segment| (offset - segment.offset).wrapping_add(segment.address))
+    }
+
+    /// Converts an address to the offset in the file that is loaded there.
+    pub fn offset_of(&self, address: u64) -> Option<u64> {
+        let holds = |segment: &&Segment| address.checked_sub(segment.address).is_some_and(|into| into < segment.size);
+        self.segments.iter().find(holds).map(|segment| (address - segment.address).wrapping_add(segment.offset))
+    }
+}
+
+/// The contents of the headers of a 32-bit or 64-bit file.
+struct Headers {
+    endian: Endianness,
+    is_64: bool,
+    machine: elf::Machine,
+    segments: Vec<Segment>,
+    sections: Vec<Section>,
+    build_id: Option<Arc<[u8]>>,
+    /// The index of the section with the section names.
+    names: Option<usize>,
+    name_offsets: Vec<u32>,
+}
+
+impl Headers {
+    fn finish(mut self, bytes: Bytes) -> Result<Elf, ElfError> {
+        let names = self.names.and_then(|index| self.sections.get(index)).cloned();
+        let Headers { endian, is_64, machine, segments, build_id, .. } = self;
+        let sections = std::mem::take(&mut self.sections);
+        let mut elf = Elf { bytes, endian, is_64, machine, segments, sections, build_id };
+        // Without names no section can be found, but the segments still show what is loaded where.
+        let names = names.map(|section| elf.data(&section)).transpose()?.unwrap_or_default();
+        for (section, at) in elf.sections.iter_mut().zip(self.name_offsets) {
+            let name = names.get(at as usize..).unwrap_or_default();
+            let name = &name[..name.iter().position(|&byte| byte == 0).unwrap_or(name.len()).min(255)];
+            section.name = String::from_utf8_lossy(name).into();
+        }
+        Ok(elf)
+    }
+}
+
+fn headers<'data, R: ReadRef<'data>>(data: R) -> Result<Headers, ElfError> {
+    let identity = data.read_bytes_at(0, 16).map_err(|()| ElfError::Malformed("too short for an ELF file"))?;
+    match identity {
+        [0x7f, b'E', b'L', b'F', 1, ..] => parse::<FileHeader32<Endianness>, R>(data),
+        [0x7f, b'E', b'L', b'F', 2, ..] => parse::<FileHeader64<Endianness>, R>(data),
+        _ => Err(ElfError::Malformed("not an ELF file")),
+    }
+}
+
+fn parse<'data, E, R>(data: R) -> Result<Headers, ElfError>
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let header = E::parse(data)?;
+    let endian = header.endian()?;
+    if header.phnum(endian, data)? > HEADER_LIMIT || header.shnum(endian, data)? > HEADER_LIMIT {
+        return Err(ElfError::Malformed("the header claims more sections or segments than a file can have"));
+    }
+    let mut build_id = None;
+    let mut segments = Vec::new();
+    for segment in header.program_headers(endian, data)? {
+        let (offset, size) = segment.file_range(endian);
+        match segment.p_type(endian) {
+            elf::PT_LOAD => segments.push(Segment {
+                offset,
+                size,
+                address: segment.p_vaddr(endian).into(),
+                executable: segment.p_flags(endian).0 & elf::PF_X.0 != 0,
+            }),
+            elf::PT_NOTE if build_id.is_none() && size <= NOTE_LIMIT => {
+                build_id =
+                    segment.notes(endian, data).ok().flatten().and_then(|notes| find_build_id::<E>(endian, notes));
+            }
+            ProgramType(_) => {}
+        }
+    }
+    // If the section headers are damaged or stripped, the segments still show what is loaded where.
+    let headers = header.section_headers(endian, data).unwrap_or_default();
+    let mut sections = Vec::with_capacity(headers.len());
+    for section in headers {
+        let (offset, size) = (section.sh_offset(endian).into(), section.sh_size(endian).into());
+        let flags = section.sh_flags(endian);
+        if build_id.is_none() && section.sh_type(endian) == elf::SHT_NOTE && size <= NOTE_LIMIT {
+            build_id = section.notes(endian, data).ok().flatten().and_then(|notes| find_build_id::<E>(endian, notes));
+        }
+        let compressed = flags.0 & elf::SHF_COMPRESSED.0 != 0;
+        sections.push(Section {
+            name: "".into(),
+            kind: section.sh_type(endian),
+            address: section.sh_addr(endian).into(),
+            size,
+            link: section.sh_link(endian) as usize,
+            entry_size: section.sh_entsize(endian).into(),
+            executable: flags.0 & elf::SHF_EXECINSTR.0 != 0,
+            offset,
+            compression: if compressed { compression::<E, R>(endian, data, offset) } else { None },
+        });
+    }
+    Ok(Headers {
+        endian,
+        is_64: header.is_type_64(),
+        machine: header.e_machine(endian),
+        segments,
+        sections,
+        build_id,
+        names: header.shstrndx(endian, data).ok().map(|index| index as usize),
+        name_offsets: headers.iter().map(|section| section.sh_name(endian)).collect(),
+    })
+}
+
+/// The maximum size of a note section that is read, in bytes. Notes are short, but the headers of a damaged file may
+/// contain any size.
+const NOTE_LIMIT: u64 = 1 << 20;
+
+fn compression<'data, E, R>(endian: Endianness, data: R, offset: u64) -> Option<(elf::CompressionType, u64, u64)>
+where
+    E: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let header = data.read_at::<E::CompressionHeader>(offset).ok()?;
+    Some((header.ch_type(endian), header.ch_size(endian).into(), size_of::<E::CompressionHeader>() as u64))
+}
+
+fn find_build_id<E: FileHeader<Endian = Endianness>>(
+    endian: Endianness,
+    mut notes: NoteIterator<'_, E>,
+) -> Option<Arc<[u8]>> {
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID && !note.desc().is_empty() {
+            return Some(note.desc().into());
+        }
+    }
+    None
+}

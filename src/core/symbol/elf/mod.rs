@@ -1,0 +1,12 @@
+//! ELF files: headers, symbols, separate debug files, functions by name. Knows nothing of processes.
+
+mod debug_file;
+mod file;
+mod function;
+mod plt;
+mod table;
+
+pub use debug_file::{DebugSearch, debug_file, mini_debug_info, shared_debug_file};
+pub use file::{Elf, ElfError, Section, Segment};
+pub use function::{Function, FunctionError, FunctionKind, FunctionOffset, function, functions};
+pub use table::{FunctionAt, Symbols};

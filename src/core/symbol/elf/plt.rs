@@ -1,0 +1,108 @@
+//! Finds the names of the entries in the procedure linkage table (PLT), such as `function@plt`. Supports x86-64 and
+//! aarch64.
+
+use std::collections::HashMap;
+
+use object::{
+    Endianness,
+    elf::{self, Rela64},
+    read::elf::Rela,
+};
+
+use super::{Elf, table::RawTable};
+
+/// The size of an entry in bytes. On x86-64 the entries of `.plt.got` may be shorter.
+const ENTRY: u64 = 16;
+
+/// Returns the PLT entries of a file: for each entry, its address, its size in bytes and its name.
+pub(super) fn entries(elf: &Elf) -> Vec<(u64, u64, Vec<u8>)> {
+    if !elf.is_64 || !matches!(elf.machine, elf::EM_X86_64 | elf::EM_AARCH64) {
+        return Vec::new();
+    }
+    slots(elf).map(|slots| entries_with_names(elf, &slots)).unwrap_or_default()
+}
+
+/// Returns the function names by slot. A slot is an address in the global offset table. The dynamic linker will write
+/// the address of the function there.
+fn slots(elf: &Elf) -> Option<HashMap<u64, Vec<u8>>> {
+    let symbols = RawTable::read(elf, elf::SHT_DYNSYM).ok()??;
+    let mut slots = HashMap::new();
+    for section in elf.sections.iter().filter(|section| section.kind == elf::SHT_RELA) {
+        let bytes = elf.data(section).ok()?;
+        let Ok((relocations, _)) =
+            object::slice_from_bytes::<Rela64<Endianness>>(&bytes, bytes.len() / size_of::<Rela64<Endianness>>())
+        else {
+            continue;
+        };
+        for relocation in relocations {
+            let kind = relocation.r_type(elf.endian, false);
+            let jump = match elf.machine {
+                elf::EM_X86_64 => kind == elf::R_X86_64_JUMP_SLOT || kind == elf::R_X86_64_GLOB_DAT,
+                _ => kind == elf::R_AARCH64_JUMP_SLOT || kind == elf::R_AARCH64_GLOB_DAT,
+            };
+            if let Some(name) = jump.then(|| symbols.name(elf, relocation.r_sym(elf.endian, false) as usize)).flatten()
+                && !name.is_empty()
+            {
+                slots.insert(relocation.r_offset(elf.endian), [name, b"@plt"].concat());
+            }
+        }
+    }
+    Some(slots)
+}
+
+/// Finds the names of the PLT entries. The jump instruction in an entry contains its slot, and the slot determines the
+/// name. The order of the entries is not used, because it depends on the linker.
+fn entries_with_names(elf: &Elf, slots: &HashMap<u64, Vec<u8>>) -> Vec<(u64, u64, Vec<u8>)> {
+    let mut entries = Vec::new();
+    for section in elf.sections.iter().filter(|section| section.name.starts_with(".plt") && section.executable) {
+        let Ok(code) = elf.data(section) else { continue };
+        let found = match elf.machine {
+            elf::EM_X86_64 => jumps_of_x86_64(&code, if section.entry_size == 8 { 8 } else { ENTRY }),
+            _ => jumps_of_aarch64(&code, section.address),
+        };
+        for (start, size, slot) in found {
+            let slot = if elf.machine == elf::EM_X86_64 { slot.wrapping_add(section.address) } else { slot };
+            if let Some(name) = slots.get(&slot) {
+                entries.push((section.address.wrapping_add(start), size, name.clone()));
+            }
+        }
+    }
+    entries
+}
+
+/// Finds the PLT entries that contain `jmp *slot(%rip)`. Returns the start, size and slot of each; start and slot are
+/// offsets from the beginning of `code`.
+fn jumps_of_x86_64(code: &[u8], entry: u64) -> Vec<(u64, u64, u64)> {
+    let mut found = Vec::new();
+    for (number, bytes) in code.chunks_exact(entry as usize).enumerate() {
+        let start = number as u64 * entry;
+        if let Some(at) = bytes.windows(6).position(|code| code.starts_with(&[0xff, 0x25])) {
+            let distance = i32::from_le_bytes([bytes[at + 2], bytes[at + 3], bytes[at + 4], bytes[at + 5]]);
+            found.push((start, entry, (start + at as u64 + 6).wrapping_add_signed(distance.into())));
+        }
+    }
+    found
+}
+
+/// Finds the PLT entries that contain `adrp x16, page` followed by `ldr x17, [x16, offset]`. In code with landing pads,
+/// a `bti` comes before these instructions. Returns the start, size and slot of each entry. The start is an offset from
+/// the beginning of `code`, and the slot is an address.
+fn jumps_of_aarch64(code: &[u8], address: u64) -> Vec<(u64, u64, u64)> {
+    const BTI_C: u32 = 0xd503_245f;
+    let words: Vec<u32> =
+        code.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect();
+    let mut found = Vec::new();
+    for (number, pair) in words.windows(2).enumerate() {
+        let (adrp, ldr) = (pair[0], pair[1]);
+        if adrp & 0x9f00_001f != 0x9000_0010 || ldr & 0xffc0_03ff != 0xf940_0211 {
+            continue;
+        }
+        let pages = (adrp >> 5 & 0x7ffff) << 2 | adrp >> 29 & 3;
+        let distance = i64::from((pages << 11) as i32 >> 11) << 12;
+        let at = number as u64 * 4;
+        let slot = (address.wrapping_add(at) & !0xfff).wrapping_add_signed(distance);
+        let landing = u64::from(number > 0 && words[number - 1] == BTI_C) * 4;
+        found.push((at - landing, ENTRY + landing, slot.wrapping_add(u64::from(ldr >> 10 & 0xfff) * 8)));
+    }
+    found
+}

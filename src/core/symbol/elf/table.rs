@@ -1,0 +1,314 @@
+//! The functions of a file, in an array that is sorted by address. The names stay in the file's string tables. Does not
+//! search for files.
+
+use object::{
+    Endianness,
+    elf::{self, Sym32, Sym64},
+    read::elf::Sym,
+};
+
+use super::{Elf, ElfError, plt};
+
+/// Functions by address.
+#[derive(Debug, Default)]
+pub struct Symbols {
+    /// Sorted by address; one entry per address.
+    entries: Vec<Entry>,
+    /// The string tables. Names are offsets into them.
+    names: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    start: u64,
+    /// The size in bytes. A size of 4 GiB or more is stored as `u32::MAX`, because no function is that large.
+    size: u32,
+    name: NameAt,
+}
+
+/// The position of a name. The upper bits are the number of a string table, and the lower bits are the offset in this
+/// table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct NameAt(u32);
+
+/// The number of bits that the offset takes in `NameAt`. They are enough for the largest string table that is read
+/// (`SECTION_LIMIT` in file.rs).
+const PLACE_BITS: u32 = 30;
+
+impl NameAt {
+    fn new(table: usize, at: u32) -> Option<Self> {
+        (table < 4 && at >> PLACE_BITS == 0).then_some(Self((table as u32) << PLACE_BITS | at))
+    }
+
+    fn bytes(self, tables: &[Vec<u8>]) -> &[u8] {
+        let rest = tables.get((self.0 >> PLACE_BITS) as usize);
+        let rest = rest.and_then(|table| table.get((self.0 & ((1 << PLACE_BITS) - 1)) as usize..)).unwrap_or_default();
+        &rest[..rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len())]
+    }
+}
+
+/// The function that contains an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionAt<'a> {
+    /// The name as the linker knows it.
+    pub name: &'a [u8],
+    /// The address at which it starts.
+    pub start: u64,
+    /// Its index in the table. Callers can use it to store data for each function.
+    pub index: u32,
+}
+
+/// A symbol that may become an entry of the table.
+pub(super) struct Candidate {
+    pub start: u64,
+    pub size: u64,
+    /// The address at which its section ends.
+    pub limit: u64,
+    name: NameAt,
+    typed: bool,
+    /// True if it only chooses an implementation when a program starts (STT_GNU_IFUNC).
+    pub chooses: bool,
+    /// True if only programs that were linked with an earlier version of the file call it.
+    pub superseded: bool,
+    binding: elf::SymbolBind,
+}
+
+impl Symbols {
+    /// Reads the symbols of the files that make up one binary: the file itself, its debug file, its `.gnu_debugdata`.
+    pub fn read(parts: &[&Elf]) -> Result<Self, ElfError> {
+        let mut candidates = Vec::new();
+        let mut names = Vec::new();
+        let mut wrong = None;
+        for part in parts {
+            for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
+                match RawTable::read(part, kind) {
+                    Ok(Some(table)) if names.len() < 3 => {
+                        candidates.extend(table.candidates(part, names.len()));
+                        names.push(table.names);
+                    }
+                    Ok(_) => {}
+                    Err(error) => wrong = Some(error),
+                }
+            }
+        }
+        if let Some(main) = parts.first() {
+            let mut text = Vec::new();
+            for (start, size, name) in plt::entries(main) {
+                let Some(at) = NameAt::new(names.len(), text.len() as u32) else { break };
+                text.extend_from_slice(&name);
+                text.push(0);
+                let limit = start.saturating_add(size);
+                candidates.push(Candidate {
+                    start,
+                    size,
+                    limit,
+                    name: at,
+                    typed: true,
+                    chooses: false,
+                    superseded: false,
+                    binding: elf::STB_LOCAL,
+                });
+            }
+            names.push(text);
+        }
+        match wrong {
+            Some(error) if candidates.is_empty() => Err(error),
+            _ => Ok(Self::from_candidates(candidates, names)),
+        }
+    }
+
+    fn from_candidates(mut candidates: Vec<Candidate>, names: Vec<Vec<u8>>) -> Self {
+        // The sort is stable: of equally good symbols, the first one in the file is taken.
+        candidates.sort_by_key(|candidate| candidate.start);
+        let mut entries: Vec<Entry> = Vec::with_capacity(candidates.len());
+        let mut rest = &candidates[..];
+        while let Some(first) = rest.first() {
+            let same = rest.iter().take_while(|other| other.start == first.start).count();
+            let (aliases, after) = rest.split_at(same);
+            let best = aliases[1..]
+                .iter()
+                .fold(first, |best, other| if is_better_name(other, best, &names) { other } else { best });
+            // A symbol without a size (from assembler code) extends to the next symbol.
+            let next = after.first().map_or(best.limit, |next| next.start.min(best.limit));
+            let size = if best.size == 0 { next.saturating_sub(best.start) } else { best.size };
+            entries.push(Entry { start: best.start, size: u32::try_from(size).unwrap_or(u32::MAX), name: best.name });
+            rest = after;
+        }
+        entries.shrink_to_fit();
+        Self { entries, names }
+    }
+
+    /// Returns whether there are no functions.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Returns the number of functions.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Iterates over all functions in the order of their addresses.
+    pub fn iter(&self) -> impl Iterator<Item = FunctionAt<'_>> {
+        let found = |(index, entry): (usize, &Entry)| (entry.start, entry.name, index as u32);
+        self.entries.iter().enumerate().map(found).map(|(start, name, index)| FunctionAt {
+            name: name.bytes(&self.names),
+            start,
+            index,
+        })
+    }
+
+    /// Returns the maximum memory that the symbols of these files take, in bytes. The number is computed from the
+    /// section headers.
+    pub fn expected_bytes(parts: &[&Elf]) -> u64 {
+        let tables = parts.iter().flat_map(|part| part.sections.iter().map(move |section| (part, section)));
+        let tables = tables.filter(|(_, section)| section.kind == elf::SHT_SYMTAB || section.kind == elf::SHT_DYNSYM);
+        let size = |(part, section): (&&Elf, &super::Section)| {
+            section.size.saturating_add(part.sections.get(section.link).map_or(0, |names| names.size))
+        };
+        tables.map(size).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the memory that is used, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>() + self.names.iter().map(Vec::capacity).sum::<usize>()
+    }
+
+    /// Returns the function that contains an address.
+    pub fn lookup(&self, address: u64) -> Option<FunctionAt<'_>> {
+        let next = self.entries.partition_point(|entry| entry.start <= address);
+        // The last entry that starts at or before `address` may be a label inside a function, and the label may end
+        // before `address`. Then the function is an earlier entry, so several entries are checked. Their number is
+        // limited. Without the limit, an address in a gap of a large file would need a walk through all entries.
+        let before = self.entries[..next].iter().enumerate().rev().take(NESTED);
+        let (index, entry) = before.into_iter().find(|(_, entry)| address - entry.start < u64::from(entry.size))?;
+        Some(FunctionAt { name: entry.name.bytes(&self.names), start: entry.start, index: index as u32 })
+    }
+}
+
+/// The maximum number of entries that `lookup` checks, backwards from the last entry that starts at or before the
+/// address.
+const NESTED: usize = 16;
+
+/// Returns whether `one` is a better name for an address than `other`. The rules are those of perf, so that users see
+/// the same names as in perf (choose_best_symbol() in tools/perf/util/symbol.c). In the order of their importance, they
+/// prefer: a symbol with a size, a symbol with a type, a symbol that is not weak, a global symbol, a name with fewer
+/// leading underscores, a longer name.
+fn is_better_name(one: &Candidate, other: &Candidate, names: &[Vec<u8>]) -> bool {
+    let rank = |candidate: &Candidate| {
+        let binding = candidate.binding;
+        (candidate.size > 0, candidate.typed, binding != elf::STB_WEAK, binding == elf::STB_GLOBAL)
+    };
+    rank(one).cmp(&rank(other)).then_with(|| {
+        let (one, other) = (one.name.bytes(names), other.name.bytes(names));
+        let underscores = |name: &[u8]| name.iter().take_while(|&&byte| byte == b'_').count();
+        underscores(other).cmp(&underscores(one)).then(one.len().cmp(&other.len()))
+    }) == std::cmp::Ordering::Greater
+}
+
+/// A symbol table as it is in the file.
+pub(super) struct RawTable {
+    symbols: Vec<u8>,
+    /// The names of the symbols.
+    pub names: Vec<u8>,
+    /// The versions of the symbols, two bytes each; empty if the symbols have no versions.
+    versions: Vec<u8>,
+}
+
+impl RawTable {
+    /// Reads the file's symbol table of this kind (SHT_SYMTAB or SHT_DYNSYM), if it has one.
+    pub fn read(elf: &Elf, kind: elf::SectionType) -> Result<Option<Self>, ElfError> {
+        let Some(section) = elf.sections.iter().find(|section| section.kind == kind) else { return Ok(None) };
+        let Some(strings) = elf.sections.get(section.link) else {
+            return Err(ElfError::Malformed("a symbol table has no string table"));
+        };
+        let versions = elf.sections.iter().find(|section| section.kind == elf::SHT_GNU_VERSYM);
+        // If the versions cannot be read, no symbol counts as superseded.
+        let versions = versions.filter(|_| kind == elf::SHT_DYNSYM).and_then(|section| elf.data(section).ok());
+        Ok(Some(Self {
+            symbols: elf.data(section)?,
+            names: elf.data(strings)?,
+            versions: versions.unwrap_or_default(),
+        }))
+    }
+
+    /// Returns the functions and code labels in the table. `number` is the number that the string table will have in
+    /// `NameAt`.
+    pub fn candidates(&self, elf: &Elf, number: usize) -> Vec<Candidate> {
+        match elf.is_64 {
+            true => self.candidates_of_size::<Sym64<Endianness>>(elf, number),
+            false => self.candidates_of_size::<Sym32<Endianness>>(elf, number),
+        }
+    }
+
+    /// Returns the name of the symbol with this index. Relocations refer to symbols by index.
+    pub fn name(&self, elf: &Elf, index: usize) -> Option<&[u8]> {
+        let at = match elf.is_64 {
+            true => self.slice::<Sym64<Endianness>>().get(index)?.st_name(elf.endian),
+            false => self.slice::<Sym32<Endianness>>().get(index)?.st_name(elf.endian),
+        };
+        let rest = self.names.get(at as usize..)?;
+        Some(&rest[..rest.iter().position(|&byte| byte == 0)?])
+    }
+
+    fn is_superseded(&self, elf: &Elf, index: usize) -> bool {
+        let bytes = self.versions.get(index * 2..).and_then(|rest| rest.first_chunk());
+        let version = bytes.map(|&bytes: &[u8; 2]| match elf.endian {
+            Endianness::Little => u16::from_le_bytes(bytes),
+            Endianness::Big => u16::from_be_bytes(bytes),
+        });
+        version.is_some_and(|version| version & elf::VERSYM_HIDDEN.0 != 0)
+    }
+
+    /// Returns the name of a candidate of this table.
+    pub fn name_of(&self, candidate: &Candidate) -> &[u8] {
+        candidate.name.bytes(std::slice::from_ref(&self.names))
+    }
+
+    fn slice<S: object::Pod>(&self) -> &[S] {
+        object::slice_from_bytes(&self.symbols, self.symbols.len() / size_of::<S>()).map_or(&[], |(symbols, _)| symbols)
+    }
+
+    fn candidates_of_size<S: Sym<Endian = Endianness> + object::Pod>(
+        &self,
+        elf: &Elf,
+        number: usize,
+    ) -> Vec<Candidate> {
+        let symbols = self.slice::<S>();
+        let mut candidates = Vec::with_capacity(symbols.len());
+        for (index, symbol) in symbols.iter().enumerate() {
+            let kind = symbol.st_type();
+            let typed = kind == elf::STT_FUNC || kind == elf::STT_GNU_IFUNC;
+            if !typed && kind != elf::STT_NOTYPE {
+                continue;
+            }
+            let Some(section) = elf.sections.get(usize::from(symbol.st_shndx(elf.endian).0)) else { continue };
+            if !section.executable || section.kind == elf::SHT_NULL {
+                continue;
+            }
+            let Some(name) = NameAt::new(number, symbol.st_name(elf.endian)) else { continue };
+            // Skip labels for the assembler, because they are not functions. For example, `$x` and `$d` mark code and
+            // data on arm.
+            let first = self.names.get((name.0 & ((1 << PLACE_BITS) - 1)) as usize);
+            if matches!(first, None | Some(0)) || (!typed && matches!(first, Some(b'$' | b'.'))) {
+                continue;
+            }
+            let mut start: u64 = symbol.st_value(elf.endian).into();
+            // The lowest bit of an arm function's address is set if the function is Thumb code.
+            if elf.machine == elf::EM_ARM && typed {
+                start &= !1;
+            }
+            candidates.push(Candidate {
+                start,
+                size: symbol.st_size(elf.endian).into(),
+                limit: section.address.saturating_add(section.size),
+                name,
+                typed,
+                chooses: kind == elf::STT_GNU_IFUNC,
+                superseded: self.is_superseded(elf, index),
+                binding: symbol.st_bind(),
+            });
+        }
+        candidates
+    }
+}

@@ -1,0 +1,261 @@
+//! The kernel's symbols from the text of /proc/kallsyms. The lookup gives the same results as the kernel's `%pS`.
+
+use std::{borrow::Cow, collections::HashMap, path::Path};
+
+use super::Reason;
+
+/// The kernel's symbols by address.
+#[derive(Debug)]
+pub struct Kallsyms {
+    /// Sorted by address. If several symbols have the same address, only the first one in the list is kept.
+    entries: Vec<Entry>,
+    /// All names, one after the other without separators.
+    names: String,
+    modules: Vec<String>,
+    /// The addresses of the symbols in `BOUNDS`.
+    bounds: HashMap<&'static str, u64>,
+    /// The address ranges of the kernel itself. Outside of these ranges, only symbols of modules are used. Empty if the
+    /// list does not show the ranges; then there is no such restriction.
+    kernel: Vec<(u64, u64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    address: u64,
+    /// The offset of its name in `names`.
+    name: u32,
+    name_size: u16,
+    /// An index into `modules`, or `KERNEL`.
+    module: u16,
+}
+
+const KERNEL: u16 = u16::MAX;
+/// The maximum size of a module's last symbol, because kallsyms does not say where it ends. Addresses beyond it get no
+/// name.
+const LAST_OF_MODULE: u64 = 64 << 10;
+
+/// The symbol that contains an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Symbol<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The distance of the address from the symbol's start, in bytes.
+    pub offset: u64,
+    /// The symbol's size in bytes. A symbol extends to the next symbol.
+    pub size: u64,
+    /// The module that contains the symbol. For code that the kernel generates at run time, it is `bpf` or a similar
+    /// name. `None` for the kernel itself.
+    pub module: Option<&'a str>,
+}
+
+impl Symbol<'_> {
+    /// Returns the dso of the symbol as perf shows it, for example `[kernel.kallsyms]`, `[ext4]` or `[bpf]`.
+    pub fn dso(&self) -> Cow<'static, str> {
+        self.module.map_or(Cow::Borrowed("[kernel.kallsyms]"), |module| format!("[{module}]").into())
+    }
+}
+
+impl Kallsyms {
+    /// Reads a file in the format of /proc/kallsyms.
+    pub fn read(path: impl AsRef<Path>) -> Result<Kallsyms, Reason> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path)
+            .map_err(|error| Reason::Unreadable { path: path.display().to_string(), error: error.to_string() })?;
+        Self::parse(&String::from_utf8_lossy(&bytes))
+    }
+
+    /// Parses text in the format of /proc/kallsyms. A line of the kernel itself is `address type name`. In the line of
+    /// a module's symbol, a tab and `[module]` come after the name.
+    pub fn parse(text: &str) -> Result<Kallsyms, Reason> {
+        let mut symbols = Kallsyms {
+            entries: Vec::with_capacity(text.len() / 44),
+            names: String::with_capacity(text.len() / 2),
+            modules: Vec::new(),
+            bounds: HashMap::new(),
+            kernel: Vec::new(),
+        };
+        let mut modules = HashMap::new();
+        let mut hidden = false;
+        for (address, name, module) in text.lines().filter_map(line) {
+            hidden |= address == 0;
+            // Skip symbols of modules that only the assembler needs. The list contains them, but the kernel's own
+            // lookups skip them (is_mapping_symbol()).
+            if address == 0 || (module.is_some() && (name.starts_with(".L") || name.starts_with('$'))) {
+                continue;
+            }
+            let module = match module {
+                None => {
+                    if let Some(bound) = BOUNDS.iter().find(|&&bound| bound == name) {
+                        symbols.bounds.entry(*bound).or_insert(address);
+                    }
+                    KERNEL
+                }
+                Some(module) => *modules.entry(module).or_insert_with(|| {
+                    symbols.modules.push(module.to_owned());
+                    (symbols.modules.len() - 1) as u16
+                }),
+            };
+            let (start, name_size) = (symbols.names.len() as u32, name.len() as u16);
+            symbols.names.push_str(name);
+            symbols.entries.push(Entry { address, name: start, name_size, module });
+        }
+        if symbols.entries.len() <= 1 {
+            return Err(if hidden { Reason::AddressesHidden } else { Reason::NoSymbols });
+        }
+        symbols.kernel = kernel_text(&symbols.bounds);
+        // The sort is stable: of the symbols at one address, the first one in the list stays first. The kernel uses
+        // this symbol too: in get_symbol_pos() for the kernel itself, and in find_kallsyms_symbol() for modules.
+        symbols.entries.sort_by_key(|entry| entry.address);
+        symbols.entries.dedup_by_key(|entry| entry.address);
+        Ok(symbols)
+    }
+
+    /// Returns the number of symbols.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns whether there are no symbols. This is never true, because parsing fails for a list without symbols.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Returns the address of a symbol that marks the start or the end of a part of the kernel, such as `_text`.
+    pub fn bound(&self, name: &str) -> Option<u64> {
+        self.bounds.get(name).copied()
+    }
+
+    /// Returns the symbol that contains an address.
+    pub fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
+        let next = self.entries.partition_point(|entry| entry.address <= address);
+        let entry = self.entries[..next].last()?;
+        let end = self.entries.get(next).map_or(u64::MAX, |next| next.address);
+        let end = if entry.module == KERNEL {
+            let in_text = |&&(from, to): &&(u64, u64)| from <= address && address < to;
+            match self.kernel.iter().find(in_text) {
+                Some(&(_, to)) => end.min(to),
+                None if self.kernel.is_empty() => end,
+                None => return None,
+            }
+        } else if self.entries.get(next).is_some_and(|next| next.module == entry.module) {
+            end
+        } else {
+            end.min(entry.address.saturating_add(LAST_OF_MODULE))
+        };
+        (address < end).then(|| Symbol {
+            name: self.name(entry),
+            offset: address - entry.address,
+            size: end - entry.address,
+            module: self.modules.get(usize::from(entry.module)).map(String::as_str),
+        })
+    }
+
+    fn name(&self, entry: &Entry) -> &str {
+        let start = entry.name as usize;
+        &self.names[start..start + usize::from(entry.name_size)]
+    }
+}
+
+/// The symbols that mark the start or the end of a part of the kernel.
+const BOUNDS: [&str; 6] = ["_text", "_stext", "_etext", "_end", "_sinittext", "_einittext"];
+
+/// Returns the address ranges of the kernel, as is_ksym_addr() (kernel/kallsyms.c) computes them. With
+/// CONFIG_KALLSYMS_ALL, the list has `_end`, and the range is the whole image. Otherwise, the ranges contain only the
+/// text.
+fn kernel_text(bounds: &HashMap<&str, u64>) -> Vec<(u64, u64)> {
+    let range = |from, to| Some((*bounds.get(from)?, *bounds.get(to)?));
+    match range("_stext", "_end") {
+        Some(whole) => vec![whole],
+        None => [range("_stext", "_etext"), range("_sinittext", "_einittext")].into_iter().flatten().collect(),
+    }
+}
+
+fn line(line: &str) -> Option<(u64, &str, Option<&str>)> {
+    let (address, rest) = line.split_once(' ')?;
+    let (_, rest) = rest.split_once(' ')?;
+    let (name, module) = match rest.split_once('\t') {
+        Some((name, module)) => (name, Some(module.trim_start_matches('[').trim_end_matches(']'))),
+        None => (rest, None),
+    };
+    Some((u64::from_str_radix(address, 16).ok()?, name, module))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIST: &str = "\
+        0000000000000000 A fixed_percpu_data\n\
+        ffffffff81000000 T _stext\n\
+        ffffffff81000000 T _text\n\
+        ffffffff81000040 t first_alias\n\
+        ffffffff81000040 T second_alias\n\
+        ffffffff81000100 T __x64_sys_read\n\
+        ffffffff81000200 T _etext\n\
+        ffffffff82000000 D data\n\
+        ffffffff83000000 T _sinittext\n\
+        ffffffff83000010 t start_kernel\n\
+        ffffffff83000080 T _einittext\n\
+        ffffffffc0003000 t later\t[ext4]\n\
+        ffffffffc0001000 t .Lmark\t[ext4]\n\
+        ffffffffc0001000 t ext4_open\t[ext4]\n\
+        ffffffffc0001000 T ext4_alias\t[ext4]\n\
+        ffffffffc0100000 t bpf_prog_6deef7357e7b4530\t[bpf]\n";
+
+    fn check(address: u64, expected: Expect) {
+        let symbols = Kallsyms::parse(LIST).unwrap();
+        let text = match symbols.lookup(address) {
+            Some(Symbol { name, offset, size, module }) => format!("{name}+{offset:#x}/{size:#x} {module:?}"),
+            None => "-".to_owned(),
+        };
+        expected.assert_eq(&text);
+    }
+
+    #[test]
+    fn lookups() {
+        check(0xffffffff81000000, expect!["_stext+0x0/0x40 None"]);
+        check(0xffffffff8100003f, expect!["_stext+0x3f/0x40 None"]);
+        check(0xffffffff81000041, expect!["first_alias+0x1/0xc0 None"]);
+        check(0xffffffff81000150, expect!["__x64_sys_read+0x50/0x100 None"]);
+        check(0xffffffff83000010, expect!["start_kernel+0x0/0x70 None"]);
+        check(0xffffffffc0001004, expect![[r#"ext4_open+0x4/0x2000 Some("ext4")"#]]);
+        check(0xffffffffc0003004, expect![[r#"later+0x4/0x10000 Some("ext4")"#]]);
+        check(0xffffffffc0100008, expect![[r#"bpf_prog_6deef7357e7b4530+0x8/0x10000 Some("bpf")"#]]);
+        for nowhere in [0, 1, 0xffffffff80ffffff, 0xffffffff81000200, 0xffffffff82000000, 0xffffffffc0013000, u64::MAX]
+        {
+            check(nowhere, expect!["-"]);
+        }
+    }
+
+    #[test]
+    fn with_data_the_whole_image_has_names() {
+        let text = format!("{LIST}ffffffff84000000 B _end\n");
+        let symbols = Kallsyms::parse(&text).unwrap();
+        assert_eq!(symbols.lookup(0xffffffff82000004).unwrap().name, "data");
+        assert_eq!(symbols.lookup(0xffffffff84000000), None);
+    }
+
+    #[test]
+    fn hidden_addresses_and_empty_lists_are_reasons() {
+        let hidden = "0000000000000000 T _stext\n0000000000000000 T _text\n";
+        assert_eq!(Kallsyms::parse(hidden).unwrap_err(), Reason::AddressesHidden);
+        assert_eq!(Kallsyms::parse("").unwrap_err(), Reason::NoSymbols);
+        assert!(matches!(Kallsyms::read("/no/such/file").unwrap_err(), Reason::Unreadable { .. }));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read(text in any::<String>(), lines in prop::collection::vec("[0-9a-f]{0,17} . [a-z$.L]{0,5}(\t\\[?[a-z]{0,3}\\]?)?", 0..9), at in any::<u64>()) {
+            for text in [text, lines.join("\n")] {
+                if let Ok(symbols) = Kallsyms::parse(&text)
+                    && let Some(symbol) = symbols.lookup(at)
+                {
+                    prop_assert!(symbol.offset < symbol.size);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The history of one process's mappings: what was mapped at which address, and when. Reads no files.
+
+use std::{sync::Arc, time::Instant};
+
+use super::maps::{Backing, Mapping};
+
+/// A file that a process has mapped. All mappings of the file refer to the same object.
+#[derive(Debug)]
+pub struct MappedFile {
+    /// A number that no other file has.
+    pub id: u64,
+    /// The properties that identify it.
+    pub key: FileKey,
+    /// The path, or a name such as `[vdso]` or `//anon`, as shown to users.
+    pub dso: Arc<str>,
+    /// What kind of memory it is.
+    pub backing: Backing,
+}
+
+/// The properties that distinguish mapped files.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FileKey {
+    /// The path as the process sees it.
+    pub path: std::path::PathBuf,
+    /// The device: major, minor.
+    pub device: (u32, u32),
+    /// The inode number; 0 if not known.
+    pub inode: u64,
+    /// The inode's generation; 0 if not known.
+    pub generation: u64,
+    /// The build id, if the kernel reported it.
+    pub build_id: Option<Box<[u8]>>,
+    /// Whether the file had been removed when it was mapped, or when /proc/PID/maps was read.
+    pub deleted: bool,
+}
+
+impl FileKey {
+    /// Returns the key of a mapping's file.
+    pub fn from_mapping(mapping: &Mapping) -> Self {
+        Self {
+            path: mapping.path.clone(),
+            device: mapping.device,
+            inode: mapping.inode,
+            generation: mapping.generation,
+            build_id: mapping.build_id.clone(),
+            deleted: mapping.deleted,
+        }
+    }
+}
+
+/// A mapping, and the time from which it exists.
+#[derive(Clone, Debug)]
+pub struct TimedMapping {
+    /// The time at which the mapping was made. If the mapping was read from /proc/PID/maps: the time at which the
+    /// process's image started.
+    pub time: u64,
+    /// The first address.
+    pub start: u64,
+    /// The address after the last one.
+    pub end: u64,
+    /// The offset in the file at which the mapping starts, in bytes.
+    pub file_offset: u64,
+    /// The file.
+    pub file: Arc<MappedFile>,
+}
+
+impl TimedMapping {
+    fn covers(&self, address: u64) -> bool {
+        self.start <= address && address < self.end
+    }
+
+    fn overlaps(&self, start: u64, end: u64) -> bool {
+        self.start < end && start < self.end
+    }
+}
+
+/// The program that a process executes between two calls of exec, with its mappings.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Unique among all images of all processes. The image gets a new id when its earlier mappings turn out to be
+    /// wrong, because results are cached by this id.
+    pub id: u64,
+    /// The time at which it started.
+    pub start: u64,
+    /// The mappings, sorted by time. A forked process shares the list with its parent until one of the two changes its
+    /// mappings.
+    pub mappings: Arc<Vec<TimedMapping>>,
+    /// The time at which /proc/PID/maps was last read for this image.
+    pub read: Option<Instant>,
+}
+
+/// The mapping that contains an address.
+#[derive(Clone, Debug)]
+pub struct MappingAt {
+    /// The mapping.
+    pub mapping: TimedMapping,
+    /// The time at which another mapping replaces this one at the address; `u64::MAX` if none does.
+    pub until: u64,
+    /// If `mapping` is anonymous and has replaced a file mapping: the file mapping. This happens when a process moves a
+    /// file's code to huge pages.
+    pub replaced_file_mapping: Option<TimedMapping>,
+}
+
+/// The size of a huge page in bytes. Code is moved to huge pages in units of 2 MiB, on every architecture that has huge
+/// pages at this level.
+const HUGE: u64 = 2 << 20;
+
+/// The maximum number of mappings in an image. This is more than processes need for code. If there are more mappings,
+/// the oldest ones are dropped.
+const MAPPINGS_LIMIT: usize = 1 << 16;
+
+impl Image {
+    /// Creates an image without mappings.
+    pub fn new(id: u64, begin: u64) -> Self {
+        Self { id, start: begin, mappings: Arc::default(), read: None }
+    }
+
+    /// Adds a mapping. Returns whether it overlaps an earlier mapping that is not anonymous, such as that of a file.
+    pub fn insert(&mut self, known: TimedMapping) -> bool {
+        let overlapped = || self.mappings.iter().rev().filter(|other| other.overlaps(known.start, known.end));
+        // A process that generates code changes the protection of its memory for each function, and each change causes
+        // a record (mprotect_fixup() in mm/mprotect.c). Such repeated mappings are ignored.
+        let again = |other: &TimedMapping| {
+            (other.start, other.end, other.file.id) == (known.start, known.end, known.file.id)
+                && (other.file_offset == known.file_offset || other.file.backing == Backing::Anonymous)
+                && other.time <= known.time
+        };
+        if overlapped().next().is_some_and(again) {
+            return false;
+        }
+        let replaces = overlapped().any(|other| other.file.backing != Backing::Anonymous);
+        let mappings = Arc::make_mut(&mut self.mappings);
+        if mappings.len() >= MAPPINGS_LIMIT {
+            // Drop the oldest mappings. They are needed least, because most of them were replaced long ago.
+            mappings.drain(..MAPPINGS_LIMIT / 4);
+        }
+        let at = mappings.partition_point(|other| other.time <= known.time);
+        mappings.insert(at, known);
+        replaces
+    }
+
+    /// Adds the mappings that /proc/PID/maps shows now. Keeps earlier mappings and the times of known mappings, because
+    /// the text does not show them. Returns two values: whether any mapping was new, and whether a new mapping overlaps
+    /// an earlier one that is not anonymous.
+    pub fn merge(&mut self, current: Vec<TimedMapping>) -> (bool, bool) {
+        let same = |one: &TimedMapping, other: &TimedMapping| {
+            (one.start, one.end, one.file.backing) == (other.start, other.end, other.file.backing)
+                // For anonymous memory, the names and the offsets in the text differ from those in records.
+                && (one.file.backing != Backing::File
+                    || one.file_offset == other.file_offset && one.file.key.path == other.file.key.path)
+        };
+        let (mut new, mut replaces) = (false, false);
+        for known in current {
+            // Side-band records contain more about a mapping (its time, its build id) than the text.
+            if !self.mappings.iter().any(|other| same(other, &known)) {
+                replaces |= self.insert(known);
+                new = true;
+            }
+        }
+        (new, replaces)
+    }
+
+    /// Returns the mapping that contained `address` at `time`. If there was none yet, returns the first later mapping
+    /// that contains `address`.
+    pub fn locate(&self, address: u64, time: u64) -> Option<MappingAt> {
+        let mut covering = self.mappings.iter().enumerate().filter(|(_, known)| known.covers(address)).peekable();
+        let mut found = covering.next()?;
+        // Mappings that were read from /proc together have the same time. Of these, the last one is used.
+        while let Some(next) = covering.next_if(|(_, next)| next.time <= time) {
+            found = next;
+        }
+        let until = covering.next().map_or(u64::MAX, |(_, next)| next.time);
+        let (at, known) = found;
+        let below = if known.file.backing == Backing::Anonymous { self.below(at) } else { None };
+        Some(MappingAt { mapping: known.clone(), until, replaced_file_mapping: below })
+    }
+
+    /// Returns the file mapping that contains the range of the anonymous mapping at index `at`, or that ends where the
+    /// anonymous mapping starts.
+    fn below(&self, at: usize) -> Option<TimedMapping> {
+        let anonymous = &self.mappings[at];
+        if !anonymous.start.is_multiple_of(HUGE) || !anonymous.end.is_multiple_of(HUGE) {
+            return None;
+        }
+        let holds = |known: &&TimedMapping| {
+            known.file.backing == Backing::File
+                && (known.start <= anonymous.start && anonymous.end <= known.end || known.end == anonymous.start)
+        };
+        self.mappings[..at].iter().rev().chain(&self.mappings[at + 1..]).find(holds).cloned()
+    }
+}
+
+/// A process.
+#[derive(Debug)]
+pub struct Process {
+    /// Sorted by start; never empty.
+    pub images: Vec<Image>,
+    /// The time at which its main thread exited. `None` if no exit was reported, or if the process did something after
+    /// the reported exit.
+    pub exited: Option<u64>,
+    /// The value of `Processes`' `clock` when this process was last used. Among the processes that have exited, those
+    /// with the lowest values are dropped first.
+    pub used: u64,
+}
+
+/// The maximum number of images of a process. If a process calls exec more often, for example in a loop, its oldest
+/// images are dropped.
+const IMAGES_LIMIT: usize = 16;
+
+impl Process {
+    /// Creates a process whose first image is `image`.
+    pub fn new(image: Image) -> Self {
+        Self { images: vec![image], exited: None, used: 0 }
+    }
+
+    /// Returns the index of the image that the process executed at `time`.
+    pub fn image_index_at(&self, time: u64) -> usize {
+        self.images.iter().rposition(|image| image.start <= time).unwrap_or(0)
+    }
+
+    /// Adds an image, unless an image with the same start exists. Mappings of the new image may have been reported
+    /// before the new image itself. Then they are in the previous image, although their time is not before the start of
+    /// the new image. Such mappings are moved to the new image, and the previous image gets the id `renewed`.
+    pub fn add_image(&mut self, mut image: Image, renewed: u64) {
+        let at = self.images.partition_point(|other| other.start <= image.start);
+        if at > 0 && self.images[at - 1].start == image.start && image.start != 0 {
+            return;
+        }
+        // Without a start time it is not known which mappings belong to the new image.
+        let before = if image.start == 0 { None } else { self.images[..at].last_mut() };
+        if let Some(before) = before {
+            let own = before.mappings.partition_point(|known| known.time < image.start);
+            if own < before.mappings.len() {
+                before.id = renewed;
+                for known in Arc::make_mut(&mut before.mappings).split_off(own) {
+                    image.insert(known);
+                }
+            }
+        }
+        self.images.insert(at, image);
+        if self.images.len() > IMAGES_LIMIT {
+            self.images.remove(0);
+        }
+    }
+
+    /// Returns the image for a mapping that was made at `time`. If `time` is before the start of all images, the start
+    /// of the mapping's image has not been reported yet. In this case, `new` creates the image.
+    pub fn image_for_mapping(&mut self, time: u64, new: impl FnOnce() -> Image) -> &mut Image {
+        if self.images.len() < IMAGES_LIMIT && self.images.iter().all(|image| time < image.start) {
+            self.images.insert(0, new());
+        }
+        let at = self.image_index_at(time);
+        &mut self.images[at]
+    }
+
+    /// Returns the number of mappings in all images.
+    pub fn mappings(&self) -> usize {
+        self.images.iter().map(|image| image.mappings.len()).sum()
+    }
+}

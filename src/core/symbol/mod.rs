@@ -1,0 +1,46 @@
+//! Maps addresses to names, or to the reason why there is no name. Resolves addresses of the kernel and of processes.
+//! For processes, it uses their mappings, the mapped files, and the files in which processes list the code that they
+//! generate. Does not depend on events.
+//!
+//! The caller reports what processes do with `Symbolizer::mmap` and `Processes` (`exec`, `forked`, `exited`), and
+//! resolves addresses with `Symbolizer::user`. Mappings that were not reported are read from /proc/PID/maps.
+
+mod code;
+mod code_map;
+mod demangle;
+pub mod dwarf;
+pub mod elf;
+mod jit;
+pub mod jitdump;
+mod kallsyms;
+mod kernel;
+mod mapping_history;
+pub mod maps;
+mod object;
+mod objects;
+mod open;
+mod options;
+pub mod perf_map;
+mod processes;
+mod reason;
+mod slot;
+mod unnamed_frames;
+
+mod recorded_binaries;
+mod symbolizer;
+mod vdso;
+
+pub use code::{Code, CodeImage};
+pub use code_map::CodeMap;
+pub use demangle::demangle;
+pub use kallsyms::{Kallsyms, Symbol};
+pub use kernel::KernelSymbols;
+pub use maps::Mapping;
+pub use options::{Demangle, Inline, Options, Srcline};
+pub use processes::{ProcessOrigin, Processes};
+pub use reason::Reason;
+pub use slot::Slot;
+pub use unnamed_frames::UnnamedFrames;
+
+pub use recorded_binaries::RecordedBinaries;
+pub use symbolizer::{AddressKind, InlinedFrame, Name, Resolved, Symbolizer};

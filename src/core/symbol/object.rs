@@ -1,0 +1,226 @@
+//! One binary: its symbols and its DWARF, each read when it is first needed. Does not know which processes map the
+//! binary.
+
+use std::{path::PathBuf, sync::Arc};
+
+use rustc_hash::FxHashMap;
+
+use super::{
+    Reason,
+    demangle::demangle,
+    dwarf::{Dwarf, DwarfFrame},
+    elf::{DebugSearch, Elf, Symbols, debug_file, mini_debug_info, shared_debug_file},
+    options::Demangle,
+};
+
+/// An open binary. Symbols and DWARF that were read from it can be dropped and read again.
+#[derive(Debug)]
+pub struct Object {
+    elf: Elf,
+    /// The path as the process sees it.
+    path: PathBuf,
+    search: DebugSearch,
+    /// The separate debug file with its path: `None` before the search, `Some(None)` if there is no such file.
+    debug: Option<Option<(PathBuf, Elf)>>,
+    symbols: Option<Result<Symbols, Reason>>,
+    /// Shows if `symbols` is the complete symbol table, or only the symbols for dynamic linking.
+    extent: SymbolTable,
+    dwarf: Option<Result<Dwarf, Reason>>,
+    /// The names that were looked up so far, by the index of the function in `symbols`.
+    names: FxHashMap<u32, Arc<str>>,
+    name_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SymbolTable {
+    Complete,
+    DynamicOnly,
+}
+
+/// A function of a binary.
+#[derive(Clone, Debug)]
+pub struct NamedFunction {
+    /// The function's name.
+    pub name: Arc<str>,
+    /// The address at which it starts, as the file's headers count addresses.
+    pub start: u64,
+}
+
+impl Object {
+    /// Creates an object. Only the headers of the file have been read so far. `path` is the file's path as the process
+    /// sees it, and `root` is the root directory of the process.
+    pub fn new(elf: Elf, path: PathBuf, root: PathBuf) -> Self {
+        let search = DebugSearch { root, ..DebugSearch::default() };
+        Self {
+            elf,
+            path,
+            search,
+            debug: None,
+            symbols: None,
+            extent: SymbolTable::Complete,
+            dwarf: None,
+            names: FxHashMap::default(),
+            name_bytes: 0,
+        }
+    }
+
+    /// Returns the bytes of the file, for callers that parse the file themselves.
+    pub fn image(&self) -> std::io::Result<super::CodeImage> {
+        self.elf.image()
+    }
+
+    /// Returns the bytes of its separate debug file, if there is one.
+    pub fn debug_image(&mut self) -> Option<super::CodeImage> {
+        self.find_debug();
+        self.debug.as_ref()?.as_ref()?.1.image().ok()
+    }
+
+    /// Returns the build id.
+    pub fn build_id(&self) -> Option<&Arc<[u8]>> {
+        self.elf.build_id.as_ref()
+    }
+
+    /// Converts an offset in the file to an address, as the file's headers count addresses.
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        self.elf.address_of(offset)
+    }
+
+    /// Returns the memory that `unload` frees, in bytes.
+    pub fn bytes(&self) -> usize {
+        let symbols = self.symbols.as_ref().and_then(|symbols| symbols.as_ref().ok()).map_or(0, Symbols::bytes);
+        let dwarf = self.dwarf.as_ref().and_then(|dwarf| dwarf.as_ref().ok()).map_or(0, Dwarf::bytes);
+        symbols + dwarf + self.name_bytes
+    }
+
+    /// Drops everything that can be read again. The file stays open, because another file may be at its path now.
+    pub fn unload(&mut self) {
+        (self.symbols, self.dwarf, self.names, self.name_bytes) = (None, None, FxHashMap::default(), 0);
+    }
+
+    /// Drops the cached names. They can be created again from the symbols.
+    pub fn forget_names(&mut self) {
+        (self.names, self.name_bytes) = (FxHashMap::default(), 0);
+    }
+
+    /// Returns the function that contains `address`. `limit` is the maximum memory for the symbols and the DWARF of
+    /// this file, in bytes.
+    pub fn name(&mut self, address: u64, style: Demangle, limit: usize) -> Result<NamedFunction, Reason> {
+        let found = match self.symbols(limit) {
+            Ok(symbols) => symbols.lookup(address).map(|found| (found.index, found.start, found.name.to_vec())),
+            Err(reason @ Reason::NoSymbols) | Err(reason @ Reason::NoSymbolsIn { .. }) => {
+                return self.name_from_dwarf(address, style, limit).ok_or(reason);
+            }
+            Err(reason) => return Err(reason),
+        };
+        let Some((index, start, name)) = found else {
+            let path = self.path.display().to_string();
+            let none = match self.extent {
+                SymbolTable::Complete => Reason::NoFunction { path },
+                SymbolTable::DynamicOnly => Reason::NoSymbolsIn { path },
+            };
+            return self.name_from_dwarf(address, style, limit).ok_or(none);
+        };
+        if let Some(name) = self.names.get(&index) {
+            return Ok(NamedFunction { name: Arc::clone(name), start });
+        }
+        let name = styled_name(&String::from_utf8_lossy(&name), style);
+        self.name_bytes += name.len() + 64;
+        self.names.insert(index, Arc::clone(&name));
+        Ok(NamedFunction { name, start })
+    }
+
+    /// Looks up the function in DWARF. This is for addresses that no symbol covers, for example if only the symbol
+    /// table was removed from the file.
+    fn name_from_dwarf(&mut self, address: u64, style: Demangle, limit: usize) -> Option<NamedFunction> {
+        let outer = self.frames(address, limit).ok()?.pop()?;
+        Some(NamedFunction { name: styled_name(&outer.name?, style), start: outer.start.unwrap_or(address) })
+    }
+
+    /// Returns the functions that contain `address` according to DWARF, innermost first. `limit` is the same as for
+    /// [`Object::name`].
+    pub fn frames(&mut self, address: u64, limit: usize) -> Result<Vec<DwarfFrame>, Reason> {
+        if self.dwarf.is_none() {
+            self.dwarf = Some(self.read_dwarf(limit));
+        }
+        match &self.dwarf {
+            Some(Ok(dwarf)) => Ok(dwarf.frames(address)),
+            Some(Err(reason)) => Err(reason.clone()),
+            None => Err(Reason::NoSymbols),
+        }
+    }
+
+    fn symbols(&mut self, limit: usize) -> Result<&Symbols, Reason> {
+        if self.symbols.is_none() {
+            self.symbols = Some(self.read_symbols(limit));
+        }
+        match &self.symbols {
+            Some(Ok(symbols)) => Ok(symbols),
+            Some(Err(reason)) => Err(reason.clone()),
+            None => Err(Reason::NoSymbols),
+        }
+    }
+
+    fn read_symbols(&mut self, limit: usize) -> Result<Symbols, Reason> {
+        // A file with its own symbol table needs no separate debug file for names.
+        let stripped = self.elf.sections.iter().all(|section| section.kind != object::elf::SHT_SYMTAB);
+        if stripped {
+            self.find_debug();
+        }
+        let debug = self.debug.as_ref().and_then(Option::as_ref).filter(|_| stripped).map(|(_, debug)| debug);
+        let mini = if stripped && debug.is_none() { mini_debug_info(&self.elf).and_then(Result::ok) } else { None };
+        self.extent = if stripped && debug.is_none() && mini.is_none() {
+            SymbolTable::DynamicOnly
+        } else {
+            SymbolTable::Complete
+        };
+        let path = || self.path.display().to_string();
+        let parts: Vec<&Elf> = [Some(&self.elf), debug, mini.as_ref()].into_iter().flatten().collect();
+        let expected = Symbols::expected_bytes(&parts);
+        if expected > limit as u64 {
+            return Err(Reason::TooLarge { path: path(), bytes: expected });
+        }
+        if expected.saturating_add(self.bytes() as u64) > limit as u64 {
+            // Names are more important than source lines, so the DWARF is dropped to make room for the symbols.
+            self.dwarf = None;
+        }
+        let path = || self.path.display().to_string();
+        let damaged = |error: super::elf::ElfError| Reason::Damaged { path: path(), error: error.to_string() };
+        let symbols = Symbols::read(&parts).map_err(damaged)?;
+        if symbols.is_empty() { Err(Reason::NoSymbolsIn { path: path() }) } else { Ok(symbols) }
+    }
+
+    fn read_dwarf(&mut self, limit: usize) -> Result<Dwarf, Reason> {
+        if !Dwarf::is_in(&self.elf) {
+            self.find_debug();
+        }
+        let path = || self.path.display().to_string();
+        let (at, elf) = match &self.debug {
+            Some(Some((at, debug))) if Dwarf::is_in(debug) => (at, debug),
+            _ if Dwarf::is_in(&self.elf) => (&self.path, &self.elf),
+            _ => return Err(Reason::NoDebugInfo { path: path() }),
+        };
+        let shared = shared_debug_file(elf, at, &self.search);
+        let expected = shared.as_ref().map_or(0, Dwarf::expected_bytes).saturating_add(Dwarf::expected_bytes(elf));
+        // DWARF must fit in memory together with the symbols. Otherwise it would be unloaded and read again for each
+        // address.
+        let expected = Dwarf::in_memory(expected);
+        if expected.saturating_add(self.bytes() as u64) > limit as u64 {
+            return Err(Reason::TooLarge { path: path(), bytes: expected });
+        }
+        Dwarf::read(elf, shared.as_ref()).map_err(|error| Reason::Damaged { path: path(), error: error.to_string() })
+    }
+
+    fn find_debug(&mut self) {
+        if self.debug.is_none() {
+            self.debug = Some(debug_file(&self.elf, &self.path, &self.search));
+        }
+    }
+}
+
+/// Returns a name in the requested style.
+pub fn styled_name(name: &str, style: Demangle) -> Arc<str> {
+    match style {
+        Demangle::Yes => demangle(name).map_or_else(|| name.into(), Arc::from),
+        Demangle::No => name.into(),
+    }
+}

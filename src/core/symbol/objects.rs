@@ -1,0 +1,196 @@
+//! All open binaries, by the files that processes have mapped. Processes that map the same file share one object. The
+//! memory and the number of open files are limited.
+
+use std::{
+    os::unix::fs::MetadataExt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rustc_hash::FxHashMap;
+
+use super::{
+    Reason, elf::Elf, mapping_history::TimedMapping, maps::Backing, object::Object, open::open,
+    recorded_binaries::RecordedBinaries, vdso,
+};
+
+/// The maximum number of files that are kept open. The least recently used file is closed first.
+const HANDLES_LIMIT: usize = 256;
+/// The maximum number of entries in `by_file`. When it is reached, all entries are dropped.
+const FILES_LIMIT: usize = 1 << 15;
+/// The minimum time between two attempts to open a file that could not be opened.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The open binaries.
+#[derive(Debug)]
+pub struct Objects {
+    objects: FxHashMap<u64, Entry>,
+    by_key: FxHashMap<BinaryIdentity, u64>,
+    /// By the id of a mapped file: the id of its object, or the reason why there is no object and the time of the last
+    /// attempt to open it.
+    by_file: FxHashMap<u64, Result<u64, (Reason, Instant)>>,
+    ids: u64,
+    clock: u64,
+    limit: usize,
+    bytes: usize,
+    /// Finds the binaries of a recording; `None` for processes of this machine.
+    recorded: Option<RecordedBinaries>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    object: Object,
+    keys: Vec<BinaryIdentity>,
+    used: u64,
+    bytes: usize,
+}
+
+/// A property that shows that two files are the same binary.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum BinaryIdentity {
+    BuildId(Arc<[u8]>),
+    File { device: u64, inode: u64, size: u64, modified: (i64, i64) },
+    Vdso,
+}
+
+impl Objects {
+    /// Creates an empty set. `limit` is the maximum memory for symbols and debug information, in bytes.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            objects: FxHashMap::default(),
+            by_key: FxHashMap::default(),
+            by_file: FxHashMap::default(),
+            ids: 0,
+            clock: 0,
+            limit,
+            bytes: 0,
+            recorded: None,
+        }
+    }
+
+    /// Makes the set open the binaries of a recording from now on.
+    pub fn set_recorded(&mut self, recorded: RecordedBinaries) {
+        self.recorded = Some(recorded);
+    }
+
+    /// Returns whether the binaries are those of a recording.
+    pub fn are_recorded(&self) -> bool {
+        self.recorded.is_some()
+    }
+
+    /// Returns the id of the object for a mapping's file, for use with `with_object`. Opens the file if it is not open
+    /// yet.
+    pub fn object_id(&mut self, pid: u32, known: &TimedMapping) -> Result<u64, Reason> {
+        // The vdso has the same name in all processes, and so the same file id. But a 32-bit process has another vdso.
+        if known.file.backing == Backing::Vdso && !vdso::is_ours(known.start, known.end) {
+            return Err(Reason::OtherVdso);
+        }
+        match self.by_file.get(&known.file.id) {
+            Some(Ok(id)) if self.objects.contains_key(id) => return Ok(*id),
+            Some(Err((reason, tried))) if tried.elapsed() < RETRY => return Err(reason.clone()),
+            _ => {}
+        }
+        let found = self.open(pid, known);
+        if self.by_file.len() >= FILES_LIMIT {
+            self.by_file.clear();
+        }
+        self.by_file.insert(known.file.id, found.clone().map_err(|reason| (reason, Instant::now())));
+        found
+    }
+
+    fn open(&mut self, pid: u32, known: &TimedMapping) -> Result<u64, Reason> {
+        let expected: Option<Arc<[u8]>> = known.file.key.build_id.as_deref().map(Arc::from);
+        if let Some(&id) = expected.as_ref().and_then(|id| self.by_key.get(&BinaryIdentity::BuildId(Arc::clone(id)))) {
+            return Ok(id);
+        }
+        if let Some(recorded) = &self.recorded {
+            let elf = recorded.open(known)?;
+            let keys: Vec<BinaryIdentity> =
+                elf.build_id.iter().map(|id| BinaryIdentity::BuildId(Arc::clone(id))).collect();
+            if let Some(&id) = keys.first().and_then(|key| self.by_key.get(key)) {
+                return Ok(id);
+            }
+            return Ok(self.add(Object::new(elf, known.file.key.path.clone(), Default::default()), keys));
+        }
+        if known.file.backing == Backing::Vdso {
+            return match self.by_key.get(&BinaryIdentity::Vdso) {
+                Some(&id) => Ok(id),
+                None => Ok(self
+                    .add(Object::new(vdso::read()?, "[vdso]".into(), Default::default()), vec![BinaryIdentity::Vdso])),
+            };
+        }
+        let path = &known.file.key.path;
+        let wrong = |error: String| Reason::Damaged { path: path.display().to_string(), error };
+        let opened = open(pid, known)?;
+        let metadata = opened.file.metadata().map_err(|error| wrong(error.to_string()))?;
+        let key = BinaryIdentity::File {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        };
+        // If no build id is expected, the key of the file is enough to find its object. Otherwise the build id has to
+        // be read from the file.
+        if let (Some(&id), None) = (self.by_key.get(&key), &expected) {
+            return Ok(id);
+        }
+        let elf = Elf::of_file(opened.file).map_err(|error| wrong(error.to_string()))?;
+        if expected.is_some() && elf.build_id != expected {
+            return Err(Reason::Replaced { path: path.display().to_string() });
+        }
+        let mut keys = vec![key];
+        if let Some(build_id) = &elf.build_id {
+            let key = BinaryIdentity::BuildId(Arc::clone(build_id));
+            if let Some(&id) = self.by_key.get(&key) {
+                return Ok(id);
+            }
+            keys.push(key);
+        }
+        Ok(self.add(Object::new(elf, path.clone(), opened.root), keys))
+    }
+
+    fn add(&mut self, object: Object, keys: Vec<BinaryIdentity>) -> u64 {
+        if self.objects.len() >= HANDLES_LIMIT
+            && let Some((&id, _)) = self.objects.iter().min_by_key(|(_, entry)| entry.used)
+            && let Some(gone) = self.objects.remove(&id)
+        {
+            self.bytes -= gone.bytes;
+            for key in &gone.keys {
+                self.by_key.remove(key);
+            }
+        }
+        self.ids += 1;
+        self.by_key.extend(keys.iter().map(|key| (key.clone(), self.ids)));
+        self.clock += 1;
+        self.objects.insert(self.ids, Entry { object, keys, used: self.clock, bytes: 0 });
+        self.ids
+    }
+
+    /// Calls `ask` with an object and the memory limit. The object may read its file for the answer. If all objects
+    /// together then need too much memory, other objects are unloaded. This object stays loaded, because it is likely
+    /// to be used next. Its own memory is within the limit.
+    pub fn with_object<R>(&mut self, id: u64, ask: impl FnOnce(&mut Object, usize) -> R) -> Option<R> {
+        self.clock += 1;
+        let entry = self.objects.get_mut(&id)?;
+        entry.used = self.clock;
+        let answer = ask(&mut entry.object, self.limit);
+        if entry.object.bytes() > self.limit {
+            entry.object.forget_names();
+        }
+        let bytes = entry.object.bytes();
+        self.bytes = self.bytes - entry.bytes + bytes;
+        entry.bytes = bytes;
+        while self.bytes > self.limit {
+            let loaded = self.objects.iter_mut().filter(|(of, entry)| **of != id && entry.bytes > 0);
+            let Some((_, oldest)) = loaded.min_by_key(|(_, entry)| entry.used) else { break };
+            oldest.object.unload();
+            self.bytes -= std::mem::take(&mut oldest.bytes);
+        }
+        Some(answer)
+    }
+
+    /// Returns the memory that symbols and debug information use, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}

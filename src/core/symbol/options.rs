@@ -1,0 +1,47 @@
+//! The options of a `Symbolizer`.
+
+/// How symbols are looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The maximum memory for symbols and debug information, in bytes.
+    pub cache_bytes: usize,
+    /// The form in which names are shown: as in the source, or mangled.
+    pub demangle: Demangle,
+    /// Selects if inlined functions are reported.
+    pub inline: Inline,
+    /// Selects if source lines are reported.
+    pub srcline: Srcline,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { cache_bytes: 256 << 20, demangle: Demangle::Yes, inline: Inline::No, srcline: Srcline::No }
+    }
+}
+
+/// How names of C++ and Rust functions are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demangle {
+    /// As written in the source.
+    Yes,
+    /// Mangled, as in the symbol table.
+    No,
+}
+
+/// How inlined functions are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inline {
+    /// As frames of their own. This reads DWARF.
+    Yes,
+    /// As part of the functions into which they were inlined.
+    No,
+}
+
+/// When source files and lines are looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Srcline {
+    /// For every address. This reads DWARF.
+    Yes,
+    /// Only on request.
+    No,
+}

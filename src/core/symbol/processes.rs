@@ -1,0 +1,311 @@
+//! Finds the mapping that contained an address, for each process and each time. The mappings come from side-band
+//! records. Mappings that the records did not report are read from /proc/PID/maps. Does not read the mapped files.
+
+use std::{
+    collections::HashMap,
+    fs,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rustc_hash::FxHashMap;
+
+use super::{
+    Reason,
+    mapping_history::{FileKey, Image, MappedFile, MappingAt, Process, TimedMapping},
+    maps::{self, Backing, Mapping},
+};
+use crate::sys::procfs;
+
+/// The maximum number of exited processes that are kept. The least recently used processes are dropped first.
+const EXITED_LIMIT: usize = 4096;
+/// The maximum number of mappings that are kept for all exited processes together. They take about 16 MiB.
+const EXITED_MAPPINGS_LIMIT: usize = 1 << 18;
+/// The minimum time between two reads of /proc/PID/maps for a process. An address in no known mapping causes a read,
+/// and a damaged call chain can have any number of such addresses.
+const READ_AGAIN: Duration = Duration::from_millis(500);
+
+/// The mappings of all known processes.
+#[derive(Debug, Default)]
+pub struct Processes {
+    processes: FxHashMap<u32, Process>,
+    files: HashMap<FileKey, Arc<MappedFile>>,
+    /// When `files` has this many entries, the files that no process maps any more are dropped.
+    files_limit: usize,
+    ids: u64,
+    clock: u64,
+    exited: usize,
+    whose: ProcessOrigin,
+}
+
+/// The machine on which the processes run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProcessOrigin {
+    /// This machine. Mappings that were not reported are read from procfs.
+    #[default]
+    ThisMachine,
+    /// The machine of a recording. Only reported mappings are known.
+    Recording,
+}
+
+impl Processes {
+    /// Creates an empty set of processes.
+    pub fn new(whose: ProcessOrigin) -> Self {
+        Self { whose, ..Self::default() }
+    }
+
+    /// Notes a new mapping (PERF_RECORD_MMAP2). Ignores mappings without code. Returns the mapping if its file is new.
+    pub fn mmap(&mut self, pid: u32, time: u64, mapping: &Mapping) -> Option<TimedMapping> {
+        if !mapping.executable || mapping.start >= mapping.end {
+            return None;
+        }
+        let known = self.known(time, mapping);
+        // A new file has two references: one in `known`, and one in `files`.
+        let new = known.file.backing == Backing::File && Arc::strong_count(&known.file) == 2;
+        let new = new.then(|| known.clone());
+        self.note_activity(pid, time);
+        let (id, first) = (self.next_id(), self.next_id());
+        let image = self.entry(pid).image_for_mapping(time, || Image::new(first, 0));
+        if image.insert(known) {
+            image.id = id;
+        }
+        new
+    }
+
+    /// Notes that a process executes another program from now on (PERF_RECORD_COMM with PERF_RECORD_MISC_COMM_EXEC).
+    pub fn exec(&mut self, pid: u32, time: u64) {
+        let image = Image::new(self.next_id(), time);
+        self.add_image(pid, time, image);
+    }
+
+    /// Starts a new image of a process. The process may be unknown so far.
+    fn add_image(&mut self, pid: u32, time: u64, image: Image) {
+        let renewed = self.next_id();
+        match self.processes.get_mut(&pid) {
+            Some(process) => {
+                process.add_image(image, renewed);
+                self.note_activity(pid, time);
+            }
+            None => drop(self.processes.insert(pid, Process::new(image))),
+        }
+    }
+
+    /// Notes that a process was created (PERF_RECORD_FORK in which pid and ppid differ). The new process starts with
+    /// the mappings of its parent.
+    pub fn forked(&mut self, ppid: u32, pid: u32, time: u64) {
+        if ppid == pid {
+            return;
+        }
+        if !self.processes.contains_key(&ppid) {
+            self.read(ppid);
+        }
+        let parent = self.processes.get(&ppid).map(|parent| {
+            let image = &parent.images[parent.image_index_at(time)];
+            // The child does not have the mappings that the parent made after the fork.
+            let until = image.mappings.partition_point(|known| known.time <= time);
+            match until == image.mappings.len() {
+                true => Arc::clone(&image.mappings),
+                false => Arc::new(image.mappings[..until].to_vec()),
+            }
+        });
+        let mut image = Image::new(self.next_id(), time);
+        image.mappings = parent.unwrap_or_default();
+        // The pid may have belonged to another process before.
+        self.add_image(pid, time, image);
+    }
+
+    /// Notes that the main thread of a process has exited (PERF_RECORD_EXIT in which pid and tid are equal). The
+    /// mappings of the process are kept for a while. Its other threads may still run. If another thread calls exec, the
+    /// main thread exits first, and the thread that called exec becomes the main thread.
+    pub fn exited(&mut self, pid: u32, time: u64) {
+        self.clock += 1;
+        let clock = self.clock;
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        process.used = process.used.max(clock);
+        if process.exited.replace(time).is_none() {
+            self.exited += 1;
+            self.drop_oldest_exited();
+        }
+    }
+
+    /// Notes that a process did something at `time`, so it cannot have exited before `time`.
+    fn note_activity(&mut self, pid: u32, time: u64) {
+        if let Some(process) = self.processes.get_mut(&pid)
+            && process.exited.take_if(|exited| *exited < time).is_some()
+        {
+            self.exited -= 1;
+        }
+    }
+
+    /// Forgets a process and its mappings.
+    pub fn forget(&mut self, pid: u32) {
+        if self.processes.remove(&pid).is_some_and(|process| process.exited.is_some()) {
+            self.exited -= 1;
+        }
+    }
+
+    /// Reads the current mappings of a process from /proc/PID/maps. Returns whether any mapping was new. `locate` calls
+    /// this function if an address is in no known mapping.
+    pub fn read(&mut self, pid: u32) -> bool {
+        if self.whose == ProcessOrigin::Recording {
+            return false;
+        }
+        let text = self.maps(pid);
+        let mappings: Vec<Mapping> = maps::parse(&text).filter(|mapping| mapping.executable).collect();
+        if mappings.is_empty() && !self.processes.contains_key(&pid) {
+            // This is a kernel thread or a process that no longer exists. Neither is kept.
+            return false;
+        }
+        let begin = self.entry(pid).images.last().map_or(0, |image| image.start);
+        let known = mappings.iter().map(|mapping| self.known(begin, mapping)).collect();
+        let id = self.next_id();
+        let Some(image) = self.entry(pid).images.last_mut() else { return false };
+        image.read = Some(Instant::now());
+        let (new, replaces) = image.merge(known);
+        if replaces {
+            image.id = id;
+        }
+        new
+    }
+
+    /// Returns the text of /proc/PID/maps. After the main thread has exited, this file is empty, and the mappings are
+    /// only in /proc/TID/maps of the other threads. So if the main thread is known to have exited but /proc/PID/maps is
+    /// not empty, the text belongs to another process with the same pid.
+    fn maps(&self, pid: u32) -> Vec<u8> {
+        let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        if text.is_empty() {
+            let thread = procfs::living_thread(pid).filter(|&tid| tid != pid);
+            return thread.and_then(|tid| fs::read(format!("/proc/{tid}/maps")).ok()).unwrap_or_default();
+        }
+        if self.has_exited(pid) { Vec::new() } else { text }
+    }
+
+    /// Returns the image that a process executed at `time`.
+    #[inline]
+    pub fn image(&self, pid: u32, time: u64) -> Option<&Image> {
+        let process = self.processes.get(&pid)?;
+        match process.images.last() {
+            Some(last) if last.start <= time => Some(last),
+            _ => process.images.get(process.image_index_at(time)),
+        }
+    }
+
+    /// Returns the mapping that contained `address` in a process at `time`.
+    pub fn locate(&mut self, pid: u32, address: u64, time: u64) -> Result<MappingAt, Reason> {
+        if let Some(found) = self.image(pid, time).and_then(|image| image.locate(address, time)) {
+            self.clock += 1;
+            let clock = self.clock;
+            if let Some(process) = self.processes.get_mut(&pid) {
+                process.used = clock;
+            }
+            return Ok(found);
+        }
+        if self.may_read(pid, time)
+            && self.read(pid)
+            && let Some(found) = self.image(pid, time).and_then(|image| image.locate(address, time))
+        {
+            return Ok(found);
+        }
+        match self.image(pid, time) {
+            Some(image) if !image.mappings.is_empty() => Err(Reason::NotMapped),
+            _ => Err(Reason::ProcessGone),
+        }
+    }
+
+    /// Returns whether /proc/PID/maps should be read to find what was mapped at `time`. The file shows only the
+    /// mappings of the last image, and it must not have been read a short time ago (`READ_AGAIN`).
+    fn may_read(&self, pid: u32, time: u64) -> bool {
+        let Some(process) = self.processes.get(&pid) else { return true };
+        let last = process.images.len() - 1;
+        process.image_index_at(time) == last
+            && process.images[last].read.is_none_or(|read| read.elapsed() >= READ_AGAIN)
+    }
+
+    /// Returns the jitdump files in the mappings of the image that a process executed at `time`.
+    pub fn jitdumps(&self, pid: u32, time: u64) -> Vec<TimedMapping> {
+        let Some(image) = self.image(pid, time) else { return Vec::new() };
+        image.mappings.iter().filter(|known| super::jitdump::is_jitdump_name(&known.file.key.path)).cloned().collect()
+    }
+
+    /// Returns the number of processes that are kept.
+    pub fn len(&self) -> usize {
+        self.processes.len()
+    }
+
+    /// Returns whether no process is known.
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    /// Returns whether the process is known to have exited.
+    pub fn has_exited(&self, pid: u32) -> bool {
+        self.processes.get(&pid).is_some_and(|process| process.exited.is_some())
+    }
+
+    fn next_id(&mut self) -> u64 {
+        self.ids += 1;
+        self.ids
+    }
+
+    fn entry(&mut self, pid: u32) -> &mut Process {
+        let id = self.next_id();
+        self.processes.entry(pid).or_insert_with(|| Process::new(Image::new(id, 0)))
+    }
+
+    fn known(&mut self, time: u64, mapping: &Mapping) -> TimedMapping {
+        let &Mapping { start, end, file_offset, .. } = mapping;
+        TimedMapping { time, start, end, file_offset, file: self.file(FileKey::from_mapping(mapping)) }
+    }
+
+    fn file(&mut self, key: FileKey) -> Arc<MappedFile> {
+        if let Some(file) = self.files.get(&key) {
+            return Arc::clone(file);
+        }
+        if self.files.len() >= self.files_limit {
+            self.files.retain(|_, file| Arc::strong_count(file) > 1);
+            self.files_limit = (2 * self.files.len()).max(1024);
+        }
+        let id = self.next_id();
+        let backing = Backing::from_path(&key.path);
+        let dso = match backing {
+            Backing::Anonymous if key.path.as_os_str().is_empty() => "//anon".into(),
+            // The kernel shows the file with this suffix. Without the suffix, the path may be that of another file now.
+            Backing::File if key.deleted => format!("{} (deleted)", key.path.display()).into(),
+            _ => key.path.to_string_lossy().into(),
+        };
+        let file = Arc::new(MappedFile { id, key: key.clone(), dso, backing });
+        self.files.insert(key, Arc::clone(&file));
+        file
+    }
+
+    /// Drops exited processes if there are more than the limits allow.
+    fn drop_oldest_exited(&mut self) {
+        let over = |processes: &Self| {
+            processes.exited > EXITED_LIMIT
+                || processes.exited.is_multiple_of(64)
+                    && processes
+                        .processes
+                        .values()
+                        .filter(|process| process.exited.is_some())
+                        .map(Process::mappings)
+                        .sum::<usize>()
+                        > EXITED_MAPPINGS_LIMIT
+        };
+        if !over(self) {
+            return;
+        }
+        let mut exited: Vec<(u64, u32)> = self
+            .processes
+            .iter()
+            .filter(|(_, process)| process.exited.is_some())
+            .map(|(&pid, process)| (process.used, pid))
+            .collect();
+        exited.sort_unstable();
+        // Drop a quarter at once, so that processes do not have to be dropped at every exit.
+        let gone = exited.len().div_ceil(4);
+        for &(_, pid) in &exited[..gone] {
+            self.processes.remove(&pid);
+        }
+        self.exited -= gone;
+    }
+}

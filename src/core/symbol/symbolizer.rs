@@ -1,0 +1,407 @@
+//! Resolves addresses of processes to names, with the help of all other files in this folder.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::{
+    Reason, Slot,
+    dwarf::DwarfFrame,
+    jit::Jit,
+    mapping_history::{MappingAt, TimedMapping},
+    maps::{Backing, Mapping},
+    object::styled_name,
+    objects::Objects,
+    options::{Inline, Options, Srcline},
+    processes::{ProcessOrigin, Processes},
+    recorded_binaries::RecordedBinaries,
+    unnamed_frames::UnnamedFrames,
+};
+
+/// The kind of a frame's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AddressKind {
+    /// The address of the instruction that was executed.
+    Instruction,
+    /// A return address: the address of the instruction after a call. It may be in the next function: if the callee
+    /// never returns, the call may be the last instruction of its function.
+    Return,
+}
+
+impl AddressKind {
+    fn lookup_distance(self) -> u64 {
+        u64::from(self == Self::Return)
+    }
+}
+
+/// Everything that is known about an address. `D` is the type of the data that the caller derives from the result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved<D = ()> {
+    /// The function, or the reason why it is not known.
+    pub symbol: Result<Name, Reason>,
+    /// The file's path as the process sees it, or a name such as `[vdso]` or `//anon`. `[unknown]` if the address is in
+    /// no mapping.
+    pub dso: Arc<str>,
+    /// The offset of the address in the file, in bytes.
+    pub dso_offset: u64,
+    /// The file's build id.
+    pub build_id: Option<Arc<[u8]>>,
+    /// With `Inline::Yes`: the functions that were inlined into `symbol` at this address, innermost first.
+    pub inlined: Vec<InlinedFrame>,
+    /// With `Srcline::Yes`: the source file and line of the address. With `Inline::Yes`, this is the line in `symbol`,
+    /// and `inlined` has the lines in the inlined functions. With `Inline::No`, it is the line in the innermost
+    /// function.
+    pub srcline: Option<(Arc<str>, u32)>,
+    /// Data that the caller derives from this result. It is cached together with the result.
+    pub slot: Slot<D>,
+}
+
+/// A function, and the distance of an address from its start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The distance in bytes.
+    pub offset: u64,
+}
+
+/// A function that was inlined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InlinedFrame {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The source file; empty if it is not known.
+    pub file: Arc<str>,
+    /// The line; 0 if it is not known.
+    pub line: u32,
+}
+
+/// Resolves addresses of processes. It starts no threads, and waits only for reads of files. Each result can keep a
+/// `D`: data that the caller derives from the result.
+#[derive(Debug)]
+pub struct Symbolizer<D = ()> {
+    options: Options,
+    processes: Processes,
+    objects: Objects,
+    jit: Jit,
+    /// Cached results by image id, address and kind of address. Each result has the range of times for which it is
+    /// valid. There are two generations, `young` and `old`. When `young` is full, it replaces `old`. If a result in
+    /// `old` is used again, it moves to `young`, so that it is not dropped.
+    young: FxHashMap<(u64, u64, AddressKind), Cached<D>>,
+    old: FxHashMap<(u64, u64, AddressKind), Cached<D>>,
+    /// The maximum number of entries in each of the two generations.
+    results_limit: usize,
+    nameless: UnnamedFrames,
+    /// The dso `[unknown]`. All results share it, so that no memory is allocated for the dso of an address without a
+    /// mapping.
+    unknown: Arc<str>,
+}
+
+#[derive(Debug)]
+struct Cached<D> {
+    from: u64,
+    until: u64,
+    resolved: Arc<Resolved<D>>,
+}
+
+impl<D> Cached<D> {
+    fn holds(&self, time: u64) -> bool {
+        self.from <= time && (time < self.until || self.until == u64::MAX)
+    }
+}
+
+/// Estimated memory per result in bytes: the result, its entry in the table, its name, and the caller's data in its
+/// slot (frames for a script).
+const RESULT: usize = 1024;
+
+impl Symbolizer {
+    /// Creates a symbolizer for a caller that derives nothing from results.
+    pub fn new(options: Options) -> Self {
+        Self::deriving(options)
+    }
+}
+
+impl<D> Symbolizer<D> {
+    /// Creates a symbolizer that does not know any process yet. Half of the cache memory is for binaries, a quarter for
+    /// functions that were generated at run time, and the rest for results.
+    pub fn deriving(options: Options) -> Self {
+        let quarter = options.cache_bytes / 4;
+        Self {
+            options,
+            processes: Processes::default(),
+            objects: Objects::new(2 * quarter),
+            jit: Jit::new(quarter),
+            young: FxHashMap::default(),
+            old: FxHashMap::default(),
+            results_limit: (quarter / RESULT / 2).max(64),
+            nameless: UnnamedFrames::default(),
+            unknown: "[unknown]".into(),
+        }
+    }
+
+    /// Makes the symbolizer resolve addresses of processes in a recording. This machine's procfs is not used for these
+    /// processes.
+    pub fn with_recorded_binaries(mut self, recorded: RecordedBinaries) -> Self {
+        self.processes = Processes::new(ProcessOrigin::Recording);
+        self.objects.set_recorded(recorded);
+        self
+    }
+
+    /// Returns the known processes, so that the caller can report what they do.
+    pub fn processes(&mut self) -> &mut Processes {
+        &mut self.processes
+    }
+
+    /// Forgets the mappings and the generated functions of a process. They belong to a program that the process no
+    /// longer executes.
+    pub fn forget(&mut self, pid: u32) {
+        self.processes.forget(pid);
+        self.jit.forget(pid);
+    }
+
+    /// Returns the counts of frames that have no name because a recording's binaries were not found on this machine.
+    pub fn unnamed_frames(&self) -> &UnnamedFrames {
+        &self.nameless
+    }
+
+    pub(super) fn objects(&mut self) -> &mut Objects {
+        &mut self.objects
+    }
+
+    /// Notes that a process made a mapping. A file that is mapped for the first time is opened immediately, while the
+    /// process still exists.
+    pub fn mmap(&mut self, pid: u32, time: u64, mapping: &Mapping) {
+        if let Some(new) = self.processes.mmap(pid, time, mapping)
+            && !self.objects.are_recorded()
+        {
+            // If this fails, the reason is found again when a name is requested.
+            let _ = self.objects.object_id(pid, &new);
+        }
+    }
+
+    /// Resolves the address in a process at `time`.
+    #[inline]
+    pub fn user(&mut self, pid: u32, address: u64, time: u64, kind: AddressKind) -> Arc<Resolved<D>> {
+        if let Some(image) = self.processes.image(pid, time)
+            && let Some(hit) = self.young.get(&(image.id, address, kind))
+            && hit.holds(time)
+        {
+            return Arc::clone(&hit.resolved);
+        }
+        self.resolve(pid, address, time, kind)
+    }
+
+    /// Returns the source file and line of an address, or the reason why they are not known. The options for inlined
+    /// functions and source lines have no effect.
+    pub fn srcline(&mut self, pid: u32, address: u64, time: u64, kind: AddressKind) -> Result<(Arc<str>, u32), Reason> {
+        let frames = self.source_frames(pid, address, time, kind)?;
+        let innermost = frames.into_iter().next();
+        line(innermost.as_ref()).ok_or(Reason::NoLine)
+    }
+
+    /// Returns the functions at an address according to DWARF, innermost first. The last function is the one that is
+    /// not inlined.
+    pub fn source_frames(
+        &mut self,
+        pid: u32,
+        address: u64,
+        time: u64,
+        kind: AddressKind,
+    ) -> Result<Vec<InlinedFrame>, Reason> {
+        let at = address.wrapping_sub(kind.lookup_distance());
+        let found = self.processes.locate(pid, at, time)?;
+        let known = mapping_with_code(&found);
+        let id = self.objects.object_id(pid, known)?;
+        let frames = self.objects.with_object(id, |object, limit| {
+            let address = object.address_of(offset_in(known, at)).ok_or(Reason::NotMapped)?;
+            object.frames(address, limit)
+        });
+        Ok(self.inlined(frames.unwrap_or(Err(Reason::NotMapped))?))
+    }
+
+    /// Returns the approximate memory that symbols, debug information and results use, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.objects.bytes() + self.jit.bytes() + (self.young.len() + self.old.len()) * RESULT
+    }
+
+    fn inlined(&self, frames: Vec<DwarfFrame>) -> Vec<InlinedFrame> {
+        let frame = |frame: DwarfFrame| InlinedFrame {
+            name: styled_name(frame.name.as_deref().unwrap_or("[inlined]"), self.options.demangle),
+            file: frame.file.unwrap_or_default().into(),
+            line: frame.line.unwrap_or(0),
+        };
+        frames.into_iter().map(frame).collect()
+    }
+
+    #[cold]
+    fn resolve(&mut self, pid: u32, address: u64, time: u64, kind: AddressKind) -> Arc<Resolved<D>> {
+        let at = address.wrapping_sub(kind.lookup_distance());
+        let key = |image: u64| (image, address, kind);
+        if let Some(image) = self.processes.image(pid, time).map(|image| image.id)
+            && let Some(hit) = self.old.remove(&key(image))
+            && hit.holds(time)
+        {
+            return self.keep(key(image), hit);
+        }
+        let found = match self.processes.locate(pid, at, time) {
+            Ok(found) => found,
+            Err(reason) => return Arc::new(self.nameless(reason, at)),
+        };
+        let (resolved, keep) = self.located(pid, &found, at, time, kind);
+        let resolved = Arc::new(resolved);
+        match self.processes.image(pid, time) {
+            Some(image) if keep => {
+                let from = if found.mapping.time <= time { found.mapping.time } else { 0 };
+                let id = image.id;
+                self.keep(key(id), Cached { from, until: found.until, resolved })
+            }
+            _ => resolved,
+        }
+    }
+
+    fn keep(&mut self, key: (u64, u64, AddressKind), cached: Cached<D>) -> Arc<Resolved<D>> {
+        if self.young.len() >= self.results_limit {
+            self.old = std::mem::take(&mut self.young);
+        }
+        let resolved = Arc::clone(&cached.resolved);
+        self.young.insert(key, cached);
+        resolved
+    }
+
+    fn nameless(&self, reason: Reason, at: u64) -> Resolved<D> {
+        Resolved {
+            symbol: Err(reason),
+            dso: Arc::clone(&self.unknown),
+            dso_offset: at,
+            build_id: None,
+            inlined: Vec::new(),
+            srcline: None,
+            slot: Slot::default(),
+        }
+    }
+
+    /// Resolves an address in a known mapping. Also returns whether the result may be cached.
+    fn located(&mut self, pid: u32, found: &MappingAt, at: u64, time: u64, kind: AddressKind) -> (Resolved<D>, bool) {
+        let mapping = &found.mapping;
+        let mut resolved = Resolved {
+            dso: Arc::clone(&mapping.file.dso),
+            dso_offset: offset_in(mapping, at),
+            ..self.nameless(Reason::NotMapped, at)
+        };
+        match mapping.file.backing {
+            Backing::File | Backing::Vdso => match self.objects.object_id(pid, mapping) {
+                Ok(id) => {
+                    self.name(id, mapping, at, kind, &mut resolved);
+                    (resolved, true)
+                }
+                Err(reason) => {
+                    // The mapping may contain generated code: processes also generate code in files without a name and
+                    // in shared memory.
+                    resolved.symbol = self.run_time_name(pid, time, at, kind).map_err(|_| reason);
+                    if let Err(reason) = &resolved.symbol {
+                        self.nameless.add(reason);
+                    }
+                    (resolved, false)
+                }
+            },
+            Backing::Anonymous => {
+                resolved.symbol = self.run_time_name(pid, time, at, kind);
+                if resolved.symbol.is_err()
+                    && let Some(below) = &found.replaced_file_mapping
+                    && let Ok(id) = self.objects.object_id(pid, below)
+                    && self
+                        .objects
+                        .with_object(id, |object, _| object.address_of(offset_in(below, at)))
+                        .flatten()
+                        .is_some()
+                {
+                    (resolved.dso, resolved.dso_offset) = (Arc::clone(&below.file.dso), offset_in(below, at));
+                    self.name(id, below, at, kind, &mut resolved);
+                }
+                // The result is not cached, because the process may replace the code at this address at any time.
+                (resolved, false)
+            }
+            Backing::Special => {
+                resolved.symbol = Err(Reason::NoCode { mapping: mapping.file.dso.to_string() });
+                (resolved, true)
+            }
+        }
+    }
+
+    fn run_time_name(&mut self, pid: u32, time: u64, at: u64, kind: AddressKind) -> Result<Name, Reason> {
+        // The perf maps and jitdumps on this machine belong to processes that run now, not to the recorded ones.
+        if self.objects.are_recorded() {
+            return Err(Reason::RunTimeCodeNotRecorded);
+        }
+        let begin = self.processes.image(pid, time).map_or(0, |image| image.start);
+        let processes = &self.processes;
+        let (start, name) = self.jit.lookup(pid, begin, at, || processes.jitdumps(pid, time))?;
+        Ok(Name { name, offset: at + kind.lookup_distance() - start })
+    }
+
+    fn name(&mut self, id: u64, known: &TimedMapping, at: u64, kind: AddressKind, resolved: &mut Resolved<D>) {
+        let options = self.options;
+        let ask = |object: &mut super::object::Object, limit: usize| {
+            resolved.build_id = object.build_id().cloned();
+            let address = match known.file.backing {
+                // The vdso is mapped as a whole, from its first byte.
+                Backing::Vdso => at - known.start,
+                _ => match object.address_of(resolved.dso_offset) {
+                    Some(address) => address,
+                    None => {
+                        resolved.symbol = Err(Reason::NoFunction { path: known.file.dso.to_string() });
+                        return Vec::new();
+                    }
+                },
+            };
+            resolved.symbol = object
+                .name(address, options.demangle, limit)
+                .map(|named| Name { name: named.name, offset: address - named.start + kind.lookup_distance() });
+            match (options.inline, options.srcline) {
+                (Inline::No, Srcline::No) => Vec::new(),
+                _ => object.frames(address, limit).unwrap_or_default(),
+            }
+        };
+        let mut frames = self.objects.with_object(id, ask).unwrap_or_default();
+        let outer = if options.inline == Inline::Yes { frames.pop() } else { None };
+        let of_line = if options.inline == Inline::Yes { outer.as_ref().cloned() } else { frames.first().cloned() };
+        if options.srcline == Srcline::Yes {
+            let of_line = self.inlined(of_line.into_iter().collect());
+            resolved.srcline = line(of_line.first());
+        }
+        if options.inline == Inline::Yes {
+            resolved.inlined = self.inlined(frames);
+        }
+    }
+}
+
+fn line(frame: Option<&InlinedFrame>) -> Option<(Arc<str>, u32)> {
+    let frame = frame.filter(|frame| !frame.file.is_empty())?;
+    Some((Arc::clone(&frame.file), frame.line))
+}
+
+/// Returns the mapping of the file that contains the code. If the code was moved to huge pages, this is the file
+/// mapping that the code was moved from.
+fn mapping_with_code(found: &MappingAt) -> &TimedMapping {
+    found.replaced_file_mapping.as_ref().unwrap_or(&found.mapping)
+}
+
+fn offset_in(known: &TimedMapping, at: u64) -> u64 {
+    match known.file.backing {
+        // The page offset of such mappings is the address itself (perf_event_mmap_event() in kernel/events/core.c) or
+        // 0.
+        Backing::Vdso | Backing::Anonymous => at.wrapping_sub(known.start),
+        _ => at.wrapping_sub(known.start).wrapping_add(known.file_offset),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_symbolizer_can_move_to_another_thread() {
+        fn send<T: Send>(_: &T) {}
+        send(&Symbolizer::new(Options::default()));
+    }
+}

@@ -1,0 +1,137 @@
+//! Counts the frames that have no name because a recording's binaries were not found on this machine. The user gets a
+//! message with these counts. Opens no files.
+
+use std::fmt::Write;
+
+use rustc_hash::FxHashMap;
+
+use super::Reason;
+
+/// The numbers of frames without a name, by file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnnamedFrames {
+    /// The numbers of frames in files for which the recording has no build id, by path.
+    no_build_id: FxHashMap<String, u64>,
+    /// The numbers of frames in files for which the recording has a build id, but this machine has no file with the
+    /// build id. By path.
+    missing_file: FxHashMap<String, u64>,
+}
+
+impl UnnamedFrames {
+    /// Counts a frame without a name, if the reason is a missing build id or a missing file.
+    pub fn add(&mut self, reason: &Reason) {
+        match reason {
+            Reason::NoBuildId { path } => count(&mut self.no_build_id, path, 1),
+            Reason::BuildNotFound { path, .. } => count(&mut self.missing_file, path, 1),
+            _ => {}
+        }
+    }
+
+    /// Returns the counts as text, so that another process can add them with [`UnnamedFrames::add_text`].
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (kind, files) in [('?', &self.no_build_id), ('-', &self.missing_file)] {
+            for (path, frames) in files {
+                // Writing to a String cannot fail. No path contains a NUL.
+                let _ = write!(text, "{kind} {frames} {path}\0");
+            }
+        }
+        text
+    }
+
+    /// Adds the counts that [`UnnamedFrames::text`] returned in another process.
+    pub fn add_text(&mut self, text: &str) {
+        for entry in text.split_terminator('\0') {
+            let mut words = entry.splitn(3, ' ');
+            let (Some(kind), Some(Ok(frames)), Some(path)) = (words.next(), words.next().map(str::parse), words.next())
+            else {
+                continue;
+            };
+            count(if kind == "?" { &mut self.no_build_id } else { &mut self.missing_file }, path, frames);
+        }
+    }
+
+    /// Returns the message for the end of the run, with advice; `None` if no frames were counted.
+    pub fn summary(&self) -> Option<String> {
+        let frames: u64 = self.no_build_id.values().chain(self.missing_file.values()).sum();
+        let mut reasons = Vec::new();
+        if !self.no_build_id.is_empty() {
+            let files = most_frequent_files(&self.no_build_id);
+            let advice = match self.no_build_id.keys().any(|path| is_a_file(path)) {
+                true => "; to store it, use --buildid-all or --buildid-mmap with `perf record`",
+                false => "",
+            };
+            reasons.push(format!("the recording has no build id for {files}{advice}"));
+        }
+        if !self.missing_file.is_empty() {
+            reasons.push(format!(
+                "this machine does not have the recorded build of {}",
+                most_frequent_files(&self.missing_file)
+            ));
+        }
+        (frames != 0).then(|| format!("user frames have no names (count: {frames}): {}", reasons.join("; ")))
+    }
+}
+
+fn count(files: &mut FxHashMap<String, u64>, path: &str, new: u64) {
+    match files.get_mut(path) {
+        Some(frames) => *frames += new,
+        None => drop(files.insert(path.to_owned(), new)),
+    }
+}
+
+/// Returns whether a mapping's name is that of a file that could be on this machine: not `[vdso]`, not memory, and not
+/// a removed file.
+fn is_a_file(path: &str) -> bool {
+    path.starts_with('/') && !path.starts_with("/memfd:") && !path.ends_with(" (deleted)")
+}
+
+/// Returns the paths of the files with the most unnamed frames.
+fn most_frequent_files(files: &FxHashMap<String, u64>) -> String {
+    const NAMED: usize = 3;
+    let mut sorted: Vec<(&String, &u64)> = files.iter().collect();
+    sorted.sort_by_key(|&(path, frames)| (std::cmp::Reverse(frames), path));
+    let named: Vec<&str> = sorted.iter().take(NAMED).map(|(path, _)| path.as_str()).collect();
+    let mut text = named.join(", ");
+    if files.len() > NAMED {
+        // Writing to a String cannot fail.
+        let _ = write!(text, ", ... ({} more)", files.len() - NAMED);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_without_a_build_id_are_named_with_the_way_out() {
+        let mut nameless = UnnamedFrames::default();
+        nameless.add(&Reason::NotMapped);
+        assert_eq!(nameless.summary(), None);
+        for (path, frames) in [("/a", 1), ("/b", 3), ("/c", 2), ("/d", 1), ("/e", 1)] {
+            (0..frames).for_each(|_| nameless.add(&Reason::NoBuildId { path: path.into() }));
+        }
+        let said = "user frames have no names (count: 8): the recording has no build id for /b, /c, /a, ... (2 more); to \
+                    store it, use --buildid-all or --buildid-mmap with `perf record`";
+        assert_eq!(nameless.summary().as_deref(), Some(said));
+        nameless.add(&Reason::BuildNotFound { path: "/f".into(), build_id: "12".into() });
+        let both = format!("{}; this machine does not have the recorded build of /f", said.replace("8)", "9)"));
+        assert_eq!(nameless.summary(), Some(both));
+        let mut added = UnnamedFrames::default();
+        added.add_text(&nameless.text());
+        assert_eq!(added, nameless);
+        added.add_text(&nameless.text());
+        assert!(added.summary().is_some_and(|line| line.contains("(count: 18)")));
+    }
+
+    #[test]
+    fn mappings_without_a_file_get_no_advice_about_build_ids() {
+        let mut nameless = UnnamedFrames::default();
+        for path in ["[vdso]", "/memfd:x (deleted)", "/gone (deleted)"] {
+            nameless.add(&Reason::NoBuildId { path: path.into() });
+        }
+        let said = "user frames have no names (count: 3): the recording has no build id for /gone (deleted), /memfd:x (deleted), [vdso]";
+        assert_eq!(nameless.summary().as_deref(), Some(said));
+    }
+}

@@ -1,0 +1,37 @@
+//! Blocks signals for a while. They stay pending and are delivered afterwards. Does not know how they are handled.
+
+use super::call::{CallError, check};
+
+/// Blocks SIGINT, SIGTERM and SIGHUP in this thread until this value is dropped.
+///
+/// CPython cannot be interrupted while it starts. It also installs its own handler for SIGINT, before perf-prof
+/// installs its handlers.
+#[derive(Debug)]
+pub struct BlockedSignals {
+    before: libc::sigset_t,
+}
+
+impl BlockedSignals {
+    /// Blocks the signals from now on.
+    pub fn new() -> Result<BlockedSignals, CallError> {
+        // SAFETY: sigemptyset initialises the set before it is used; both sets outlive the calls.
+        unsafe {
+            let (mut set, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigemptyset(&mut set);
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::sigaddset(&mut set, signal);
+            }
+            // pthread_sigmask returns the error and does not set errno.
+            let error = libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);
+            check("pthread_sigmask", -error)?;
+            Ok(BlockedSignals { before })
+        }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: restores the previous mask, which `new` has filled.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}

@@ -1,0 +1,164 @@
+//! Finds cgroups by the names that users give them, in the hierarchy that perf events can be attached to. Attaches
+//! nothing itself.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+/// Why a cgroup was not found.
+#[derive(Debug, thiserror::Error)]
+pub enum CgroupError {
+    /// No cgroup hierarchy with perf_event is mounted.
+    #[error(
+        "no cgroup hierarchy with perf_event is mounted; mount one with `mount -t cgroup2 none /sys/fs/cgroup`, or for \
+         cgroup v1 `mount -t cgroup -o perf_event none /sys/fs/cgroup/perf_event`"
+    )]
+    NoHierarchy,
+    /// The hierarchy has no such directory.
+    #[error("there is no cgroup `{name}` in {}; give the path of a folder in this hierarchy", .hierarchy.display())]
+    NotFound {
+        /// The name as the user wrote it.
+        name: String,
+        /// The folder in which the hierarchy is mounted.
+        hierarchy: PathBuf,
+    },
+    /// Perf events cannot be attached to the directory.
+    #[error(
+        "the folder `{name}` is outside {}, the cgroup hierarchy with perf_event; give the path of a folder in it",
+        .hierarchy.display()
+    )]
+    WrongHierarchy {
+        /// The name as the user wrote it.
+        name: String,
+        /// The folder in which the hierarchy is mounted.
+        hierarchy: PathBuf,
+    },
+    /// The name is not a valid pattern.
+    #[error("the cgroup pattern `{name}` is not valid: {reason}")]
+    Pattern {
+        /// The name as the user wrote it.
+        name: String,
+        /// The error in the pattern.
+        reason: String,
+    },
+}
+
+/// Returns the directories of the cgroups with this name. `name` is a path in the file system or a path in the
+/// hierarchy (as in /proc/PID/cgroup). Both may contain the wildcards `*`, `?` and `[`.
+pub fn resolve(name: &str) -> Result<Vec<PathBuf>, CgroupError> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let hierarchy = perf_event_hierarchy(&mounts).ok_or(CgroupError::NoHierarchy)?;
+    resolve_in(&hierarchy, name)
+}
+
+/// Returns the id and the path of every cgroup in the hierarchy with perf_event. Paths start with `/` and are relative
+/// to the hierarchy's root. The root comes first.
+pub fn all() -> Vec<(u64, PathBuf)> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    perf_event_hierarchy(&mounts).map(|root| all_in(&root)).unwrap_or_default()
+}
+
+fn all_in(root: &Path) -> Vec<(u64, PathBuf)> {
+    let mut found = Vec::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        // A cgroup that was removed in the meantime is skipped, because it has no more samples. The inode number of a
+        // cgroup's folder is its id (`kernfs_ino()`) if inode numbers have 64 bits.
+        let (Ok(of_folder), Ok(entries)) = (fs::metadata(&folder), fs::read_dir(&folder)) else { continue };
+        let below = folder.strip_prefix(root).unwrap_or(&folder);
+        found.push((of_folder.ino(), Path::new("/").join(below)));
+        let folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        open.extend(folders.map(|entry| entry.path()));
+    }
+    found
+}
+
+fn resolve_in(hierarchy: &Path, name: &str) -> Result<Vec<PathBuf>, CgroupError> {
+    let below = hierarchy.join(name.trim_start_matches('/'));
+    let mut outside = false;
+    for pattern in [Path::new(name), &below] {
+        if !pattern.is_absolute() {
+            continue;
+        }
+        let paths = glob::glob(&pattern.to_string_lossy())
+            .map_err(|error| CgroupError::Pattern { name: name.to_owned(), reason: error.to_string() })?;
+        // A path with symbolic links or `..` may lead out of the hierarchy, so its canonical form is checked.
+        let directories = paths.flatten().filter(|path| path.is_dir()).filter_map(|path| path.canonicalize().ok());
+        let (inside, others): (Vec<_>, Vec<_>) = directories.partition(|path| path.starts_with(hierarchy));
+        if !inside.is_empty() {
+            return Ok(inside);
+        }
+        outside |= pattern != Path::new("/") && !others.is_empty();
+    }
+    let (name, hierarchy) = (name.to_owned(), hierarchy.to_owned());
+    Err(if outside {
+        CgroupError::WrongHierarchy { name, hierarchy }
+    } else {
+        CgroupError::NotFound { name, hierarchy }
+    })
+}
+
+/// Returns the folder in which the hierarchy with perf_event is mounted. `mounts` is the text of /proc/self/mounts. If
+/// a v1 hierarchy was mounted with the controller perf_event, it is this hierarchy. Otherwise it is the v2 hierarchy,
+/// which always has the controller (`perf_event_cgrp_subsys.implicit_on_dfl`).
+fn perf_event_hierarchy(mounts: &str) -> Option<PathBuf> {
+    let mounts = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        Some((words.next()?, words.next()?, words.next()?))
+    });
+    let mut second = None;
+    for (place, kind, options) in mounts {
+        match kind {
+            "cgroup" if options.split(',').any(|option| option == "perf_event") => return Some(unescape(place)),
+            "cgroup2" if second.is_none() => second = Some(unescape(place)),
+            _ => {}
+        }
+    }
+    second
+}
+
+/// Replaces each `\040` with a space. The mount table writes spaces in this form.
+fn unescape(place: &str) -> PathBuf {
+    place.replace("\\040", " ").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hierarchy_with_perf_event() {
+        let v2 = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n";
+        let v1 = "cgroup /sys/fs/cgroup/perf_event cgroup rw,relatime,perf_event 0 0\n";
+        let other = "cgroup /sys/fs/cgroup/cpu cgroup rw,relatime,cpu 0 0\n";
+        let at = |text: &str| perf_event_hierarchy(text).map(|path| path.display().to_string());
+        assert_eq!(at(&format!("{other}{v2}")).unwrap(), "/sys/fs/cgroup/unified");
+        assert_eq!(at(&format!("{v2}{other}{v1}")).unwrap(), "/sys/fs/cgroup/perf_event");
+        assert_eq!(at(other), None);
+    }
+
+    #[test]
+    fn names_paths_and_patterns() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let hierarchy = root.join("cgroup");
+        for group in ["cgroup/a.slice/x", "cgroup/a.slice/y", "other/z"] {
+            fs::create_dir_all(root.join(group)).unwrap();
+        }
+        let found = |name: &str| resolve_in(&hierarchy, name).map(|found| found.len());
+        let mut all: Vec<String> = all_in(&hierarchy).iter().map(|(_, path)| path.display().to_string()).collect();
+        all.sort();
+        assert_eq!(all, ["/", "/a.slice", "/a.slice/x", "/a.slice/y"]);
+        assert_eq!(found("a.slice").unwrap(), 1);
+        assert_eq!(found("/a.slice/x").unwrap(), 1);
+        assert_eq!(found("a.slice/*").unwrap(), 2);
+        assert_eq!(found("/").unwrap(), 1);
+        assert_eq!(found(hierarchy.join("a.slice/[xy]").to_str().unwrap()).unwrap(), 2);
+        assert!(matches!(found("nothing"), Err(CgroupError::NotFound { .. })));
+        assert!(matches!(found("a["), Err(CgroupError::Pattern { .. })));
+        let outside = root.join("other/z");
+        assert!(matches!(found(outside.to_str().unwrap()), Err(CgroupError::WrongHierarchy { .. })));
+    }
+}

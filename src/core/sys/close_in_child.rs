@@ -1,0 +1,107 @@
+//! A child process that closes descriptors, so that perf-prof does not have to wait until they are closed. Does not
+//! know what the descriptors are.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use super::{
+    call::{CallError, check},
+    pipe, signals,
+};
+
+/// Closes `descriptors`. For some files, closing the last descriptor takes a long time. A forked child therefore gets
+/// copies of the descriptors and closes its copies last. So the child waits, and this process does not.
+pub fn close(mut descriptors: Vec<OwnedFd>) {
+    // A pipe needs two descriptors. A process at its limit of open files has none left, so two are closed first.
+    let pipe = pipe::new().or_else(|_| {
+        descriptors.truncate(descriptors.len().saturating_sub(2));
+        pipe::new()
+    });
+    // If no child can be created, closing only takes longer.
+    let held = pipe.and_then(|(read, write)| hold(&descriptors, read, &write).map(|()| write));
+    drop(descriptors);
+    // This closes the pipe. The child notices it and closes its copies. The child must not close them before this
+    // process has closed its descriptors. Otherwise this process would close the last ones and would have to wait.
+    drop(held);
+}
+
+/// Forks a process that keeps only `descriptors` open. The process waits until the pipe `ends` has no more writers, and
+/// then closes `descriptors`.
+fn hold(descriptors: &[OwnedFd], ends: OwnedFd, write: &OwnedFd) -> Result<(), CallError> {
+    let descriptors: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    let mut kept: Vec<u32> = descriptors.iter().chain([&ends.as_raw_fd()]).map(|&fd| fd as u32).collect();
+    kept.sort_unstable();
+    let gaps = gaps(&kept);
+    debug_assert!(!kept.contains(&(write.as_raw_fd() as u32)));
+    // SAFETY: between fork and _exit the children make only async-signal-safe calls. At the moment of the fork another
+    // thread may have held any lock, including the allocator's.
+    let child = check("fork", unsafe { libc::fork() })?;
+    if child == 0 {
+        // SAFETY: as above. The child exits at once, so that init adopts the grandchild and it never becomes a zombie
+        // of this process.
+        unsafe {
+            libc::setsid();
+            if libc::fork() == 0 {
+                wait_and_close(&descriptors, &gaps, ends.as_raw_fd());
+            }
+            libc::_exit(0)
+        }
+    }
+    // SAFETY: this process forked the child and has not reaped it; a null pointer means that its status is not stored.
+    while unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) } == -1
+        && CallError::last("waitpid").errno() == libc::EINTR
+    {}
+    Ok(())
+}
+
+/// # Safety
+///
+/// To be called only in a forked child.
+unsafe fn wait_and_close(descriptors: &[RawFd], gaps: &[(u32, u32)], ends: RawFd) -> ! {
+    // SAFETY: all calls are async-signal-safe and get live memory.
+    unsafe {
+        // The child closes all other descriptors. The reader of perf-prof's standard output must see the end of the
+        // output now, and the child must not keep a terminal or a file system busy.
+        for &(first, last) in gaps {
+            if libc::syscall(libc::SYS_close_range, first, last, 0) != 0 {
+                (first..=last.min(1 << 16)).for_each(|fd| {
+                    libc::close(fd as i32);
+                });
+            }
+        }
+        libc::chdir(c"/".as_ptr());
+        libc::prctl(libc::PR_SET_NAME, c"perf-prof-close".as_ptr());
+        signals::reset_in_child();
+        let mut byte = 0u8;
+        while libc::read(ends, (&raw mut byte).cast(), 1) == -1 && *libc::__errno_location() == libc::EINTR {}
+        for &fd in descriptors {
+            libc::close(fd);
+        }
+        libc::_exit(0)
+    }
+}
+
+/// Returns the ranges (first, last) of all descriptors that are not in `kept`. `kept` must be sorted.
+fn gaps(kept: &[u32]) -> Vec<(u32, u32)> {
+    let mut gaps = Vec::new();
+    let mut next = 0;
+    for &fd in kept {
+        if next < fd {
+            gaps.push((next, fd - 1));
+        }
+        next = fd + 1;
+    }
+    gaps.push((next, u32::MAX));
+    gaps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_between_descriptors() {
+        assert_eq!(gaps(&[3, 4, 7]), [(0, 2), (5, 6), (8, u32::MAX)]);
+        assert_eq!(gaps(&[0]), [(1, u32::MAX)]);
+        assert_eq!(gaps(&[]), [(0, u32::MAX)]);
+    }
+}

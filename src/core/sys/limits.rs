@@ -1,0 +1,32 @@
+//! The limit on open files. Does not know what the files are.
+
+use super::call::{CallError, check};
+
+/// The number of files that this process may have open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileLimit {
+    /// The limit in force.
+    pub soft: u64,
+    /// The highest value to which this process may raise the soft limit.
+    pub hard: u64,
+}
+
+/// Returns the limit in force.
+pub fn file_limit() -> Result<FileLimit, CallError> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` outlives the call.
+    check("getrlimit", unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
+    Ok(FileLimit { soft: limit.rlim_cur, hard: limit.rlim_max })
+}
+
+/// Raises the soft limit to the hard one. Returns whether that changed it.
+pub fn raise_file_limit() -> Result<bool, CallError> {
+    let FileLimit { soft, hard } = file_limit()?;
+    if soft >= hard {
+        return Ok(false);
+    }
+    let limit = libc::rlimit { rlim_cur: hard, rlim_max: hard };
+    // SAFETY: `limit` outlives the call.
+    check("setrlimit", unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) })?;
+    Ok(true)
+}

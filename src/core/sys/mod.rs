@@ -1,0 +1,34 @@
+//! The machine: system calls, mmap, procfs, signals, clocks. Contains most of the `unsafe` code. Does not know about
+//! events.
+
+pub mod blocked_signals;
+mod call;
+pub mod cgroup;
+pub mod clock;
+pub mod close_in_child;
+pub mod epoll;
+pub mod eventfd;
+pub mod file;
+pub mod limits;
+pub mod mmap;
+pub mod output;
+pub mod output_path;
+pub mod perf;
+pub mod pidfd;
+mod pipe;
+pub mod pmu;
+pub mod probe_definition;
+pub mod process;
+pub mod procfs;
+pub mod readable;
+pub mod ring;
+pub mod shell;
+pub mod signals;
+pub mod thread;
+pub mod topology;
+pub mod tracefs;
+pub mod usage;
+pub mod worker;
+pub mod workload;
+
+pub use call::CallError;

@@ -1,0 +1,67 @@
+//! The program's own standard output and standard error: checks if their readers still exist, and redirects them. Does
+//! not know what is written.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::fd::{AsRawFd, RawFd},
+    path::Path,
+};
+
+/// Returns whether stdout or stderr is a pipe or socket that its reader has closed.
+pub fn reader_is_gone() -> bool {
+    [libc::STDOUT_FILENO, libc::STDERR_FILENO].into_iter().any(is_broken)
+}
+
+fn is_broken(fd: RawFd) -> bool {
+    let mut poll = libc::pollfd { fd, events: 0, revents: 0 };
+    // SAFETY: the call gets one valid pollfd and a count of 1.
+    let ready = unsafe { libc::poll(&mut poll, 1, 0) };
+    ready == 1 && poll.revents & libc::POLLERR != 0
+}
+
+/// Redirects stdout and stderr to /dev/null if their reader has closed them, so that later writes do not fail while the
+/// program ends.
+pub fn discard() {
+    if let Ok(null) = OpenOptions::new().write(true).open("/dev/null") {
+        for fd in [libc::STDOUT_FILENO, libc::STDERR_FILENO] {
+            if is_broken(fd) {
+                // SAFETY: both descriptors are open; dup2 replaces the broken one atomically.
+                unsafe { libc::dup2(null.as_raw_fd(), fd) };
+            }
+        }
+    }
+}
+
+/// Redirects stdout and stderr to the end of a file, which is created if needed.
+pub fn append_to(path: &Path) -> io::Result<()> {
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    for fd in [libc::STDOUT_FILENO, libc::STDERR_FILENO] {
+        // SAFETY: the file's descriptor is open; dup2 replaces the standard one atomically.
+        if unsafe { libc::dup2(file.as_raw_fd(), fd) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Returns the standard output as a file, for binary data.
+pub fn binary() -> io::Result<File> {
+    use std::os::fd::AsFd;
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
+}
+
+/// Writes a message of perf-prof to stderr as one line. A stderr without a reader is not an error.
+pub fn say(text: impl std::fmt::Display) {
+    write_line(&format!("perf-prof: {text}"));
+}
+
+/// Writes a line to stderr without a prefix. Errors are ignored.
+pub fn write_line(text: &str) {
+    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+}
+
+/// Writes a line to stdout. Errors are ignored: a closed pipe is noticed when the script writes.
+pub fn print_line(text: &str) {
+    let _ = io::stdout().write_all(format!("{text}\n").as_bytes());
+}

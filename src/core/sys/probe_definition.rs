@@ -1,0 +1,218 @@
+//! Definitions of probes in tracefs, which exist as long as they are used. Does not know what the events of the probes
+//! mean.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::{
+        fd::AsRawFd,
+        unix::{ffi::OsStrExt, fs::OpenOptionsExt},
+    },
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use super::tracefs::Tracefs;
+
+/// The code location that is probed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbedCode {
+    /// A function of the kernel, and an offset from its start in bytes.
+    Kernel(String, u64),
+    /// A program or library, and an offset in the file in bytes.
+    File(PathBuf, u64),
+}
+
+/// The moment at which the probe fires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FireAt {
+    /// When the probed location is reached.
+    Entry,
+    /// When the function that starts at the probed location returns.
+    Return,
+}
+
+/// A probe that can be defined in tracefs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeDefinition {
+    /// The location of the probe.
+    pub probed: ProbedCode,
+    /// The moment at which the probe fires.
+    pub fire_at: FireAt,
+}
+
+/// A definition that exists in tracefs. Dropping the value removes the definition; the probe's event must not be open
+/// then.
+#[derive(Debug)]
+pub struct DefinedProbe {
+    list: PathBuf,
+    name: String,
+    id: u32,
+}
+
+/// The files in tracefs that list the definitions.
+const LISTS: [&str; 2] = ["kprobe_events", "uprobe_events"];
+
+/// The number of definitions that this process has made.
+static COUNT: Mutex<u32> = Mutex::new(0);
+
+impl ProbeDefinition {
+    fn list(&self) -> &'static str {
+        match self.probed {
+            ProbedCode::Kernel(..) => LISTS[0],
+            ProbedCode::File(..) => LISTS[1],
+        }
+    }
+
+    /// Returns the line that defines the probe. The kernel splits the line at spaces and ends it at `#`. A path that
+    /// contains such characters is replaced by a path to an open descriptor. The returned file is that descriptor: it
+    /// must stay open until the line is written.
+    fn line(&self, name: &str) -> io::Result<(Vec<u8>, Option<File>)> {
+        let letter = if self.fire_at == FireAt::Return { 'r' } else { 'p' };
+        let mut line = format!("{letter}:{name} ").into_bytes();
+        let mut opened = None;
+        match &self.probed {
+            ProbedCode::Kernel(function, 0) => line.extend(function.bytes()),
+            ProbedCode::Kernel(function, offset) => line.extend(format!("{function}+{offset}").bytes()),
+            ProbedCode::File(path, offset) => {
+                let path = path.as_os_str().as_bytes();
+                if path.iter().all(|&byte| byte.is_ascii_graphic() && byte != b'#') {
+                    line.extend(path);
+                } else {
+                    let path = Path::new(std::ffi::OsStr::from_bytes(path));
+                    let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
+                    line.extend(format!("/proc/self/fd/{}", file.as_raw_fd()).bytes());
+                    opened = Some(file);
+                }
+                line.extend(format!(":{offset:#x}").bytes());
+            }
+        }
+        Ok((line, opened))
+    }
+
+    /// Defines the probe under a new name. The first call also removes definitions left over by processes that have
+    /// exited.
+    pub fn define(&self) -> io::Result<DefinedProbe> {
+        let tracefs = Tracefs::find().map_err(io::Error::other)?;
+        let group = group(std::process::id())?;
+        let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
+        if *count == 0 {
+            remove_stale(&tracefs);
+        }
+        let name = loop {
+            let name = format!("e{count}");
+            *count += 1;
+            // A second definition with the same name would add its location to the first one.
+            if !tracefs.has_event(&group, &name) {
+                break name;
+            }
+        };
+        let list = tracefs.root().join(self.list());
+        let (line, _opened) = self.line(&format!("{group}/{name}"))?;
+        append(&list, &line)?;
+        let mut defined = DefinedProbe { list, name: format!("{group}/{name}"), id: 0 };
+        defined.id = tracefs.id(&group, &name).map_err(io::Error::other)?;
+        Ok(defined)
+    }
+}
+
+impl DefinedProbe {
+    /// Returns the id of the probe's tracepoint.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+}
+
+impl Drop for DefinedProbe {
+    fn drop(&mut self) {
+        // A child process that was just forked may keep the event open until it calls exec. If the definition cannot be
+        // removed now, the next process that defines a probe removes it.
+        for _ in 0..100 {
+            match append(&self.list, format!("-:{}", self.name).as_bytes()) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+fn append(list: &Path, line: &[u8]) -> io::Result<()> {
+    // Without `append` the kernel would clear the list. The kernel needs the whole line in a single write.
+    OpenOptions::new().append(true).open(list)?.write_all(line)
+}
+
+/// Returns the group for the definitions of process `pid`. All pid namespaces share one list, but the same pid can
+/// exist in each of them, so the group contains the namespace's number.
+fn group(pid: u32) -> io::Result<String> {
+    let namespace = fs::read_link("/proc/self/ns/pid")?;
+    let digits: String = namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+    Ok(format!("perf_prof_{pid}_{digits}"))
+}
+
+/// Removes definitions that other processes of this pid namespace have left over: processes that were killed, and
+/// earlier processes with the same pid as this process. The kernel does not remove a definition while its event is
+/// open.
+fn remove_stale(tracefs: &Tracefs) {
+    for list in LISTS {
+        let text = tracefs.read(list).unwrap_or_default();
+        for name in text.lines().filter_map(stale) {
+            let _ = append(&tracefs.root().join(list), format!("-:{name}").as_bytes());
+        }
+    }
+}
+
+/// Returns the name of the definition in a line of a list, if the process that made it has exited.
+fn stale(line: &str) -> Option<&str> {
+    let (_, name) = line.split_whitespace().next()?.split_once(':')?;
+    let (own, _) = name.split_once('/')?;
+    let pid: u32 = own.strip_prefix("perf_prof_")?.split('_').next()?.parse().ok()?;
+    let is_of_our_namespace = group(pid).is_ok_and(|group| group == own);
+    let is_gone = pid == std::process::id() || !Path::new(&format!("/proc/{pid}")).exists();
+    (is_of_our_namespace && is_gone).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(probed: ProbedCode, fire_at: FireAt) -> String {
+        String::from_utf8(ProbeDefinition { probed, fire_at }.line("g/e").unwrap().0).unwrap()
+    }
+
+    #[test]
+    fn lines_that_define_probes() {
+        assert_eq!(line(ProbedCode::Kernel("vfs_read".into(), 0), FireAt::Return), "r:g/e vfs_read");
+        assert_eq!(line(ProbedCode::Kernel("vfs_read".into(), 4), FireAt::Entry), "p:g/e vfs_read+4");
+        assert_eq!(line(ProbedCode::File("/lib/a:b.so".into(), 0x10), FireAt::Entry), "p:g/e /lib/a:b.so:0x10");
+    }
+
+    #[test]
+    fn a_path_that_would_be_divided_is_given_by_a_descriptor() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["a b", "a#b", "a\nb", "ä"] {
+            let path = directory.path().join(name);
+            fs::write(&path, "").unwrap();
+            let line = line(ProbedCode::File(path, 1), FireAt::Entry);
+            assert!(line.starts_with("p:g/e /proc/self/fd/") && line.ends_with(":0x1"), "{line}");
+        }
+    }
+
+    /// Definitions of running processes and of other tools are kept.
+    #[test]
+    fn only_definitions_of_exited_processes_are_stale() {
+        let dead = i32::MAX as u32;
+        let line = |group: &str| format!("p:{group}/e0 /bin/true:0x10");
+        let is_stale = |group: &str| stale(&line(group)).is_some();
+        assert_eq!(stale(&line(&group(dead).unwrap())), Some(format!("{}/e0", group(dead).unwrap()).as_str()));
+        assert!(!is_stale(&group(1).unwrap()));
+        assert!(is_stale(&group(std::process::id()).unwrap()));
+        for other in [format!("perf_prof_{dead}_1"), format!("perf_prof_test_{dead}"), format!("perf_prof_{dead}")] {
+            assert!(!is_stale(&other), "{other}");
+        }
+        assert_eq!(stale("p:nonsense"), None);
+        assert_eq!(stale(""), None);
+    }
+}

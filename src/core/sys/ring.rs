@@ -1,0 +1,135 @@
+//! The ring to which the kernel writes records: a control page, then data pages. The number of data pages is a power of
+//! two. Does not know what the records contain.
+//!
+//! The protocol is described at `struct perf_event_mmap_page` in `include/uapi/linux/perf_event.h` and in
+//! `kernel/events/ring_buffer.c`. The kernel advances `data_head` after it has written a record, so the reader loads it
+//! with acquire ordering. The kernel does not write between `data_tail` and `data_head`, so the reader stores the tail
+//! with release ordering after it has read the bytes. Both positions only grow; masking them gives the offset in the
+//! data.
+
+use std::{
+    os::fd::BorrowedFd,
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use perf_event_open_sys::bindings::perf_event_mmap_page;
+
+use super::{
+    call::CallError,
+    mmap::{Mapping, page_size},
+};
+
+/// The reader's end of one ring. A ring must not have more than one reader.
+#[derive(Debug)]
+pub struct Ring {
+    mapping: Mapping,
+    size: usize,
+    tail: u64,
+}
+
+impl Ring {
+    /// Maps the ring of a perf event with `size` bytes of data. The number of pages must be a power of two.
+    pub fn map(fd: BorrowedFd<'_>, size: usize) -> Result<Self, CallError> {
+        Ok(Self::new(Mapping::map_file(fd, page_size() + size)?, size))
+    }
+
+    /// Makes a reader for a mapping that contains a ring: a control page, then `size` bytes of data.
+    pub fn new(mapping: Mapping, size: usize) -> Self {
+        debug_assert!(size.is_power_of_two());
+        let mut ring = Self { mapping, size, tail: 0 };
+        ring.tail = ring.tail_word().load(Ordering::Relaxed);
+        ring
+    }
+
+    /// Returns the size of the ring's data in bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Returns the position up to which the kernel has written. A drain should load it only once. Otherwise the drain
+    /// might never end if the kernel writes all the time.
+    pub fn head(&self) -> u64 {
+        // Pairs with the kernel's barrier in perf_output_put_handle(). All bytes before the head are visible after it.
+        self.head_word().load(Ordering::Acquire)
+    }
+
+    /// Returns the position up to which the ring was read.
+    pub fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Appends `len` bytes from position `from` to `out`: one span, or two if they wrap around the end of the data. The
+    /// bytes must be between the tail and a head that was loaded before.
+    pub fn copy_to(&self, from: u64, len: usize, out: &mut Vec<u8>) {
+        assert!(len <= self.size, "more than the ring holds");
+        let at = (from & (self.size as u64 - 1)) as usize;
+        let first = len.min(self.size - at);
+        out.reserve(len);
+        for (at, len) in [(at, first), (0, len - first)] {
+            // SAFETY: `at + len` is at most the data's size. The caller reads between tail and head, and the kernel
+            // does not write there. A caller that reads elsewhere could get a torn record, which parsing tolerates.
+            // `out` has room for both spans and does not overlap the mapping.
+            unsafe {
+                let end = out.as_mut_ptr().add(out.len());
+                std::ptr::copy_nonoverlapping(self.data().add(at).as_ptr(), end, len);
+                out.set_len(out.len() + len);
+            }
+        }
+    }
+
+    /// Gives the space before `tail` back to the kernel. Should be called only once per drain, because the store is to
+    /// a cache line that the kernel's writers read.
+    pub fn commit(&mut self, tail: u64) {
+        self.tail = tail;
+        // Pairs with the control dependency on data_tail in __perf_output_begin(): the reads here happen before the
+        // kernel's next writes.
+        self.tail_word().store(tail, Ordering::Release);
+    }
+
+    /// Returns the address of the first byte of the data.
+    fn data(&self) -> NonNull<u8> {
+        // SAFETY: the mapping contains a control page and the data after it.
+        unsafe { self.mapping.base().add(page_size()) }
+    }
+
+    fn head_word(&self) -> &AtomicU64 {
+        self.word(std::mem::offset_of!(perf_event_mmap_page, data_head))
+    }
+
+    fn tail_word(&self) -> &AtomicU64 {
+        self.word(std::mem::offset_of!(perf_event_mmap_page, data_tail))
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: both words are aligned members of the control page, which exists as long as the mapping. All code
+        // that shares them, including the kernel, accesses them atomically.
+        unsafe { self.mapping.base().add(offset).cast::<AtomicU64>().as_ref() }
+    }
+}
+
+#[cfg(test)]
+impl Ring {
+    /// Makes a ring in anonymous memory, for tests. [`Ring::write`] acts as the kernel.
+    pub fn fake(size: usize, start: u64) -> Self {
+        let ring = Self::new(Mapping::anonymous(page_size() + size).unwrap(), size);
+        ring.head_word().store(start, Ordering::Relaxed);
+        ring.tail_word().store(start, Ordering::Relaxed);
+        Self { tail: start, ..ring }
+    }
+
+    /// Writes a record as the kernel does. Returns whether there was room.
+    pub fn write(&self, record: &[u8]) -> bool {
+        let head = self.head_word().load(Ordering::Relaxed);
+        if head + record.len() as u64 > self.tail_word().load(Ordering::Acquire) + self.size as u64 {
+            return false;
+        }
+        for (i, &byte) in record.iter().enumerate() {
+            let at = ((head + i as u64) & (self.size as u64 - 1)) as usize;
+            // SAFETY: `at` is masked, so it is inside the data.
+            unsafe { self.data().add(at).write(byte) };
+        }
+        self.head_word().store(head + record.len() as u64, Ordering::Release);
+        true
+    }
+}

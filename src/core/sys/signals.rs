@@ -1,0 +1,305 @@
+//! Signals as data: a handler counts them, and the run loop reads the counts. Does not decide what a signal does.
+
+use std::{
+    os::fd::{AsRawFd, RawFd},
+    sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering},
+};
+
+use super::{
+    call::{CallError, check},
+    eventfd::{self, EventFd},
+};
+
+/// The signals that are caught, in the order of `COUNTS`.
+const CAUGHT: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+
+/// The signals that request the end of the process. They are counted together: a user sends SIGINT with Ctrl-C, a
+/// supervisor sends SIGTERM, and both must be able to end an event handler that does not return.
+const ASKS_TO_END: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+/// How often each signal arrived since [`Signals::take_pending`] last read its count.
+static COUNTS: [AtomicU32; CAUGHT.len()] = [const { AtomicU32::new(0) }; CAUGHT.len()];
+/// How many end requests (see [`ASKS_TO_END`]) arrived since [`Signals::install`]. Unlike `COUNTS`, this is not reset
+/// by [`Signals::take_pending`].
+static ASKED: AtomicU32 = AtomicU32::new(0);
+/// The previous handler of each signal, for forked children.
+static BEFORE: [AtomicUsize; CAUGHT.len()] = [const { AtomicUsize::new(libc::SIG_DFL) }; CAUGHT.len()];
+/// The eventfd to signal; -1 if no handlers are installed.
+static WAKE: AtomicI32 = AtomicI32::new(-1);
+/// The hook for the second end request: an `extern "C" fn()`, or null.
+static ON_SECOND_INTERRUPT: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Set if a signal arrived since the last [`Signals::take_pending`]. A check costs only one load, so it can be made
+/// often.
+static PENDING: AtomicBool = AtomicBool::new(false);
+
+/// The signals that arrived since the last [`Signals::take_pending`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// Number of SIGINTs.
+    pub interrupt: u32,
+    /// Number of SIGTERMs.
+    pub terminate: u32,
+    /// Number of SIGHUPs.
+    pub hangup: u32,
+    /// Number of SIGUSR1s.
+    pub user1: u32,
+    /// Number of SIGUSR2s.
+    pub user2: u32,
+}
+
+impl Pending {
+    /// Returns a pair for each end request that arrived: how often the signal arrived, and the signal number.
+    pub fn end_requests(&self) -> impl Iterator<Item = (u32, i32)> + use<> {
+        let Pending { interrupt, terminate, hangup, .. } = *self;
+        let of_each = [(interrupt, libc::SIGINT), (terminate, libc::SIGTERM), (hangup, libc::SIGHUP)];
+        of_each.into_iter().filter(|&(count, _)| count != 0)
+    }
+}
+
+/// The installed signal handlers. Dropping the value restores the previous handlers.
+#[derive(Debug)]
+pub struct Signals {
+    wake: EventFd,
+    before: Vec<(i32, libc::sigaction)>,
+}
+
+impl Signals {
+    /// Catches SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 from now on. Only one `Signals` may exist at a time.
+    ///
+    /// SIGINT, SIGTERM and SIGHUP stay ignored if the parent ignored them (`nohup`). A signal interrupts system calls,
+    /// and they are not restarted. So a callback that is blocked in a system call notices the signal.
+    pub fn install() -> Result<Signals, CallError> {
+        let wake = EventFd::new()?;
+        COUNTS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        ASKED.store(0, Ordering::Relaxed);
+        PENDING.store(false, Ordering::Relaxed);
+        WAKE.store(wake.as_raw_fd(), Ordering::SeqCst);
+        let mut signals = Signals { wake, before: Vec::new() };
+        for (which, signal) in CAUGHT.into_iter().enumerate() {
+            // SAFETY: all zeroes is a valid sigaction: no flags, an empty mask, SIG_DFL.
+            let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+            action.sa_sigaction = handler as extern "C" fn(i32) as usize;
+            // SAFETY: as above.
+            let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+            // SAFETY: both outlive the call, and the handler is async-signal-safe.
+            check("sigaction", unsafe { libc::sigaction(signal, &action, &mut before) })?;
+            signals.before.push((signal, before));
+            BEFORE[which].store(before.sa_sigaction, Ordering::SeqCst);
+            if signal != libc::SIGUSR1 && signal != libc::SIGUSR2 && before.sa_sigaction == libc::SIG_IGN {
+                // SAFETY: as above; this restores the previous action.
+                check("sigaction", unsafe { libc::sigaction(signal, &before, std::ptr::null_mut()) })?;
+            }
+        }
+        Ok(signals)
+    }
+
+    /// Sets a hook that the signal handler calls at the second SIGINT, SIGTERM or SIGHUP, in any combination. The hook
+    /// must be async-signal-safe. The third such signal ends the process, with or without a hook.
+    pub fn on_second_interrupt(&self, hook: extern "C" fn()) {
+        ON_SECOND_INTERRUPT.store(hook as *mut (), Ordering::SeqCst);
+    }
+
+    /// Returns an eventfd that becomes readable when a signal arrives.
+    pub fn wake_fd(&self) -> RawFd {
+        self.wake.as_raw_fd()
+    }
+
+    /// Returns whether a signal arrived since the last [`Signals::take_pending`].
+    #[inline]
+    pub fn is_pending(&self) -> bool {
+        PENDING.load(Ordering::Relaxed)
+    }
+
+    /// Returns the counts of the signals that arrived since the last call, and resets the counts.
+    pub fn take_pending(&self) -> Pending {
+        // Reset before the counts are read: a signal that arrives in between sets the flag again and is not lost.
+        PENDING.store(false, Ordering::SeqCst);
+        let [interrupt, terminate, hangup, user1, user2] =
+            std::array::from_fn(|signal| COUNTS[signal].swap(0, Ordering::SeqCst));
+        Pending { interrupt, terminate, hangup, user1, user2 }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for (signal, before) in &self.before {
+            // SAFETY: restores the action from before `install`.
+            unsafe { libc::sigaction(*signal, before, std::ptr::null_mut()) };
+        }
+        WAKE.store(-1, Ordering::SeqCst);
+        ON_SECOND_INTERRUPT.store(std::ptr::null_mut(), Ordering::SeqCst);
+    }
+}
+
+extern "C" fn handler(signal: i32) {
+    // SAFETY: the address of this thread's errno is always valid. The handler saves errno and restores it at its end,
+    // because the interrupted code must find it unchanged.
+    let errno = unsafe { *libc::__errno_location() };
+    if let Some(which) = CAUGHT.iter().position(|&caught| caught == signal) {
+        COUNTS[which].fetch_add(1, Ordering::SeqCst);
+        PENDING.store(true, Ordering::SeqCst);
+    }
+    if ASKS_TO_END.contains(&signal) {
+        match ASKED.fetch_add(1, Ordering::SeqCst) {
+            0 => {}
+            1 => {
+                let hook = ON_SECOND_INTERRUPT.load(Ordering::SeqCst);
+                if !hook.is_null() {
+                    // SAFETY: only `on_second_interrupt` stores a value here, and it stores a function of this type.
+                    unsafe { std::mem::transmute::<*mut (), extern "C" fn()>(hook)() };
+                }
+            }
+            _ => {
+                // The third request ends the process. The default disposition does that as soon as this handler returns
+                // and the signal is unblocked.
+                // SAFETY: both calls are async-signal-safe.
+                unsafe {
+                    libc::signal(signal, libc::SIG_DFL);
+                    libc::raise(signal);
+                }
+            }
+        }
+    }
+    let wake = WAKE.load(Ordering::SeqCst);
+    if wake >= 0 {
+        eventfd::signal(wake);
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Blocks all signals in the calling thread, so that they interrupt only the system calls of the main thread.
+pub fn block_in_this_thread() {
+    // SAFETY: sigfillset initialises the set before it is read. The null pointer means that the old mask is not stored.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+    }
+}
+
+/// Restores the previous signal handlers in a child that a script forked. Signals must end such a child
+/// (`multiprocessing` ends its workers with SIGTERM), and they must not be counted as signals to perf-prof.
+/// Async-signal-safe. Has no effect if no handlers are installed.
+pub fn restore_in_forked_child() {
+    if WAKE.swap(-1, Ordering::SeqCst) < 0 {
+        return;
+    }
+    for (signal, before) in CAUGHT.iter().zip(&BEFORE) {
+        // SAFETY: all zeroes is a valid sigaction with an empty mask and no flags. The handler was installed before.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = before.load(Ordering::SeqCst);
+            libc::sigaction(*signal, &action, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Removes perf-prof's signal handlers in a forked child. Otherwise, signals to the child would be counted as signals
+/// to perf-prof. Signals that perf-prof's parent ignored stay ignored (`nohup`). SIGPIPE gets its default action:
+/// perf-prof ignores SIGPIPE only because every Rust program does.
+///
+/// # Safety
+///
+/// To be called only in a forked child. Async-signal-safe.
+pub(super) unsafe fn reset_in_child() {
+    // SAFETY: all zeroes is a valid sigaction with SIG_DFL and an empty mask. A call that fails (SIGKILL, SIGSTOP)
+    // changes nothing.
+    unsafe {
+        let default: libc::sigaction = std::mem::zeroed();
+        for signal in 1..=64 {
+            let mut now: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &mut now);
+            if now.sa_sigaction != libc::SIG_IGN || signal == libc::SIGPIPE {
+                libc::sigaction(signal, &default, std::ptr::null_mut());
+            }
+        }
+        libc::sigprocmask(libc::SIG_SETMASK, &default.sa_mask, std::ptr::null_mut());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use super::*;
+
+    /// Held by each test that installs handlers: only one `Signals` may exist at a time, but tests run in parallel.
+    static INSTALLED: Mutex<()> = Mutex::new(());
+
+    /// Stops ignoring SIGINT and SIGHUP. Tests that run in the background of a shell or under nohup inherit ignored
+    /// signals, and `install` would leave them ignored.
+    fn as_in_the_foreground() {
+        for signal in [libc::SIGINT, libc::SIGHUP] {
+            // SAFETY: no handler is installed that could be called.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
+
+    #[test]
+    fn signals_are_counted_and_wake() {
+        let _installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+        as_in_the_foreground();
+        let signals = Signals::install().unwrap();
+        for signal in [libc::SIGUSR1, libc::SIGUSR2, libc::SIGUSR2, libc::SIGHUP] {
+            // SAFETY: a handler is installed for each of them.
+            unsafe { libc::raise(signal) };
+        }
+        let mut count = 0u64;
+        // SAFETY: the call writes at most 8 bytes into a live u64.
+        let size = unsafe { libc::read(signals.wake_fd(), (&raw mut count).cast(), 8) };
+        assert_eq!((size, count), (8, 4));
+        assert_eq!(signals.take_pending(), Pending { hangup: 1, user1: 1, user2: 2, ..Pending::default() });
+        assert_eq!(signals.take_pending(), Pending::default());
+    }
+
+    /// Raises three signals in a forked child. Returns the child's wait status.
+    fn status_after(signals: [i32; 3]) -> i32 {
+        static CALLS: AtomicU32 = AtomicU32::new(0);
+        extern "C" fn hook() {
+            CALLS.fetch_add(1, Ordering::SeqCst);
+        }
+        // SAFETY: the child installs handlers, raises signals and exits. It needs no other thread.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            as_in_the_foreground();
+            if let Ok(installed) = Signals::install() {
+                installed.on_second_interrupt(hook);
+                for (signal, calls) in signals.into_iter().zip([0, 1]) {
+                    // SAFETY: a handler is installed.
+                    unsafe { libc::raise(signal) };
+                    if CALLS.load(Ordering::SeqCst) != calls {
+                        // SAFETY: the call has no preconditions; it ends the child at once.
+                        unsafe { libc::_exit(2) };
+                    }
+                }
+                // SAFETY: as above; this signal ends the process.
+                unsafe { libc::raise(signals[2]) };
+            }
+            // SAFETY: the call has no preconditions; it ends the child at once.
+            unsafe { libc::_exit(1) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` outlives the call.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        status
+    }
+
+    /// Checks each signal repeated three times, and a mixture. SIGTERM and SIGHUP count in the same way as SIGINT.
+    #[test]
+    fn the_second_request_to_end_calls_and_the_third_ends() {
+        let (int, term, hup) = (libc::SIGINT, libc::SIGTERM, libc::SIGHUP);
+        for signals in [[int; 3], [term; 3], [hup; 3], [int, hup, term]] {
+            let status = status_after(signals);
+            assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == signals[2], "{signals:?}: {status:#x}");
+        }
+    }
+
+    #[test]
+    fn install_clears_pending_signals() {
+        let _installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+        PENDING.store(true, Ordering::SeqCst);
+        assert!(!Signals::install().unwrap().is_pending());
+    }
+}

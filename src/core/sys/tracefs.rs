@@ -1,0 +1,219 @@
+//! tracefs: its mount point and its text files. Does not know what the texts mean; the `tracefs` room does.
+
+use std::{
+    ffi::CStr,
+    fs,
+    io::{self, Read},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use super::call::{CallError, check};
+
+/// The folders where tracefs may be mounted: its own mount point, and a folder in debugfs for old programs.
+const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// A mounted tracefs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tracefs {
+    root: PathBuf,
+}
+
+/// Why tracefs cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TracefsError {
+    /// It is not mounted, and mounting it failed.
+    #[error("tracefs is not mounted ({0}); mount it with `mount -t tracefs nodev /sys/kernel/tracing`")]
+    NotMounted(io::Error),
+    /// It is mounted, but only root may read it.
+    #[error(
+        "no permission to read {}; run as root, or open it to all with `mount -o remount,mode=755 /sys/kernel/tracing`",
+        .0.display()
+    )]
+    Permission(PathBuf),
+    /// A file could not be read.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+impl Tracefs {
+    /// Finds the mount point of tracefs. If tracefs is not mounted, tries to mount it.
+    pub fn find() -> Result<Tracefs, TracefsError> {
+        if let Some(found) = Self::look()? {
+            return Ok(found);
+        }
+        mount_tracefs().map_err(|error| TracefsError::NotMounted(error.source))?;
+        Self::look()?.ok_or_else(|| TracefsError::NotMounted(io::ErrorKind::NotFound.into()))
+    }
+
+    fn look() -> Result<Option<Tracefs>, TracefsError> {
+        for place in PLACES {
+            // The root directory of tracefs is only for root (mode 0700). At its own mount point, "permission denied"
+            // therefore means that tracefs is mounted. Inside debugfs it means nothing: /sys/kernel/debug itself
+            // refuses access, with or without tracefs in it.
+            match fs::metadata(Path::new(place).join("events")) {
+                Ok(_) => return Ok(Some(Tracefs { root: place.into() })),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied && place == PLACES[0] => {
+                    return Err(TracefsError::Permission(place.into()));
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns a tracefs at its usual mount point without checking it, for callers that can do without its files.
+    pub fn at_usual_place() -> Tracefs {
+        Tracefs { root: PLACES[0].into() }
+    }
+
+    /// Returns the mount point.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Returns the kernel's list of events, with a line `system:name` for each event.
+    pub fn available_events(&self) -> Result<String, TracefsError> {
+        self.read("available_events")
+    }
+
+    /// Returns the kernel's events as (system, name), sorted.
+    pub fn events(&self) -> Result<Vec<(String, String)>, TracefsError> {
+        let text = self.available_events()?;
+        let split = |line: &str| line.split_once(':').map(|(system, name)| (system.to_owned(), name.to_owned()));
+        let mut events: Vec<_> = text.lines().filter_map(split).collect();
+        events.sort();
+        Ok(events)
+    }
+
+    /// Returns whether the kernel has this event.
+    pub fn has_event(&self, system: &str, name: &str) -> bool {
+        self.root.join(format!("events/{system}/{name}/id")).exists()
+    }
+
+    /// Returns the id of an event, which is the `config` of its perf attr.
+    pub fn id(&self, system: &str, name: &str) -> Result<u32, TracefsError> {
+        let path = format!("events/{system}/{name}/id");
+        let text = self.read(&path)?;
+        text.trim().parse().map_err(|error| CallError::new(format!("parse {path}"), io::Error::other(error)).into())
+    }
+
+    /// Returns the text of an event's format file.
+    pub fn format(&self, system: &str, name: &str) -> Result<String, TracefsError> {
+        self.read(&format!("events/{system}/{name}/format"))
+    }
+
+    /// Returns whether an event is a user-space probe that is defined in tracefs. The list of these probes has lines
+    /// like `p:system/name /path:0x1180 arguments`.
+    pub fn is_uprobe(&self, system: &str, name: &str) -> bool {
+        // A kernel without user-space probes has no such file.
+        let list = self.read("uprobe_events").unwrap_or_default();
+        let event = format!("{system}/{name}");
+        let mut events = list.lines().filter_map(|line| line.split_whitespace().next()?.split_once(':'));
+        events.any(|(_, defined)| defined == event)
+    }
+
+    /// Returns the kernel's table of format strings and their addresses. Samples of some events contain only the
+    /// address of a string.
+    pub fn printk_formats(&self) -> Result<String, TracefsError> {
+        self.read("printk_formats")
+    }
+
+    /// Returns the text of a file; `path` is relative to the mount point.
+    pub fn read(&self, path: &str) -> Result<String, TracefsError> {
+        let path = self.root.join(path);
+        match read_at_once(&path) {
+            // The kernel's tables contain strings of drivers, and not all of them are UTF-8.
+            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(TracefsError::Permission(path)),
+            Err(error) => Err(CallError::new(format!("read {}", path.display()), error).into()),
+        }
+    }
+}
+
+/// Reads a whole file; the first read requests 16 KiB. Some files (show_header() in kernel/trace/trace_events.c) return
+/// text only for the first read, and only as much as that read requests.
+fn read_at_once(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = fs::File::open(path)?;
+    let mut bytes = vec![0; 16 << 10];
+    let size = file.read(&mut bytes)?;
+    bytes.truncate(size);
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Returns the kernel's own explanation why it refuses a trace filter, if it gives one.
+///
+/// The ioctl only returns EINVAL, but an event's filter file contains an explanation after a refused write. The write
+/// is made in a new tracing instance, so that the filters of other tools are not changed.
+pub fn explain_filter(system: &str, name: &str, filter: &str) -> Option<String> {
+    let tracefs = Tracefs::find().ok()?;
+    let instance = Instance::new(&tracefs)?;
+    let file = instance.0.join("events").join(system).join(name).join("filter");
+    fs::write(&file, filter).err()?;
+    // event_filter_read() returns text only for the first read. The second read is at the end of the file, even if the
+    // first one was short.
+    let mut text = vec![0; 16 << 10];
+    let size = fs::File::open(file).and_then(|mut file| file.read(&mut text)).ok()?;
+    filter_reason(&String::from_utf8_lossy(&text[..size]))
+}
+
+/// Returns the explanation in `text`, the content of a filter file after a refused write. The text has the filter, a
+/// line with a caret under the error, and `parse_error: reason`.
+fn filter_reason(text: &str) -> Option<String> {
+    let (before, reason) = text.split_once("parse_error:")?;
+    let reason = reason.trim();
+    let mut lines = before.lines();
+    let (filter, caret) = (lines.next()?, lines.next().and_then(|line| line.find('^')));
+    match caret.and_then(|at| filter.get(..at)).map(str::trim).filter(|before| !before.is_empty()) {
+        Some(before) => Some(format!("{reason}, at the end of `{before}`")),
+        None => Some(reason.to_owned()),
+    }
+}
+
+/// A tracing instance. Dropping the value removes it.
+struct Instance(PathBuf);
+
+impl Instance {
+    fn new(tracefs: &Tracefs) -> Option<Instance> {
+        let path = tracefs.root.join(format!("instances/perf-prof-{}", std::process::id()));
+        fs::create_dir(&path).ok().map(|()| Instance(path))
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // A child process that was just forked may keep a file of the instance open until it calls exec. If the
+        // instance still cannot be removed, it stays and is empty; that is not reported.
+        for _ in 0..100 {
+            match fs::remove_dir(&self.0) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+fn mount_tracefs() -> Result<(), CallError> {
+    const KIND: &CStr = c"tracefs";
+    // SAFETY: all strings end with a NUL and outlive the call; tracefs needs no mount data.
+    let result =
+        unsafe { libc::mount(c"nodev".as_ptr(), c"/sys/kernel/tracing".as_ptr(), KIND.as_ptr(), 0, std::ptr::null()) };
+    check("mount", result).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_words_on_a_filter() {
+        let reason = |text| filter_reason(text).unwrap();
+        let field = "prev_pidd == 1\n          ^\nparse_error: Field not found\n";
+        assert_eq!(reason(field), "Field not found, at the end of `prev_pidd`");
+        assert_eq!(reason("(prev_pid == 1\n^\nparse_error: Too many '('\n"), "Too many '('");
+        assert_eq!(filter_reason("none\n"), None);
+    }
+}

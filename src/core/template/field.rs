@@ -1,0 +1,43 @@
+//! Describes a field for script authors: the Python type and the C declaration.
+
+use crate::{
+    record::{MemberType, SampleMember},
+    tracefs::{ElementType, Field},
+    value::ValueType,
+};
+
+/// Returns the Python type of a field's value.
+pub fn python_type(field: &Field) -> &'static str {
+    match field.kind.value_type() {
+        ValueType::Bool => "bool",
+        ValueType::Int => "int",
+        ValueType::Str => "str",
+        ValueType::Bytes => "bytes",
+    }
+}
+
+/// Returns the line of a docstring that describes a field, for example `prio : int    (C: int)`.
+pub fn field_line(field: &Field) -> String {
+    let name = &field.name;
+    let note = match field.kind.element() {
+        Some(ElementType::Int { .. }) => format!("; event.array('{name}')"),
+        _ => String::new(),
+    };
+    format!("{name} : {}    (C: {}{note})", python_type(field), field.c_type())
+}
+
+/// Returns the Python type of a sample's member.
+pub fn member_python_type(member: SampleMember) -> &'static str {
+    match member.kind() {
+        MemberType::Int => "int",
+        MemberType::Bytes => "bytes",
+        MemberType::Callchain => "list",
+        MemberType::Read | MemberType::Registers => "dict",
+    }
+}
+
+/// Returns the line of a docstring that describes a member of a sample, for example `ip : int    (address of the
+/// instruction)`.
+pub fn member_line(member: SampleMember) -> String {
+    format!("{} : {}    ({})", member.name(), member_python_type(member), member.doc())
+}

@@ -1,0 +1,8 @@
+//! Writes script templates for event types, and the lines that describe the fields of events. Does not know about
+//! files.
+
+mod field;
+mod script;
+
+pub use field::{field_line, member_line, member_python_type, python_type};
+pub use script::script;

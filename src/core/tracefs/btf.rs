@@ -1,0 +1,217 @@
+//! Parser for the kernel's BTF (`/sys/kernel/btf/vmlinux`). Reads the values of enumerators, and the sizes and members
+//! of structs and unions. Takes bytes and opens no files.
+//!
+//! Print formats need BTF for two things: for enumerators that the kernel has not replaced by their values (with
+//! `TRACE_DEFINE_ENUM`), and for bit-fields of a union (`role.level`). The layout is defined in
+//! `include/uapi/linux/btf.h`.
+
+use std::collections::HashMap;
+
+/// The position of a member in its struct or union.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitField {
+    /// Offset from the start of the struct or union, in bits.
+    pub offset: u32,
+    /// Size of the bit-field in bits; 0 if the member is not a bit-field.
+    pub size: u32,
+}
+
+/// The parts of BTF that print formats may need.
+#[derive(Clone, Debug, Default)]
+pub struct Btf {
+    constants: HashMap<Box<str>, i64>,
+    sizes: HashMap<Box<str>, u64>,
+    members: HashMap<Box<str>, Vec<Member>>,
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    /// Empty if the member is an anonymous struct or union. In C, the members of an anonymous struct belong to the
+    /// struct or union that contains it.
+    name: Box<str>,
+    type_id: u32,
+    at: BitField,
+}
+
+const MAGIC: u16 = 0xeb9f;
+const KIND_INT: u32 = 1;
+const KIND_ARRAY: u32 = 3;
+const KIND_STRUCT: u32 = 4;
+const KIND_UNION: u32 = 5;
+const KIND_ENUM: u32 = 6;
+const KIND_FUNC_PROTO: u32 = 13;
+const KIND_VAR: u32 = 14;
+const KIND_DATASEC: u32 = 15;
+const KIND_DECL_TAG: u32 = 17;
+const KIND_ENUM64: u32 = 19;
+
+impl Btf {
+    /// Reads all enumerators. Reads a struct or union if `wanted` returns true for its name. Returns `None` if the
+    /// bytes are not BTF.
+    pub fn parse(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Option<Btf> {
+        if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
+            return None;
+        }
+        let header = |at| word(bytes, at).map(|w| w as usize);
+        let data = bytes.get(header(4)?..)?;
+        let types = data.get(header(8)?..)?.get(..header(12)?)?;
+        let strings = data.get(header(16)?..)?.get(..header(20)?)?;
+
+        let mut btf = Btf::default();
+        let mut anonymous: HashMap<u32, Vec<Member>> = HashMap::new();
+        let (mut at, mut id) = (0, 0);
+        while at < types.len() {
+            id += 1;
+            let (name, info, size) = (word(types, at)?, word(types, at + 4)?, word(types, at + 8)?);
+            at += 12;
+            let (kind, count, flag) = (info >> 24 & 0x1f, (info & 0xffff) as usize, info >> 31 == 1);
+            let each = match kind {
+                KIND_STRUCT | KIND_UNION | KIND_ENUM64 | KIND_DATASEC => 12,
+                KIND_ENUM | KIND_FUNC_PROTO => 8,
+                _ => 0,
+            };
+            let items = types.get(at..)?.get(..count * each)?;
+            match kind {
+                KIND_ENUM | KIND_ENUM64 => btf.enumerators(items, each, flag, strings)?,
+                KIND_STRUCT | KIND_UNION => {
+                    let name = string(strings, name)?;
+                    if name.is_empty() {
+                        anonymous.insert(id, members(items, flag, strings)?);
+                    } else if wanted(name) {
+                        btf.members.insert(name.into(), members(items, flag, strings)?);
+                        let keyword = if kind == KIND_STRUCT { "struct" } else { "union" };
+                        btf.sizes.insert(format!("{keyword} {name}").into(), size.into());
+                    }
+                }
+                _ => {}
+            }
+            at += count * each;
+            at += match kind {
+                KIND_INT | KIND_VAR | KIND_DECL_TAG => 4,
+                KIND_ARRAY => 12,
+                _ => 0,
+            };
+        }
+        btf.flatten(&anonymous);
+        Some(btf)
+    }
+
+    fn enumerators(&mut self, items: &[u8], each: usize, signed: bool, strings: &[u8]) -> Option<()> {
+        for item in items.chunks_exact(each) {
+            let low = word(item, 4)?;
+            let value = match (each, signed) {
+                (8, true) => low as i32 as i64,
+                (8, false) => low as i64,
+                _ => (u64::from(low) | u64::from(word(item, 8)?) << 32) as i64,
+            };
+            self.constants.insert(string(strings, word(item, 0)?)?.into(), value);
+        }
+        Some(())
+    }
+
+    /// Adds the members of each anonymous struct or union to the struct or union that contains it, because C code
+    /// accesses them as members of the outer one.
+    fn flatten(&mut self, anonymous: &HashMap<u32, Vec<Member>>) {
+        for members in self.members.values_mut() {
+            let mut at = 0;
+            // In C, a type cannot contain itself, but in damaged BTF it can. In this case, the limit ends the loop.
+            while at < members.len() && members.len() < 10_000 {
+                let outer = members[at].clone();
+                if outer.name.is_empty() {
+                    for inner in anonymous.get(&outer.type_id).into_iter().flatten() {
+                        let offset = outer.at.offset.wrapping_add(inner.at.offset);
+                        members.push(Member { at: BitField { offset, ..inner.at }, ..inner.clone() });
+                    }
+                }
+                at += 1;
+            }
+        }
+    }
+
+    /// Returns the value of an enumerator.
+    pub fn constant(&self, name: &str) -> Option<i64> {
+        self.constants.get(name).copied()
+    }
+
+    /// Returns the size of a type in bytes. `type_name` is written as `struct x` or `union x`.
+    pub fn size_of(&self, type_name: &str) -> Option<u64> {
+        self.sizes.get(type_name).copied()
+    }
+
+    /// Returns the position of a member. `tag` is the name of its struct or union, without the keyword.
+    pub fn member(&self, tag: &str, member: &str) -> Option<BitField> {
+        self.members.get(tag)?.iter().find(|m| &*m.name == member).map(|m| m.at)
+    }
+}
+
+fn members(items: &[u8], bit_fields: bool, strings: &[u8]) -> Option<Vec<Member>> {
+    let member = |item: &[u8]| {
+        let offset = word(item, 8)?;
+        let at = if bit_fields {
+            BitField { offset: offset & 0xff_ffff, size: offset >> 24 }
+        } else {
+            BitField { offset, size: 0 }
+        };
+        Some(Member { name: string(strings, word(item, 0)?)?.into(), type_id: word(item, 4)?, at })
+    };
+    items.chunks_exact(12).map(member).collect()
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|b| u32::from_ne_bytes(*b))
+}
+
+fn string(strings: &[u8], at: u32) -> Option<&str> {
+    let from = strings.get(at as usize..)?;
+    std::str::from_utf8(super::field::up_to_nul(from)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `enum { A = 1, B = -1 }; enum : u64 { C = 1 << 40 }; union role { struct { int level:4, access:3; }; int word; };`
+    fn btf() -> Vec<u8> {
+        let strings = b"\0A\0B\0C\0role\0level\0access\0word\0";
+        let types: &[u32] = &[
+            // An integer type: its entry has one more word.
+            &[0, KIND_INT << 24, 4, 32][..],
+            &[0, 1 << 31 | KIND_ENUM << 24 | 2, 4, 1, 1, 3, u32::MAX],
+            &[0, KIND_ENUM64 << 24 | 1, 8, 5, 0, 1 << 8],
+            &[0, 1 << 31 | KIND_STRUCT << 24 | 2, 4, 12, 1, 4 << 24, 18, 1, 3 << 24 | 4],
+            &[7, KIND_UNION << 24 | 2, 4, 0, 4, 0, 25, 1, 0],
+        ]
+        .concat();
+        let mut bytes = MAGIC.to_ne_bytes().to_vec();
+        bytes.extend([1, 0]);
+        for word in [24, 0, types.len() as u32 * 4, types.len() as u32 * 4, strings.len() as u32] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes.extend(types.iter().flat_map(|word| word.to_ne_bytes()));
+        bytes.extend(strings);
+        bytes
+    }
+
+    #[test]
+    fn enumerators_and_members_are_found() {
+        let btf = Btf::parse(&btf(), |name| name == "role").unwrap();
+        assert_eq!(["A", "B", "C", "D"].map(|name| btf.constant(name)), [Some(1), Some(-1), Some(1 << 40), None]);
+        assert_eq!(btf.size_of("union role"), Some(4));
+        assert_eq!(btf.member("role", "access"), Some(BitField { offset: 4, size: 3 }));
+        assert_eq!(btf.member("role", "word"), Some(BitField { offset: 0, size: 0 }));
+        assert_eq!(btf.member("role", "other"), None);
+    }
+
+    #[test]
+    fn cut_off_or_other_bytes_are_no_btf() {
+        let bytes = btf();
+        for end in 0..bytes.len() {
+            assert!(Btf::parse(&bytes[..end], |_| true).is_none(), "{end}");
+        }
+        for at in 0..bytes.len() {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 0xff;
+            let _ = Btf::parse(&bytes, |_| true);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The kernel's trace filters, applied to recorded samples: `pid > 1000 && (comm ~ "my*" || !(prio & 0x8))`.
+//!
+//! The filters have the same grammar and meaning as in `kernel/trace/trace_events_filter.c`. Does not know where
+//! samples come from.
+
+mod parse;
+
+use thiserror::Error;
+
+use super::{EventFormat, Extent, field::up_to_nul, print_fmt::ctype::IntType};
+use crate::spec::glob_matches;
+
+/// A filter for the samples of one event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter(Node);
+
+/// A node of a filter's expression tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Node {
+    All(Vec<Node>),
+    Any(Vec<Node>),
+    Not(Box<Node>),
+    /// Compares a field with a number. If `ty` is signed, both are compared as signed numbers.
+    Number {
+        ty: IntType,
+        offset: usize,
+        comparison: Comparison,
+        value: u64,
+    },
+    /// Compares a text field with a string.
+    Text {
+        extent: Extent,
+        comparison: TextComparison,
+        value: String,
+    },
+    /// Compares the number of the CPU on which the sample was taken.
+    Cpu {
+        comparison: Comparison,
+        value: u64,
+    },
+}
+
+/// A comparison of two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    /// At least one of the given bits is set.
+    Bits,
+}
+
+/// A comparison of a text with a string or a pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TextComparison {
+    Equal,
+    NotEqual,
+    Matches,
+}
+
+/// An error in the text of a filter.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum FilterError {
+    /// The event does not have the field.
+    #[error("the event has no field `{field}`")]
+    Field {
+        /// The field's name as the user typed it.
+        field: String,
+    },
+    /// The next part of the text is not what the grammar expects there.
+    #[error("expected {expected} {}", position(.rest))]
+    Expected {
+        /// What the grammar expects.
+        expected: &'static str,
+        /// The text from the unexpected part to the end of the filter.
+        rest: String,
+    },
+    /// The operator cannot be used with the field.
+    #[error("`{operator}` cannot be used with `{field}`, which holds {kind}")]
+    Operator {
+        /// The field.
+        field: String,
+        /// The operator.
+        operator: String,
+        /// The type of the field's value.
+        kind: &'static str,
+    },
+    /// The value cannot be compared with the field.
+    #[error("`{value}` is not a valid value for `{field}`, which holds {kind}")]
+    Value {
+        /// The field.
+        field: String,
+        /// The value.
+        value: String,
+        /// The type of the field's value.
+        kind: &'static str,
+    },
+    /// The field cannot be used in a filter on recorded samples.
+    #[error("`{field}` cannot be used in a filter on a recording: {why}")]
+    NotRecorded {
+        /// The field.
+        field: String,
+        /// The reason.
+        why: &'static str,
+    },
+    /// The expression is nested too deep.
+    #[error("parentheses and `!` are nested more than 64 levels deep")]
+    TooDeep,
+}
+
+fn position(rest: &str) -> String {
+    if rest.is_empty() { "at the end of the filter".to_owned() } else { format!("at `{rest}`") }
+}
+
+impl Filter {
+    /// Parses a filter for samples of the event that `format` describes.
+    pub fn parse(text: &str, format: &EventFormat) -> Result<Filter, FilterError> {
+        parse::filter(text, format).map(Filter)
+    }
+
+    /// Returns whether a sample passes the filter. `raw` is the sample's raw data, `cpu` the CPU on which it was taken.
+    /// If the filter needs a field and the raw data ends before this field, the sample does not pass.
+    #[inline]
+    pub fn passes(&self, raw: &[u8], cpu: Option<u32>) -> bool {
+        self.0.holds(raw, cpu).unwrap_or(false)
+    }
+}
+
+impl Node {
+    fn holds(&self, raw: &[u8], cpu: Option<u32>) -> Option<bool> {
+        match self {
+            Node::All(nodes) => {
+                for node in nodes {
+                    if !node.holds(raw, cpu)? {
+                        return Some(false);
+                    }
+                }
+                Some(true)
+            }
+            Node::Any(nodes) => {
+                for node in nodes {
+                    if node.holds(raw, cpu)? {
+                        return Some(true);
+                    }
+                }
+                Some(false)
+            }
+            Node::Not(node) => node.holds(raw, cpu).map(|holds| !holds),
+            Node::Number { ty, offset, comparison, value } => {
+                Some(comparison.holds(ty.load(raw, *offset)?, *value, ty.signed))
+            }
+            Node::Cpu { comparison, value } => Some(comparison.holds(cpu?.into(), *value, false)),
+            Node::Text { extent, comparison, value } => {
+                let text = up_to_nul(extent.bytes(raw)?);
+                Some(match comparison {
+                    TextComparison::Equal => text == value.as_bytes(),
+                    TextComparison::NotEqual => text != value.as_bytes(),
+                    TextComparison::Matches => glob_matches(value, &String::from_utf8_lossy(text)),
+                })
+            }
+        }
+    }
+}
+
+impl Comparison {
+    #[inline]
+    fn holds(self, left: u64, right: u64, signed: bool) -> bool {
+        // If the top bit of signed numbers is inverted, they can be compared as unsigned numbers.
+        let turn = if signed { 1 << 63 } else { 0 };
+        let order = (left ^ turn).cmp(&(right ^ turn));
+        match self {
+            Comparison::Equal => order.is_eq(),
+            Comparison::NotEqual => order.is_ne(),
+            Comparison::Less => order.is_lt(),
+            Comparison::LessOrEqual => order.is_le(),
+            Comparison::Greater => order.is_gt(),
+            Comparison::GreaterOrEqual => order.is_ge(),
+            Comparison::Bits => left & right != 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! The interface for facts about the kernel that are needed to write the text of an event. Does not know where the
+//! facts come from.
+
+use std::borrow::Cow;
+
+use super::btf::BitField;
+use crate::record::Ksymbol;
+
+/// A kernel symbol that an address belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelSymbol<'a> {
+    /// Name of the symbol.
+    pub name: Cow<'a, str>,
+    /// Offset of the address from the symbol's start, in bytes.
+    pub offset: u64,
+    /// Size of the symbol in bytes as `kallsyms_lookup` reports it: up to the next symbol with a different address.
+    pub size: u64,
+    /// The module that contains the symbol, or `None` if the symbol belongs to the kernel itself.
+    pub module: Option<Cow<'a, str>>,
+}
+
+/// Facts about the kernel that wrote the events. A query returns `None` if the fact is not known. The text of the event
+/// then contains a `?` instead. For an address without a symbol, it contains the plain number, as in the kernel's own
+/// text.
+pub trait Kernel {
+    /// Returns the symbol that contains an address (`/proc/kallsyms`).
+    fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>>;
+
+    /// Reports that kernel code was added or removed: for example, a BPF program was loaded or unloaded.
+    fn symbol_changed(&self, _symbol: &Ksymbol<'_>) {}
+
+    /// Returns the string at an address that is listed in `printk_formats` of tracefs.
+    fn string(&self, addr: u64) -> Option<&[u8]>;
+
+    /// Returns the value of an enumerator (from BTF). Needed if a print format contains the name of the enumerator
+    /// instead of its value.
+    fn constant(&self, _name: &str) -> Option<i64> {
+        None
+    }
+
+    /// Returns the value of a kernel variable, for example `vmemmap_base`.
+    fn variable(&self, _name: &str) -> Option<u64> {
+        None
+    }
+
+    /// Returns the size of a type in bytes (from BTF). The name is written as in C, for example `struct page`.
+    fn size_of(&self, _type_name: &str) -> Option<u64> {
+        None
+    }
+
+    /// Returns the position of a member in a struct or union (from BTF). The tag is written without the keyword: for
+    /// example, the tag `kvm_mmu_page_role` and the member `level`.
+    fn member(&self, _tag: &str, _member: &str) -> Option<BitField> {
+        None
+    }
+
+    /// Returns the number of timer ticks per second (CONFIG_HZ).
+    fn hz(&self) -> Option<u32> {
+        None
+    }
+}
+
+/// A kernel about which nothing is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoKernel;
+
+impl Kernel for NoKernel {
+    fn symbol(&self, _addr: u64) -> Option<KernelSymbol<'_>> {
+        None
+    }
+
+    fn string(&self, _addr: u64) -> Option<&[u8]> {
+        None
+    }
+}

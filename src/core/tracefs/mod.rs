@@ -1,0 +1,22 @@
+//! Parser for the `format` files of tracefs. It makes an `EventFormat` from the text, with the fields and the print
+//! format. Does not know about files or time.
+//!
+//! Rendering gets facts about the machine through [`Kernel`].
+
+mod btf;
+mod field;
+mod filter;
+mod format;
+mod kernel;
+pub mod kernel_facts;
+mod kernel_text;
+pub mod print_fmt;
+pub mod printk_formats;
+
+pub use btf::{BitField, Btf};
+pub(crate) use field::Extent;
+pub use field::{Array, ElementType, Field, FieldKind};
+pub use filter::{Filter, FilterError};
+pub use format::{EventFormat, FormatError};
+pub use kernel::{Kernel, KernelSymbol, NoKernel};
+pub use print_fmt::{PrintFmt, PrintFmtError, ctype::IntType};

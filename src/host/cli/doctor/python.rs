@@ -1,0 +1,83 @@
+//! Checks of the Python in use: the linked library, and the environment that provides the packages for scripts.
+
+use super::Check;
+use crate::script::{PythonChoice, ScriptError, libpython};
+
+/// The Python version, for example `3.11`, that perf-prof was built for.
+const BUILT_FOR: &str = env!("PERF_PROF_BUILD_PYTHON_VERSION");
+
+pub(super) fn library() -> Check {
+    let library = libpython().unwrap_or_else(|| "linked statically".into());
+    Check::ok("libpython", format!("{library}, Python {BUILT_FOR}"))
+}
+
+pub(super) fn environment() -> Check {
+    judge(PythonChoice::make(None))
+}
+
+fn judge(choice: Result<PythonChoice, ScriptError>) -> Check {
+    let name = "environment";
+    match choice {
+        Ok(PythonChoice { executable, source: Some(variable), .. }) => {
+            Check::ok(name, format!("{}, from {variable}", executable.display()))
+        }
+        Ok(PythonChoice { executable, source: None, .. }) => {
+            Check::ok(name, format!("{}; no venv is active", executable.display()))
+        }
+        Err(error @ ScriptError::OtherVersion { because, .. }) => {
+            let mend = format!("create a venv with python{BUILT_FOR} -m venv VENV and activate it, or unset {because}");
+            Check::fail(name, error.to_string(), Some(&mend))
+        }
+        Err(error @ ScriptError::NoPython { because, .. }) => {
+            Check::fail(name, error.to_string(), Some(&format!("unset {because}")))
+        }
+        Err(error) => Check::fail(name, error.to_string(), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(choice: Result<PythonChoice, ScriptError>, expected: Expect) {
+        let check = judge(choice);
+        let text = format!("{}: {}\n{}", check.state, check.detail, check.mend.unwrap_or_default());
+        expected.assert_eq(&text.replace(BUILT_FOR, "BUILT_FOR"));
+    }
+
+    #[test]
+    fn environments() {
+        let choice = |because| {
+            Ok(PythonChoice { executable: "/venv/bin/python3".into(), packages: Vec::new(), source: because })
+        };
+        check(
+            choice(None),
+            expect![[r#"
+            ok: /venv/bin/python3; no venv is active
+        "#]],
+        );
+        check(
+            choice(Some("VIRTUAL_ENV")),
+            expect![[r#"
+            ok: /venv/bin/python3, from VIRTUAL_ENV
+        "#]],
+        );
+        check(
+            Err(ScriptError::NoPython { path: "/gone".into(), because: "VIRTUAL_ENV" }),
+            expect![[r#"
+            fail: VIRTUAL_ENV: no usable Python at '/gone'; give the path of an interpreter or of a virtual environment
+            unset VIRTUAL_ENV"#]],
+        );
+        let (theirs, ours) = ("2.7".into(), BUILT_FOR);
+        let error = ScriptError::OtherVersion { path: "/venv".into(), because: "CONDA_PREFIX", theirs, ours };
+        check(
+            Err(error),
+            expect![[r#"
+            fail: CONDA_PREFIX: '/venv' is Python 2.7, but perf-prof is linked with Python BUILT_FOR: use a Python BUILT_FOR environment, or build perf-prof for Python 2.7 (PYO3_PYTHON=/path/to/python2.7 cargo build --release)
+            create a venv with pythonBUILT_FOR -m venv VENV and activate it, or unset CONDA_PREFIX"#]],
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! The command line: turns argv into options, and options into plans. Contains the help texts and the commands that
+//! inspect the machine. The only room that knows argv.
+
+mod doctor;
+mod evlist;
+mod failure;
+mod list;
+mod option_error;
+mod parallel;
+#[cfg(feature = "python")]
+mod python;
+mod record;
+mod report;
+mod script;
+mod stat;
+mod values;
+mod version;
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use self::failure::{Failure, from_clap};
+
+/// Run Python scripts on Linux kernel events, and record, count, print and report events
+#[derive(Parser)]
+#[command(name = "perf-prof", disable_version_flag = true, max_term_width = 110)]
+struct Program {
+    #[command(subcommand)]
+    command: Option<Subcommands>,
+    /// Print the version; with -v also the Python in use
+    #[arg(short = 'V', long)]
+    version: bool,
+    /// Print more messages
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Subcommand)]
+enum Subcommands {
+    /// Record events into a file that perf can read
+    Record(Box<record::Record>),
+    /// Count the events of a command, of CPUs, or of processes and threads
+    Stat(Box<stat::Stat>),
+    Script(script::Script),
+    Report(report::Report),
+    Evlist(evlist::Evlist),
+    /// List the events of this kernel
+    List(list::List),
+    /// Check whether this machine is ready for perf-prof, and show how to fix problems
+    Doctor(doctor::Doctor),
+    Parallel(parallel::Parallel),
+}
+
+/// Returns all commands. `python` is included for the help text only: its arguments are split before clap parses them.
+fn program() -> clap::Command {
+    let commands = Program::command();
+    #[cfg(feature = "python")]
+    let commands = commands.subcommand(python::command());
+    commands
+}
+
+/// Runs the program with the arguments of this process.
+pub fn main() -> ExitCode {
+    let argv: Vec<OsString> = std::env::args_os().collect();
+    run(&argv).unwrap_or_else(|failure| failure::report(&failure))
+}
+
+fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
+    match argv.get(1).and_then(|arg| arg.to_str()) {
+        Some("python") => return python(argv),
+        Some(line) if line.starts_with("python ") => {
+            // The kernel passes all options of a shebang line as one argument.
+            let message = "the first line of the script passes all options as one argument";
+            return Err(Failure::Usage(message.into(), "write `#!/usr/bin/env -S perf-prof python` instead".into()));
+        }
+        _ => {}
+    }
+    let commands = program();
+    let command = argv.get(1).and_then(|arg| commands.find_subcommand(arg));
+    let read_on = match command {
+        Some(command) => format!("`perf-prof {} --help` explains the options", command.get_name()),
+        None => "`perf-prof --help` shows the commands".to_owned(),
+    };
+    let reads = command.is_some_and(|command| command.get_arguments().any(|arg| arg.get_id() == "input"));
+    let parsed = commands.try_get_matches_from(argv);
+    let program = match parsed.and_then(|matches| Program::from_arg_matches(&matches)) {
+        Ok(program) => program,
+        Err(error) if reads => return from_clap(&error, failure::recording_path_hint(&error).unwrap_or(read_on)),
+        Err(error) => return from_clap(&error, read_on),
+    };
+    match program.command {
+        _ if program.version => version::print(program.verbose, None),
+        Some(Subcommands::Record(record)) => record.run(argv),
+        Some(Subcommands::Stat(stat)) => stat.run(),
+        Some(Subcommands::Script(script)) => script.run(),
+        Some(Subcommands::Report(report)) => report.run(),
+        Some(Subcommands::Evlist(evlist)) => evlist.run(),
+        Some(Subcommands::List(list)) => list.run(),
+        Some(Subcommands::Doctor(doctor)) => doctor.run(),
+        Some(Subcommands::Parallel(parallel)) => parallel.run(),
+        None => {
+            // If stderr is closed, the help text cannot be shown anywhere.
+            let _ = write!(io::stderr(), "{}", self::program().render_help());
+            Ok(ExitCode::from(2))
+        }
+    }
+}
+
+#[cfg(feature = "python")]
+fn python(argv: &[OsString]) -> Result<ExitCode, Failure> {
+    python::run(argv)
+}
+
+#[cfg(not(feature = "python"))]
+fn python(_: &[OsString]) -> Result<ExitCode, Failure> {
+    Err(Failure::Usage(
+        "this perf-prof was built without Python and cannot run scripts".into(),
+        "`cargo build --release` builds it with Python; `perf-prof --help` shows the commands of this build".into(),
+    ))
+}

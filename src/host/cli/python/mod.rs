@@ -1,0 +1,38 @@
+//! `perf-prof python`: its options, how they are separated from the script's options, and the plan made from them.
+
+mod first_line;
+mod options;
+mod plan;
+mod split;
+
+use std::{ffi::OsString, process::ExitCode};
+
+use clap::FromArgMatches;
+
+pub use self::options::command;
+use super::{
+    failure::{Failure, from_clap},
+    version,
+};
+use crate::run;
+
+/// Runs `perf-prof python` with the whole command line and returns the exit status.
+pub fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
+    const READ_ON: &str = "`perf-prof python --help` explains the options, with examples";
+    let usage = |error: &dyn std::error::Error| Failure::Usage(error.to_string(), READ_ON.into());
+    let command = command();
+    let mut split =
+        split::split(&split::flags(&command), argv.iter().skip(2).cloned()).map_err(|error| usage(&error))?;
+    let ours = std::mem::take(&mut split.options);
+    let parsed = command.try_get_matches_from([OsString::from("python")].into_iter().chain(ours));
+    let options = match parsed.and_then(|matches| options::Options::from_arg_matches(&matches)) {
+        Ok(options) => options,
+        Err(error) => return from_clap(&error, READ_ON),
+    };
+    if options.version {
+        return version::print(options.verbose, options.python.as_deref());
+    }
+    let plan = plan::plan(options, split, argv).map_err(|error| usage(&error))?;
+    let status = run::run(&plan)?;
+    Ok(ExitCode::from(status.0))
+}

@@ -1,0 +1,262 @@
+//! The options of `perf-prof python`. Each option is defined once: its names, its value, its meaning and its help text.
+
+use std::path::PathBuf;
+
+use clap::{
+    ArgAction, Args, Command,
+    builder::{PossibleValuesParser, TypedValueParser},
+    value_parser,
+};
+use perf_prof_core::spec::{CallGraph, CpuSet, Rate, RingSize, TimeRanges, parse_interval, parse_pages, parse_size};
+
+use crate::{
+    cli::values::{Ids, parse_count, parse_freq, parse_recorded_ids},
+    run::plan::OnError,
+};
+
+const USAGE: &str = "perf-prof python [OPTION...] -e EVENT[,EVENT...] [--] MODULE [ARGS...]
+       perf-prof python [OPTION...] -e EVENT[,EVENT...] help
+       perf-prof python [OPTION...] -e EVENT MODULE [ARGS...] --exec CMD [ARGS...]
+       perf-prof python [OPTION...] --record FILE -e EVENT MODULE [ARGS...]
+       perf-prof python [OPTION...] --input PATH [-e EVENT,...] MODULE [ARGS...]";
+
+const ABOUT: &str = "Run a Python script on kernel events: perf-prof calls its functions once for each event";
+
+const AFTER_HELP: &str = "\
+Write a first script: perf-prof python -e sched:sched_wakeup help > s.py
+Run it:               perf-prof python -e sched:sched_wakeup s.py
+`perf-prof python --help` explains events and scripts, with examples. `perf-prof list` lists the events.";
+
+const LONG_HELP: &str = "\
+Events
+  Write a tracepoint as system:name[/FILTER/ATTR/ATTR/.../], and put commas between
+  events. The names may contain the wildcards * ? and [. FILTER is a kernel trace
+  filter. ATTR is stack (record a call chain with this event), max-stack=N, alias=NAME
+  or cpus=LIST. Quote a filter or a value with ' or \" if it contains `/`.
+
+      -e sched:sched_wakeup,sched:sched_switch
+      -e 'sched:sched_wakeup/pid>1000 && comm ~ \"my*\"/stack/'
+      -e 'sched:sched_wakeup//alias=w1/cpus=0-3/'
+      -e 'syscalls:sys_enter_*open*'
+
+  Other events have the same names as in perf, and they are sampled. -c and -F set how
+  often, and so do the attributes period=N and freq=HZ of a single event. The attribute
+  sample=MEMBER+... adds members to the samples.
+
+      -e 'profile/-F 997 -g/'           what the CPUs execute
+      -e cycles:u,page-faults,cs        hardware and software events (:u user space only,
+                                        :k kernel only)
+      -e 'cpu/event=0xc0,period=100000/u,r00c0'   events of a PMU
+      -e mem:0x601040/4:w               writes to the 4 bytes at this address
+
+  A probe is an event at a function. In a program or a library: uprobe:FUNC[+OFFSET]@\"FILE\"
+  or uprobe:0xADDR@\"FILE\", and uretprobe:FUNC@\"FILE\" when the function returns. In the
+  kernel: kprobe:FUNC[+OFFSET], and kretprobe:FUNC when the function returns. FILE is a
+  path, or a name such as python3 or libc.
+
+      -e 'uprobe:malloc@libc,uretprobe:malloc@libc'
+      -e 'uprobe:main@\"/usr/bin/app\"//stack/'
+
+Script
+  perf-prof calls these functions if the script has them:
+
+      system__name(event)         for each event of the tracepoint system:name; with
+                                  alias=NAME it is system__NAME(event)
+      page_faults_u(event)        for each event page-faults:u: the function of an event
+                                  that is not a tracepoint has the event's name, with _
+                                  instead of `-`, `.` and `:`
+      __sample__(event)           for each event that has no function of its own
+      __init__(), __exit__()      once before the first event, once at the end
+      __interval__()              at every interval that -i sets
+      __lost__(start, end)        when events were lost
+      __print_stat__(indent)      on SIGUSR2
+
+  Write `help` instead of the script's name: perf-prof prints a script with all of
+  these functions for the events of -e.
+
+Options of perf-prof and options of the script
+  perf-prof takes the options of this page, before and after the script's name. All
+  other options after the script's name belong to the script, and so does everything
+  after `--`. An executable script can select its events in its first line:
+
+      #!/usr/bin/env -S perf-prof python -e sched:sched_wakeup -i 1000
+      #!/usr/bin/env -S perf-prof python -e sched:sched_wakeup --
+
+  If the script is started as `./s.py -i 500 --top 3`, the option -i is for perf-prof if
+  the script has the first of these lines, and for the script if it has the second.
+
+Examples
+  Print a template for an event, then run it:
+      perf-prof python -e sched:sched_wakeup help > s.py
+      perf-prof python -e sched:sched_wakeup s.py
+  Two CPUs, with kernel call chains; __interval__() is called once a second:
+      perf-prof python -e sched:sched_switch -i 1s -C 0,1 -g s.py
+  Only the system calls of a command and its children:
+      perf-prof python -e 'syscalls:sys_enter_*' s.py --exec make -j4
+  Replay a recording, made here or on another machine, with the same script:
+      perf record -e 'syscalls:sys_enter_*' -a sleep 1
+      perf-prof python --input perf.data s.py
+  Record the events while the script runs, then replay the same events:
+      perf-prof python -e 'syscalls:sys_enter_*' --record perf.data s.py
+      perf-prof python --input perf.data s.py
+
+Exit status
+  0      the run is complete, or Ctrl-C or a closed pipe ended it
+  1      the run could not start, or an error ended it
+  2      wrong usage
+  N      the script called sys.exit(N), or the command (--exec) ended with status N
+  128+N  signal N ended the run or the command";
+
+/// The options as typed. The value of each option is valid. Combinations of options are checked later.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Events and targets")]
+pub struct Options {
+    /// Events: tracepoints as system:name[/FILTER/ATTR/.../], or profile, cycles:u,...
+    #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append)]
+    pub events: Vec<String>,
+    /// Replay this recording instead of tracing live: a file or directory of `perf record`, or - for a pipe
+    #[arg(long, value_name = "PATH")]
+    pub input: Option<PathBuf>,
+    /// Record the events while the script runs, into a file that --input and perf can read
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Replay only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%,20%` (from
+    /// 10 % to 20 %) or `10%/2` (the second tenth)
+    #[arg(long, value_name = "FROM,TO")]
+    pub time: Option<TimeRanges>,
+    /// Replay --input in N processes, each with a part of the recording; the script merges their results
+    #[arg(long, value_name = "N", requires = "input", value_parser = value_parser!(u16).range(1..))]
+    pub jobs: Option<u16>,
+    /// How --jobs divides the recording: by time or by cpu
+    #[arg(long, value_name = "BY", requires = "jobs", default_value = "time", value_parser = PossibleValuesParser::new(["time", "cpu"]))]
+    pub split: String,
+    /// Only these CPUs, for example 0-3,7
+    #[arg(short = 'C', long, value_name = "LIST")]
+    pub cpus: Option<CpuSet>,
+    /// Only these processes, for example 1,2,3; a live run ends when they have exited
+    #[arg(short, long, value_name = "LIST", value_parser = parse_recorded_ids)]
+    pub pids: Option<Ids>,
+    /// Only these threads, for example 1,2,3; a live run ends when they have exited
+    #[arg(short, long, value_name = "LIST", value_parser = parse_recorded_ids)]
+    pub tids: Option<Ids>,
+    /// Only these cgroups: paths or globs, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub cgroups: Vec<String>,
+    /// For events other than tracepoints: take one sample every N events
+    #[arg(short = 'c', long, value_name = "N", value_parser = parse_count)]
+    pub count: Option<Rate>,
+    /// For events other than tracepoints: take HZ samples a second; `max` is the highest rate that the kernel allows
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = parse_freq)]
+    pub freq: Option<Rate>,
+    /// Run this command and trace only it and its children; the run ends when the command ends
+    #[arg(long = super::split::EXEC, value_name = "CMD [ARGS...]")]
+    pub exec: Option<String>,
+
+    /// Record a call chain with every event; tracepoints have kernel frames only, unless --user-callchain is given
+    #[arg(short = 'g', help_heading = "Call chains")]
+    pub callchains: bool,
+    /// Like -g. HOW selects how user frames are found: `fp` (frame pointers, the default), or `dwarf[,SIZE]` for
+    /// programs without frame pointers
+    #[arg(long, value_name = "HOW", num_args = 0..=1, help_heading = "Call chains")]
+    pub call_graph: Option<Option<CallGraph>>,
+    /// Record user frames [--no-user-callchain: do not]
+    #[arg(long, overrides_with = "no_user_callchain", help_heading = "Call chains")]
+    pub user_callchain: bool,
+    /// Do not record user frames
+    #[arg(long, hide = true, overrides_with = "user_callchain", help_heading = "Call chains")]
+    pub no_user_callchain: bool,
+    /// Record kernel frames [--no-kernel-callchain: do not]
+    #[arg(long, overrides_with = "no_kernel_callchain", help_heading = "Call chains")]
+    pub kernel_callchain: bool,
+    /// Do not record kernel frames
+    #[arg(long, hide = true, overrides_with = "kernel_callchain", help_heading = "Call chains")]
+    pub no_kernel_callchain: bool,
+    /// Show inlined functions as frames of their own (reads DWARF)
+    #[arg(long, help_heading = "Call chains")]
+    pub inline: bool,
+    /// Show the source file and line of each user frame (reads DWARF)
+    #[arg(long, help_heading = "Call chains")]
+    pub srcline: bool,
+    /// Show C++ and Rust names mangled, as they are in the symbol table
+    #[arg(long, help_heading = "Call chains")]
+    pub no_demangle: bool,
+    /// Memory limit for symbols of programs and libraries, for example 64M [default: 256M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Call chains")]
+    pub symbol_cache: Option<usize>,
+
+    /// Call __interval__() once in each interval of this length, for example `500` (ms), `1s` or `500ms`
+    #[arg(short, long, value_name = "TIME", value_parser = parse_interval, help_heading = "Run")]
+    pub interval: Option<std::time::Duration>,
+    /// Stop after N events
+    #[arg(short = 'N', long = "exit-N", value_name = "N", value_parser = value_parser!(u64).range(1..), help_heading = "Run")]
+    pub exit_n: Option<u64>,
+    /// Deliver the events of all CPUs in the order of time. Without this option, only the events of each CPU are in
+    /// order
+    #[arg(long, help_heading = "Run")]
+    pub order: bool,
+    /// Use CLOCK_MONOTONIC for _time
+    #[arg(long, help_heading = "Run")]
+    pub monotonic: bool,
+    /// What to do after an exception in a callback: continue (the default) or stop
+    #[arg(
+        long,
+        value_name = "ACTION",
+        value_parser = PossibleValuesParser::new(["continue", "stop"]).map(|action| on_error(&action)),
+        hide_possible_values = true,
+        help_heading = "Run"
+    )]
+    pub on_error: Option<OnError>,
+    /// The Python interpreter or venv that provides the packages for the script
+    #[arg(long, value_name = "EXE_OR_VENV", help_heading = "Run")]
+    pub python: Option<PathBuf>,
+
+    /// Size of each ring buffer, as a number of pages (for example `128`) or in bytes (for example `8M`)
+    #[arg(short, long, value_name = "N", value_parser = parse_pages, help_heading = "Buffers")]
+    pub mmap_pages: Option<RingSize>,
+    /// Memory limit for events that wait for the script, for example 512M
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Buffers")]
+    pub buffer: Option<usize>,
+    /// Read a ring buffer when it is PCT percent full
+    #[arg(long, value_name = "PCT", value_parser = value_parser!(u8).range(1..=100), help_heading = "Buffers")]
+    pub watermark: Option<u8>,
+    /// Take at most N samples a second for each ring buffer
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..), help_heading = "Buffers")]
+    pub sampling_limit: Option<u32>,
+
+    /// Append stdout and stderr to FILE; SIGUSR1 reopens it
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    pub output: Option<PathBuf>,
+    /// Print the CPU time and memory that perf-prof itself uses, once in each interval of this length
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, help_heading = "Output")]
+    pub usage_self: Option<std::time::Duration>,
+    /// Print more messages; -vv prints even more
+    #[arg(short, long, action = ArgAction::Count, help_heading = "Output")]
+    pub verbose: u8,
+    /// Print only errors and losses
+    #[arg(short, long, help_heading = "Output")]
+    pub quiet: bool,
+    /// Print the version; with -v also the Python in use
+    #[arg(short = 'V', long, help_heading = "Output")]
+    pub version: bool,
+}
+
+/// Returns the command `perf-prof python`, already built, so that `-h` and `--help` are among its arguments.
+pub fn command() -> Command {
+    let mut command = Options::augment_args(Command::new("python"))
+        .bin_name("perf-prof python")
+        .about(ABOUT)
+        .override_usage(USAGE)
+        .after_help(AFTER_HELP)
+        .after_long_help(LONG_HELP)
+        .disable_version_flag(true)
+        // The first line of a script may contain options. If the command line has the same option, it comes later and
+        // replaces the first one.
+        .args_override_self(true)
+        .max_term_width(110);
+    command.build();
+    command
+}
+
+fn on_error(action: &str) -> OnError {
+    if action == "stop" { OnError::Stop } else { OnError::Continue }
+}

@@ -1,0 +1,476 @@
+//! Makes the plan of a script run from the options and the split arguments. Refuses options that do not fit together.
+
+use std::ffi::OsString;
+
+use perf_prof_core::{
+    plan::{Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, SplitBy, Switch, Target},
+    spec::{EventSpec, Grouping, SpecError, parse_events},
+    symbol::{self, Demangle, Inline, Srcline},
+    sys::shell::{shell_quote, shell_quote_all},
+};
+
+use super::{first_line, options::Options, split::Split};
+use crate::cli::{
+    option_error::OptionError,
+    values::{Ids, rate, verbosity},
+};
+use crate::run::plan::{Module, RecordingOutput, ScriptPlan};
+
+/// Why no plan can be made from the options.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// No `-e`.
+    #[error(
+        "no event selected; use -e, for example `perf-prof python -e sched:sched_wakeup script.py` (`perf-prof list` \
+         lists all events)"
+    )]
+    NoEvent,
+    /// No script.
+    #[error(
+        "no script: give a script after the options, for example `perf-prof python {0} script.py`; write `help` \
+         instead of the script to print a template"
+    )]
+    NoModule(String),
+    /// `help` with arguments.
+    #[error(
+        "`help` prints a template and takes no arguments, but `{0}` was given (to run a script named help, use ./help)"
+    )]
+    TemplateArguments(String),
+    /// A group of events. A script takes each event by itself.
+    #[error(
+        "-e {0}: a script cannot trace a group of events; record the group with `perf-prof record -e '{{...}}'`, then \
+         run `perf-prof python --input FILE`"
+    )]
+    Group(String),
+    /// An option for live events, together with `--input`.
+    #[error("{0} and --input cannot be combined: {0} sets how live events are recorded, and --input is a recording")]
+    LiveOptionWithInput(&'static str),
+    /// `--time` without `--input`.
+    #[error("--time selects a part of a recording; select the recording with --input")]
+    TimeWithoutInput,
+    /// An input that cannot be divided between processes, or an option that is not possible with several processes.
+    #[error("--jobs and {0} cannot be combined: with --jobs, each process reads its own part of a file")]
+    ConflictWithJobs(&'static str),
+    /// `--record` with `help`.
+    #[error("--record and `help` cannot be combined: `help` only prints a template, so there are no events to record")]
+    RecordOfTemplate,
+    /// `--record -`.
+    #[error("--record needs a file name: the script uses the standard output (for a file named -, use ./-)")]
+    RecordToStdout,
+    /// The id 0 of the idle tasks, for live events.
+    #[error(
+        "{0} 0: events cannot be attached to the idle tasks, which have id 0; use -C to trace all tasks on some CPUs, \
+         idle tasks included"
+    )]
+    IdleTaskId(&'static str),
+    /// A mistake that is possible with the options of other commands too.
+    #[error(transparent)]
+    Options(#[from] OptionError),
+}
+
+impl From<SpecError> for PlanError {
+    fn from(error: SpecError) -> Self {
+        PlanError::Options(error.into())
+    }
+}
+
+/// Makes the plan. `argv` is the whole command line; templates and recordings contain it.
+pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptPlan, PlanError> {
+    let mut events: Vec<EventSpec> = Vec::new();
+    for list in &options.events {
+        events.extend(parse_events(list)?);
+    }
+    // With a recording, braces only select the events inside them. The recording already determines which events are
+    // groups.
+    if options.input.is_none() {
+        no_groups(&events)?;
+    }
+    let first = match (events.first(), &options.input) {
+        (None, None) => return Err(PlanError::NoEvent),
+        (_, Some(path)) => format!("--input {}", shell_quote(path)),
+        (Some(first), None) => format!("-e {}", shell_quote(&first.selector)),
+    };
+    let module = match split.module {
+        None => return Err(PlanError::NoModule(first)),
+        Some(module) if module == "help" => match split.script_args.first() {
+            None => Module::Template,
+            Some(arg) => return Err(PlanError::TemplateArguments(arg.to_string_lossy().into_owned())),
+        },
+        Some(module) => Module::Script { module, args: split.script_args },
+    };
+    let own_events = match &module {
+        Module::Script { module, .. } if options.input.is_some() => first_line::count_own_events(argv, module),
+        _ => 0,
+    };
+    let callchain = Callchain {
+        every_event: if options.callchains || options.call_graph.is_some() { Switch::On } else { Switch::Off },
+        how: options.call_graph.flatten().unwrap_or_default(),
+        user: switch(options.user_callchain, options.no_user_callchain),
+        kernel: switch(options.kernel_callchain, options.no_kernel_callchain),
+    };
+    let symbols = symbol::Options {
+        cache_bytes: options.symbol_cache.unwrap_or(symbol::Options::default().cache_bytes),
+        demangle: if options.no_demangle { Demangle::No } else { Demangle::Yes },
+        inline: if options.inline { Inline::Yes } else { Inline::No },
+        srcline: if options.srcline { Srcline::Yes } else { Srcline::No },
+    };
+    let input = input(&options, split.workload.is_some())?;
+    let record = record(&options, &module, argv)?;
+    let target = match input {
+        Some(_) => Target::AllCpus,
+        None => target(options.cpus, options.pids, options.tids, options.cgroups, split.workload)?,
+    };
+    Ok(ScriptPlan {
+        command_line: shell_quote_all(argv),
+        capture: Capture {
+            events,
+            target,
+            callchain,
+            registers: Switch::Off,
+            switches: Switch::Off,
+            namespaces: Switch::Off,
+            cgroups: Switch::Off,
+            rate: rate(options.count, options.freq)?,
+            ring_size: options.mmap_pages,
+            buffer: options.buffer,
+            watermark: options.watermark,
+            clock: if options.monotonic { Clock::Monotonic } else { Clock::Perf },
+            order: if options.order { DeliveryOrder::Time } else { DeliveryOrder::PerCpu },
+            sampling_limit: options.sampling_limit,
+        },
+        own_events,
+        input,
+        record,
+        interval: options.interval,
+        symbols,
+        exit_n: options.exit_n,
+        output: options.output,
+        usage_self: options.usage_self,
+        verbosity: verbosity(options.verbose, options.quiet),
+        python: options.python,
+        on_error: options.on_error.unwrap_or_default(),
+        module,
+    })
+}
+
+/// Returns an error if one of the events is in a group. Scripts cannot trace groups live. With --input, braces as in
+/// `-e '{a,b}'` are allowed: they only select events, because the recording already determines which events are groups.
+fn no_groups(events: &[EventSpec]) -> Result<(), PlanError> {
+    match events.iter().find(|event| event.grouping != Grouping::Alone) {
+        Some(event) => Err(PlanError::Group(event.selector.clone())),
+        None => Ok(()),
+    }
+}
+
+/// Returns the recording to replay and the selection of its samples, or `None` if there is no `--input`.
+fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanError> {
+    let Some(path) = &options.input else {
+        return if options.time.is_some() { Err(PlanError::TimeWithoutInput) } else { Ok(None) };
+    };
+    let of_live = [
+        ("-m", options.mmap_pages.is_some()),
+        ("-F", options.freq.is_some()),
+        ("-c", options.count.is_some()),
+        ("--cgroups", !options.cgroups.is_empty()),
+        ("--exec", has_workload),
+        ("--buffer", options.buffer.is_some()),
+        ("--watermark", options.watermark.is_some()),
+        ("--sampling-limit", options.sampling_limit.is_some()),
+        ("--monotonic", options.monotonic),
+    ];
+    if let Some((option, _)) = of_live.into_iter().find(|(_, given)| *given) {
+        return Err(PlanError::LiveOptionWithInput(option));
+    }
+    let ids = |ids: &Option<Ids>| ids.as_ref().map(|Ids(ids)| ids.clone());
+    Ok(Some(Input {
+        path: path.clone(),
+        cpus: options.cpus.clone(),
+        pids: ids(&options.pids),
+        tids: ids(&options.tids),
+        times: options.time.clone(),
+        jobs: jobs(options)?,
+    }))
+}
+
+/// Returns the recording that `--record` requests, or `None`.
+fn record(options: &Options, module: &Module, argv: &[OsString]) -> Result<Option<RecordingOutput>, PlanError> {
+    let Some(path) = &options.record else { return Ok(None) };
+    if options.input.is_some() {
+        return Err(PlanError::LiveOptionWithInput("--record"));
+    }
+    if *module == Module::Template {
+        return Err(PlanError::RecordOfTemplate);
+    }
+    if path.as_os_str() == "-" {
+        return Err(PlanError::RecordToStdout);
+    }
+    let command_line = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    Ok(Some(RecordingOutput { path: path.clone(), command_line }))
+}
+
+fn jobs(options: &Options) -> Result<Option<Jobs>, PlanError> {
+    let Some(count) = options.jobs.filter(|&count| count > 1) else { return Ok(None) };
+    if options.input.as_ref().is_some_and(|path| path.as_os_str() == "-") {
+        return Err(PlanError::ConflictWithJobs("a pipe"));
+    }
+    if options.exit_n.is_some() {
+        return Err(PlanError::ConflictWithJobs("-N"));
+    }
+    let split = if options.split == "cpu" { SplitBy::Cpu } else { SplitBy::Time };
+    Ok(Some(Jobs { count: count.into(), split }))
+}
+
+fn switch(on: bool, off: bool) -> Option<Switch> {
+    match (on, off) {
+        (true, _) => Some(Switch::On),
+        (false, true) => Some(Switch::Off),
+        (false, false) => None,
+    }
+}
+
+fn target(
+    cpus: Option<perf_prof_core::spec::CpuSet>,
+    pids: Option<Ids>,
+    tids: Option<Ids>,
+    cgroups: Vec<String>,
+    workload: Option<Vec<OsString>>,
+) -> Result<Target, PlanError> {
+    let given = [
+        ("-C", cpus.is_some()),
+        ("-p", pids.is_some()),
+        ("-t", tids.is_some()),
+        ("--cgroups", !cgroups.is_empty()),
+        ("--exec", workload.is_some()),
+    ];
+    let given: Vec<&'static str> = given.into_iter().filter_map(|(name, given)| given.then_some(name)).collect();
+    match given[..] {
+        // The events of a cgroup are opened on each CPU, so they can also be opened on some CPUs only.
+        ["-C", "--cgroups"] | [] | [_] => {}
+        [first, second, ..] => return Err(OptionError::TwoTargets(first, second).into()),
+    }
+    for (option, ids) in [("-p", &pids), ("-t", &tids)] {
+        if ids.as_ref().is_some_and(|Ids(ids)| ids.contains(&0)) {
+            return Err(PlanError::IdleTaskId(option));
+        }
+    }
+    Ok(match (pids, tids, workload, cpus) {
+        (Some(Ids(pids)), ..) => Target::Processes(pids),
+        (_, Some(Ids(tids)), ..) => Target::Threads(tids),
+        (_, _, Some(command), _) => Target::Workload(command),
+        (.., cpus) if !cgroups.is_empty() => Target::Cgroups { cgroups, cpus },
+        (.., Some(cpus)) => Target::Cpus(cpus),
+        (.., None) => Target::AllCpus,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::FromArgMatches;
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::cli::python::{options, split};
+
+    fn parse(args: &[&str]) -> Result<ScriptPlan, PlanError> {
+        let argv: Vec<OsString> = ["perf-prof", "python"].iter().chain(args).map(OsString::from).collect();
+        let command = options::command();
+        let mut split = split::split(&split::flags(&command), argv[2..].to_vec()).unwrap();
+        let ours = [OsString::from("python")].into_iter().chain(std::mem::take(&mut split.options));
+        let options = Options::from_arg_matches(&command.try_get_matches_from(ours).unwrap()).unwrap();
+        plan(options, split, &argv)
+    }
+
+    /// Compares with `expected` those lines of the plan that differ from a plan without options.
+    #[track_caller]
+    fn check(args: &[&str], expected: Expect) {
+        let unindented = |line: &str| line.strip_prefix("    ").unwrap_or(line).to_owned();
+        let lines = |plan: &ScriptPlan| format!("{plan:#?}").lines().map(unindented).collect::<Vec<_>>();
+        let plain = lines(&parse(&["-e", "a:b", "x.py"]).unwrap());
+        let actual = match parse(args) {
+            Ok(plan) => {
+                let changed: Vec<String> = lines(&plan).into_iter().filter(|line| !plain.contains(line)).collect();
+                changed.join("\n")
+            }
+            Err(error) => format!("error: {error}"),
+        };
+        expected.assert_eq(&actual);
+    }
+
+    #[test]
+    fn plans() {
+        check(&["-e", "a:b", "x.py"], expect![[""]]);
+        check(
+            &["-e", "c:d/x>1 && y/stack/", "-e", "e:f", "help"],
+            expect![[r#"
+                command_line: "perf-prof python -e 'c:d/x>1 && y/stack/' -e e:f help",
+                            selector: "c:d/x>1 && y/stack/",
+                                system: "c",
+                                name: "d",
+                            filter: Some(
+                                "x>1 && y",
+                            ),
+                                stack: On,
+                            selector: "e:f",
+                                system: "e",
+                                name: "f",
+                module: Template,"#]],
+        );
+        check(
+            &["-e", "a:b", "x.py", "-i", "1s", "-i", "20", "it's", "-gvv"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b x.py -i 1s -i 20 'it'\\''s' -gvv",
+                        every_event: On,
+                interval: Some(
+                    20ms,
+                ),
+                verbosity: Debug,
+                    args: [
+                        "it's","#]],
+        );
+        check(
+            &["-e", "a:b", "--user-callchain", "--no-kernel-callchain", "x.py", "--no-user-callchain"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b --user-callchain --no-kernel-callchain x.py --no-user-callchain",
+                        user: Some(
+                            Off,
+                        ),
+                        kernel: Some(
+                            Off,
+                        ),"#]],
+        );
+        check(
+            &["-e", "a:b", "-m", "8M", "--buffer=1G", "--watermark", "50", "-N3", "--order", "x.py"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b -m 8M --buffer=1G --watermark 50 -N3 --order x.py",
+                    ring_size: Some(
+                        Bytes(
+                            8388608,
+                        ),
+                    ),
+                    buffer: Some(
+                        1073741824,
+                    ),
+                    watermark: Some(
+                        50,
+                    ),
+                    order: Time,
+                exit_n: Some(
+                    3,
+                ),"#]],
+        );
+        check(
+            &["-qe", "a:b", "--monotonic", "-o", "f", "--usage-self=5s", "--sampling-limit=9", "x.py"],
+            expect![[r#"
+                command_line: "perf-prof python -qe a:b --monotonic -o f --usage-self=5s --sampling-limit=9 x.py",
+                    clock: Monotonic,
+                    sampling_limit: Some(
+                        9,
+                    ),
+                output: Some(
+                    "f",
+                ),
+                usage_self: Some(
+                    5s,
+                ),
+                verbosity: Quiet,"#]],
+        );
+        check(
+            &["-e", "a:b", "--on-error", "stop", "--python", "/venv", "--", "-x.py", "--", "-v"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b --on-error stop --python /venv -- -x.py -- -v",
+                python: Some(
+                    "/venv",
+                ),
+                on_error: Stop,
+                    module: "-x.py",
+                    args: [
+                        "--",
+                        "-v","#]],
+        );
+    }
+
+    #[test]
+    fn groups_are_not_for_scripts() {
+        check(
+            &["-e", "c:d,{a:b,cs}:S", "x.py"],
+            expect![
+                "error: -e a:b: a script cannot trace a group of events; record the group with `perf-prof record -e '{...}'`, then run `perf-prof python --input FILE`"
+            ],
+        );
+    }
+
+    #[test]
+    fn targets() {
+        check(
+            &["-e", "a:b", "-C", "2,0-1", "x.py"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b -C 2,0-1 x.py",
+                    target: Cpus(
+                        CpuSet(
+                            {
+                                0,
+                                1,
+                                2,
+                        ),
+                    ),"#]],
+        );
+        check(
+            &["-e", "a:b", "-p", "1,2", "x.py"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b -p 1,2 x.py",
+                    target: Processes(
+                        [
+                            1,
+                            2,
+                        ],
+                    ),"#]],
+        );
+        check(
+            &["-e", "a:b", "-t", "3", "x.py"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b -t 3 x.py",
+                    target: Threads(
+                        [
+                            3,
+                        ],
+                    ),"#]],
+        );
+        check(
+            &["-e", "a:b", "--cgroups", "a,b/*", "-C1", "x.py"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b --cgroups 'a,b/*' -C1 x.py",
+                    target: Cgroups {
+                        cgroups: [
+                            "a",
+                            "b/*",
+                        ],
+                        cpus: Some(
+                            CpuSet(
+                                {
+                                    1,
+                                },
+                            ),
+                        ),"#]],
+        );
+        check(
+            &["-e", "a:b", "x.py", "--exec", "sleep", "-i", "1"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b x.py --exec sleep -i 1",
+                    target: Workload(
+                        [
+                            "sleep",
+                            "-i",
+                            "1",
+                        ],
+                    ),"#]],
+        );
+        check(
+            &["-e", "a:b", "-t", "3", "-p", "1", "x.py"],
+            expect!["error: -p and -t cannot be combined: select only one target for the events"],
+        );
+        check(
+            &["-e", "a:b", "-C0", "x.py", "--exec", "true"],
+            expect!["error: -C and --exec cannot be combined: select only one target for the events"],
+        );
+    }
+}

@@ -1,0 +1,252 @@
+//! The options of `perf-prof record`, and the plan made from them.
+
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+
+use clap::{ArgAction, Args, builder::PossibleValuesParser};
+use perf_prof_core::{
+    plan::{Callchain, Capture, Clock, Switch, Target},
+    recorder::{self, Delay, Level, Output, RecordPlan},
+    spec::{CallGraph, Control, CpuSet, EventSpec, Rate, RingSize, Threads, parse_events, parse_pages, parse_size},
+};
+
+use super::{
+    failure::Failure,
+    option_error::OptionError,
+    values::{self, Ids},
+};
+
+const USAGE: &str = "perf-prof record [OPTION...] -e EVENT[,EVENT...] [-- CMD [ARGS...]]";
+
+const LONG_HELP: &str = "\
+What is recorded
+  With a command: the events of this command and its children, until the command ends.
+  With -a or -C: the events on these CPUs; if there is a command, recording lasts as long
+  as it runs. With -p or -t: the events of these processes or threads. With none of
+  these: the events on all CPUs, until Ctrl-C.
+
+      perf-prof record -e sched:sched_switch -a -- sleep 10
+      perf-prof record -e 'syscalls:sys_enter_*open*' -- make -j4
+      perf-prof record -e profile -g --call-graph dwarf -p 1234
+      perf-prof record -e 'kmem:kmalloc/bytes_req>4096/' -C 0-3
+
+  Write events as for `perf-prof python` (see its --help); `perf-prof list` lists all
+  events. Events in braces are a group: the kernel schedules them together. With :S only
+  the first event is sampled, and its samples have the counts of all events. Tasks do not
+  inherit a group with :S:
+
+      perf-prof record -e '{cpu-clock,page-faults,context-switches}:S' -a -- make -j4
+
+The recording
+  perf script, perf report, perf evlist and perf buildid-list can read the file. If FILE
+  exists already, it is renamed to FILE.old. Each event is in the recording exactly once,
+  or it is counted as lost. The last line of output has the number of lost events. If
+  events are lost, use larger ring buffers (-m).
+
+Exit status
+  0      the recording is complete, also if Ctrl-C ended it
+  1      recording could not start, or the recording is not complete
+  2      wrong usage
+  N      the command ended with status N
+  128+N  signal N ended perf-prof or the command";
+
+/// Record events into a file that perf can read
+#[derive(Args, Clone, Debug)]
+#[command(args_override_self = true, override_usage = USAGE, after_help = "--help explains more, with examples.", after_long_help = LONG_HELP, next_help_heading = "Events and targets")]
+pub struct Record {
+    /// Events: tracepoints as system:name[/FILTER/ATTR/.../], or profile, cycles:u, groups as {a,b}:S,...
+    #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append)]
+    events: Vec<String>,
+    /// All CPUs; with a command, for as long as it runs
+    #[arg(short, long)]
+    all_cpus: bool,
+    /// Only these CPUs, for example 0-3,7; with a command, for as long as it runs
+    #[arg(short = 'C', long = "cpu", value_name = "LIST")]
+    cpus: Option<CpuSet>,
+    /// Only these processes, for example 1,2,3; recording ends when they have exited
+    #[arg(short, long = "pid", value_name = "LIST", value_parser = values::parse_ids)]
+    pids: Option<Ids>,
+    /// Only these threads, for example 1,2,3; recording ends when they have exited
+    #[arg(short, long = "tid", value_name = "LIST", value_parser = values::parse_ids)]
+    tids: Option<Ids>,
+    /// For events other than tracepoints: take one sample every N events
+    #[arg(short = 'c', long, value_name = "N", value_parser = values::parse_count)]
+    count: Option<Rate>,
+    /// For events other than tracepoints: take HZ samples a second; `max` is the highest rate that the kernel allows
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = values::parse_freq)]
+    freq: Option<Rate>,
+    /// The command to run, with its arguments
+    #[arg(value_name = "CMD", trailing_var_arg = true)]
+    command: Vec<OsString>,
+
+    /// Record a call chain with every event, with kernel and user frames
+    #[arg(short = 'g', help_heading = "Call chains")]
+    callchains: bool,
+    /// Like -g. HOW selects how user frames are found: `fp` (frame pointers), or `dwarf[,SIZE]` for programs without
+    /// frame pointers
+    #[arg(long, value_name = "HOW", help_heading = "Call chains")]
+    call_graph: Option<CallGraph>,
+
+    /// Record the CPU registers at each event
+    #[arg(long, help_heading = "Recording")]
+    intr_regs: bool,
+    /// Record context switches too: which task ran when on which CPU
+    #[arg(long, help_heading = "Recording")]
+    switch_events: bool,
+    /// Record the namespaces of tasks too
+    #[arg(long, help_heading = "Recording")]
+    namespaces: bool,
+    /// Record all cgroups too, and for each sample the cgroup of its task
+    #[arg(long, help_heading = "Recording")]
+    all_cgroups: bool,
+    /// Write the recording to FILE; - is the standard output, for a pipe to `perf script -i -`
+    #[arg(short, long, value_name = "FILE", default_value = "perf.data", help_heading = "Recording")]
+    output: PathBuf,
+    /// Record with several threads, into a directory. LAYOUT is `cpu` (the default), `core`, `package` or `numa` for
+    /// one thread per CPU, core, package or NUMA node. Or it is a list with one CPUS/AFFINITY for each thread, for
+    /// example `0-3/0:4-7/4` for two threads
+    #[arg(
+        long,
+        value_name = "LAYOUT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "cpu",
+        help_heading = "Recording"
+    )]
+    threads: Option<Threads>,
+    /// Compress the recording with zstd. LEVEL is 1 (the default) to 22. Without a LEVEL, write -- before the command
+    #[arg(
+        short = 'z',
+        long,
+        value_name = "LEVEL",
+        num_args = 0..=1,
+        default_missing_value = "1",
+        value_parser = parse_level,
+        help_heading = "Recording"
+    )]
+    compression_level: Option<Level>,
+    /// Start recording MS milliseconds after the command; -1: start when --control receives `enable`
+    #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true, value_parser = parse_delay, help_heading = "Recording")]
+    delay: Option<Delay>,
+    /// Read commands from `fd:CONTROL[,ACK]` or `fifo:CONTROL[,ACK]`, one per line: `enable`, `disable`, `ping` or
+    /// `stop`. If ACK is given, write `ack` to it after each of these commands
+    #[arg(long, value_name = "CONTROL", help_heading = "Recording")]
+    control: Option<Control>,
+    /// Write to the file when SIZE bytes are collected, for example 64K. With 1, write immediately
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Recording")]
+    buffer_flush: Option<usize>,
+    /// The clock of the samples: perf (perf's own clock, the default) or mono (CLOCK_MONOTONIC)
+    #[arg(
+        short = 'k',
+        long,
+        value_name = "CLOCK",
+        value_parser = PossibleValuesParser::new(["perf", "mono", "monotonic", "CLOCK_MONOTONIC"]),
+        hide_possible_values = true,
+        help_heading = "Recording"
+    )]
+    clockid: Option<String>,
+    /// Size of each ring buffer, as a number of pages (for example `128`) or in bytes (for example `8M`)
+    #[arg(short, long, value_name = "N", value_parser = parse_pages, help_heading = "Recording")]
+    mmap_pages: Option<RingSize>,
+    /// Memory limit for records that wait to be written, for example 512M
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Recording")]
+    buffer: Option<usize>,
+    /// Print more messages; -vv prints even more
+    #[arg(short, long, action = ArgAction::Count, help_heading = "Recording")]
+    verbose: u8,
+    /// Print only errors and losses
+    #[arg(short, long, help_heading = "Recording")]
+    quiet: bool,
+}
+
+impl Record {
+    /// Records the events.
+    pub fn run(self, argv: &[OsString]) -> Result<ExitCode, Failure> {
+        const READ_ON: &str = "`perf-prof record --help` explains the options, with examples";
+        let plan = self.plan(argv).map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
+        let status = recorder::run(&plan)?;
+        Ok(ExitCode::from(status.0))
+    }
+
+    fn plan(self, argv: &[OsString]) -> Result<RecordPlan, OptionError> {
+        let mut events: Vec<EventSpec> = Vec::new();
+        for list in &self.events {
+            events.extend(parse_events(list)?);
+        }
+        if events.is_empty() {
+            return Err(OptionError::NoEvent);
+        }
+        let chains = if self.callchains || self.call_graph.is_some() { Switch::On } else { Switch::Off };
+        let frames = (chains == Switch::On).then_some(Switch::On);
+        let callchain =
+            Callchain { every_event: chains, how: self.call_graph.unwrap_or_default(), user: frames, kernel: frames };
+        let command = Some(self.command).filter(|command| !command.is_empty());
+        let (target, untraced_command) = target_and_command(self.all_cpus, self.cpus, self.pids, self.tids, command)?;
+        let command_line: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let switch = |on| if on { Switch::On } else { Switch::Off };
+        let capture = Capture {
+            events,
+            target,
+            callchain,
+            registers: switch(self.intr_regs),
+            switches: switch(self.switch_events),
+            namespaces: switch(self.namespaces),
+            cgroups: switch(self.all_cgroups),
+            rate: values::rate(self.count, self.freq)?,
+            ring_size: self.mmap_pages,
+            buffer: self.buffer,
+            clock: if self.clockid.is_some_and(|clock| clock != "perf") { Clock::Monotonic } else { Clock::Perf },
+            ..Capture::default()
+        };
+        Ok(RecordPlan {
+            capture,
+            command_line,
+            output: if self.output.as_os_str() == "-" { Output::Stdout } else { Output::File(self.output) },
+            threads: self.threads,
+            flush_bytes: self.buffer_flush,
+            delay: self.delay.unwrap_or_default(),
+            control: self.control,
+            compression: self.compression_level,
+            untraced_command,
+            verbosity: values::verbosity(self.verbose, self.quiet),
+        })
+    }
+}
+
+fn parse_delay(text: &str) -> Result<Delay, String> {
+    match text.parse() {
+        Ok(-1) => Ok(Delay::UntilEnabled),
+        Ok(0) => Ok(Delay::None),
+        Ok(milliseconds @ 1..=i64::MAX) => Ok(Delay::For(std::time::Duration::from_millis(milliseconds as u64))),
+        _ => Err(format!("`{text}` is neither a number of milliseconds, such as 500, nor -1")),
+    }
+}
+
+fn parse_level(text: &str) -> Result<Level, String> {
+    let level = text.parse().ok().and_then(Level::new);
+    level.ok_or_else(|| format!("`{text}` is not a level from 1 to 22 (if it is the command, write `--` before it)"))
+}
+
+/// Returns the target of the events. The second value is a command that is not traced itself: the target is traced as
+/// long as this command runs.
+pub(super) fn target_and_command(
+    all_cpus: bool,
+    cpus: Option<CpuSet>,
+    pids: Option<Ids>,
+    tids: Option<Ids>,
+    command: Option<Vec<OsString>>,
+) -> Result<(Target, Option<Vec<OsString>>), OptionError> {
+    let given = [("-a", all_cpus), ("-C", cpus.is_some()), ("-p", pids.is_some()), ("-t", tids.is_some())];
+    let given: Vec<&'static str> = given.into_iter().filter_map(|(name, given)| given.then_some(name)).collect();
+    match given[..] {
+        // `-a -C LIST` means the CPUs of the list.
+        ["-a", "-C"] | [] | [_] => {}
+        [first, second, ..] => return Err(OptionError::TwoTargets(first, second)),
+    }
+    Ok(match (pids, tids, cpus, command) {
+        (Some(Ids(pids)), _, _, command) => (Target::Processes(pids), command),
+        (_, Some(Ids(tids)), _, command) => (Target::Threads(tids), command),
+        (_, _, Some(cpus), command) => (Target::Cpus(cpus), command),
+        (.., Some(command)) if !all_cpus => (Target::Workload(command), None),
+        (.., command) => (Target::AllCpus, command),
+    })
+}

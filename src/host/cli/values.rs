@@ -1,0 +1,50 @@
+//! Option values that several commands share: task ids, sample rates and verbosity.
+
+use perf_prof_core::{plan::Verbosity, spec::Rate};
+
+use super::option_error::OptionError;
+
+/// A list of process ids or thread ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ids(pub Vec<u32>);
+
+pub fn parse_count(text: &str) -> Result<Rate, String> {
+    Rate::period(text).ok_or_else(|| format!("`{text}` is not a number above 0, such as 1000"))
+}
+
+pub fn parse_freq(text: &str) -> Result<Rate, String> {
+    Rate::frequency(text).ok_or_else(|| format!("`{text}` is neither a frequency in Hz, such as 997, nor `max`"))
+}
+
+/// Parses ids of tasks that events can be attached to: 1 and above.
+pub fn parse_ids(list: &str) -> Result<Ids, String> {
+    ids(list, 1)
+}
+
+/// Parses ids of tasks that samples can have: 0 and above, since all idle tasks of the kernel have id 0.
+pub fn parse_recorded_ids(list: &str) -> Result<Ids, String> {
+    ids(list, 0)
+}
+
+fn ids(list: &str, least: u32) -> Result<Ids, String> {
+    let id = |text: &str| text.trim().parse().ok().filter(|id| (least..=i32::MAX as u32).contains(id));
+    let ids: Result<Vec<u32>, String> =
+        list.split(',').map(|text| id(text).ok_or_else(|| format!("`{text}` is not a process or thread id"))).collect();
+    ids.map(Ids)
+}
+
+pub fn rate(period: Option<Rate>, frequency: Option<Rate>) -> Result<Option<Rate>, OptionError> {
+    match (period, frequency) {
+        (Some(_), Some(_)) => Err(OptionError::PeriodAndFrequency),
+        (period, frequency) => Ok(period.or(frequency)),
+    }
+}
+
+pub fn verbosity(verbose: u8, quiet: bool) -> Verbosity {
+    match (verbose, quiet) {
+        (0, true) => Verbosity::Quiet,
+        (0, false) => Verbosity::Normal,
+        (1, _) => Verbosity::Verbose,
+        (2.., _) => Verbosity::Debug,
+    }
+}

@@ -1,0 +1,414 @@
+//! Replays a recording in several processes (`--jobs`). Each process has its own interpreter and replays a part of the
+//! recording. At the end, the script merges the results of all processes.
+
+use std::{
+    fs::File,
+    io::{self, Read, Seek, Write},
+    process, thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use perf_prof_core::{
+    abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_READ},
+    engine::{
+        ExitStatus, losses,
+        sample_routes::{MAX_INTERVALS, Span},
+    },
+    event::{Sink, Stats, Stop},
+    perfdata::{Recording, Selection, index::shards},
+    plan::{Jobs, SplitBy, Verbosity},
+    record::LossCounts,
+    recording::{
+        clock,
+        empty_result::{ReadExtent, SampleCounts, SelectionSource},
+        replay::ReplayOutcome,
+        select::Selected,
+    },
+    spec::CpuSet,
+    symbol::UnnamedFrames,
+    sys::{
+        blocked_signals::BlockedSignals,
+        output,
+        signals::Signals,
+        worker::{Stdout, Worker, nameless_file},
+    },
+};
+
+use super::{
+    plan::ScriptPlan,
+    replay::{Part, ReplayWork},
+};
+use crate::script::{self, Program, Run, ScriptError};
+
+/// The time between two checks whether workers have ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The part of a recording that one worker replays, and the files that contain the results of the worker.
+pub(super) struct Shard {
+    /// The index of the shard and the number of shards, as the script sees them.
+    script_shard: script::Shard,
+    /// The first and the last time of the shard, in ns.
+    time: (u64, u64),
+    /// The CPUs of the shard; `None` means all CPUs.
+    cpus: Option<CpuSet>,
+    result: File,
+    /// The error message, if there is no result. Only the message of the first worker that fails is printed, because
+    /// all workers often fail for the same reason.
+    failure: File,
+    /// The frames without names. Empty until the result of the worker was read.
+    unnamed_frames: UnnamedFrames,
+    /// How many samples were delivered or left out. `None` until the result of the worker was read.
+    sample_counts: Option<SampleCounts>,
+    /// A file with the output of the worker. It is printed after the output of all previous shards. `None` for the
+    /// first shard, because its worker prints directly.
+    stdout: Option<File>,
+}
+
+/// The result of a shard, except for the counts of delivered and lost events.
+struct ShardResult {
+    /// The pickled return value of the script's `__partial__()`.
+    partial: Vec<u8>,
+    /// The time of the last sample, in ns.
+    last: u64,
+    /// The number of lost samples of each event, as stored at the end of the recording.
+    lost: Vec<u64>,
+}
+
+impl Shard {
+    /// Returns whether this is the first shard. Only the worker of the first shard prints messages about the whole
+    /// recording.
+    pub fn is_first(&self) -> bool {
+        self.script_shard.number == 0
+    }
+
+    /// Makes this process the worker of the shard.
+    pub fn enter(&self) {
+        self.script_shard.set_for_process();
+    }
+
+    /// Limits `span` to the times of the shard. Each interval ends in exactly one shard.
+    pub fn part_of(&self, span: Span) -> Span {
+        let (first, last) = self.time;
+        Span { intervals_after: span.intervals_after.max(first), end: span.end.min(last.saturating_add(1)), ..span }
+    }
+
+    /// Limits a selection to the times and CPUs of the shard.
+    pub fn select(&self, selection: &mut Selection) {
+        let (first, last) = self.time;
+        if selection.times.is_empty() {
+            selection.times.push(self.time);
+        }
+        let both = selection.times.iter().map(|&(from, to)| (from.max(first), to.min(last)));
+        let both: Vec<_> = both.filter(|(from, to)| from <= to).collect();
+        // An empty list would select all times. The range from `u64::MAX` to 0 selects no samples.
+        selection.times = if both.is_empty() { vec![(u64::MAX, 0)] } else { both };
+        if let Some(own) = &self.cpus {
+            let asked = selection.cpus.take();
+            selection.cpus =
+                Some(own.iter().filter(|&cpu| asked.as_ref().is_none_or(|cpus| cpus.contains(cpu))).collect());
+        }
+    }
+
+    /// Writes the result of the shard: first the counts, then the frames without names, then the script's partial
+    /// result.
+    pub fn write_result(
+        &self,
+        stats: &Stats,
+        delivered: &ReplayOutcome,
+        unnamed_frames: &UnnamedFrames,
+        partial: &[u8],
+    ) -> io::Result<()> {
+        let &ReplayOutcome { ref lost, last, sample_counts, .. } = delivered;
+        // The loss counts at the end of the recording have no time. If the recording is divided by time, each count is
+        // in only one shard. If the recording is divided by CPU, all shards have the same counts, and only the first
+        // shard reports them.
+        let lost =
+            if self.cpus.is_none() || self.script_shard.number == 0 { lost.clone() } else { vec![0; lost.len()] };
+        let mut result = &self.result;
+        let unnamed_frames = unnamed_frames.text();
+        let sample_counts =
+            vec![sample_counts.delivered, sample_counts.unknown_ids, u64::from(sample_counts.reach == ReadExtent::End)];
+        for words in [stats.counts(), lost, sample_counts, vec![last], vec![unnamed_frames.len() as u64]] {
+            result.write_all(&(words.len() as u64).to_ne_bytes())?;
+            words.iter().try_for_each(|word| result.write_all(&word.to_ne_bytes()))?;
+        }
+        result.write_all(unnamed_frames.as_bytes())?;
+        result.write_all(partial)
+    }
+
+    /// Prints the reason why the worker has no result. Returns the exit status for this process.
+    fn print_failure(&mut self, status: process::ExitStatus) -> Result<u8> {
+        self.failure.rewind()?;
+        let why = io::read_to_string(&self.failure)?;
+        if !why.is_empty() {
+            output::say(why);
+        } else if status.code().is_none() {
+            let (number, count) = (self.script_shard.number + 1, self.script_shard.count);
+            output::say(format_args!("the process that replayed part {number} of {count} was killed: {status}"));
+        }
+        Ok(status.code().map_or(1, |code| code as u8))
+    }
+
+    /// Reads the result of the shard. Adds the counts to `stats`, and returns the other parts of the result.
+    fn read_result(&mut self, stats: &Stats) -> io::Result<ShardResult> {
+        let mut bytes = Vec::new();
+        self.result.rewind()?;
+        self.result.read_to_end(&mut bytes)?;
+        let mut at = 0;
+        let mut word = || -> io::Result<u64> {
+            let word = bytes.get(at..).and_then(|bytes| bytes.first_chunk()).map(|b| u64::from_ne_bytes(*b));
+            at += 8;
+            Ok(word.ok_or(io::ErrorKind::UnexpectedEof)?)
+        };
+        let mut words = || -> io::Result<Vec<u64>> { (0..word()?).map(|_| word()).collect() };
+        let (counts, lost, found) = (words()?, words()?, words()?);
+        let (last, size) = (words()?, words()?.into_iter().sum::<u64>());
+        stats.add(&counts);
+        if let [delivered, unknown_ids, to_the_end] = found[..] {
+            let reach = if to_the_end == 1 { ReadExtent::End } else { ReadExtent::Short };
+            self.sample_counts = Some(SampleCounts { delivered, unknown_ids, reach });
+        }
+        let mut rest = bytes.split_off(at);
+        let partial = rest.split_off(rest.len().min(size as usize));
+        self.unnamed_frames.add_text(&String::from_utf8_lossy(&rest));
+        Ok(ShardResult { lost, last: last.into_iter().sum(), partial })
+    }
+}
+
+/// Divides the recording, replays each part in a separate process, and lets the script merge the results.
+pub(super) fn run(
+    work: &ReplayWork<'_>,
+    jobs: &Jobs,
+    mut recording: Recording,
+    selected: Selected,
+) -> Result<ExitStatus> {
+    let ReplayWork { plan, input, .. } = *work;
+    let times = clock::times(input, &mut recording)?;
+    let span = clock::span(&times, &mut recording)?;
+    let mut shards = plan_shards(jobs, (&mut recording, &selected), span, plan.interval)?;
+    if plan.verbosity >= Verbosity::Verbose {
+        output::say(format_args!("{} processes, each with a part of {}", shards.len(), recording.name));
+    }
+    let mut held = Some(BlockedSignals::new()?);
+    let mut recorded = Some((recording, selected));
+    let mut workers = Vec::new();
+    for shard in &shards {
+        let stdout = shard.stdout.as_ref().map_or(Stdout::Inherited, Stdout::File);
+        // No thread and no interpreter has been started yet, so each worker can start its own interpreter. Each worker
+        // has its own copy of `recorded`, because it is a forked process. Signals are also blocked in the worker, until
+        // its signal handlers are installed.
+        let body = || match (recorded.take(), held.take()) {
+            (Some((recording, selected)), Some(held)) => in_worker(work, recording, selected, held, shard),
+            _ => 1,
+        };
+        workers.push(Worker::fork(stdout, body)?);
+    }
+    let signals = Signals::install()?;
+    drop(held);
+    let failed = wait(&mut workers, &mut shards, &signals)?;
+    drop(signals);
+    match (failed, recorded) {
+        (None, Some((recording, selected))) => {
+            // The first worker has already printed the messages about the script.
+            let quiet = ScriptPlan { verbosity: Verbosity::Quiet, ..plan.clone() };
+            let merge = ReplayWork { plan: &quiet, ..*work };
+            let ended = merge.run_part(recording, selected, BlockedSignals::new()?, Part::Merge(&mut shards));
+            let mut unnamed_frames = UnnamedFrames::default();
+            shards.iter().for_each(|shard| unnamed_frames.add_text(&shard.unnamed_frames.text()));
+            losses::print_unnamed_frames(&unnamed_frames, plan.verbosity);
+            if let Some(found) = sum_sample_counts(&shards) {
+                found.report(input, &plan.capture.events, SelectionSource::UserAndScript(plan.verbosity));
+            }
+            ended
+        }
+        (status, _) => Ok(ExitStatus(status.unwrap_or(1))),
+    }
+}
+
+fn plan_shards(
+    jobs: &Jobs,
+    (recording, selected): (&mut Recording, &Selected),
+    span: Option<Span>,
+    interval: Option<Duration>,
+) -> Result<Vec<Shard>> {
+    let lacking = |member: u64| {
+        let events = recording.events.iter().zip(&selected.routes);
+        let members = events.filter(|(_, routes)| !routes.is_empty()).map(|(event, _)| event.attr.format.sample_type);
+        members.map(|members| members & member == 0).collect::<Vec<_>>()
+    };
+    if let (Some(every), Some(span)) = (interval, span)
+        && span.intervals(every) > MAX_INTERVALS
+    {
+        // With this many intervals, a replay without --jobs reports only one interval if there is a long time without
+        // samples. A part does not know whether this time continues in other parts. So the parts together would report
+        // different intervals than a replay without --jobs.
+        bail!(
+            "--jobs: {} has {} intervals of {every:?}, too many to call __interval__() for each one; use a longer -i, \
+             or remove --jobs",
+            recording.name,
+            span.intervals(every)
+        );
+    }
+    let parts: Vec<((u64, u64), Option<CpuSet>)> = match jobs.split {
+        SplitBy::Time => {
+            if lacking(PERF_SAMPLE_READ).contains(&false) {
+                bail!(
+                    "--jobs: the samples of {} contain counter values, and a count is the difference to the previous \
+                     sample, which may be in another part; use `--split cpu`",
+                    recording.name
+                );
+            }
+            let indexes = recording.unpacked_index()?;
+            // The span is unknown only if there are no samples.
+            let mut borders =
+                span.map_or_else(Vec::new, |span| shards::by_time(&indexes, (span.start, span.end), jobs.count));
+            if let (Some(every), Some(span)) = (interval, span) {
+                borders = shards::aligned(&borders, span.start, every);
+            }
+            shards::between(&borders).into_iter().map(|time| (time, None)).collect()
+        }
+        SplitBy::Cpu => {
+            if lacking(PERF_SAMPLE_CPU).contains(&true) {
+                bail!("--split cpu: not all samples of {} contain their CPU; remove --split cpu", recording.name);
+            }
+            let available = recording.features.cpus.map_or(jobs.count, |(available, _)| available as usize);
+            let sets = shards::by_cpu(jobs.count.min(available));
+            sets.into_iter().map(|cpus| ((0, u64::MAX), Some(cpus))).collect()
+        }
+    };
+    let file = || nameless_file().with_context(|| format!("cannot create files in {}", std::env::temp_dir().display()));
+    let count = parts.len();
+    let split = if jobs.split == SplitBy::Cpu { "cpu" } else { "time" };
+    let shard = |(number, (time, cpus))| -> Result<Shard> {
+        let stdout = if number == 0 { None } else { Some(file()?) };
+        Ok(Shard {
+            script_shard: script::Shard { number, count, split },
+            time,
+            cpus,
+            result: file()?,
+            failure: file()?,
+            unnamed_frames: UnnamedFrames::default(),
+            sample_counts: None,
+            stdout,
+        })
+    };
+    parts.into_iter().enumerate().map(shard).collect()
+}
+
+/// Replays a part of the recording in the worker process. Returns the exit status of the worker.
+fn in_worker(
+    work: &ReplayWork<'_>,
+    recording: Recording,
+    selected: Selected,
+    held: BlockedSignals,
+    shard: &Shard,
+) -> u8 {
+    let verbosity = if shard.stdout.is_some() { Verbosity::Quiet } else { work.plan.verbosity };
+    let plan = ScriptPlan { verbosity, ..work.plan.clone() };
+    let work = ReplayWork { plan: &plan, ..*work };
+    match work.run_part(recording, selected, held, Part::Shard(shard)) {
+        Ok(ExitStatus(status)) => status,
+        Err(error) => {
+            // If this write fails, the exit status still shows that the part failed.
+            let _ = write!(&shard.failure, "{error:#}");
+            1
+        }
+    }
+}
+
+/// Waits for all workers and prints their output in the order of their parts. If a signal requests the end of the run,
+/// sends this signal to all workers. If a worker fails, returns its exit status at once; the caller then ends the other
+/// workers.
+fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Result<Option<u8>> {
+    let (mut turn, mut said) = (0, false);
+    while turn < workers.len() {
+        if signals.is_pending() {
+            for (_, signal) in signals.take_pending().end_requests() {
+                if !std::mem::replace(&mut said, true) {
+                    output::say(
+                        "interrupted: the following results are for the parts that each process had read so far",
+                    );
+                }
+                workers.iter().for_each(|worker| worker.signal(signal));
+            }
+        }
+        for (worker, shard) in workers.iter_mut().zip(&mut *shards) {
+            if let Some(status) = worker.try_wait()?
+                && !status.success()
+            {
+                return shard.print_failure(status).map(Some);
+            }
+        }
+        if workers[turn].try_wait()?.is_none() {
+            thread::sleep(POLL_INTERVAL);
+            continue;
+        }
+        if let Some(printed) = &mut shards[turn].stdout {
+            printed.rewind()?;
+            match io::copy(printed, &mut io::stdout().lock()) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Some(0)),
+                copied => copied.context("cannot write the output")?,
+            };
+        }
+        turn += 1;
+    }
+    Ok(None)
+}
+
+/// Returns how many samples were delivered or left out in all parts together. Called after the results of all parts
+/// were read.
+fn sum_sample_counts(shards: &[Shard]) -> Option<SampleCounts> {
+    let all = SampleCounts::sum(shards.iter().map(|shard| shard.sample_counts))?;
+    // If a sample belongs to no event, its CPU is unknown. So if the recording is divided by CPU, each part has counted
+    // all of these samples.
+    let of_each = shards.iter().filter(|shard| shard.cpus.is_some()).filter_map(|shard| shard.sample_counts);
+    let unknown_ids = of_each.map(|sample_counts| sample_counts.unknown_ids).max().unwrap_or(all.unknown_ids);
+    Some(SampleCounts { unknown_ids, ..all })
+}
+
+/// Merges the results of all shards in the interpreter of this process, and then ends the script.
+pub(super) fn merge(shards: &mut [Shard], mut program: Program, run: &Run) -> Result<u8> {
+    let stats = &run.stats;
+    let left: io::Result<Vec<ShardResult>> = shards.iter_mut().map(|shard| shard.read_result(stats)).collect();
+    let left = left.context("cannot read the result of a part")?;
+    let last = left.iter().map(|left| left.last).max().unwrap_or(0);
+    let found = sum_sample_counts(shards);
+    let untold = count_losses(&left, run);
+    run.context.note_reached(last);
+    let merged = program.merge(left.into_iter().map(|left| left.partial));
+    let mut stop = None;
+    if merged.is_ok() {
+        program.enter(&mut |program| {
+            let told = if untold == 0 { None } else { program.lost(0, last).break_value() };
+            stop = told.or(program.exit().break_value());
+        });
+    }
+    program.clear();
+    losses::print_lost(stats);
+    match (merged, stop) {
+        (Ok(()), Some(Stop::Exit(status))) | (Err(ScriptError::Exited(status)), _) => Ok(status),
+        (Ok(()), Some(Stop::Failed)) => Ok(1),
+        (Ok(()), Some(Stop::Interrupted | Stop::ClosedPipe)) => Ok(0),
+        (Ok(()), None) => Ok(found.map_or(0, |found| found.status())),
+        (Err(error), _) => Err(error.into()),
+    }
+}
+
+/// Adds the lost samples to the counts of the run. perf stored the numbers of lost samples at the end of the recording.
+/// Returns how many of these lost samples were not reported by any shard.
+fn count_losses(left: &[ShardResult], run: &Run) -> u64 {
+    let mut per_event = vec![0; run.events.len()];
+    for left in left {
+        per_event.iter_mut().zip(&left.lost).for_each(|(sum, lost)| *sum += lost);
+    }
+    let counted: u64 = per_event.iter().sum();
+    if counted == 0 {
+        return 0;
+    }
+    let rings = run.ring_cpus.len();
+    let untold = counted.saturating_sub(run.stats.total_lost());
+    run.stats.count_lost(rings.saturating_sub(1), untold);
+    run.stats.set_kernel_counts(Some(LossCounts { per_event, per_ring: vec![0; rings], samples_per_ring: Vec::new() }));
+    untold
+}

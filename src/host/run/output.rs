@@ -1,0 +1,30 @@
+//! The output of a run: redirects it to the file that `--output` gives, and prints the template for `help`.
+
+use std::io::{self, Write};
+
+use anyhow::{Context as _, Result};
+use perf_prof_core::{engine::ExitStatus, event::EventType, sys::output, template};
+
+use super::plan::ScriptPlan;
+
+/// Redirects stdout and stderr to the file that `--output` gives, if this option is used.
+pub(super) fn redirect(plan: &ScriptPlan) -> Result<()> {
+    let Some(path) = &plan.output else { return Ok(()) };
+    output::append_to(path).with_context(|| format!("cannot append to '{}'", path.display()))
+}
+
+/// Reopens the file that `--output` gives. Called when SIGUSR1 arrives, for example after the file was renamed.
+pub(super) fn reopen(plan: &ScriptPlan) {
+    // If the file cannot be reopened, the output still goes to the file that is already open.
+    if let Some(Err(error)) = plan.output.as_ref().map(|path| output::append_to(path)) {
+        output::say(format_args!("cannot reopen the file of --output: {error}; the output still goes to the old file"));
+    }
+}
+
+/// Prints the template of a script for the event types `types`.
+pub(super) fn print_template(plan: &ScriptPlan, types: &[EventType]) -> Result<ExitStatus> {
+    let text = template::script(types, &plan.command_line);
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("cannot write the template")?;
+    Ok(ExitStatus(0))
+}

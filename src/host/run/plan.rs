@@ -1,0 +1,67 @@
+//! All settings of a run of a script. They are complete before the run starts. Does not know argv.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use perf_prof_core::{
+    plan::{Capture, Input, Verbosity},
+    symbol,
+};
+
+pub use crate::script::OnError;
+
+/// All settings of a run.
+#[derive(Clone, Debug)]
+pub struct ScriptPlan {
+    /// The command line of the run, quoted so that it can be pasted into a shell. Templates contain it.
+    pub command_line: String,
+    /// The events, the target they are attached to, and how they are captured.
+    pub capture: Capture,
+    /// The number of events that the script itself selects. They come first in the list of events. Some of these events
+    /// may be missing in a recording.
+    pub own_events: usize,
+    /// The recording to replay. If there is none, the events are live.
+    pub input: Option<Input>,
+    /// The recording to write while the script runs on live events.
+    pub record: Option<RecordingOutput>,
+    /// How often `__interval__` is called.
+    pub interval: Option<Duration>,
+    /// How addresses in processes are resolved to names.
+    pub symbols: symbol::Options,
+    /// The number of delivered samples after which the run ends.
+    pub exit_n: Option<u64>,
+    /// The file that stdout and stderr are appended to.
+    pub output: Option<PathBuf>,
+    /// How often this process's own CPU and memory use is printed.
+    pub usage_self: Option<Duration>,
+    /// How many messages are printed to stderr.
+    pub verbosity: Verbosity,
+    /// The interpreter or venv that the user selected.
+    pub python: Option<PathBuf>,
+    /// What happens after an exception in a callback.
+    pub on_error: OnError,
+    /// The script to run.
+    pub module: Module,
+}
+
+/// A recording that is written while a script runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordingOutput {
+    /// The path of the recording.
+    pub path: PathBuf,
+    /// The command line of the run, one entry per word. It is stored in the recording.
+    pub command_line: Vec<String>,
+}
+
+/// The script to run, if any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Module {
+    /// No script. The user typed `help` instead of a script, and a template for the events is printed.
+    Template,
+    /// A script, an extension module or a module's name.
+    Script {
+        /// The name or path, as typed.
+        module: OsString,
+        /// `sys.argv[1..]`.
+        args: Vec<OsString>,
+    },
+}

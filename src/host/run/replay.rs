@@ -1,0 +1,259 @@
+//! Runs a script on the events in a recording: selects the events, and replays the whole recording or a part of it.
+
+use std::{mem, sync::Arc};
+
+use anyhow::{Context as _, Result};
+use perf_prof_core::{
+    engine::{
+        ExitStatus,
+        exit_status::exit_status,
+        losses,
+        run_loop::FinishAs,
+        sample_routes::{Intervals, LossReporting, ReplayState, Span},
+    },
+    event::{Context, EventType, Processes, Stats},
+    perfdata::{Recording, Replay, Selection},
+    plan::{Input, Verbosity},
+    record::Source as _,
+    recording::{
+        binaries::binaries,
+        clock::{realtime_offset, realtime_offset_by_unpacking, span, times},
+        empty_result::SelectionSource,
+        kernel::RecordedKernel,
+        open,
+        replay::{ReplayRun, Warnings},
+        select::{self, Selected},
+    },
+    sys::{blocked_signals::BlockedSignals, output as messages, signals::Signals},
+    tracefs::EventFormat,
+};
+
+use super::{
+    jobs::{self, Shard},
+    missing_events::MissingEvents,
+    output,
+    plan::{Module, ScriptPlan},
+    script::{AvailableEvents, Script},
+    script_run::{self, Outcome, ScriptEventSource},
+};
+use crate::script::{Program, PythonChoice, Run};
+
+/// Runs the script on a recording.
+pub(super) fn run(plan: &ScriptPlan, input: &Input) -> Result<ExitStatus> {
+    output::redirect(plan)?;
+    // Opening a pipe may block. Ctrl-C has to end the process while it is blocked, so signals are not blocked yet.
+    let recording = open::open(&input.path)?;
+    // If an event is missing, damage to the recording may be the reason. So the warnings about the recording are
+    // printed too.
+    let selected = select::select(&plan.capture.events, plan.own_events, &recording).inspect_err(|_| {
+        recording.warnings.iter().for_each(|warning| messages::say(format_args!("warning: {warning}")))
+    })?;
+    let Module::Script { module, args } = &plan.module else {
+        return output::print_template(plan, &selected.types);
+    };
+    select::sides(&plan.capture.callchain)?;
+    if plan.verbosity > Verbosity::Quiet {
+        for missing in selected.missing_chains(&plan.capture.callchain, &recording) {
+            messages::say(format_args!("warning: {missing}"));
+        }
+    }
+    let work = ReplayWork { plan, input, script: Script { module, args } };
+    match &input.jobs {
+        Some(jobs) => jobs::run(&work, jobs, recording, selected),
+        None => work.run_part(recording, selected, BlockedSignals::new()?, Part::Whole),
+    }
+}
+
+/// The replay of a recording with a script.
+#[derive(Clone, Copy)]
+pub(super) struct ReplayWork<'a> {
+    pub plan: &'a ScriptPlan,
+    pub input: &'a Input,
+    pub script: Script<'a>,
+}
+
+/// The part of the replay that this process does.
+pub(super) enum Part<'a> {
+    /// The whole replay.
+    Whole,
+    /// The replay of one shard. The result is written to the files of the shard.
+    Shard(&'a Shard),
+    /// No replay: this process merges the results of the shards.
+    Merge(&'a mut [Shard]),
+}
+
+impl Part<'_> {
+    /// Says whether this process prints warnings about the recording. If there are several processes, only one of them
+    /// prints the warnings.
+    fn warnings(&self) -> Warnings {
+        match self {
+            Part::Whole => Warnings::Printed,
+            Part::Shard(shard) if shard.is_first() => Warnings::Printed,
+            Part::Shard(_) | Part::Merge(_) => Warnings::PrintedElsewhere,
+        }
+    }
+}
+
+impl ReplayWork<'_> {
+    /// Does a part of the replay in a new interpreter. `held` blocks signals until signal handlers are installed.
+    pub fn run_part(
+        &self,
+        recording: Recording,
+        selected: Selected,
+        held: BlockedSignals,
+        part: Part<'_>,
+    ) -> Result<ExitStatus> {
+        let choice = PythonChoice::make(self.plan.python.as_deref())?;
+        script_run::run(self.plan, self.script, &choice, held, |signals| {
+            RecordedEvents::open(self, recording, selected, part, signals)
+        })
+    }
+}
+
+/// The selected events in a recording, ready to be replayed.
+struct RecordedEvents<'a> {
+    plan: &'a ScriptPlan,
+    input: &'a Input,
+    part: Part<'a>,
+    replay: Replay,
+    replay_state: ReplayState,
+    types: Vec<EventType>,
+    /// The formats of all tracepoints in the recording.
+    formats: Vec<Arc<EventFormat>>,
+    missing: MissingEvents,
+    context: Arc<Context>,
+    machine: Option<String>,
+}
+
+impl<'a> RecordedEvents<'a> {
+    fn open(
+        &ReplayWork { plan, input, .. }: &ReplayWork<'a>,
+        mut recording: Recording,
+        selected: Selected,
+        part: Part<'a>,
+        signals: &Signals,
+    ) -> Result<Self> {
+        let times = times(input, &mut recording)?;
+        let mut selection = Selection {
+            attrs: selected.attrs(&recording),
+            cpus: input.cpus.clone(),
+            pids: input.pids.clone(),
+            tids: input.tids.clone(),
+            times,
+        };
+        let needs_span = plan.interval.is_some() || input.jobs.is_some();
+        let mut span = if needs_span { span(&selection.times, &mut recording)? } else { None };
+        let mut loss_reporting = LossReporting::for_cpus(selection.cpus.as_ref());
+        if let Part::Shard(shard) = &part {
+            shard.enter();
+            shard.select(&mut selection);
+            span = span.map(|span| shard.part_of(span));
+            loss_reporting =
+                if loss_reporting == LossReporting::Here { LossReporting::AfterMerge } else { loss_reporting };
+        }
+        let context = context(plan, input, &mut recording, span)?;
+        let layouts = recording.layouts().clone();
+        let Selected { types, routes, missing_events, .. } = selected;
+        let missing = MissingEvents {
+            names: missing_events,
+            recording: recording.name.clone(),
+            damage: recording.warnings.clone(),
+            warnings: part.warnings(),
+        };
+        let formats = recording.events.iter().filter_map(|event| event.format.clone()).collect();
+        let machine = recording.features.arch.clone();
+        let intervals = plan.interval.map(|every| Intervals::new(every, span));
+        let replay_state = ReplayState::new(layouts, routes, intervals, loss_reporting);
+        let mut replay = recording.replay(selection)?;
+        replay.set_wake(signals.wake_fd());
+        Ok(RecordedEvents { plan, input, part, replay, replay_state, types, formats, missing, context, machine })
+    }
+}
+
+/// Creates the context of the replay. All names and clock offsets come from the recording. None comes from the programs
+/// that run on this machine now.
+fn context(plan: &ScriptPlan, input: &Input, recording: &mut Recording, span: Option<Span>) -> Result<Arc<Context>> {
+    let offset = realtime_offset(recording, &input.path)?;
+    let binaries = binaries(recording, &input.path)?;
+    let kernel = RecordedKernel::new(recording, &binaries);
+    let sides = select::sides(&plan.capture.callchain)?;
+    let mut context = Context::new(Box::new(kernel), offset.unwrap_or(0)).with_sides(sides);
+    if offset.is_none() && input.path.as_os_str() != "-" {
+        let path = input.path.clone();
+        context = context.with_offset_found_by(move || realtime_offset_by_unpacking(&path).unwrap_or(0));
+    }
+    let context = Arc::new(context.with_symbol_options(plan.symbols, Processes::Recorded(binaries)));
+    span.inspect(|span| context.note_reached(span.intervals_after));
+    Ok(context)
+}
+
+impl ScriptEventSource for RecordedEvents<'_> {
+    fn describe(&mut self) -> Run {
+        let events = mem::take(&mut self.types);
+        let ring_cpus = self.replay.ring_cpus();
+        let stats = Arc::new(Stats::new(events.len(), ring_cpus.len()));
+        Run { events, context: self.context.clone(), stats, ring_cpus, machine: self.machine.take() }
+    }
+
+    fn with_available<R>(&self, load: impl FnOnce(&AvailableEvents<'_>) -> R) -> R {
+        let events = || self.formats.iter().map(|format| (format.system.clone(), format.name.clone())).collect();
+        load(&AvailableEvents { events: &events, missing: Some(&self.missing) })
+    }
+
+    fn abandon(self, status: u8) -> Outcome {
+        status.into()
+    }
+
+    fn deliver(self, mut program: Program, run: &Arc<Run>, signals: &Signals) -> Result<Outcome> {
+        let RecordedEvents { plan, input, part, mut replay, replay_state, context, .. } = self;
+        if input.jobs.is_some()
+            && let Err(error) = program.check_mergeable()
+        {
+            program.clear();
+            return Err(error.into());
+        }
+        let warnings = part.warnings();
+        let last = match part {
+            Part::Merge(shards) => return jobs::merge(shards, program, run).map(Outcome::from),
+            Part::Shard(_) => FinishAs::Part,
+            Part::Whole => FinishAs::Program,
+        };
+        if last == FinishAs::Program {
+            // If there are several parts, their processes already use all CPUs, so reading ahead would not help.
+            replay.read_ahead();
+        }
+        let reopen = || output::reopen(plan);
+        let delivery = ReplayRun {
+            replay,
+            replay_state,
+            events: &run.events,
+            context,
+            stats: run.stats.clone(),
+            signals,
+            limit: plan.exit_n,
+            usage_every: plan.usage_self,
+            reopen: &reopen,
+            last,
+            verbosity: plan.verbosity,
+            warnings,
+        };
+        let mut outcome = delivery.run(&mut program);
+        losses::print_endings(run.context.endings(), plan.verbosity);
+        let nameless = run.context.with_symbols(|symbols| symbols.unnamed_frames().clone());
+        if let Part::Shard(shard) = part {
+            let partial = program.partial();
+            program.clear();
+            let left = shard.write_result(&run.stats, &outcome, &nameless, &partial?);
+            left.context("cannot store the result of __partial__()")?;
+        } else {
+            losses::print_unnamed_frames(&nameless, plan.verbosity);
+            program.clear();
+            outcome.sample_counts.report(input, &plan.capture.events, SelectionSource::UserAndScript(plan.verbosity));
+        }
+        outcome.check()?;
+        // A process that replays a part exits with an error status only if it failed. It is not a failure if the part
+        // contains no samples.
+        let own = if last == FinishAs::Program { outcome.sample_counts.status() } else { 0 };
+        Ok(exit_status(outcome.ending, outcome.at_exit, Some(own)).into())
+    }
+}

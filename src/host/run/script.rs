@@ -1,0 +1,77 @@
+//! The steps of a run that handle the script: loads the script, binds its functions to the events, and ends the
+//! interpreter.
+
+use std::{
+    ffi::{OsStr, OsString},
+    sync::Arc,
+};
+
+use perf_prof_core::{live::select, plan::Verbosity, sys::output};
+
+use super::{missing_events::MissingEvents, plan::ScriptPlan};
+use crate::script::{Interpreter, Module, Program, Run, ScriptError, announce};
+
+/// The name or path of a script, and its arguments.
+#[derive(Clone, Copy)]
+pub(super) struct Script<'a> {
+    /// The name or path, as typed.
+    pub module: &'a OsStr,
+    /// `sys.argv[1..]`.
+    pub args: &'a [OsString],
+}
+
+/// The events that a source offers to a script.
+pub(super) struct AvailableEvents<'a> {
+    /// Returns all events of the source, each as system and name.
+    pub events: &'a dyn Fn() -> Vec<(String, String)>,
+    /// The events that are missing in a recording; `None` for live events.
+    pub missing: Option<&'a MissingEvents>,
+}
+
+/// Imports the script, binds its functions to the run's events and calls `__init__`.
+pub(super) fn load(
+    plan: &ScriptPlan,
+    run: Arc<Run>,
+    script: Script<'_>,
+    available: &AvailableEvents<'_>,
+) -> Result<Program, ScriptError> {
+    let module = Module::load(script.module, script.args)?;
+    announce(module.path(), plan.verbosity == Verbosity::Quiet);
+    if let Some(missing) = available.missing {
+        missing.check(plan, &module, run.events.len())?;
+    }
+    for (name, why) in select::uncalled_handlers(&module.handler_like_names(), &run.events, available.events) {
+        output::say(format_args!("warning: {name}() is never called: {why}"));
+    }
+    let mut program = module.bind(run, plan.on_error)?;
+    // With live events, a script that has only `__interval__` is useful. With a recording, such a script is not useful:
+    // its result is empty, as if no event had happened.
+    let is_useful = program.has_handlers() || (program.has_interval() && plan.input.is_none());
+    if !is_useful && plan.verbosity > Verbosity::Quiet {
+        output::say(
+            "no function handles the selected events, so they are only counted; define __sample__(event) to handle all",
+        );
+    }
+    program.init()?;
+    Ok(program)
+}
+
+/// Says whether all output of the script was written when the interpreter ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flushed {
+    Yes,
+    No,
+}
+
+impl Flushed {
+    /// Returns the status to exit with, for a run that ended with `status`.
+    pub fn status(self, status: u8) -> u8 {
+        // 120 is also the exit status of python3 if it cannot flush its output.
+        if status == 0 && self == Flushed::No { 120 } else { status }
+    }
+}
+
+/// Ends the interpreter, which flushes the output and joins the script's threads.
+pub(super) fn end(interpreter: Interpreter) -> Flushed {
+    if interpreter.finish() == 0 { Flushed::Yes } else { Flushed::No }
+}

@@ -1,0 +1,146 @@
+//! Chooses the Python interpreter: the one given by `--python`, else by an environment variable, else the one that
+//! perf-prof was built for.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::error::ScriptError;
+
+/// The interpreter that perf-prof was built for.
+pub const BUILD_PYTHON: &str = env!("PERF_PROF_BUILD_PYTHON");
+/// The `sys.base_prefix` of [`BUILD_PYTHON`]. The standard library of the linked libpython is below this folder.
+pub const BUILD_PREFIX: &str = env!("PERF_PROF_BUILD_PREFIX");
+/// The version of [`BUILD_PYTHON`], as `major.minor`.
+pub const BUILD_VERSION: &str = env!("PERF_PROF_BUILD_PYTHON_VERSION");
+
+/// The Python interpreter that provides the packages for a script. The script itself always runs in the linked
+/// libpython.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PythonChoice {
+    /// The value of `sys.executable`.
+    pub executable: PathBuf,
+    /// Package folders to add. CPython finds other package folders by itself, starting at the executable's folder.
+    pub packages: Vec<PathBuf>,
+    /// Where the choice comes from, for messages: `--python` or a variable's name; `None` for the default.
+    pub source: Option<&'static str>,
+}
+
+impl PythonChoice {
+    /// Chooses the Python. `asked` is the value of `--python` and takes precedence.
+    pub fn make(asked: Option<&Path>) -> Result<PythonChoice, ScriptError> {
+        let variable = |name: &'static str| {
+            env::var_os(name).filter(|value| !value.is_empty()).map(|value| (PathBuf::from(value), name))
+        };
+        let found = asked
+            .map(|path| (path.to_owned(), "--python"))
+            .or_else(|| variable("PERF_PROF_PYTHON"))
+            .or_else(|| variable("VIRTUAL_ENV"))
+            .or_else(|| variable("CONDA_PREFIX"));
+        match found {
+            Some((path, because)) => Self::from_path(&path, because),
+            None => Ok(PythonChoice { executable: BUILD_PYTHON.into(), packages: Vec::new(), source: None }),
+        }
+    }
+
+    fn from_path(path: &Path, because: &'static str) -> Result<PythonChoice, ScriptError> {
+        let executable = executable_of(path).ok_or_else(|| ScriptError::NoPython { path: path.into(), because })?;
+        // `bin/python` in a venv is a link to the base interpreter. The link is not followed: it leads out of the venv.
+        let prefix = executable.parent().and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
+        if let Ok(settings) = fs::read_to_string(prefix.join("pyvenv.cfg")) {
+            if let Some(version) = venv_version(&settings) {
+                check_version(&version, path, because)?;
+            }
+            return Ok(PythonChoice { executable, packages: Vec::new(), source: Some(because) });
+        }
+        if executable == Path::new(BUILD_PYTHON) {
+            return Ok(PythonChoice { executable, packages: Vec::new(), source: Some(because) });
+        }
+        let (version, packages) =
+            query_interpreter(&executable).ok_or_else(|| ScriptError::NoPython { path: path.into(), because })?;
+        check_version(&version, path, because)?;
+        Ok(PythonChoice { executable, packages, source: Some(because) })
+    }
+}
+
+/// Returns the executable for `path`. `path` is a file, the folder of an environment, or a bare name to look up in
+/// `PATH`.
+fn executable_of(path: &Path) -> Option<PathBuf> {
+    let is_bare_name = path.components().count() == 1 && !path.is_absolute();
+    let path = if path.is_absolute() { path.to_owned() } else { env::current_dir().ok()?.join(path) };
+    if path.is_dir() {
+        return ["bin/python3", "bin/python"].iter().map(|name| path.join(name)).find(|path| path.is_file());
+    }
+    if path.is_file() {
+        return Some(path);
+    }
+    // A bare name, as in `--python python3.11`. A path with a slash is not looked up in `PATH`: if the file is missing,
+    // another Python of the same name must not be used instead.
+    let name = path.file_name().filter(|_| is_bare_name)?;
+    env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(|path| path.is_file())
+}
+
+/// Returns the version in a `pyvenv.cfg`, as `major.minor`. The key is `version` in PEP 405 and `version_info` in
+/// virtualenv.
+fn venv_version(settings: &str) -> Option<String> {
+    let value = settings.lines().find_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        matches!(key.trim(), "version" | "version_info").then(|| value.trim())
+    })?;
+    Some(value.split('.').take(2).collect::<Vec<_>>().join("."))
+}
+
+/// Runs an interpreter that is not in a venv. Returns its version and its package folders.
+fn query_interpreter(executable: &Path) -> Option<(String, Vec<PathBuf>)> {
+    const QUESTION: &str = "import site, sys\nprint('%d.%d' % sys.version_info[:2])\n\
+                            print('\\n'.join(p for p in site.getsitepackages() if p in sys.path))";
+    let answer = Command::new(executable).args(["-c", QUESTION]).env_remove("PYTHONHOME").output().ok()?;
+    let text = String::from_utf8(answer.stdout).ok()?;
+    let mut lines = text.lines();
+    let version = lines.next()?.to_owned();
+    Some((version, lines.filter(|line| !line.is_empty()).map(PathBuf::from).collect()))
+}
+
+fn check_version(version: &str, path: &Path, because: &'static str) -> Result<(), ScriptError> {
+    if version == BUILD_VERSION {
+        return Ok(());
+    }
+    Err(ScriptError::OtherVersion { path: path.into(), because, theirs: version.into(), ours: BUILD_VERSION })
+}
+
+/// Returns whether an environment variable turns a behaviour on: it is set, not empty and not `0`.
+pub fn variable_is_on(name: &str) -> bool {
+    env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_venv_of_another_minor_version_is_named_with_both_versions() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("bin")).unwrap();
+        fs::write(dir.path().join("bin/python3"), "").unwrap();
+        fs::write(dir.path().join("pyvenv.cfg"), "home = /usr/bin\nversion = 2.7.18\n").unwrap();
+        let error = PythonChoice::make(Some(dir.path())).unwrap_err().to_string();
+        assert!(error.contains("2.7") && error.contains(BUILD_VERSION), "{error}");
+    }
+
+    #[test]
+    fn a_path_that_is_not_there_is_not_looked_up_by_its_last_part() {
+        assert!(PythonChoice::make(Some(Path::new("/no/such/sh"))).is_err());
+        assert_eq!(executable_of(Path::new("/no/such/sh")), None);
+        assert_eq!(executable_of(Path::new("./sh")), None);
+        assert!(executable_of(Path::new("sh")).is_some());
+    }
+
+    #[test]
+    fn venv_versions() {
+        assert_eq!(venv_version("version = 3.11.7"), Some("3.11".into()));
+        assert_eq!(venv_version("home=/x\nversion_info = 3.12.1.final.0"), Some("3.12".into()));
+        assert_eq!(venv_version("home = /x"), None);
+    }
+}

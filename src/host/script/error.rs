@@ -1,0 +1,117 @@
+//! The errors of choosing the Python, and of loading, binding and merging a script.
+
+use std::path::PathBuf;
+
+/// Why the script could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    /// There is no usable interpreter at the given path.
+    #[error(
+        "{because}: no usable Python at '{}'; give the path of an interpreter or of a virtual environment",
+        path.display()
+    )]
+    NoPython {
+        /// The path that was given.
+        path: PathBuf,
+        /// The option or variable that contains the path.
+        because: &'static str,
+    },
+    /// The interpreter has another minor version than the linked libpython.
+    #[error(
+        "{because}: '{}' is Python {theirs}, but perf-prof is linked with Python {ours}: use a Python {ours} environment, \
+         or build perf-prof for Python {theirs} \
+         (PYO3_PYTHON=/path/to/python{theirs} cargo build --release)", path.display()
+    )]
+    OtherVersion {
+        /// The path that was given.
+        path: PathBuf,
+        /// The option or variable that contains the path.
+        because: &'static str,
+        /// The version of the interpreter.
+        theirs: String,
+        /// The version of the linked libpython.
+        ours: &'static str,
+    },
+    /// CPython did not start.
+    #[error("Python could not be started: {0}")]
+    Start(String),
+    /// The script's file or module was not found.
+    #[error("cannot load '{module}': {cause}")]
+    NotFound {
+        /// The script as the user typed it.
+        module: String,
+        /// The cause.
+        cause: String,
+    },
+    /// The import of the script raised an exception. The traceback has been printed.
+    #[error("cannot load '{module}': it raised {exception} (see above)")]
+    Raised {
+        /// The script as the user typed it.
+        module: String,
+        /// The exception's type.
+        exception: String,
+    },
+    /// The script ended the program during its import or in a callback: by `sys.exit`, or by argparse.
+    #[error("the script ended with status {0}")]
+    Exited(u8),
+    /// A callback is a generator or an async function: a call would not run its body.
+    #[error("{place}: {name}() is {what}, so a call would not run its body; make it a plain function")]
+    BodyNeverRuns {
+        /// The callback's name.
+        name: String,
+        /// `an async function` or `a generator`.
+        what: &'static str,
+        /// The file, and the line if it is known.
+        place: String,
+    },
+    /// The script has no callback for the selected events.
+    #[error(
+        "{module}: no callback for the selected events: define {expected} or __sample__(event) \
+         (`perf-prof python -e ... help` prints a template)"
+    )]
+    NoCallback {
+        /// The script.
+        module: String,
+        /// The handlers that would be called for the selected events.
+        expected: String,
+    },
+    /// The recording does not have an event that the script needs.
+    #[error(
+        "{module} needs {events}, which {recording} does not have; to record all events that {module} needs, run: \
+         {command}"
+    )]
+    MissingEvents {
+        /// The script.
+        module: String,
+        /// The names of the missing events.
+        events: String,
+        /// The recording's name.
+        recording: String,
+        /// A command line that records what the script needs.
+        command: String,
+    },
+    /// `__without__` is not a dict from event name to a string or `None`.
+    #[error(
+        "{0}: __without__ has to be a dict: each key is the name of an event, and its value is a string that says what \
+         is missing in the result without this event, or None"
+    )]
+    Without(String),
+    /// The script has no `__partial__` and `__merge__`, so that several processes cannot run it.
+    #[error(
+        "--jobs runs the script in several processes, each on a part of the recording. To get one result, the \
+         script has to define __partial__(), which returns the result of a part, and __merge__(partials), which \
+         combines the results of all parts. If the script does not have these functions, leave out --jobs"
+    )]
+    NoParts,
+    /// The result of `__partial__` cannot be pickled or unpickled.
+    #[error(
+        "the result of __partial__() cannot be sent to another process ({0}); return dicts, lists, numbers and strings"
+    )]
+    Pickle(String),
+    /// `__partial__` or `__merge__` raised an exception. The traceback has been printed.
+    #[error("{0}() failed")]
+    PartialOrMergeFailed(&'static str),
+    /// `__init__` raised an exception. The traceback has been printed.
+    #[error("__init__() failed")]
+    Init,
+}

@@ -1,0 +1,205 @@
+//! The members of an event, and their values as Python objects.
+
+use std::sync::Arc;
+
+use perf_prof_core::{
+    event::{Frame, frames},
+    record::{MemberType, SampleMember},
+    tracefs::Field,
+    value::Value,
+};
+use pyo3::{ffi, prelude::*};
+
+use super::{convert, object::EventObject};
+
+/// A member of an event: one name in `keys()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Member {
+    /// `_pid`: the process id.
+    Pid,
+    /// `_tid`: the thread id.
+    Tid,
+    /// `_time`: the time in nanoseconds, by the clock of the capture.
+    Time,
+    /// `_cpu`: the CPU.
+    Cpu,
+    /// `_period`: the sample period.
+    Period,
+    /// `_realtime`: the time in nanoseconds since the Unix epoch.
+    Realtime,
+    /// `_callchain`: the list of frames.
+    Callchain,
+    /// `_event`: the event's name, `sys:name` or `sys:alias` for a tracepoint.
+    Event,
+    /// A field of a tracepoint's format, by its index: common fields come first.
+    Field(usize),
+    /// A sample's member, for events other than tracepoints.
+    Sample(SampleMember),
+}
+
+impl Member {
+    /// The members that do not come from an event's format, with their names.
+    pub const OWN: [(&str, Member); 8] = [
+        ("_pid", Member::Pid),
+        ("_tid", Member::Tid),
+        ("_time", Member::Time),
+        ("_cpu", Member::Cpu),
+        ("_period", Member::Period),
+        ("_realtime", Member::Realtime),
+        ("_callchain", Member::Callchain),
+        ("_event", Member::Event),
+    ];
+
+    /// Returns a new reference to the member's value, or null with an exception set.
+    ///
+    /// # Safety
+    /// `object` is an event object, and the GIL is held.
+    #[inline]
+    pub unsafe fn get(self, object: *mut ffi::PyObject) -> *mut ffi::PyObject {
+        // SAFETY: guaranteed by the caller.
+        let this = unsafe { EventObject::from_ptr(object) };
+        let sample = this.sample();
+        let value = match self {
+            Member::Pid => Value::Int(sample.pid_tid().0.into()),
+            Member::Tid => Value::Int(sample.pid_tid().1.into()),
+            Member::Time => Value::Uint(sample.time()),
+            Member::Cpu => Value::Uint(sample.cpu().into()),
+            Member::Period => Value::Uint(sample.period()),
+            Member::Realtime => Value::Int(realtime(this)),
+            // SAFETY: guaranteed by the caller.
+            Member::Callchain => return unsafe { callchain(object) },
+            Member::Event => Value::Str(this.class().shown_name.as_bytes()),
+            // SAFETY: guaranteed by the caller.
+            Member::Field(index) => return unsafe { field(this, this.class().field(index)) },
+            Member::Sample(SampleMember::Callchain) => {
+                // SAFETY: guaranteed by the caller.
+                return unsafe { callchain(object) };
+            }
+            Member::Sample(member) if member.kind() == MemberType::Int || member.kind() == MemberType::Bytes => {
+                match sample.event.layout.value(member, sample.record) {
+                    Some(value) => value,
+                    // SAFETY: guaranteed by the caller.
+                    None => return unsafe { raise_record_too_short(this) },
+                }
+            }
+            // SAFETY: guaranteed by the caller.
+            Member::Sample(member) => return unsafe { dict(this, member) },
+        };
+        // SAFETY: the GIL is held.
+        unsafe { convert::value(value) }
+    }
+}
+
+/// Returns a new reference to a format field's value. Raises ValueError if the record ends before the field.
+///
+/// # Safety
+/// The GIL is held.
+#[inline]
+pub unsafe fn field(this: &EventObject, field: &Field) -> *mut ffi::PyObject {
+    match field.value(this.class().raw(this.record())) {
+        // SAFETY: the GIL is held.
+        Some(value) => unsafe { convert::value(value) },
+        // SAFETY: the GIL is held.
+        None => unsafe { raise_record_too_short(this) },
+    }
+}
+
+/// Returns a new reference to the dict of a member with several values: counters or registers.
+///
+/// # Safety
+/// The GIL is held.
+unsafe fn dict(this: &EventObject, member: SampleMember) -> *mut ffi::PyObject {
+    // SAFETY: guaranteed by the caller.
+    let py = unsafe { Python::assume_attached() };
+    let (layout, record) = (&this.class().event.layout, this.record());
+    let dict = match member {
+        SampleMember::Read => layout.reading(record).map(|reading| convert::reading(py, &reading)),
+        SampleMember::RegsUser => layout.regs_user(record).map(|registers| convert::registers(py, &registers)),
+        SampleMember::RegsIntr => layout.regs_intr(record).map(|registers| convert::registers(py, &registers)),
+        _ => None,
+    };
+    match dict {
+        Some(Ok(dict)) => dict.into_ptr(),
+        Some(Err(error)) => {
+            error.restore(py);
+            std::ptr::null_mut()
+        }
+        // SAFETY: guaranteed by the caller.
+        None => unsafe { raise_record_too_short(this) },
+    }
+}
+
+/// Raises ValueError for a record that ends before the requested field.
+///
+/// # Safety
+/// The GIL is held.
+#[cold]
+pub unsafe fn raise_record_too_short(this: &EventObject) -> *mut ffi::PyObject {
+    // SAFETY: guaranteed by the caller.
+    let py = unsafe { Python::assume_attached() };
+    let text = format!("this record of {} is too short to contain the field", this.class().shown_name);
+    pyo3::exceptions::PyValueError::new_err(text).restore(py);
+    std::ptr::null_mut()
+}
+
+/// Returns the event's time in nanoseconds since the Unix epoch.
+pub fn realtime(this: &EventObject) -> i64 {
+    match this.extra().and_then(|extra| extra.detached.as_ref()) {
+        Some(detached) => detached.realtime,
+        None => this.class().context.realtime(this.sample().time()),
+    }
+}
+
+/// Returns the call chain with its symbols, innermost frame first.
+pub fn resolved_frames(this: &EventObject) -> Vec<Arc<Frame>> {
+    match this.extra().and_then(|extra| extra.detached.as_ref()) {
+        Some(detached) => detached.frames.clone(),
+        None => frames(&this.sample(), &this.class().context),
+    }
+}
+
+/// Returns the frame of the sampled instruction. Returns `None` if the sample does not contain the instruction's
+/// address. Also returns `None` for a tracepoint, because the printed line of a tracepoint does not show the
+/// instruction.
+pub fn ip_frame(this: &EventObject) -> Option<Arc<Frame>> {
+    let class = this.class();
+    if class.event.format.tracepoint().is_some() {
+        return None;
+    }
+    perf_prof_core::event::ip_frame(&this.sample(), &class.context)
+}
+
+/// Returns the comm (the task's name) at the event's time.
+pub fn comm(this: &EventObject) -> Option<Vec<u8>> {
+    match this.extra().and_then(|extra| extra.detached.as_ref()) {
+        Some(detached) => detached.comm.clone(),
+        None => {
+            let sample = this.sample();
+            this.class().context.comm(sample.task(), sample.time())
+        }
+    }
+}
+
+/// Returns the list of the call chain. It is created at the first access and kept with the event.
+///
+/// # Safety
+/// As for [`Member::get`].
+unsafe fn callchain(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: guaranteed by the caller. No reference into the `extra` part outlives its statement.
+    unsafe {
+        let py = Python::assume_attached();
+        if let Some(list) = EventObject::from_ptr(object).extra().and_then(|extra| extra.callchain.as_ref()) {
+            return list.clone_ref(py).into_ptr();
+        }
+        match convert::callchain(py, &resolved_frames(EventObject::from_ptr(object))) {
+            Ok(list) => {
+                EventObject::extra_mut(object).callchain = Some(list.clone().unbind());
+                list.into_ptr()
+            }
+            Err(error) => {
+                error.restore(py);
+                std::ptr::null_mut()
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Attribute access: `event.x` looks up the getter of x by the address of the name object.
+//!
+//! CPython interns the names in code, so equal names are one object. Each event class has a hash table from the
+//! addresses of its attribute names to the getters. A look-up takes a few loads. CPython's generic look-up asks the
+//! type cache and then checks a descriptor, which takes longer. Other names (methods, names that are made at run time)
+//! take the generic look-up, which uses the same getters.
+
+use std::ffi::c_void;
+
+use pyo3::ffi;
+
+use super::object::EventObject;
+
+/// A getter and its closure, as in a `PyGetSetDef`.
+#[derive(Clone, Copy, Debug)]
+pub struct Getter {
+    /// The function.
+    pub get: ffi::getter,
+    /// The second argument of the function, after the object.
+    pub closure: *mut c_void,
+}
+
+/// The hash table of a class: from the addresses of the interned attribute names to the getters.
+#[derive(Debug)]
+pub struct Attributes {
+    /// The number of places is a power of two, and at least four times the number of names. An empty place has a null
+    /// pointer instead of a name.
+    places: Box<[(*mut ffi::PyObject, Getter)]>,
+}
+
+impl Attributes {
+    /// Creates the table of these names. The names must be interned, and must live as long as the table.
+    pub fn new(names: &[(*mut ffi::PyObject, Getter)]) -> Attributes {
+        let size = (4 * names.len()).next_power_of_two();
+        let Some(&(_, any)) = names.first() else { return Attributes { places: Box::new([]) } };
+        let mut places = vec![(std::ptr::null_mut::<ffi::PyObject>(), any); size];
+        for &(name, getter) in names {
+            let mut at = first_place(name, size);
+            while !places[at].0.is_null() {
+                at = (at + 1) % size;
+            }
+            places[at] = (name, getter);
+        }
+        Attributes { places: places.into() }
+    }
+
+    /// Returns the getter of a name.
+    #[inline]
+    fn find(&self, name: *mut ffi::PyObject) -> Option<Getter> {
+        let size = self.places.len();
+        if size == 0 {
+            return None;
+        }
+        let mut at = first_place(name, size);
+        loop {
+            let (known, getter) = self.places[at];
+            if known == name {
+                return Some(getter);
+            }
+            if known.is_null() {
+                return None;
+            }
+            at = (at + 1) % size;
+        }
+    }
+}
+
+/// Returns the place at which the search for a name begins. Addresses of objects are multiples of 16, and strings of
+/// similar length are in adjacent memory, so higher bits of the address are mixed in.
+fn first_place(name: *mut ffi::PyObject, size: usize) -> usize {
+    let address = name as usize >> 4;
+    (address ^ address >> 7) & (size - 1)
+}
+
+/// `tp_getattro` of the event classes.
+///
+/// # Safety
+/// Called by CPython only.
+pub unsafe extern "C" fn get(object: *mut ffi::PyObject, name: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: CPython passes an instance and a name, with the GIL held.
+    unsafe {
+        match EventObject::from_ptr(object).class().attributes().find(name) {
+            Some(Getter { get, closure }) => get(object, closure),
+            None => ffi::PyObject_GenericGetAttr(object, name),
+        }
+    }
+}

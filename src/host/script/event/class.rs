@@ -1,0 +1,193 @@
+//! The Python class of an event type. It is created at start-up, from the event's format.
+
+use std::{
+    ffi::{CString, c_int, c_uint, c_void},
+    sync::Arc,
+};
+
+use perf_prof_core::{
+    event::{Context, EventType, Format},
+    template,
+    tracefs::Field,
+};
+use pyo3::{
+    ffi,
+    prelude::*,
+    types::{PyDict, PyString},
+};
+
+use super::{
+    access::Member,
+    attributes::{Attributes, Getter},
+    base::base_type,
+    members,
+};
+
+/// These members are kept even if the event has a field of the same name. Other members are replaced by such a field.
+const NOT_REPLACED_BY_FIELDS: [&str; 4] = ["_time", "_cpu", "_pid", "_tid"];
+
+/// The class of an event type. It lives as long as the process, because its descriptors point into it.
+pub struct Class {
+    /// The event type.
+    pub event: EventType,
+    /// The run's symbols, task names and clocks.
+    pub context: Arc<Context>,
+    /// The value of `_event`.
+    pub shown_name: String,
+    /// The members in the order of `keys()`, with their names.
+    members: Vec<(Py<PyString>, Member)>,
+    /// From the name of a member to its index in `members`. A Python dict compares names by value, and is fast for
+    /// interned names.
+    index: Py<PyDict>,
+    attributes: Attributes,
+    /// The common fields, then the event's own fields.
+    fields: Vec<&'static Field>,
+    python_type: *mut ffi::PyTypeObject,
+}
+
+/// Copies a field into memory that lives as long as the process, so that a descriptor can point to it.
+fn leaked(field: &Field) -> &'static Field {
+    Box::leak(Box::new(field.clone()))
+}
+
+// SAFETY: the type object is only used with the GIL held. The rest is immutable.
+unsafe impl Send for Class {}
+// SAFETY: as above.
+unsafe impl Sync for Class {}
+
+impl Class {
+    /// Creates the class of an event type.
+    pub fn new(py: Python<'_>, event: EventType, context: Arc<Context>) -> PyResult<&'static Class> {
+        let fields: Vec<&'static Field> = match &event.format {
+            Format::Tracepoint(format) => format.common_fields().iter().chain(format.fields()).map(leaked).collect(),
+            Format::Source(_) => Vec::new(),
+        };
+        let all = match &event.format {
+            Format::Tracepoint(format) => tracepoint_members(&fields, format.common_fields().len()),
+            Format::Source(_) => source_members(&event),
+        };
+        let index = PyDict::new(py);
+        let mut members: Vec<(Py<PyString>, Member)> = Vec::new();
+        for (name, member) in all {
+            match index.get_item(name)? {
+                // A field replaces a member of the same name, except for the members in NOT_REPLACED_BY_FIELDS.
+                Some(at) if !NOT_REPLACED_BY_FIELDS.contains(&name) => members[at.extract::<usize>()?].1 = member,
+                Some(_) => {}
+                None => {
+                    let name = PyString::intern(py, name);
+                    index.set_item(&name, members.len())?;
+                    members.push((name.unbind(), member));
+                }
+            }
+        }
+        let raw_offset = event.layout.raw_offset();
+        let getters: Vec<Getter> = fields.iter().map(|field| members::field_getter(field, raw_offset)).collect();
+        let getter = |member| match member {
+            Member::Field(at) => Some(getters[at]),
+            Member::Sample(member) => Some(members::sample_getter(member, &event.layout)),
+            own => members::own_getter(own),
+        };
+        let named: Vec<_> =
+            members.iter().filter_map(|(name, member)| Some((name.as_ptr(), getter(*member)?))).collect();
+        let attributes = Attributes::new(&named);
+        let shown_name = event.shown_name();
+        let python_type = python_type(py, &event, &shown_name, &fields, &getters)?;
+        let index = index.unbind();
+        let class = Class { event, context, shown_name, members, index, attributes, fields, python_type };
+        Ok(Box::leak(Box::new(class)))
+    }
+
+    /// Returns the Python type.
+    pub fn python_type(&self) -> *mut ffi::PyTypeObject {
+        self.python_type
+    }
+
+    /// Returns the members in the order of `keys()`, with their names.
+    pub fn members(&self) -> &[(Py<PyString>, Member)] {
+        &self.members
+    }
+
+    /// Returns the member of this name.
+    pub fn member(&self, name: &Bound<'_, PyAny>) -> PyResult<Option<Member>> {
+        let at = self.index.bind(name.py()).get_item(name)?;
+        Ok(at.map(|at| at.extract::<usize>()).transpose()?.map(|at| self.members[at].1))
+    }
+
+    /// Returns the getters by name.
+    #[inline]
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// Returns the field with this index.
+    #[inline]
+    pub fn field(&self, index: usize) -> &'static Field {
+        self.fields[index]
+    }
+
+    /// Returns the raw data (the tracepoint's fields) of a record.
+    #[inline]
+    pub fn raw<'a>(&self, record: &'a [u8]) -> &'a [u8] {
+        self.event.layout.raw(record).unwrap_or(&[])
+    }
+}
+
+/// Returns the members of a tracepoint's events. The first `common` elements of `fields` are the common fields, which
+/// all tracepoints have.
+fn tracepoint_members(fields: &[&'static Field], common: usize) -> Vec<(&'static str, Member)> {
+    let named = |range: std::ops::Range<usize>| range.map(|at| (fields[at].name.as_str(), Member::Field(at)));
+    let first = Member::OWN[..5].iter().copied().chain(named(0..common));
+    first.chain(Member::OWN[5..].iter().copied()).chain(named(common..fields.len())).collect()
+}
+
+/// Returns the members of events other than tracepoints.
+fn source_members(event: &EventType) -> Vec<(&'static str, Member)> {
+    const OWN: [Member; 6] = [Member::Pid, Member::Tid, Member::Time, Member::Cpu, Member::Realtime, Member::Event];
+    let own = OWN.into_iter().filter_map(|own| Member::OWN.into_iter().find(|&(_, member)| member == own));
+    own.chain(event.members().map(|member| (member.name(), Member::Sample(member)))).collect()
+}
+
+fn python_type(
+    py: Python<'_>,
+    event: &EventType,
+    shown_name: &str,
+    fields: &[&'static Field],
+    getters: &[Getter],
+) -> PyResult<*mut ffi::PyTypeObject> {
+    let of_fields = fields.iter().zip(getters).map(|(field, getter)| {
+        let doc = template::field_line(field);
+        (field.name.as_str(), *getter, doc)
+    });
+    let of_samples = event.members().map(|member| {
+        let doc = template::member_line(member);
+        (member.name(), members::sample_getter(member, &event.layout), doc)
+    });
+    let all: Vec<(&str, Getter, String)> = of_fields.chain(of_samples).collect();
+    let descriptors = all.iter().filter(|(name, ..)| !NOT_REPLACED_BY_FIELDS.contains(name));
+    let descriptors = descriptors.map(|(name, getter, doc)| members::member(name, *getter, doc));
+    let descriptors = members::terminated(descriptors.collect());
+    let docs: Vec<&str> = all.iter().map(|(.., doc)| doc.as_str()).collect();
+    let doc = format!("{shown_name}\n\nFields:\n    {}\n", docs.join("\n    "));
+    let doc = CString::new(doc)?.into_raw();
+    let name = CString::new(format!("perf_prof.{}", event.handler_name()))?.into_raw();
+    let mut slots = [
+        ffi::PyType_Slot { slot: ffi::Py_tp_getset, pfunc: descriptors.as_mut_ptr().cast::<c_void>() },
+        ffi::PyType_Slot { slot: ffi::Py_tp_doc, pfunc: doc.cast::<c_void>() },
+        ffi::PyType_Slot { slot: 0, pfunc: std::ptr::null_mut() },
+    ];
+    let mut spec = ffi::PyType_Spec {
+        name,
+        // 0 means the size of the base class, so the layout is the same.
+        basicsize: 0 as c_int,
+        itemsize: 0,
+        flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION | ffi::Py_TPFLAGS_IMMUTABLETYPE)
+            as c_uint,
+        slots: slots.as_mut_ptr(),
+    };
+    let base = base_type(py)?;
+    // SAFETY: the spec and its slots are complete. Name, doc and descriptors live as long as the process.
+    unsafe {
+        let object = ffi::PyType_FromSpecWithBases(&mut spec, base.as_ptr());
+        Ok(Bound::from_owned_ptr_or_err(py, object)?.into_ptr().cast())
+    }
+}

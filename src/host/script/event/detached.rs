@@ -1,0 +1,144 @@
+//! Copies and pickles of events. They are complete by themselves and can be used in another process.
+//!
+//! A pickle contains the record, the text of its format and the sample format of the attr, so that a process without
+//! the event's class can create the class again. The pickle also contains the values that only the run knows: the comm,
+//! the wall clock time and the frames of the call chain.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use perf_prof_core::{
+    event::{Context, EventType, Format, Frame, Origin},
+    record::{SampleFormat, SampleLayout},
+    symbol::Slot,
+    tracefs::{EventFormat, NoKernel},
+};
+use pyo3::{
+    exceptions::PyValueError,
+    prelude::*,
+    types::{PyBytes, PyDict, PyList, PyTuple},
+};
+
+use super::{
+    access,
+    class::Class,
+    methods::event,
+    object::{self, Detached},
+};
+
+/// The key of a class in [`CLASSES`]: the tracepoint's system (`None` for other events), the text of the format (the
+/// name for other events), the alias, and the sample format of the attr.
+type Identity = (Option<String>, String, Option<String>, [u64; 6]);
+
+/// The classes of detached events.
+static CLASSES: Mutex<Option<HashMap<Identity, &'static Class>>> = Mutex::new(None);
+
+/// Implements `event.__reduce__()`, which `copy` and `pickle` call to get the parts of an event.
+pub fn reduce<'py>(
+    object: &Bound<'py, PyAny>,
+    _: &Bound<'py, PyTuple>,
+    _: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    let this = event(object);
+    let frames = access::resolved_frames(this);
+    let frames = frames.iter().map(|frame| frame_parts(frame));
+    let comm = access::comm(this).map(|comm| PyBytes::new(py, &comm));
+    let identity = identity(&this.class().event);
+    let state = (PyBytes::new(py, this.record()), comm, access::realtime(this), PyList::new(py, frames)?);
+    let restore = py.import("perf_prof")?.getattr("_restore")?;
+    (restore, (identity, state)).into_pyobject(py).map(Bound::into_any)
+}
+
+type StateArgument = (Vec<u8>, Option<Vec<u8>>, i64, Vec<FrameParts>);
+/// The parts of a frame: address, symbol, offset, dso, process id and "is inlined" (only for user frames), source file
+/// and line (if known).
+type FrameParts = (u64, String, u64, String, Option<(i32, bool)>, Option<(String, u32)>);
+
+fn frame_parts(frame: &Frame) -> FrameParts {
+    let origin = match frame.origin {
+        Origin::Kernel => None,
+        Origin::User { pid } => Some((pid, false)),
+        Origin::Inlined { pid } => Some((pid, true)),
+    };
+    let srcline = frame.srcline.as_ref().map(|(file, line)| (file.to_string(), *line));
+    (frame.addr, frame.symbol.to_string(), frame.offset, frame.dso.to_string(), origin, srcline)
+}
+
+fn frame_from_parts((addr, symbol, offset, dso, origin, srcline): FrameParts) -> Frame {
+    let origin = match origin {
+        None => Origin::Kernel,
+        Some((pid, false)) => Origin::User { pid },
+        Some((pid, true)) => Origin::Inlined { pid },
+    };
+    let srcline = srcline.map(|(file, line)| (file.into(), line));
+    Frame {
+        addr,
+        symbol: symbol.into(),
+        offset,
+        origin,
+        dso: dso.into(),
+        dso_offset: 0,
+        srcline,
+        slot: Slot::default(),
+    }
+}
+
+/// Implements `perf_prof._restore(identity, state)`, which rebuilds an event from the parts that `reduce` returned.
+#[pyfunction]
+#[pyo3(name = "_restore")]
+pub fn restore(py: Python<'_>, identity: Identity, state: StateArgument) -> PyResult<Py<PyAny>> {
+    let (record, comm, realtime, frames) = state;
+    if record.len() > usize::from(u16::MAX) {
+        return Err(PyValueError::new_err("the pickled record is larger than a record can be (65535 bytes)"));
+    }
+    let frames = frames.into_iter().map(|parts| Arc::new(frame_from_parts(parts))).collect();
+    object::detached(py, class(py, identity)?, &record, Detached { comm, realtime, frames })
+}
+
+fn identity(event: &EventType) -> Identity {
+    let SampleFormat { sample_type, read_format, branch_sample_type, regs_user, regs_intr, period } =
+        event.layout.format;
+    let samples = [sample_type, read_format, branch_sample_type, regs_user, regs_intr, period];
+    match &event.format {
+        Format::Tracepoint(format) => {
+            (Some(format.system.clone()), format.text().to_owned(), event.alias.clone(), samples)
+        }
+        Format::Source(format) => (None, format.name.clone(), event.alias.clone(), samples),
+    }
+}
+
+fn event_type((system, text, alias, samples): Identity) -> PyResult<EventType> {
+    let format = match system {
+        Some(system) => match EventFormat::parse(&system, &text) {
+            Ok(format) => Format::Tracepoint(Arc::new(format)),
+            Err(error) => return Err(PyValueError::new_err(error.to_string())),
+        },
+        None => Format::source(text),
+    };
+    let [sample_type, read_format, branch_sample_type, regs_user, regs_intr, period] = samples;
+    let samples = SampleFormat { sample_type, read_format, branch_sample_type, regs_user, regs_intr, period };
+    // `max_stack` is not needed: the frames are already resolved.
+    Ok(EventType { alias, format, layout: SampleLayout::from_format(samples), max_stack: None })
+}
+
+fn class(py: Python<'_>, key: Identity) -> PyResult<&'static Class> {
+    let known =
+        |classes: &mut Option<HashMap<Identity, &'static Class>>| classes.get_or_insert_default().get(&key).copied();
+    // The mutex is not held while the class is created: creating a class runs Python code, which may call this function
+    // again.
+    if let Some(class) = known(&mut CLASSES.lock().unwrap_or_else(PoisonError::into_inner)) {
+        return Ok(class);
+    }
+    let class = Class::new(py, event_type(key.clone())?, Arc::new(Context::new(Box::new(NoKernel), 0)))?;
+    CLASSES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(key, class);
+    Ok(class)
+}
+
+/// Registers a class of the run, so that copies of its events within the run have the same class.
+pub fn register_class(class: &'static Class) {
+    let key = identity(&class.event);
+    CLASSES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().entry(key).or_insert(class);
+}

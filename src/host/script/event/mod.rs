@@ -1,0 +1,23 @@
+//! The event objects: one Python class per event type, with descriptors that decode an attribute when it is read.
+//!
+//! The classes use CPython's C API and are not pyo3 classes, because they are created at run time. CPython finds a
+//! descriptor of the event's own class through its type cache. A pyo3 class would have to use `__getattr__`, which is
+//! called only after the normal look-up has failed, and takes six times as long.
+
+mod access;
+mod attributes;
+mod base;
+mod class;
+mod convert;
+mod detached;
+mod fast;
+mod members;
+mod methods;
+mod object;
+mod stack;
+
+pub use base::{base_type, field_error};
+pub use class::Class;
+pub use detached::{register_class, restore};
+pub use object::{EventSlot, kept_events};
+pub use stack::{Stack, stack_of};

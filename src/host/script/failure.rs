@@ -1,0 +1,141 @@
+//! Exceptions of callbacks: prints their tracebacks, up to a limit, counts them, and decides whether they end the run.
+
+use std::collections::HashMap;
+
+use pyo3::{
+    exceptions::{PyBrokenPipeError, PyKeyboardInterrupt, PySystemExit},
+    ffi,
+    prelude::*,
+};
+
+use perf_prof_core::{
+    event::{Flow, Stop},
+    sys::output,
+};
+
+/// The maximum number of tracebacks that are printed for the same failure. Later exceptions are only counted.
+const PRINTED: u64 = 10;
+
+/// The effect of a failed callback on the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// The traceback is printed, and the run continues.
+    #[default]
+    Continue,
+    /// The first failure ends the run.
+    Stop,
+}
+
+/// The key by which failures are counted: the exception's type and the innermost frame of its traceback.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct FailureKey {
+    exception: String,
+    file: String,
+    line: u32,
+}
+
+/// The failures of all callbacks of a run, with their counts.
+#[derive(Debug, Default)]
+pub struct Failures {
+    on_error: OnError,
+    counts: HashMap<FailureKey, u64>,
+    /// True if the reader of the output has closed the pipe. Then nothing more is printed.
+    silent: bool,
+}
+
+impl Failures {
+    /// Returns an object without failures.
+    pub fn new(on_error: OnError) -> Self {
+        Self { on_error, ..Self::default() }
+    }
+
+    /// Handles the exception that `callback` raised: prints or counts it, and returns whether the run continues.
+    pub fn handle(&mut self, py: Python<'_>, error: &PyErr, callback: &str) -> Flow {
+        if error.is_instance_of::<PySystemExit>(py) {
+            return Flow::Break(Stop::Exit(exit_status(py, error)));
+        }
+        if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+            return Flow::Break(Stop::Interrupted);
+        }
+        // If the reader of stdout or stderr has closed it, the run ends silently. A BrokenPipeError of the script's own
+        // socket is an error like any other.
+        if error.is_instance_of::<PyBrokenPipeError>(py) && output::reader_is_gone() {
+            if !self.silent {
+                self.silent = true;
+                output::discard();
+            }
+            return Flow::Break(Stop::ClosedPipe);
+        }
+        let key = FailureKey::from_error(py, error);
+        let count = self.counts.entry(key.clone()).or_default();
+        *count += 1;
+        if *count <= PRINTED {
+            print_traceback(py, error);
+        } else if *count == PRINTED + 1 {
+            let FailureKey { exception, file, line } = key;
+            output::say(format_args!(
+                "{callback}: {exception} at {file}:{line} again; from now on, this exception is only counted"
+            ));
+        }
+        match self.on_error {
+            OnError::Continue => Flow::Continue(()),
+            OnError::Stop => Flow::Break(Stop::Failed),
+        }
+    }
+
+    /// Prints the total count of each failure that occurred more often than its traceback was printed.
+    pub fn print_totals(&self) {
+        let mut beyond: Vec<_> = self.counts.iter().filter(|&(_, &count)| count > PRINTED).collect();
+        beyond.sort_by_key(|&(key, count)| (std::cmp::Reverse(*count), key.file.clone(), key.line));
+        for (FailureKey { exception, file, line }, count) in beyond {
+            output::say(format_args!("{exception} at {file}:{line}: {count} times in total"));
+        }
+    }
+}
+
+impl FailureKey {
+    fn from_error(py: Python<'_>, error: &PyErr) -> FailureKey {
+        let exception = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
+        let innermost = || -> PyResult<(String, u32)> {
+            let mut at = error.traceback(py).map(Bound::into_any).ok_or_else(|| error.clone_ref(py))?;
+            loop {
+                let next = at.getattr("tb_next")?;
+                if next.is_none() {
+                    break;
+                }
+                at = next;
+            }
+            let file = at.getattr("tb_frame")?.getattr("f_code")?.getattr("co_filename")?.extract()?;
+            Ok((file, at.getattr("tb_lineno")?.extract()?))
+        };
+        let (file, line) = innermost().unwrap_or_default();
+        FailureKey { exception, file, line }
+    }
+}
+
+/// Prints an exception in the same way as Python prints an uncaught one: through `sys.excepthook`.
+pub fn print_traceback(py: Python<'_>, error: &PyErr) {
+    // `PyErr_PrintEx` ends the process on a SystemExit. The callers handle SystemExit themselves and never pass one.
+    error.clone_ref(py).restore(py);
+    // SAFETY: the GIL is held (`py`) and an exception is set. With 0, `sys.last_value` is not set: it would keep the
+    // event alive.
+    unsafe { ffi::PyErr_PrintEx(0) }
+}
+
+/// Returns the exit status of a SystemExit. If the exit code is not a number, prints it and returns 1, as Python does.
+pub fn exit_status(py: Python<'_>, error: &PyErr) -> u8 {
+    let Ok(code) = error.value(py).getattr("code") else { return 1 };
+    if code.is_none() {
+        return 0;
+    }
+    match code.extract::<i64>() {
+        // The kernel keeps only the low eight bits of an exit status.
+        Ok(number) => number as u8,
+        Err(_) => {
+            if let Ok(text) = code.str() {
+                output::write_line(&text.to_string_lossy());
+            }
+            1
+        }
+    }
+}

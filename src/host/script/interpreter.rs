@@ -1,0 +1,153 @@
+//! Starts and ends CPython, and releases the GIL (the interpreter's lock) while the run loop waits.
+
+use std::{
+    ffi::{CStr, CString, c_char, c_int},
+    os::unix::ffi::OsStrExt,
+    path::Path,
+};
+
+use pyo3::{ffi, prelude::*};
+
+use super::{
+    choice::{self, PythonChoice},
+    error::ScriptError,
+    module,
+};
+
+/// The running interpreter. A process starts it once. The thread that started it is Python's main thread.
+pub struct Interpreter {
+    main_thread: *mut ffi::PyThreadState,
+}
+
+impl Interpreter {
+    /// Starts CPython with the chosen Python and releases the GIL.
+    pub fn start(choice: &PythonChoice) -> Result<Interpreter, ScriptError> {
+        module::register();
+        // SAFETY: CPython does not run yet. Only CPython uses the config, which is cleared in all cases.
+        unsafe {
+            let mut config = std::mem::zeroed::<ffi::PyConfig>();
+            ffi::PyConfig_InitPythonConfig(&mut config);
+            let started = configure(&mut config, choice).and_then(|()| check(ffi::Py_InitializeFromConfig(&config)));
+            ffi::PyConfig_Clear(&mut config);
+            started?;
+        }
+        Python::attach(|py| configure_streams_and_packages(py, choice))
+            .map_err(|error| ScriptError::Start(error.to_string()))?;
+        // SAFETY: this thread has just initialised CPython and holds the GIL.
+        Ok(Interpreter { main_thread: unsafe { ffi::PyEval_SaveThread() } })
+    }
+
+    /// Ends CPython: joins the script's threads, runs the `atexit` functions, flushes stdout and stderr. Returns 0, or
+    /// another number if a flush failed.
+    pub fn finish(self) -> c_int {
+        // SAFETY: this is the thread that released the GIL in `start`, and Python is not used afterwards.
+        unsafe {
+            ffi::PyEval_RestoreThread(self.main_thread);
+            ffi::Py_FinalizeEx()
+        }
+    }
+}
+
+/// Sets up the config: standard streams, executable and home.
+///
+/// # Safety
+/// `config` has been initialised.
+unsafe fn configure(config: &mut ffi::PyConfig, choice: &PythonChoice) -> Result<(), ScriptError> {
+    config.parse_argv = 0;
+    // Without its signal handlers, CPython would ignore `PyErr_SetInterrupt`, which is called at the second Ctrl-C.
+    config.install_signal_handlers = 1;
+    // No `__pycache__`: the script's folder belongs to the user, and a tool run as root must leave no files in it.
+    config.write_bytecode = 0;
+    let set = |place: *mut *mut libc::wchar_t, text: &[u8], config: *mut ffi::PyConfig| {
+        let text = CString::new(text).map_err(|_| ScriptError::Start("a path contains a NUL byte".into()))?;
+        // SAFETY: `place` is a string member of `config`, and the text ends with a NUL.
+        check(unsafe { ffi::PyConfig_SetBytesString(config, place, text.as_ptr()) })
+    };
+    let this: *mut ffi::PyConfig = config;
+    // UTF-8 with surrogateescape in every locale: a task's name may contain any bytes, and printing the name must not
+    // raise an exception.
+    set(&mut config.stdio_encoding, b"utf-8", this)?;
+    set(&mut config.stdio_errors, b"surrogateescape", this)?;
+    set(&mut config.executable, choice.executable.as_os_str().as_bytes(), this)?;
+    // Packages may come from another Python, but the standard library must be that of the linked libpython, down to the
+    // patch level: a module that is compiled into libpython in one build may be a separate file in another build.
+    // `site` still finds a venv by the path of the executable.
+    let home = std::env::var_os("PYTHONHOME").is_none() && Path::new(choice::BUILD_PREFIX).is_dir();
+    if home {
+        set(&mut config.home, choice::BUILD_PREFIX.as_bytes(), this)?;
+    }
+    Ok(())
+}
+
+fn check(status: ffi::PyStatus) -> Result<(), ScriptError> {
+    // SAFETY: the status came from CPython; its message is a static string.
+    unsafe {
+        if ffi::PyStatus_Exception(status) == 0 {
+            return Ok(());
+        }
+        let text: *const c_char = status.err_msg;
+        let text = if text.is_null() { "unknown error".into() } else { CStr::from_ptr(text).to_string_lossy() };
+        Err(ScriptError::Start(text.into_owned()))
+    }
+}
+
+/// Does the part of the set-up that is simpler in Python than in `PyConfig`: line buffering and package folders.
+fn configure_streams_and_packages(py: Python<'_>, choice: &PythonChoice) -> PyResult<()> {
+    let sys = py.import("sys")?;
+    for name in ["stdout", "stderr"] {
+        // The stream is None if its descriptor is closed, as for `python3 >&-`.
+        let stream = sys.getattr(name)?;
+        if !stream.is_none() {
+            let options = pyo3::types::PyDict::new(py);
+            options.set_item("line_buffering", true)?;
+            stream.call_method("reconfigure", (), Some(&options))?;
+        }
+    }
+    if !choice.packages.is_empty() {
+        let site = py.import("site")?;
+        for dir in &choice.packages {
+            site.call_method1("addsitedir", (dir.as_os_str(),))?;
+        }
+    }
+    Ok(())
+}
+
+/// Raises KeyboardInterrupt in the script; called for the second Ctrl-C. CPython documents `PyErr_SetInterrupt` as
+/// async-signal-safe.
+pub extern "C" fn interrupt() {
+    // SAFETY: may be called at any time, from a signal handler, and without the GIL.
+    unsafe { ffi::PyErr_SetInterrupt() }
+}
+
+/// Returns the version of the linked libpython, for example `3.11.7`.
+pub fn version() -> String {
+    // SAFETY: returns a static string, even before CPython is started.
+    let text = unsafe { CStr::from_ptr(ffi::Py_GetVersion()) }.to_string_lossy();
+    text.split_whitespace().next().unwrap_or_default().to_owned()
+}
+
+/// Describes the libpython in use, its version, the standard library and the chosen Python, for `-V -v` and the doctor.
+pub fn description(choice: &PythonChoice) -> String {
+    let version = version();
+    let library = libpython().unwrap_or_else(|| "linked statically".into());
+    let because = choice.source.map(|who| format!(" (from {who})")).unwrap_or_default();
+    format!(
+        "libpython: {library}\nversion:   {version}\nstdlib:    {}\npython:    {}{because}",
+        if Path::new(choice::BUILD_PREFIX).is_dir() { choice::BUILD_PREFIX } else { "found by CPython itself" },
+        choice.executable.display()
+    )
+}
+
+/// Returns the file that CPython's code was loaded from.
+pub fn libpython() -> Option<String> {
+    // SAFETY: if dladdr returns nonzero, it has filled the struct for this address of the process. The name lives as
+    // long as the library, which is never unloaded.
+    unsafe {
+        let mut info = std::mem::zeroed::<libc::Dl_info>();
+        let address = ffi::Py_GetVersion as *const () as *const libc::c_void;
+        if libc::dladdr(address, &mut info) == 0 || info.dli_fname.is_null() {
+            return None;
+        }
+        Some(CStr::from_ptr(info.dli_fname).to_string_lossy().into_owned())
+    }
+}

@@ -1,0 +1,196 @@
+//! Loads the user's module: from a file if the argument is the path of a file, else by the module's name.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+};
+
+use pyo3::{
+    exceptions::PySystemExit,
+    ffi,
+    prelude::*,
+    types::{PyDict, PyTraceback},
+};
+
+use super::{
+    error::ScriptError,
+    failure::{exit_status, print_traceback},
+};
+
+/// In tracebacks, the file names of Python's own loader start with this text.
+const LOADER: &str = "<frozen importlib.";
+
+/// The kinds of the user's MODULE argument.
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    /// Python source, in a file of any name.
+    Script(PathBuf),
+    /// An extension module.
+    Extension(PathBuf),
+    /// A module's name, to look up in the current directory and `sys.path`.
+    Name(String),
+}
+
+/// A loaded module, with its name for messages.
+pub struct Loaded {
+    /// The module.
+    pub module: Py<PyModule>,
+    /// The path of the module's file. If the module has no file, the module's name as typed.
+    pub path: String,
+}
+
+/// Imports `module`. `sys.argv` is `module` and then `args`.
+pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Loaded, ScriptError> {
+    let typed = module.to_string_lossy().into_owned();
+    let kind = kind_of(module).map_err(|cause| ScriptError::NotFound { module: typed.clone(), cause })?;
+    let import = || -> PyResult<Bound<'_, PyModule>> {
+        let sys = py.import("sys")?;
+        let argv: Vec<&OsStr> = std::iter::once(module).chain(args.iter().map(OsString::as_os_str)).collect();
+        sys.setattr("argv", argv)?;
+        let dir = match &kind {
+            Kind::Script(path) | Kind::Extension(path) => {
+                // Like python3, this follows links, so that the script can import the modules in its real folder.
+                let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+                path.parent().map(Path::to_owned).unwrap_or_default()
+            }
+            Kind::Name(_) => env::current_dir().unwrap_or_default(),
+        };
+        sys.getattr("path")?.call_method1("insert", (0, dir.as_os_str()))?;
+        match &kind {
+            Kind::Script(path) => run_file(py, path),
+            Kind::Extension(path) => load_extension(py, path),
+            // Like the `import` statement, this drops the loader's frames from tracebacks.
+            Kind::Name(name) => py.import(name),
+        }
+    };
+    match import() {
+        Ok(loaded) => {
+            let file = loaded.getattr("__file__").and_then(|file| file.extract::<String>());
+            Ok(Loaded { module: loaded.unbind(), path: file.unwrap_or(typed) })
+        }
+        Err(error) if error.is_instance_of::<PySystemExit>(py) => Err(ScriptError::Exited(exit_status(py, &error))),
+        Err(error) => {
+            if let Kind::Name(name) = &kind
+                && is_missing(py, &error, name)
+            {
+                let cause = format!(
+                    "no such file, and no module '{name}' in the current directory or sys.path (for the \
+                     packages of a venv, use --python VENV)"
+                );
+                return Err(ScriptError::NotFound { module: typed, cause });
+            }
+            drop_loader_frames(py, &error);
+            let exception = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
+            print_traceback(py, &error);
+            Err(ScriptError::Raised { module: typed, exception })
+        }
+    }
+}
+
+/// Returns true if the module that was not found is `name` itself, and false if it is another module that `name`
+/// imports.
+fn is_missing(py: Python<'_>, error: &PyErr, name: &str) -> bool {
+    let top = name.split('.').next().unwrap_or(name);
+    error.is_instance_of::<pyo3::exceptions::PyModuleNotFoundError>(py)
+        && error
+            .value(py)
+            .getattr("name")
+            .and_then(|missing| missing.extract::<String>())
+            .is_ok_and(|missing| missing == name || missing == top)
+}
+
+/// Drops the loader's frames from the start of a traceback, so that it starts with the user's first frame. For a syntax
+/// error no frame is left.
+fn drop_loader_frames(py: Python<'_>, error: &PyErr) {
+    let file = |traceback: &Bound<'_, PyTraceback>| -> PyResult<String> {
+        traceback.getattr("tb_frame")?.getattr("f_code")?.getattr("co_filename")?.extract()
+    };
+    let mut traceback = error.traceback(py);
+    while let Some(outermost) = traceback.take_if(|outermost| file(outermost).is_ok_and(|f| f.starts_with(LOADER))) {
+        traceback = outermost.getattr("tb_next").ok().and_then(|next| next.cast_into().ok());
+    }
+    error.set_traceback(py, traceback);
+}
+
+fn kind_of(module: &OsStr) -> Result<Kind, String> {
+    let path = Path::new(module);
+    let text = module.to_string_lossy();
+    let extension = path.extension().and_then(OsStr::to_str);
+    let looks_like_file = text.contains('/') || matches!(extension, Some("py" | "so"));
+    if path.is_file() {
+        // A bare name may fit both a module in this folder and a file without extension, such as a program. Then the
+        // module is used.
+        let shadowed = !looks_like_file && (Path::new(&format!("{text}.py")).is_file() || path.is_dir());
+        if !shadowed {
+            // Collecting the components drops `.`: `./s.py` is shown as `/dir/s.py`, not as `/dir/./s.py`.
+            let absolute: PathBuf = env::current_dir().unwrap_or_default().join(path).components().collect();
+            return Ok(if extension == Some("so") { Kind::Extension(absolute) } else { Kind::Script(absolute) });
+        }
+    }
+    if path.is_dir() && looks_like_file {
+        return Err("it is a directory".into());
+    }
+    if looks_like_file {
+        return Err(match path.metadata() {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => error.to_string(),
+            Ok(_) => "it is not a regular file".into(),
+            Err(_) => "no such file".into(),
+        });
+    }
+    if text.is_empty() || module.to_str().is_none() {
+        return Err("it is neither a file nor a module's name".into());
+    }
+    Ok(Kind::Name(text.into_owned()))
+}
+
+/// Runs a source file as a module that has the file's name. The code is run here and not by `importlib`, so that a
+/// traceback shows only the user's frames.
+fn run_file<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyModule>> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.strip_suffix(".py").unwrap_or(&name);
+    let loader = py.import("importlib.machinery")?.call_method1("SourceFileLoader", (name, path.as_os_str()))?;
+    let (spec, module) = new_module(py, name, path, &loader)?;
+    let sys = py.import("sys")?;
+    // A script may have the name of a standard library module. Other modules must still be able to import the module of
+    // the standard library.
+    let taken =
+        sys.getattr("stdlib_module_names")?.contains(name)? || sys.getattr("builtin_module_names")?.contains(name)?;
+    if !taken {
+        sys.getattr("modules")?.set_item(name, &module)?;
+    }
+    let code = loader.call_method1("get_code", (spec.getattr("name")?,))?;
+    let globals = module.dict();
+    globals.set_item("__builtins__", py.import("builtins")?)?;
+    // SAFETY: `code` is a code object (else `get_code` would have raised), `globals` is a dict. Both outlive the call.
+    let result = unsafe {
+        Bound::from_owned_ptr_or_err(py, ffi::PyEval_EvalCode(code.as_ptr(), globals.as_ptr(), globals.as_ptr()))
+    };
+    result.map(|_| module)
+}
+
+/// Loads an extension module from its file. The module's name is the file name up to the first dot:
+/// `x.cpython-311-….so` is `x`.
+fn load_extension<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyModule>> {
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = file.split('.').next().unwrap_or(&file);
+    let loader = py.import("importlib.machinery")?.call_method1("ExtensionFileLoader", (name, path.as_os_str()))?;
+    let (_, module) = new_module(py, name, path, &loader)?;
+    py.import("sys")?.getattr("modules")?.set_item(name, &module)?;
+    loader.call_method1("exec_module", (&module,))?;
+    Ok(module)
+}
+
+fn new_module<'py>(
+    py: Python<'py>,
+    name: &str,
+    path: &Path,
+    loader: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyModule>)> {
+    let util = py.import("importlib.util")?;
+    let options = PyDict::new(py);
+    options.set_item("loader", loader)?;
+    let spec = util.call_method("spec_from_file_location", (name, path.as_os_str()), Some(&options))?;
+    let module = util.call_method1("module_from_spec", (&spec,))?.cast_into()?;
+    Ok((spec, module))
+}

@@ -1,0 +1,125 @@
+//! The script's side of --jobs: each worker process returns the partial result of its script, and one process merges
+//! the results.
+
+use std::sync::OnceLock;
+
+use pyo3::{
+    prelude::*,
+    types::{PyBytes, PyDict, PyList},
+};
+
+use super::{Program, ScriptError, callbacks::Callback, failure};
+
+/// The two functions that a script needs for --jobs.
+pub struct MergeCallbacks {
+    /// `__partial__()`.
+    pub(super) partial: Callback,
+    /// `__merge__(partials)`.
+    pub(super) merge: Callback,
+}
+
+/// The part of a recording that the script sees in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// The number of this part, from 0 on.
+    pub number: usize,
+    /// The number of parts.
+    pub count: usize,
+    /// How the recording was divided: `time` or `cpu`.
+    pub split: &'static str,
+}
+
+static SHARD: OnceLock<Shard> = OnceLock::new();
+
+impl Shard {
+    /// Sets the part that this process reads. It cannot be changed later. Must be called before the script is loaded.
+    pub fn set_for_process(self) {
+        // `set` fails only if a part was set before, and each process sets only one part.
+        let _ = SHARD.set(self);
+    }
+}
+
+/// Returns {'number', 'count', 'split': 'time' or 'cpu'} if this process reads a part of a recording
+/// (--jobs). Returns None in all other processes, also in the process that merges the results.
+#[pyfunction]
+pub fn shard(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
+    let Some(Shard { number, count, split }) = SHARD.get() else { return Ok(None) };
+    let dict = PyDict::new(py);
+    dict.set_item("number", number)?;
+    dict.set_item("count", count)?;
+    dict.set_item("split", split)?;
+    Ok(Some(dict))
+}
+
+/// Adds the classes `Parts` and `States` to the module `perf_prof`. Their source is Python and runs in the namespace of
+/// the module.
+pub fn add_classes(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let builtins = module.py().import("builtins")?;
+    let code = builtins.call_method1("compile", (include_str!("parts.py"), "<perf_prof/parts.py>", "exec"))?;
+    builtins.call_method1("exec", (code, module.dict()))?;
+    Ok(())
+}
+
+impl Program {
+    /// Checks that the script has `__partial__` and `__merge__`, so that several processes can run it.
+    pub fn check_mergeable(&self) -> Result<(), ScriptError> {
+        self.parts().map(|_| ())
+    }
+
+    fn parts(&self) -> Result<&MergeCallbacks, ScriptError> {
+        self.callbacks.parts.as_ref().ok_or(ScriptError::NoParts)
+    }
+
+    /// Calls `__partial__()` and returns its result as a pickle.
+    pub fn partial(&self) -> Result<Vec<u8>, ScriptError> {
+        let MergeCallbacks { partial, .. } = self.parts()?;
+        self.failures.print_totals();
+        Python::attach(|py| {
+            let result = partial.function.call0(py).map_err(|error| raised(py, &error, "__partial__"))?;
+            let dumps = || py.import("pickle")?.call_method1("dumps", (result, -1));
+            let pickled = self.with_script_in_sys_modules(py, dumps);
+            let pickled = pickled.map_err(|error| ScriptError::Pickle(error.to_string()))?;
+            pickled.extract().map_err(|error: PyErr| ScriptError::Pickle(error.to_string()))
+        })
+    }
+
+    /// Calls `__merge__` with the results of [`Program::partial`], in the given order.
+    pub fn merge(&self, partials: impl Iterator<Item = Vec<u8>>) -> Result<(), ScriptError> {
+        let MergeCallbacks { merge, .. } = self.parts()?;
+        Python::attach(|py| {
+            let load = |bytes: Vec<u8>| py.import("pickle")?.call_method1("loads", (PyBytes::new(py, &bytes),));
+            let partials = self.with_script_in_sys_modules(py, || partials.map(load).collect::<PyResult<Vec<_>>>());
+            let list = partials.and_then(|partials| PyList::new(py, partials));
+            let list = list.map_err(|error| ScriptError::Pickle(error.to_string()))?;
+            merge.function.call1(py, (list,)).map_err(|error| raised(py, &error, "__merge__"))?;
+            Ok(())
+        })
+    }
+}
+
+impl Program {
+    /// Runs `work` while `sys.modules` contains the script under the script's name: `pickle` needs this for objects of
+    /// the script's classes. At other times, `sys.modules` may contain a standard library module of the same name, for
+    /// example `profile`.
+    fn with_script_in_sys_modules<T>(&self, py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+        let module = self.module.module.bind(py);
+        let (name, modules) = (module.name()?, py.import("sys")?.getattr("modules")?);
+        let other = modules.call_method1("get", (&name,))?;
+        modules.set_item(&name, module)?;
+        let result = work();
+        if other.is_none() {
+            modules.del_item(&name)?;
+        } else {
+            modules.set_item(&name, other)?;
+        }
+        result
+    }
+}
+
+fn raised(py: Python<'_>, error: &PyErr, name: &'static str) -> ScriptError {
+    if error.is_instance_of::<pyo3::exceptions::PySystemExit>(py) {
+        return ScriptError::Exited(failure::exit_status(py, error));
+    }
+    failure::print_traceback(py, error);
+    ScriptError::PartialOrMergeFailed(name)
+}

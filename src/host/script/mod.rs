@@ -1,0 +1,28 @@
+//! The script host: interpreter, loader, handlers and event objects. Only this room uses pyo3. It must not know argv.
+
+mod callbacks;
+mod choice;
+mod error;
+mod event;
+mod failure;
+mod flame_graph;
+mod forked;
+mod histogram;
+mod host;
+mod interpreter;
+mod loader;
+mod merge;
+mod module;
+mod optional_events;
+mod system_calls;
+
+pub use choice::PythonChoice;
+pub use error::ScriptError;
+pub use failure::OnError;
+pub use host::{Module, Program, announce};
+pub use interpreter::{
+    Interpreter, description as interpreter_description, interrupt, libpython, version as interpreter_version,
+};
+pub use merge::Shard;
+pub use module::{Run, perf_prof};
+pub use optional_events::OptionalEvents;

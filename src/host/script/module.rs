@@ -1,0 +1,237 @@
+//! The built-in Python module `perf_prof`, which scripts import: its functions and classes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use perf_prof_core::{
+    event::{Context, EventType, Stats},
+    symbol::{AddressKind, Reason},
+    sys::clock,
+};
+use pyo3::{
+    exceptions::{PyKeyError, PyValueError},
+    prelude::*,
+    types::{PyDict, PyInt},
+};
+
+use super::{
+    event::{base_type, field_error, restore},
+    flame_graph::FlameGraph,
+    histogram::Log2Hist,
+    merge::{add_classes, shard},
+    system_calls,
+};
+
+/// The current run, as the module's functions see it.
+pub struct Run {
+    /// The selected events.
+    pub events: Vec<EventType>,
+    /// Symbols, task names and clocks.
+    pub context: Arc<Context>,
+    /// The counts of delivered and lost events.
+    pub stats: Arc<Stats>,
+    /// The CPU of each ring; `None` for a ring without a CPU.
+    pub ring_cpus: Vec<Option<u32>>,
+    /// The architecture of the recording, in the form of `uname -m`; `None` if it is this machine's architecture.
+    pub machine: Option<String>,
+}
+
+static RUN: Mutex<Option<Arc<Run>>> = Mutex::new(None);
+
+/// Makes the module importable. Must be called before the interpreter starts.
+pub fn register() {
+    pyo3::append_to_inittab!(perf_prof);
+}
+
+/// Sets the current run, when it begins.
+pub fn set_run(run: Arc<Run>) {
+    *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
+}
+
+/// Clears the current run, when it is over.
+pub fn clear_run() {
+    *RUN.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+fn run() -> Option<Arc<Run>> {
+    RUN.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Linux kernel events in Python: the class of events, and functions and classes to evaluate them.
+#[pymodule]
+pub fn perf_prof(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("PerfEvent", base_type(py)?)?;
+    module.add("FieldError", field_error(py)?)?;
+    module.add_class::<FlameGraph>()?;
+    module.add_class::<Log2Hist>()?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_function(wrap_pyfunction!(syscall_name, module)?)?;
+    module.add_function(wrap_pyfunction!(syscall_nr, module)?)?;
+    module.add_function(wrap_pyfunction!(errno_name, module)?)?;
+    module.add_function(wrap_pyfunction!(ksym, module)?)?;
+    module.add_function(wrap_pyfunction!(usym, module)?)?;
+    module.add_function(wrap_pyfunction!(srcline, module)?)?;
+    module.add_function(wrap_pyfunction!(build_id, module)?)?;
+    module.add_function(wrap_pyfunction!(stats, module)?)?;
+    module.add_function(wrap_pyfunction!(is_recording, module)?)?;
+    module.add_function(wrap_pyfunction!(realtime, module)?)?;
+    module.add_function(wrap_pyfunction!(shard, module)?)?;
+    module.add_function(wrap_pyfunction!(restore, module)?)?;
+    add_classes(module)
+}
+
+/// Returns the name of a system call, or 'sys_NR' if the number has no name. The number is looked up for this
+/// machine's architecture; with --input, for the recording's architecture (from __init__ on).
+#[pyfunction]
+fn syscall_name(nr: i64) -> String {
+    with_machine(|machine| system_calls::name(machine, nr)).map_or_else(|| format!("sys_{nr}"), str::to_owned)
+}
+
+/// Returns the number of a system call. Raises KeyError if the architecture has no system call of this name.
+#[pyfunction]
+fn syscall_nr(name: &str) -> PyResult<i64> {
+    let number = with_machine(|machine| system_calls::number(machine, name));
+    number.ok_or_else(|| PyKeyError::new_err(format!("no system call '{name}'")))
+}
+
+fn with_machine<T>(work: impl FnOnce(&str) -> T) -> T {
+    let run = run();
+    let recorded = run.as_ref().and_then(|run| run.machine.as_deref());
+    work(recorded.unwrap_or(std::env::consts::ARCH))
+}
+
+/// Returns the name of an error number, which may be negative: errno_name(-2) == 'ENOENT'. Returns 'errno_N'
+/// if the number has no name.
+#[pyfunction]
+fn errno_name(py: Python<'_>, n: i64) -> PyResult<String> {
+    let n = n.checked_abs().ok_or_else(|| PyValueError::new_err("the error number is too small"))?;
+    // The kernel's internal error numbers (`include/linux/errno.h`). The exit tracepoint of a system call shows these
+    // numbers. Later the kernel turns them into EINTR or restarts the call.
+    let internal = match n {
+        512 => "ERESTARTSYS",
+        513 => "ERESTARTNOINTR",
+        514 => "ERESTARTNOHAND",
+        515 => "ENOIOCTLCMD",
+        516 => "ERESTART_RESTARTBLOCK",
+        517 => "EPROBE_DEFER",
+        518 => "EOPENSTALE",
+        519 => "ENOPARAM",
+        524 => "ENOTSUPP",
+        _ => "",
+    };
+    if !internal.is_empty() {
+        return Ok(internal.to_owned());
+    }
+    let codes = py.import("errno")?.getattr("errorcode")?.cast_into::<PyDict>()?;
+    match codes.get_item(PyInt::new(py, n))? {
+        Some(name) => name.extract(),
+        None => Ok(format!("errno_{n}")),
+    }
+}
+
+/// Returns 'symbol+0xoffset' for a kernel address, or '0x...' if it has no symbol.
+#[pyfunction]
+fn ksym(addr: u64) -> String {
+    let run = run();
+    let symbol = run.as_ref().and_then(|run| run.context.kernel.symbol(addr));
+    symbol.map_or_else(|| format!("{addr:#x}"), |symbol| format!("{}+{:#x}", symbol.name, symbol.offset))
+}
+
+/// Returns 'symbol+0xoffset' for an address in a process, using the process's current mappings. Returns
+/// 'dso+0xoffset' if there is no symbol, '0x...' if nothing is mapped at the address, and '[unknown]+0x...'
+/// if the process is not known.
+#[pyfunction]
+fn usym(pid: u32, addr: u64) -> String {
+    let Some(run) = run() else { return format!("{addr:#x}") };
+    let resolved = run.context.with_symbols(|symbols| symbols.user(pid, addr, u64::MAX, AddressKind::Instruction));
+    match &resolved.symbol {
+        Ok(symbol) => format!("{}+{:#x}", symbol.name, symbol.offset),
+        Err(Reason::NotMapped) => format!("{addr:#x}"),
+        Err(_) => format!("{}+{:#x}", resolved.dso, resolved.dso_offset),
+    }
+}
+
+/// Returns 'file:line' for frame, a user frame from a call chain. Returns None if it is a kernel frame or if
+/// there is no debug information. Works without --srcline too, by reading the file's DWARF.
+#[pyfunction]
+fn srcline(frame: &Bound<'_, PyDict>) -> PyResult<Option<String>> {
+    if let Some(known) = frame.get_item("srcline")? {
+        return known.extract();
+    }
+    let (Some(run), Some(pid), Some(addr)) = (run(), frame.get_item("pid")?, frame.get_item("addr")?) else {
+        return Ok(None);
+    };
+    let (pid, addr): (i32, u64) = (pid.extract()?, addr.extract()?);
+    // The address of every user frame except the innermost one is a return address, so the address minus one is looked
+    // up. The innermost frame has the address of the sampled instruction. It is treated in the same way, so its line
+    // may be wrong: the line of the preceding instruction.
+    let found = run.context.with_symbols(|symbols| symbols.srcline(pid as u32, addr, u64::MAX, AddressKind::Return));
+    Ok(found.ok().map(|(file, line)| format!("{file}:{line}")))
+}
+
+/// Returns the build id of a user frame's file as hexadecimal digits. Debug files are found by their build
+/// id. Returns None if frame is a kernel frame, or if the file has no build id or can no longer be read.
+#[pyfunction]
+fn build_id(frame: &Bound<'_, PyDict>) -> PyResult<Option<String>> {
+    let (Some(run), Some(pid), Some(addr)) = (run(), frame.get_item("pid")?, frame.get_item("addr")?) else {
+        return Ok(None);
+    };
+    let (pid, addr): (i32, u64) = (pid.extract()?, addr.extract()?);
+    let resolved = run.context.with_symbols(|symbols| symbols.user(pid as u32, addr, u64::MAX, AddressKind::Return));
+    let digits = |id: &std::sync::Arc<[u8]>| id.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(resolved.build_id.as_ref().map(digits))
+}
+
+/// Returns True if the events come from a recording. Then /proc does not show the processes of the events.
+/// The result is valid from __init__ on.
+#[pyfunction]
+fn is_recording() -> bool {
+    run().is_some_and(|run| run.context.is_recording())
+}
+
+/// Returns the wall clock time in ns since the epoch. With --input, it is the time that the replay has
+/// reached. In __interval__, it is the end of the interval.
+#[pyfunction]
+fn realtime() -> i64 {
+    run().and_then(|run| run.context.reached()).unwrap_or_else(clock::realtime)
+}
+
+/// Returns the counts so far: {'delivered', 'lost', 'events': {name: {'delivered', 'lost'}},
+/// 'cpus': {cpu: {'delivered', 'lost'}}}.
+///
+/// The 'lost' of an event is None on kernels before 6.0, which count losses only per ring. In __exit__ the
+/// counts are exact: delivered + lost is the number of events that the kernel produced.
+#[pyfunction]
+fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let all = PyDict::new(py);
+    let Some(run) = run() else { return Ok(all) };
+    let counts = |delivered: u64, lost: Option<u64>| {
+        let dict = PyDict::new(py);
+        dict.set_item("delivered", delivered)?;
+        dict.set_item("lost", lost)?;
+        PyResult::Ok(dict)
+    };
+    all.set_item("delivered", run.stats.total_delivered())?;
+    all.set_item("lost", run.stats.total_lost())?;
+    let events = PyDict::new(py);
+    for (event, count) in run.events.iter().zip(run.stats.per_event()) {
+        // If an event is selected twice, its counts are added up.
+        let name = event.shown_name();
+        let before = events.get_item(&name)?;
+        let before = |key: &str| -> PyResult<Option<u64>> {
+            before.as_ref().map_or(Ok(Some(0)), |row| row.get_item(key)?.extract())
+        };
+        let delivered = before("delivered")?.unwrap_or(0) + count.delivered;
+        let lost = before("lost")?.zip(count.lost).map(|(a, b)| a + b);
+        events.set_item(name, counts(delivered, lost)?)?;
+    }
+    all.set_item("events", events)?;
+    let cpus = PyDict::new(py);
+    for (cpu, (delivered, lost)) in run.ring_cpus.iter().zip(run.stats.per_ring()) {
+        if let Some(cpu) = cpu {
+            cpus.set_item(cpu, counts(delivered, Some(lost))?)?;
+        }
+    }
+    all.set_item("cpus", cpus)?;
+    Ok(all)
+}

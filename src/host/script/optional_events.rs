@@ -1,0 +1,22 @@
+//! The script's `__without__`: the events that it does not need.
+
+use std::collections::BTreeMap;
+
+use pyo3::prelude::*;
+
+use super::{Module, ScriptError};
+
+/// The events that the script does not need. The value is a text about what is missing in the result without the event,
+/// or `None` if nothing is missing.
+pub type OptionalEvents = BTreeMap<String, Option<String>>;
+
+impl Module {
+    /// Returns the module's `__without__`: `{'system:name': 'what is missing'}`. If the module has no `__without__`, it
+    /// needs all of its events.
+    pub fn without(&self) -> Result<OptionalEvents, ScriptError> {
+        Python::attach(|py| match self.loaded.module.bind(py).dict().get_item("__without__") {
+            Ok(Some(without)) => without.extract().map_err(|_| ScriptError::Without(self.loaded.path.clone())),
+            _ => Ok(OptionalEvents::new()),
+        })
+    }
+}

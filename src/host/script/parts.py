@@ -1,0 +1,227 @@
+# The classes Parts and States of the module `perf_prof`. `merge.rs` runs this text in the namespace of the module, so
+# realtime() and shard() need no import. There is no import at the top: an imported name would become a name of the
+# module.
+
+
+class Parts:
+    """Counts events in a table for each interval (-i), and merges the tables of the processes that --jobs starts.
+
+    table() returns an empty table. A table is an object with the method update(other), which adds the table
+    other: a Counter, a Log2Hist, a FlameGraph or an object of the script's own class. A table may also be a
+    dict of such objects. The attribute table is the table of the current interval. interval() replaces it, so
+    a handler has to read the attribute for each event.
+
+    show(table, end) prints the table of an interval. end is the end of the interval in ns since the epoch (int), or
+    None for the time after the last interval. Without show, the whole run has one table.
+
+    total is an object for the counts of the whole run. Like a table, it has update(other). merge() adds the
+    totals of all parts to it.
+
+    Use the methods interval, partial, merge and exit as the callbacks with the same names, for example
+    __interval__ = parts.interval. For --jobs, tables and total have to be picklable. For states that a script
+    keeps from one event to the next, see States. Raises TypeError if show is given without table.
+    """
+
+    def __init__(self, table=None, show=None, total=None):
+        if show is not None and table is None:
+            raise TypeError("Parts(show=...) needs table, which returns an empty table")
+        self._new_table = table
+        self._show = show
+        self._total = total
+        self._shows = 0
+        part = shard()
+        self._split = part and part["split"]
+        self._is_first = part is None or part["number"] == 0
+        self._ended = []  # (end, table) of each interval that has ended in this part
+        self._steps = []  # the functions of all steps, in the order of their decorators
+        self._put_off = []  # (time, number of the interval, number of the step, its arguments...)
+        self._states = []
+        self.table = table and table()
+
+    def interval(self):
+        """Ends an interval: shows its table (with --jobs, keeps it for merge()) and starts a new table."""
+        if self._show is None:
+            return
+        table, self.table = self.table, self._new_table()
+        if self._split:
+            self._ended.append((realtime(), table))
+        else:
+            self._show_table(table, realtime())
+
+    def partial(self):
+        """Returns what this process has found in its part of the recording, for merge()."""
+        return {
+            "split": self._split,
+            "total": self._total,
+            "tables": [*self._ended, (None, self.table)],
+            "steps": self._put_off,
+            "states": [(states._known, dict(states)) for states in self._states],
+        }
+
+    def merge(self, partials):
+        """Merges the results of partial() of all parts, in the order of the parts.
+
+        Runs the steps that were put off (see States), in the order of time. Then shows the tables of all
+        intervals that have ended. The attribute table then has the counts of the time after the last interval.
+        May be called only once.
+        """
+        partials = list(partials)
+        tables = {}  # end of an interval (None for the rest after the last one) -> its table
+        for partial in partials:
+            if self._total is not None:
+                _add(self._total, partial["total"])
+            for end, table in partial["tables"]:
+                if end not in tables:
+                    tables[end] = table
+                elif table is not None:
+                    _add(tables[end], table)
+        if any(partial["split"] == "cpu" for partial in partials):
+            from heapq import merge
+
+            for step in merge(*map(_steps, partials), key=lambda step: step[0]):
+                self._do(tables, *step)
+        else:
+            for partial in partials:
+                for step in _steps(partial):
+                    self._do(tables, *step)
+                for states, (known, at_end) in zip(self._states, partial["states"]):
+                    states._continue(known, at_end)
+        rest = tables.pop(None, self.table)
+        for end in sorted(tables):
+            self.table = tables[end]
+            self._show_table(self.table, end)
+        self.table = rest
+
+    def exit(self):
+        """Shows the table of the time after the last interval. An empty table is shown only if no other was shown."""
+        if self._show is not None and (self.table or not self._shows):
+            self._show_table(self.table, None)
+
+    def _show_table(self, table, end):
+        self._shows += 1
+        self._show(table, end)
+
+    def _do(self, tables, now, end, number, args):
+        self.table = tables[end]
+        self._steps[number](now, *args)
+
+    def _number(self, step):
+        self._steps.append(step)
+        return len(self._steps) - 1
+
+    def _put_off_step(self, now, number, *args):
+        self._put_off.append((now, len(self._ended), number, *args))
+
+
+class States(dict):
+    """A dict that keeps the state of each thread, CPU or other key between events, also from part to part.
+
+    A step is a function with the parameters (now, key, ...) and one of the decorators step, sets and ends.
+    now is the time of the event in ns (event._time). The step may read or change the state of key. Events
+    have to be delivered in the order of time: use --order, or a recording.
+
+    With --jobs, a process does not know the states at the start of its part. If the state of a key is not
+    known, a step of this key is put off: parts.merge() runs the step when the states at the end of the
+    previous part are known. With --split cpu, all steps are put off. The arguments of a step and the states
+    have to be picklable. A step of key a may call a step of key b only if each part that knows the state of b
+    also knows the state of a. In a run without --jobs, the decorators return the function unchanged.
+    """
+
+    def __init__(self, parts):
+        super().__init__()
+        self._parts = parts
+        # The keys with a known state. None stands for all keys: there is no earlier part, or forget() was called.
+        self._known = None if parts._is_first and parts._split != "cpu" else set()
+        self._forgets = parts._number(lambda now: self.clear())
+        parts._states.append(self)
+
+    def step(self, function):
+        """Decorates a step that may read the state of its key. This decorator is right for every step.
+
+        After the step was put off, the state of its key is still unknown.
+        """
+        number, put_off = self._parts._number(function), self._parts._put_off_step
+
+        def step_in_part(now, key, *args):
+            if self._known is None or key in self._known:
+                function(now, key, *args)
+            else:
+                put_off(now, number, key, *args)
+
+        return self._decorated(function, number, step_in_part)
+
+    def sets(self, function):
+        """Decorates a step that sets or removes the state of its key and does not read it.
+
+        The step is put off only with --split cpu. After the step, the state of its key is known.
+        """
+
+        def sets_in_part(now, key, *args):
+            if self._known is not None:
+                self._known.add(key)
+            function(now, key, *args)
+
+        return self._decorated(function, self._parts._number(function), sets_in_part)
+
+    def ends(self, function):
+        """Decorates a step that reads the state of its key and removes it.
+
+        After the step, it is known that the key has no state. So in each part, at most one such step of a key is
+        put off (with --split cpu, all of them).
+        """
+        number, put_off = self._parts._number(function), self._parts._put_off_step
+
+        def ends_in_part(now, key, *args):
+            if self._known is None or key in self._known:
+                function(now, key, *args)
+            else:
+                self._known.add(key)
+                put_off(now, number, key, *args)
+
+        return self._decorated(function, number, ends_in_part)
+
+    def forget(self, now):
+        """Removes all states. Call forget(lost_end) in __lost__: lost events may have changed states. now is in ns."""
+        if self._parts._split == "cpu":
+            self._parts._put_off_step(now, self._forgets)
+        else:
+            self.clear()
+            self._known = None
+
+    def _decorated(self, function, number, in_part):
+        if self._parts._split is None:
+            return function
+        if self._parts._split == "cpu":
+            return lambda now, *args: self._parts._put_off_step(now, number, *args)
+        return in_part
+
+    def _continue(self, known, at_end):
+        """Takes over the states at the end of a part. `known` has the keys with a known state; None means all keys."""
+        if known is None:
+            self.clear()
+        else:
+            for key in known:
+                self.pop(key, None)
+        self.update(at_end)
+
+
+def _steps(partial):
+    """Returns (time, end of the interval, number, arguments) of each step that a part has put off."""
+    ends = [end for end, _ in partial["tables"]]
+    return ((now, ends[interval], number, args) for now, interval, number, *args in partial["steps"])
+
+
+def _add(table, other):
+    """Adds `other` to `table`. dict.update() would replace values, so a dict is added key by key."""
+    update = getattr(type(table), "update", None)
+    if update is None:
+        kind = type(table).__name__
+        raise TypeError(f"a table is an object with update() or a dict of such objects, not '{kind}'; use a Counter")
+    if update is not dict.update:
+        table.update(other)
+        return
+    for key, counts in other.items():
+        if key in table:
+            _add(table[key], counts)
+        else:
+            table[key] = counts

@@ -1,0 +1,57 @@
+//! Names and numbers of system calls, for each architecture that a recording may come from.
+
+macro_rules! architectures {
+    ($($module:ident: $($machine:literal)|+;)+) => {
+        /// Returns the name of a system call. `machine` is the name of an architecture, as in `uname -m` or in the Rust
+        /// compiler.
+        pub fn name(machine: &str, number: i64) -> Option<&'static str> {
+            let number = usize::try_from(number).ok()?;
+            match machine {
+                $($($machine)|+ => syscalls::$module::Sysno::new(number).map(|call| call.name()),)+
+                _ => None,
+            }
+        }
+
+        /// Returns the number of a system call.
+        pub fn number(machine: &str, name: &str) -> Option<i64> {
+            match machine {
+                $($($machine)|+ => name.parse::<syscalls::$module::Sysno>().ok().map(|call| i64::from(call.id())),)+
+                _ => None,
+            }
+        }
+    };
+}
+
+architectures! {
+    aarch64: "aarch64" | "aarch64_be";
+    arm: "arm" | "armv5tel" | "armv6l" | "armv7l" | "armv7b" | "armv8l" | "armv8b";
+    loongarch64: "loongarch64";
+    mips: "mips";
+    mips64: "mips64";
+    powerpc: "ppc" | "ppcle" | "powerpc";
+    powerpc64: "ppc64" | "ppc64le" | "powerpc64";
+    riscv32: "riscv32";
+    riscv64: "riscv64";
+    s390x: "s390x";
+    sparc: "sparc";
+    sparc64: "sparc64";
+    x86: "x86" | "i386" | "i486" | "i586" | "i686";
+    x86_64: "x86_64" | "amd64";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_architecture_has_its_own_numbers() {
+        let reads = ["x86_64", "i686", "aarch64", "riscv64", "armv7l", "ppc64le", "s390x"].map(|of| number(of, "read"));
+        assert_eq!(reads, [0, 3, 63, 63, 3, 3, 3].map(Some));
+        for machine in ["mips", "mips64", "loongarch64", "sparc64", "ppc", "riscv32", "sparc"] {
+            let openat = number(machine, "openat").unwrap();
+            assert_eq!(name(machine, openat), Some("openat"), "{machine}");
+        }
+        assert_eq!((name("x86_64", -1), name("x86_64", 99_999), name("vax", 1)), (None, None, None));
+        assert_eq!((number("x86_64", "no such call"), number("vax", "read")), (None, None));
+    }
+}

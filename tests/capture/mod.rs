@@ -1,0 +1,7 @@
+//! Live capture of real tracepoints.
+
+mod counting;
+mod delivery;
+mod machine;
+mod opening;
+mod targets;

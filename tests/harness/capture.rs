@@ -1,0 +1,141 @@
+//! What the tests of live capture share: events of their own, and what came of them.
+
+use std::{
+    collections::HashMap,
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
+
+use perf_prof_core::{
+    capture::{Capture, Clock, CommonMembers, EventRequest, EventStart, Mappings, Options, SideBand, Switching},
+    record::{Ended, Record, Source, Wait},
+};
+
+use super::task::gettid;
+
+pub const EVENTS: &str = "/sys/kernel/tracing/events";
+
+pub fn event(system: &str, name: &str, filter: Option<String>) -> EventRequest {
+    let id = std::fs::read_to_string(format!("{EVENTS}/{system}/{name}/id")).unwrap();
+    EventRequest { filter, ..EventRequest::tracepoint(format!("{system}:{name}"), id.trim().parse().unwrap()) }
+}
+
+/// The events of this thread alone: tests run side by side.
+pub fn getppid_of(tid: u32) -> EventRequest {
+    event("syscalls", "sys_enter_getppid", Some(format!("common_pid == {tid}")))
+}
+
+pub fn options() -> Options {
+    Options {
+        ring_bytes: 128 * 4096,
+        buffer: 64 << 20,
+        watermark_percent: 50,
+        clock: Clock::Perf,
+        order: None,
+        mappings: Mappings::Ignored,
+        members: CommonMembers::default(),
+        side_band: SideBand::default(),
+        begin: EventStart::default(),
+        switching: Switching::default(),
+        sampling_limit: None,
+        wake: None,
+    }
+}
+
+/// What a capture gave.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Samples per event.
+    pub samples: HashMap<usize, u64>,
+    /// Times per ring, in the order of delivery.
+    pub times: Vec<(u32, u64)>,
+    /// Per ring, as PERF_RECORD_LOST says.
+    pub lost: HashMap<u32, u64>,
+    pub names: Vec<String>,
+}
+
+impl Seen {
+    pub fn total(&self) -> u64 {
+        self.samples.values().sum()
+    }
+}
+
+/// Takes everything until `last` comes.
+pub fn collect(capture: &mut Capture, seen: &mut Seen, last: impl Fn(&Wait) -> bool) {
+    let ids: HashMap<u64, usize> = capture.ids().iter().copied().collect();
+    let layout = capture.layout(0);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let wait = capture.wait(Some(deadline));
+        if let Wait::Batch(batch) = &wait {
+            let _ = batch.for_each(|ring, bytes| {
+                match Record::parse(bytes) {
+                    Record::Sample => {
+                        *seen.samples.entry(ids[&layout.id(bytes).unwrap()]).or_default() += 1;
+                        seen.times.push((ring, layout.time(bytes).unwrap()));
+                    }
+                    Record::Lost { lost } => *seen.lost.entry(ring).or_default() += lost,
+                    Record::Comm { comm, .. } => seen.names.push(String::from_utf8_lossy(comm).into_owned()),
+                    _ => {}
+                }
+                ControlFlow::<()>::Continue(())
+            });
+        }
+        assert!(!matches!(wait, Wait::Timeout), "nothing came");
+        if last(&wait) {
+            return;
+        }
+    }
+}
+
+pub fn stop(capture: &mut Capture, seen: &mut Seen) {
+    capture.stop();
+    collect(capture, seen, |wait| matches!(wait, Wait::Ended(Ended::Stopped)));
+}
+
+pub const CHILD: &str = "PERF_PROF_TEST_CHILD";
+
+/// Runs a test of this file in a process of its own; gives what it printed.
+pub fn in_child(test: &str) -> String {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, test).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("1 passed"), "no test has this name:\n{text}");
+    text
+}
+
+/// So many different events.
+pub fn syscalls(count: usize) -> Vec<EventRequest> {
+    let names = std::fs::read_dir(format!("{EVENTS}/syscalls")).unwrap().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let names = names.filter(|name| name.starts_with("sys_enter_")).take(count);
+    let events: Vec<_> = names.map(|name| event("syscalls", &name, None)).collect();
+    assert_eq!(events.len(), count);
+    events
+}
+
+/// A thread that does what it is told.
+pub struct Worker {
+    pub tid: u32,
+    pub go: std::sync::mpsc::Sender<()>,
+    pub thread: std::thread::JoinHandle<()>,
+}
+
+impl Worker {
+    pub fn new(work: impl FnOnce() + Send + 'static) -> Worker {
+        let (go, told) = std::sync::mpsc::channel();
+        let (send_tid, tid) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            send_tid.send(gettid()).unwrap();
+            told.recv().unwrap();
+            work();
+        });
+        Worker { tid: tid.recv().unwrap(), go, thread }
+    }
+
+    pub fn work(self) {
+        self.go.send(()).unwrap();
+        self.thread.join().unwrap();
+    }
+}

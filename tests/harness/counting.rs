@@ -1,0 +1,151 @@
+//! Workloads whose calls are counted, and what `perf-prof stat` says of them.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    path::Path,
+    process::{Child, ChildStdin, Command, Output, Stdio},
+};
+
+use serde_json::Value as Json;
+
+use super::run::PERF_PROF;
+
+/// The event whose every occurrence is a workload's own.
+pub const CALL: &str = "syscalls:sys_enter_getpgid";
+
+/// What the workload is to do.
+const WORK: &str = "PERF_PROF_TEST_WORK";
+
+/// A workload of calls.
+pub fn workload() {
+    let work = std::env::var(WORK).unwrap();
+    let mut words = work.split(' ');
+    let mut number = || words.next().unwrap().parse::<u32>().unwrap();
+    let (calls, threads, children) = (number(), number(), number());
+    let mut all = Vec::new();
+    if words.next() == Some("waits") {
+        // Threads that are there before it is told to go on, by the end of its input.
+        let (go, goes): (Vec<_>, Vec<_>) = (0..threads).map(|_| std::sync::mpsc::channel::<()>()).unzip();
+        all.extend(goes.into_iter().map(|goes| {
+            std::thread::spawn(move || {
+                let _ = goes.recv();
+                call(calls)
+            })
+        }));
+        println!("ready");
+        std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+        drop(go);
+    }
+    call(calls);
+    all.extend((0..threads).map(|_| std::thread::spawn(move || call(calls))));
+    for _ in 0..children {
+        // SAFETY: the child makes system calls only.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                call(calls);
+                libc::_exit(0);
+            }
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+    }
+    all.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// Asks for the group of processes 0 to `times`, which may not be there.
+fn call(times: u32) {
+    for pid in 0..times {
+        // SAFETY: getpgid takes no pointer. By number, because a C library may do it otherwise.
+        unsafe { libc::syscall(libc::SYS_getpgid, pid) };
+    }
+}
+
+/// The words of a workload of so many calls in its first thread, in each of so many others, and in each of so many children.
+pub fn words(calls: u32, threads: u32, children: u32) -> Vec<String> {
+    let work = format!("{WORK}={calls} {threads} {children}");
+    ["env".to_owned(), work].into_iter().chain(crate::harness::workload::words("wide")).collect()
+}
+
+/// A workload that is not begun before it is told to; it has so many threads already, which do the same as those to come.
+pub struct Waiting {
+    pub child: Child,
+    stdin: ChildStdin,
+}
+
+impl Waiting {
+    pub fn new(calls: u32, threads: u32, children: u32) -> Waiting {
+        let words = words(calls, threads, children);
+        let mut command = Command::new(&words[2]);
+        command.args(&words[3..]).env(WORK, format!("{calls} {threads} {children} waits"));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut text = Vec::new();
+        let stdout = child.stdout.as_mut().unwrap();
+        while !text.ends_with(b"ready\n") {
+            let mut byte = [0];
+            stdout.read_exact(&mut byte).unwrap();
+            text.push(byte[0]);
+        }
+        let stdin = child.stdin.take().unwrap();
+        Waiting { child, stdin }
+    }
+
+    pub fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    /// Lets it work, and waits until it has.
+    pub fn go(mut self) {
+        self.stdin.flush().unwrap();
+        drop(self.stdin);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// `perf-prof stat` with these words.
+pub fn stat(args: &[&str]) -> Command {
+    let mut command = Command::new(PERF_PROF);
+    command.arg("stat").args(args);
+    command
+}
+
+/// What it printed, its status first.
+pub fn run(args: &[&str], command: &[String]) -> (i32, String) {
+    let Output { status, stderr, .. } = stat(args).args(command).output().unwrap();
+    (status.code().unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+/// The objects that it printed with `--json`.
+#[track_caller]
+pub fn json(args: &[&str], command: &[String]) -> Vec<Json> {
+    let (status, text) = run(&[&["--json"], args].concat(), command);
+    assert_eq!(status, 0, "{text}");
+    objects(&text)
+}
+
+/// The objects in lines.
+#[track_caller]
+pub fn objects(text: &str) -> Vec<Json> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+/// The counts of an event in an object, one for each of its rows.
+pub fn rows(object: &Json, event: &str) -> Vec<u64> {
+    let rows = object["events"].as_array().unwrap().iter().filter(|row| row["event"] == event);
+    rows.map(|row| row["value"].as_u64().unwrap()).collect()
+}
+
+/// The count of an event in an object.
+#[track_caller]
+pub fn count(object: &Json, event: &str) -> u64 {
+    let rows = rows(object, event);
+    assert_eq!(rows.len(), 1, "{object}");
+    rows[0]
+}
+
+/// Waits until a file has a whole line, so that counting has begun.
+pub fn await_line(path: &Path) {
+    while !fs::read_to_string(path).is_ok_and(|text| text.contains('\n')) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,20 @@
+//! What the tests of all modules share, by subject.
+
+pub mod calls;
+pub mod capture;
+pub mod cgroup;
+pub mod compile;
+pub mod counting;
+pub mod machine;
+pub mod plain_user;
+pub mod probe_lock;
+pub mod recorder;
+pub mod recording;
+pub mod run;
+pub mod running;
+pub mod script;
+pub mod scripts;
+pub mod stacks;
+pub mod suite;
+pub mod task;
+pub mod workload;

@@ -1,0 +1,176 @@
+//! Runs programs as a user without privileges, in a mount namespace of their own: what they need is readable there, wherever it
+//! lies, and tracefs is closed or not mounted.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
+};
+
+use tempfile::TempDir;
+
+use super::{
+    machine::{Need, is_root, skip},
+    run::PERF_PROF,
+    task,
+};
+
+/// Whom programs run as: nobody, and nobody's group.
+const NOBODY: u32 = 65534;
+
+/// So many new pages does a workload touch.
+pub const PAGES: usize = 300;
+
+/// Where tracefs is for whom the tests run as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tracefs {
+    /// Mounted, and for root alone.
+    Closed,
+    /// Nowhere.
+    NotMounted,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    pub status: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Ends the test as ignored where this machine cannot run it.
+pub fn needs_plain_user() {
+    let why = || {
+        if !is_root() {
+            return Some("not root".to_owned());
+        }
+        match fs::metadata("/sys/kernel/tracing") {
+            Ok(folder) if folder.mode() & 0o005 != 0 => return Some("tracefs is open to all".to_owned()),
+            Ok(_) => {}
+            Err(error) => return Some(format!("/sys/kernel/tracing: {error}")),
+        }
+        if level() < 0 || level() > 2 {
+            return Some(format!("kernel.perf_event_paranoid is {}", level()));
+        }
+        let dir = tempfile::tempdir().ok()?;
+        let tried = command(&dir, Tracefs::NotMounted, &["perf", "--version"]).output();
+        match tried {
+            Ok(output) if output.status.success() => None,
+            Ok(output) => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
+            Err(error) => Some(format!("unshare: {error}")),
+        }
+    };
+    if let Some(why) = why() {
+        skip(Need::PlainUser, why);
+    }
+}
+
+/// `kernel.perf_event_paranoid`: above 1, a plain user does not see the kernel's side of events.
+pub fn level() -> i32 {
+    fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap().trim().parse().unwrap()
+}
+
+/// The name of an event that was named without a side.
+pub fn as_seen(event: &str) -> String {
+    if level() > 1 { format!("{event}:u") } else { event.to_owned() }
+}
+
+/// A folder for such a user.
+pub fn folder() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    dir
+}
+
+/// Folders that the user may not reach are mounted over, and then have in them what is listed in front of them.
+const NAMESPACE: &str = r#"
+set -e
+if [ "$1" = not-mounted ]; then
+    for place in /sys/kernel/debug/tracing /sys/kernel/tracing; do
+        while umount -l "$place" 2>/dev/null; do :; done
+    done
+fi
+shift
+mount -t tmpfs -o mode=755 none /mnt
+count=0 folders=
+while [ "$1" != -- ]; do
+    mkdir "/mnt/$count"; mount --bind "$1" "/mnt/$count"
+    folders="$folders $count:$1" count=$((count + 1)); shift
+done
+shift
+while [ "$1" != -- ]; do mount -t tmpfs -o mode=755 none "$1"; shift; done
+shift
+for folder in $folders; do
+    mkdir -p "${folder#*:}"; mount --bind "/mnt/${folder%%:*}" "${folder#*:}"
+done
+cd "$1"; shift
+exec setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
+"#;
+
+/// A command of such a user in `dir`.
+pub fn command(dir: &TempDir, tracefs: Tracefs, words: &[&str]) -> Command {
+    let executables = Path::new(PERF_PROF).parent().unwrap();
+    let python = option_env!("PERF_PROF_BUILD_PREFIX").unwrap_or("/usr");
+    let needed = [executables, Path::new(python), dir.path()];
+    let closed: Vec<(&Path, PathBuf)> = needed.iter().filter_map(|path| Some((*path, closed(path)?))).collect();
+    let mut over: Vec<&PathBuf> = closed.iter().map(|(_, over)| over).collect();
+    over.sort();
+    over.dedup();
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", NAMESPACE, "namespace"]);
+    command.arg(if tracefs == Tracefs::NotMounted { "not-mounted" } else { "closed" });
+    command.args(closed.iter().map(|(path, _)| path)).arg("--").args(over).arg("--").arg(dir.path()).args(words);
+    command.env("HOME", dir.path()).env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin");
+    command.env_remove("LD_LIBRARY_PATH").stdin(Stdio::null());
+    command
+}
+
+/// The first folder on the way to `path` that others may not go through.
+fn closed(path: &Path) -> Option<PathBuf> {
+    let ancestors: Vec<&Path> = path.ancestors().skip(1).collect();
+    let is_closed = |folder: &&&Path| fs::metadata(folder).unwrap().permissions().mode() & 0o001 == 0;
+    ancestors.iter().rev().find(is_closed).map(|folder| folder.to_path_buf())
+}
+
+/// What the kernel lets a user lock in memory is one amount for all processes of this user, so they run one at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Runs it.
+pub fn run(dir: &TempDir, tracefs: Tracefs, words: &[&str]) -> Outcome {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let output = command(dir, tracefs, words).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Outcome { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// The same of perf-prof.
+pub fn perf_prof(dir: &TempDir, tracefs: Tracefs, words: &[&str]) -> Outcome {
+    run(dir, tracefs, &[&[PERF_PROF], words].concat())
+}
+
+/// The words of a workload.
+pub fn workload() -> Vec<String> {
+    crate::harness::workload::words("works")
+}
+
+/// `words`, and a workload's behind them.
+pub fn with_workload<'a>(words: &[&'a str], workload: &'a [String]) -> Vec<&'a str> {
+    words.iter().copied().chain(workload.iter().map(String::as_str)).collect()
+}
+
+/// The process of a workload: it touches pages, and computes until it has used the CPU for some time.
+pub fn working() {
+    task::touch(PAGES);
+    let used = || {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `time` lives across the call.
+        assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) }, 0);
+        time.tv_sec * 1_000 + time.tv_nsec / 1_000_000
+    };
+    let (begun, mut sum) = (used(), 0_u64);
+    while used() - begun < 100 {
+        sum = (0..100_000).fold(sum, |sum, n| std::hint::black_box(sum ^ n));
+    }
+}

@@ -1,0 +1,206 @@
+//! Runs the built `perf-prof record` with workloads whose calls are counted, and the tools that read what it wrote.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use perf_prof_core::{
+    abi::{PERF_COUNT_SW_PAGE_FAULTS, PERF_SAMPLE_ID, PERF_SAMPLE_IDENTIFIER, PERF_TYPE_SOFTWARE, perf_event_attr},
+    record::{Record, Records, record_type},
+};
+use tempfile::TempDir;
+
+use super::{run::PERF_PROF, task, workload};
+
+/// The event whose every occurrence is a generator's own.
+pub const CALL: &str = "syscalls:sys_enter_getppid";
+
+/// Has the generator make so many calls.
+const CALLS: &str = "PERF_PROF_TEST_CALLS";
+
+/// The process of a workload: so many calls, then it ends.
+pub fn generator() {
+    let calls = std::env::var(CALLS).unwrap();
+    if let Some(line) = std::env::var_os("PERF_PROF_TEST_WAITS") {
+        // Until its standard input ends.
+        std::io::read_to_string(std::io::stdin()).unwrap();
+        drop(line);
+    }
+    task::getppid(calls.parse().unwrap());
+    println!("made {calls} calls");
+}
+
+/// The process of a workload that counts its own page faults, of which it has so many: another program's software event.
+pub fn counting_generator() {
+    let pages = std::env::var(CALLS).unwrap();
+    let mut attr = perf_event_attr {
+        type_: PERF_TYPE_SOFTWARE,
+        size: size_of::<perf_event_attr>() as u32,
+        config: PERF_COUNT_SW_PAGE_FAULTS,
+        sample_type: PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_ID,
+        ..Default::default()
+    };
+    attr.__bindgen_anon_1.sample_period = 1;
+    // SAFETY: the attr is one, and of the size that it states.
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, 0, -1, -1, 0) };
+    assert!(fd >= 0, "perf_event_open: {}", std::io::Error::last_os_error());
+    task::touch(pages.parse().unwrap());
+    println!("touched {pages} pages");
+}
+
+/// The command of a workload with so many page faults of its own, which it counts.
+pub fn counting_generator_words() -> Vec<String> {
+    workload::words("counting-generator")
+}
+
+/// The command of a generator; the variable that says how many calls is to be added.
+pub fn generator_words() -> Vec<String> {
+    workload::words("generator")
+}
+
+/// Has a command's generator make so many calls.
+pub fn with_calls(command: &mut Command, calls: u64) -> &mut Command {
+    command.env(CALLS, calls.to_string())
+}
+
+/// A generator that begins when its standard input is closed.
+pub fn waiting_generator(calls: u64) -> Child {
+    let words = generator_words();
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).env(CALLS, calls.to_string()).env("PERF_PROF_TEST_WAITS", "1");
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// The thread of a waiting generator that is to make the calls: not the first one, whose id is the process's. Ids wrap
+/// around, so that it may be the smaller one.
+pub fn generating_thread(pid: u32) -> u32 {
+    loop {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        let mut tids = tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap());
+        if let Some(tid) = tids.find(|&tid: &u32| tid != pid) {
+            return tid;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// A recording in a folder of its own.
+pub struct RecordRun {
+    pub dir: TempDir,
+    pub status: i32,
+    /// What it said, the folder replaced by `DIR`.
+    pub said: String,
+}
+
+/// Records a generator of so many calls.
+pub fn record_calls(options: &[&str], calls: u64) -> RecordRun {
+    let mut args: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+    args.push("--".into());
+    args.extend(generator_words());
+    record_with(&args, calls)
+}
+
+/// Records with these arguments, the output's place but.
+pub fn record(args: &[&str]) -> RecordRun {
+    record_with(args, 0)
+}
+
+/// Records a workload.
+pub fn record_workload(options: &[&str], name: &str) -> RecordRun {
+    let options = options.iter().copied().chain(["--"]).map(str::to_owned);
+    record_with(&options.chain(workload::words(name)).collect::<Vec<_>>(), 0)
+}
+
+fn record_with(args: &[impl AsRef<OsStr>], calls: u64) -> RecordRun {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = command(&dir, args);
+    let output = command.env(CALLS, calls.to_string()).output().unwrap();
+    finished(dir, output.status.code().unwrap(), &output.stderr)
+}
+
+/// The command, to be run by the test itself.
+pub fn command(dir: &TempDir, args: &[impl AsRef<OsStr>]) -> Command {
+    let mut command = Command::new(PERF_PROF);
+    command.arg("record").args(["-o", "perf.data"]).args(args).current_dir(dir.path());
+    command
+}
+
+pub fn finished(dir: TempDir, status: i32, stderr: &[u8]) -> RecordRun {
+    let said = String::from_utf8_lossy(stderr).replace(dir.path().to_str().unwrap(), "DIR");
+    RecordRun { dir, status, said }
+}
+
+impl RecordRun {
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("perf.data")
+    }
+
+    /// The number before these words in the last line.
+    pub fn said_number(&self, before: &str) -> u64 {
+        let words: Vec<&str> = self.said.trim_end().lines().last().unwrap_or_default().split([' ', ',']).collect();
+        let at = words.iter().position(|word| *word == before).unwrap_or_else(|| panic!("{}", self.said));
+        words[at - 1].parse().unwrap()
+    }
+
+    /// What perf prints of the recording; it must not complain.
+    pub fn perf(&self, args: &[&str]) -> String {
+        perf(&self.path(), args)
+    }
+
+    /// How many samples `perf script` sees.
+    pub fn samples(&self) -> u64 {
+        self.perf(&["script", "-F", "event"]).lines().count() as u64
+    }
+}
+
+impl RecordRun {
+    /// The records of the data section, one by one.
+    pub fn for_each_record(&self, mut each: impl FnMut(u32, Record<'_>)) {
+        let bytes = fs::read(self.path()).unwrap();
+        let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+        let data = &bytes[word(40)..word(40) + word(48)];
+        let mut records = Records::new(data);
+        records.by_ref().for_each(|record| each(record_type(record), Record::parse(record)));
+        assert!(records.rest().is_empty(), "{} bytes are no records", records.rest().len());
+    }
+}
+
+/// What perf prints of a recording; it must not complain.
+#[track_caller]
+pub fn perf(path: &Path, args: &[&str]) -> String {
+    let mut command = Command::new("perf");
+    command.args(args).arg("-i").arg(path).env("HOME", path.parent().unwrap()).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "perf {args:?}: {stderr}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Waits until a recorder has its events on: it has found its target by then, and written what there was before.
+pub fn await_events(recorder: &Child, path: &Path) {
+    let of_tracepoint = || {
+        let fds = fs::read_dir(format!("/proc/{}/fd", recorder.id())).ok()?;
+        let links = fds.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
+        Some(links.filter(|link| link.to_str() == Some("anon_inode:[perf_event]")).count())
+    };
+    while of_tracepoint().unwrap_or(0) == 0 || !path.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // What follows until the events are enabled is work, then it waits for them. A busy machine may make that long; what has
+    // events all the time never waits long, and has the time of some looks.
+    let asleep = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", recorder.id())).unwrap_or_default();
+        let lines = status.lines().filter(|line| line.starts_with("State:") || line.contains("ctxt_switches:"));
+        lines.collect::<Vec<_>>().join(" ")
+    };
+    for _ in 0..6 {
+        let before = asleep();
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        if before.contains("sleeping") && before == asleep() {
+            return;
+        }
+    }
+}

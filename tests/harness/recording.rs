@@ -1,0 +1,134 @@
+//! Recordings that the real perf makes, and what the two programs print of them.
+
+use std::{
+    fs::File,
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    sync::{PoisonError, RwLock},
+    time::Duration,
+};
+
+use super::run::{perf_prof, printed, stdout};
+
+/// Recordings of perf 6.1 do not stand ours beside them, which ask for build ids.
+static RECORDERS: RwLock<()> = RwLock::new(());
+
+/// Records with these arguments.
+#[track_caller]
+pub fn record(path: &Path, args: &[&str]) {
+    try_until_whole(path, || {
+        let mut command = Command::new("perf");
+        command.args(["record", "-q", "-o"]).arg(path).args(args).stdout(Stdio::null());
+        command
+    });
+}
+
+/// Records into a pipe, which is kept in a file.
+#[track_caller]
+pub fn record_pipe(path: &Path, args: &[&str]) {
+    try_until_whole(path, || {
+        let mut command = Command::new("perf");
+        command.args(["record", "-q", "-o", "-"]).args(args).stdout(File::create(path).unwrap());
+        command
+    });
+}
+
+/// While another program on the machine asks for build ids, perf 6.1 takes the kernel's records of mappings for damaged, and
+/// aborts at its end, or when it reads what it has recorded; then it is tried again.
+#[track_caller]
+fn try_until_whole(path: &Path, recorder: impl Fn() -> Command) {
+    const TRIES: u64 = 20;
+    let _theirs = RECORDERS.read().unwrap_or_else(PoisonError::into_inner);
+    let aborted = |output: &Output| output.status.signal().is_some();
+    let read = || {
+        Command::new("perf").args(["script", "-F", "tid,time", "--show-mmap-events", "-i"]).arg(path).output().unwrap()
+    };
+    for attempt in 1..=TRIES {
+        let output = recorder().output().unwrap();
+        if !aborted(&output) || attempt == TRIES {
+            stdout(&output);
+            if attempt == TRIES || !aborted(&read()) {
+                return;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(100 * attempt.min(7)));
+    }
+}
+
+/// Records with these arguments by `perf-prof record`.
+#[track_caller]
+pub fn record_here(path: &Path, args: &[&str]) {
+    let _ours = RECORDERS.write().unwrap_or_else(PoisonError::into_inner);
+    stdout(&perf_prof(&["record", "-q", "-o"]).arg(path).args(args).stdout(Stdio::null()).output().unwrap());
+}
+
+/// The same into a pipe, which is kept in a file.
+#[track_caller]
+pub fn record_pipe_here(path: &Path, args: &[&str]) {
+    let _ours = RECORDERS.write().unwrap_or_else(PoisonError::into_inner);
+    let file = File::create(path).unwrap();
+    stdout(&perf_prof(&["record", "-q", "-o", "-"]).args(args).stdout(file).output().unwrap());
+}
+
+/// `perf` with these words and this recording; the lines that it printed.
+#[track_caller]
+pub fn perf(args: &[&str], path: &Path) -> Vec<String> {
+    printed(&Command::new("perf").args(args).arg("-i").arg(path).output().unwrap())
+}
+
+/// The same of `perf-prof`.
+#[track_caller]
+pub fn ours(args: &[&str], path: &Path) -> Vec<String> {
+    printed(&perf_prof(args).arg("-i").arg(path).output().unwrap())
+}
+
+/// A folder with a recording and scripts.
+pub struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+}
+
+/// `perf-prof python` with these arguments.
+pub fn python(args: &[&str]) -> Output {
+    perf_prof(&["python"]).args(args).env_remove("PERF_PROF_COMPAT").output().unwrap()
+}
+
+/// A script that prints `time cpu tid event` of every event.
+pub const LIST: &str = "def __sample__(e):\n    print(e._time, e._cpu, e._tid, e._event)\n";
+
+/// The same lines from `perf script`.
+pub fn perf_script(path: &Path) -> Vec<String> {
+    perf_script_with(path, &[])
+}
+
+/// The same with options of perf's.
+pub fn perf_script_with(path: &Path, args: &[&str]) -> Vec<String> {
+    let mut command = Command::new("perf");
+    command.args(["script", "--ns", "-F", "cpu,tid,time,event", "-i"]).arg(path).args(args);
+    printed(&command.output().unwrap()).iter().filter_map(|line| self::line(line)).collect()
+}
+
+/// `20356 [000] 23865.342060829: sched:sched_wakeup: ` to `23865342060829 0 20356 sched:sched_wakeup`.
+fn line(line: &str) -> Option<String> {
+    let mut words = line.split_whitespace();
+    let tid: i64 = words.next()?.parse().ok()?;
+    let cpu: u32 = words.next()?.strip_prefix('[')?.strip_suffix(']')?.parse().ok()?;
+    let (seconds, nanos) = words.next()?.strip_suffix(':')?.split_once('.')?;
+    let time = seconds.parse::<u64>().ok()? * 1_000_000_000 + nanos.parse::<u64>().ok()?;
+    let event = words.next()?.strip_suffix(':')?;
+    Some(format!("{time} {cpu} {tid} {event}"))
+}

@@ -1,0 +1,87 @@
+//! Programs that are compiled for a test, run, and asked where their functions are.
+
+use std::{
+    collections::HashMap,
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+    sync::Arc,
+};
+
+use perf_prof_core::symbol::{AddressKind, Options, Resolved, Symbolizer};
+
+/// Functions that call each other; `main` tells where they are and waits for the end of its input.
+pub const PROGRAM: &str = r#"
+#include <stdio.h>
+__attribute__((noinline)) int innermost(int x) { __asm__ volatile("nop;nop;nop;nop"); return x + 1; }
+static __attribute__((noinline)) int local_one(int x) { __asm__ volatile("nop;nop;nop;nop"); return innermost(x) + 1; }
+int main(void) {
+    printf("innermost %p\nlocal_one %p\nmain %p\n.\n", (void *)innermost, (void *)local_one, (void *)main);
+    fflush(stdout);
+    return getchar() == EOF ? local_one(-2) : 9;
+}
+"#;
+
+/// A program that runs, and what it said of itself.
+pub struct Running {
+    child: Child,
+    /// Where its functions are.
+    pub functions: HashMap<String, u64>,
+}
+
+impl Running {
+    /// Starts it and waits until it has said where its functions are.
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut functions = HashMap::new();
+        for line in BufReader::new(child.stdout.as_mut().unwrap()).lines().map(Result::unwrap) {
+            match line.split_once(" 0x") {
+                Some((name, address)) => functions.insert(name.to_owned(), u64::from_str_radix(address, 16).unwrap()),
+                None => break,
+            };
+        }
+        assert!(!functions.is_empty(), "{command:?}");
+        Self { child, functions }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it.
+    pub fn end(&mut self) {
+        drop(self.child.stdin.take());
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What is resolved, as text: the symbol or the reason, and the file's name.
+pub fn shown(resolved: &Resolved) -> String {
+    let is_path = resolved.dso.starts_with('/') && !resolved.dso.starts_with("//");
+    let dso = if is_path { resolved.dso.rsplit('/').next().unwrap() } else { &resolved.dso };
+    match &resolved.symbol {
+        Ok(name) => format!("{}+{:#x} ({dso})", name.name, name.offset),
+        Err(reason) => format!("{reason} ({dso})"),
+    }
+}
+
+/// Resolves an address of a process as of now.
+pub fn resolve(symbolizer: &mut Symbolizer, pid: u32, address: u64) -> Arc<Resolved> {
+    symbolizer.user(pid, address, u64::MAX - 1, AddressKind::Instruction)
+}
+
+/// Four bytes behind the begin of each function of `names`, resolved.
+pub fn names(symbolizer: &mut Symbolizer, running: &Running, names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| shown(&resolve(symbolizer, running.pid(), running.functions[*name] + 4))).collect()
+}
+
+/// A symbolizer with nothing special.
+pub fn symbolizer() -> Symbolizer {
+    Symbolizer::new(Options::default())
+}

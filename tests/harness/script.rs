@@ -1,0 +1,221 @@
+//! Runs the built `perf-prof` with a small script and a known workload, and shows what came of it.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs,
+    os::unix::{ffi::OsStrExt, process::ExitStatusExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use expect_test::Expect;
+use tempfile::TempDir;
+
+use super::{
+    calls::WORKLOAD,
+    machine::{Need, needs},
+    run::{PATIENCE, PERF_PROF, with_patience},
+};
+
+/// The event whose every occurrence is a test's own; its field `pid` numbers them.
+pub const CALL: &str = "syscalls:sys_enter_getpgid";
+
+/// An event in the depth of the kernel, for call chains: at the entry of a system call there are no kernel frames yet.
+/// A filter is in it, attributes may follow.
+pub const RENAME: &str = "task:task_rename/newcomm==\"worker\"/";
+
+/// One run of `perf-prof`, to be described and then started.
+pub struct Run {
+    /// The folder that it runs in.
+    pub dir: TempDir,
+    options: Vec<OsString>,
+    module: OsString,
+    args: Vec<OsString>,
+    workload: Option<Vec<OsString>>,
+    env: Vec<(OsString, Option<OsString>)>,
+    empty_env: bool,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The exit status, or 128 and the number of the signal that ended it.
+    pub status: i32,
+    /// What it printed, the test's own folder replaced by `DIR`.
+    pub stdout: String,
+    /// The same of stderr.
+    pub stderr: String,
+    /// stdout, as it was.
+    pub bytes: Vec<u8>,
+}
+
+impl Run {
+    /// Runs this text as `s.py`.
+    pub fn script(text: &str) -> Run {
+        let dir = tempfile::tempdir().unwrap();
+        let run = Run {
+            dir,
+            options: Vec::new(),
+            module: "s.py".into(),
+            args: Vec::new(),
+            workload: None,
+            env: Vec::new(),
+            empty_env: false,
+        };
+        run.file("s.py", text)
+    }
+
+    /// Adds a file to the folder.
+    pub fn file(self, name: impl AsRef<Path>, text: impl AsRef<[u8]>) -> Run {
+        let path = self.dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+        self
+    }
+
+    /// Names the module in another way than `s.py`.
+    pub fn module(mut self, module: impl AsRef<OsStr>) -> Run {
+        self.module = module.as_ref().into();
+        self
+    }
+
+    /// Adds options in front of the module.
+    pub fn options<S: AsRef<OsStr>>(mut self, options: impl IntoIterator<Item = S>) -> Run {
+        self.options.extend(options.into_iter().map(|option| option.as_ref().to_owned()));
+        self
+    }
+
+    /// Selects an event.
+    pub fn event(self, selector: impl AsRef<OsStr>) -> Run {
+        self.options([OsStr::new("-e"), selector.as_ref()])
+    }
+
+    /// Selects the event of the workload's calls.
+    pub fn call_event(self) -> Run {
+        self.event(CALL)
+    }
+
+    /// Arguments of the script.
+    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Run {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// Traces a workload that carries out these operations, words between blanks.
+    pub fn workload(mut self, operations: &str) -> Run {
+        let own = std::env::current_exe().unwrap().into_os_string();
+        let command = [own, WORKLOAD.into()].into_iter();
+        self.workload = Some(command.chain(operations.split_whitespace().map(OsString::from)).collect());
+        self
+    }
+
+    /// Adds an operation's word to the workload, whatever bytes it holds.
+    pub fn operation(mut self, word: &[u8]) -> Run {
+        self.workload.get_or_insert_default().push(OsStr::from_bytes(word).into());
+        self
+    }
+
+    /// Traces a command.
+    pub fn exec<S: AsRef<OsStr>>(mut self, command: impl IntoIterator<Item = S>) -> Run {
+        self.workload = Some(command.into_iter().map(|word| word.as_ref().to_owned()).collect());
+        self
+    }
+
+    /// Sets a variable.
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Run {
+        self.env.push((name.into(), Some(value.as_ref().into())));
+        self
+    }
+
+    /// Starts with no variables but those that are set.
+    pub fn empty_env(mut self) -> Run {
+        self.empty_env = true;
+        self
+    }
+
+    /// A path in the folder.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The command, ready to be started.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(PERF_PROF);
+        command.arg("python").args(&self.options).arg(&self.module).args(&self.args);
+        if let Some(workload) = &self.workload {
+            command.arg("--exec").args(workload);
+        }
+        if self.empty_env {
+            command.env_clear();
+        }
+        for name in ["VIRTUAL_ENV", "CONDA_PREFIX", "PERF_PROF_PYTHON", "PERF_PROF_COMPAT", "PYTHONPATH", "PYTHONHOME"]
+        {
+            command.env_remove(name);
+        }
+        for (name, value) in &self.env {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(self.dir.path()).stdin(Stdio::null());
+        with_patience(&mut command, PATIENCE);
+        command
+    }
+
+    /// Runs it to its end.
+    pub fn run(&self) -> Outcome {
+        let child = self.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        finish(child, self.dir.path())
+    }
+}
+
+/// Reads what a process still prints and waits for its end.
+pub fn finish(child: Child, dir: &Path) -> Outcome {
+    let output = child.wait_with_output().unwrap();
+    let own = std::env::current_exe().unwrap();
+    let shown = |bytes: &[u8]| {
+        String::from_utf8_lossy(bytes).replace(dir.to_str().unwrap(), "DIR").replace(own.to_str().unwrap(), "WORKLOAD")
+    };
+    let status = output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap());
+    Outcome { status, stdout: shown(&output.stdout), stderr: shown(&output.stderr), bytes: output.stdout }
+}
+
+impl Outcome {
+    /// Nothing of a failed run may look like ours: no panic, no backtrace.
+    pub fn assert_civil(&self) -> &Outcome {
+        for word in ["panicked", "RUST_BACKTRACE", "stack backtrace", "Segmentation", "core dumped"] {
+            assert!(!self.stderr.contains(word), "{}", self.stderr);
+        }
+        self
+    }
+
+    /// stderr without the line that says which file was loaded, and that on what depends on the machine: how many samples
+    /// the kernel takes at a time, which it lowers where they take long.
+    pub fn complaints(&self) -> String {
+        self.stderr
+            .lines()
+            .filter(|line| !line.starts_with("Loaded module: "))
+            .filter(|line| !line.starts_with("perf-prof: the kernel throttled sampling "))
+            .fold(String::new(), |text, line| text + line + "\n")
+    }
+}
+
+/// Runs it and compares everything that is seen of it.
+pub fn check(run: Run, expect: Expect) {
+    needs([Need::Tracefs]);
+    let outcome = run.run();
+    outcome.assert_civil();
+    let errors = outcome.complaints();
+    let errors = if errors.is_empty() { errors } else { format!("--- stderr\n{errors}") };
+    expect.assert_eq(&format!("{}{errors}--- status {}\n", outcome.stdout, outcome.status));
+}
+
+/// Runs it and compares what it prints; it must end with status 0 and complain of nothing.
+pub fn prints(run: Run, expect: Expect) {
+    needs([Need::Tracefs]);
+    let outcome = run.run();
+    outcome.assert_civil();
+    assert_eq!((outcome.status, outcome.complaints().as_str()), (0, ""), "stdout: {}", outcome.stdout);
+    expect.assert_eq(&outcome.stdout);
+}

@@ -1,0 +1,122 @@
+//! Runs `perf-prof` on a program, with a script that prints the call chain of each rare system call.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+use super::{
+    machine::{Need, needs},
+    run::{PATIENCE, PERF_PROF, with_patience},
+};
+
+/// The event of the programs' rare system call, with its stack.
+pub const RARE: &str = "syscalls:sys_enter_getppid//stack/";
+
+/// The kernel walks the frame pointers.
+pub const FP: &[&str] = &["--call-graph", "fp", "--user-callchain", "--no-kernel-callchain"];
+/// Registers and stack are copied and unwound.
+pub const DWARF: &[&str] = &["--call-graph", "dwarf", "--user-callchain", "--no-kernel-callchain"];
+
+/// When the script asks for the frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResolveTime {
+    /// In the handler; when all have come the program is told to end.
+    InHandler,
+    /// When the program has ended.
+    AtExit,
+}
+
+/// One frame, as the script saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub addr: u64,
+    pub symbol: String,
+    pub offset: u64,
+    pub dso: String,
+    pub inlined: bool,
+    pub line: Option<String>,
+}
+
+const SCRIPT: &str = "\
+import json, os, signal, sys
+kept = []
+def show(event):
+    print(json.dumps([{k: f.get(k) for k in ('addr', 'symbol', 'offset', 'dso', 'inlined', 'srcline')} for f in event._callchain]))
+def __sample__(event):
+    kept.append(event)
+    if sys.argv[1] == 'InHandler':
+        show(event)
+        if len(kept) == int(sys.argv[2]):
+            os.kill(event._pid, signal.SIGTERM)
+def __exit__():
+    if sys.argv[1] == 'AtExit':
+        for event in kept:
+            show(event)
+";
+
+/// The chains of a program's rare calls.
+pub struct Stacks<'a> {
+    pub event: &'a str,
+    pub options: Vec<&'a str>,
+    pub resolve: ResolveTime,
+    pub command: Vec<&'a str>,
+    pub dir: &'a Path,
+    /// How many calls it makes.
+    pub calls: usize,
+}
+
+impl Stacks<'_> {
+    /// Traces the command; each call has to give a chain.
+    pub fn trace(&self) -> Vec<Vec<Frame>> {
+        needs([Need::Tracefs]);
+        // Not in the program's folder, which may be hidden or gone.
+        let own = tempfile::tempdir().unwrap();
+        let script = own.path().join("s.py");
+        fs::write(&script, SCRIPT).unwrap();
+        let mut command = Command::new(PERF_PROF);
+        command.args(["python", "-q", "-e", self.event]).args(&self.options).arg(&script);
+        command.args([format!("{:?}", self.resolve), self.calls.to_string()]);
+        command.arg("--exec").args(&self.command).current_dir(self.dir).stdin(Stdio::null());
+        with_patience(&mut command, PATIENCE);
+        let output = command.output().unwrap();
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{command:?}: {} {stderr}", output.status);
+        assert_eq!(stderr, "", "{command:?}");
+        let chains: Vec<_> = stdout.lines().map(chain).collect();
+        assert_eq!(chains.len(), self.calls, "{command:?}: {stderr}");
+        chains
+    }
+}
+
+fn chain(line: &str) -> Vec<Frame> {
+    let frames: Vec<Value> = serde_json::from_str(line).unwrap();
+    let frame = |frame: &Value| Frame {
+        addr: frame["addr"].as_u64().unwrap(),
+        symbol: frame["symbol"].as_str().unwrap().to_owned(),
+        offset: frame["offset"].as_u64().unwrap(),
+        dso: frame["dso"].as_str().unwrap().to_owned(),
+        inlined: frame["inlined"].as_bool().unwrap_or(false),
+        line: frame["srcline"].as_str().map(str::to_owned),
+    };
+    frames.iter().map(frame).collect()
+}
+
+/// The names up to the one that the chain ends with, as far as the program's own source goes.
+#[track_caller]
+pub fn names<'a>(frames: &'a [Frame], last: &str) -> Vec<&'a str> {
+    let end = frames.iter().position(|frame| frame.symbol == last);
+    let end = end.unwrap_or_else(|| panic!("no {last}: {frames:#?}"));
+    frames[..=end].iter().map(|frame| frame.symbol.as_str()).collect()
+}
+
+/// Every chain is this one, innermost first, up to its last name.
+#[track_caller]
+pub fn all_are(chains: &[Vec<Frame>], expected: &[&str]) {
+    for frames in chains {
+        assert_eq!(names(frames, expected.last().unwrap()), expected, "{frames:#?}");
+    }
+}

@@ -1,0 +1,109 @@
+//! Runs the tests: each in a thread of its own that bears its name. Options are those of the standard harness.
+
+use std::{
+    cell::RefCell,
+    env, fs,
+    os::unix::fs::PermissionsExt,
+    panic,
+    path::Path,
+    process::{Command, ExitCode},
+    thread,
+};
+
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use tempfile::TempDir;
+
+use super::{
+    machine::{MissingRequirement, required},
+    run::stdout,
+    workload,
+};
+
+/// A function with `#[test]`.
+pub struct Test {
+    /// The crate, its modules, and the function.
+    pub path: &'static str,
+    pub run: fn(),
+}
+
+inventory::collect!(Test);
+
+thread_local! {
+    /// The last panic of this thread, and where it was.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Runs the tests that the arguments select, or what a test wants to trace.
+pub fn main() -> ExitCode {
+    if let Some(run) = workload::asked_for() {
+        run();
+        return ExitCode::SUCCESS;
+    }
+    // Wrong names are said now.
+    required();
+    heed_signals_in_children();
+    let _library = refuse_hardware();
+    let mut tests: Vec<&Test> = inventory::iter::<Test>().collect();
+    tests.sort_by_key(|test| test.path);
+    let printed = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        PANIC.set(Some(panic.to_string()));
+        printed(panic);
+    }));
+    let trials = tests.into_iter().map(|test| {
+        let name = test.path.split_once("::").unwrap().1;
+        Trial::ignorable_test(name, || run(name, test.run))
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+/// A thread for each test: what a test does to its thread, like pinning it to a CPU, is over with it.
+fn run(name: &str, test: fn()) -> Result<Completion, Failed> {
+    let body = move || {
+        let ended = panic::catch_unwind(test).map_err(|payload| payload.downcast::<MissingRequirement>());
+        match ended {
+            Ok(()) => Ok(Completion::Completed),
+            Err(Ok(skipped)) => Ok(Completion::ignored_with(skipped.0)),
+            Err(Err(_)) => Err(PANIC.take().unwrap_or_else(|| "see above".to_owned()).into()),
+        }
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(body).unwrap().join().unwrap()
+}
+
+/// Who is started by nohup, or by a shell in the background, ignores signals, and so would all that it starts. A handler
+/// that does nothing ends with exec, where what is ignored stays so: what tests start does not depend on how they were.
+fn heed_signals_in_children() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+        // SAFETY: all zeroes is an action; actions live across the calls, and the handler does nothing.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            assert_eq!(libc::sigaction(signal, std::ptr::null(), &mut action), 0);
+            if action.sa_sigaction == libc::SIG_IGN {
+                action.sa_sigaction = nothing as *const () as usize;
+                action.sa_flags = libc::SA_RESTART;
+                assert_eq!(libc::sigaction(signal, &action, std::ptr::null_mut()), 0);
+            }
+        }
+    }
+}
+
+/// With PERF_PROF_TESTS_REFUSE=pmu what tests start is refused hardware events, whatever the machine has: a library that is
+/// gone with the result is loaded into it.
+fn refuse_hardware() -> Option<TempDir> {
+    let refused = env::var("PERF_PROF_TESTS_REFUSE").ok()?;
+    if env::var_os("LD_PRELOAD").is_some() {
+        // A test that was started by a test has it already.
+        return None;
+    }
+    assert_eq!(refused, "pmu", "PERF_PROF_TESTS_REFUSE");
+    let folder = tempfile::tempdir().unwrap();
+    // Plain users load it too.
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/harness/refused.c");
+    let library = folder.path().join("refused.so");
+    stdout(&Command::new("cc").args(["-O1", "-shared", "-fPIC", "-o"]).args([&library, &source]).output().unwrap());
+    // SAFETY: no other thread runs yet.
+    unsafe { env::set_var("LD_PRELOAD", &library) };
+    Some(folder)
+}

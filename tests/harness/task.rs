@@ -1,0 +1,58 @@
+//! What a test's or a workload's own thread does: its CPU, its name, its calls.
+
+use std::ffi::CStr;
+
+pub fn gettid() -> u32 {
+    // SAFETY: gettid takes no pointer and cannot fail.
+    unsafe { libc::gettid() as u32 }
+}
+
+/// So many calls that nobody else makes.
+pub fn getppid(times: usize) {
+    for _ in 0..times {
+        // SAFETY: getppid takes no pointer and cannot fail. By number, because a C library may remember it.
+        unsafe { libc::syscall(libc::SYS_getppid) };
+    }
+}
+
+/// Keeps this thread on a CPU.
+pub fn pin(cpu: u32) {
+    // SAFETY: all zeroes is an empty set, which lives across the calls.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu as usize, &mut set);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &set), 0);
+    }
+}
+
+/// Keeps this thread on the first CPU that it may use.
+pub fn pin_to_first() {
+    // SAFETY: the set lives across the calls.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &mut set), 0);
+        set
+    };
+    // SAFETY: only looks into the set, whose size bounds the number.
+    pin((0..libc::CPU_SETSIZE as u32).find(|&cpu| unsafe { libc::CPU_ISSET(cpu as usize, &set) }).unwrap());
+}
+
+pub fn named(name: &CStr) {
+    // SAFETY: the name ends with a NUL and lives across the call.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+/// Touches so many new pages: each is a page fault.
+pub fn touch(pages: usize) {
+    let size = pages * 4096;
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: new memory is asked for, wherever there is room.
+    let memory = unsafe { libc::mmap(std::ptr::null_mut(), size, access, kind, -1, 0) };
+    assert!(memory != libc::MAP_FAILED);
+    // SAFETY: it is that memory. Of a large page there would be one fault.
+    unsafe { libc::madvise(memory, size, libc::MADV_NOHUGEPAGE) };
+    for at in (0..size).step_by(4096) {
+        // SAFETY: it lies within that memory.
+        unsafe { memory.cast::<u8>().add(at).write_volatile(1) };
+    }
+}

@@ -1,0 +1,46 @@
+//! What tests trace: this very program, which then does what a function says instead of testing.
+
+use std::{env, thread};
+
+use super::{counting, plain_user, recorder};
+use crate::{record, scripts};
+
+/// The first argument that makes this program a workload; its name is the second one.
+const WORKLOAD: &str = "--workload";
+
+const WORKLOADS: [(&str, fn()); 12] = [
+    ("burst", record::burst::workload),
+    ("calls", scripts::syscalls::calls),
+    ("children", scripts::processes::children),
+    ("counting-generator", || in_thread("generator", recorder::counting_generator)),
+    ("generator", || in_thread("generator", recorder::generator)),
+    ("loader", record::side_band::loader),
+    ("naps", scripts::scheduling::naps),
+    ("ping-pong", scripts::scheduling::ping_pong),
+    ("sleeps", scripts::scheduling::sleeps),
+    ("threads", scripts::processes::threads),
+    ("works", || in_thread("works", plain_user::working)),
+    ("wide", || in_thread("wide", counting::workload)),
+];
+
+/// The command of the workload with this name.
+pub fn words(name: &str) -> Vec<String> {
+    assert!(find(name).is_some(), "no workload is named {name}");
+    let own = env::current_exe().unwrap().into_os_string().into_string().unwrap();
+    vec![own, WORKLOAD.to_owned(), name.to_owned()]
+}
+
+/// What this process is to do instead of testing.
+pub fn asked_for() -> Option<fn()> {
+    let mut args = env::args().skip(1);
+    (args.next()? == WORKLOAD).then(|| find(&args.next().unwrap()).unwrap())
+}
+
+fn find(name: &str) -> Option<fn()> {
+    WORKLOADS.iter().find(|(of, _)| *of == name).map(|&(_, run)| run)
+}
+
+/// Runs something in a thread that is not the process's first one.
+fn in_thread(name: &str, run: fn()) {
+    thread::Builder::new().name(name.to_owned()).spawn(run).unwrap().join().unwrap();
+}

@@ -1,0 +1,31 @@
+//! A recording of the real `perf` worked by several processes: `perf-prof parallel`, and `perf-prof python --jobs`.
+
+mod command;
+mod jobs;
+mod scripts;
+
+use std::{path::Path, process::Output};
+
+use crate::harness::{
+    machine::{Need, needs},
+    recording::record,
+    run::perf_prof,
+    scripts::script,
+};
+
+/// Records context switches, with rings that lose none on a busy machine, as perf would say so.
+fn recording(folder: &Path) {
+    needs([Need::Tracefs, Need::Perf]);
+    let options = ["-a", "-m", "1024", "-e", "sched:sched_switch,sched:sched_wakeup"];
+    let work = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 0.05; done"];
+    record(&folder.join("perf.data"), &[&options[..], &work].concat());
+}
+
+fn parallel(folder: &Path, args: &[&str]) -> Output {
+    perf_prof(&["parallel"]).args(args).current_dir(folder).output().unwrap()
+}
+
+/// A script of ours, run by its first line, in a folder.
+fn run_script(folder: &Path, name: &str, args: &[&str]) -> Output {
+    script(name).env("TZ", "UTC").args(args).current_dir(folder).output().unwrap()
+}

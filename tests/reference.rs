@@ -1,0 +1,342 @@
+//! `docs/reference.md` says what `--help` and the stub `python/perf_prof/__init__.pyi` say.
+//!
+//! The document has parts between `<!-- generated: NAME -->` and `<!-- end -->`. These tests make each part anew and
+//! compare. `UPDATE_EXPECT=1 cargo test --test integration generated_parts` writes the parts into the document.
+
+use std::{collections::BTreeSet, env, fmt::Write, fs, path::PathBuf, process::Command};
+
+const COMMANDS: [&str; 9] = ["python", "record", "stat", "script", "report", "evlist", "list", "doctor", "parallel"];
+
+const START: &str = "<!-- generated: ";
+const END: &str = "<!-- end -->";
+
+fn document() -> PathBuf {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference.md").into()
+}
+
+fn run(arguments: &[&str]) -> (String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    let output = command.args(arguments).env("COLUMNS", "100").output().unwrap();
+    (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// The words of a text. What stands in braces is one word.
+fn words(text: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let open = words.last().is_some_and(|last| last.matches('{').count() > last.matches('}').count());
+        match words.last_mut() {
+            Some(last) if open => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
+}
+
+/// A word without the punctuation around it. Brackets belong to it if it has both.
+fn body(word: &str) -> &str {
+    let mut body = word;
+    let count = |body: &str, brackets: &str| body.matches(|c| brackets.contains(c)).count();
+    loop {
+        let (opened, closed) = (count(body, "([{"), count(body, ")]}"));
+        let inner = match () {
+            () if body.ends_with([',', '.', ';', ':']) => &body[..body.len() - 1],
+            () if body.ends_with([')', ']']) && closed > opened => &body[..body.len() - 1],
+            () if body.starts_with(['(', '[']) && opened > closed => &body[1..],
+            () if body.starts_with('[') && body.ends_with(']') => &body[1..body.len() - 1],
+            () if body.starts_with('(') && body.ends_with(')') => &body[1..body.len() - 1],
+            () => return body,
+        };
+        body = inner;
+    }
+}
+
+/// A word that Markdown would take for emphasis or HTML, an option or a call stands between backticks.
+fn plain(text: &str) -> String {
+    let mut in_code = false;
+    let word = |word: String| {
+        let body = body(&word);
+        let option =
+            body.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c == '-' || c.is_alphabetic()));
+        let marked = option || body.ends_with("()") || body.contains(|c: char| "_*<>{}|".contains(c));
+        let was_in_code = in_code;
+        in_code ^= word.matches('`').count() % 2 == 1;
+        match was_in_code || word.contains('`') || !marked {
+            true => word,
+            false => word.replacen(body, &format!("`{body}`"), 1),
+        }
+    };
+    words(text).into_iter().map(word).collect::<Vec<_>>().join(" ").replace('|', "\\|")
+}
+
+fn table(text: &mut String, head: &[&str], rows: &[Vec<String>]) {
+    let _ = writeln!(text, "\n| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
+    for row in rows {
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+    }
+}
+
+/// The text of `--help`, in parts.
+#[derive(Default)]
+struct Help {
+    about: String,
+    usage: String,
+    /// The groups of options: name, and for each option its form and its text.
+    groups: Vec<(String, Vec<(String, String)>)>,
+    /// What follows the options.
+    epilogue: String,
+}
+
+/// A heading such as `Options:`.
+fn heading(line: &str) -> Option<&str> {
+    line.strip_suffix(':').filter(|name| !name.starts_with(' ') && !name.contains("  "))
+}
+
+impl Help {
+    fn parse(text: &str) -> Help {
+        let mut help = Help::default();
+        let (about, rest) = text.split_once("\n\nUsage: ").unwrap();
+        help.about = about.to_owned();
+        let (usage, rest) = rest.split_once("\n\n").unwrap();
+        help.usage = usage.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+        let mut lines = rest.lines().peekable();
+        while let Some(line) = lines.next() {
+            match heading(line) {
+                Some(name) if lines.peek().is_some_and(|next| entry(next).is_some()) => {
+                    help.groups.push((name.to_owned(), Vec::new()));
+                }
+                _ if line.is_empty() => {}
+                _ if !line.starts_with(' ') => {
+                    help.epilogue = std::iter::once(line).chain(lines).collect::<Vec<_>>().join("\n");
+                    break;
+                }
+                _ => {
+                    let entries = &mut help.groups.last_mut().unwrap().1;
+                    match entry(line) {
+                        Some((form, text)) => entries.push((form.to_owned(), text.to_owned())),
+                        None => {
+                            let text = &mut entries.last_mut().unwrap().1;
+                            text.push(' ');
+                            text.push_str(line.trim());
+                        }
+                    }
+                }
+            }
+        }
+        help
+    }
+}
+
+/// The form of an option, an argument or a command, and the text behind it if it is in the same line.
+fn entry(line: &str) -> Option<(&str, &str)> {
+    let text = line.trim_start();
+    let indent = line.len() - text.len();
+    let begins =
+        text.starts_with('-') || (indent == 2 && text.starts_with(|c: char| c.is_alphanumeric() || "[<".contains(c)));
+    (begins && (indent == 2 || indent == 6)).then(|| match text.split_once("  ") {
+        Some((form, text)) => (form, text.trim()),
+        None => (text, ""),
+    })
+}
+
+/// The part about a command.
+fn options(arguments: &[&str]) -> String {
+    let help = Help::parse(&run(&[arguments, &["--help"]].concat()).0);
+    assert!(!help.groups.is_empty(), "{arguments:?} has no options");
+    // The first line is the command's row in the table of commands.
+    let about = help.about.split_once("\n\n").map_or("", |(_, more)| more);
+    let mut text = String::new();
+    if !about.is_empty() {
+        let _ = writeln!(text, "{}\n", about.split("\n\n").map(plain).collect::<Vec<_>>().join("\n\n"));
+    }
+    let _ = writeln!(text, "```text\n{}\n```", help.usage);
+    for (group, entries) in &help.groups {
+        let entries = entries.iter().filter(|(form, _)| form != "-h, --help" && form != "help");
+        let rows: Vec<_> =
+            entries.map(|(form, text)| vec![format!("`{}`", form.replace('|', "\\|")), plain(text)]).collect();
+        if !rows.is_empty() {
+            table(&mut text, &[group.as_str(), ""], &rows);
+        }
+    }
+    // The document itself says more of `python`.
+    if !help.epilogue.is_empty() && arguments != ["python"] {
+        let _ = writeln!(text, "\n```text\n{}\n```", help.epilogue.trim_end());
+    }
+    text
+}
+
+/// A function, method or property of the stub.
+struct Member {
+    name: String,
+    signature: String,
+    result: String,
+    property: bool,
+    text: String,
+}
+
+/// The docstring that begins at a line, in one line for each of its paragraphs.
+fn docstring(lines: &[&str]) -> Option<String> {
+    let rest = lines.first()?.trim().strip_prefix("\"\"\"")?;
+    let text = std::iter::once(rest).chain(lines[1..].iter().copied()).map(str::trim).collect::<Vec<_>>().join("\n");
+    let text = text.split("\"\"\"").next().unwrap().trim();
+    let paragraphs = text.split("\n\n").map(|paragraph| paragraph.replace('\n', " "));
+    Some(paragraphs.collect::<Vec<_>>().join(" "))
+}
+
+/// The members of a class, or the functions of the module.
+fn members(stub: &str, class: Option<&str>) -> (String, Vec<Member>) {
+    let lines: Vec<&str> = stub.lines().collect();
+    let begin = class
+        .map_or(0, |class| 1 + lines.iter().position(|line| line.starts_with(&format!("class {class}"))).expect(class));
+    let inside = |line: &&&str| line.is_empty() || line.starts_with(' ');
+    let end = class.map_or(lines.len(), |_| begin + lines[begin..].iter().take_while(inside).count());
+    let lines = &lines[begin..end];
+    let prefix = if class.is_some() { "    def " } else { "def " };
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some(rest) = line.strip_prefix(prefix) else { continue };
+        // A signature goes on to the line that ends with its colon; `: ...` stands for a text that is not there.
+        let ends = |line: &&str| line.ends_with(':') || line.ends_with(": ...");
+        let last = at + lines[at..].iter().position(ends).unwrap();
+        let more = lines[at + 1..=last].iter().map(|line| line.trim());
+        let signature = std::iter::once(rest).chain(more).collect::<Vec<_>>().join(" ");
+        let signature = signature.trim_end_matches(" ...").trim_end_matches(':');
+        let (call, result) = signature.rsplit_once(" -> ").unwrap();
+        let (name, parameters) = call.split_once('(').unwrap();
+        let parameters = parameters.trim_end_matches(')').trim().trim_end_matches(',');
+        let parameters: Vec<&str> =
+            parameters.split(", ").filter(|name| !["self", "cls", "/"].contains(name)).collect();
+        found.push(Member {
+            name: name.to_owned(),
+            signature: format!("{name}({})", parameters.join(", ")),
+            result: result.to_owned(),
+            property: at > 0 && lines[at - 1].trim() == "@property",
+            text: docstring(&lines[last + 1..]).unwrap_or_default(),
+        });
+    }
+    (docstring(lines).unwrap_or_default(), found)
+}
+
+fn code(text: &str) -> String {
+    format!("`{}`", text.replace('|', "\\|"))
+}
+
+fn stub(name: &str) -> String {
+    let stub = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/python/perf_prof/__init__.pyi")).unwrap();
+    let class = (name != "perf_prof").then_some(name);
+    let (about, members) = members(&stub, class);
+    assert!(!members.is_empty(), "{name}");
+    let mut text = String::new();
+    // The docstring of the event class repeats the tables below, which have one row for each member.
+    if class.is_some() && name != "PerfEvent" {
+        let new = members.iter().find(|member| ["__new__", "__init__"].contains(&&*member.name)).unwrap();
+        let new = new.signature.replace(&new.name, name);
+        let _ = writeln!(text, "```python\n{new}\n```\n\n{}", plain(&about));
+    }
+    let properties: Vec<_> = members.iter().filter(|member| member.property).collect();
+    if !properties.is_empty() {
+        let row = |member: &&Member| vec![code(&member.name), code(&member.result), plain(&member.text)];
+        table(&mut text, &["member", "type", "meaning"], &properties.iter().map(row).collect::<Vec<_>>());
+    }
+    let methods = members.iter().filter(|member| !member.property && !member.name.starts_with("__"));
+    let row = |member: &Member| vec![code(&member.signature), code(&member.result), plain(&member.text)];
+    let call = if class.is_some() { "method" } else { "function" };
+    table(&mut text, &[call, "gives", "meaning"], &methods.map(row).collect::<Vec<_>>());
+    text
+}
+
+/// The text of a generated part.
+fn generated(name: &str) -> String {
+    let text = match name.strip_prefix("options of ") {
+        Some(command) => options(&command.split(' ').skip(1).collect::<Vec<_>>()),
+        None => stub(name),
+    };
+    format!("\n{}\n", text.trim())
+}
+
+#[test]
+fn generated_parts_are_what_the_program_and_the_stub_say() {
+    let old = fs::read_to_string(document()).unwrap();
+    let mut new = String::new();
+    let mut names = BTreeSet::new();
+    let mut rest = old.as_str();
+    while let Some((before, after)) = rest.split_once(START) {
+        let (name, after) = after.split_once(" -->\n").unwrap();
+        let (part, after) = after.split_once(END).unwrap_or_else(|| panic!("{name} has no end"));
+        let generated = generated(name);
+        if env::var_os("UPDATE_EXPECT").is_none() {
+            let differ = part.lines().zip(generated.lines()).find(|(old, new)| old != new);
+            assert!(
+                part.trim() == generated.trim(),
+                "docs/reference.md, {name}: {differ:?}\n`UPDATE_EXPECT=1 cargo test --test integration \
+                 generated_parts` writes it again"
+            );
+        }
+        let _ = write!(new, "{before}{START}{name} -->\n{generated}\n{END}");
+        names.insert(name);
+        rest = after;
+    }
+    new.push_str(rest);
+    for command in COMMANDS {
+        assert!(names.contains(&*format!("options of perf-prof {command}")), "{command} is missing");
+    }
+    for name in ["options of perf-prof", "perf_prof", "PerfEvent", "FlameGraph", "Log2Hist", "Parts", "States"] {
+        assert!(names.contains(name), "{name} is missing");
+    }
+    if new != old {
+        fs::write(document(), new).unwrap();
+    }
+}
+
+/// The commands that the program has are the ones that the document has parts for.
+#[test]
+fn every_command_has_a_part() {
+    let help = Help::parse(&run(&["--help"]).0);
+    let (_, commands) = help.groups.iter().find(|(name, _)| name == "Commands").unwrap();
+    let names = commands.iter().map(|(name, _)| name.as_str()).filter(|name| *name != "help");
+    assert_eq!(names.collect::<BTreeSet<_>>(), COMMANDS.into());
+}
+
+/// The first cells of a table's rows, below a heading.
+fn first_cells<'a>(text: &'a str, heading: &str) -> Vec<&'a str> {
+    let (_, section) = text.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("{heading} is missing"));
+    let rows = section.lines().take_while(|line| !line.starts_with('#')).filter(|line| line.starts_with("| `"));
+    rows.map(|row| row.split(" | ").next().unwrap()).collect()
+}
+
+/// An unknown attribute is refused with a list of the known ones.
+#[test]
+fn attributes_are_those_that_the_program_knows() {
+    let (_, refused) = run(&["python", "-e", "sched:sched_wakeup//no-such/", "help"]);
+    let (_, known) =
+        refused.lines().next().unwrap().split_once("the known attributes are ").unwrap_or_else(|| panic!("{refused}"));
+    let text = fs::read_to_string(document()).unwrap();
+    let cells = first_cells(&text, "### Attributes").concat();
+    let names = |text: &str| {
+        let words = text.split([' ', ',', '`', '|']).filter(|word| *word == "stack" || word.contains('='));
+        words.map(|word| word.split('=').next().unwrap().to_owned()).collect::<BTreeSet<_>>()
+    };
+    assert!(names(known).len() > 5, "{known}");
+    assert_eq!(names(&cells), names(known));
+}
+
+/// What the template for a script has, and the two functions of `--jobs`, are the document's callbacks.
+#[test]
+fn callbacks_are_those_of_the_template() {
+    // SAFETY: takes nothing and cannot fail.
+    if unsafe { libc::geteuid() } != 0 || !PathBuf::from("/sys/kernel/tracing/events").exists() {
+        return println!("skipped: the template describes events, and that takes root and tracefs");
+    }
+    let (template, _) = run(&["python", "-e", "sched:sched_wakeup", "help"]);
+    let functions =
+        template.lines().filter_map(|line| line.strip_prefix("def ")?.split_once('(').map(|(name, _)| name));
+    let mut callbacks: BTreeSet<_> = functions.filter(|name| name.starts_with("__")).collect();
+    callbacks.extend(["__partial__", "__merge__", "__without__"]);
+    let text = fs::read_to_string(document()).unwrap();
+    let cells = first_cells(&text, "## Callbacks").concat();
+    let words = cells.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| word.starts_with("__"));
+    assert_eq!(words.collect::<BTreeSet<_>>(), callbacks);
+}

@@ -1,0 +1,19 @@
+//! Tests the unwinder. Programs with known call chains are sampled or stopped at known points, and their stacks are
+//! unwound. Other tests use files that no compiler wrote.
+
+mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod chains;
+mod damaged;
+mod eh_frame;
+mod elf;
+#[cfg(target_arch = "x86_64")]
+#[cfg(target_arch = "x86_64")]
+mod oracle;
+#[cfg(target_arch = "x86_64")]
+mod programs;
+#[cfg(target_arch = "x86_64")]
+mod traced;
+mod unreadable;
+#[cfg(target_arch = "x86_64")]
+mod unwinding;

@@ -1,0 +1,80 @@
+//! Files that can be opened only later. Runs on any machine.
+
+use std::{
+    cell::Cell,
+    io, thread,
+    time::{Duration, Instant},
+};
+
+use perf_prof_core::unwind::{Arch, Ended, Image, Mapping, Missing, Modules, Registers, Unwinder};
+
+use super::{
+    eh_frame::{FrameDescription, eh_frame},
+    elf::{BASE, OneFile, TEXT, elf},
+};
+
+const X86_64: u16 = 62;
+const IP: u8 = 16;
+/// The first function of a program: its return address is undefined. The frame's address is the stack pointer plus 8.
+const START: FrameDescription<'_> = FrameDescription {
+    augmentation: b"zR",
+    link: IP,
+    common: &[0x0c, 7, 8],
+    start: 0,
+    size: 0x100,
+    function: &[0x07, IP],
+};
+
+/// A process whose file can be opened only while `readable` is set.
+struct Unreadable {
+    file: OneFile,
+    readable: Cell<bool>,
+    /// The number of attempts to open the file.
+    opened: Cell<u32>,
+}
+
+impl Modules for Unreadable {
+    fn mapping(&self, address: u64) -> Option<Mapping> {
+        self.file.mapping(address)
+    }
+
+    fn open(&self, address: u64) -> io::Result<Image> {
+        self.opened.set(self.opened.get() + 1);
+        if self.readable.get() { self.file.open(address) } else { Err(io::Error::other("gone")) }
+    }
+}
+
+#[test]
+fn a_file_that_could_not_be_opened_is_tried_again() {
+    let file = || OneFile(elf(X86_64, &[(b".eh_frame", &eh_frame(&[START]))]).into());
+    let modules = Unreadable { file: file(), readable: Cell::new(false), opened: Cell::new(0) };
+    let arch = Arch::x86_64();
+    let unwind = |unwinder: &mut Unwinder, modules: &dyn Modules| {
+        // Bit 8 of perf's registers is the instruction pointer, bit 7 the stack pointer.
+        let registers = Registers::from_perf(arch, 2, 0x180, [0x7fff_0000, BASE + TEXT + 8]);
+        unwinder.unwind(modules, &registers, &[0; 64], 50, &mut Vec::new())
+    };
+    let unreadable = Ended::NoUnwindInfo { address: BASE + TEXT + 8, why: Missing::Unreadable };
+    let mut unwinder = Unwinder::for_arch(Some(arch), 1 << 20);
+    let start = Instant::now();
+    for _ in 0..3 {
+        assert_eq!(unwind(&mut unwinder, &modules), unreadable);
+    }
+    // The file is not opened again for each address, but once a second.
+    assert!(u64::from(modules.opened.get()) <= 1 + start.elapsed().as_secs(), "{}", modules.opened.get());
+    let wait = || thread::sleep(Duration::from_millis(1100));
+    wait();
+    let before = modules.opened.get();
+    assert_eq!(unwind(&mut unwinder, &modules), unreadable);
+    assert_eq!(modules.opened.get(), before + 1);
+    modules.readable.set(true);
+    wait();
+    assert_eq!(unwind(&mut unwinder, &modules), Ended::Root);
+    // After a successful read the file is not opened again.
+    wait();
+    assert_eq!(unwind(&mut unwinder, &modules), Ended::Root);
+    assert_eq!(modules.opened.get(), before + 2);
+    let mut other = Unwinder::for_arch(Some(arch), 1 << 20);
+    assert_eq!(unwind(&mut other, &file()), Ended::Root);
+    assert_eq!(unwinder.cached_bytes(), other.cached_bytes());
+}
