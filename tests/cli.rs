@@ -1,4 +1,4 @@
-//! The program as a user runs it: what goes to stdout and stderr, and the status.
+//! The program as a user runs it: its output on stdout and stderr, and its exit status.
 
 use std::{
     ffi::OsStr,
@@ -30,7 +30,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Wrong usage: nothing on stdout, status 2, and on stderr at most two lines.
+/// Wrong usage gives status 2, nothing on stdout, and at most two lines on stderr.
 #[track_caller]
 fn check(line: &str, expected: Expect) {
     let output = run(&line.split_whitespace().collect::<Vec<_>>());
@@ -186,7 +186,7 @@ fn help_and_version_go_to_stdout() {
 }
 
 #[test]
-fn arguments_that_are_not_utf8_are_no_panic() {
+fn arguments_that_are_not_utf8_cause_no_panic() {
     let bad = OsStr::from_bytes(b"\xff\xfe");
     for place in 0..4 {
         let mut args = ["python", "-e", "sched:no_such_event", "-C"].map(OsStr::new);
@@ -207,13 +207,13 @@ fn lists_events_and_their_fields() {
     let json = |args: &[&str]| -> Vec<serde_json::Value> { serde_json::from_slice(&run(args).stdout).unwrap() };
     let plain = json(&["list", "--json", "sched:*"]);
     assert!(plain.len() > 5 && plain.iter().all(|event| event["system"] == "sched" && event.get("fields").is_none()));
-    // Every format of this kernel is understood.
+    // perf-prof understands every format of this kernel.
     let all = json(&["list", "--json", "-v"]);
     let types = ["int", "str", "bytes", "bool"];
     let tracepoints = all.iter().filter(|event| event["kind"] == "tracepoint");
     let fields = tracepoints.flat_map(|event| event["fields"].as_array().unwrap());
     assert!(fields.into_iter().all(|field| types.contains(&field["python"].as_str().unwrap())));
-    // So are the events that are no tracepoints.
+    // Events other than tracepoints are listed too.
     let kind = |name: &str| all.iter().find(|event| event["event"] == name).map(|event| event["kind"].clone());
     assert_eq!(kind("profile").unwrap(), "built-in source");
     assert_eq!(kind("cpu-clock").unwrap(), "software event");
@@ -234,7 +234,7 @@ fn lists_events_and_their_fields() {
 fn a_closed_pipe_is_a_quiet_end() {
     needs([Need::Tracefs]);
     let mut child = perf_prof().args(["list", "-v"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // More than a pipe holds is to come, so the program writes into the closed pipe whenever that is.
+    // The output is longer than a pipe can hold, so the program writes into the pipe after it is closed.
     let mut first = [0; 16];
     child.stdout.take().unwrap().read_exact(&mut first).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -251,7 +251,7 @@ fn doctor_names_what_it_checks_and_its_status_says_whether_scripts_can_run() {
     for check in &checks {
         assert!(lines.contains(check["name"].as_str().unwrap()), "{lines}");
     }
-    // A venv that is gone is a failure on any machine.
+    // A missing venv is a failure on any machine.
     let output = perf_prof().arg("doctor").env("VIRTUAL_ENV", "/nonexistent/venv").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stdout).contains("unset VIRTUAL_ENV"));

@@ -1,4 +1,4 @@
-//! Events that are only counted: each call once, however threads come and go.
+//! Events that are only counted: each call is counted once, however threads start and exit.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -28,14 +28,14 @@ fn total(counters: &Counters, event: usize) -> u64 {
     readings.map(|reading| reading.count.value).sum()
 }
 
-/// A process that does nothing but create threads is attached to at any moment of that, and each call of those to come is
-/// counted once: none is missed because it was created just then, none is counted twice because it was listed too.
+/// Counters are attached to a process while it creates threads and does nothing else. Each later call is counted once.
+/// No thread is missed because it was being created, and none is counted twice because it was also listed.
 #[test]
 fn threads_that_come_and_go_while_attaching_are_counted_once() {
     needs([Need::Tracefs]);
     const NAME: &str = "capture::counting::threads_that_come_and_go_while_attaching_are_counted_once";
     const TIMES: usize = 7;
-    /// Threads that are created when everything is attached.
+    /// Threads that are created after the counters are attached.
     const LATER: usize = 100;
     const ATTACHMENTS: usize = 20;
     if std::env::var_os(CHILD).is_some() {
@@ -55,15 +55,15 @@ fn threads_that_come_and_go_while_attaching_are_counted_once() {
     }
 }
 
-/// Threads that each create the next one and exit: listings of them are out of date at once, and often cut short. Every
-/// line of them is found all the same, and found once.
+/// Each thread creates the next one and exits, so a listing of the threads is out of date at once, and often cut short.
+/// Still, every line of threads is found, and found once.
 #[test]
 fn lines_of_short_lived_threads_are_counted_once() {
     needs([Need::Tracefs]);
     const NAME: &str = "capture::counting::lines_of_short_lived_threads_are_counted_once";
     const TIMES: usize = 7;
     const LINES: usize = 3;
-    /// Threads of each line that are created when everything is attached.
+    /// Threads of each line that are created after the counters are attached.
     const LATER: usize = 50;
     const ATTACHMENTS: usize = 10;
     static TOLD: AtomicBool = AtomicBool::new(false);
@@ -96,7 +96,7 @@ fn lines_of_short_lived_threads_are_counted_once() {
     }
 }
 
-/// A test of this executable in a process of its own that says "ready", attached to.
+/// Starts a test of this executable in its own process, waits until it prints "ready", and attaches counters to it.
 fn attached(test: &str) -> (Child, Counters, EventFd) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, test);
@@ -111,7 +111,7 @@ fn attached(test: &str) -> (Child, Counters, EventFd) {
     (child, counters, wake)
 }
 
-/// Tells it to go on, and gives how many calls were counted by its end.
+/// Tells the child to go on. Returns how many calls were counted when it has ended.
 fn calls_when_told(child: &mut Child, mut counters: Counters) -> u64 {
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     let mut stdout = child.stdout.take().unwrap();

@@ -1,4 +1,4 @@
-//! Every event is delivered or counted: blocks, order, bounds, flushes.
+//! Every event is delivered or counted as lost. Also: order, memory bounds, flushes.
 
 use std::{
     collections::HashMap,
@@ -55,8 +55,8 @@ fn a_flush_delivers_all_earlier_events() {
     }
 }
 
-/// What every capture owes: each event is delivered or counted as lost, by the kernel's counters and by the records in
-/// the ring.
+/// Captures this many calls. Every capture must deliver each event or count it as lost, by the kernel's counters and by
+/// the records in the ring.
 fn burst(options: &Options, times: usize, pause: Option<Duration>) -> (Capture, Seen) {
     let target = Target::SystemWide { cpus: None };
     let mut capture = Capture::open(&target, &[getppid_of(gettid())], options).unwrap();
@@ -64,7 +64,7 @@ fn burst(options: &Options, times: usize, pause: Option<Duration>) -> (Capture, 
     getppid(times);
     if let Some(pause) = pause {
         std::thread::sleep(pause);
-        // One more after the overrun, so that the kernel reports it in the ring.
+        // After the overrun, one more event makes the kernel report the loss in the ring.
         getppid(1);
     }
     let mut seen = Seen::default();
@@ -72,7 +72,8 @@ fn burst(options: &Options, times: usize, pause: Option<Duration>) -> (Capture, 
     (capture, seen)
 }
 
-/// All tasks' names go into all rings: a test that overruns them with names disturbs the exact counts of another.
+/// The names of all tasks go into all rings. So a test that overruns the rings with names disturbs the exact counts of
+/// another test.
 static OVERRUN: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -84,14 +85,14 @@ fn losses_are_exact_with_a_tiny_ring() {
         pin(0);
         let (mut capture, seen) = burst(&options, 200_000, Some(Duration::from_millis(300)));
         let losses = capture.losses().unwrap();
-        assert!(losses.per_event[0] > 0, "a page holds 200,000 events?");
+        assert!(losses.per_event[0] > 0, "a ring of one page lost none of 200,000 events");
         assert_eq!(seen.total() + losses.per_event[0], 200_001);
-        // Side-band records may be lost as well; then the ring's count says so.
+        // Side-band records may be lost too, and the ring's count includes them.
         assert_eq!(losses.per_ring[0], seen.lost[&0], "{order:?}");
     }
 }
 
-/// A task's name is no event of the user's, but it takes room in the ring and may be dropped.
+/// The record of a task's name is not an event that the user selected, but it takes room in the ring and may be lost.
 #[test]
 fn lost_side_band_records_are_no_lost_events() {
     needs([Need::Tracefs]);
@@ -103,16 +104,16 @@ fn lost_side_band_records_are_no_lost_events() {
     capture.enable().unwrap();
     for _ in 0..TIMES {
         getppid(1);
-        // SAFETY: a name with its zero.
+        // SAFETY: the name ends with a NUL.
         unsafe { libc::prctl(libc::PR_SET_NAME, c"renamed".as_ptr()) };
     }
     let mut seen = Seen::default();
     stop(&mut capture, &mut seen);
     let losses = capture.losses().unwrap();
-    assert!(losses.per_event[0] > 0, "a page holds 50,000 events?");
+    assert!(losses.per_event[0] > 0, "a ring of one page lost none of 50,000 events");
     assert_eq!(seen.total() + losses.per_event[0], TIMES);
     assert_eq!(losses.samples_per_ring[0], losses.per_event[0]);
-    assert!(losses.per_ring[0] > losses.samples_per_ring[0], "a page holds 50,000 names?");
+    assert!(losses.per_ring[0] > losses.samples_per_ring[0], "a ring of one page lost none of 50,000 names");
 }
 
 #[test]
@@ -123,7 +124,7 @@ fn a_slow_consumer_is_bounded_and_losses_are_exact() {
         let target = Target::SystemWide { cpus: None };
         let mut capture = Capture::open(&target, &[getppid_of(gettid())], &options).unwrap();
         capture.enable().unwrap();
-        // Nobody takes anything meanwhile, and asks to be told at the end of it.
+        // Nothing is taken from the capture before the flush.
         getppid(200_000);
         let bound = (1 << 20).max(2 * capture.ring_count() * (256 << 10));
         assert!(capture.backlog() <= bound, "{} bytes wait", capture.backlog());
@@ -131,7 +132,7 @@ fn a_slow_consumer_is_bounded_and_losses_are_exact() {
         capture.flush();
         collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Flushed));
         let losses = capture.losses().unwrap();
-        assert!(losses.per_event[0] > 0, "200,000 events in a mebibyte?");
+        assert!(losses.per_event[0] > 0, "a buffer of 1 MiB lost none of 200,000 events");
         assert_eq!(seen.total() + losses.per_event[0], 200_000, "{order:?}");
         stop(&mut capture, &mut seen);
         assert_eq!(seen.total() + losses.per_event[0], 200_000, "{order:?}");
@@ -139,14 +140,15 @@ fn a_slow_consumer_is_bounded_and_losses_are_exact() {
     }
 }
 
-/// A figure of this process, in bytes.
+/// A value from the status file of this process, in bytes.
 fn of_status(name: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with(name)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// Sixteen bytes per record, twice while it was ready, came on top of the bound.
+/// In earlier versions, the index came on top of the bound: 16 bytes per record, and twice as much while records were
+/// ready.
 #[test]
 fn the_index_of_the_order_is_within_the_buffer() {
     needs([Need::Tracefs]);
@@ -156,15 +158,15 @@ fn the_index_of_the_order_is_within_the_buffer() {
         return;
     }
     const BUFFER: usize = 64 << 20;
-    /// Rings, thread stacks, what the allocator keeps.
+    /// The memory of rings and thread stacks, and memory that the allocator keeps.
     const BESIDE: usize = 4 << 20;
-    // Nothing is released before its memory is needed: the sorter holds all.
+    // The margin is so long that the sorter holds all records until memory is needed.
     let order = Some(RecordOrder::Time { margin: Duration::from_secs(1000) });
     let options = Options { buffer: BUFFER, order, ..options() };
     let mut capture = Capture::open(&Target::SystemWide { cpus: None }, &[getppid_of(gettid())], &options).unwrap();
     capture.enable().unwrap();
     let before = of_status("VmRSS:");
-    // Nobody takes anything meanwhile.
+    // Nothing is taken from the capture before it loses events.
     while capture.losses().unwrap().per_event[0] == 0 {
         getppid(10_000);
     }
@@ -192,7 +194,8 @@ fn the_order_has_no_inversion() {
     needs([Need::Tracefs]);
     let options = Options { order: Some(RecordOrder::default()), ..options() };
     let target = Target::SystemWide { cpus: None };
-    // The threads come before the events, which name each of them: thread ids wrap around, so that no range holds them.
+    // The threads start before the events are opened, because the filter names each thread. A range of thread ids would
+    // not do, as thread ids wrap around.
     let workers: Vec<_> = (0..3)
         .map(|_| {
             Worker::new(|| {
@@ -234,7 +237,7 @@ fn a_sampling_limit_holds() {
     let mut windows: HashMap<u32, Vec<u64>> = HashMap::new();
     seen.times.iter().for_each(|&(ring, time)| windows.entry(ring).or_default().push(time));
     for times in windows.values() {
-        // The eleventh of a ring begins another second.
+        // The eleventh event of a ring comes a second after the first one, or later.
         assert!(times.windows(11).all(|eleven| eleven[10] - eleven[0] >= 1_000_000_000));
     }
 }
@@ -263,7 +266,7 @@ fn a_signal_goes_before_the_backlog() {
     capture.flush();
     let mut seen = Seen::default();
     collect(&mut capture, &mut seen, |wait| {
-        assert!(!matches!(wait, Wait::Flushed), "woken behind the backlog");
+        assert!(!matches!(wait, Wait::Flushed), "woken after the backlog");
         matches!(wait, Wait::Woken)
     });
     collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Flushed));
@@ -274,7 +277,8 @@ fn a_signal_goes_before_the_backlog() {
 fn call_chains_are_sampled_where_asked() {
     needs([Need::Tracefs]);
     let chain = |kernel, user| Some(Callchain { kernel, user, max_stack: Some(16) });
-    // A syscall's tracepoint gives the program's registers, hence no kernel frames (perf_syscall_enter); this one does.
+    // The tracepoint of a system call has the program's registers, hence no kernel frames (perf_syscall_enter). The
+    // tracepoint sched_switch has kernel frames.
     let own = Some(format!("common_pid == {}", gettid()));
     let request = |callchain| EventRequest { callchain, ..event("sched", "sched_switch", own.clone()) };
     let events = [

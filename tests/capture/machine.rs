@@ -1,4 +1,4 @@
-//! What captures need of the kernel besides events: its clock, and the files of tracefs.
+//! Besides events, captures need the kernel's clock and the files of tracefs.
 
 use perf_prof_core::sys::{
     clock::{Calibration, Clock, realtime},

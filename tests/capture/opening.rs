@@ -1,4 +1,4 @@
-//! What cannot be opened says why, and what was opened is closed without waiting.
+//! Events that cannot be opened are reported with their cause, and open events are closed without waiting.
 
 use expect_test::{Expect, expect};
 use perf_prof_core::{
@@ -18,14 +18,14 @@ fn closing_many_tracepoints_is_left_to_a_child() {
         in_child("capture::opening::closing_many_tracepoints_is_left_to_a_child");
         return;
     }
-    // Orphans become ours, instead of init's.
+    // Orphans become children of this process, not of init.
     // SAFETY: no pointers are passed.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
     let mut capture = Capture::open(&Target::SystemWide { cpus: None }, &syscalls(5), &options()).unwrap();
     capture.enable().unwrap();
     capture.close();
     assert_eq!(perf_events_open(), 0);
-    // SAFETY: all zeroes is a siginfo; it lives across the call. The child is left to be waited for again.
+    // SAFETY: all zeroes is a valid siginfo, which lives across the call. The child can be waited for again.
     let child = unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         assert_eq!(libc::waitid(libc::P_ALL, 0, &mut info, libc::WEXITED | libc::WNOWAIT), 0, "there is no child");
@@ -146,7 +146,7 @@ fn a_plain_users_missing_rights_are_reported() {
         return;
     }
     let events = [event("sched", "sched_switch", None)];
-    // SAFETY: no pointers are passed. By number, so that only this thread changes, not the harness.
+    // SAFETY: no pointers are passed. The raw system call changes the user of this thread only, not of the harness.
     assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) }, 0);
     println!("error={}", Capture::open(&Target::SystemWide { cpus: None }, &events, &options()).err().unwrap());
 }

@@ -1,4 +1,4 @@
-//! CPUs, processes, threads, cgroups, workloads: what belongs to them, and when they end.
+//! CPUs, processes, threads, cgroups and workloads as targets: which tasks belong to them, and when the capture ends.
 
 use std::{
     collections::HashMap,
@@ -143,7 +143,7 @@ fn a_cgroup_is_traced() {
 fn a_cpu_that_goes_offline_keeps_what_it_recorded() {
     needs([Need::Tracefs]);
     let switch = "/sys/devices/system/cpu/cpu1/online";
-    // Other tests count on all CPUs, so this one does not run beside them.
+    // Other tests need all CPUs, so this test must not run at the same time.
     if std::env::var_os("PERF_PROF_TEST_OFFLINE").is_none() || !std::path::Path::new(switch).exists() {
         skip(Need::Offline, format!("takes CPU 1 offline only with PERF_PROF_TEST_OFFLINE=1 and {switch}"));
     }
@@ -168,7 +168,8 @@ fn a_cpu_that_goes_offline_keeps_what_it_recorded() {
     }
 }
 
-/// A test of this file in a process of its own, which has said that it is ready; and what else it says.
+/// Starts a test of this file in its own process and waits until it is ready. Returns the process and the rest of its
+/// output.
 fn ready_child(test: &str) -> (Child, Lines<BufReader<ChildStdout>>) {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, test);
@@ -178,14 +179,14 @@ fn ready_child(test: &str) -> (Child, Lines<BufReader<ChildStdout>>) {
     (child, lines)
 }
 
-/// A thread that appears while its process is being attached to inherits events from its creator, so
-/// attaching to it as well would deliver everything twice.
+/// A thread that is created while perf-prof attaches to its process inherits events from its creator. If perf-prof also
+/// attached to this thread, each event would be delivered twice.
 #[test]
 fn threads_that_come_and_go_while_attaching_are_never_counted_twice() {
     needs([Need::Tracefs]);
     const NAME: &str = "capture::targets::threads_that_come_and_go_while_attaching_are_never_counted_twice";
     const TIMES: u64 = 7;
-    /// Threads that are created when everything is attached.
+    /// Threads that are created after the events are attached.
     const LATER: usize = 100;
     if std::env::var_os(CHILD).is_some() {
         let told = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()).unwrap());
@@ -224,14 +225,14 @@ fn threads_that_come_and_go_while_attaching_are_never_counted_twice() {
         }
     }
     assert_eq!(capture.losses().unwrap().per_event, [0]);
-    assert!(per_thread.values().all(|&times| times <= TIMES), "twice");
+    assert!(per_thread.values().all(|&times| times <= TIMES), "a call was delivered twice");
     let whole = per_thread.values().filter(|&&times| times == TIMES).count();
-    assert!(whole >= LATER, "{whole} of {LATER} threads");
+    assert!(whole >= LATER, "all calls of only {whole} of {LATER} threads were delivered");
     assert!(reaper.join().unwrap().success());
 }
 
-/// A thread that is being created while events are turned on may inherit them turned off, and its creator then got these
-/// from it: nothing more of the process was seen.
+/// A thread that is created while events are turned on may inherit them turned off. In earlier versions, its creator
+/// then got these events from it, and nothing more of the process was seen.
 #[test]
 fn events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_turned_on() {
     needs([Need::Tracefs]);
@@ -239,7 +240,7 @@ fn events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_tur
         "capture::targets::events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_turned_on";
     if std::env::var_os(CHILD).is_some() {
         let told = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()).unwrap());
-        // There is an event on each CPU, and any of them may be off.
+        // There is one event per CPU, and each of them may be off. So the threads stay on one CPU.
         pin(0);
         println!("ready");
         while !told.is_finished() {
@@ -255,13 +256,13 @@ fn events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_tur
     capture.enable().unwrap();
     for _ in 0..20 {
         capture.disable_events().unwrap();
-        // What had come before.
+        // Takes the events from before.
         capture.flush();
         collect(&mut capture, &mut Seen::default(), |wait| matches!(wait, Wait::Flushed));
         capture.enable_events().unwrap();
         let (mut seen, begun) = (Seen::default(), Instant::now());
         while seen.total() < 10 {
-            assert!(begun.elapsed() < Duration::from_secs(30), "they are off");
+            assert!(begun.elapsed() < Duration::from_secs(30), "the events are off");
             capture.flush();
             collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Flushed));
         }

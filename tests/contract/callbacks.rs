@@ -1,4 +1,4 @@
-//! Which functions of the script are called, when, and with what.
+//! Which functions of the script are called, when, and with which arguments.
 
 use expect_test::expect;
 
@@ -32,7 +32,7 @@ def syscalls__sys_enter_getpgid(event): print('call', event.pid)
 
 #[test]
 fn init_runs_before_events_are_enabled() {
-    // The events of everybody, and `__init__` makes some of its own.
+    // perf-prof traces all processes here, and `__init__` makes some calls itself.
     let text = "
 import os
 mine = os.getpid()
@@ -188,7 +188,7 @@ def __exit__(): print(perf_prof.stats()['events'])
 }
 
 #[test]
-fn any_callable_counts() {
+fn any_callable_can_be_a_callback() {
     let text = "
 import functools
 class Counter:
@@ -210,7 +210,7 @@ __init__ = functools.partial(print, 'partial')
 }
 
 #[test]
-fn builtins_classes_and_lambdas_count() {
+fn builtins_classes_and_lambdas_can_be_callbacks() {
     let text = "
 kept = []
 syscalls__sys_enter_getpgid = kept.append
@@ -327,7 +327,7 @@ def __sample__(event): pass
 
 #[test]
 fn an_interval_is_called_after_all_that_happened_before() {
-    // Calls come at once, then nothing does: the first interval, long after them, has seen them all.
+    // All calls are made at the start. The first interval ends long after them, so it must have seen them all.
     let text = "
 import sys
 n = 0
@@ -387,7 +387,7 @@ def __print_stat__(indent): print('mine', type(indent).__name__, indent, len(kep
 #[test]
 fn losses_are_reported_and_add_up() {
     needs([Need::Tracefs]);
-    // One page of ring and a reader that is not woken before it is full.
+    // The ring has one page, and the reader is woken only when the ring is full.
     let text = "
 import perf_prof
 lost = []

@@ -1,4 +1,5 @@
-//! What went wrong in the C implementation, row by row: none of it may happen here.
+//! The faults of the C implementation must not happen here. The tests have the order of the table "Fixed faults" in
+//! `docs/differences.md`.
 
 use std::process::Command;
 
@@ -19,7 +20,7 @@ fn calls(script: &str, workload: &str) -> Run {
 }
 
 #[test]
-fn u64_fields_negative() {
+fn u64_fields_are_never_negative() {
     let text = "
 def __sample__(event): print(event.ptr > 2**63, str(event).count('-1'))
 ";
@@ -35,7 +36,7 @@ def __sample__(event): print(event.ptr > 2**63, str(event).count('-1'))
 }
 
 #[test]
-fn s32_fields_as_4294967295() {
+fn s32_fields_can_be_negative() {
     let text = "
 def __sample__(event): print(event.node)
 ";
@@ -49,7 +50,7 @@ def __sample__(event): print(event.node)
 }
 
 #[test]
-fn names_built_at_run_time_raise_attribute_error() {
+fn names_built_at_run_time_find_their_fields() {
     prints(
         calls("def __sample__(event): print(getattr(event, ''.join('pid')), event['xpid'[1:]])\n", "calls 1"),
         expect![[r#"
@@ -59,7 +60,7 @@ fn names_built_at_run_time_raise_attribute_error() {
 }
 
 #[test]
-fn a_comm_that_is_not_utf_8_looks_like_a_missing_field() {
+fn a_comm_that_is_not_utf_8_is_a_str() {
     let text = "
 def __sample__(event): print(ascii(event.newcomm), 'newcomm' in event, event.get('newcomm') == event.newcomm)
 ";
@@ -72,7 +73,7 @@ def __sample__(event): print(ascii(event.newcomm), 'newcomm' in event, event.get
 }
 
 #[test]
-fn sigsegv_on_an_unknown_event_attribute_or_pmu() {
+fn an_unknown_event_attribute_or_pmu_is_an_error() {
     needs([Need::Tracefs]);
     for selector in [
         "no:such",
@@ -97,7 +98,7 @@ fn sigsegv_on_an_unknown_event_attribute_or_pmu() {
 }
 
 #[test]
-fn a_second_e_ignored() {
+fn a_second_e_selects_more_events() {
     let text = "
 seen = set()
 def __sample__(event): seen.add(event._event)
@@ -113,7 +114,7 @@ def __exit__(): print(sorted(seen))
 }
 
 #[test]
-fn c_99_runs_and_sees_nothing() {
+fn c_99_is_an_error() {
     needs([Need::Tracefs]);
     let outcome = plain().call_event().options(["-C", "99"]).run();
     assert_ne!(outcome.status, 0);
@@ -121,8 +122,8 @@ fn c_99_runs_and_sees_nothing() {
 }
 
 #[test]
-fn a_handler_that_blocks_can_only_be_killed_with_sigkill() {
-    // Twice Ctrl-C, from the workload.
+fn a_second_ctrl_c_ends_a_handler_that_blocks() {
+    // The workload sends SIGINT twice, as Ctrl-C does.
     let text = "
 import time
 def __sample__(event): time.sleep(1000)
@@ -138,7 +139,7 @@ def __exit__(): print('exit')
 }
 
 #[test]
-fn python_threads_starve_while_waiting() {
+fn python_threads_run_while_perf_prof_waits() {
     let text = "
 import os, signal, threading, time
 ticks = 0
@@ -161,7 +162,7 @@ def __exit__(): print(ticks)
 }
 
 #[test]
-fn sys_exit_and_sighup_skip_exit() {
+fn exit_is_called_after_sys_exit_and_sighup() {
     let text = "
 import os, signal, sys
 def __sample__(event): DO
@@ -184,7 +185,7 @@ def __exit__(): print('exit')
 }
 
 #[test]
-fn set_does_not_remove_duplicates() {
+fn a_set_removes_equal_events() {
     let text = "
 import copy, pickle
 kept = []
@@ -200,7 +201,7 @@ def __exit__(): print(len(kept), len(set(kept)))
 }
 
 #[test]
-fn os_py_loads_the_standard_library() {
+fn a_script_named_os_py_is_loaded() {
     let run = plain().file("os.py", "print('mine')\ndef __sample__(event): pass\n").module("os.py");
     prints(
         run.call_event().workload("calls 1"),
@@ -211,7 +212,7 @@ fn os_py_loads_the_standard_library() {
 }
 
 #[test]
-fn a_b_py_does_not_load() {
+fn a_script_named_a_b_py_is_loaded() {
     let run = plain().file("a.b.py", "print('mine')\ndef __sample__(event): pass\n").module("a.b.py");
     prints(
         run.call_event().workload("calls 1"),
@@ -222,7 +223,7 @@ fn a_b_py_does_not_load() {
 }
 
 #[test]
-fn thousands_of_tracebacks_on_head() {
+fn a_closed_pipe_causes_no_tracebacks() {
     needs([Need::Tracefs]);
     let run = Run::script("def __sample__(event): print(event)\ndef __exit__(): print('exit')\n");
     let own = std::env::current_exe().unwrap();
@@ -232,7 +233,7 @@ fn thousands_of_tracebacks_on_head() {
         .arg(own)
         .arg(crate::harness::calls::WORKLOAD)
         .current_dir(run.dir.path())
-        // A locale that is not installed bash complains of itself.
+        // If a locale is not installed, bash writes a warning of its own to stderr.
         .env("LC_ALL", "C")
         .output();
     let output = output.unwrap_or_else(|error| skip(Need::Programs, format!("bash: {error}")));
@@ -244,7 +245,7 @@ fn thousands_of_tracebacks_on_head() {
 }
 
 #[test]
-fn a_script_without_handlers_runs_silently_for_ever() {
+fn a_script_without_handlers_is_an_error() {
     check(
         calls("def sched_wakeup(event): pass\n", "forever"),
         expect![[r#"
@@ -256,7 +257,7 @@ fn a_script_without_handlers_runs_silently_for_ever() {
 }
 
 #[test]
-fn pid_0_prints_as_dots() {
+fn pid_0_prints_as_swapper() {
     let text = "
 def __sample__(event): event.print(timestamp=False)
 ";

@@ -1,4 +1,4 @@
-//! `__exit__` is called once, whatever ended the run, and the status says what did.
+//! `__exit__` is called once, however the run ends, and the exit status says how it ended.
 
 use std::{
     io::{BufRead, BufReader},
@@ -13,7 +13,7 @@ use crate::harness::{
     script::{Run, check, finish},
 };
 
-/// Counts calls and tells of its end; `on_call` is what else it does with each.
+/// A script that counts calls, executes `on_call` for each of them, and prints the count in `__exit__`.
 fn counting(on_call: &str) -> String {
     format!(
         "
@@ -194,7 +194,7 @@ fn by_a_signal_while_nothing_happens() {
 fn by_the_end_of_the_attached_process() {
     needs([Need::Tracefs]);
     for option in ["-p", "-t"] {
-        // It makes its calls when it is told to, so that it is attached to in time.
+        // The target waits for its input to end before it makes its calls. So perf-prof is attached before them.
         let mut target = std::process::Command::new(std::env::current_exe().unwrap())
             .args([WORKLOAD, "wait-for-input", "calls", "6"])
             .stdin(Stdio::piped())
@@ -326,7 +326,7 @@ fn an_exit_in_exit_wins_over_the_commands_status() {
     assert_eq!(Run::script(script).call_event().workload("calls 1 exit 9").run().status, 5);
 }
 
-/// The kernel takes an exiting task's ids away before its last events; their records still name it.
+/// The kernel removes the ids of an exiting task before the task's last events. Their lines still name the task.
 #[test]
 fn a_task_that_exits_is_named_in_its_last_line() {
     needs([Need::Tracefs]);
@@ -341,6 +341,6 @@ def __exit__(): pass
     let mut lines = outcome.stdout.lines();
     while let (Some(line), Some(pid)) = (lines.next(), lines.next()) {
         assert!(!line.contains("<...>"), "{line}");
-        assert!(line.split_whitespace().nth(1) == Some(pid), "{line} is not of {pid}");
+        assert!(line.split_whitespace().nth(1) == Some(pid), "{line} does not name task {pid}");
     }
 }

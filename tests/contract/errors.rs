@@ -1,4 +1,5 @@
-//! Every failure: one to three lines on stderr that name the thing, the cause and the way out, and its status.
+//! For every failure, one to three lines on stderr name the problem, its cause and the way out. The exit status is
+//! checked too.
 
 use std::process::{Command, Stdio};
 
@@ -10,15 +11,15 @@ use crate::harness::{
     script::{CALL, Outcome, Run, finish},
 };
 
-/// A script that would run.
+/// A script that has no errors.
 fn plain() -> Run {
     Run::script("def __sample__(event): pass\n")
 }
 
-/// Runs it as another user, who may not trace.
+/// Runs perf-prof as a user who may not trace.
 fn as_nobody(run: &Run) -> Outcome {
     let mut command = run.command();
-    // SAFETY: both calls are async-signal-safe, and this process may have one thread of that user.
+    // SAFETY: both calls are async-signal-safe, and they change the user of the child only, which has one thread.
     unsafe {
         std::os::unix::process::CommandExt::pre_exec(&mut command, || {
             libc::setgid(65534);
@@ -225,7 +226,7 @@ fn a_user_who_may_not_trace() {
     outcome.assert_civil();
     assert!(outcome.stderr.lines().count() <= 3, "{}", outcome.stderr);
     assert_eq!(outcome.status, 1);
-    // Which of tracefs and the system call refuses first depends on the machine.
+    // It depends on the machine whether tracefs or the system call is refused first.
     let (tracefs, call) = ("run as root, or open it to all with `mount -o remount", "kernel.perf_event_paranoid");
     assert!(outcome.stderr.contains("permission"), "{}", outcome.stderr);
     assert!(outcome.stderr.contains(tracefs) || outcome.stderr.contains(call), "{}", outcome.stderr);
@@ -267,7 +268,7 @@ fn a_python_that_is_not_there() {
 #[test]
 fn a_failed_start_leaves_no_command_running() {
     needs([Need::Tracefs]);
-    // The command is forked before the script is loaded; when that fails it must not run.
+    // The command is forked before the script is loaded. If the script cannot be loaded, the command must not run.
     let run = plain().file("s.py", "1/0\n").call_event();
     let mark = run.path("ran");
     let outcome = run.exec([std::ffi::OsStr::new("touch"), mark.as_os_str()]);

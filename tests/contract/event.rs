@@ -1,4 +1,4 @@
-//! The event object: every form of access, comparison, copies, and events that are kept.
+//! The event object: all forms of access, comparison, copies, and kept events.
 
 use expect_test::expect;
 
@@ -7,7 +7,7 @@ use crate::harness::{
     script::{CALL, RENAME, Run, prints},
 };
 
-/// The body of a handler that gets one call.
+/// A run whose handler has this body. The handler is called once.
 fn with_event(body: &str) -> Run {
     let body = body.replace('\n', "\n    ");
     let script = format!("import perf_prof\ndef __sample__(event):\n    e = event\n    {body}\n");
@@ -174,9 +174,9 @@ print(e[bytes([95, 112, 105, 100]).decode()] == e._pid)",
 }
 
 #[test]
-fn a_field_whose_name_is_a_keyword() {
-    // `exceptions:` and others have a field `from`, `in` or `class` on some kernels; this one has `__syscall_nr`, which
-    // a class body would mangle.
+fn a_field_whose_name_python_mangles_is_reached_by_its_name() {
+    // Some names of fields cannot follow a dot. On some kernels, events of `exceptions:` and other systems have a field
+    // `from`, `in` or `class`. This event has `__syscall_nr`, which Python mangles in a class body.
     prints(
         with_event(
             "
@@ -308,7 +308,7 @@ def __exit__(): print('exit')
     let outcome = writer.run();
     assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
     let path = writer.path("event.pickle");
-    // Where the event is selected, and where nothing of it is known.
+    // The first run selects the same event. The second run selects another event, so it does not know this one.
     for event in [RENAME, "sched:sched_process_hang"] {
         let outcome = Run::script(reader).event(event).options(["-q"]).args([&path]).workload("exit 0").run();
         assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
@@ -409,7 +409,7 @@ fn the_realtime_is_the_wall_clock() {
             True int
         "#]],
     );
-    // While it happens: within a second of the process's own clock, unless the machine stands still.
+    // An event is delivered within a second, unless the machine stands still. So one event of three is enough.
     let text = "
 import time
 near = []

@@ -1,4 +1,4 @@
-//! What a callback raises is printed, but not without end, and events go on.
+//! An exception in a callback is printed, but only a limited number of times, and events go on.
 
 use expect_test::expect;
 

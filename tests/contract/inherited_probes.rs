@@ -1,4 +1,4 @@
-//! Probes in tasks that make tasks: threads and children have them too, and nothing is left in tracefs.
+//! Probes in tasks that create tasks: the new threads and children have the probes too, and nothing is left in tracefs.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::harness::{
     script::Run,
 };
 
-/// Makes threads and children, which make threads, once its input ends; tells how many it could not make.
+/// When its input ends, it creates threads, and children that create threads. It prints how many could not be created.
 const BEARING: &str = r#"
 #include <poll.h>
 #include <pthread.h>
@@ -53,10 +53,11 @@ int main(void) {
 }
 "#;
 
-/// By five threads, and five children with two threads each.
+/// Five threads make ten calls each. Five children make one call each, and each child has two threads that make ten
+/// calls each.
 const BIRTHS: &str = "uprobe:born 155\nuretprobe:born 155\n";
 
-/// Counts, and tells of the first event.
+/// Prints a line at the first event, and the count of each event at the end.
 const BIRTHS_SCRIPT: &str = "
 import sys
 n = {}
@@ -65,13 +66,13 @@ def __sample__(e):
     n[e._event] = n.get(e._event, 0) + 1
 def __exit__(): [print(name, n[name]) for name in sorted(n) if name != 'uprobe:waiting']";
 
-/// The definitions in tracefs that processes of perf-prof have left behind.
+/// The definitions in tracefs that the perf-prof process `pid` has made and not removed.
 fn definitions_of(pid: u32) -> Vec<String> {
     let list = fs::read_to_string("/sys/kernel/tracing/uprobe_events").unwrap_or_default();
     list.lines().filter(|line| line.contains(&format!(":perf_prof_{pid}_"))).map(str::to_owned).collect()
 }
 
-/// In a folder whose name the kernel's list of probes would divide.
+/// The program is in a folder with a blank and a `#` in its name: the kernel's list of probes would split such a path.
 fn bearing() -> Run {
     let run = Run::script(BIRTHS_SCRIPT).file("a b#/p.c", BEARING);
     gcc(run.dir.path(), &["-O1", "-pthread", "a b#/p.c", "-o", "a b#/p"]);
@@ -79,9 +80,9 @@ fn bearing() -> Run {
     run.event(events).options(["-m1M"])
 }
 
-/// fork() and pthread_create() failed with EFAULT.
+/// In earlier versions, fork() and pthread_create() failed with EFAULT.
 #[test]
-fn a_command_with_probes_makes_threads_and_children_which_count() {
+fn threads_and_children_of_a_command_with_probes_are_counted() {
     needs(PROBES);
     let outcome = bearing().exec(["sh", "-c", "'./a b#/p' < /dev/null"]).run();
     let counts: String =
@@ -89,9 +90,9 @@ fn a_command_with_probes_makes_threads_and_children_which_count() {
     assert_eq!((outcome.status, counts.as_str(), outcome.stderr.lines().last()), (0, BIRTHS, Some("failures 0")));
 }
 
-/// fork() and pthread_create() failed with EFAULT.
+/// In earlier versions, fork() and pthread_create() failed with EFAULT.
 #[test]
-fn a_process_with_probes_makes_threads_and_children_which_count() {
+fn threads_and_children_of_a_process_with_probes_are_counted() {
     needs(PROBES);
     let run = bearing();
     let program = Command::new(run.path("a b#/p")).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -109,7 +110,7 @@ fn a_process_with_probes_makes_threads_and_children_which_count() {
     assert_eq!(definitions_of(tracer.id()), [""; 0]);
 }
 
-/// What was killed cannot remove its definitions; who defines the next ones does.
+/// A killed process cannot remove its definitions. The next process that defines probes removes them.
 #[test]
 fn definitions_of_a_killed_process_are_removed_by_the_next() {
     needs(PROBES);
@@ -119,7 +120,7 @@ fn definitions_of_a_killed_process_are_removed_by_the_next() {
     let mut tracer = run.command().stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(tracer.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "begun");
-    // From its end on any other test may be the next.
+    // This is checked before the tracer ends. After its end, another test may remove the definitions at any time.
     assert_eq!(definitions_of(tracer.id()).len(), 3);
     tracer.kill().unwrap();
     tracer.wait().unwrap();
@@ -129,7 +130,8 @@ fn definitions_of_a_killed_process_are_removed_by_the_next() {
     program.wait().unwrap();
 }
 
-/// Makes children that make threads, one after the other, all on one CPU: there tasks follow each other directly.
+/// Creates children that create threads, one after the other. They all run on one CPU, so tasks follow each other
+/// directly.
 const ON_ONE_CPU: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -158,7 +160,7 @@ int main(void) {
 }
 "#;
 
-/// That a kernel can keep a task's events from going to another one came with Linux 6.12.
+/// Since Linux 6.12, the kernel can keep a task's events from going to another task.
 fn needs_events_that_stay() {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap());
@@ -168,9 +170,10 @@ fn needs_events_that_stay() {
     }
 }
 
-/// The kernel gave a parent's events to its child and ended them with it; 17 of 510 calls came, or 504.
+/// In earlier versions, the kernel passed a parent's events to its child, and they ended with the child. Of 510 calls,
+/// only 17 or 504 were delivered.
 #[test]
-fn probes_of_tasks_that_follow_each_other_on_a_cpu() {
+fn probes_stay_with_tasks_that_follow_each_other_on_a_cpu() {
     needs(PROBES);
     needs_events_that_stay();
     let run = Run::script(BIRTHS_SCRIPT).file("p.c", ON_ONE_CPU);
@@ -185,10 +188,10 @@ fn probes_of_tasks_that_follow_each_other_on_a_cpu() {
     assert!(counted.contains("\"event\":\"uprobe:born\",\"status\":\"counted\",\"value\":100,"), "{counted}");
 }
 
-/// Those that somebody has defined himself were not kept.
+/// In earlier versions, probes that a user had defined in tracefs did not stay with their tasks.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn probes_defined_in_tracefs_follow_tasks_that_follow_each_other_on_a_cpu() {
+fn probes_defined_in_tracefs_stay_with_tasks_that_follow_each_other_on_a_cpu() {
     needs(PROBES);
     needs_events_that_stay();
     let run = Run::script(BIRTHS_SCRIPT).file("p.c", ON_ONE_CPU);

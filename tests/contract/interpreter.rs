@@ -1,4 +1,4 @@
-//! Whose Python it is: the order of the choice, virtual environments and their packages, Cython.
+//! Which Python runs the script: the order of the choice, virtual environments and their packages, Cython.
 
 use std::{
     fs::{self, File},
@@ -111,7 +111,7 @@ fn packages_of_a_venv_do_not_import_without_it() {
 #[test]
 fn the_order_of_the_choice() {
     needs([Need::Tracefs]);
-    // Each is set to a place that is not there, so that the error names the one that was taken.
+    // Each variable is set to a path that does not exist, so the error names the variable that was used.
     let names = ["CONDA_PREFIX", "VIRTUAL_ENV", "PERF_PROF_PYTHON"];
     for count in 1..=names.len() {
         let run = names[..count].iter().fold(imports(), |run, name| run.env(name, format!("/no/{name}")));
@@ -129,13 +129,13 @@ fn the_order_of_the_choice() {
         .fold(imports(), |run, name| run.env(name, format!("/no/{name}")))
         .options(["--python", "/no/option"]);
     assert!(run.run().stderr.starts_with("perf-prof: --python: no usable Python at '/no/option'"));
-    // An empty variable is none.
+    // An empty variable counts as not set.
     let run = Run::script("def __sample__(event): pass\n").call_event().workload("exit 0").env("VIRTUAL_ENV", "");
     assert_eq!(run.run().status, 0);
 }
 
 #[test]
-fn without_any_choice_it_is_the_python_that_we_were_built_for() {
+fn without_any_choice_the_python_is_the_one_perf_prof_was_built_for() {
     needs([Need::Tracefs]);
     let text = "
 import sys
@@ -185,7 +185,7 @@ fn the_version_with_v_names_the_libpython_and_the_prefix() {
     let version = built_for().1;
     assert!(text.starts_with(concat!("perf-prof ", env!("CARGO_PKG_VERSION"), "\n")), "{text}");
     for part in ["libpython", version.as_str()] {
-        assert!(text.contains(part), "{part} in {text}");
+        assert!(text.contains(part), "{part} is not in {text}");
     }
     let text = show(&[("VIRTUAL_ENV", venv())]);
     assert!(text.contains(venv().to_str().unwrap()) && text.contains("VIRTUAL_ENV"), "{text}");

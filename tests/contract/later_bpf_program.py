@@ -1,4 +1,4 @@
-# Run by a test: the kernel's symbols are read, then a BPF program is loaded, then it is a frame of a call chain.
+# A test runs this script. It reads the kernel's symbols, then loads a BPF program, which is then a frame of a call chain.
 import ctypes, os, socket, struct, sys
 import perf_prof
 
@@ -26,7 +26,7 @@ def call(program):
     one.send(b'x')
 
 def __interval__():
-    # The symbols are read here for the first time, the program is loaded after.
+    # The symbols are read here for the first time. The program is loaded after that.
     print('+0x' in perf_prof.ksym(int(next(open('/proc/kallsyms')).split()[0], 16)))
     call(load())
 

@@ -1,4 +1,4 @@
-//! The line that `event.print()` writes, compared with one that the script makes of the event's own values.
+//! The line that `event.print()` writes is compared with a line that the script makes from the event's values.
 
 use expect_test::expect;
 
@@ -7,7 +7,8 @@ use crate::harness::{
     script::{RENAME, Run, prints},
 };
 
-/// What the scripts compare with. `comm` is the task's name, `text` the kernel's own.
+/// The functions that make the expected line. `comm` is the task's name, and `text` is the event's text as the kernel
+/// prints it.
 const EXPECTED: &str = "
 import contextlib, io, time
 def printed(event, *args, **kwargs):
@@ -122,7 +123,7 @@ def __sample__(event):
 
 #[test]
 fn tasks_are_named_as_they_were_called_at_the_time() {
-    // Printed when the workload and its child are long gone.
+    // The events are printed after the workload and its child have exited.
     let body = "
 kept = []
 def __sample__(event): kept.append(event)

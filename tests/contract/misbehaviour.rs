@@ -1,4 +1,4 @@
-//! Handlers that do what none should: what follows is still what the contract says.
+//! Handlers that misbehave: perf-prof still keeps to the contract.
 
 use expect_test::expect;
 
@@ -45,7 +45,7 @@ def __exit__(): print('exit', file=sys.stderr)
     let outcome = calls(text, "calls 1").run();
     outcome.assert_civil();
     assert!(outcome.stderr.contains("ValueError: I/O operation on closed file"), "{}", outcome.stderr);
-    // `__exit__` prints to stderr, which is open.
+    // `__exit__` prints to stderr, which is still open.
     assert!(outcome.stderr.ends_with("exit\n"), "{}", outcome.stderr);
     assert_eq!(outcome.status, 0);
 }
@@ -233,7 +233,7 @@ def __sample__(event): print(subprocess.run(['echo', str(event.pid)], capture_ou
 }
 
 #[test]
-fn a_handler_that_replaces_the_signal_handlers_keeps_them() {
+fn a_script_may_replace_a_signal_handler() {
     let text = "
 import signal
 signal.signal(signal.SIGUSR1, signal.SIG_DFL)
@@ -249,7 +249,7 @@ def __exit__(): print('exit')
 }
 
 #[test]
-fn a_handler_that_ends_the_process_hard() {
+fn a_handler_that_ends_the_process_at_once() {
     let text = "
 import os
 def __sample__(event):
@@ -302,7 +302,7 @@ def __exit__(): print('exit')
 
 #[test]
 fn a_handler_that_keeps_all_events_loses_none() {
-    // All kept, then all let go: the count of kept events is back to none.
+    // All events are kept until the end of the run, and are released then.
     let text = "
 kept = []
 def __sample__(event): kept.append(event)
@@ -319,7 +319,7 @@ def __exit__():
 }
 
 #[test]
-fn an_event_that_is_part_of_a_cycle_or_a_weak_dictionary_is_no_trap() {
+fn events_can_be_kept_in_reference_cycles_and_by_threads() {
     let text = "
 import gc, threading
 kept = []

@@ -1,5 +1,5 @@
-//! What a user of `perf-prof python` relies on, sentence by sentence: each test runs the built program on events of
-//! this kernel.
+//! The contract with users of `perf-prof python`. Each test checks one sentence of it: it runs the built program on
+//! events of this kernel.
 
 mod callbacks;
 mod differences;

@@ -1,4 +1,4 @@
-//! Which file a MODULE argument loads, and what the script sees of itself.
+//! Which file a MODULE argument loads, and which names and paths the script sees.
 
 use expect_test::expect;
 
@@ -7,7 +7,7 @@ use crate::harness::{
     script::{Outcome, Run, check, prints},
 };
 
-/// Says who it is when it is loaded, and nothing else.
+/// Prints its name, its file, its arguments and its folder in `sys.path` when it is loaded, and nothing else.
 const WHO: &str = "
 import sys
 print(__name__, __file__, sys.argv, sys.path[0])
@@ -82,7 +82,7 @@ fn a_script_with_a_blank_and_umlauts_in_its_name() {
 
 #[test]
 fn a_script_that_is_named_like_a_module_of_the_standard_library() {
-    // What else needs that module still gets the standard one.
+    // Other code that imports this module still gets the one of the standard library.
     let text = "import tempfile, os\nprint(__file__, os is not None, os.path.sep)\ndef __sample__(event): pass\n";
     prints(
         who().file("os.py", text).module("os.py"),
@@ -135,7 +135,7 @@ fn a_module_by_name_in_sys_path() {
 }
 
 #[test]
-fn what_lies_beside_the_script_imports() {
+fn modules_beside_the_script_can_be_imported() {
     let text = "import beside\nprint(beside.__file__)\ndef __sample__(event): pass\n";
     prints(
         who().file("sub/t.py", text).file("sub/beside.py", "").module("sub/t.py"),
@@ -146,7 +146,7 @@ fn what_lies_beside_the_script_imports() {
 }
 
 #[test]
-fn what_lies_beside_a_script_behind_a_link_imports() {
+fn modules_beside_a_linked_script_can_be_imported() {
     let text = "import beside\nprint(beside.__file__)\ndef __sample__(event): pass\n";
     let run = who().file("sub/t.py", text).file("sub/beside.py", "").module("link");
     std::os::unix::fs::symlink(run.path("sub/t.py"), run.path("link")).unwrap();
@@ -291,7 +291,7 @@ fn a_script_that_exits_while_it_is_loaded() {
 }
 
 #[test]
-fn an_own_argparse_that_refuses_ends_with_its_status() {
+fn an_argparse_error_of_the_script_gives_its_status() {
     let text = "import argparse\nargparse.ArgumentParser(prog='s').parse_args()\ndef __sample__(event): pass\n";
     check(
         mute().file("s.py", text).args(["--nope"]),
@@ -324,7 +324,7 @@ fn a_module_by_name_that_fails_shows_the_users_frames_only() {
 }
 
 #[test]
-fn a_module_by_name_whose_import_is_not_there_names_that_one() {
+fn a_missing_import_of_a_module_by_name_is_named() {
     check(
         mute().file("mine.py", "import nosuchmodule\n").module("mine"),
         expect![[r#"

@@ -1,4 +1,4 @@
-//! `perf_prof.Parts` and `perf_prof.States`: the same result whether one process reads a recording or several.
+//! `perf_prof.Parts` and `perf_prof.States` give the same result whether one process reads a recording or several do.
 
 use std::process::Command;
 
@@ -11,8 +11,8 @@ use crate::harness::{
     script::{CALL, Outcome, Run, prints},
 };
 
-/// Records calls in bursts, from a process and its children, into `perf.data` in the folder of the run. Calls of other
-/// tests may be recorded too.
+/// Records bursts of calls of a process and its children into `perf.data` in the folder of the run. Calls of other
+/// tests may be in the recording too.
 #[track_caller]
 fn record_calls(run: &Run) {
     let bursts = "calls 37 fork fork sleep-ms 11 ".repeat(12);
@@ -23,7 +23,7 @@ fn record_calls(run: &Run) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Runs a script on the recording, in one process and in several. Returns what it prints, which has to be the same.
+/// Runs a script on a recording, in one process and in several. Returns the output, which must be the same in each run.
 #[track_caller]
 fn same_with_jobs(text: &str, options: &[&str]) -> String {
     let replay = |run: Run, shares: &[&str]| -> Outcome {
@@ -42,7 +42,7 @@ fn same_with_jobs(text: &str, options: &[&str]) -> String {
     serial
 }
 
-/// A random step for each event, on one of seven keys. `plain` does the same with a dict, after the run.
+/// Each event makes a random step on one of seven keys. `plain` makes the same steps on a dict after the run.
 const STEPS: &str = "
 from collections import Counter, defaultdict
 from random import Random
@@ -123,14 +123,14 @@ fn states_go_on_from_one_part_to_the_next() {
 }
 
 #[test]
-fn a_step_counts_in_the_interval_in_which_it_was() {
+fn a_step_counts_in_its_own_interval() {
     needs([Need::Tracefs]);
     let shown = same_with_jobs(STEPS, &["-i", "20"]);
-    // Sleeps alone take 132 ms.
+    // The sleeps alone take 132 ms.
     assert!(shown.lines().count() > 6 && shown.lines().last().unwrap().starts_with("True True "), "{shown}");
 }
 
-/// A step of one key may call a step of another.
+/// A step of one key may call a step of another key.
 #[test]
 fn states_of_several_kinds_are_merged_together() {
     needs([Need::Tracefs]);

@@ -1,4 +1,4 @@
-//! Pictures: flame graphs and histograms, as scripts make them.
+//! The pictures that scripts make: flame graphs and histograms.
 
 use expect_test::expect;
 
@@ -106,7 +106,7 @@ def __sample__(event): pass
     );
 }
 
-/// The same stacks, added up by the script itself and by the graph, and read back from the picture.
+/// The script and the graph add up the same stacks. The weights are then also read from the picture.
 #[test]
 fn a_graph_of_events_has_the_names_and_weights_of_their_call_chains() {
     let text = "
@@ -255,7 +255,7 @@ def __sample__(event): pass
     );
 }
 
-/// They could not be handed to another process.
+/// Pictures can be passed to another process.
 #[test]
 fn pictures_are_copied_pickled_and_merged() {
     let text = "

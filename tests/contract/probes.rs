@@ -1,4 +1,4 @@
-//! Probes on functions of a program that is compiled for the test, of its library, of libc, and in a container.
+//! Probes on functions of a program that the test compiles, of its library and of libc, also in a container.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use crate::harness::{
     script::{Outcome, Run, check},
 };
 
-/// Calls functions as often as its argument says, after it has told where they are.
+/// Prints the addresses of its functions, then calls them as often as its argument says.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ const LIBRARY: &str = "int in_library(int n) { return n + 2; }";
 
 const CALLS: usize = 1234;
 
-/// Prints how often each event came for each address.
+/// Prints how often each event came at each address.
 const COUNTS: &str = "
 from collections import Counter
 n = Counter()
@@ -80,10 +80,10 @@ fn compiled(run: Run, flags: &[&str]) -> Run {
     run
 }
 
-/// Address and count by event.
+/// The address and the count of each event.
 type Counts<'a> = BTreeMap<&'a str, (u64, usize)>;
 
-/// The counts that the script printed, by event, each with its address, and the addresses that the program told.
+/// The address and the count that the script printed for each event, and the addresses that the program printed.
 fn counts(outcome: &Outcome) -> (Counts<'_>, BTreeMap<&str, u64>) {
     let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
     let (mut counts, mut told) = (BTreeMap::new(), BTreeMap::new());
@@ -162,7 +162,7 @@ fn an_address_is_the_functions_own_in_every_process() {
     needs(PROBES);
     let run = compiled(Run::script(COUNTS), &[]).event("uprobe:counted@./p").options(["-N", "100"]);
     let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // It may not be attached yet, so there are more calls than it waits for.
+    // The probe may not be attached yet. So the program makes more calls than the run waits for.
     let mut program = Looping::start(Command::new(run.path("p")).arg("-1"));
     assert!(child.wait().unwrap().success());
     let mut text = String::new();
@@ -171,7 +171,7 @@ fn an_address_is_the_functions_own_in_every_process() {
     program.end();
 }
 
-/// The program as it calls its functions again and again.
+/// The program while it calls its functions again and again.
 struct Looping {
     child: Child,
     counted: u64,
@@ -214,14 +214,14 @@ fn a_path_is_that_of_the_traced_process() {
         let outcome = succeeded(&run);
         assert_eq!(outcome.stdout, format!("uprobe:counted {:#x} 50\n", program.counted), "{file}");
     }
-    // As we see it there is only what has nothing to do with it.
+    // Outside the container, this path is another file.
     let run = Run::script(COUNTS).event(format!("uprobe:counted@\"{inside}/p\""));
     let outcome = run.run();
     assert_eq!(outcome.status, 1);
     assert!(outcome.stderr.contains("/inside/p: not an ELF file"), "{}", outcome.stderr);
 }
 
-/// The probe was put on the new file, which the process never runs, and nothing was said.
+/// In earlier versions, the probe was put on the new file, which the process never runs, and there was no message.
 #[test]
 fn a_library_that_was_replaced_is_probed_as_the_process_has_it() {
     needs(PROBES);
@@ -267,7 +267,7 @@ def __exit__():
         let outcome = succeeded(&run);
         assert!(outcome.stdout.contains(expected), "{options:?} {}", outcome.stdout);
     }
-    // Nobody asked for frames of the kernel, and there are none.
+    // This run does not ask for call chains, so there are no frames.
     let run = compiled(Run::script(script), &["-O0"]).event("uprobe:counted@./p").exec(["./p", &calls()]);
     let outcome = succeeded(&run);
     assert!(outcome.stdout.ends_with("uprobe:counted 1234\n"), "{}", outcome.stdout);
@@ -382,7 +382,7 @@ fn functions_that_probes_can_be_put_on_are_listed() {
 }
 
 #[test]
-fn probes_that_cannot_be() {
+fn impossible_probes_are_reported_with_their_cause() {
     needs(PROBES);
     let run = compiled(Run::script(COUNTS), &["-Wl,-z,separate-code"]).file("text", "no ELF file");
     let dir = run.dir.path().to_owned();
@@ -409,7 +409,7 @@ fn probes_that_cannot_be() {
         let output = command.current_dir(&dir).arg(run.path("s.py")).output().unwrap();
         assert_ne!(output.status.code(), Some(0), "{selector}");
         let line = String::from_utf8(output.stderr).unwrap().lines().next().unwrap().replacen("perf-prof: ", "", 1);
-        // Where the code is and how long is the compiler's business.
+        // The place and the length of the code depend on the compiler.
         let line = line.split("the file has code at").next().unwrap().replace(&format!("{size:#x}"), "SIZE");
         text += &(line + "\n");
     }
@@ -431,7 +431,7 @@ fn probes_that_cannot_be() {
     "#]].assert_eq(&text);
 }
 
-/// In the order of time, whatever their kinds.
+/// Events of all kinds are delivered in the order of time.
 #[test]
 fn a_tracepoint_a_clock_faults_and_a_probe_come_in_one_order() {
     needs(PROBES);
@@ -450,7 +450,7 @@ def __exit__(): print(n['syscalls:sys_enter_getppid'], n['uprobe:counted'], n['p
     assert_eq!(outcome.stdout.lines().last(), Some("5000 5000 True True 0"), "{}", outcome.stdout);
 }
 
-/// A probe that somebody has defined in tracefs; gone with it.
+/// A probe that is defined in tracefs until this is dropped.
 #[cfg(target_arch = "x86_64")]
 pub struct Defined(String);
 
@@ -468,7 +468,7 @@ impl Defined {
         Defined(group)
     }
 
-    /// What the event is called.
+    /// The event's name.
     pub fn event(&self) -> String {
         format!("{}:numbered", self.0)
     }

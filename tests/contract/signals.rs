@@ -1,4 +1,5 @@
-//! Ctrl-C, or SIGTERM, once, twice and three times; what is waited for while nothing happens.
+//! Ctrl-C or SIGTERM, sent once, twice and three times, an ignored signal, and the script's threads while there is no
+//! event.
 
 use std::{
     io::{BufRead, BufReader},
@@ -18,7 +19,7 @@ fn start(run: &Run) -> (Child, impl Iterator<Item = String>) {
     (child, lines)
 }
 
-/// Sends a signal and waits until the process has taken it: two that wait are one.
+/// Sends a signal and waits until the process has taken it. The kernel merges two equal signals that are pending.
 fn send(child: &Child, signal: i32) {
     // SAFETY: sends a signal to a child that has not been waited for.
     assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
@@ -32,7 +33,7 @@ fn send(child: &Child, signal: i32) {
     }
 }
 
-/// A handler that says that it was entered and never returns.
+/// A handler that prints a line and never returns.
 const BUSY: &str = "
 def __sample__(event):
     print('busy')
@@ -40,7 +41,7 @@ def __sample__(event):
 def __exit__(): print('exit')
 ";
 
-/// A handler that catches what interrupts it.
+/// A handler that catches every KeyboardInterrupt.
 const INSISTENT: &str = "
 def __sample__(event):
     print('busy')
@@ -58,7 +59,7 @@ fn a_second_ctrl_c_interrupts_a_callback_that_does_not_return() {
     let (mut child, mut lines) = start(&run);
     assert_eq!(lines.next().unwrap(), "busy");
     send(&child, libc::SIGINT);
-    // The first only asks.
+    // The first signal does not interrupt the callback.
     assert!(child.try_wait().unwrap().is_none());
     send(&child, libc::SIGINT);
     assert_eq!(lines.collect::<Vec<_>>(), ["exit"]);
@@ -109,7 +110,7 @@ fn a_third_ctrl_c_ends_the_process() {
     assert_eq!(finish(child, run.dir.path()).status, 128 + libc::SIGINT);
 }
 
-/// A supervisor sends SIGTERM; it was ignored for ever.
+/// A supervisor sends SIGTERM. In earlier versions, such a callback made perf-prof ignore it for ever.
 #[test]
 fn a_second_sigterm_interrupts_a_callback_that_does_not_return() {
     needs([Need::Tracefs]);
@@ -183,7 +184,7 @@ def __exit__():
 
 #[test]
 fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
-    // As under nohup.
+    // nohup starts commands with SIGHUP ignored.
     let text = "
 import os, signal
 def __sample__(event): os.kill(os.getpid(), signal.SIGHUP)
@@ -205,7 +206,7 @@ def __exit__(): print('exit')
 
 #[test]
 fn threads_of_the_script_run_while_no_event_is_there() {
-    // With the lock held by a waiting loop, the thread would never get to its end and the run to its.
+    // If perf-prof held the GIL while it waits, neither the thread nor the run would ever end.
     let text = "
 import os, signal, threading
 def work():

@@ -1,4 +1,4 @@
-//! Events that are no tracepoints and cannot be had as they were asked for: what is said, and their limits.
+//! Events other than tracepoints: the errors if they cannot be opened as selected, and their limits.
 
 use expect_test::expect;
 
@@ -8,7 +8,7 @@ use crate::harness::{
 };
 
 #[test]
-fn rates_are_for_all_that_is_no_tracepoint() {
+fn rates_apply_to_events_other_than_tracepoints() {
     let script = "
 n = 0
 def cpu_clock(event):
@@ -123,7 +123,7 @@ fn unavailable_events_are_reported_with_their_cause() {
 }
 
 #[test]
-fn a_pmu_that_is_missing_names_those_there_are() {
+fn the_error_for_a_missing_pmu_names_the_pmus_of_the_machine() {
     needs([Need::Tracefs]);
     let outcome = Run::script("def __sample__(event): pass").event("nopmu/event=1/").workload("exit 0").run();
     outcome.assert_civil();
@@ -133,14 +133,14 @@ fn a_pmu_that_is_missing_names_those_there_are() {
 }
 
 #[test]
-fn a_frequency_above_the_limit_names_it() {
+fn the_error_for_a_frequency_above_the_limit_names_the_limit() {
     needs([Need::Tracefs]);
     let run = Run::script("def __sample__(event): pass").event("cpu-clock//F=100000000/").workload("exit 0");
     let limit = || std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap();
     let before = limit();
     let outcome = run.run();
     outcome.assert_civil();
-    // The kernel may lower it meanwhile.
+    // The kernel may lower the limit during the run.
     let is_named = [before, limit()].iter().any(|limit| {
         let limit = limit.trim();
         outcome
@@ -151,12 +151,12 @@ fn a_frequency_above_the_limit_names_it() {
 }
 
 #[test]
-fn the_highest_frequency_is_the_limit() {
+fn a_run_at_the_highest_frequency_works() {
     needs([Need::Tracefs]);
     let script = "def __sample__(event): pass\ndef __exit__(): print('ran')";
     let outcome = Run::script(script).event("cpu-clock").options(["-F", "max"]).workload("burn 5").run();
     outcome.assert_civil();
-    // At the limit the kernel may throttle.
+    // At the limit, the kernel may throttle sampling.
     let complaints = outcome.complaints();
     let complaints = complaints.lines().find(|line| !line.contains("the kernel throttled sampling"));
     assert_eq!((outcome.status, outcome.stdout.as_str(), complaints), (0, "ran\n", None));

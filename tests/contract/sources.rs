@@ -1,4 +1,4 @@
-//! Events that are no tracepoints: `profile`, events by the names that perf has for them, PMUs, breakpoints.
+//! Events other than tracepoints: `profile`, events that perf has a name for, PMUs, breakpoints.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -18,7 +18,8 @@ use crate::harness::{
 fn profile_samples_where_the_time_goes() {
     needs([Need::Tracefs]);
     needs_samples(997);
-    // The kernel changes the period until the frequency is right, which takes its time in each process.
+    // The kernel changes the period until the frequency is right. This takes some time in each process, so the shares
+    // are those of the periods.
     let script = "
 from collections import Counter
 n, periods = Counter(), Counter()
@@ -31,7 +32,7 @@ def __exit__():
     print('share', 0.6 < share < 0.8 or share, 'count', 300 < n[a] + n[b] < 3000 or n)";
     let run = Run::script(script).event("profile/-F 997/");
     let outcome = run.workload("fork-burn 0 700 fork-burn 1 300 wait-for-children").run();
-    // The kernel may have lowered it meanwhile.
+    // The kernel may have lowered its limit during the run.
     needs_samples(997);
     outcome.assert_civil();
     assert_eq!((outcome.status, outcome.complaints().as_str()), (0, ""), "stdout: {}", outcome.stdout);
@@ -119,7 +120,7 @@ def __exit__(): print(*sorted(n), sep='\\n')";
 }
 
 #[test]
-fn one_software_event_selected_twice_would_come_as_one() {
+fn one_software_event_selected_twice_is_an_error() {
     check(
         Run::script("def __sample__(event): pass").event("page-faults,faults//alias=mine/").workload("faults 1"),
         expect![[r#"
@@ -130,7 +131,8 @@ fn one_software_event_selected_twice_would_come_as_one() {
     );
 }
 
-/// The kernel then gives the samples of the older event the id of the newer one.
+/// If two programs count the same software event, the kernel gives the samples of the older event the id of the newer
+/// one.
 #[test]
 fn a_software_event_that_another_program_counts_too_is_still_delivered() {
     let script = "
@@ -159,7 +161,7 @@ def __sample__(event):
     needs([Need::Tracefs]);
     let alone = run("page-faults");
     assert_eq!((alone.stdout.as_str(), alone.complaints().as_str()), ("True\n", ""));
-    // Which of the two it was nobody can tell.
+    // With two events, perf-prof cannot tell to which of them such a sample belongs.
     let two = run("page-faults,context-switches");
     assert!(
         two.stdout == "True\n" || two.complaints().contains("events were not delivered: another program"),
@@ -193,7 +195,7 @@ def __exit__(): print(n['context-switches'] >= 3, n['minor-faults'] >= 20)";
     );
 }
 
-/// That there were none could not be told from an event that does not work.
+/// The workload causes major faults. Without any, the test could not notice that the event does not work.
 #[test]
 fn major_faults_come_where_a_file_is_read_from_its_disk() {
     needs([Need::Tracefs]);
@@ -210,7 +212,7 @@ def __exit__(): print('seen', n)";
             outcome.stdout.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{outcome:?}"));
         line.trim().parse().unwrap()
     };
-    // Those of the program's own pages may be more.
+    // The program's own pages may add major faults.
     match number("own") {
         0 => skip(Need::Storage, "what was written to the test's folder stays in memory"),
         own => assert!(number("seen") >= own, "{outcome:?}"),
@@ -219,7 +221,7 @@ def __exit__(): print('seen', n)";
 
 #[test]
 fn events_that_never_come_can_be_selected() {
-    // What runs on one CPU only does not migrate; the command inherits that.
+    // A task that is bound to one CPU does not migrate. The command inherits this.
     pin_to_first();
     let script = "
 def __sample__(event): print(event._event)
@@ -321,7 +323,7 @@ seen = False";
                    weight+data_src+transaction+raw";
     let event = format!("page-faults:u//sample={members}/");
     prints(
-        // Each sample has a copy of the stack.
+        // The rings are large, because each sample has a copy of the stack.
         Run::script(script).event(event).options(["-m16M"]).workload("faults 50"),
         expect![[r#"
         _pid _tid _time _cpu _realtime _event identifier ip pid tid time addr id stream_id cpu period callchain raw read regs_user stack_user weight data_src transaction regs_intr phys_addr cgroup data_page_size code_page_size
@@ -421,12 +423,12 @@ fn a_template_shows_the_members() {
     .assert_eq(&outcome.stdout[from..to]);
 }
 
-/// It was as silent as if there had been nothing to sample.
+/// In earlier versions there was no message, as if there had been nothing to sample.
 #[test]
 fn throttled_sampling_is_reported() {
     needs([Need::Tracefs]);
     let limit = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
-    // A clock gives a sample each 10 us at most (`perf_swevent_start_hrtimer()` in kernel/events/core.c).
+    // A clock gives at most one sample every 10 us (`perf_swevent_start_hrtimer()` in kernel/events/core.c).
     if limit.trim().parse().is_ok_and(|limit: u64| limit > 50_000) {
         skip(Need::SampleRate, format!("kernel.perf_event_max_sample_rate is {limit}"));
     }

@@ -1,4 +1,4 @@
-//! stdout and stderr of the script: line buffered, UTF-8, in order with our own lines.
+//! stdout and stderr of the script: line buffered, UTF-8, in order with perf-prof's own lines.
 
 use std::{
     io::{BufRead, BufReader},

@@ -1,4 +1,4 @@
-//! Names of user frames, of programs that are compiled here.
+//! Names of user frames in programs that the tests compile, and of BPF programs.
 
 use std::process::Command;
 
@@ -28,7 +28,7 @@ __attribute__((noinline)) long middle(int x) { return leaf(x) + 1; }
 int main(void) { long sum = 0; for (int i = 0; i < 50; i++) sum += middle(i); return sum == 0; }
 "#;
 
-/// The program, compiled in the run's folder.
+/// Compiles the program in the run's folder.
 fn compile(run: &Run, options: &[&str]) -> std::path::PathBuf {
     let (source, program) = (run.dir.path().join("p.c"), run.dir.path().join("p"));
     std::fs::write(&source, PROGRAM).unwrap();
@@ -42,7 +42,7 @@ fn compile(run: &Run, options: &[&str]) -> std::path::PathBuf {
 
 fn chains(options: &[&str], compiler: &[&str], frame: &str, expected: expect_test::Expect) {
     needs([Need::Tracefs]);
-    // The chain is asked for when the program is gone.
+    // The script reads the call chains after the program has exited.
     let text = format!(
         "
 import perf_prof
@@ -114,7 +114,7 @@ fn the_line_of_a_frame_without_an_option() {
     );
 }
 
-/// The symbols had been read before the program was there.
+/// The script reads the kernel's symbols before it loads the program.
 #[test]
 fn a_bpf_program_that_is_loaded_later_has_its_name_at_once() {
     needs([Need::Tracefs, Need::Bpf]);
@@ -153,8 +153,8 @@ def __exit__():
     );
 }
 
-/// Memory that the run's own process took on while it named the frames of page faults, in MiB; processes, frames with
-/// names, and all frames.
+/// Names the frames of page faults. Prints by how many MiB the memory of perf-prof grew, then the numbers of processes,
+/// of frames with names, and of all frames.
 const MEMORY: &str = "
 processes = 1
 named = frames = 0
@@ -194,10 +194,10 @@ fn a_small_symbol_cache_bounds_memory() {
         grown
     };
     let (small, large) = (grown("2M"), grown("256M"));
-    assert!(small < 16 && small < large, "{small} MiB, with a large cache {large}");
+    assert!(small < 16 && small < large, "memory grew by {small} MiB, and with a large cache by {large} MiB");
 }
 
-/// Events of another tracer that ask for build ids, one per CPU.
+/// Opens events that ask for build ids, one per CPU, as another tracer does.
 fn asking_for_build_ids() -> Vec<std::os::fd::OwnedFd> {
     use std::os::fd::FromRawFd;
 
@@ -212,13 +212,14 @@ fn asking_for_build_ids() -> Vec<std::os::fd::OwnedFd> {
     attr.set_mmap2(1);
     attr.set_build_id(1);
     let cpus = 0..std::thread::available_parallelism().unwrap().get() as i32;
-    // SAFETY: the attr lives across the calls; what they return is a new descriptor, or -1.
+    // SAFETY: the attr lives across the calls. Each call returns a new descriptor, or -1.
     let opened = cpus.map(|cpu| unsafe { perf_event_open(&mut attr, -1, cpu, -1, 0) });
     // SAFETY: as above.
     opened.filter(|&fd| fd >= 0).map(|fd| unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) }).collect()
 }
 
-/// The kernel marks records of the ones as it does those of the others, and then there were no mappings and no names.
+/// If one tracer asks for build ids, the kernel also marks records of other tracers as if they had build ids. In
+/// earlier versions, mappings and names were missing for that reason.
 #[test]
 fn names_while_another_tracer_asks_for_build_ids() {
     let others = asking_for_build_ids();
@@ -235,9 +236,9 @@ fn names_while_another_tracer_asks_for_build_ids() {
     );
 }
 
-/// What a line of the clock shows of the program that runs is that program's, without call chains too.
+/// The line of a clock sample shows the function and the file of the program that runs, also without call chains.
 #[test]
-fn the_instruction_of_a_program_that_another_one_executed() {
+fn instructions_after_an_exec_are_named_from_the_new_program() {
     needs([Need::Tracefs]);
     let script = "
 def cpu_clock_u(event):

@@ -8,7 +8,7 @@ use crate::harness::{
     script::{CALL, Run},
 };
 
-/// The template for some events.
+/// The template for these events.
 fn template(events: &str) -> String {
     let output = Command::new(PERF_PROF).args(["python", "-e", events, "help"]).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -46,14 +46,14 @@ fn every_optional_callback_is_marked_and_every_event_has_a_handler() {
         "__sample__(event)",
     ] {
         let before = text.split(&format!("def {name} -> None:")).next().unwrap();
-        assert_ne!(before, text, "no {name}");
-        assert!(before.trim_end().lines().last().unwrap().starts_with("# [OPTIONAL]"), "{name} in {text}");
+        assert_ne!(before, text, "{name} is missing");
+        assert!(before.trim_end().lines().last().unwrap().starts_with("# [OPTIONAL]"), "{name} has no mark in {text}");
     }
     for name in ["syscalls__sys_enter_getpgid", "syscalls__a_b_c", "kmem__kmem_cache_alloc"] {
         assert_eq!(text.matches(&format!("def {name}(event) -> None:")).count(), 1, "{name} in {text}");
     }
     for field in ["pid : int", "name : str", "accounted : bool", "node : int", "ptr : int"] {
-        assert!(text.contains(field), "{field} in {text}");
+        assert!(text.contains(field), "{field} is not in {text}");
     }
     assert!(!text.lines().any(|line| line.starts_with("import ") || line.starts_with("from ")), "{text}");
 }
@@ -75,7 +75,7 @@ fn a_command_line_in_a_template_stays_a_comment() {
         .current_dir(dir.path())
         .output()
         .unwrap();
-    // `-o` takes stdout with it.
+    // `-o` writes stdout to the file too.
     let text = fs::read_to_string(dir.path().join("a\nimport nothing")).unwrap();
     assert!(output.status.success() && !text.lines().any(|line| line.starts_with("import")), "{text}");
 }

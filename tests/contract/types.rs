@@ -9,7 +9,7 @@ use crate::harness::{
 
 #[test]
 fn a_u64_is_never_negative_and_an_s32_may_be() {
-    // An int that stands in a slot of eight bytes is still an int.
+    // An int that is stored in eight bytes is still an int.
     let text = "
 def syscalls__sys_enter_ioperm(event): print(event['from'], event.num, event.turn_on)
 def syscalls__sys_enter_getpgid(event): print(event.pid, type(event.pid).__name__)

@@ -1,4 +1,4 @@
-//! Scripts and counts of events that need no tracefs.
+//! `python`, `stat`, `list` and `doctor` of a plain user, with events that need no tracefs.
 
 use std::fs;
 
@@ -24,7 +24,7 @@ fn counts(line: &str) -> (usize, usize) {
     (faults.parse().unwrap(), clock.parse().unwrap())
 }
 
-/// A handler is that of the event as it was asked for, whatever is left of it.
+/// The handler has the name of the event as it was selected, even if only events in user space are seen.
 #[test]
 fn a_plain_users_script_gets_what_needs_no_tracefs() {
     needs_plain_user();
@@ -35,7 +35,7 @@ fn a_plain_users_script_gets_what_needs_no_tracefs() {
         let live = ["python", "-e", "page-faults,task-clock", "--record", "r.data", "s.py", "--exec"];
         let outcome = perf_prof(&dir, tracefs, &with_workload(&live, &workload));
         assert_eq!(outcome.status, Some(0), "{}", outcome.stderr);
-        // The workload's own lines are above.
+        // The lines above the last one are the workload's.
         let seen = counts(outcome.stdout.lines().last().unwrap_or_default());
         assert!(seen.0 >= PAGES && seen.1 > 5, "{outcome:?}");
         let note = "only events in user space are seen (page-faults:u, task-clock:u)";
@@ -45,7 +45,7 @@ fn a_plain_users_script_gets_what_needs_no_tracefs() {
     }
 }
 
-/// The first line of a script says `-q`, and what it prints looks the same with and without the kernel's side.
+/// A script may have `-q` in its first line, and its output looks the same with and without kernel events.
 #[test]
 fn a_quiet_script_is_also_warned_that_kernel_events_are_missing() {
     needs_plain_user();
@@ -65,10 +65,10 @@ fn a_quiet_script_is_also_warned_that_kernel_events_are_missing() {
 }
 
 #[test]
-fn a_plain_users_script_is_attached_to_his_process() {
+fn a_plain_users_script_is_attached_to_the_users_process() {
     needs_plain_user();
     let dir = folder();
-    // The shell's, which waits until the events are on.
+    // The process is a child of the shell, and waits until the events are on.
     let commands = r#"
         (while ! [ -e begun ]; do :; done; "$@" >&2) & work=$!
         "$PERF_PROF" python -q -i 50 -p $work -e page-faults:u,task-clock:u s.py
@@ -100,14 +100,14 @@ fn a_plain_user_counts_what_needs_no_tracefs() {
         for event in ["task-clock", "page-faults"] {
             assert!(text.contains(&format!("String(\"{}\")", as_seen(event))), "{}", outcome.stderr);
         }
-        // Switches are the kernel's own, so without its side there would be nothing but zeroes.
+        // Context switches happen in the kernel only. Without kernel events their count would always be zero.
         let usual = perf_prof(&dir, tracefs, &["stat", "--", "true"]);
         assert_eq!(usual.status, Some(0), "{}", usual.stderr);
         assert_eq!(usual.stderr.contains("context-switches"), level() < 2, "{}", usual.stderr);
     }
 }
 
-/// `list` failed, and `doctor` said that no script can run.
+/// In earlier versions, `list` failed, and `doctor` said that no script can run.
 #[test]
 fn list_and_doctor_know_what_needs_no_tracefs() {
     needs_plain_user();
@@ -142,7 +142,7 @@ fn list_and_doctor_know_what_needs_no_tracefs() {
     }
 }
 
-/// Kernel symbols were to be had by `kernel.kptr_restrict=0`, which it was.
+/// In earlier versions, it suggested `kernel.kptr_restrict=0` for kernel symbols even if the value was 0 already.
 #[test]
 fn doctor_tells_a_plain_user_only_what_is_not_done_yet() {
     needs_plain_user();

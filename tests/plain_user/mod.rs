@@ -1,5 +1,5 @@
-//! What a user without privileges can do: events that need no tracefs, where tracefs is closed and where it is not mounted; and
-//! what he is told of the others.
+//! A user without privileges can use events that need no tracefs, where tracefs is closed and where it is not mounted.
+//! For other events there is an error.
 
 mod live;
 mod recordings;

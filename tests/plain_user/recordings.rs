@@ -1,4 +1,4 @@
-//! Recordings of events that need no tracefs: made by a plain user, read by him, by perf and by us.
+//! Recordings of events that need no tracefs. A plain user makes them, and reads them with perf-prof and with perf.
 
 use std::{
     fs::{self, Permissions},
@@ -43,7 +43,7 @@ fn a_plain_user_records_and_reads_what_needs_no_tracefs() {
 }
 
 #[test]
-fn a_side_that_is_not_ours_is_left_out_of_a_recording_and_its_name_says_so() {
+fn kernel_events_that_the_user_may_not_see_are_left_out_and_the_events_name_says_so() {
     needs_plain_user();
     let (dir, workload) = (folder(), workload());
     let record = ["record", "-e", "page-faults", "-c", "1", "--"];
@@ -64,12 +64,12 @@ fn little_memory_that_may_be_locked_makes_rings_small() {
     let record = ["prlimit", "--memlock=65536", PERF_PROF, "record", "-q", "-e", "page-faults:u", "--"];
     let recorded = run(&dir, Tracefs::Closed, &with_workload(&record, &workload));
     assert_eq!((recorded.status, recorded.stderr.as_str()), (Some(0), ""));
-    // Nothing was said below -v.
+    // In earlier versions, the message needed -v.
     let record = ["prlimit", "--memlock=0", PERF_PROF, "record", "-e", "page-faults:u", "--"];
     let recorded = run(&dir, Tracefs::Closed, &with_workload(&record, &workload));
     assert_eq!(recorded.status, Some(0), "{}", recorded.stderr);
     let mlock_kb = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").unwrap();
-    // On up to 128 CPUs the default is 2 MiB.
+    // On up to 128 CPUs, the default size of a ring is 2 MiB.
     let has_few_cpus = std::thread::available_parallelism().unwrap().get() <= 128;
     if has_few_cpus && mlock_kb.trim().parse::<u32>().unwrap() < 2048 {
         assert!(recorded.stderr.contains(" KiB instead of "), "{}", recorded.stderr);
@@ -96,7 +96,7 @@ fn a_script_replays_without_rights_and_without_tracefs_what_root_recorded() {
     }
 }
 
-/// A graph was refused whose file is there and can be written to, as others cannot be created beside it.
+/// In earlier versions, a flame graph could not be written to an existing, writable file if its folder was read-only.
 #[test]
 fn an_existing_file_is_overwritten_in_a_read_only_folder() {
     needs_plain_user();
@@ -121,7 +121,7 @@ fn an_existing_file_is_overwritten_in_a_read_only_folder() {
         assert!(refused.status == Some(1) && refused.stdout.is_empty(), "{}", refused.stderr);
         assert!(refused.stderr.starts_with(&format!("perf-prof: cannot write '{name}': ")), "{}", refused.stderr);
     }
-    // A recording gets another name, unless a link leads to it.
+    // `record` renames an existing recording, unless its name is a link.
     for (name, status) in [("closed/perf.data", 1), ("link", 0)] {
         let args = ["record", "-q", "-e", "task-clock:u", "-o", name, "--"];
         let recorded = perf_prof(&dir, Tracefs::Closed, &with_workload(&args, &workload));

@@ -1,4 +1,4 @@
-//! What a plain user may not have names the event, the cause and the way out.
+//! If a plain user may not use an event, the error names the event, the cause and the way out.
 
 use expect_test::{Expect, expect};
 
@@ -8,7 +8,7 @@ use crate::harness::{
     run::PERF_PROF,
 };
 
-/// What `record` says of an event; the level of the machine is `LEVEL`.
+/// Checks the error of `record` with these arguments.
 #[track_caller]
 fn check(tracefs: Tracefs, words: &[&str], expected: Expect) {
     let dir = folder();
@@ -47,7 +47,7 @@ fn tracepoints_need_tracefs() {
 }
 
 #[test]
-fn what_the_level_forbids() {
+fn events_that_the_level_forbids_are_refused() {
     needs_plain_user();
     needs([Need::Paranoid]);
     check(
@@ -86,7 +86,7 @@ fn what_the_level_forbids() {
         ],
     );
     if std::path::Path::new("/sys/bus/event_source/devices/msr").exists() {
-        // It does not tell the sides apart.
+        // This PMU cannot leave out the kernel.
         check(
             Tracefs::Closed,
             &["-e", "msr/tsc/", "--", "true"],
@@ -106,7 +106,8 @@ fn what_the_level_forbids() {
     }
 }
 
-/// Root of a user namespace has all capabilities, and was told that what he asks for is allowed.
+/// Root of a user namespace has all capabilities in it. In earlier versions, the error said that these allow the
+/// event.
 #[test]
 fn capabilities_of_a_user_namespace_count_for_nothing() {
     needs_plain_user();
