@@ -1,4 +1,4 @@
-//! Where a recording's blocks lie, as it says itself.
+//! The block index that a recording stores at its end.
 
 use std::{path::Path, process::Command, sync::Arc};
 
@@ -10,18 +10,18 @@ use crate::harness::{
     run::PERF_PROF,
 };
 
-/// Where samples lie in time; side-band is kept of blocks that a process need not read.
+/// The block indexes of a recording, together with the side-band records that are kept in memory.
 fn blocks(path: &Path) -> Vec<Arc<BlockIndex>> {
     Recording::open(path).unwrap().index().unwrap().into_iter().flatten().collect()
 }
 
-/// What ends a file that says where its blocks lie.
+/// The last bytes of a file with a stored block index.
 const END: &[u8] = b"blocks\0\x01";
 
-/// Has the file say nothing of its blocks, as perf's do not.
+/// Removes the mark of the stored index, so that the file has no index, like a file from perf.
 fn forget(data: &Path) {
     let mut bytes = std::fs::read(data).unwrap();
-    assert!(bytes.ends_with(END), "it says nothing");
+    assert!(bytes.ends_with(END), "the file has no stored index");
     bytes.truncate(bytes.len() - END.len());
     std::fs::write(data, bytes).unwrap();
 }
@@ -38,12 +38,13 @@ fn text(path: &Path, options: &[&str]) -> String {
 fn the_stored_index_equals_the_computed_one() {
     needs([Need::Tracefs, Need::Perf]);
     for form in [&[][..], &["--threads"]] {
-        // Rings that hold all of them: what was lost is said when the recording is read.
+        // The rings hold all events. Lost events would be reported when the recording is read.
         let options = ["-e", CALL, "-e", "sched:sched_process_*", "-a", "-m", "2048"];
         let recorded = record_calls(&[&options, form].concat(), 20_000);
         let path = recorded.path();
         let data = if path.is_dir() { path.join("data") } else { path.clone() };
-        // A fifth of the samples; of the time it would depend on what else the machine does.
+        // Selects a fifth of the samples. How many samples a fifth of the time contains depends on the load of the
+        // machine.
         let all = text(&path, &["--ns", "-F", "time"]);
         let times: Vec<&str> = all.lines().map(|line| line.trim().trim_end_matches(':')).collect();
         let middle = format!("{},{}", times[times.len() * 2 / 5], times[times.len() * 3 / 5]);
@@ -58,7 +59,7 @@ fn the_stored_index_equals_the_computed_one() {
     }
 }
 
-/// Packed records are unpacked to be looked at, and a pipe has no place for it.
+/// Compressed records have to be decompressed before they can be indexed. A pipe has no place for an index.
 #[test]
 fn compressed_recordings_have_no_stored_index() {
     needs([Need::Tracefs, Need::Perf]);
@@ -67,7 +68,7 @@ fn compressed_recordings_have_no_stored_index() {
     assert_eq!(recorded.samples(), recorded.said_number("samples"));
 }
 
-/// In a feature section of our own it was a segmentation fault.
+/// When the index was in a feature section of its own, `perf inject` crashed with a segmentation fault.
 #[test]
 fn perf_inject_reads_a_recording_with_a_stored_index() {
     needs([Need::Tracefs, Need::Perf]);

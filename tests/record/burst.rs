@@ -1,4 +1,4 @@
-//! More than half a million calls on each CPU at once: each is in the recording once, or counted as lost.
+//! Half a million calls on each of up to two CPUs, at the same time. Each call is recorded once or counted as lost.
 
 use std::fs;
 
@@ -10,10 +10,10 @@ use crate::harness::{
     task::{getppid, pin},
 };
 
-/// How many calls a CPU makes.
+/// How many calls are made on each CPU.
 const CALLS: u64 = 500_000;
 
-/// The workload: a thread on each CPU.
+/// The workload: one thread on each CPU.
 pub fn workload() {
     let on = |cpu: u32| {
         move || {
@@ -38,7 +38,8 @@ fn burst(options: &[&str]) -> RecordRun {
     finished(dir, output.status.code().unwrap(), &output.stderr)
 }
 
-/// Who made each call, and when: what stands behind a sample's id and place. Times are of nanoseconds, and a call takes many.
+/// The task and the time of each call, which follow the id and the address in a sample. They identify a call, because
+/// times are in nanoseconds and a call takes many of them.
 fn calls(records: &[u8]) -> Vec<[u8; 16]> {
     let mut walk = Records::new(records);
     let samples = walk.by_ref().filter(|record| Record::parse(record) == Record::Sample);
@@ -47,7 +48,7 @@ fn calls(records: &[u8]) -> Vec<[u8; 16]> {
     calls
 }
 
-/// Checks that nothing is missing and nothing is there twice.
+/// Checks that each call is recorded once or counted as lost. Returns how many calls are lost.
 fn check(options: &[&str]) -> u64 {
     let recorded = burst(options);
     assert_eq!(recorded.status, 0, "{}", recorded.said);
@@ -66,7 +67,7 @@ fn check(options: &[&str]) -> u64 {
     let all = found.len() as u64;
     found.sort_unstable();
     found.dedup();
-    assert_eq!(found.len() as u64, all, "{options:?}: some are there twice");
+    assert_eq!(found.len() as u64, all, "{options:?}: some calls are recorded twice");
     let (said, lost) = (recorded.said_number("samples"), recorded.said_number("lost"));
     let made = CALLS * cpus().len() as u64;
     assert_eq!((all, said + lost), (said, made), "{options:?}: {}", recorded.said);
@@ -82,7 +83,8 @@ fn every_call_is_recorded_once_or_counted_as_lost() {
     }
 }
 
-/// Rings that hold what comes while the reader waits for a CPU. Other programs may keep it from all CPUs for longer than that.
+/// The rings are large enough for the events that come while the reader waits for a CPU. But other programs may keep
+/// the reader waiting longer, so the test may try several times.
 #[test]
 fn large_rings_lose_nothing() {
     needs([Need::Tracefs, Need::Perf]);

@@ -1,11 +1,11 @@
-//! Recordings that are packed by zstd.
+//! Recordings that are compressed with zstd.
 
 use crate::harness::{
     machine::{Need, needs},
     recorder::{CALL, RecordRun, record_calls},
 };
 
-/// Times in the order in which perf shows the samples.
+/// The times of the samples, in the order in which perf shows them.
 fn times(recorded: &RecordRun) -> Vec<f64> {
     let text = recorded.perf(&["script", "-F", "time"]);
     text.lines().map(|line| line.trim().trim_end_matches(':').parse().unwrap()).collect()

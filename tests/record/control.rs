@@ -1,4 +1,4 @@
-//! When events begin, and commands to a recording that runs.
+//! Delayed events, and commands to a running recording.
 
 use std::{
     fs::OpenOptions,
@@ -20,7 +20,7 @@ fn ask(control: &mut impl Write, ack: &mut impl Read, line: &str) {
     assert_eq!(&answer, b"ack\n");
 }
 
-/// Makes 100 calls; gives the process that made them. Generators of other tests run at the same time.
+/// Runs a process that makes 100 calls, and returns its id. Generators of other tests run at the same time.
 fn calls() -> u32 {
     let mut generator = waiting_generator(100);
     drop(generator.stdin.take());
@@ -28,7 +28,7 @@ fn calls() -> u32 {
     generator.id()
 }
 
-/// Two named pipes.
+/// Makes two named pipes.
 fn fifos(dir: &tempfile::TempDir) -> [std::path::PathBuf; 2] {
     let paths = ["control", "ack"].map(|name| dir.path().join(name));
     assert!(Command::new("mkfifo").args(&paths).status().unwrap().success());
@@ -44,7 +44,7 @@ fn output(mut recorder: std::process::Child, dir: tempfile::TempDir) -> RecordRu
 #[test]
 fn events_are_turned_on_and_off_through_named_pipes() {
     needs([Need::Tracefs, Need::Perf]);
-    // A group is turned on and off by its leader, which has no events here.
+    // A group is turned on and off through its leader. This leader never has an event.
     let group = format!("{{syscalls:sys_enter_reboot,{CALL}}}");
     for (events, threads) in [(CALL, &[][..]), (CALL, &["--threads"]), (&group, &[])] {
         let dir = tempfile::tempdir().unwrap();
@@ -77,7 +77,7 @@ fn an_unknown_control_command_is_reported_and_recording_continues() {
     let args = ["-q", "-e", CALL, "-a", "-D", "-1", "--control", &place];
     let recorder = command(&dir, &args).stderr(Stdio::piped()).spawn().unwrap();
     let [mut control, mut ack] = paths.map(|path| OpenOptions::new().read(true).write(true).open(path).unwrap());
-    // The one answer is that of the command behind them; a line that is empty is no command.
+    // An unknown command gets no answer, and an empty line is not a command. The only answer is to `enable`.
     let long = "x".repeat(5000);
     ask(&mut control, &mut ack, &format!("enabel\n\n\0disable all \x1b\n{long}\nenable\n"));
     let made = calls();
@@ -97,7 +97,7 @@ fn an_unknown_control_command_is_reported_and_recording_continues() {
 }
 
 #[test]
-fn descriptors_that_were_handed_down() {
+fn inherited_descriptors_can_be_control_channels() {
     needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
     let [control, ack] = fifos(&dir).map(|path| OpenOptions::new().read(true).write(true).open(path).unwrap());
@@ -112,21 +112,21 @@ fn descriptors_that_were_handed_down() {
     assert_eq!(output(recorder, dir).status, 0);
 }
 
-/// A command that has begun is recorded from then on.
+/// A command that runs already is recorded from the end of the delay on.
 #[test]
 fn a_command_is_recorded_when_the_delay_is_over() {
     needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", CALL, "-D", "-1"], 500);
     assert_eq!((recorded.status, recorded.samples()), (0, 0), "{}", recorded.said);
     assert!(recorded.said.contains("-D -1 without --control: nothing can turn the events on"), "{}", recorded.said);
-    // The generator waits for nothing, and is over by then.
+    // The generator does not wait, and ends before the delay is over.
     let recorded = record_calls(&["-e", CALL, "-D", "60000"], 500);
     assert_eq!((recorded.status, recorded.samples()), (0, 0), "{}", recorded.said);
     let dir = tempfile::tempdir().unwrap();
     let script = "sleep 1; exec sh -c :";
     let output = command(&dir, &["-e", CALL, "-D", "100", "--", "sh", "-c", script]).output().unwrap();
     let recorded = finished(dir, output.status.code().unwrap(), &output.stderr);
-    // The second shell asks for its parent when it begins.
+    // The second shell calls getppid() when it starts.
     assert!(recorded.samples() > 0, "{}", recorded.said);
 }
 
@@ -138,7 +138,7 @@ fn buffer_flush_1_loses_no_samples() {
 }
 
 #[test]
-fn wrong_places() {
+fn wrong_control_channels_are_refused() {
     needs([Need::Tracefs, Need::Perf]);
     for (place, status, text) in [
         ("fd:x", 2, "`x` is not the number of a file descriptor"),

@@ -1,4 +1,4 @@
-//! What goes wrong is said, with a way out.
+//! Error messages. Each says what is wrong, and how to correct it.
 
 use std::{fs, process::Command};
 
@@ -29,7 +29,7 @@ fn wrong_usage() {
 }
 
 #[test]
-fn help_teaches() {
+fn help_shows_an_example() {
     let output = Command::new(PERF_PROF).args(["record", "--help"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
@@ -38,9 +38,9 @@ fn help_teaches() {
     );
 }
 
-/// Nothing is left of a recording that never began.
+/// A recording that never started leaves no file.
 #[test]
-fn what_cannot_start() {
+fn a_recording_that_cannot_start_leaves_no_file() {
     needs([Need::Tracefs, Need::Perf]);
     for (args, text) in [
         (&["-e", "no:such_event", "-a"][..], "unknown event no:such_event"),
@@ -54,7 +54,7 @@ fn what_cannot_start() {
     }
 }
 
-/// The command had been begun by then.
+/// The command used to be started before the error was found.
 #[test]
 fn an_unwritable_output_is_reported_before_the_command_starts() {
     needs([Need::Tracefs, Need::Perf]);
@@ -63,7 +63,7 @@ fn an_unwritable_output_is_reported_before_the_command_starts() {
     for (place, why) in [
         ("none/perf.data", "there is no folder 'none'; create it or give another file"),
         ("file/perf.data", "'file' is not a folder; give another file"),
-        // Nobody creates files there.
+        // No file can be created in /proc.
         ("/proc/perf.data", "cannot write '/proc/perf.data': "),
     ] {
         for threads in [&[][..], &["--threads"]] {
@@ -76,7 +76,7 @@ fn an_unwritable_output_is_reported_before_the_command_starts() {
     }
 }
 
-/// Any folder was renamed.
+/// Any folder at the path of the output used to be renamed.
 #[test]
 fn a_folder_that_is_no_recording_is_not_moved_away() {
     needs([Need::Tracefs, Need::Perf]);
@@ -104,15 +104,16 @@ fn a_folder_that_is_no_recording_is_not_moved_away() {
     let said = String::from_utf8(python.output().unwrap().stderr).unwrap();
     assert!(said.contains("cannot write 'empty': it is a folder, not a recording"), "{said}");
     assert_eq!(fs::read_dir(place("empty")).unwrap().count(), 0);
-    // A directory is what such a recording is: it is the user's, with its owner and rights.
+    // A recording with --threads is a directory. It uses the user's empty directory, which keeps its owner and
+    // permissions.
     let inode = |name: &str| std::os::unix::fs::MetadataExt::ino(&fs::metadata(place(name)).unwrap());
     let before = inode("empty");
-    // Nothing is left of what could not be begun.
+    // A recording that cannot start leaves nothing.
     assert_eq!(run("empty", &["--threads", "--control", "fifo:none"]).0, Some(1));
     assert_eq!(fs::read_dir(place("empty")).unwrap().count(), 0);
     assert_eq!(run("empty", &["--threads"]), (Some(0), String::new()));
     assert!(place("empty/data.0").exists() && inode("empty") == before);
-    // It is a recording now.
+    // The folder is a recording now, so it may be renamed.
     assert_eq!(run("empty", &[]), (Some(0), String::new()));
     assert!(place("empty").is_file() && inode("empty.old") == before);
     for name in ["full.old", "empty.old.old"] {
@@ -120,9 +121,9 @@ fn a_folder_that_is_no_recording_is_not_moved_away() {
     }
 }
 
-/// It left an empty file, and the former recording under another name.
+/// It used to leave an empty file, and the previous recording under another name.
 #[test]
-fn a_recording_that_cannot_be_begun_leaves_the_former_one() {
+fn a_recording_that_cannot_start_leaves_the_previous_one() {
     needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
     let disk = dir.path().join("disk");
@@ -133,7 +134,7 @@ fn a_recording_that_cannot_be_begun_leaves_the_former_one() {
     }
     let path = disk.join("perf.data");
     fs::write(&path, "former").unwrap();
-    assert!(fs::write(disk.join("rest"), vec![1; 64 << 10]).is_err(), "it is not full");
+    assert!(fs::write(disk.join("rest"), vec![1; 64 << 10]).is_err(), "the disk is not full");
     let files = |options: &[&str]| {
         let mut args = vec!["-e", CALL, "-a", "-o", path.to_str().unwrap()];
         args.extend(options);
@@ -152,9 +153,9 @@ fn a_recording_that_cannot_be_begun_leaves_the_former_one() {
     }
 }
 
-/// It was removed.
+/// The named pipe used to be removed.
 #[test]
-fn a_pipe_with_a_name_outlives_a_recording_that_never_began() {
+fn a_named_pipe_is_refused_and_not_removed() {
     needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
     assert!(Command::new("mkfifo").arg(dir.path().join("fifo")).status().unwrap().success());
@@ -164,7 +165,7 @@ fn a_pipe_with_a_name_outlives_a_recording_that_never_began() {
     assert!(dir.path().join("fifo").exists());
 }
 
-/// Records until a disk of this size is full: perf reads what is on it.
+/// Records until a disk of this size is full. Checks that perf can read the recording.
 fn on_a_full_disk(size: &str, options: &[&str]) {
     needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
@@ -190,13 +191,13 @@ fn on_a_full_disk(size: &str, options: &[&str]) {
     assert!(text.matches("syscalls:sys_enter_").count() > 1000 && complaints.is_empty(), "{complaints}");
 }
 
-/// The kernel lets a file system be full on demand.
 #[test]
 fn a_full_disk_leaves_a_recording_that_can_be_read() {
     on_a_full_disk("4m", &["-e", "syscalls:sys_enter_*"]);
 }
 
-/// The file beside those of the threads had no records, and so no size; without names and formats nobody read the others.
+/// If `data` contained no records, its header used to look like that of an unfinished recording. Then its names and
+/// formats were not read, and the files of the threads were unreadable.
 #[test]
 fn a_full_disk_leaves_a_packed_directory_that_can_be_read() {
     on_a_full_disk("2m", &["-z", "--threads", "-e", "syscalls:sys_enter_read,syscalls:sys_enter_write"]);

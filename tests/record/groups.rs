@@ -1,4 +1,5 @@
-//! Groups: events that are scheduled together, and those whose leader reads all.
+//! Groups of events that are scheduled together. In a group with `:S`, only the leader is sampled, and it reads all
+//! counts.
 
 use std::process::Stdio;
 
@@ -11,10 +12,10 @@ use crate::harness::{
     },
 };
 
-/// Where each call returns.
+/// The event when a call returns.
 const RETURN: &str = "syscalls:sys_exit_getppid";
 
-/// What never happens.
+/// An event that never happens.
 const NEVER: &str = "syscalls:sys_enter_reboot";
 
 fn lines(recorded: &RecordRun, event: &str) -> u64 {
@@ -22,7 +23,7 @@ fn lines(recorded: &RecordRun, event: &str) -> u64 {
     script.lines().filter(|line| line.trim().trim_end_matches(':') == event).count() as u64
 }
 
-/// Records a thread that makes calls, and is not the first of its process.
+/// Records a thread that makes calls and is not the first thread of its process.
 fn attached(options: &[&str], calls: u64) -> RecordRun {
     let mut generator = waiting_generator(calls);
     let tid = generating_thread(generator.id()).to_string();
@@ -37,7 +38,7 @@ fn attached(options: &[&str], calls: u64) -> RecordRun {
     finished(dir, status, said.as_bytes())
 }
 
-/// A command's threads and processes inherit the group; members are on because their leader is.
+/// A command's threads and processes inherit the group. Members are not disabled: they are on when their leader is on.
 #[test]
 fn each_event_of_a_group_is_sampled() {
     needs([Need::Tracefs, Need::Perf]);
@@ -62,7 +63,7 @@ fn the_leader_is_sampled_and_reads_all() {
     needs([Need::Tracefs, Need::Perf]);
     let recorded = attached(&["-e", &format!("{{{CALL},{RETURN}}}:S")], 700);
     assert_eq!((recorded.status, recorded.said_number("samples")), (0, 700), "{}", recorded.said);
-    // What returned is what was called before: with the first call nothing had.
+    // When the first call is sampled, no call has returned yet. So there is one return fewer.
     assert_eq!((lines(&recorded, CALL), lines(&recorded, RETURN)), (700, 699));
     let attrs = recorded.perf(&["evlist", "-v"]);
     for line in attrs.lines().take(2) {
@@ -81,7 +82,7 @@ fn losses_of_a_leader_that_reads_all_are_counted() {
     assert!(is_counted(&recorded, samples, lost) > 0, "{}", recorded.said);
 }
 
-/// Checks the numbers of what is recorded and what is told to be lost; gives the latter.
+/// Checks the numbers of recorded and of lost samples. Returns the number of lost samples.
 fn is_counted(recorded: &RecordRun, samples: u64, lost: u64) -> u64 {
     let (mut found, mut told) = (0, 0);
     recorded.for_each_record(|kind, record| match record {
@@ -102,11 +103,11 @@ fn losses_of_members_are_counted() {
     assert!(is_counted(&recorded, samples, lost) > 0, "{}", recorded.said);
 }
 
-/// What a command starts does not inherit such a group, and that is said.
+/// Threads and processes that a command starts do not inherit such a group. A message says so.
 #[test]
 fn only_the_first_thread_of_a_command_has_a_leader_that_reads_all() {
     needs([Need::Tracefs, Need::Perf]);
-    // The generator's calls are another thread's.
+    // The generator makes its calls in its second thread.
     let recorded = record_calls(&["-e", &format!("{{{CALL},page-faults}}:S")], 300);
     assert_eq!((recorded.status, recorded.said_number("samples")), (0, 0), "{}", recorded.said);
     assert!(
@@ -119,7 +120,7 @@ fn only_the_first_thread_of_a_command_has_a_leader_that_reads_all() {
 }
 
 #[test]
-fn groups_that_cannot_be() {
+fn invalid_groups_are_refused() {
     for (events, status, text) in [
         ("{cpu-clock,page-faults", 2, "the { is never closed"),
         ("{}:S", 2, "the group is empty"),

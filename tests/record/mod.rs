@@ -1,5 +1,5 @@
-//! What a user of `perf-prof record` relies on: each test runs the built program on events of this kernel, and has the
-//! recording read by the real `perf`.
+//! `perf-prof record`, as users run it. Each test runs the built program on events of this kernel. The real `perf`
+//! reads the recordings.
 
 mod blocks;
 pub mod burst;

@@ -11,7 +11,8 @@ use crate::harness::{
     run::PERF_PROF,
 };
 
-/// Records so many calls into `perf`, and gives what that prints; it must not complain.
+/// Records this many calls into a pipe to `perf`, which must print no errors. Returns the output of `perf` and the
+/// messages of perf-prof.
 fn piped(options: &[&str], calls: u64, perf: &[&str]) -> (String, String) {
     piped_of(generator_words(), options, calls, perf)
 }
@@ -29,13 +30,13 @@ fn piped_of(generator: Vec<String>, options: &[&str], calls: u64, perf: &[&str])
     assert!(output.status.success() && stderr.is_empty(), "perf {perf:?}: {stderr}");
     let said = std::io::read_to_string(recorder.stderr.take().unwrap()).unwrap();
     assert!(recorder.wait().unwrap().success(), "{said}");
-    // What the command prints must not come between the records.
+    // The command's output goes to stderr, because it must not get between the records.
     assert!(said.contains("made ") || said.contains("touched "), "{said}");
     (String::from_utf8_lossy(&output.stdout).into_owned(), said)
 }
 
 #[test]
-fn perf_reads_it() {
+fn perf_reads_recordings_from_a_pipe() {
     needs([Need::Tracefs, Need::Perf]);
     for options in [&[][..], &["-z"]] {
         let (script, said) = piped(options, 50_000, &["script"]);
@@ -48,16 +49,16 @@ fn perf_reads_it() {
     }
 }
 
-/// It filled the screen with it.
+/// The bytes of a recording used to fill the screen.
 #[test]
 fn no_recording_is_written_to_a_terminal() {
     needs([Need::Tracefs, Need::Perf]);
     let (mut ours, mut theirs) = (-1, -1);
     let null = std::ptr::null_mut();
-    // SAFETY: both numbers are there to be written; no name, settings or size are asked for.
+    // SAFETY: both numbers may be written. The null pointers request no name, settings or size.
     let opened = unsafe { libc::openpty(&mut ours, &mut theirs, null, null.cast(), null.cast()) };
     assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: these descriptors were just opened, and nobody else owns them.
+    // SAFETY: these descriptors were just opened, and nothing else owns them.
     let (_ours, terminal) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
     let mut command = Command::new(PERF_PROF);
     command.args(["record", "-o", "-", "-e", CALL, "--", "true"]).stdout(Stdio::from(terminal));
@@ -66,9 +67,9 @@ fn no_recording_is_written_to_a_terminal() {
     assert!(output.status.code() == Some(1) && said.contains("is binary and cannot be shown on a terminal"), "{said}");
 }
 
-/// The ids of events are written first there, and that of another program's event is not among them.
+/// In a pipe, the ids of events are written first. The id of the other program's event is not among them.
 #[test]
-fn a_software_event_that_another_program_counts_too() {
+fn a_software_event_that_another_program_counts_too_is_recorded() {
     needs([Need::Tracefs, Need::Perf]);
     for pack in [&[][..], &["-z"]] {
         let options = [&["-e", "page-faults/period=1/"], pack].concat();
@@ -78,7 +79,7 @@ fn a_software_event_that_another_program_counts_too() {
     }
 }
 
-/// As `head` does: whoever has read enough closes it.
+/// A reader that has read enough closes the pipe, as `head` does.
 #[test]
 fn a_closed_pipe_is_a_quiet_end() {
     needs([Need::Tracefs, Need::Perf]);

@@ -20,9 +20,10 @@ fn every_call_is_recorded_once() {
     assert_eq!(recorded.samples() + lost, 50_000);
 }
 
-/// The kernel gives its samples the id of the other program's event, which perf did not know.
+/// The kernel gives the samples of this event the id of the other program's event. This id used to be missing in the
+/// recording.
 #[test]
-fn a_software_event_that_another_program_counts_too() {
+fn a_software_event_that_another_program_counts_too_is_recorded() {
     needs([Need::Tracefs, Need::Perf]);
     for form in [&[][..], &["-z"], &["--threads=cpu"]] {
         let dir = tempfile::tempdir().unwrap();
@@ -35,9 +36,10 @@ fn a_software_event_that_another_program_counts_too() {
     }
 }
 
-/// Which of several software events it was nobody can tell; perf refused the recording for the id that it did not know.
+/// If there are several software events, it is not known to which of them such a sample belongs. perf used to refuse
+/// the recording because of the unknown id.
 #[test]
-fn several_software_events_of_which_another_program_counts_one() {
+fn perf_reads_several_software_events_if_another_program_counts_one() {
     needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
     let mut command = command(&dir, &["-e", "page-faults/period=1/,context-switches", "--"]);
@@ -62,13 +64,14 @@ fn losses_are_counted_where_rings_are_small() {
     });
     let said = recorded.said_number("lost");
     assert_eq!((samples, samples + said), (recorded.said_number("samples"), 300_000), "{}", recorded.said);
-    // At its end, what each event has lost; at the gaps, what a ring has lost, the ends of tasks among it.
+    // At its end, the recording states how many samples each event lost. At each gap, it states how many records the
+    // ring lost, which include exits of tasks.
     assert_eq!(lost, said, "{}", recorded.said);
     assert!((said..said + 20).contains(&told), "{told}: {}", recorded.said);
 }
 
 #[test]
-fn perf_reads_all_of_it() {
+fn perf_reads_events_and_features() {
     needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", CALL, "-e", "sched:sched_process_exit", "-e", "cpu-clock", "-a"], 2000);
     assert_eq!(recorded.status, 0, "{}", recorded.said);
@@ -92,11 +95,12 @@ fn perf_reads_all_of_it() {
     }
 }
 
-/// The kernel samples each occurrence of what it counts itself when samples tell their period, whichever was asked for.
+/// If samples contain their period, the kernel samples each occurrence of a software event, whatever period was
+/// requested.
 #[test]
-fn one_of_so_many_that_the_kernel_counts_is_recorded() {
+fn with_a_period_every_nth_software_event_is_recorded() {
     needs([Need::Tracefs, Need::Perf]);
-    // Nearly all faults are minor ones.
+    // Nearly all page faults are minor faults.
     let events = ["-e", "page-faults/period=10/", "-e", "minor-faults", "-a"];
     let busy = "i=0; while [ $i -lt 50 ]; do /bin/true; i=$((i + 1)); done";
     let recorded = record(&[&events[..], &["--", "sh", "-c", busy]].concat());
@@ -105,16 +109,16 @@ fn one_of_so_many_that_the_kernel_counts_is_recorded() {
     let with_period = |period: &str| script.lines().filter(|line| line.trim() == period).count();
     let (tenths, all) = (with_period("10"), with_period("1"));
     assert_eq!(tenths + all, script.lines().count(), "{script}");
-    // A CPU's last ones are not counted to the end, and the two events do not begin at once.
+    // The last faults on a CPU may be fewer than a period, and the two events do not start at exactly the same time.
     assert!(all > 1000 && tenths * 10 > all / 2 && tenths * 10 < all * 2, "{tenths} of {all}");
     let mut evlist = std::process::Command::new(crate::harness::run::PERF_PROF);
     let evlist = evlist.args(["evlist", "-v", "-i"]).arg(recorded.path()).output().unwrap();
     assert!(String::from_utf8_lossy(&evlist.stdout).contains("one in 10 sampled"));
 }
 
-/// The kernel's build id and those of what runs already, as perf's own recording has them.
+/// The build ids of the kernel and of running programs are the same as in a recording of perf.
 #[test]
-fn build_ids_are_perfs() {
+fn build_ids_are_those_that_perf_records() {
     needs([Need::Tracefs, Need::Perf]);
     let ours = record(&["-e", "cpu-clock", "-a", "--", "sleep", "0.3"]);
     let theirs = ours.dir.path().join("theirs.data");
@@ -146,8 +150,8 @@ fn kernel_and_user_frames_have_names() {
     assert!(script.contains("prctl"), "{script}");
 }
 
-/// Without what lies beside the code in a file perf cannot unwind, nor with what the command's process had mapped before
-/// its exec.
+/// perf can unwind these stacks only if the recording also contains the mappings of a file that are not code, and does
+/// not contain what the command's process had mapped before its exec.
 #[test]
 fn stacks_are_unwound_through_programs_without_frame_pointers() {
     needs([Need::Tracefs, Need::Perf]);
@@ -159,7 +163,7 @@ fn stacks_are_unwound_through_programs_without_frame_pointers() {
 }
 
 #[test]
-fn a_clock_that_is_chosen_is_described() {
+fn the_chosen_clock_is_in_the_header() {
     needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", CALL, "-k", "mono"], 5);
     let header = recorded.perf(&["report", "--header-only"]);
@@ -168,7 +172,7 @@ fn a_clock_that_is_chosen_is_described() {
     assert_eq!(recorded.samples(), 5);
 }
 
-/// Another reader than perf.
+/// `linux-perf-data` is another reader than perf.
 #[test]
 fn linux_perf_data_reads_it() {
     needs([Need::Tracefs, Need::Perf]);
@@ -205,7 +209,7 @@ fn an_existing_recording_is_renamed() {
     assert!(dir.path().join("perf.data").exists());
 }
 
-/// It said nothing more than without.
+/// `-v` used to print nothing more.
 #[test]
 fn verbose_says_what_is_captured() {
     needs([Need::Tracefs, Need::Perf]);

@@ -1,4 +1,4 @@
-//! What a recording tells beside the events, as `perf script --show-...` prints it.
+//! Side-band records in a recording, as `perf script --show-...` prints them.
 
 use std::{fs, os::unix::fs::MetadataExt};
 
@@ -8,7 +8,7 @@ use crate::harness::{
     recorder::{RecordRun, perf, record, record_workload},
 };
 
-/// The process of a workload that loads a BPF program, which goes with it.
+/// The process of a workload that loads a BPF program. The program is unloaded when the process exits.
 pub fn loader() {
     // r0 = 0; exit
     let program: [u64; 2] = [0xb7, 0x95];
@@ -29,12 +29,12 @@ pub fn loader() {
         program: program.as_ptr(),
         licence: licence.as_ptr(),
     };
-    // SAFETY: what the attr points to lives across the call, and it is as large as is said.
+    // SAFETY: what the attr points to lives until the call returns, and the attr has the stated size.
     let fd = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, &raw const load, size_of::<Load>()) };
     assert!(fd >= 0, "bpf: {}", std::io::Error::last_os_error());
 }
 
-/// How many lines of what `perf script` shows of the side-band have these words.
+/// The lines with these words among the side-band records that `perf script` shows.
 fn lines(recorded: &RecordRun, show: &str, words: &str) -> Vec<String> {
     let text = recorded.perf(&["script", show]);
     text.lines().filter(|line| line.contains(words)).map(str::to_owned).collect()
@@ -47,13 +47,13 @@ fn bpf_programs_that_come_and_go_are_in_recordings() {
     let recorded = record_workload(&["-e", "dummy"], "loader");
     assert_eq!(recorded.status, 0, "{}", recorded.said);
     let events = lines(&recorded, "--show-bpf-events", "PERF_RECORD_BPF_EVENT");
-    // Its load and its end; those of other programs are not this task's.
+    // Type 1 means that a program was loaded. Programs that other tasks load are not recorded.
     assert!(events.iter().any(|line| line.contains("type 1")), "{events:?}");
     assert!(perf(&recorded.path(), &["evlist", "-v"]).contains("bpf_event: 1"));
 }
 
 #[test]
-fn the_side_band_that_is_not_asked_for_is_not_there() {
+fn namespaces_and_cgroups_are_recorded_only_on_request() {
     needs([Need::Tracefs, Need::Perf]);
     let recorded = record(&["-e", "dummy", "--", "true"]);
     let list = recorded.perf(&["evlist", "-v"]);
@@ -61,19 +61,19 @@ fn the_side_band_that_is_not_asked_for_is_not_there() {
 }
 
 #[test]
-fn namespaces_of_running_tasks_and_of_new_ones() {
+fn namespaces_of_running_and_new_tasks_are_recorded() {
     needs([Need::Tracefs, Need::Perf]);
     let recorded = record(&["-e", "dummy", "-a", "--namespaces", "--", "unshare", "--uts", "true"]);
     assert_eq!(recorded.status, 0, "{}", recorded.said);
     let text = recorded.perf(&["script", "--show-namespace-events"]);
     let (before, events) = text.split_once("PERF_RECORD_NAMESPACES").unwrap();
-    // A task's name is in front of its record, on the same line.
+    // The name of a task is on the same line as its record, before it.
     let mut names = vec![before.to_owned()];
     names.extend(
         events.split("PERF_RECORD_NAMESPACES").map(|event| event.lines().last().unwrap_or_default().to_owned()),
     );
     let events: Vec<&str> = events.split("PERF_RECORD_NAMESPACES").collect();
-    // Those of this process, which runs already: device and inode of each.
+    // This process runs already. Its record contains the device and the inode of each namespace.
     let link = |name: &str| {
         let file = fs::metadata(format!("/proc/self/ns/{name}")).unwrap();
         format!("/{name}: {}/{:#x}", file.dev(), file.ino())
@@ -85,7 +85,7 @@ fn namespaces_of_running_tasks_and_of_new_ones() {
         ["net", "uts", "ipc", "pid", "user", "mnt", "cgroup"].iter().all(|name| event.contains(&link(name))),
         "{event}"
     );
-    // The one that the command went over to is nobody else's.
+    // The command moved to a new namespace, which no other task is in.
     let others = |(name, event): (&String, &&str)| name.contains("unshare") && !event.contains(&link("uts"));
     assert!(names.iter().zip(&events).any(others), "{text}");
 }
@@ -118,6 +118,6 @@ fn existing_and_new_cgroups_and_cgroups_of_samples_are_recorded() {
     let report = recorded.perf(&["report", "--stdio", "-s", "cgroup", "-n"]);
     let line = report.lines().find(|line| line.trim_end().ends_with(&format!("/{name}")));
     let words: Vec<&str> = line.unwrap_or_else(|| panic!("{report}")).split_whitespace().collect();
-    // The shell calls it too.
+    // The shell calls getppid() too.
     assert!(words[1].parse::<u64>().unwrap() >= 50, "{report}");
 }

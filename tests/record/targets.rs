@@ -1,4 +1,4 @@
-//! What is recorded: commands, processes, threads, CPUs; and what ends it.
+//! The targets of a recording (commands, processes, threads, CPUs), and how a recording ends.
 
 use std::process::Stdio;
 
@@ -7,13 +7,14 @@ use crate::harness::{
     recorder::{CALL, command, finished, generating_thread, record, record_calls, waiting_generator},
 };
 
-/// Records a process that waits until the events are on, and gives what came of it.
+/// Records a process that waits until the events are on, and checks the recording.
 fn attached(events: &str, option: &str, id: impl Fn(u32) -> u32) {
     let mut generator = waiting_generator(700);
     let id = id(generator.id()).to_string();
     let dir = tempfile::tempdir().unwrap();
     let mut recorder = command(&dir, &["-e", events, option, &id]).stderr(Stdio::piped()).spawn().unwrap();
-    // The events are on when something is in the file: what was there before is written after they are open.
+    // The events are on when the file is not empty: the state before the recording is written after the events are
+    // opened.
     let path = dir.path().join("perf.data");
     crate::harness::recorder::await_events(&recorder, &path);
     drop(generator.stdin.take());
@@ -31,18 +32,19 @@ fn attached(events: &str, option: &str, id: impl Fn(u32) -> u32) {
 fn a_process_that_runs_already() {
     needs([Need::Tracefs, Need::Perf]);
     attached(CALL, "-p", |pid| pid);
-    // A member of a group whose leader has no events.
+    // The event is a member of a group. The leader never has an event.
     attached(&format!("{{syscalls:sys_enter_reboot,{CALL}}}"), "-p", |pid| pid);
 }
 
-/// The thread that a test runs in is not the first one.
+/// The thread that makes the calls is not the first thread of its process.
 #[test]
 fn a_thread_that_runs_already() {
     needs([Need::Tracefs, Need::Perf]);
     attached(CALL, "-t", generating_thread);
 }
 
-/// No task inherits them, and they are tracepoints all the same: the PMU's own samples do not say which event they are of.
+/// Probes on CPUs are not inherited. In a recording they are tracepoints nevertheless, because samples of the PMU
+/// `uprobe` do not say which event they belong to.
 #[test]
 fn probes_on_all_cpus() {
     needs([Need::Tracefs, Need::Perf, Need::Uprobes]);
@@ -55,7 +57,7 @@ fn probes_on_all_cpus() {
 }
 
 #[test]
-fn the_status_is_the_commands() {
+fn the_exit_status_is_that_of_the_command() {
     needs([Need::Tracefs, Need::Perf]);
     assert_eq!(record(&["-e", CALL, "--", "sh", "-c", "exit 7"]).status, 7);
     assert_eq!(record(&["-e", CALL, "-a", "--", "sh", "-c", "exit 7"]).status, 7);
@@ -63,7 +65,7 @@ fn the_status_is_the_commands() {
 }
 
 #[test]
-fn a_cpu_alone() {
+fn only_the_chosen_cpu_is_recorded() {
     needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", "sched:sched_switch", "-C", "0"], 10);
     let script = recorded.perf(&["script", "-F", "cpu"]);

@@ -43,7 +43,7 @@ fn perf_reads_the_directory_in_the_order_of_time() {
     }
 }
 
-/// A file that was missing was no reason to say anything.
+/// Missing files used to be ignored without a message.
 #[test]
 fn files_of_a_directory_that_are_missing_are_named() {
     needs([Need::Tracefs, Need::Perf]);
@@ -68,10 +68,10 @@ fn files_of_a_directory_that_are_missing_are_named() {
             said
         };
         assert_eq!(said(), "");
-        // What is no ring's is no part of it.
+        // A file that does not belong to a ring is not part of the recording.
         std::fs::write(path.join("data.txt"), "notes").unwrap();
         assert_eq!(said(), "");
-        // That the last one is missing, the first record of `data` tells.
+        // The first record of `data` shows that the last file is missing.
         for number in [online() - 1, 0] {
             std::fs::remove_file(path.join(format!("data.{number}"))).unwrap();
             let text = said();
@@ -81,7 +81,7 @@ fn files_of_a_directory_that_are_missing_are_named() {
 }
 
 #[test]
-fn a_command_alone_in_every_layout() {
+fn a_command_can_be_recorded_in_every_layout() {
     needs([Need::Tracefs, Need::Perf]);
     let last = online() - 1;
     let spec = format!("--threads=0-{last}/0");
@@ -93,7 +93,7 @@ fn a_command_alone_in_every_layout() {
 }
 
 #[test]
-fn only_some_cpus() {
+fn only_the_chosen_cpus_are_recorded() {
     needs([Need::Tracefs, Need::Perf]);
     let recorded = record_calls(&["-e", "sched:sched_switch", "-C", "0", "--threads=0/0"], 10);
     assert_eq!(files(&recorded), ["data", "data.0"]);
@@ -102,7 +102,7 @@ fn only_some_cpus() {
 }
 
 #[test]
-fn wrong_layouts() {
+fn wrong_layouts_are_refused() {
     for (layout, status, text) in [
         ("--threads=socket", 2, "`socket` is not a thread layout; write cpu, core, package, numa"),
         ("--threads=0/", 2, "`0/` has no CPU on one side"),
@@ -121,7 +121,7 @@ fn wrong_layouts() {
 }
 
 #[test]
-fn a_cpu_that_no_thread_writes() {
+fn a_cpu_that_no_thread_writes_is_reported() {
     needs([Need::Tracefs, Need::TwoCpus]);
     let recorded = record(&["-e", CALL, "-a", "--threads=0/0", "--", "true"]);
     assert!(recorded.said.contains("CPU 1 is recorded, but no thread writes its events"), "{}", recorded.said);
@@ -139,7 +139,7 @@ fn an_existing_recording_replaces_the_one_renamed_before() {
         assert!(crate::harness::recorder::command(&dir, &args).status().unwrap().success());
         assert_eq!(old.metadata().ok().map(|found| found.is_dir()), old_is_dir);
     }
-    // What is no recording is not removed.
+    // A folder with other files is not removed.
     std::fs::write(old.join("precious"), "").unwrap();
     let output = crate::harness::recorder::command(&dir, &["-e", CALL, "--threads", "--", "true"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,5 @@
-//! Recordings that are made while a script runs: a replay gives the script the same events as it got, and perf reads them.
+//! Recordings that are made while a script runs. A replay gives the script the same events again, and perf can read the
+//! recordings.
 
 use std::{
     collections::HashSet,
@@ -15,7 +16,7 @@ use crate::harness::{
     run::PERF_PROF,
 };
 
-/// Writes down all that it is told, in the order in which it is, and at the end what was counted.
+/// Writes all events and losses that it gets, in their order, and at the end the counts.
 const SCRIPT: &str = r#"
 import json, os, perf_prof, sys
 told = open(sys.argv[1], "w")
@@ -40,7 +41,7 @@ def __exit__():
     print("delivered", counts["delivered"], "lost", counts["lost"], file=told)
 "#;
 
-/// A folder with the script, and what it was told live and by the replay.
+/// A folder with the script, and what the script wrote in the live run and in the replay.
 struct Session {
     dir: TempDir,
     status: i32,
@@ -55,7 +56,7 @@ fn folder() -> TempDir {
     dir
 }
 
-/// The command of a run that records itself into `file`.
+/// The command of a live run that is recorded into `file`.
 fn live(dir: &TempDir, file: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(PERF_PROF);
     command.arg("python").args(options).arg("--record").arg(file).args(["tell.py", "live"]);
@@ -85,7 +86,7 @@ fn replayed(dir: TempDir, file: &Path, run: Child) -> Session {
     }
 }
 
-/// Runs the script on a generator of so many calls, and replays that.
+/// Runs the script on a generator that makes this many calls, and replays the recording.
 fn with_calls_of(calls: u64, options: &[&str], environment: &[(&str, &str)]) -> Session {
     let dir = folder();
     let mut command = live(&dir, Path::new("perf.data"), options);
@@ -99,7 +100,7 @@ impl Session {
         self.dir.path().join("perf.data")
     }
 
-    /// How many samples perf sees; it must not complain.
+    /// How many samples perf finds. perf must print no errors.
     fn perfs_samples(&self) -> usize {
         perf(&self.path(), &["script", "-F", "event", "-G"]).lines().count()
     }
@@ -113,13 +114,13 @@ impl Session {
     }
 }
 
-/// Lines of samples.
+/// The lines of samples.
 fn samples(lines: &[String]) -> Vec<&str> {
     lines.iter().map(String::as_str).filter(|line| line.starts_with("cpu ")).collect()
 }
 
 #[test]
-fn in_order_the_replay_is_the_run() {
+fn with_order_the_replay_equals_the_live_run() {
     needs([Need::Tracefs, Need::Perf]);
     let events = "sched:sched_switch,sched:sched_process_exit,sched:sched_process_fork";
     let run = with_calls_of(20_000, &["--order", "-i", "20", "-e", CALL, "-e", events], &[]);
@@ -132,7 +133,7 @@ fn in_order_the_replay_is_the_run() {
 }
 
 #[test]
-fn without_order_each_cpu_is_in_its_own() {
+fn without_order_the_events_of_each_cpu_keep_their_order() {
     needs([Need::Tracefs, Need::Perf]);
     let run = with_calls_of(20_000, &["-i", "150", "-e", CALL, "-e", "sched:sched_process_exec"], &[]);
     assert_eq!(run.live.last(), run.replayed.last(), "{}", run.said);
@@ -145,13 +146,14 @@ fn without_order_each_cpu_is_in_its_own() {
     assert_eq!(run.perfs_samples(), samples(&run.live).len());
 }
 
-/// The recording's samples hold more than those for a script alone do, and scripts do not see that.
+/// Samples that are recorded have more members than samples for a script alone. Scripts do not see these members.
 #[test]
 fn members_and_frames_are_those_of_a_run_that_is_not_recorded() {
     needs([Need::Tracefs, Need::Perf]);
     let options = ["--order", "-g", "--user-callchain", "-e", "page-faults,cpu-clock/period=500000/", "-e", CALL];
     let mut run = with_calls_of(2000, &options, &[]);
-    // What a command's process had mapped before its exec is not in the recording, nor is the kernel's own code for programs.
+    // What a command's process had mapped before its exec is not in the recording. The code of the vdso is not in it
+    // either.
     for lines in [&mut run.live, &mut run.replayed] {
         lines.retain(|line| !line.contains("sys_execve") && !line.contains("[vdso]"));
     }
@@ -176,7 +178,8 @@ fn members_and_frames_are_those_of_a_run_that_is_not_recorded() {
     }
 }
 
-/// The kernel gives its samples the id of the other program's event. A replay left them out, and perf did.
+/// The kernel gives the samples of this event the id of the other program's event. Replays and perf used to leave them
+/// out.
 #[test]
 fn a_software_event_that_another_program_counts_too_is_replayed_whole() {
     needs([Need::Tracefs, Need::Perf]);
@@ -208,7 +211,8 @@ fn a_process_with_threads_that_runs_already() {
     assert_eq!(run.perfs_samples(), 700);
 }
 
-/// Of a recording the tracepoints that tracefs makes of probes are gone, but the recording says what they held.
+/// The tracepoints that tracefs makes for probes no longer exist at the replay, but the recording contains their
+/// fields.
 #[test]
 fn probes_have_their_names_and_fields() {
     needs([Need::Tracefs, Need::Perf, Need::Uprobes]);
@@ -233,7 +237,8 @@ fn probes_have_their_names_and_fields() {
     assert_eq!(samples(&selected.lines().map(str::to_owned).collect::<Vec<_>>()).len(), returns.len());
 }
 
-/// Each of two selectors of a tracepoint got the samples of both: w1=270 w2=86 live was w1=356 w2=172 in the replay.
+/// In a replay, each of two selectors of a tracepoint used to get the samples of both: w1=270 w2=86 in the live run
+/// became w1=356 w2=172.
 #[test]
 fn two_selectors_of_a_tracepoint_are_not_counted_twice() {
     needs([Need::Tracefs, Need::Perf]);
@@ -261,19 +266,20 @@ def __exit__(): open('counts', 'w').write(str(sorted(counts.items())))
         let live = counted(&["--order", "-e", &selectors, "--record", "perf.data"], &exec);
         assert_eq!(live.matches(", 300)").count(), 2, "{live}");
         assert_eq!(counted(&["--input", "perf.data", "-e", &selectors], &[]), live, "{selectors}");
-        // A selector alone has the samples of both.
+        // A single selector gets the samples of both.
         let alone = counted(&["--input", "perf.data", "-e", CALL], &[]);
         assert_eq!(alone, format!("[('{CALL}', 600)]"));
     }
 }
 
 #[test]
-fn losses_are_those_of_the_run() {
+fn the_replay_has_the_losses_of_the_live_run() {
     needs([Need::Tracefs, Need::Perf]);
     let run = with_calls_of(100_000, &["-q", "--order", "-m", "1", "--buffer", "4K", "-e", CALL], &[]);
     assert!(samples(&run.live) == samples(&run.replayed), "{}", run.said);
     assert_eq!(run.live.last(), run.replayed.last(), "{}", run.said);
-    // A run tells of a loss with the ring's next sample, a replay where its record is; both since which sample.
+    // A live run reports a loss with the ring's next sample, a replay at the position of the loss record. But both
+    // state the same start of the loss.
     let since = |lines: &[String]| -> HashSet<String> {
         let lost = lines.iter().filter_map(|line| line.strip_prefix("lost ")?.split(' ').next());
         lost.map(str::to_owned).collect()
@@ -286,7 +292,7 @@ fn losses_are_those_of_the_run() {
     assert!(counts[1] > 0, "{last}");
 }
 
-/// Where delivery ends within a batch, so does the recording.
+/// If delivery ends within a batch, the recording ends at the same event.
 #[test]
 fn the_recording_holds_exactly_the_delivered_events() {
     needs([Need::Tracefs, Need::Perf]);
@@ -324,7 +330,7 @@ fn ctrl_c_ends_it_and_the_recording_is_whole() {
 }
 
 #[test]
-fn the_status_is_the_commands() {
+fn the_exit_status_is_that_of_the_command() {
     needs([Need::Tracefs, Need::Perf]);
     let dir = folder();
     let mut command = live(&dir, Path::new("perf.data"), &["-q", "-e", CALL]);
@@ -332,7 +338,7 @@ fn the_status_is_the_commands() {
     assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(7), ""));
 }
 
-/// The script goes on, what was written by then can be read, and the status says that it is not all.
+/// The script goes on, and what was written before can be read. The exit status shows that the recording is incomplete.
 #[test]
 fn a_full_disk_ends_the_recording_and_not_the_script() {
     needs([Need::Tracefs, Need::Perf]);
@@ -352,7 +358,7 @@ fn a_full_disk_ends_the_recording_and_not_the_script() {
     assert_eq!(run.status, 1, "{}", run.said);
     assert!(run.said.contains("No space left on device (os error 28); the recording ends here; the script goes on"));
     let (live, replayed) = (samples(&run.live), samples(&run.replayed));
-    // Whatever a busy machine loses.
+    // A busy machine may lose samples, so the exact number is not known.
     assert!((10_000..live.len()).contains(&lines), "{lines} of {}: {}", live.len(), run.said);
     assert!(live[..lines] == replayed[..], "{lines} {}", replayed.len());
     let dropped = format!("is incomplete: {} samples", live.len() - lines);
@@ -371,7 +377,7 @@ fn an_existing_recording_is_renamed() {
     };
     assert_eq!(run("tell.py"), Some(0));
     let first = file("perf.data").unwrap();
-    // A script that cannot begin leaves what there was.
+    // A script that cannot start leaves the existing recording.
     fs::write(dir.path().join("wrong.py"), "def __init__():\n    raise ValueError\ndef __sample__(event): pass\n")
         .unwrap();
     assert_eq!(run("wrong.py"), Some(1));
@@ -381,7 +387,7 @@ fn an_existing_recording_is_renamed() {
 }
 
 #[test]
-fn what_cannot_be_recorded() {
+fn wrong_uses_of_record_are_refused() {
     let said = |args: &[&str]| {
         let output = Command::new(PERF_PROF).arg("python").args(args).output().unwrap();
         (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -397,9 +403,9 @@ fn what_cannot_be_recorded() {
     }
 }
 
-/// The script was loaded, and its `__init__` called, by then.
+/// The script used to be loaded, and its `__init__` called, before the error was found.
 #[test]
-fn a_folder_that_is_not_there_is_found_before_the_script_is_loaded() {
+fn a_missing_folder_is_reported_before_the_script_is_loaded() {
     needs([Need::Tracefs, Need::Perf]);
     let dir = folder();
     let mut command = live(&dir, Path::new("none/perf.data"), &["-e", CALL]);
@@ -407,6 +413,6 @@ fn a_folder_that_is_not_there_is_found_before_the_script_is_loaded() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let why = "perf-prof: cannot write 'none/perf.data': there is no folder 'none'; create it or give another file\n";
     assert_eq!((output.status.code(), &*stderr), (Some(1), why));
-    // It makes a file when it is loaded.
+    // The script makes this file when it is loaded.
     assert!(!dir.path().join("live").exists());
 }

@@ -1,4 +1,5 @@
-//! Recordings that are damaged, cut off or strange, through the whole program: what can be read is, and what is wrong is said.
+//! Runs the whole program on recordings that are damaged, cut off or unusual. The program prints what can be read, and
+//! reports what is wrong.
 
 use std::{
     fs::{self, File},
@@ -15,7 +16,7 @@ use crate::harness::{
     run::{PERF_PROF, stdout},
 };
 
-/// What a run printed, said, and its status.
+/// The output of a run, its messages, and its exit status.
 struct Ran {
     out: String,
     said: String,
@@ -27,7 +28,7 @@ fn run(args: &[&str], input: &Path) -> Ran {
     let program = PERF_PROF;
     let output = Command::new(program).args(args).arg("-i").arg(input).stdin(Stdio::null()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    // One that is ended by a signal, as by a panic's abort, has no status.
+    // A run that a signal ended has no status. The abort after a panic is such a signal.
     Ran { out: text(output.stdout), said: text(output.stderr), status: output.status.code().unwrap() }
 }
 
@@ -36,10 +37,10 @@ fn script(input: &Path) -> Ran {
     run(&["script"], input)
 }
 
-/// How many samples of the made recording belong to an event.
+/// How many samples of the generated recording belong to an event.
 const SAMPLES: usize = 4;
 
-/// How many events were printed. Their call chains stand below them.
+/// How many events were printed. The call chain of an event follows it in indented lines.
 fn events(ran: &Ran) -> usize {
     ran.out.lines().filter(|line| !line.is_empty() && !line.starts_with('\t')).count()
 }
@@ -59,7 +60,8 @@ fn either_byte_order_prints_the_same() {
     }
 }
 
-/// At each byte it says what is missing, or that it is no recording; and it ends well or with status 1.
+/// Wherever a file is cut off, the program says what is missing, or that the file is not a recording. It exits with
+/// status 0 or 1.
 #[test]
 fn truncated_at_every_byte() {
     let folder = Folder::new();
@@ -72,7 +74,7 @@ fn truncated_at_every_byte() {
                 let ran = script(&path);
                 let path = path.to_str().unwrap();
                 assert!([0, 1].contains(&ran.status), "{name} {cut}: {}", ran.said);
-                // A pipe may end anywhere.
+                // A pipe may end anywhere without a message.
                 let is_told = ran.said.contains(path) && ran.said.starts_with("perf-prof: ");
                 assert!(is_told || (name == "pipe" && ran.status == 0), "{name} {cut}: {}", ran.said);
                 let events = events(&ran);
@@ -143,7 +145,7 @@ fn ids_that_no_event_has_are_counted() {
     assert_eq!(stdout(&output).lines().filter(|line| line.contains("sys:e")).count(), SAMPLES);
 }
 
-/// A file of a million events, of which one has a sample.
+/// A file with a million events. Only one of them has a sample.
 fn million() -> Vec<u8> {
     let mut file = NATIVE.file(&[]);
     let count = 1_000_000u64;
@@ -160,7 +162,7 @@ fn million() -> Vec<u8> {
         file.extend([NATIVE.attr(), NATIVE.u64(ids + 8 * number), NATIVE.u64(8)].concat());
     }
     file.extend(sample);
-    // The features' places.
+    // The positions of the features.
     let features = Maker::file(NATIVE, &[]);
     let table = 104 + 16 + 160;
     let moved = data + NATIVE.sample(0, 0).len() as u64 - table as u64;
@@ -172,7 +174,7 @@ fn million() -> Vec<u8> {
     file
 }
 
-/// Each has a format to be found.
+/// The format of each event has to be found.
 #[test]
 fn a_million_events_are_read() {
     let folder = Folder::new();
@@ -183,7 +185,7 @@ fn a_million_events_are_read() {
     assert_eq!((ran.status, ran.out.lines().count()), (0, 1_000_000), "{}", ran.said);
 }
 
-/// Records something by perf that does not come to its end.
+/// Makes a recording with `program`, and kills the recorder before it finishes.
 fn killed(path: &Path, program: &str, args: &[&str]) {
     let mut command = Command::new(program);
     command.args(["record", "-q", "-o"]).arg(path).args(args).stdout(Stdio::null()).stderr(Stdio::null());
@@ -209,12 +211,12 @@ fn a_recorder_that_was_killed_leaves_what_it_had_written() {
         assert!(ran.out.lines().count() > 100, "{name}: {}{}", ran.out, ran.said);
         let by_name = ["--input", path.to_str().unwrap(), "-e", "sched:sched_switch"];
         if program == "perf" {
-            // Its events have no names: who asks for one is told why.
+            // The events of perf have no names here. A user who selects one by name is told why.
             let asked = python(&[&by_name[..], &["s.py"]].concat());
             let said = String::from_utf8_lossy(&asked.stderr).into_owned();
             assert!(said.contains("was not finished") && said.contains("sched:sched_switch is not in"), "{said}");
         } else {
-            // Ours says in front of its records what their events are.
+            // A recording of perf-prof describes its events before the records.
             let count = "n = 0\ndef sched__sched_switch(event):\n    global n\n    n += event.next_pid >= 0\n\
                          def __exit__(): print(n)\n";
             let counted =
@@ -226,7 +228,8 @@ fn a_recorder_that_was_killed_leaves_what_it_had_written() {
     }
 }
 
-/// What was known from the begin stands once in a recording that was ended, too.
+/// Features that are known at the start are written before the records. A finished recording contains them only once,
+/// too.
 #[test]
 fn early_features_are_stored_once() {
     needs([Need::Perf]);
@@ -243,9 +246,10 @@ fn early_features_are_stored_once() {
     assert!(header.contains("name = sched:sched_switch") && header.contains("# hostname : "), "{header}");
 }
 
-/// What a full disk kept from being written behind the records was missed, though it stands in front of them as well.
+/// If the disk is full, the features after the records are not written. These features used to be missing, although
+/// they are also stored before the records.
 #[test]
-fn a_recording_without_its_end_has_its_names() {
+fn a_recording_without_its_end_has_event_names() {
     needs([Need::Perf]);
     let folder = Folder::new();
     let path = folder.path("perf.data");
@@ -254,7 +258,7 @@ fn a_recording_without_its_end_has_its_names() {
     assert!(recorder.status().unwrap().success());
     let whole = script(&path);
     let mut file = fs::read(&path).unwrap();
-    // The recorder has told the records' size, and not come to the features.
+    // The recorder has written the size of the records, but not the features.
     file[72..104].fill(0);
     let word = |at: usize| u64::from_ne_bytes(file[at..at + 8].try_into().unwrap()) as usize;
     let (begin, size) = (word(40), word(48));
@@ -262,7 +266,7 @@ fn a_recording_without_its_end_has_its_names() {
     let ran = script(&folder.write("cut.data", &file));
     assert!(ran.status == 0 && ran.said.contains("was not finished"), "{}", ran.said);
     assert!(ran.out == whole.out && ran.out.contains(" sched:sched_switch: "), "{}", ran.out);
-    // And what was copied onto one: the end of the records is missing, too.
+    // A copy that was made onto a full disk lacks the end of the records, too.
     let mut file = fs::read(&path).unwrap();
     file.truncate(begin + size - 8);
     let ran = script(&folder.write("copy.data", &file));
@@ -271,7 +275,7 @@ fn a_recording_without_its_end_has_its_names() {
 }
 
 #[test]
-fn damaged_zstd_costs_what_is_behind_it() {
+fn damaged_zstd_data_costs_only_what_follows() {
     needs([Need::Perf]);
     let folder = Folder::new();
     let path = folder.path("perf.data");
@@ -289,19 +293,20 @@ fn damaged_zstd_costs_what_is_behind_it() {
     }
     for damaged in [0, packed.len() / 2, packed.len() - 1] {
         let mut file = file.clone();
-        // No kind of block that zstd has.
+        // zstd has no block of this type.
         file[packed[damaged].clone()].fill(0xff);
         let ran = script(&folder.write("damaged.data", &file));
         assert!(ran.status == 0 && ran.said.contains("compressed records are left out from byte"), "{}", ran.said);
-        // What is in front of it is there; behind the first nothing can be unpacked. The last may hold no samples.
+        // Events before the damage are printed. After damage in the first record, nothing can be decompressed. The last
+        // record may contain no samples.
         let (left, all) = (events(&ran), events(&whole));
         assert!(if damaged == 0 { left == 0 } else { (1..=all).contains(&left) }, "{damaged}: {left} of {all}");
     }
 }
 
-/// Its end comes through a pipe that somebody closes too early.
+/// The writer closes the pipe too early.
 #[test]
-fn a_pipe_that_ends_within_a_record() {
+fn a_pipe_that_ends_within_a_record_is_reported() {
     let folder = Folder::new();
     let whole = NATIVE.pipe(&NATIVE.records());
     let path = folder.write("pipe", &whole[..whole.len() - 20]);

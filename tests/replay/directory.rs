@@ -1,4 +1,4 @@
-//! Files of a directory that are given by their own paths.
+//! Files of a recording's directory that are opened by their own paths.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use crate::harness::{
     run::PERF_PROF,
 };
 
-/// Its file has no events, and those of rings are no perf.data files.
+/// The file `data` contains no events, and the files of rings are not perf.data files.
 #[test]
 fn a_part_of_a_directory_is_not_taken_for_a_recording() {
     needs([Need::Perf]);
@@ -36,7 +36,7 @@ fn a_part_of_a_directory_is_not_taken_for_a_recording() {
             assert_eq!(run(place, words), expected, "{words:?}");
         }
     }
-    // What the recording says of itself is in `data`; a ring's file was "no perf.data file".
+    // The description of the recording is in `data`. The file of a ring used to be reported as "no perf.data file".
     for words in [&["evlist"][..], &["report", "--header-only"]] {
         let (status, said, _) = run("", &[words, &["-i", "dir/data"]].concat());
         assert_eq!((status, said.as_str()), (Some(0), ""), "{words:?}");
@@ -48,7 +48,7 @@ fn a_part_of_a_directory_is_not_taken_for_a_recording() {
     }
     let (status, said, is_empty) = run("", &["script", "-i", "dir"]);
     assert_eq!((status, said.as_str(), is_empty), (Some(0), "", false));
-    // Who takes it out of there has taken the events from it.
+    // A copy of `data` outside of the directory has no events.
     fs::copy(folder.path("dir/data"), folder.path("alone")).unwrap();
     let (status, said, _) = run("", &["script", "-i", "alone"]);
     let why = "alone was the file `data` of a directory and has no events; the events are in the files `data.0`, \

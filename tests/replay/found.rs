@@ -1,4 +1,4 @@
-//! What is said of a recording that nothing was found in, and the status then.
+//! The message and the exit status if no event of a recording is delivered.
 
 use std::process::{Command, Output, Stdio};
 
@@ -33,14 +33,14 @@ fn command(folder: &Folder, args: &[&str]) -> Command {
     command
 }
 
-/// What `perf-prof` says on stderr, but for what is loaded, and its status.
+/// What `perf-prof` prints on stderr, without the names of loaded modules, and its exit status.
 fn said(output: &Output) -> (String, Option<i32>) {
     let text = String::from_utf8_lossy(&output.stderr);
     let lines = text.lines().filter(|line| !line.starts_with("Loaded module: ")).map(|line| format!("{line}\n"));
     (lines.collect(), output.status.code())
 }
 
-/// It looked as if nothing had happened.
+/// Without a message, it used to look as if no events had occurred.
 #[test]
 fn an_empty_selection_is_reported() {
     let times = "its samples are in `--time 2.000000000,2.000000003`";
@@ -57,7 +57,8 @@ fn an_empty_selection_is_reported() {
         for words in [&["script"][..], &["report"], &["python", "--input", "perf.data"]] {
             let script: &[&str] = if words[0] == "python" { &["count.py"] } else { &[] };
             assert_eq!(run(words, &[args, script].concat()), (expected.clone(), Some(0)), "{words:?}");
-            // A script's first line says -q, whoever has typed the rest.
+            // -q may come from the script's first line. The user typed the other options, so the message is printed
+            // even with -q.
             let quiet = if words[0] == "python" { expected.clone() } else { String::new() };
             assert_eq!(run(words, &[&["-q"], args, script].concat()), (quiet, Some(0)), "{words:?}");
         }
@@ -67,7 +68,7 @@ fn an_empty_selection_is_reported() {
             assert_eq!(run(&replay, &[jobs, args, &["count.py"]].concat()), (expected, Some(0)), "{jobs:?}");
         }
     }
-    // By a filter, which is looked at later.
+    // Filters are applied later than the other selections.
     let filtered = ["python", "--input", "perf.data", "-e", "sys:e/number == 3/", "count.py"];
     let expected = format!("perf-prof: no sample in perf.data matches `-e sys:e/number == 3/`: {times}\n");
     assert_eq!(run(&filtered, &[]), (expected, Some(0)));
@@ -77,30 +78,30 @@ fn an_empty_selection_is_reported() {
     }
 }
 
-/// What came through a pipe cannot be looked at again.
+/// Input from a pipe cannot be read a second time, so the message does not say what it contains.
 #[test]
-fn a_selection_of_a_pipe_that_matches_nothing() {
+fn an_empty_selection_of_a_pipe_is_reported() {
     let folder = Folder::new();
     let pipe = folder.write("pipe.data", &NATIVE.pipe(&NATIVE.sample(50, 30)));
     let mut script = command(&folder, &["script", "-i", "-", "-C", "9"]);
     let output = script.stdin(std::fs::File::open(pipe).unwrap()).output().unwrap();
     assert_eq!(said(&output), ("perf-prof: no sample matches `-C 9`\n".to_owned(), Some(0)));
-    // Kept in a file it can.
+    // The same stream in a file can be read a second time.
     let output = command(&folder, &["script", "-i", "pipe.data", "-C", "9"]).output().unwrap();
     assert!(said(&output).0.contains("`--time 0.000000030,0.000000030`, and on CPU 1\n"), "{output:?}");
 }
 
 #[test]
-fn an_empty_recording_has_nothing_that_could_match() {
+fn an_empty_selection_of_an_empty_recording_is_not_reported() {
     let folder = Folder::new();
     folder.write("perf.data", &NATIVE.file(&NATIVE.comm(5)));
     let output = command(&folder, &["script", "-C", "9"]).output().unwrap();
     assert_eq!(said(&output), (String::new(), Some(0)));
 }
 
-/// It was said, and the status was that of a good end.
+/// This used to be reported, but with exit status 0.
 #[test]
-fn a_recording_all_of_whose_samples_are_left_out_is_a_failure() {
+fn leaving_out_all_samples_of_a_recording_is_a_failure() {
     let folders = [folder([90, 91, 92, 93]), folder([90, 50, 91, 92])];
     for (folder, found) in folders.iter().zip([0, 1]) {
         let text = format!(
@@ -117,7 +118,7 @@ fn a_recording_all_of_whose_samples_are_left_out_is_a_failure() {
             assert_eq!((said(&output), output.stdout), (expected.clone(), format!("{found}\n").into()), "{args:?}");
         }
     }
-    // The script has the last word.
+    // The exit status of the script takes precedence.
     let folder = &folders[0];
     folder.write("exit.py", b"import sys\ndef __sample__(e): pass\ndef __exit__(): sys.exit(0)\n");
     let output = command(folder, &["python", "-q", "--input", "perf.data", "exit.py"]).output().unwrap();

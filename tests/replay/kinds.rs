@@ -1,4 +1,4 @@
-//! Recordings of all kinds: the same events, in the same order, as `perf script` shows.
+//! Replays of all kinds of recordings. The events and their order are the same as in `perf script`.
 
 use std::{
     path::Path,
@@ -14,7 +14,7 @@ use crate::harness::{
 const SWITCHES: [&str; 3] = ["-e", "sched:sched_switch", "-a"];
 const SLEEP: [&str; 3] = ["--", "sleep", "0.3"];
 
-/// Records with these arguments and compares all events with perf's own list.
+/// Records with these arguments, and compares all events with those that `perf script` lists.
 #[track_caller]
 fn check(args: &[&str]) {
     needs([Need::Perf]);
@@ -31,19 +31,20 @@ fn compare(folder: &Folder, data: &Path, args: &[&str]) {
     let output = python(&["-q", "--input", data.to_str().unwrap(), script.to_str().unwrap()]);
     let mut found: Vec<String> = stdout(&output).lines().map(str::to_owned).collect();
     if data.is_dir() {
-        // What CPUs did in the same nanosecond perf shows in the order in which the folder lists their files.
+        // If several CPUs have events in the same nanosecond, perf shows them in the order in which the folder lists
+        // the files.
         let words = |line: &str| line.split(' ').map(|word| word.parse().unwrap_or(0)).collect::<Vec<u64>>();
         assert!(found.is_sorted_by_key(|line| words(line)[0]), "{args:?}");
         let by_time_and_cpu = |line: &String| (words(line)[0], words(line)[1]);
         [&mut found, &mut expected].into_iter().for_each(|lines| lines.sort_by_key(by_time_and_cpu));
     }
-    assert!(expected.len() > 10, "{args:?}: perf has {} events only", expected.len());
+    assert!(expected.len() > 10, "{args:?}: perf shows only {} events", expected.len());
     assert_eq!(found.len(), expected.len(), "{args:?}\n{}", String::from_utf8_lossy(&output.stderr));
     let first = found.iter().zip(&expected).position(|(found, expected)| found != expected);
     assert_eq!(first, None, "{args:?}: {:?} {:?}", found[first.unwrap_or(0)], expected[first.unwrap_or(0)]);
 }
 
-/// Records into a pipe with these arguments; what comes out of it is replayed from a file and from a pipe.
+/// Records into a pipe with these arguments. Replays the stream from a file and from a pipe.
 fn check_pipe(args: &[&str]) {
     needs([Need::Perf]);
     let folder = Folder::new();
@@ -113,9 +114,9 @@ fn a_group_that_the_leader_samples() {
     check(&[&["-e", "{cpu-clock,context-switches,page-faults}:S", "-a"][..], &SLEEP].concat());
 }
 
-/// With `-c` perf has samples not tell their period, which is the same in all of them.
+/// With `-c`, samples of perf do not contain their period, because it is the same in all of them.
 #[test]
-fn periods_that_stand_in_the_attr_only() {
+fn periods_that_are_only_in_the_attr_are_delivered() {
     needs([Need::Perf]);
     let folder = Folder::new();
     let data = folder.path("perf.data");
@@ -154,11 +155,11 @@ fn a_process() {
             let _ = self.0.wait();
         }
     }
-    // Ends by itself, should nobody be there any more to end it.
+    // This loop ends by itself, in case the test cannot end it.
     let busy = "i=0; while [ $i -lt 20000 ]; do /bin/true; i=$((i + 1)); done";
     let child = Killed(Command::new("sh").args(["-c", busy]).spawn().unwrap());
     let events = ["-e", "sched:sched_process_fork", "-e", "syscalls:sys_enter_exit_group", "-p"];
-    // As much work beside it: however slow the machine is now, the process gets as far.
+    // The recording lasts until this work is done. So the process makes enough progress even on a slow machine.
     let work = "i=0; while [ $i -lt 100 ]; do /bin/true; i=$((i + 1)); done";
     check(&[&events[..], &[&child.0.id().to_string()], &["--", "sh", "-c", work]].concat());
 }
@@ -168,14 +169,14 @@ fn a_command() {
     check(&["-e", "syscalls:sys_enter_openat", "-e", "syscalls:sys_enter_mmap", "--", "ls", "-l", "/"]);
 }
 
-/// They had the names that the numbers have on this machine.
+/// System calls used to have the names that their numbers have on this machine.
 #[test]
 fn system_calls_have_the_names_of_the_recorded_architecture() {
     needs([Need::Perf]);
     let folder = Folder::new();
     let data = folder.path("perf.data");
     record(&data, &[&SWITCHES[..], &SLEEP].concat());
-    // The feature ARCH, a text with zeros behind it.
+    // The feature ARCH is a text, followed by zeros.
     let [here, there] = [b"x86_64\0\0", b"aarch64\0"];
     let mut bytes = std::fs::read(&data).unwrap();
     let Some(at) = bytes.windows(here.len()).rposition(|window| window == here) else {

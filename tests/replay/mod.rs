@@ -1,4 +1,4 @@
-//! Recordings replayed: those that the real perf makes are compared with what it says of them itself.
+//! Replays of recordings. If the real perf made a recording, its replay is compared with the output of perf.
 
 mod damaged;
 mod directory;

@@ -1,5 +1,5 @@
-//! A part of a recording's time, found through what looking at all of it has shown: its records are those of the whole, and
-//! nothing else is read for them.
+//! Replays of a part of a recording's time, which is found through the block index. They deliver the same records as a
+//! replay of the whole recording delivers for this time, and read nothing else.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use proptest::prelude::*;
 use super::made::{FOREIGN, Maker, NATIVE, patiently};
 use crate::harness::recording::Folder;
 
-/// How records lie in a file.
+/// How records are stored in a file.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Plain,
     PlainPipe,
-    /// Plain, and says itself where its blocks lie.
+    /// Plain records and a stored block index.
     Indexed,
-    /// Packed; a frame ends behind so many of the packed records.
+    /// Compressed records. A zstd frame ends after this many of them.
     Packed(usize),
     PackedPipe(usize),
 }
 
-/// Records that are in one packed record.
+/// How many records are in one compressed record.
 const TOGETHER: usize = 200;
 
 fn file(maker: Maker, records: &[Vec<u8>], form: Form) -> Vec<u8> {
@@ -38,7 +38,7 @@ fn file(maker: Maker, records: &[Vec<u8>], form: Form) -> Vec<u8> {
     }
 }
 
-/// A file that says where its blocks lie.
+/// Adds the block index to a file.
 fn indexed(maker: Maker, file: &[u8]) -> Vec<u8> {
     let index = opened(file).index().unwrap()[0].clone().unwrap();
     with_blocks(maker, file, &index)
@@ -49,7 +49,8 @@ fn with_blocks(maker: Maker, file: &[u8], index: &BlockIndex) -> Vec<u8> {
     let mut end = Vec::new();
     stored.write(&mut end);
     if maker.u64(1) != 1u64.to_ne_bytes() {
-        // Numbers, their size and sum, and what says that they are there.
+        // The index consists of numbers, their size, their checksum, and the mark at the end. The numbers and the size
+        // get the other byte order, so the checksum changes too.
         let sum = end.len() - 16;
         end[..sum].chunks_exact_mut(8).for_each(<[u8]>::reverse);
         let new = u64::from(crc32fast::hash(&end[..sum - 8])).swap_bytes();
@@ -76,14 +77,14 @@ fn packed(maker: Maker, records: &[Vec<u8>], frame: usize) -> Vec<u8> {
         let size = rest.pos();
         bytes.extend(maker.record(PERF_RECORD_COMPRESSED, 0, &[out[..size].to_vec()]));
         if number % 3 == 0 {
-            // Plain ones between packed ones.
+            // Plain records between compressed ones.
             bytes.extend(maker.record(PERF_RECORD_FINISHED_ROUND, 0, &[]));
         }
     }
     bytes
 }
 
-/// The records that come, with their times.
+/// The records of a replay, with their times.
 fn records(mut replay: Replay) -> Vec<(u64, Vec<u8>)> {
     let mut records = Vec::new();
     loop {
@@ -99,7 +100,7 @@ fn records(mut replay: Replay) -> Vec<(u64, Vec<u8>)> {
     assert!(replay.take_failure().is_none());
     assert_eq!(replay.take_warnings(), Vec::<String>::new());
     let Progress { done, total } = replay.progress();
-    // Of a pipe nobody knows how much there is.
+    // The size of a pipe's input is not known.
     assert!(replay.late() == 0 && (done == total || total == 0), "{done} of {total}");
     records
 }
@@ -108,14 +109,14 @@ fn opened(file: &[u8]) -> Recording {
     Recording::of_file(Arc::new(file.to_vec()), "x").unwrap()
 }
 
-/// Of a recording that was looked at.
+/// A replay of these times, of a recording that was indexed before.
 fn part(file: &[u8], times: &[(u64, u64)]) -> Replay {
     let mut recording = opened(file);
     recording.unpacked_index().unwrap();
     recording.replay(Selection { times: times.into(), ..Selection::default() }).unwrap()
 }
 
-/// A directory whose rings have these files.
+/// A directory with one file for each ring.
 fn directory(maker: Maker, rings: &[Vec<u8>]) -> Folder {
     let folder = Folder::new();
     folder.write("data", &maker.file(&maker.comm(1)));
@@ -123,7 +124,7 @@ fn directory(maker: Maker, rings: &[Vec<u8>]) -> Folder {
     folder
 }
 
-/// What of the whole recording belongs to a part.
+/// The records of the whole recording that belong to a part.
 fn of_part(whole: &[(u64, Vec<u8>)], times: &[(u64, u64)]) -> Vec<(u64, Vec<u8>)> {
     let within = |time: u64| times.iter().any(|&(first, last)| first <= time && time <= last);
     let last = times.iter().map(|time| time.1).max().unwrap();
@@ -134,14 +135,14 @@ fn of_part(whole: &[(u64, Vec<u8>)], times: &[(u64, u64)]) -> Vec<(u64, Vec<u8>)
     whole.iter().filter(belongs).cloned().collect()
 }
 
-/// What a record tells.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Sample,
     Comm,
     Mmap2,
     Lost,
-    /// A name without a time: it has that of the record before it.
+    /// A task name without a time. It gets the time of the record before it.
     Timeless,
 }
 
@@ -171,7 +172,8 @@ fn form() -> impl Strategy<Value = Form> {
     ]
 }
 
-/// Two rings whose records alternate by hundreds, and meet at one time now and then; on two CPUs, of two processes.
+/// Records of two rings, a hundred of each in turn. Sometimes two of them have the same time. They are on two CPUs and
+/// belong to two processes.
 fn mixed(maker: Maker, some: &[(Kind, u64)], ahead: u64) -> Vec<(usize, Vec<u8>)> {
     let numbered = some.iter().cycle().take(8000).enumerate();
     let record = |(number, &(kind, disorder)): (usize, &(Kind, u64))| {
@@ -187,7 +189,7 @@ fn times() -> impl Strategy<Value = Vec<(u64, u64)>> {
     prop::collection::vec(range, 1..3)
 }
 
-/// Of which CPU and of which process samples are; of all times.
+/// A selection of all times, and possibly of one CPU and one process.
 fn selection() -> impl Strategy<Value = Selection> {
     (prop::option::of(0u32..2), prop::option::of(7u32..9)).prop_map(|(cpu, pid)| Selection {
         cpus: cpu.map(|cpu| [cpu].into_iter().collect()),
@@ -198,7 +200,7 @@ fn selection() -> impl Strategy<Value = Selection> {
 
 proptest! {
     #[test]
-    fn a_part_has_the_records_that_the_whole_has_then(
+    fn a_part_has_the_same_records_as_the_whole_in_its_time(
         big: bool,
         form in form(),
         some in prop::collection::vec((kind(), 0u64..40), 1..2000),
@@ -218,9 +220,9 @@ proptest! {
         prop_assert!(found == expected);
     }
 
-    /// A file for each ring; records of two files at the same time came in another order in a part.
+    /// There is a file for each ring. In a part, records of two files with the same time used to come in another order.
     #[test]
-    fn a_part_of_a_directory_has_the_records_that_the_whole_has_then(
+    fn a_part_of_a_directory_has_the_same_records_as_the_whole_in_its_time(
         big: bool,
         frame in prop::option::of(1usize..30),
         some in prop::collection::vec((kind(), 0u64..40), 1..2000),
@@ -244,7 +246,7 @@ proptest! {
     }
 }
 
-/// Each block begins with a task's name, and was read by every process for it.
+/// Nearly every block contains a task's name. Every process used to read all blocks because of these names.
 #[test]
 fn blocks_with_side_band_are_read_by_the_shard_that_needs_them() {
     for maker in [NATIVE, FOREIGN] {
@@ -255,11 +257,11 @@ fn blocks_with_side_band_are_read_by_the_shard_that_needs_them() {
         let index = opened(&file).index().unwrap()[0].clone().unwrap();
         let with = index.blocks.iter().filter(|block| block.side_band > 0).count();
         assert!(with > 20 && with + 1 >= index.blocks.len());
-        // Borders where blocks end: each is read once.
+        // If the borders are at the ends of blocks, each block is read once.
         let borders: Vec<u64> = [5, 11, 12].map(|number: usize| index.blocks[number].sampled.0).into();
         let read = |times| part(&file, &[times]).progress().total;
         assert_eq!(shards::between(&borders).into_iter().map(read).sum::<u64>(), all);
-        // Elsewhere the block with the border is read by both.
+        // Otherwise the block that contains the border is read for both parts.
         let borders = shards::by_time(&[index], (1, 39_999), 3);
         assert_eq!(borders.len(), 2);
         let twice = shards::between(&borders).into_iter().map(read).sum::<u64>() - all;
@@ -267,7 +269,7 @@ fn blocks_with_side_band_are_read_by_the_shard_that_needs_them() {
     }
 }
 
-/// Who wrote a recording knows where its records lie, and looked at none of them again.
+/// The recorder stores the index, so that a replay does not have to scan the records.
 #[test]
 fn a_stored_index_is_used_unless_it_is_wrong() {
     for maker in [NATIVE, FOREIGN] {
@@ -284,16 +286,16 @@ fn a_stored_index_is_used_unless_it_is_wrong() {
         let mut recording = lying(&|_| {});
         assert_eq!(recording.index().unwrap()[0].as_deref(), Some(&*index));
         assert!(records(recording.replay(Selection::default()).unwrap()) == whole);
-        // Of a wanted part nothing else is read, as the samples between the names are not either.
+        // For the selected times, only the first block is read.
         let replay = lying(&|_| {}).replay(Selection { times: vec![(1, 10)], ..Selection::default() }).unwrap();
         assert_eq!(replay.progress().total, u64::from(index.blocks[0].size));
-        // What its own sizes contradict is no index.
+        // An index with contradictory sizes is not used.
         let mut recording = lying(&|block| block.size -= 8);
         assert_eq!(recording.index().unwrap()[0].as_deref(), Some(&*index));
-        // The side-band is looked for where it should be.
+        // An index with a wrong number of side-band records is not used.
         let mut recording = lying(&|block| block.side_band += 1);
         assert_eq!(recording.index().unwrap()[0].as_deref(), Some(&*index));
-        // Records that are others, or that come too late to be put in order.
+        // A block that has fewer records than stored, or an earlier one, is reported.
         let lies: [&dyn Fn(&mut Block); 2] = [&|block| block.records += 1, &|block| {
             block.first += 1;
             block.sampled.0 += 1;
@@ -309,13 +311,13 @@ fn a_stored_index_is_used_unless_it_is_wrong() {
     }
 }
 
-/// Nothing at all was read of it.
+/// After such damage, nothing of the recording used to be read.
 #[test]
 fn damage_in_a_recording_with_a_stored_index_is_reported() {
     let some: Vec<u8> = (1..20_000).flat_map(|time| NATIVE.sample(50, time)).collect();
     let mut file = indexed(NATIVE, &NATIVE.file(&some));
     let block = opened(&file).index().unwrap()[0].as_ref().unwrap().blocks[3];
-    // Behind half of the block's records, all of which are as large.
+    // The damage is after half of the block's records. All records have the same size.
     let (half, size) = (u64::from(block.records / 2), u64::from(block.size / block.records));
     let at = (block.offset + half * size) as usize;
     file[at..at + 400].fill(0);
@@ -332,9 +334,9 @@ fn damage_in_a_recording_with_a_stored_index_is_reported() {
     assert!(warnings[0].ends_with(" can be read"), "{warnings:?}");
 }
 
-/// Packed ones were unpacked as a whole by every process.
+/// Every process used to decompress the whole recording.
 #[test]
-fn frames_are_unpacked_once_and_one_frame_by_everybody() {
+fn each_frame_is_decompressed_for_one_part_and_a_single_frame_for_all() {
     const FRAME: u64 = 10 * TOGETHER as u64;
     for maker in [NATIVE, FOREIGN] {
         let some: Vec<Vec<u8>> = (0..10 * FRAME)
@@ -355,9 +357,9 @@ fn frames_are_unpacked_once_and_one_frame_by_everybody() {
     }
 }
 
-/// A run of each was in memory, of as many files as there are CPUs.
+/// One run of each file used to be in memory, and there are as many files as CPUs.
 #[test]
-fn files_whose_runs_do_not_fit_together_are_read_from_front_to_back() {
+fn files_with_runs_that_do_not_fit_into_memory_are_read_from_front_to_back() {
     const RUN: usize = TOGETHER * LARGE;
     const LARGE: usize = 60_000;
     const AHEAD: usize = 64 << 20;
@@ -371,7 +373,7 @@ fn files_whose_runs_do_not_fit_together_are_read_from_front_to_back() {
         let folder = directory(NATIVE, &rings);
         let mut recording = Recording::open(&folder.path("")).unwrap();
         recording.unpacked_index().unwrap();
-        // The second run of each.
+        // The second run of each file.
         let times = vec![(time(0, TOGETHER), u64::MAX)];
         let mut replay = recording.replay(Selection { times, ..Selection::default() }).unwrap();
         let (all, total) = (rings.iter().map(Vec::len).sum::<usize>(), replay.progress().total as usize);
@@ -389,7 +391,8 @@ fn files_whose_runs_do_not_fit_together_are_read_from_front_to_back() {
     assert!(!check(2 * AHEAD / RUN));
 }
 
-/// What was kept of blocks without samples was used, and all of it was in memory, where nothing is left out by its time.
+/// If all times are selected, nothing is left out because of its time, so side-band records need not be kept in memory.
+/// All of them used to be kept there and used instead of the blocks without samples.
 #[test]
 fn a_selection_of_all_times_reads_every_block() {
     let some: Vec<Vec<u8>> =

@@ -1,4 +1,4 @@
-//! What is chosen of a recording: events, filters, CPUs, tasks, times.
+//! What can be selected in a recording: events, filters, CPUs, tasks, times.
 
 use std::{path::PathBuf, sync::OnceLock};
 
@@ -8,7 +8,7 @@ use crate::harness::{
     run::stdout,
 };
 
-/// A recording of a second, made once.
+/// A short recording that is made once and shared by the tests.
 fn recording() -> &'static (Folder, PathBuf) {
     static RECORDING: OnceLock<(Folder, PathBuf)> = OnceLock::new();
     needs([Need::Perf]);
@@ -54,7 +54,7 @@ fn events_by_name_and_pattern() {
     same(list(&["-e", "sched:sched_wakeup"]), of("sched_wakeup"));
     same(list(&["-e", "cpu-clock"]), of("cpu-clock"));
     same(list(&["-e", "sched:*,cpu-clock"]), all.clone());
-    // Twice is twice.
+    // An event that is selected twice is delivered twice.
     assert_eq!(list(&["-e", "cpu-clock,cpu-clock"]).len(), 2 * of("cpu-clock").len());
     let renamed = list(&["-e", "sched:sched_wakeup//alias=woken/"]);
     assert!(renamed.len() == of("sched_wakeup").len() && renamed.iter().all(|line| line.ends_with("sched:woken")));
@@ -66,12 +66,12 @@ fn events_by_name_and_pattern() {
     );
 }
 
-/// `profile` and another selector give the same samples of a recording.
+/// Checks that `profile` and another selector deliver the same samples of a recording.
 fn are_the_same(events: &str, selector: &str) {
     let folder = Folder::new();
     let (data, script) = (folder.path("perf.data"), folder.write("list.py", LIST.as_bytes()));
     record(&data, &["-a", "-e", events, "--", "sh", "-c", "for i in 1 2 3 4 5; do ls / >/dev/null; done"]);
-    // Where there is no hardware to count cycles, perf records a clock in their place.
+    // If the hardware cannot count cycles, perf records a clock instead.
     if !perf(&["evlist"], &data).iter().any(|line| line == selector) {
         skip(Need::Pmu, format!("no {selector} in {:?}", perf(&["evlist"], &data)));
     }
@@ -82,23 +82,23 @@ fn are_the_same(events: &str, selector: &str) {
     same(run("profile"), run(selector));
 }
 
-/// Of two clocks it is one; otherwise their times would be added.
+/// `profile` selects one of two clocks. Otherwise their times would be added.
 #[test]
 fn profile_is_one_event_of_a_recording() {
     needs([Need::Perf]);
     are_the_same("cpu-clock,task-clock", "cpu-clock");
 }
 
-/// Cycles and nanoseconds are not added.
+/// `profile` does not select the clock as well, because cycles and nanoseconds must not be added.
 #[test]
 fn profile_is_cycles_where_they_were_recorded() {
     needs([Need::Perf]);
     are_the_same("cpu-clock,cycles", "cycles");
 }
 
-/// They were refused, also of recordings whose events were a group.
+/// Braces used to be refused, even if the recorded events were a group.
 #[test]
-fn braces_choose_the_events_within() {
+fn braces_select_the_events_within() {
     let (folder, data) = recording();
     let all = perf_script(data);
     let of = |name: &str| all.iter().filter(|line| line.ends_with(name)).cloned().collect::<Vec<_>>();
@@ -137,7 +137,7 @@ fn filters_on_fields() {
 }
 
 #[test]
-fn cpus_and_tasks_as_perf_script_chooses_them() {
+fn cpus_and_tasks_are_selected_as_in_perf_script() {
     let (_, data) = recording();
     same(list(&["-C", "0"]), perf_script_with(data, &["-C", "0"]));
     let task = list(&[]).iter().map(|line| line.split(' ').nth(2).unwrap().to_owned()).find(|tid| tid != "0").unwrap();
@@ -145,17 +145,17 @@ fn cpus_and_tasks_as_perf_script_chooses_them() {
     same(list(&["-p", &task]), perf_script_with(data, &["--pid", &task]));
 }
 
-/// The idle tasks have it: it was refused.
+/// The idle tasks have the id 0, which used to be refused.
 #[test]
-fn the_number_of_the_idle_tasks() {
+fn the_idle_tasks_can_be_selected() {
     needs([Need::Perf]);
     let idle: Vec<String> = list(&[]).into_iter().filter(|line| line.split(' ').nth(2) == Some("0")).collect();
-    // On a machine that is busy all the time there are none.
+    // On a machine that is busy all the time there are no such events.
     assert_eq!(list(&["-t", "0"]), idle);
     assert_eq!(list(&["-p", "0"]), idle);
 }
 
-/// They were ignored without a word.
+/// Options for call chains used to be ignored without a message.
 #[test]
 fn call_chains_that_were_not_recorded_are_reported_as_missing() {
     let (folder, data) = recording();
@@ -178,9 +178,9 @@ fn call_chains_that_were_not_recorded_are_reported_as_missing() {
     assert!(!run(&[]).contains("call chains") && !run(&["-q", "-g"]).contains("call chains"));
 }
 
-/// They were ignored, and all frames were there.
+/// These options used to be ignored: all frames were delivered.
 #[test]
-fn a_side_of_call_chains_is_left_out_of_a_replay_as_it_is_live() {
+fn user_or_kernel_frames_are_left_out_of_a_replay_as_in_a_live_run() {
     let (folder, _) = recording();
     let script = "\
 sides = set()
@@ -192,7 +192,8 @@ def __exit__(): print(*sorted(sides))
     let run = |data: &str, args: &[&str]| {
         python(&[&["--input", folder.path(data).to_str().unwrap()], args, &[script.to_str().unwrap()]].concat())
     };
-    // By a period, as the kernel lowers its limit of frequencies where samples take long.
+    // Samples have a period and not a frequency, because the kernel lowers its limit of frequencies if samples take
+    // long.
     let ls = ["-c", "200000", "-e", "cpu-clock", "--", "ls", "-lR", "/usr/lib"];
     record(&folder.path("fp.data"), &[&["-g"][..], &ls].concat());
     record(&folder.path("dwarf.data"), &[&["--call-graph", "dwarf,2048"][..], &ls].concat());
@@ -212,7 +213,7 @@ def __exit__(): print(*sorted(sides))
     let said = String::from_utf8_lossy(&both.stderr).into_owned();
     let none = "perf-prof: call chains without kernel frames and without user frames are empty\n";
     assert_eq!((both.status.code(), &*said), (Some(1), none));
-    // What is not there is missed.
+    // User frames that were not recorded are reported as missing.
     record(&folder.path("kernel.data"), &[&["-g", "--kernel-callchains"][..], &ls].concat());
     let output = run("kernel.data", &["--user-callchain"]);
     assert_eq!(stdout(&output), "kernel\n");
@@ -220,7 +221,7 @@ def __exit__(): print(*sorted(sides))
     assert!(said.contains("warning: user frames of cpu-clock were not recorded"), "{said}");
 }
 
-/// As many frames as the kernel would have recorded.
+/// Chains have as many frames as the kernel would have recorded with the same limit.
 #[test]
 fn max_stack_shortens_what_was_recorded() {
     let (folder, _) = recording();
@@ -239,7 +240,7 @@ fn max_stack_shortens_what_was_recorded() {
 }
 
 #[test]
-fn times_as_perf_script_chooses_them() {
+fn times_are_selected_as_in_perf_script() {
     let (_, data) = recording();
     let all = list(&[]);
     let time = |line: &String| line.split(' ').next().unwrap().parse::<u64>().unwrap();
@@ -247,7 +248,7 @@ fn times_as_perf_script_chooses_them() {
     let (from, to) = (time(&all[all.len() / 3]), time(&all[all.len() / 2]));
     let range = format!("{},{}", seconds(from), seconds(to));
     same(list(&["--time", &range]), perf_script_with(data, &["--time", &range]));
-    // Slices have each event once.
+    // The slices together contain each event once.
     let slices: Vec<String> = (1..=4).flat_map(|n| list(&["--time", &format!("25%/{n}")])).collect();
     same(slices, all.clone());
     let halves = [list(&["--time", "0%,50%"]), list(&["--time", "50%,100%"])].concat();
@@ -264,7 +265,7 @@ fn options_of_live_events_are_refused() {
 }
 
 #[test]
-fn intervals_pass_in_the_events_time() {
+fn intervals_follow_the_times_of_events() {
     let (folder, data) = recording();
     let text = "import perf_prof\nfirst = last = None\nticks = 0\ndef __sample__(e):\n    global first, last\n    \
                 first = first or e._time\n    last = e._time\n    assert e._time - first <= (ticks + 1) * 10_000_000\n\

@@ -1,5 +1,5 @@
-//! Names of addresses in recordings: by what binaries were built from, or from the very file that was mapped; never by what
-//! is here now.
+//! Names of addresses in recordings. They come from a file with the recorded build id, or from the very file that was
+//! mapped, but never from another file that is at its path now.
 
 use std::{
     fs::{self, File},
@@ -52,11 +52,11 @@ fn frames_have_the_names_of_their_build_and_none_of_another() {
     let named = chains();
     let spinning = named.lines().filter(|line| line.starts_with("inner_function outer_function main")).count();
     assert!(spinning > named.lines().count() / 2, "{named}");
-    // In the kernel too: it is the one that runs.
+    // Kernel frames have names too, because the recorded kernel still runs.
     let kernel = Command::new("perf").args(["script", "-F", "ip,sym", "-i"]).arg(&data).output().unwrap();
     let kernel = String::from_utf8_lossy(&kernel.stdout).contains("asm_sysvec_apic_timer_interrupt");
     assert_eq!(named.contains("asm_sysvec_apic_timer_interrupt"), kernel);
-    // Another build at its place.
+    // Another build is at the path now.
     fs::remove_file(&program).unwrap();
     assert!(compile("-O1").unwrap().success());
     let strange = chains();
@@ -64,7 +64,7 @@ fn frames_have_the_names_of_their_build_and_none_of_another() {
     assert!(!strange.contains("inner_function"), "{strange}");
 }
 
-/// A recording in a pipe has no list of build ids, and its kernel's functions had no names.
+/// A recording in a pipe has no list of build ids. The functions of its kernel used to have no names.
 #[test]
 fn the_kernels_functions_have_names_in_pipes_that_tell_its_build_id() {
     needs([Need::Perf]);
@@ -90,14 +90,15 @@ fn the_kernels_functions_have_names_in_pipes_that_tell_its_build_id() {
     }
 }
 
-/// Its samples are in the kernel: perf lists build ids of none of the files that its functions are in.
+/// All samples of this program are in the kernel. So perf does not list build ids of the files with the program's
+/// functions.
 const SLEEPER: &str = "#include <unistd.h>\n\
     __attribute__((noinline)) void inner_function(void) { usleep(1000); }\n\
     __attribute__((noinline)) void middle_function(void) { inner_function(); inner_function(); }\n\
     __attribute__((noinline)) void outer_function(void) { middle_function(); middle_function(); }\n\
     int main(void) { for (int i = 0; i < 20; i++) outer_function(); return 0; }\n";
 
-/// A recording of callers whose file has no build id in it, and the file.
+/// Records a program without storing the build id of its file. Returns the program and the recording.
 fn without_build_id(folder: &Folder, options: &[&str]) -> (PathBuf, PathBuf) {
     needs([Need::Perf]);
     let (source, program, data) =
@@ -106,7 +107,7 @@ fn without_build_id(folder: &Folder, options: &[&str]) -> (PathBuf, PathBuf) {
     if !compile.is_ok_and(|status| status.success()) {
         skip(Need::Compilers, "no cc");
     }
-    // The clock of files is not finer than a tick.
+    // The times of files change only once per tick.
     thread::sleep(Duration::from_millis(50));
     let file = fs::metadata(&program).unwrap();
     let number = format!("{:02x}:{:02x} {} ", libc::major(file.dev()), libc::minor(file.dev()), file.ino());
@@ -117,7 +118,7 @@ fn without_build_id(folder: &Folder, options: &[&str]) -> (PathBuf, PathBuf) {
         if mapped.contains(&number) && file.created().is_ok() {
             break;
         }
-        // While somebody else on the machine asks for build ids, they stand in the place of inodes.
+        // While another program on the machine requests build ids, mappings contain them in place of inodes.
         if attempt == 20 || !mapped.contains('<') {
             skip(Need::Storage, "this file system shows other inodes in memory maps, or has no times of creation");
         }
@@ -126,7 +127,7 @@ fn without_build_id(folder: &Folder, options: &[&str]) -> (PathBuf, PathBuf) {
     (program, data)
 }
 
-/// The names of all frames in the program, and what was said on stderr.
+/// The names of all frames in the program, and the messages on stderr.
 fn names_in(folder: &Folder, program: &Path, data: &Path, options: &[&str]) -> (Vec<String>, String) {
     let script = format!(
         "def __sample__(e):\n    for f in e._callchain:\n        if f['dso'] == '{}': print(f['symbol'])\n",
@@ -137,7 +138,8 @@ fn names_in(folder: &Folder, program: &Path, data: &Path, options: &[&str]) -> (
     (stdout(&output).lines().map(str::to_owned).collect(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// perf lists build ids of files that samples were in, not of those of their callers, which had no names.
+/// perf lists the build ids of files that samples were in, but not of their callers' files. So callers used to have no
+/// names.
 #[test]
 fn callers_in_files_without_a_build_id_have_the_names_of_the_file_that_was_mapped() {
     let folder = Folder::new();
@@ -150,14 +152,14 @@ fn callers_in_files_without_a_build_id_have_the_names_of_the_file_that_was_mappe
     let (named, said) = names_in(&folder, &program, &data, &[]);
     assert_eq!(named, of_perf);
     assert!(!said.contains(program.to_str().unwrap()), "{said}");
-    // Of a copy nobody knows when it began.
+    // It is not known when the recording in a copied file was started.
     let copy = folder.path("copy.data");
     fs::copy(&data, &copy).unwrap();
     let (named, _) = names_in(&folder, &program, &copy, &[]);
     assert!(named.iter().all(|name| name == "Unknown"), "{named:?}");
 }
 
-/// Their stacks ended with the first frame, and nothing said why.
+/// These stacks used to end after the first frame, without a message.
 #[test]
 fn stacks_without_any_build_id_are_unwound_through_the_files_that_were_mapped() {
     let folder = Folder::new();
@@ -167,7 +169,7 @@ fn stacks_without_any_build_id_are_unwound_through_the_files_that_were_mapped() 
     assert!(named.windows(4).filter(|names| *names == whole).count() >= 80, "{named:?}");
 }
 
-/// Names of what is at the path now would be those of another file.
+/// Names from the file that is at the path now would be those of another file.
 #[test]
 fn changed_files_give_no_names_and_are_reported() {
     let folder = Folder::new();
@@ -183,7 +185,7 @@ fn changed_files_give_no_names_and_are_reported() {
         let (_, said) = names_in(&folder, &program, &data, &["-q"]);
         assert!(!said.contains("have no names"), "{said}");
     };
-    // Processes that share the work say it together.
+    // Processes that share the work print the message only once.
     let merging = "n = 0\ndef __sample__(e):\n    global n\n    n += len(e._callchain)\n\
                    def __partial__():\n    return n\ndef __merge__(parts):\n    print(sum(parts))\n";
     let merging = folder.write("merging.py", merging.as_bytes());

@@ -1,4 +1,4 @@
-//! Counts that are known.
+//! Counts that are known in advance.
 
 use std::fs;
 
@@ -29,12 +29,12 @@ fn a_process_is_counted_from_now_on_with_its_threads_and_what_it_starts() {
     let mut counting = command.arg(&file).spawn().unwrap();
     await_line(&file);
     waiting.go();
-    // It ends with the process.
+    // Counting ends when the process exits.
     assert!(counting.wait().unwrap().success());
     let objects = objects(&fs::read_to_string(&file).unwrap());
     let (whole, intervals) = objects.split_last().unwrap();
     assert!(intervals.iter().all(|interval| interval["time"].is_number()), "{objects:?}");
-    // In the first thread, the threads before, those that came later, and the children.
+    // In the first thread, the 4 threads that exist already, the 4 threads that start later, and the 2 children.
     assert_eq!(count(whole, CALL), 100 * (1 + 4 + 4 + 2));
     assert_eq!(intervals.iter().map(|interval| count(interval, CALL)).sum::<u64>(), count(whole, CALL));
 }
@@ -57,21 +57,21 @@ fn a_thread_is_counted_alone() {
 }
 
 #[test]
-fn filters_choose() {
+fn filters_select_what_is_counted() {
     needs([Need::Tracefs]);
     let filtered = format!("{CALL}/pid>=1000/alias=high/");
     let events = format!("{CALL},{filtered},{CALL}/pid==7/");
     let objects = json(&["-e", &events, "--"], &words(1234, 0, 1));
     assert_eq!(count(&objects[0], CALL), 2 * 1234);
     assert_eq!(count(&objects[0], "high"), 2 * 234);
-    // What would have the same name has its selector.
+    // If two events would have the same name, the second one is named by its selector.
     assert_eq!(count(&objects[0], &format!("{CALL}/pid==7/")), 2);
 }
 
 #[test]
 fn cpus_are_summed_or_shown_apart() {
     needs([Need::Tracefs]);
-    // Only what these calls ask for, as others count them at the same time.
+    // Counts only calls with this argument, because other tests make such calls at the same time.
     let event = format!("{CALL}/pid==4242/alias=mine/");
     let words = words(5000, 3, 1);
     for cpus in [&["-a"][..], &["-C", "0"]] {
@@ -118,7 +118,7 @@ fn probes_are_counted() {
     assert_eq!((count(&objects[0], CALL), count(&objects[0], "probe")), (321, 321));
 }
 
-/// What we do until the command's exec is not the command's.
+/// What perf-prof does before the command's exec does not belong to the command.
 #[test]
 fn what_happens_before_exec_is_not_counted() {
     needs([Need::Tracefs]);
@@ -129,7 +129,7 @@ fn what_happens_before_exec_is_not_counted() {
 }
 
 #[test]
-fn a_clock_is_told_in_nanoseconds_and_as_cpus_in_use() {
+fn a_clock_is_shown_in_nanoseconds_and_as_cpus_in_use() {
     needs([Need::Tracefs]);
     let objects = json(&["-e", "task-clock,page-faults", "--"], &words(10, 0, 0));
     let clock = &objects[0]["events"][0];

@@ -1,4 +1,4 @@
-//! How it ends, and what it says of wrong usage.
+//! How counting ends, and messages about wrong usage.
 
 use std::{fs, os::unix::process::CommandExt, process::Stdio};
 
@@ -14,23 +14,24 @@ fn words(words: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_status_is_the_commands() {
+fn the_exit_status_is_that_of_the_command() {
     needs([Need::Tracefs]);
     let status = |command: &str| run(&["-q", "-e", "page-faults", "--"], &words(&["sh", "-c", command])).0;
     assert_eq!(status("exit 0"), 0);
     assert_eq!(status("exit 7"), 7);
     assert_eq!(status("kill -TERM $$"), 143);
-    // One of several that fails is told.
+    // With several runs, the failure of one is in the exit status.
     assert_eq!(run(&["-r", "2", "-e", "page-faults", "--"], &words(&["false"])).0, 1);
 }
 
-/// Until a signal comes; gives the status and the objects.
+/// Counts until it sends a signal. Returns the exit status and the objects.
 fn until(signal: i32, args: &[&str]) -> (Option<i32>, Vec<serde_json::Value>) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("counts");
     let mut command = stat(&["--json", "-I", "20", "--summary", "-e", "context-switches", "-o"]);
     command.arg(&file).args(args).stdout(Stdio::null());
-    // SAFETY: signal is async-signal-safe. In the background of a shell it would be ignored.
+    // SAFETY: signal is async-signal-safe. Without this call, SIGINT would be ignored if a shell runs the tests in the
+    // background.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGINT, libc::SIG_DFL);
@@ -39,7 +40,7 @@ fn until(signal: i32, args: &[&str]) -> (Option<i32>, Vec<serde_json::Value>) {
     }
     let mut child = command.spawn().unwrap();
     await_line(&file);
-    // SAFETY: the child was not waited for, so the id is its own.
+    // SAFETY: the child was not waited for, so the id is still its own.
     unsafe { libc::kill(child.id() as i32, signal) };
     let status = child.wait().unwrap().code();
     (status, objects(&fs::read_to_string(&file).unwrap()))
@@ -60,7 +61,7 @@ fn counts_are_printed_after_a_signal() {
     }
 }
 
-/// It ran on, and nobody was told.
+/// The command used to run on, without a message.
 #[test]
 fn a_command_whose_table_cannot_be_written_is_ended() {
     needs([Need::Tracefs]);
@@ -73,7 +74,7 @@ fn a_command_whose_table_cannot_be_written_is_ended() {
 }
 
 #[test]
-fn a_file_holds_the_tables() {
+fn tables_are_written_to_a_file() {
     needs([Need::Tracefs]);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("counts");
@@ -88,7 +89,7 @@ fn a_file_holds_the_tables() {
     }
 }
 
-/// perf_event_paranoid 2, the kernel's own setting, lets everybody count what his programs do outside of the kernel.
+/// With perf_event_paranoid 2, the kernel's default, all users may count what their programs do in user space.
 #[test]
 fn a_plain_user_counts_in_user_space() {
     needs([Need::Tracefs]);
@@ -113,7 +114,7 @@ fn a_plain_user_counts_in_user_space() {
     assert_eq!(status, Some(0), "{text}");
     let object = &objects(&text)[0];
     assert!(count(object, "page-faults:u") > 0 && count(object, "task-clock:u") > 0, "{text}");
-    // Who names an event gets that one, or what of it is his, or the reason why not.
+    // A user who names an event gets it, or only its part in user space, or the reason why it cannot be counted.
     let (status, text) = as_nobody(&["-e", "page-faults", "true"]);
     assert_eq!(status, Some(0));
     assert!(text.starts_with("perf-prof: only events in user space are seen (page-faults:u), because"), "{text}");
@@ -128,7 +129,7 @@ fn a_plain_user_counts_in_user_space() {
 #[track_caller]
 fn check(args: &[&str], expected: Expect) {
     let (status, text) = run(args, &[]);
-    // What follows depends on the machine: its CPUs, an event's fields.
+    // The removed parts depend on the machine: the fields of an event, and the online CPUs.
     let text = text.lines().filter(|line| !line.starts_with("its fields: ")).collect::<Vec<_>>().join("\n");
     let text = text.split("; the online CPUs are ").next().unwrap().trim_end();
     expected.assert_eq(&format!("{text}\nstatus {status}\n"));

@@ -1,4 +1,4 @@
-//! `perf-prof stat`: counts of workloads that are known, beside those of the real `perf stat`.
+//! `perf-prof stat`: known counts of workloads, and comparisons with the real `perf stat`.
 
 mod counts;
 mod endings;

@@ -1,4 +1,4 @@
-//! The same counts as the real `perf stat` has.
+//! Compares counts with those of the real `perf stat`.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use crate::harness::{
     machine::{Need, needs, skip},
 };
 
-/// What `perf stat` counts of each event; `None` where it has no number.
+/// The count of each event in `perf stat`. `None` if it prints no number.
 fn rows_of_perf(args: &[&str], command: &[String]) -> Vec<(String, Option<f64>)> {
     let output = Command::new("perf").args(["stat", "-x", ";"]).args(args).arg("--").args(command).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
@@ -46,7 +46,7 @@ fn counts_of_the_same_command_are_equal() {
 }
 
 #[test]
-fn what_perf_does_not_support_neither_do_we() {
+fn stat_supports_the_same_events_as_perf() {
     needs([Need::Tracefs, Need::Perf]);
     let names = "cycles,instructions,bus-cycles,ref-cycles,stalled-cycles-backend,LLC-loads,node-prefetches,cs,dummy";
     for event in names.split(',') {
@@ -58,8 +58,9 @@ fn what_perf_does_not_support_neither_do_we() {
     }
 }
 
-/// More events than the CPU has counters: each is counted in a part of the time, and scaled. How well that goes depends on
-/// the machine (a virtual one may stand still when counters change hands), so perf's mean is what ours has to be near.
+/// There are more events than the CPU has counters. So each event is counted for a part of the time, and its count is
+/// scaled. The accuracy depends on the machine (a virtual machine may stop while counters are switched). So the mean
+/// only has to be near that of perf.
 #[test]
 fn events_that_share_counters_are_scaled() {
     needs([Need::Tracefs, Need::Perf]);
@@ -73,7 +74,7 @@ fn events_that_share_counters_are_scaled() {
     }
     let number = |event: &serde_json::Value, name: &str| event[name].as_f64().unwrap();
     let share = ours.iter().map(|event| number(event, "running") / number(event, "enabled")).sum::<f64>();
-    assert!(share < 0.9 * EVENTS as f64, "there were counters enough: {ours:?}");
+    assert!(share < 0.9 * EVENTS as f64, "there were enough counters: {ours:?}");
     let mean = ours.iter().map(|event| number(event, "value")).sum::<f64>() / EVENTS as f64;
     let theirs: Vec<f64> = rows_of_perf(&["-e", &list], &spin).into_iter().filter_map(|(_, value)| value).collect();
     let of_perf = theirs.iter().sum::<f64>() / theirs.len() as f64;

@@ -1,4 +1,5 @@
-//! Damaged files: cut off anywhere, with wrong bytes anywhere. What they give is of no interest, that they give it is.
+//! Damaged files: cut off anywhere, or with wrong bytes anywhere. The results do not matter, but reading the files must
+//! not crash.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::harness::{
     running::PROGRAM,
 };
 
-/// Everything that is done with a file.
+/// Does everything that is done with a file. Returns the number of symbols.
 fn use_it(bytes: &[u8]) -> Option<usize> {
     let elf = Elf::of_bytes(Arc::from(bytes)).ok()?;
     let mini = mini_debug_info(&elf).and_then(Result::ok);
@@ -50,7 +51,7 @@ fn files_that_are_cut_off() {
     for size in sizes {
         use_it(&whole[..size]);
     }
-    // As a file, too.
+    // A file on disk can also become shorter after it was opened.
     let mut file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file, &whole).unwrap();
     let elf = Elf::open(file.path()).unwrap();
@@ -58,7 +59,7 @@ fn files_that_are_cut_off() {
     assert!(Symbols::read(&[&elf]).is_err());
 }
 
-/// A damaged symbol table may have a function there, and the address behind it overflowed.
+/// A damaged symbol table may have a function there. The address after it used to overflow.
 #[test]
 fn the_last_address_of_all_is_in_no_function() {
     let whole = program();
@@ -73,7 +74,7 @@ fn the_last_address_of_all_is_in_no_function() {
 fn files_with_wrong_bytes() {
     let whole = program();
     let flips = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..30);
-    // Headers are where wrong bytes lead furthest.
+    // Wrong bytes have the greatest effect in headers.
     let head = prop::collection::vec((0usize..1024, any::<u8>()), 0..4);
     let tail = prop::collection::vec((0usize..2400, prop_oneof![Just(0xffu8), any::<u8>()]), 0..4);
     proptest!(ProptestConfig::with_cases(300), |(flips in flips, head in head, tail in tail)| {

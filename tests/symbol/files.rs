@@ -1,4 +1,4 @@
-//! Where a file's names are: in it, in a debug file, packed, in DWARF, nowhere.
+//! Where the names of a file are: in the file, in a debug file, in compressed sections, in DWARF, or nowhere.
 
 use std::{fs, path::Path, process::Command};
 
@@ -16,7 +16,7 @@ use crate::harness::{
 
 const BOTH: [&str; 2] = ["innermost", "local_one"];
 
-/// The two functions of a program that was built with options and then changed, by name.
+/// Builds a program with these options, changes it, and checks the names of its two functions.
 #[track_caller]
 fn check<T>(options: &[&str], change: impl FnOnce(&Path) -> T, expected: [&str; 2]) {
     let folder = tempdir().unwrap();
@@ -44,7 +44,7 @@ fn programs_of_all_kinds() {
 }
 
 #[test]
-fn stripped_with_nothing_left_says_so() {
+fn a_program_without_symbols_gives_the_reason() {
     let reason = |path: &Path| format!("{} has no symbols, and no debug file was found for it (p)", path.display());
     let folder = tempdir().unwrap();
     let program = compile(folder.path(), "p", PROGRAM, &["-static", "-s"]);
@@ -106,7 +106,7 @@ fn a_build_id_leads_to_the_debug_file() {
     assert_eq!(path, debug);
     let symbols = Symbols::read(&[&elf, &found]).unwrap();
     assert!(symbols.iter().any(|symbol| symbol.name == b"local_one"));
-    // One that has the place of the right one is not taken.
+    // Another file at the path of the right one is not used.
     fs::copy("/proc/self/exe", &debug).unwrap();
     assert!(elf::debug_file(&elf, &program, &search).is_none());
 }
@@ -250,7 +250,7 @@ int main(void) { printf("first %p\nsecond %p\n.\n", (void *)first, (void *)secon
         (at(AddressKind::Instruction), at(AddressKind::Return)),
         ("second+0x0 (p)".into(), "first+0x2 (p)".into())
     );
-    // Again, from the cache.
+    // The second time, the results come from the cache.
     assert_eq!(
         (at(AddressKind::Instruction), at(AddressKind::Return)),
         ("second+0x0 (p)".into(), "first+0x2 (p)".into())
@@ -258,7 +258,7 @@ int main(void) { printf("first %p\nsecond %p\n.\n", (void *)first, (void *)secon
 }
 
 #[test]
-fn functions_for_probes() {
+fn functions_for_probes_are_found() {
     let folder = tempdir().unwrap();
     let program = compile(folder.path(), "p", PROGRAM, &["-g"]);
     let elf = Elf::open(&program).unwrap();
@@ -266,7 +266,7 @@ fn functions_for_probes() {
     let symbols = Symbols::read(&[&elf]).unwrap();
     let symbol = symbols.iter().find(|symbol| symbol.name == b"local_one").unwrap();
     assert_eq!(elf.address_of(found.file_offset), Some(symbol.start));
-    // The same after its names have moved elsewhere, though the debug file has other offsets.
+    // The result is the same after the names were moved to a debug file, although its offsets are different.
     split(&program, &program.with_extension("debug"));
     assert_eq!(elf::function(&program, "local_one").unwrap(), found);
     let error = elf::function(&program, "locl_one").unwrap_err();
@@ -275,9 +275,9 @@ fn functions_for_probes() {
     assert!(matches!(elf::function(&program, "main"), Err(FunctionError::NoSymbols { .. })));
 }
 
-/// The C library has only the names that others link with.
+/// The C library has only the names that other files link with.
 #[test]
-fn a_function_of_the_c_library_for_a_probe() {
+fn a_function_of_the_c_library_is_found_for_a_probe() {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let mut paths = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
     let Some(libc) = paths.find(|path| path.contains("/libc.so")) else {
@@ -309,7 +309,7 @@ fn debug_information_that_almost_fills_the_cache_is_not_read_for_each_address() 
     assert!(matches!(line(&mut small), Err(Reason::TooLarge { .. })), "{sections}");
     let mut fits = cache(sections * 7 / 4);
     assert!(line(&mut fits).is_ok());
-    // It stays.
+    // It stays in the cache.
     assert!(fits.bytes() as u64 > sections);
     assert!(line(&mut fits).is_ok() && fits.bytes() as u64 <= sections * 7 / 4);
 }

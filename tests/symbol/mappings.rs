@@ -1,4 +1,5 @@
-//! Files that are not where they were: removed, replaced, in namespaces, moved to huge pages, mapped several times.
+//! Mapped files that were removed, replaced or moved to huge pages, that are mapped several times, or that are in
+//! another namespace.
 
 use std::{fs, path::Path, process::Command};
 
@@ -16,7 +17,7 @@ use crate::harness::{
 };
 
 const NAMED: [&str; 2] = ["innermost+0x4 (p)", "local_one+0x4 (p)"];
-/// Names as the kernel calls a file that is no longer at its path.
+/// The same with the kernel's name for a file that is no longer at its path.
 const NAMED_GONE: [&str; 2] = ["innermost+0x4 (p (deleted))", "local_one+0x4 (p (deleted))"];
 const BOTH: [&str; 2] = ["innermost", "local_one"];
 
@@ -29,7 +30,7 @@ fn a_file_that_was_removed_while_it_runs() {
     assert_eq!(names(&mut symbolizer(), &running, &BOTH), NAMED_GONE);
 }
 
-/// A program whose functions have other places than those of `PROGRAM`, and other names.
+/// A program that differs from `PROGRAM` in the addresses and names of its functions.
 fn other(folder: &Path) -> std::path::PathBuf {
     let source = PROGRAM
         .replace("innermost", "something_else")
@@ -52,7 +53,7 @@ fn a_file_that_was_replaced_after_its_process_exited_gives_no_wrong_names() {
     let program = compile(folder.path(), "p", PROGRAM, &[]);
     let mut running = Running::start(Command::new(&program));
     let mut symbolizer = symbolizer();
-    // Its mappings are known, but nobody has opened its file.
+    // The mappings of the process are known, but its file was never opened.
     symbolizer.processes().read(running.pid());
     symbolizer.processes().exited(running.pid(), 1);
     running.end();
@@ -64,7 +65,7 @@ fn a_file_that_was_replaced_after_its_process_exited_gives_no_wrong_names() {
     fs::remove_file(&program).unwrap();
 }
 
-/// The code of a file as side-band would tell that a process mapped it.
+/// The mapping of a file's code, as side-band would report it.
 fn mapping(program: &Path, start: u64, build_id: Option<&[u8]>) -> Mapping {
     let elf = Elf::open(program).unwrap();
     let segment = elf.segments.iter().find(|segment| segment.address != 0 && segment.offset != 0).unwrap();
@@ -82,11 +83,11 @@ fn mapping(program: &Path, start: u64, build_id: Option<&[u8]>) -> Mapping {
     }
 }
 
-/// A process that there is not.
+/// The id of a process that does not exist.
 const NOBODY: u32 = 0x7fff_fff0;
 
 #[test]
-fn a_build_id_tells_that_the_file_is_another_one() {
+fn a_different_build_id_shows_that_the_file_was_replaced() {
     let folder = tempdir().unwrap();
     let program = compile(folder.path(), "p", PROGRAM, &["-Wl,--build-id=sha1"]);
     let id = Elf::open(&program).unwrap().build_id.unwrap();
@@ -103,12 +104,12 @@ fn a_build_id_tells_that_the_file_is_another_one() {
     symbolizer.mmap(NOBODY, 6, &right);
     assert_eq!(shown(&resolve(&mut symbolizer, NOBODY, at)), "innermost+0x0 (p)");
     assert_eq!(resolve(&mut symbolizer, NOBODY, at).build_id.as_deref(), Some(&*id));
-    // What was there before is still known.
+    // The previous mapping is still known for earlier times.
     assert!(symbolizer.user(NOBODY, at, 5, AddressKind::Instruction).symbol.is_err());
 }
 
 #[test]
-fn code_that_was_moved_to_huge_pages_is_the_files() {
+fn code_that_was_moved_to_huge_pages_has_the_names_of_its_file() {
     let folder = tempdir().unwrap();
     let program = compile(folder.path(), "p", PROGRAM, &[]);
     let innermost = elf::function(&program, "innermost").unwrap().file_offset;
@@ -119,7 +120,7 @@ fn code_that_was_moved_to_huge_pages_is_the_files() {
     symbolizer.mmap(NOBODY, 1, &file);
     symbolizer.mmap(NOBODY, 2, &anonymous(0x4000_0000, 0x4020_0000));
     assert_eq!(shown(&resolve(&mut symbolizer, NOBODY, at)), "innermost+0x0 (p)");
-    // Not what was mapped over it in other sizes: that is other code.
+    // A mapping over the file that is smaller than a huge page contains other code.
     symbolizer.mmap(NOBODY, 3, &anonymous(0x4000_0000, 0x4000_2000));
     assert_eq!(resolve(&mut symbolizer, NOBODY, at).symbol, Err(Reason::NoPerfMap { pid: NOBODY }));
 }
@@ -130,7 +131,7 @@ fn a_program_in_a_mount_namespace_of_its_own() {
     let program = compile(folder.path(), "p", PROGRAM, &[]);
     let inside = folder.path().join("inside");
     fs::create_dir(&inside).unwrap();
-    // Another program has its path outside.
+    // Outside of the namespace, another program is at this path.
     let decoy = other(folder.path());
     fs::rename(decoy, inside.join("p")).unwrap();
     let script = format!("mount -t tmpfs none {0} && cp {1} {0}/p && exec {0}/p", inside.display(), program.display());
@@ -140,7 +141,7 @@ fn a_program_in_a_mount_namespace_of_its_own() {
     let mut running = Running::start(command);
     let mut symbolizer = symbolizer();
     assert_eq!(names(&mut symbolizer, &running, &BOTH), NAMED);
-    // Its namespace is gone with it, its file is still open here.
+    // The namespace ends with the process, but the file is still open here.
     symbolizer.processes().exited(running.pid(), 5);
     running.end();
     let main = resolve(&mut symbolizer, running.pid(), running.functions["main"] + 1);
@@ -205,7 +206,7 @@ fn the_vdso_has_clock_gettime() {
 }
 
 #[test]
-fn mappings_without_functions() {
+fn mappings_without_functions_give_the_reason() {
     let mut symbolizer = symbolizer();
     let own = std::process::id();
     let text = fs::read("/proc/self/maps").unwrap();
@@ -218,7 +219,7 @@ fn mappings_without_functions() {
     assert_eq!(shown(&nowhere), "the process has no mapping at this address ([unknown])");
     let nobody = resolve(&mut symbolizer, NOBODY, 8);
     assert_eq!(shown(&nobody), "the process has exited, and its mappings are not known ([unknown])");
-    // A name whose file cannot be a binary.
+    // A mapping of something that cannot be a binary.
     let folder = tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     tool("mkfifo", &[pipe.to_str().unwrap()]);

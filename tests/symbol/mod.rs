@@ -1,4 +1,5 @@
-//! Names of addresses in real programs: compiled here, stripped, moved, removed, run in namespaces of their own.
+//! Names of addresses in real programs. The programs are compiled here, stripped, moved, removed, or run in their own
+//! namespaces.
 
 mod corrupt;
 mod files;

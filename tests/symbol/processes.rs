@@ -1,4 +1,4 @@
-//! Processes through time: what was mapped when, what remains of those that have exited, and how much of it.
+//! The history of processes: what was mapped at which time, and what and how much is kept after their exit.
 
 use std::{path::Path, process::Command};
 
@@ -26,7 +26,7 @@ fn mapping(start: u64, path: &str) -> Mapping {
     }
 }
 
-/// A process that there is not; others follow it.
+/// The id of a process that does not exist. The following ids do not exist either.
 const FIRST: u32 = 0x7fff_0000;
 
 fn at(processes: &mut Processes, pid: u32, address: u64, time: u64) -> String {
@@ -41,7 +41,7 @@ fn mappings_exec_and_fork_through_time() {
     let (parent, child) = (FIRST, FIRST + 1);
     processes.exec(parent, 100);
     processes.mmap(parent, 110, &mapping(0x1000, "/a"));
-    // Out of order: what came first is told last.
+    // These two are reported out of order: the earlier mapping comes last.
     processes.mmap(parent, 140, &mapping(0x1000, "/c"));
     processes.mmap(parent, 130, &mapping(0x1000, "/b"));
     processes.forked(parent, child, 135);
@@ -53,7 +53,7 @@ fn mappings_exec_and_fork_through_time() {
     assert_eq!(of(parent, 0x1800, 131), "/b");
     assert_eq!(of(parent, 0x1800, 199), "/c");
     assert_eq!(of(parent, 0x1800, 300), "/new");
-    // Before all that is known the first that is known is the best guess.
+    // At times before the first known mapping, that mapping is the best guess.
     assert_eq!(of(parent, 0x1800, 5), "/a");
     assert_eq!(of(child, 0x1800, 500), "/b");
     assert_eq!((of(child, 0x2000, 500), of(parent, 0x2000, 150)), ("/only child".into(), "NotMapped".into()));
@@ -83,7 +83,7 @@ fn mappings_reported_before_a_late_fork_belong_to_its_image() {
     let mut processes = Processes::default();
     let (parent, child) = (FIRST, FIRST + 1);
     processes.mmap(parent, 10, &mapping(0x1000, "/parent"));
-    // The number was another process's once, whose exec is told late too.
+    // The id belonged to another process before. The child's fork is reported last.
     processes.mmap(child, 20, &mapping(0x2000, "/another"));
     processes.mmap(child, 120, &mapping(0x3000, "/library of the child"));
     processes.exec(child, 200);
@@ -97,7 +97,7 @@ fn mappings_reported_before_a_late_fork_belong_to_its_image() {
 }
 
 #[test]
-fn a_mapping_before_the_first_image_that_was_told_waits_for_its_own() {
+fn a_mapping_before_the_first_known_image_belongs_to_a_fork_reported_later() {
     let mut processes = Processes::default();
     let (parent, child) = (FIRST, FIRST + 1);
     processes.mmap(parent, 10, &mapping(0x1000, "/parent"));
@@ -110,7 +110,7 @@ fn a_mapping_before_the_first_image_that_was_told_waits_for_its_own() {
 }
 
 #[test]
-fn a_number_that_is_used_again_is_another_process() {
+fn a_reused_process_id_is_another_process() {
     let mut processes = Processes::default();
     processes.mmap(FIRST, 10, &mapping(0x1000, "/a"));
     processes.exited(FIRST, 20);
@@ -125,11 +125,11 @@ fn a_number_that_is_used_again_is_another_process() {
 fn an_exit_record_of_a_process_that_goes_on_is_revoked() {
     let mut processes = Processes::default();
     processes.mmap(FIRST, 10, &mapping(0x1000, "/a"));
-    // Another thread executes a program.
+    // Another thread of the process calls exec.
     processes.exited(FIRST, 20);
     processes.exec(FIRST, 30);
     assert!(!processes.has_exited(FIRST));
-    // The main thread ends, the others go on.
+    // The main thread exits, but the other threads go on.
     processes.exited(FIRST, 40);
     processes.mmap(FIRST, 35, &mapping(0x2000, "/told late"));
     assert!(processes.has_exited(FIRST));
@@ -141,7 +141,7 @@ fn an_exit_record_of_a_process_that_goes_on_is_revoked() {
     );
 }
 
-/// Its main thread ends at once.
+/// The main thread of this program exits at once.
 const LEADERLESS: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
@@ -161,16 +161,16 @@ int main(void) {
 "#;
 
 #[test]
-fn a_process_whose_main_thread_has_exited() {
+fn names_of_a_process_whose_main_thread_has_exited_are_found() {
     let folder = tempdir().unwrap();
     let program = compile(folder.path(), "p", LEADERLESS, &["-pthread"]);
     let running = Running::start(Command::new(&program));
     assert_eq!(std::fs::read(format!("/proc/{}/maps", running.pid())).unwrap_or_default(), b"");
-    // It has to be found through the process: its path leads nowhere any more.
+    // The file has to be found through the process, because its path does not exist any more.
     std::fs::remove_file(&program).unwrap();
     let mut symbolizer = symbolizer();
     assert_eq!(names(&mut symbolizer, &running, &["innermost"]), ["innermost+0x4 (p (deleted))"]);
-    // When its exit was told, too.
+    // The same after the exit of the process was reported.
     let mut symbolizer = crate::harness::running::symbolizer();
     symbolizer.processes().mmap(running.pid(), 1, &mapping(0x1000, "/a"));
     symbolizer.processes().exited(running.pid(), 5);
@@ -178,7 +178,7 @@ fn a_process_whose_main_thread_has_exited() {
 }
 
 #[test]
-fn a_process_that_exited_before_anybody_asked() {
+fn names_of_an_exited_process_are_found() {
     let folder = tempdir().unwrap();
     let program = compile(folder.path(), "p", PROGRAM, &[]);
     let mut running = Running::start(Command::new(&program));
@@ -258,7 +258,7 @@ fn many_short_lived_processes_share_what_is_read() {
     assert!(most < one, "{most} bytes for a program of {one}");
 }
 
-/// The code of a file, mapped so that addresses are `at` and the place in the file.
+/// The code of a file, mapped so that each address is `at` plus the offset in the file.
 fn code(path: &Path, at: u64) -> Option<Mapping> {
     let elf = Elf::open(path).ok()?;
     let text = elf.section(".text")?;
@@ -300,7 +300,7 @@ fn a_thousand_short_lived_processes_stay_within_a_small_cache() {
     let (all, named) = names(large);
     let (most, named_in_small) = names(small);
     assert!(most <= small, "{most} bytes");
-    // It is too small for a few files, and all others are read again and again.
+    // The cache is too small for a few of the files, and all others are read again and again.
     assert!(named_in_small > named / 2, "{named_in_small} of {named}");
     if all <= small {
         println!("not tested: all libraries here take {all} bytes");
@@ -308,7 +308,7 @@ fn a_thousand_short_lived_processes_stay_within_a_small_cache() {
 }
 
 #[test]
-fn a_cache_that_is_too_small_is_a_reason_and_not_exceeded() {
+fn a_cache_that_is_too_small_is_not_exceeded_but_reported() {
     let own = std::process::id();
     let mut symbolizer = Symbolizer::new(Options { cache_bytes: 8 << 10, ..Options::default() });
     let text = std::fs::read("/proc/self/maps").unwrap();

@@ -1,4 +1,4 @@
-//! Code that a process makes at run time: perf maps and jitdump files of processes that run.
+//! Code that a process generates at run time: perf maps and jitdump files of running processes.
 
 use std::{fs, process::Command};
 
@@ -11,7 +11,7 @@ use crate::harness::{
     running::{Running, resolve, shown, symbolizer},
 };
 
-/// Maps memory for code, and writes where it is.
+/// Maps memory for code, and prints its address.
 const JIT: &str = r#"
 #include <stdio.h>
 #include <sys/mman.h>
@@ -40,7 +40,7 @@ fn a_perf_map_that_grows() {
     std::thread::sleep(std::time::Duration::from_millis(30));
     assert_eq!(at(&mut symbolizer, code + 0x40), "py::second:/a.py+0x0 (//anon)");
     assert_eq!(at(&mut symbolizer, code + 0x1000), format!("{} (//anon)", Reason::NotInPerfMap { pid }));
-    // As a frame's return address.
+    // The same address as the return address of a frame.
     let found = symbolizer.user(pid, code + 0x40, u64::MAX - 1, AddressKind::Return);
     assert_eq!(shown(&found), "py::first:/a.py+0x40 (//anon)");
     symbolizer.processes().exited(pid, 1);
@@ -71,7 +71,7 @@ fn a_perf_map_that_is_replaced_by_another_file() {
 fn a_perf_map_in_the_process_own_mount_and_pid_namespace() {
     let folder = tempdir().unwrap();
     needs([Need::Namespaces]);
-    // Number 1 there writes /tmp/perf-1.map there.
+    // In its own namespace, the process has the id 1 and writes /tmp/perf-1.map.
     let source = JIT.replace("int main(void) {", "int main(void) { FILE *map = fopen(\"/tmp/perf-1.map\", \"w\");")
         .replace("return getchar", "fprintf(map, \"%lx 40 in_a_container\\n\", (long)code); fclose(map); printf(\".\\n\"); fflush(stdout); return getchar")
         .replace("\\n.\\n\"", "\\n\"");
