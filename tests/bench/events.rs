@@ -35,10 +35,11 @@ const SAMPLE_TYPE: u64 =
     PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ID | PERF_SAMPLE_CPU | PERF_SAMPLE_PERIOD | PERF_SAMPLE_RAW;
 /// The id of the event.
 const ID: u64 = 1000;
-/// The size of a chunk in bytes, as the reader of rings makes them.
+/// The size of a chunk in bytes. The reader of rings makes chunks of this size.
 const CHUNK: usize = 256 << 10;
 
-/// Returns a record with the same size as a record of the kernel: header, five members, raw size, raw data.
+/// Returns a record of the same size as one of the kernel: it has a header, five members, the raw size and the raw
+/// data.
 pub fn record(time: u64, cpu: u32) -> Vec<u8> {
     sample(1234, time, cpu, None)
 }
@@ -104,7 +105,7 @@ pub struct Memory {
 #[derive(Default)]
 struct ChunkPool(Mutex<Vec<(u32, Vec<u8>)>>);
 
-/// Returns the memory of a chunk of this ring to its home.
+/// Returns the memory of a chunk of this ring to the pool.
 struct ReturnToPool(Arc<ChunkPool>, u32);
 
 impl Recycle for ReturnToPool {
@@ -135,8 +136,8 @@ impl Memory {
         }
         let rest = open.into_iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
         home.0.lock().unwrap().extend(rest.map(|(ring, bytes)| (ring as u32, bytes)));
-        // Ordered by the time of the first record, so in order within each ring. Chunks come back in the order in which
-        // they are used, which keeps this order.
+        // The chunks are ordered by the time of their first record, so they are in order within each ring. They come
+        // back in the order in which they are used, so this order is kept.
         home.0.lock().unwrap().sort_by_key(|(_, bytes)| u64::from_ne_bytes(bytes[16..24].try_into().unwrap()));
         Memory { home, rings, events }
     }

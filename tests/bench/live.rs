@@ -78,7 +78,8 @@ fn run(script: &Path, calls: u64) -> (u64, u64, u64) {
 pub fn generate(calls: u64) {
     let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
     for _ in 0..calls {
-        // SAFETY: a system call without arguments. The wrapper in the C library is not used: it may cache the result.
+        // The wrapper in the C library is not used, because it may cache the result.
+        // SAFETY: the system call takes no arguments.
         unsafe { libc::syscall(libc::SYS_getppid) };
     }
 }

@@ -21,7 +21,7 @@ pub const EVENT: &str = "raw_syscalls:sys_enter";
 /// The number of system calls of a burst, on both CPUs together.
 const BURST: u64 = 1_000_000;
 
-/// Returns why nothing can be recorded on this machine, if so.
+/// Returns the reason why nothing can be recorded on this machine, if there is one.
 pub fn why_not_recordable() -> Option<&'static str> {
     // SAFETY: geteuid can always be called.
     let root = unsafe { libc::geteuid() } == 0;

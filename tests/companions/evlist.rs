@@ -1,4 +1,4 @@
-//! The events of recordings, beside what the real `perf evlist` says.
+//! Compares what `perf-prof evlist` and the real `perf evlist` print.
 
 use crate::harness::{
     machine::{Need, needs},
@@ -30,7 +30,7 @@ fn names_are_those_of_perf() {
 }
 
 #[test]
-fn of_a_pipe() {
+fn events_of_a_pipe_have_names() {
     needs([Need::Perf]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe.data");

@@ -1,4 +1,4 @@
-//! What recordings say of themselves, beside what the real `perf report --header-only` says.
+//! Compares the headers that perf-prof prints with those of the real `perf report --header-only`.
 
 use std::process::{Command, Stdio};
 
@@ -8,7 +8,7 @@ use crate::harness::{
     run::{perf_prof, printed},
 };
 
-/// The value of a line `# name : value`.
+/// Returns the value in the line `# name : value`.
 fn value(lines: &[String], name: &str) -> Option<String> {
     lines.iter().find_map(|line| {
         let rest = line.strip_prefix("# ")?.strip_prefix(name)?.trim_start();
@@ -16,7 +16,7 @@ fn value(lines: &[String], name: &str) -> Option<String> {
     })
 }
 
-/// No command printed from when to when a recording is.
+/// Without these times, users could not see when a recording starts and ends.
 #[test]
 fn the_times_of_a_recording_are_in_its_header() {
     needs([Need::Perf]);
@@ -32,7 +32,7 @@ fn the_times_of_a_recording_are_in_its_header() {
     let recorders: [(&str, Recorder); 2] = [("perf", record), ("ours", |path, args| record_here(path, args))];
     for (recorder, record) in recorders {
         for (at, args) in kinds.iter().enumerate() {
-            // The clock is perf's to choose; ours says which it was all the same.
+            // `-k` is tested only in recordings of perf.
             if recorder == "ours" && args.contains(&"-k") {
                 continue;
             }
@@ -54,7 +54,7 @@ fn the_times_of_a_recording_are_in_its_header() {
                 "sample duration",
                 "reference time",
             ];
-            // perf does not look at what it packs, and says zeros.
+            // perf does not look into data that it compresses, so it prints zeros.
             let has_times = value(&theirs, "sample duration").unwrap() != "0.000 ms";
             for name in same.into_iter().filter(|name| has_times || *name != "sample duration") {
                 let expected = value(&theirs, name);
@@ -71,7 +71,7 @@ fn the_times_of_a_recording_are_in_its_header() {
                 assert!(!has_times || own.starts_with(&theirs) && own.len() == theirs.len() + 3, "{theirs} {own}");
                 own
             };
-            // They are what --time takes: all samples, and none.
+            // `--time` takes these times. Between the first and the last are all samples.
             let (first, last) = (time("time of first sample"), time("time of last sample"));
             let lines = |time: &str| ours(&["script", "-F", "time", "--time", time], &path).len();
             assert_eq!(lines(&format!("{first},{last}")), lines("0,"));
@@ -80,9 +80,9 @@ fn the_times_of_a_recording_are_in_its_header() {
     }
 }
 
-/// Its header has none.
+/// The header of a pipe has no times. If the pipe's data is in a file, they are read from the samples.
 #[test]
-fn the_times_of_what_came_through_a_pipe() {
+fn the_times_of_a_pipe_are_known_if_it_is_in_a_file() {
     needs([Need::Perf]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe.data");
@@ -93,11 +93,11 @@ fn the_times_of_what_came_through_a_pipe() {
     assert_eq!(value(&kept, "time of first sample"), Some(time(times.first())));
     assert_eq!(value(&kept, "time of last sample"), Some(time(times.last())));
     let host = value(&kept, "hostname").unwrap();
-    // While it comes nobody knows them.
+    // While the data still comes through a pipe, the times are not known.
     let mut cat = Command::new("cat").arg(&path).stdout(Stdio::piped()).spawn().unwrap();
     let mut report = perf_prof(&["report", "--header-only", "-i", "-"]);
     let live = printed(&report.stdin(cat.stdout.take().unwrap()).output().unwrap());
-    // The pipe is closed with it: nobody reads the records.
+    // `report` holds the pipe's end. Dropping it closes the pipe, so `cat` ends: nobody reads the records.
     drop(report);
     let _ = cat.wait();
     assert_eq!((value(&live, "hostname"), value(&live, "time of first sample")), (Some(host), None));

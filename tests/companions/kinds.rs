@@ -1,5 +1,5 @@
-//! Recordings of all kinds, made by the real perf and by `perf-prof record`: the text of each is that of `perf script`, and
-//! what else reads recordings reads ours.
+//! Makes recordings of all kinds with the real perf and with `perf-prof record`. `perf-prof script` must print the same
+//! text as `perf script`, and other readers must be able to read the recordings of `perf-prof record`.
 
 use std::{
     collections::HashMap,
@@ -21,14 +21,14 @@ use crate::harness::{
     run::{perf_prof, printed},
 };
 
-/// Who records.
+/// The program that records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recorder {
     Perf,
     Here,
 }
 
-/// What the recording is.
+/// The form of the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     File,
@@ -45,7 +45,7 @@ impl Recorder {
         }
     }
 
-    /// Records into a pipe, which is kept in a file.
+    /// Records in the form of a pipe, into a file.
     fn pipe(self, path: &Path, args: &[&str]) {
         match self {
             Recorder::Perf => record_pipe(path, args),
@@ -54,7 +54,7 @@ impl Recorder {
     }
 }
 
-/// A kind of recording: what it is called, the arguments that make it, what may differ in its text.
+/// A kind of recording: its name, the arguments that make it, and what may differ in its text.
 struct Kind {
     name: &'static str,
     form: Form,
@@ -63,9 +63,9 @@ struct Kind {
     names: Names,
 }
 
-/// What only waits, while others do what they do.
+/// The command only waits, and all tasks are recorded meanwhile.
 const SLEEP: &[&str] = &["-a", "--", "sleep", "0.3"];
-/// What works for a while.
+/// A command that works for a while.
 const LS: &[&str] = &["--", "ls", "-lR", "/usr/share/doc"];
 
 #[track_caller]
@@ -78,7 +78,7 @@ fn check(recorder: Recorder, kind: &Kind) {
         Form::Pipe => {
             recorder.pipe(&path, &args);
             let compared = compare(&path, &[], kind.names);
-            // And once more, as it comes through a pipe.
+            // The same recording is read again, from stdin.
             let mut ours = perf_prof(&["script", "-i", "-"]);
             let ours = printed(&ours.stdin(File::open(&path).unwrap()).output().unwrap());
             compare_texts(perf(&["script"], &path), ours, kind.names);
@@ -92,7 +92,7 @@ fn check(recorder: Recorder, kind: &Kind) {
     };
     show(recorder, kind.name, &compared);
     if recorder == Recorder::Here {
-        // Where all tasks are recorded, some may have ended: see `is_of_ended`.
+        // If all tasks are recorded, some may have ended: see `is_of_ended`. So their names are not compared.
         let keys = if kind.command == LS { "comm,dso" } else { "dso" };
         is_read_by_others(&path, kind.form, keys);
     }
@@ -103,14 +103,15 @@ fn show(recorder: Recorder, name: &str, compared: &Compared) {
     println!("{recorder:>9} record {name:<18} {compared}");
 }
 
-/// The rest of perf, and a reader that is not perf.
+/// Checks that other commands of perf, and a reader other than perf, can read the recording.
 #[track_caller]
 fn is_read_by_others(path: &Path, form: Form, keys: &str) {
-    // perf shows the events of a group beside each other, unless it is told not to.
+    // perf shows the events of a group side by side, unless `--no-group` is given.
     report::compare(path, &["--no-group", "--no-children", "--sort", keys], &["--sort", keys]);
     let names: Vec<String> = perf(&["evlist"], path).into_iter().filter(|line| !line.starts_with('#')).collect();
     if form == Form::Pipe {
-        // Whatever wrote it, perf 6.1 names the tracepoints of no pipe there, and `perf buildid-list` reads no pipe with some.
+        // Whichever program wrote a pipe, `perf evlist` of perf 6.1 cannot name its tracepoints, and `perf
+        // buildid-list` cannot read a pipe with tracepoints.
         assert!(names.iter().any(|name| name == "unknown tracepoint"), "{names:?}");
         return;
     }
@@ -121,12 +122,12 @@ fn is_read_by_others(path: &Path, form: Form, keys: &str) {
         let (samples, others) = by_linux_perf_data(path);
         let counted = perf(&["script", "-F", "event"], path).iter().filter(|line| !line.is_empty()).count();
         assert!(others > 10, "{others}");
-        // A sample of a group is one of each of its events to perf.
+        // perf shows a sample of a group as one sample for each of its events.
         assert!(samples > 0 && samples <= counted, "{samples} {counted}");
     }
 }
 
-/// How many samples and how many other records another reader than perf finds.
+/// Returns the numbers of samples and of other records that a reader other than perf finds.
 fn by_linux_perf_data(path: &Path) -> (usize, usize) {
     let file = BufReader::new(File::open(path).unwrap());
     let PerfFileReader { mut perf_file, mut record_iter } = PerfFileReader::parse_file(file).unwrap();
@@ -238,7 +239,7 @@ const REGISTERS: Kind = Kind {
     names: Names::Differ,
 };
 
-/// Makes processes until it is told to end.
+/// A shell that starts processes until it is killed.
 struct Busy(Child);
 
 impl Busy {
@@ -260,7 +261,7 @@ fn process(recorder: Recorder) {
     let busy = Busy::start();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
-    // Closing a tracepoint takes the kernel long, so that there are not all system calls.
+    // The kernel takes long to close a tracepoint, so only some system calls are recorded.
     let events = "syscalls:sys_enter_exec*,syscalls:sys_enter_exit*,syscalls:sys_enter_wait*,syscalls:sys_enter_mm*,\
                   syscalls:sys_enter_open*,syscalls:sys_enter_close";
     recorder.record(&path, &["-e", events, "-p", &busy.0.id().to_string(), "--", "sleep", "0.5"]);
@@ -271,7 +272,7 @@ fn process(recorder: Recorder) {
     }
 }
 
-/// A test of each kind, for each of those who record.
+/// Makes a test of each kind for each recorder.
 macro_rules! recorded_by_both {
     ($($test:ident: $kind:expr;)*) => {
         mod by_perf {

@@ -1,4 +1,4 @@
-//! The commands that look at recordings, beside the real perf's.
+//! Compares the commands that show recordings with those of the real perf.
 
 mod evlist;
 mod header;

@@ -1,4 +1,4 @@
-//! Tables of recordings, beside those of the real `perf report`.
+//! Compares the tables of `perf-prof report` with those of the real `perf report`.
 
 use std::path::Path;
 
@@ -8,18 +8,19 @@ use crate::harness::{
     run::{perf_prof, printed},
 };
 
-/// What a table says: its titles, sums and lines. Lines of equal shares have no order that counts.
+/// Returns the titles, sums and lines of a table. They are sorted: the order of lines with equal shares does not
+/// matter.
 fn table(lines: Vec<String>) -> Vec<String> {
     let is_said =
         |line: &String| !line.is_empty() && line != "#" && !line.starts_with("# (Tip") && !line.contains("--header");
-    // With `--no-group` perf says "events" of each.
+    // With `--no-group`, perf prints "events" even for one event.
     let lines = lines.into_iter().filter(is_said).map(|line| line.replace(" of events '", " of event '"));
     let mut lines: Vec<String> = lines.collect();
     lines.sort();
     lines
 }
 
-/// Compares what `perf report` and `perf-prof report` print of a recording.
+/// Compares what `perf report` and `perf-prof report` print for a recording.
 #[track_caller]
 pub fn compare(path: &Path, perf_args: &[&str], args: &[&str]) {
     let of_perf = perf(&[&["report", "--stdio", "-g", "none"], perf_args].concat(), path);
@@ -39,7 +40,7 @@ fn shares_are_those_of_perf() {
     for keys in ["comm,dso", "comm", "dso"] {
         compare(&path, &["--no-children", "--sort", keys], &["--sort", keys]);
     }
-    // The same of what each sample weighs the same.
+    // The same for samples that all have the same weight.
     let path = folder.path().join("counted.data");
     record(&path, &[&["-e", "cpu-clock", "-c", "1000000", "-g"][..], &LS].concat());
     compare(&path, &["--no-children", "--sort", "comm,dso"], &["--sort", "comm,dso"]);
@@ -47,7 +48,7 @@ fn shares_are_those_of_perf() {
 }
 
 #[test]
-fn of_tracepoints_and_of_all_tasks() {
+fn shares_of_tracepoints_and_of_all_tasks_are_those_of_perf() {
     needs([Need::Perf]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
@@ -72,14 +73,14 @@ fn callers_flame_graph_and_json() {
     );
     let entry = lines.iter().find(|line| line["symbol"] == "[k] do_syscall_64").unwrap();
     assert!(entry["children"].as_u64() > entry["period"].as_u64(), "{entry}");
-    // In the tree, what is entered through the entry of system calls stands above it.
+    // In the tree, the functions that `do_syscall_64` calls are above it, so it is indented.
     let tree = ours(&["report", "-g", "--sort", "symbol"], &path);
     assert!(tree.iter().any(|line| line.trim_end().ends_with(" do_syscall_64") && line.starts_with("        ")));
     let svg = folder.path().join("x.svg");
     printed(&perf_prof(&["report", "--flame"]).arg(&svg).arg("-i").arg(&path).output().unwrap());
     let svg = std::fs::read_to_string(svg).unwrap();
     assert!(svg.contains("do_syscall_64"), "{}", svg.len());
-    // It was a picture whatever the name said, and its place was said to who wanted to hear nothing.
+    // The end of the name selects text, not a picture. With `-q`, nothing is printed, not even the path.
     let text = folder.path().join("x.folded");
     let output = perf_prof(&["report", "-q", "--flame"]).arg(&text).arg("-i").arg(&path).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
@@ -88,7 +89,7 @@ fn callers_flame_graph_and_json() {
     assert!(text.contains(";do_syscall_64"), "{text}");
 }
 
-/// Nanoseconds and page faults of one task were one sum, and the faults could not be seen.
+/// A sum of nanoseconds and page faults would mean nothing, and the faults would not be visible in it.
 #[test]
 fn events_are_apart_in_a_flame_graph() {
     needs([Need::Perf]);
@@ -115,7 +116,7 @@ fn errors_name_what_is_wrong() {
     let output = perf_prof(&["report", "--flame", "x.txt"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && text.contains("must end in .svg or .folded"), "{text}");
-    // Before the recording is read, which there is none of.
+    // This error comes before the recording is read: there is no recording.
     let output = perf_prof(&["report", "-i", "not-there.data", "--flame", "/no/such/x.svg"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && text.contains("there is no folder '/no/such'"), "{text}");

@@ -1,4 +1,4 @@
-//! The text of recordings that are of no kind of their own, and what `perf-prof script` is asked for and answers.
+//! Compares the text of recordings that are not in `kinds`, and tests the options and errors of `perf-prof script`.
 
 use std::{
     os::{
@@ -18,7 +18,7 @@ use crate::harness::{
     run::{perf_prof, printed},
 };
 
-/// Records with these arguments and compares.
+/// Records with these arguments, and compares the texts of both programs.
 #[track_caller]
 fn check(args: &[&str], names: Names) {
     needs([Need::Perf]);
@@ -29,7 +29,8 @@ fn check(args: &[&str], names: Names) {
 }
 
 const SLEEP: [&str; 4] = ["-a", "--", "sleep", "0.3"];
-/// Tasks that start, sleep, wait and end, on two CPUs. perf 6.1 may abort on what it records of other tasks.
+/// Tasks that start, sleep, wait and end, on two CPUs. Other tasks are not recorded, because perf 6.1 may abort on
+/// their records.
 const TASKS: [&str; 4] = [
     "--",
     "sh",
@@ -49,13 +50,13 @@ fn one_of_several_events_with_call_chains() {
     check(&[&events[..], &LS].concat(), Names::Differ);
 }
 
-/// Without CPUs in the samples, lines have none.
+/// The samples do not have CPUs, so the lines have none either.
 #[test]
 fn a_command_by_thread() {
     check(&[&["-e", "cpu-clock,page-faults"][..], &LS].concat(), Names::Differ);
 }
 
-/// The kernel's own text of system calls is not what their print format says, which perf shows.
+/// perf shows system calls by their print format. The kernel itself prints them in another way.
 #[test]
 fn system_calls() {
     const CALLS: &str = "syscalls:sys_*_open*,syscalls:sys_*_mm*,syscalls:sys_*_read*,syscalls:sys_*stat*,syscalls:*_exec*,\
@@ -63,7 +64,7 @@ fn system_calls() {
     check(&["-e", CALLS, "--", "ls", "-l", "/"], Names::None);
 }
 
-/// A program that is removed while it runs, as those are that packages replace.
+/// A program's file may be removed while it runs, for example when its package is updated.
 #[test]
 fn a_file_that_was_removed() {
     needs([Need::Perf]);
@@ -80,7 +81,8 @@ fn a_file_that_was_removed() {
     assert!(ours(&["script"], &path).iter().any(|line| line.ends_with(&removed)));
 }
 
-/// Loads a BPF program, which is compiled, and has it run: it makes an event whose call chain it is in.
+/// Loads a BPF program, which the kernel compiles, and runs it. It makes an event, and it is in the call chain of that
+/// event.
 fn run_bpf_program() -> std::io::Result<()> {
     const BPF_PROG_LOAD: i32 = 5;
     const BPF_PROG_TYPE_SOCKET_FILTER: u32 = 1;
@@ -104,7 +106,7 @@ fn run_bpf_program() -> std::io::Result<()> {
     attr[0] = u64::from(BPF_PROG_TYPE_SOCKET_FILTER) | (program.len() as u64) << 32;
     (attr[1], attr[2]) = (program.as_ptr() as u64, c"GPL".as_ptr() as u64);
     attr[6] = u64::from_le_bytes(*b"recorded");
-    // SAFETY: the attr is `struct bpf_attr` of PROG_LOAD, and what it points to lives on.
+    // SAFETY: the attr is `struct bpf_attr` of PROG_LOAD, and the memory that it points to lives across the call.
     let loaded = unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_LOAD, attr.as_ptr(), size_of_val(&attr)) };
     if loaded < 0 {
         return Err(std::io::Error::last_os_error());
@@ -113,7 +115,7 @@ fn run_bpf_program() -> std::io::Result<()> {
     let loaded = unsafe { OwnedFd::from_raw_fd(loaded as i32) };
     let (one, other) = UnixDatagram::pair()?;
     let fd = loaded.as_raw_fd();
-    // SAFETY: the option's value is a descriptor, of this size.
+    // SAFETY: the option's value is a descriptor, which has this size.
     let attached = unsafe {
         libc::setsockopt(other.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, (&raw const fd).cast(), 4)
     };
@@ -123,7 +125,7 @@ fn run_bpf_program() -> std::io::Result<()> {
     one.send(b"x").map(drop)
 }
 
-/// They are made while the kernel runs, and are in no list of its symbols later.
+/// BPF programs are loaded while the kernel runs, and later they are in no list of its symbols.
 #[test]
 fn bpf_programs() {
     needs([Need::Perf, Need::Bpf]);
@@ -147,7 +149,7 @@ fn bpf_programs() {
             skip(Need::Bpf, format!("a BPF program cannot be run: {error}"));
         }
         let named = ours(&["script"], &path);
-        // On a busy machine perf may know one of many programs less than the recording does.
+        // On a busy machine, perf may miss one of the many programs in the recording.
         let mut theirs = perf(&["script"], &path);
         for (theirs, ours) in theirs.iter_mut().zip(&named).filter(|(_, ours)| ours.contains("_recorded+0x")) {
             let place = theirs.strip_suffix("[unknown] ([unknown])");
@@ -173,13 +175,14 @@ fn options() {
     compare(&path, &["-F", "pid,tid,cpu,time,period,event,trace", "--time", "10%/2"], Names::None);
 }
 
-/// Members of a group had the attr's period, which is 0 for all but the leader, where samples do not tell theirs.
+/// The attr's period is 0 for all members of a group but the leader. So if the samples have no periods, a member's
+/// count is its period.
 #[test]
-fn what_a_groups_members_have_counted_is_their_period_without_one_in_the_samples() {
+fn a_group_members_count_is_its_period_if_the_samples_have_none() {
     needs([Need::Perf]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
-    // The shell itself: no task inherits such a group.
+    // The shell itself does the work, because its children do not inherit such a group.
     let busy = "x=; i=0; while [ $i -lt 12000 ]; do i=$((i+1)); x=$x$i; done";
     let args = ["-e", "{cpu-clock,page-faults}:S", "-c", "200000", "--", "sh", "-c", busy];
     record(&path, &args);
@@ -198,7 +201,7 @@ fn what_a_groups_members_have_counted_is_their_period_without_one_in_the_samples
     assert_eq!(printed(&output), periods.collect::<Vec<_>>());
 }
 
-/// Only `--pid` and `--tid` were known, and the letters that all other commands have were errors.
+/// All other commands have `-p` and `-t`, so `script` and `report` have them too.
 #[test]
 fn tasks_are_chosen_by_the_letters_of_the_other_commands() {
     needs([Need::Perf]);
@@ -216,7 +219,7 @@ fn tasks_are_chosen_by_the_letters_of_the_other_commands() {
     }
 }
 
-/// `| head` is no failure.
+/// `perf-prof script | head` is not a failure.
 #[test]
 fn a_closed_pipe_is_a_quiet_end() {
     needs([Need::Perf]);

@@ -1,5 +1,5 @@
-//! The text of a recording, line by line beside what the real `perf script` prints of it. What may differ is listed in
-//! `docs/recordings.md`, and counted here.
+//! Compares the text of a recording with that of the real `perf script`, line by line. `docs/recordings.md` lists what
+//! may differ. The differences are counted here.
 
 use std::{fmt, path::Path};
 
@@ -8,32 +8,32 @@ use crate::harness::recording::{ours, perf};
 /// What may differ, as `docs/recordings.md` explains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// Nothing: the text is equal to the byte.
+    /// Nothing: the texts are equal, byte by byte.
     None,
-    /// The same places, some by another name.
+    /// The names of some places. The places are the same.
     Differ,
-    /// User frames are unwound by each in its own way; all else is the same.
+    /// The user frames, because each program unwinds them in its own way. Everything else is the same.
     Unwound,
 }
 
-/// How a text compares, in lines.
+/// The result of a comparison, in lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Compared {
-    /// How many were compared.
+    /// All lines that were compared.
     lines: usize,
-    /// The same place by another name.
+    /// Lines with another name for the same place.
     renamed: usize,
-    /// An address that is in no mapping since exec.
+    /// Lines with an address that is in no mapping after exec.
     before_exec: usize,
-    /// Frames that are left out on both sides, unwound by each in its own way.
+    /// Frames that are left out of both texts, because each program unwinds them in its own way.
     unwound: usize,
-    /// Frames of chains that perf leaves out as damaged.
+    /// Frames of chains that perf leaves out because it takes them for damaged.
     damaged: usize,
-    /// Frames beyond what perf shows of long chains.
+    /// The last frames of long chains, which perf does not show.
     last: usize,
-    /// Of tasks that had ended, whose names perf has forgotten.
+    /// Lines of tasks that had ended. perf has forgotten the names of these tasks.
     ended: usize,
-    /// Of one nanosecond, and in another order.
+    /// Lines of events in the same nanosecond that are in another order.
     tied: usize,
 }
 
@@ -54,14 +54,14 @@ impl fmt::Display for Compared {
     }
 }
 
-/// Compares what `perf script` and `perf-prof script` print of a recording.
+/// Compares what `perf script` and `perf-prof script` print for a recording.
 #[track_caller]
 pub fn compare(path: &Path, options: &[&str], names: Names) -> Compared {
     let args = [&["script"], options].concat();
     compare_texts(perf(&args, path), ours(&args, path), names)
 }
 
-/// Compares two texts, the first of them perf's.
+/// Compares two texts. The first one is from perf.
 #[track_caller]
 pub fn compare_texts(perf: Vec<String>, ours: Vec<String>, names: Names) -> Compared {
     let mut compared = Compared::default();
@@ -100,8 +100,8 @@ pub fn compare_texts(perf: Vec<String>, ours: Vec<String>, names: Names) -> Comp
     compared
 }
 
-/// Events of one nanosecond in a fixed order. Those of different CPUs have none by time: in a directory perf reads the files
-/// in the order in which the folder happens to list them.
+/// Puts events of the same nanosecond in a fixed order. On different CPUs, their order is not known: perf reads the
+/// files of a directory in the order in which the file system lists them.
 fn with_ties_sorted(lines: Vec<String>) -> Vec<String> {
     let time = |line: &str| {
         let is_time = |word: &&str| {
@@ -113,7 +113,7 @@ fn with_ties_sorted(lines: Vec<String>) -> Vec<String> {
     let mut events: Vec<(Option<String>, Vec<String>)> = Vec::new();
     for line in lines {
         match events.last_mut() {
-            // Frames, and the empty line behind them.
+            // Frames, and the empty line after them.
             Some((_, event)) if line.is_empty() || line.starts_with('\t') => event.push(line),
             _ => events.push((time(&line), vec![line])),
         }
@@ -124,7 +124,8 @@ fn with_ties_sorted(lines: Vec<String>) -> Vec<String> {
     events.into_iter().flat_map(|(_, lines)| lines).collect()
 }
 
-/// A task still does something between the record of its end and its end. To perf it has no name any more, but its number.
+/// A task still does something between the record of its exit and its real end. By then, perf shows its number instead
+/// of its name.
 fn is_of_ended(perf: &str, ours: &str) -> bool {
     let without_task = |line: &str| {
         let (task, rest) = line.trim_start().split_once(' ')?;
@@ -135,7 +136,7 @@ fn is_of_ended(perf: &str, ours: &str) -> bool {
     perf == ours && tid.is_some_and(|tid| perf.split(' ').next() == Some(tid))
 }
 
-/// perf counts its markers too when it takes 127 entries of a call chain, and so leaves out the last frames of long ones.
+/// perf takes 127 entries of a call chain and counts its markers too. So it leaves out the last frames of long chains.
 fn without_last_frames(lines: Vec<String>) -> Vec<String> {
     let mut frames = 0;
     let is_among_first = |line: &String| {
@@ -145,15 +146,15 @@ fn without_last_frames(lines: Vec<String>) -> Vec<String> {
     lines.into_iter().filter(is_among_first).collect()
 }
 
-/// A chain of a program without frame pointers may hold any number, also one that only a mark between kernel and program
-/// could be: perf leaves such a chain out.
+/// The chain of a program without frame pointers may have any number in it, even one in the range of the markers
+/// between kernel and user frames. perf leaves out such a chain.
 fn without_damaged_chains(perf: &[String], ours: Vec<String>) -> Vec<String> {
     let mut perf = perf.iter().peekable();
     let mut has_chain = true;
     let mut kept = Vec::new();
     for line in ours {
         if line.starts_with('\t') {
-            // Of each event both have a first line.
+            // Both texts have a first line for each event.
             has_chain = perf.next_if(|line| line.starts_with('\t')).is_some() || (has_chain && perf.peek().is_none());
             if !has_chain {
                 continue;
@@ -166,21 +167,21 @@ fn without_damaged_chains(perf: &[String], ours: Vec<String>) -> Vec<String> {
     kept
 }
 
-/// Frames of programs, whose addresses are those in their files.
+/// Leaves out the frames of programs.
 fn without_user_frames(lines: Vec<String>) -> Vec<String> {
     let is_user = |line: &String| line.starts_with('\t') && !line.ends_with("([kernel.kallsyms])");
     lines.into_iter().filter(|line| !is_user(line)).collect()
 }
 
-/// A line with a place, without the function's name: perf and the kernel choose among several names of one place in
-/// different ways, the function of a return address is looked up at the address by perf and at the call by us, and some
-/// names of PLT entries and of large files only one of the two knows.
+/// Returns a line with a place, without the name of the function. Names may differ: if a place has several names, perf
+/// and the kernel choose in different ways. For a return address, perf looks up the address itself, and perf-prof looks
+/// up the call. Some names of PLT entries and in large files are known to only one of the two programs.
 fn without_name(line: &str) -> Option<(String, String)> {
     let (begin, dso) = line.rsplit_once(" (")?;
     let is_number = |word: &&str| u64::from_str_radix(word, 16).is_ok();
     let addr = match line.starts_with('\t') {
         true => begin.split_whitespace().next().filter(is_number)?,
-        // Behind the time and the event's name.
+        // The address comes after the time and the event's name.
         false => {
             let mut words = begin.split_whitespace();
             words.by_ref().filter(|word| word.ends_with(':')).nth(1)?;
@@ -192,7 +193,7 @@ fn without_name(line: &str) -> Option<(String, String)> {
 }
 
 /// Between exec and the first instruction of the new program, a call chain still has the caller's address, which is in
-/// none of the new program's mappings. perf looks it up in the old ones.
+/// none of the new program's mappings. perf looks it up in the old mappings.
 fn is_of_before_exec(ours: &str) -> bool {
     ours.starts_with('\t') && ours.ends_with(" [unknown] ([unknown])")
 }

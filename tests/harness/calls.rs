@@ -1,7 +1,8 @@
-//! The command that the tests trace: this test program itself, which does what its arguments say before Rust starts.
+//! The workload that the tests trace: this test program itself. It carries out the operations in its arguments before
+//! Rust starts.
 //!
-//! So every event is known: `getpgid` is called by nobody but for the sake of a test, and its argument numbers the
-//! calls. It starts in a millisecond, and prints nothing of its own.
+//! So every event is known: only tests call `getpgid`, and its argument numbers the calls. The workload starts in a
+//! millisecond, and it prints nothing unless an operation does.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -23,7 +24,7 @@ extern "C" fn before_main(argc: c_int, argv: *const *const c_char, _: *const *co
     }
 }
 
-/// What breakpoints are put on.
+/// The variable for breakpoints.
 static mut STORED: u64 = 0;
 
 fn pin(cpu: usize) {
@@ -35,7 +36,7 @@ fn pin(cpu: usize) {
     }
 }
 
-/// Is busy until the process has had so many milliseconds more of CPU time.
+/// Computes until the process has used this many more milliseconds of CPU time.
 fn burn(milliseconds: i64) {
     let used = || {
         // SAFETY: the call writes the value, which lives across it.
@@ -53,10 +54,10 @@ fn burn(milliseconds: i64) {
 
 /// # Safety
 ///
-/// The file must not be truncated meanwhile.
+/// The file must not be truncated during the call.
 unsafe fn read_mapped(path: &CStr) {
     const SIZE: usize = 64 * 4096;
-    // SAFETY: plain system calls; the mapping is as long as what is read of it.
+    // SAFETY: the calls are plain system calls, and no byte outside the mapping is read.
     unsafe {
         let faults = || {
             let mut usage: libc::rusage = std::mem::zeroed();
@@ -77,12 +78,13 @@ unsafe fn read_mapped(path: &CStr) {
     }
 }
 
-/// Carries out operations: a name, and for most a number.
+/// Carries out operations. Each operation has a name, and most have a number.
 fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
-    // Before anything is counted; a call that no test traces.
-    // SAFETY: takes no pointer and cannot fail.
+    // This call comes before anything is counted, and no test traces it.
+    // SAFETY: getppid takes no pointer and cannot fail.
     let perf_prof = unsafe { libc::getppid() };
-    // SAFETY: as above. Whoever is left behind by a test that failed ends by itself.
+    // If a test fails, its workload ends by itself.
+    // SAFETY: alarm takes no pointer and cannot fail.
     unsafe { libc::alarm(100) };
     let mut call = 0;
     while let Some(operation) = args.next() {
@@ -90,21 +92,21 @@ fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
             let text = args.next().and_then(|arg| arg.to_str().ok());
             text.and_then(|text| text.parse::<i64>().ok()).unwrap_or(0)
         };
-        // SAFETY: plain system calls; pointers are those of live values.
+        // SAFETY: the calls are plain system calls, and pointers are to live values.
         unsafe {
             match operation.to_bytes() {
-                // So many calls, numbered 1, 2, ... over the whole workload.
+                // Makes this many calls, numbered 1, 2, ... over the whole workload.
                 b"calls" => {
                     for _ in 0..number() {
                         call += 1;
                         libc::syscall(libc::SYS_getpgid, call);
                     }
                 }
-                // One call with this argument.
+                // Makes one call with this argument.
                 b"call" => {
                     libc::syscall(libc::SYS_getpgid, number());
                 }
-                // A system call by its number, with three arguments.
+                // Makes the system call with this number, with three arguments.
                 b"syscall" => {
                     let (call, a, b) = (number(), number(), number());
                     libc::syscall(call, a, b, number());
@@ -119,7 +121,7 @@ fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
                     let name = args.next().unwrap_or_default();
                     libc::prctl(libc::PR_SET_NAME, name.as_ptr());
                 }
-                // So many times, to `worker`.
+                // Renames the thread to `worker` this many times.
                 b"renames" => {
                     for _ in 0..number() {
                         libc::prctl(libc::PR_SET_NAME, c"worker".as_ptr());
@@ -129,7 +131,7 @@ fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
                     let path = args.next().unwrap_or_default();
                     libc::close(libc::open(path.as_ptr(), libc::O_RDONLY));
                 }
-                // Reads a file through a mapping, once it is in no memory, and says how many faults waited for the disk.
+                // Drops a file from memory, reads it through a mapping, and prints how many faults waited for the disk.
                 b"read-mapped" => {
                     let path = args.next().unwrap_or_default();
                     read_mapped(path);
@@ -142,7 +144,7 @@ fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
                     }
                     libc::wait(std::ptr::null_mut());
                 }
-                // A child on this CPU that is busy for so many milliseconds of CPU time.
+                // Starts a child on this CPU that computes for this many milliseconds of CPU time.
                 b"fork-burn" => {
                     let (cpu, milliseconds) = (number(), number());
                     if libc::fork() == 0 {
@@ -153,7 +155,7 @@ fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
                 }
                 b"burn" => burn(number()),
                 b"wait-for-children" => while libc::wait(std::ptr::null_mut()) > 0 {},
-                // So many pages that are touched for the first time.
+                // Touches this many new pages.
                 b"faults" => {
                     let size = number() as usize * 4096;
                     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -162,18 +164,18 @@ fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
                     libc::madvise(pages, size, libc::MADV_NOHUGEPAGE);
                     (0..size).step_by(4096).for_each(|at| pages.cast::<u8>().add(at).write_volatile(1));
                 }
-                // Prints where the variable is that `stores` writes.
+                // Prints the address of the variable that `stores` writes.
                 b"tell" => {
                     let line = format!("{:p}\n", &raw const STORED);
                     libc::write(libc::STDOUT_FILENO, line.as_ptr().cast(), line.len());
                 }
                 b"stores" => (0..number() as u64).for_each(|value| (&raw mut STORED).write_volatile(value)),
-                // Until somebody says to go on.
+                // Waits for input, or for its end.
                 b"wait-for-input" => {
                     let mut byte = 0u8;
                     libc::read(libc::STDIN_FILENO, (&raw mut byte).cast(), 1);
                 }
-                // Until somebody ends it.
+                // Waits until a signal ends the process.
                 b"forever" => loop {
                     libc::pause();
                 },
@@ -182,6 +184,6 @@ fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
             }
         }
     }
-    // SAFETY: ends the process without running what a Rust program would.
+    // SAFETY: the call ends the process, and nothing that Rust does at the end of a program runs.
     unsafe { libc::_exit(0) }
 }

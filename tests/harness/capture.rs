@@ -1,4 +1,4 @@
-//! What the tests of live capture share: events of their own, and what came of them.
+//! Helpers for the tests of live capture: they make requests for events, and collect what is captured.
 
 use std::{
     collections::HashMap,
@@ -20,7 +20,7 @@ pub fn event(system: &str, name: &str, filter: Option<String>) -> EventRequest {
     EventRequest { filter, ..EventRequest::tracepoint(format!("{system}:{name}"), id.trim().parse().unwrap()) }
 }
 
-/// The events of this thread alone: tests run side by side.
+/// Requests only events of this thread, because other tests run at the same time.
 pub fn getppid_of(tid: u32) -> EventRequest {
     event("syscalls", "sys_enter_getppid", Some(format!("common_pid == {tid}")))
 }
@@ -42,14 +42,14 @@ pub fn options() -> Options {
     }
 }
 
-/// What a capture gave.
+/// What was captured.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Samples per event.
+    /// The number of samples per event.
     pub samples: HashMap<usize, u64>,
-    /// Times per ring, in the order of delivery.
+    /// The ring and the time of each sample, in the order of delivery.
     pub times: Vec<(u32, u64)>,
-    /// Per ring, as PERF_RECORD_LOST says.
+    /// The number of lost events per ring, from PERF_RECORD_LOST.
     pub lost: HashMap<u32, u64>,
     pub names: Vec<String>,
 }
@@ -60,7 +60,7 @@ impl Seen {
     }
 }
 
-/// Takes everything until `last` comes.
+/// Collects everything until `last` returns true.
 pub fn collect(capture: &mut Capture, seen: &mut Seen, last: impl Fn(&Wait) -> bool) {
     let ids: HashMap<u64, usize> = capture.ids().iter().copied().collect();
     let layout = capture.layout(0);
@@ -81,7 +81,7 @@ pub fn collect(capture: &mut Capture, seen: &mut Seen, last: impl Fn(&Wait) -> b
                 ControlFlow::<()>::Continue(())
             });
         }
-        assert!(!matches!(wait, Wait::Timeout), "nothing came");
+        assert!(!matches!(wait, Wait::Timeout), "the capture delivered nothing in time");
         if last(&wait) {
             return;
         }
@@ -95,7 +95,7 @@ pub fn stop(capture: &mut Capture, seen: &mut Seen) {
 
 pub const CHILD: &str = "PERF_PROF_TEST_CHILD";
 
-/// Runs a test of this file in a process of its own; gives what it printed.
+/// Runs a test in its own process, and returns what it printed.
 pub fn in_child(test: &str) -> String {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     let output = command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, test).output().unwrap();
@@ -105,7 +105,7 @@ pub fn in_child(test: &str) -> String {
     text
 }
 
-/// So many different events.
+/// Returns this many different events.
 pub fn syscalls(count: usize) -> Vec<EventRequest> {
     let names = std::fs::read_dir(format!("{EVENTS}/syscalls")).unwrap().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
@@ -115,7 +115,7 @@ pub fn syscalls(count: usize) -> Vec<EventRequest> {
     events
 }
 
-/// A thread that does what it is told.
+/// A thread that starts its work when it is told to.
 pub struct Worker {
     pub tid: u32,
     pub go: std::sync::mpsc::Sender<()>,

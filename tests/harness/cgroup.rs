@@ -1,4 +1,4 @@
-//! A cgroup of a test's own.
+//! A cgroup for one test.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 
 use super::machine::{Need, needs, skip};
 
-/// A cgroup, which goes with it.
+/// A cgroup. It is removed when this is dropped.
 pub struct Cgroup {
     pub name: String,
     pub path: PathBuf,
@@ -28,7 +28,7 @@ impl Cgroup {
         Cgroup { name, path }
     }
 
-    /// The file that takes the numbers of processes into it.
+    /// Returns the file to which the ids of processes are written, to move them into the cgroup.
     pub fn procs(&self) -> String {
         self.path.join("cgroup.procs").display().to_string()
     }
@@ -36,7 +36,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Its tasks have exited; the kernel may take a moment to see it.
+        // The tasks in it have exited, but the kernel may take a moment to notice.
         while fs::remove_dir(&self.path).is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY)) {
             thread::sleep(Duration::from_millis(5));
         }

@@ -1,4 +1,4 @@
-//! Programs that are compiled for a test, with the compilers and tools of this machine.
+//! Compiles programs for tests, with the compilers and tools of this machine.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use super::{
 /// Options that keep each function in call chains by frame pointers.
 pub const FRAMES: &[&str] = &["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"];
 
-/// Runs a compiler or a tool like strip, which has to succeed, and gives what it printed.
+/// Runs a compiler or a tool like strip, and returns what it printed. The tool must succeed.
 #[track_caller]
 pub fn build(command: &mut Command) -> String {
     match command.output() {
@@ -23,7 +23,7 @@ pub fn build(command: &mut Command) -> String {
     }
 }
 
-/// The same by name and arguments.
+/// The same, with the name of the tool and its arguments.
 #[track_caller]
 pub fn tool(name: &str, arguments: &[&str]) -> String {
     build(Command::new(name).args(arguments))

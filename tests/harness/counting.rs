@@ -1,4 +1,4 @@
-//! Workloads whose calls are counted, and what `perf-prof stat` says of them.
+//! Workloads that make a known number of calls, and `perf-prof stat`, which counts them.
 
 use std::{
     fs,
@@ -11,13 +11,13 @@ use serde_json::Value as Json;
 
 use super::run::PERF_PROF;
 
-/// The event whose every occurrence is a workload's own.
+/// The event that only workloads cause.
 pub const CALL: &str = "syscalls:sys_enter_getpgid";
 
-/// What the workload is to do.
+/// The environment variable that tells the workload what to do.
 const WORK: &str = "PERF_PROF_TEST_WORK";
 
-/// A workload of calls.
+/// The workload: makes calls.
 pub fn workload() {
     let work = std::env::var(WORK).unwrap();
     let mut words = work.split(' ');
@@ -25,7 +25,7 @@ pub fn workload() {
     let (calls, threads, children) = (number(), number(), number());
     let mut all = Vec::new();
     if words.next() == Some("waits") {
-        // Threads that are there before it is told to go on, by the end of its input.
+        // These threads exist before the work starts. The end of stdin starts it.
         let (go, goes): (Vec<_>, Vec<_>) = (0..threads).map(|_| std::sync::mpsc::channel::<()>()).unzip();
         all.extend(goes.into_iter().map(|goes| {
             std::thread::spawn(move || {
@@ -53,21 +53,24 @@ pub fn workload() {
     all.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Asks for the group of processes 0 to `times`, which may not be there.
+/// Asks `times` times for the group of a process. The process need not exist.
 fn call(times: u32) {
     for pid in 0..times {
-        // SAFETY: getpgid takes no pointer. By number, because a C library may do it otherwise.
+        // The call is made by its number, because a C library may do it in another way.
+        // SAFETY: getpgid takes no pointer.
         unsafe { libc::syscall(libc::SYS_getpgid, pid) };
     }
 }
 
-/// The words of a workload of so many calls in its first thread, in each of so many others, and in each of so many children.
+/// Returns the command of a workload. Its first thread, each of its other threads and each of its children make `calls`
+/// calls.
 pub fn words(calls: u32, threads: u32, children: u32) -> Vec<String> {
     let work = format!("{WORK}={calls} {threads} {children}");
     ["env".to_owned(), work].into_iter().chain(crate::harness::workload::words("wide")).collect()
 }
 
-/// A workload that is not begun before it is told to; it has so many threads already, which do the same as those to come.
+/// A workload that waits before it starts its work. `threads` threads exist already, and later it starts as many again.
+/// All threads do the same work.
 pub struct Waiting {
     pub child: Child,
     stdin: ChildStdin,
@@ -94,7 +97,7 @@ impl Waiting {
         self.child.id().to_string()
     }
 
-    /// Lets it work, and waits until it has.
+    /// Starts the work, and waits for the end of the workload.
     pub fn go(mut self) {
         self.stdin.flush().unwrap();
         drop(self.stdin);
@@ -102,20 +105,20 @@ impl Waiting {
     }
 }
 
-/// `perf-prof stat` with these words.
+/// Returns the command `perf-prof stat` with these arguments.
 pub fn stat(args: &[&str]) -> Command {
     let mut command = Command::new(PERF_PROF);
     command.arg("stat").args(args);
     command
 }
 
-/// What it printed, its status first.
+/// Runs `perf-prof stat`. Returns its status and what it printed on stderr.
 pub fn run(args: &[&str], command: &[String]) -> (i32, String) {
     let Output { status, stderr, .. } = stat(args).args(command).output().unwrap();
     (status.code().unwrap(), String::from_utf8(stderr).unwrap())
 }
 
-/// The objects that it printed with `--json`.
+/// Returns the objects that `perf-prof stat` prints with `--json`.
 #[track_caller]
 pub fn json(args: &[&str], command: &[String]) -> Vec<Json> {
     let (status, text) = run(&[&["--json"], args].concat(), command);
@@ -123,19 +126,19 @@ pub fn json(args: &[&str], command: &[String]) -> Vec<Json> {
     objects(&text)
 }
 
-/// The objects in lines.
+/// Parses one object per line.
 #[track_caller]
 pub fn objects(text: &str) -> Vec<Json> {
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
 }
 
-/// The counts of an event in an object, one for each of its rows.
+/// Returns the counts of an event in an object, one for each row.
 pub fn rows(object: &Json, event: &str) -> Vec<u64> {
     let rows = object["events"].as_array().unwrap().iter().filter(|row| row["event"] == event);
     rows.map(|row| row["value"].as_u64().unwrap()).collect()
 }
 
-/// The count of an event in an object.
+/// Returns the only count of an event in an object.
 #[track_caller]
 pub fn count(object: &Json, event: &str) -> u64 {
     let rows = rows(object, event);
@@ -143,7 +146,7 @@ pub fn count(object: &Json, event: &str) -> u64 {
     rows[0]
 }
 
-/// Waits until a file has a whole line, so that counting has begun.
+/// Waits until a file has a whole line. Then counting has begun.
 pub fn await_line(path: &Path) {
     while !fs::read_to_string(path).is_ok_and(|text| text.contains('\n')) {
         std::thread::sleep(std::time::Duration::from_millis(5));

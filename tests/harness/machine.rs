@@ -1,4 +1,5 @@
-//! What tests need of the machine. Where it is missing a test counts as ignored, or has failed if the machine must have it.
+//! What tests need from the machine. If a need is not met, the test counts as ignored. If this machine must meet the
+//! need, the test fails.
 
 use std::{
     env, fmt, fs,
@@ -11,18 +12,18 @@ use perf_prof_core::sys::tracefs::Tracefs;
 
 use super::probe_lock;
 
-/// Lists, by commas, the names of what this machine must have: a test that lacks one of them has failed. `all` is each of
-/// them.
+/// The environment variable with the needs that this machine must meet, separated by commas: a test fails if one of
+/// them is not met. `all` stands for all needs.
 const REQUIRE: &str = "PERF_PROF_TESTS_REQUIRE";
 
-/// What some machine does not have.
+/// Something that not every machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// BPF programs can be loaded, and are compiled.
     Bpf,
-    /// Records tell build ids of mapped files.
+    /// Records of mappings contain build ids.
     BuildIds,
-    /// cgroups can be made.
+    /// The test can make cgroups.
     Cgroups,
     /// Compilers, and tools like strip.
     Compilers,
@@ -30,17 +31,17 @@ pub enum Need {
     Schedstat,
     /// Some CPU is idle at times.
     Idle,
-    /// A kernel that is recent enough for what is tested, or old enough, or built so.
+    /// A kernel that is recent enough for the test, or old enough, or built with the right options.
     Kernel,
     /// The kernel has no kprobes.
     NoKprobes,
-    /// May take a CPU offline, beside which no other test can run.
+    /// The test may take a CPU offline. No other test can run at the same time.
     Offline,
     /// `kernel.perf_event_paranoid` is 2.
     Paranoid,
-    /// The real perf, which may record.
+    /// The real perf, with the right to record.
     Perf,
-    /// A user without privileges that can be run as, for whom tracefs is closed.
+    /// The test can run programs as a user without privileges, and this user cannot read tracefs.
     PlainUser,
     /// Hardware events.
     Pmu,
@@ -48,17 +49,17 @@ pub enum Need {
     Programs,
     /// The Python package index can be reached.
     Pypi,
-    /// Threads may be real-time ones.
+    /// Threads may have a real-time policy.
     RealTime,
-    /// The kernel has not lowered its limit of samples per second too far, or so far as is tested.
+    /// The kernel has not lowered its limit of samples per second too far, or has lowered it as far as the test needs.
     SampleRate,
-    /// A file system that forgets what is in memory, and shows its inodes in memory maps.
+    /// A file system that can drop its files from memory, and whose inodes are shown in memory maps.
     Storage,
     /// Tracepoints: tracefs can be read.
     Tracefs,
     /// Several CPUs.
     TwoCpus,
-    /// Mounts and namespaces can be made.
+    /// The test can make mounts and namespaces.
     Namespaces,
     /// Probes of programs.
     Uprobes,
@@ -100,7 +101,8 @@ impl Need {
         Need::ALL.iter().find(|(need, _)| *need == self).unwrap().1
     }
 
-    /// Says why this machine does not have it. What takes more than a look the tests find out themselves.
+    /// Returns why this machine does not meet the need. This makes only quick checks: the tests find out the rest
+    /// themselves.
     fn check(self) -> Result<(), String> {
         match self {
             Bpf => match read("/proc/sys/net/core/bpf_jit_enable")?.trim() {
@@ -154,13 +156,13 @@ fn runs(command: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Whether this process runs as root.
+/// Returns whether this process runs as root.
 pub fn is_root() -> bool {
-    // SAFETY: geteuid takes nothing and cannot fail.
+    // SAFETY: geteuid takes no argument and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Ends the test as ignored unless this machine has all of these.
+/// Ends the test as ignored unless this machine meets all of these needs.
 pub fn needs<const N: usize>(needs: [Need; N]) {
     for need in needs {
         if let Err(why) = need.check() {
@@ -169,20 +171,20 @@ pub fn needs<const N: usize>(needs: [Need; N]) {
     }
 }
 
-/// The end of a test that cannot be run here.
+/// The payload that ends a test which cannot run on this machine. It has the reason.
 pub struct MissingRequirement(pub String);
 
-/// Ends the test as ignored, as this machine lacks something.
+/// Ends the test as ignored, because this machine does not meet a need.
 pub fn skip(need: Need, why: impl fmt::Display) -> ! {
     let why = format!("{}: {}", need.name(), why.to_string().trim());
     if required().contains(&need) {
         panic!("{REQUIRE} says that this machine has what it lacks: {why}");
     }
-    // Nobody is told of a panic: there is none.
+    // This unwinds without the panic hook, so no panic is printed.
     resume_unwind(Box::new(MissingRequirement(why)))
 }
 
-/// What this machine must have.
+/// Returns the needs that this machine must meet.
 pub fn required() -> Vec<Need> {
     let names = env::var(REQUIRE).unwrap_or_default();
     let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -195,8 +197,8 @@ pub fn required() -> Vec<Need> {
     needs.collect()
 }
 
-/// Ends the test as ignored where the kernel samples less often than so many times a second: it lowers its limit by itself
-/// where samples take long.
+/// Ends the test as ignored if the kernel takes fewer samples per second than `frequency`. The kernel lowers its limit
+/// by itself if samples take long.
 pub fn needs_samples(frequency: u64) {
     let limit = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
     if limit.trim().parse().is_ok_and(|limit: u64| limit < frequency) {
@@ -204,13 +206,13 @@ pub fn needs_samples(frequency: u64) {
     }
 }
 
-/// On a machine that has more to do than it can, the idle task does nothing that could be seen.
+/// On an overloaded machine, the idle task hardly runs, so tests cannot see it.
 fn is_idle_at_times() -> Result<(), String> {
     let idle = || -> u64 {
         let stat = fs::read_to_string("/proc/stat").unwrap();
         stat.lines().next().unwrap().split_whitespace().nth(4).unwrap().parse().unwrap()
     };
-    // Ticks of 10 ms; a single one may be what was left of the one before.
+    // The time is in ticks of 10 ms. A single tick may be the rest of an earlier idle time.
     let before = idle();
     let waits = (0..50).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(100));

@@ -1,4 +1,4 @@
-//! What the tests of all modules share, by subject.
+//! Helpers for the tests of all modules, by subject.
 
 pub mod calls;
 pub mod capture;

@@ -1,5 +1,5 @@
-//! Runs programs as a user without privileges, in a mount namespace of their own: what they need is readable there, wherever it
-//! lies, and tracefs is closed or not mounted.
+//! Runs programs as a user without privileges, in their own mount namespace. There, the files that they need are
+//! readable, wherever these are, and tracefs is closed or not mounted.
 
 use std::{
     fs,
@@ -17,22 +17,22 @@ use super::{
     task,
 };
 
-/// Whom programs run as: nobody, and nobody's group.
+/// The user and the group `nobody`, as which programs run.
 const NOBODY: u32 = 65534;
 
-/// So many new pages does a workload touch.
+/// The number of new pages that a workload touches.
 pub const PAGES: usize = 300;
 
-/// Where tracefs is for whom the tests run as.
+/// The state of tracefs for this user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracefs {
-    /// Mounted, and for root alone.
+    /// It is mounted, but only root can read it.
     Closed,
-    /// Nowhere.
+    /// It is not mounted.
     NotMounted,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     pub status: Option<i32>,
@@ -40,7 +40,7 @@ pub struct Outcome {
     pub stderr: String,
 }
 
-/// Ends the test as ignored where this machine cannot run it.
+/// Ends the test as ignored if this machine cannot run it.
 pub fn needs_plain_user() {
     let why = || {
         if !is_root() {
@@ -67,24 +67,26 @@ pub fn needs_plain_user() {
     }
 }
 
-/// `kernel.perf_event_paranoid`: above 1, a plain user does not see the kernel's side of events.
+/// Returns `kernel.perf_event_paranoid`. Above 1, a plain user does not see events in the kernel.
 pub fn level() -> i32 {
     fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap().trim().parse().unwrap()
 }
 
-/// The name of an event that was named without a side.
+/// Returns the name that an event gets if it is selected without `:u` or `:k`.
 pub fn as_seen(event: &str) -> String {
     if level() > 1 { format!("{event}:u") } else { event.to_owned() }
 }
 
-/// A folder for such a user.
+/// Makes a folder that belongs to this user.
 pub fn folder() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
     dir
 }
 
-/// Folders that the user may not reach are mounted over, and then have in them what is listed in front of them.
+/// The script that sets up the namespace. Its arguments are the state of tracefs, the needed folders, `--`, the closed
+/// folders above them, `--`, the working folder, and the command. It mounts an empty file system over each closed
+/// folder, and in there it mounts the needed folders again.
 const NAMESPACE: &str = r#"
 set -e
 if [ "$1" = not-mounted ]; then
@@ -109,7 +111,7 @@ cd "$1"; shift
 exec setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
 "#;
 
-/// A command of such a user in `dir`.
+/// Returns a command that runs as this user in `dir`.
 pub fn command(dir: &TempDir, tracefs: Tracefs, words: &[&str]) -> Command {
     let executables = Path::new(PERF_PROF).parent().unwrap();
     let python = option_env!("PERF_PROF_BUILD_PREFIX").unwrap_or("/usr");
@@ -127,17 +129,17 @@ pub fn command(dir: &TempDir, tracefs: Tracefs, words: &[&str]) -> Command {
     command
 }
 
-/// The first folder on the way to `path` that others may not go through.
+/// Returns the topmost folder above `path` that other users cannot enter.
 fn closed(path: &Path) -> Option<PathBuf> {
     let ancestors: Vec<&Path> = path.ancestors().skip(1).collect();
     let is_closed = |folder: &&&Path| fs::metadata(folder).unwrap().permissions().mode() & 0o001 == 0;
     ancestors.iter().rev().find(is_closed).map(|folder| folder.to_path_buf())
 }
 
-/// What the kernel lets a user lock in memory is one amount for all processes of this user, so they run one at a time.
+/// The kernel limits how much memory all processes of a user lock together, so they run one at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Runs it.
+/// Runs a command as this user.
 pub fn run(dir: &TempDir, tracefs: Tracefs, words: &[&str]) -> Outcome {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let output = command(dir, tracefs, words).output().unwrap();
@@ -145,22 +147,22 @@ pub fn run(dir: &TempDir, tracefs: Tracefs, words: &[&str]) -> Outcome {
     Outcome { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// The same of perf-prof.
+/// Runs perf-prof as this user.
 pub fn perf_prof(dir: &TempDir, tracefs: Tracefs, words: &[&str]) -> Outcome {
     run(dir, tracefs, &[&[PERF_PROF], words].concat())
 }
 
-/// The words of a workload.
+/// Returns the command of a workload.
 pub fn workload() -> Vec<String> {
     crate::harness::workload::words("works")
 }
 
-/// `words`, and a workload's behind them.
+/// Returns `words`, followed by the command of a workload.
 pub fn with_workload<'a>(words: &[&'a str], workload: &'a [String]) -> Vec<&'a str> {
     words.iter().copied().chain(workload.iter().map(String::as_str)).collect()
 }
 
-/// The process of a workload: it touches pages, and computes until it has used the CPU for some time.
+/// The workload: it touches pages, and then computes until it has used the CPU for some time.
 pub fn working() {
     task::touch(PAGES);
     let used = || {

@@ -1,23 +1,25 @@
-//! Who defines probes, and who must not see that.
+//! A lock between the tests that define probes and the tests that this would disturb.
 //!
-//! When the definition of a probe is removed the kernel empties the buffers of all instances of tracefs, as the numbers of
-//! events are used again (`dyn_event_release()` in kernel/trace/trace_dynevent.c). perf-prof has definitions of its own.
+//! When the definition of a probe is removed, the kernel empties the buffers of all instances of tracefs, because it
+//! uses the ids of events again (`dyn_event_release()` in kernel/trace/trace_dynevent.c). perf-prof defines probes,
+//! too.
 
 use std::{cell::RefCell, env, fs::File, os::fd::AsRawFd};
 
 thread_local! {
-    /// What a test's thread holds until its end.
+    /// The lock that a test's thread holds until it ends.
     static HELD: RefCell<Option<File>> = const { RefCell::new(None) };
 }
 
-/// Keeps those away until the end of this test who read the buffers of tracefs.
+/// For tests that define probes. Until this test ends, tests that read the buffers of tracefs wait.
 pub fn shared() {
     if HELD.with_borrow(Option::is_none) {
         HELD.set(Some(locked(libc::LOCK_SH)));
     }
 }
 
-/// Keeps those away until the end of this test who define probes, and who read the buffers as well.
+/// For tests that read the buffers of tracefs. Until this test ends, tests that define probes wait, and so do other
+/// tests that read the buffers.
 pub fn alone() {
     HELD.set(Some(locked(libc::LOCK_EX)));
 }
@@ -26,7 +28,7 @@ pub fn alone() {
 fn locked(how: libc::c_int) -> File {
     let path = env::temp_dir().join("perf-prof-tests.probes");
     let file = File::options().create(true).append(true).open(path).unwrap();
-    // SAFETY: takes no pointer; the file is open.
+    // SAFETY: flock takes no pointer, and the file is open.
     assert_eq!(unsafe { libc::flock(file.as_raw_fd(), how) }, 0);
     file
 }

@@ -1,4 +1,5 @@
-//! Runs the built `perf-prof record` with workloads whose calls are counted, and the tools that read what it wrote.
+//! Runs the built `perf-prof record` with workloads that make a known number of calls, and the tools that read the
+//! recordings.
 
 use std::{
     ffi::OsStr,
@@ -15,17 +16,17 @@ use tempfile::TempDir;
 
 use super::{run::PERF_PROF, task, workload};
 
-/// The event whose every occurrence is a generator's own.
+/// The event that only generators cause.
 pub const CALL: &str = "syscalls:sys_enter_getppid";
 
-/// Has the generator make so many calls.
+/// The environment variable with the generator's number of calls.
 const CALLS: &str = "PERF_PROF_TEST_CALLS";
 
-/// The process of a workload: so many calls, then it ends.
+/// The generator: it makes its calls, then it ends.
 pub fn generator() {
     let calls = std::env::var(CALLS).unwrap();
     if let Some(line) = std::env::var_os("PERF_PROF_TEST_WAITS") {
-        // Until its standard input ends.
+        // The generator waits until its standard input ends.
         std::io::read_to_string(std::io::stdin()).unwrap();
         drop(line);
     }
@@ -33,7 +34,7 @@ pub fn generator() {
     println!("made {calls} calls");
 }
 
-/// The process of a workload that counts its own page faults, of which it has so many: another program's software event.
+/// A workload that touches pages and counts its own page faults. So another program has a software event, too.
 pub fn counting_generator() {
     let pages = std::env::var(CALLS).unwrap();
     let mut attr = perf_event_attr {
@@ -51,22 +52,22 @@ pub fn counting_generator() {
     println!("touched {pages} pages");
 }
 
-/// The command of a workload with so many page faults of its own, which it counts.
+/// Returns the command of this workload.
 pub fn counting_generator_words() -> Vec<String> {
     workload::words("counting-generator")
 }
 
-/// The command of a generator; the variable that says how many calls is to be added.
+/// Returns the command of a generator. The variable with the number of calls must be added.
 pub fn generator_words() -> Vec<String> {
     workload::words("generator")
 }
 
-/// Has a command's generator make so many calls.
+/// Sets how many calls the generator of a command makes.
 pub fn with_calls(command: &mut Command, calls: u64) -> &mut Command {
     command.env(CALLS, calls.to_string())
 }
 
-/// A generator that begins when its standard input is closed.
+/// Starts a generator that makes its calls when its standard input is closed.
 pub fn waiting_generator(calls: u64) -> Child {
     let words = generator_words();
     let mut command = Command::new(&words[0]);
@@ -74,8 +75,8 @@ pub fn waiting_generator(calls: u64) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// The thread of a waiting generator that is to make the calls: not the first one, whose id is the process's. Ids wrap
-/// around, so that it may be the smaller one.
+/// Returns the thread of a waiting generator that will make the calls. It is not the first thread, which has the id of
+/// the process. Ids wrap around, so it may have the smaller id.
 pub fn generating_thread(pid: u32) -> u32 {
     loop {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
@@ -87,15 +88,15 @@ pub fn generating_thread(pid: u32) -> u32 {
     }
 }
 
-/// A recording in a folder of its own.
+/// A recording in its own folder.
 pub struct RecordRun {
     pub dir: TempDir,
     pub status: i32,
-    /// What it said, the folder replaced by `DIR`.
+    /// What the recorder printed on stderr. The folder is replaced by `DIR`.
     pub said: String,
 }
 
-/// Records a generator of so many calls.
+/// Records a generator that makes this many calls.
 pub fn record_calls(options: &[&str], calls: u64) -> RecordRun {
     let mut args: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
     args.push("--".into());
@@ -103,7 +104,7 @@ pub fn record_calls(options: &[&str], calls: u64) -> RecordRun {
     record_with(&args, calls)
 }
 
-/// Records with these arguments, the output's place but.
+/// Records with these arguments. The path of the recording is added.
 pub fn record(args: &[&str]) -> RecordRun {
     record_with(args, 0)
 }
@@ -121,7 +122,7 @@ fn record_with(args: &[impl AsRef<OsStr>], calls: u64) -> RecordRun {
     finished(dir, output.status.code().unwrap(), &output.stderr)
 }
 
-/// The command, to be run by the test itself.
+/// Returns the command of a recorder. The test runs it itself.
 pub fn command(dir: &TempDir, args: &[impl AsRef<OsStr>]) -> Command {
     let mut command = Command::new(PERF_PROF);
     command.arg("record").args(["-o", "perf.data"]).args(args).current_dir(dir.path());
@@ -138,37 +139,37 @@ impl RecordRun {
         self.dir.path().join("perf.data")
     }
 
-    /// The number before these words in the last line.
+    /// Returns the number before this word in the last line of stderr.
     pub fn said_number(&self, before: &str) -> u64 {
         let words: Vec<&str> = self.said.trim_end().lines().last().unwrap_or_default().split([' ', ',']).collect();
         let at = words.iter().position(|word| *word == before).unwrap_or_else(|| panic!("{}", self.said));
         words[at - 1].parse().unwrap()
     }
 
-    /// What perf prints of the recording; it must not complain.
+    /// Returns what perf prints for the recording. perf must print nothing on stderr.
     pub fn perf(&self, args: &[&str]) -> String {
         perf(&self.path(), args)
     }
 
-    /// How many samples `perf script` sees.
+    /// Returns the number of samples that `perf script` sees.
     pub fn samples(&self) -> u64 {
         self.perf(&["script", "-F", "event"]).lines().count() as u64
     }
 }
 
 impl RecordRun {
-    /// The records of the data section, one by one.
+    /// Calls `each` for each record of the data section.
     pub fn for_each_record(&self, mut each: impl FnMut(u32, Record<'_>)) {
         let bytes = fs::read(self.path()).unwrap();
         let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
         let data = &bytes[word(40)..word(40) + word(48)];
         let mut records = Records::new(data);
         records.by_ref().for_each(|record| each(record_type(record), Record::parse(record)));
-        assert!(records.rest().is_empty(), "{} bytes are no records", records.rest().len());
+        assert!(records.rest().is_empty(), "the last {} bytes are not a record", records.rest().len());
     }
 }
 
-/// What perf prints of a recording; it must not complain.
+/// Returns what perf prints for a recording. perf must print nothing on stderr.
 #[track_caller]
 pub fn perf(path: &Path, args: &[&str]) -> String {
     let mut command = Command::new("perf");
@@ -179,7 +180,7 @@ pub fn perf(path: &Path, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Waits until a recorder has its events on: it has found its target by then, and written what there was before.
+/// Waits until the events of a recorder are enabled. By then it has found its target, and written what existed before.
 pub fn await_events(recorder: &Child, path: &Path) {
     let of_tracepoint = || {
         let fds = fs::read_dir(format!("/proc/{}/fd", recorder.id())).ok()?;
@@ -189,8 +190,8 @@ pub fn await_events(recorder: &Child, path: &Path) {
     while of_tracepoint().unwrap_or(0) == 0 || !path.exists() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    // What follows until the events are enabled is work, then it waits for them. A busy machine may make that long; what has
-    // events all the time never waits long, and has the time of some looks.
+    // Until the events are enabled, the recorder works. Then it waits for them. On a busy machine this may take long. A
+    // recorder with events all the time never waits for long, so it is checked only a few times.
     let asleep = || {
         let status = fs::read_to_string(format!("/proc/{}/status", recorder.id())).unwrap_or_default();
         let lines = status.lines().filter(|line| line.starts_with("State:") || line.contains("ctxt_switches:"));

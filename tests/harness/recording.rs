@@ -1,4 +1,4 @@
-//! Recordings that the real perf makes, and what the two programs print of them.
+//! Makes recordings with the real perf and with perf-prof, and returns what the two programs print for them.
 
 use std::{
     fs::File,
@@ -11,10 +11,10 @@ use std::{
 
 use super::run::{perf_prof, printed, stdout};
 
-/// Recordings of perf 6.1 do not stand ours beside them, which ask for build ids.
+/// perf 6.1 cannot record while perf-prof records, because perf-prof asks for build ids.
 static RECORDERS: RwLock<()> = RwLock::new(());
 
-/// Records with these arguments.
+/// Records with `perf record` and these arguments.
 #[track_caller]
 pub fn record(path: &Path, args: &[&str]) {
     try_until_whole(path, || {
@@ -24,7 +24,7 @@ pub fn record(path: &Path, args: &[&str]) {
     });
 }
 
-/// Records into a pipe, which is kept in a file.
+/// Records in the form of a pipe, into a file.
 #[track_caller]
 pub fn record_pipe(path: &Path, args: &[&str]) {
     try_until_whole(path, || {
@@ -34,8 +34,8 @@ pub fn record_pipe(path: &Path, args: &[&str]) {
     });
 }
 
-/// While another program on the machine asks for build ids, perf 6.1 takes the kernel's records of mappings for damaged, and
-/// aborts at its end, or when it reads what it has recorded; then it is tried again.
+/// While another program on the machine asks for build ids, perf 6.1 takes the kernel's records of mappings for
+/// damaged. Then it aborts, at its end or when it reads the recording, and the recording is made again.
 #[track_caller]
 fn try_until_whole(path: &Path, recorder: impl Fn() -> Command) {
     const TRIES: u64 = 20;
@@ -56,14 +56,14 @@ fn try_until_whole(path: &Path, recorder: impl Fn() -> Command) {
     }
 }
 
-/// Records with these arguments by `perf-prof record`.
+/// Records with `perf-prof record` and these arguments.
 #[track_caller]
 pub fn record_here(path: &Path, args: &[&str]) {
     let _ours = RECORDERS.write().unwrap_or_else(PoisonError::into_inner);
     stdout(&perf_prof(&["record", "-q", "-o"]).arg(path).args(args).stdout(Stdio::null()).output().unwrap());
 }
 
-/// The same into a pipe, which is kept in a file.
+/// Records with `perf-prof record` in the form of a pipe, into a file.
 #[track_caller]
 pub fn record_pipe_here(path: &Path, args: &[&str]) {
     let _ours = RECORDERS.write().unwrap_or_else(PoisonError::into_inner);
@@ -71,13 +71,13 @@ pub fn record_pipe_here(path: &Path, args: &[&str]) {
     stdout(&perf_prof(&["record", "-q", "-o", "-"]).args(args).stdout(file).output().unwrap());
 }
 
-/// `perf` with these words and this recording; the lines that it printed.
+/// Runs `perf` with these arguments on a recording. Returns the lines that it printed.
 #[track_caller]
 pub fn perf(args: &[&str], path: &Path) -> Vec<String> {
     printed(&Command::new("perf").args(args).arg("-i").arg(path).output().unwrap())
 }
 
-/// The same of `perf-prof`.
+/// The same with `perf-prof`.
 #[track_caller]
 pub fn ours(args: &[&str], path: &Path) -> Vec<String> {
     printed(&perf_prof(args).arg("-i").arg(path).output().unwrap())
@@ -102,7 +102,7 @@ impl Folder {
     }
 }
 
-/// `perf-prof python` with these arguments.
+/// Runs `perf-prof python` with these arguments.
 pub fn python(args: &[&str]) -> Output {
     perf_prof(&["python"]).args(args).env_remove("PERF_PROF_COMPAT").output().unwrap()
 }
@@ -110,19 +110,19 @@ pub fn python(args: &[&str]) -> Output {
 /// A script that prints `time cpu tid event` of every event.
 pub const LIST: &str = "def __sample__(e):\n    print(e._time, e._cpu, e._tid, e._event)\n";
 
-/// The same lines from `perf script`.
+/// Returns the same lines from `perf script`.
 pub fn perf_script(path: &Path) -> Vec<String> {
     perf_script_with(path, &[])
 }
 
-/// The same with options of perf's.
+/// The same with options of `perf script`.
 pub fn perf_script_with(path: &Path, args: &[&str]) -> Vec<String> {
     let mut command = Command::new("perf");
     command.args(["script", "--ns", "-F", "cpu,tid,time,event", "-i"]).arg(path).args(args);
     printed(&command.output().unwrap()).iter().filter_map(|line| self::line(line)).collect()
 }
 
-/// `20356 [000] 23865.342060829: sched:sched_wakeup: ` to `23865342060829 0 20356 sched:sched_wakeup`.
+/// Turns `20356 [000] 23865.342060829: sched:sched_wakeup: ` into `23865342060829 0 20356 sched:sched_wakeup`.
 fn line(line: &str) -> Option<String> {
     let mut words = line.split_whitespace();
     let tid: i64 = words.next()?.parse().ok()?;

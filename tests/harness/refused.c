@@ -1,4 +1,5 @@
-//! Preloaded into what the tests start: perf_event_open refuses hardware events, as on a machine that has none.
+//! This library is preloaded into the programs that the tests start. It refuses hardware events in perf_event_open, as
+//! on a machine that has none.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -8,7 +9,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 
-/// What perf and perf-prof trace is left as it is: it would have a function more in its call chains.
+/// Programs that perf and perf-prof trace do not get this library: their call chains would have one more function.
 __attribute__((constructor)) static void not_what_is_traced(void) {
     if (!strncmp(program_invocation_short_name, "perf", 4)) unsetenv("LD_PRELOAD");
 }

@@ -1,4 +1,4 @@
-//! Runs the program under test, and tells what it printed.
+//! Runs the program under test, and returns what it printed.
 
 use std::{
     os::unix::process::CommandExt,
@@ -8,19 +8,21 @@ use std::{
 /// The program under test.
 pub const PERF_PROF: &str = env!("CARGO_BIN_EXE_perf-prof");
 
-/// What runs for so many seconds hangs, and is ended: a test that fails is better than one that never ends.
+/// A program that runs for this many seconds hangs, and it is killed: a test that fails is better than one that never
+/// ends.
 pub const PATIENCE: u32 = 100;
 
-/// `perf-prof` with these words.
+/// Returns the command `perf-prof` with these arguments.
 pub fn perf_prof(args: &[&str]) -> Command {
     let mut command = Command::new(PERF_PROF);
     command.args(args);
     command
 }
 
-/// Ends a command that takes longer than so many seconds.
+/// Kills the command if it takes longer than this many seconds.
 pub fn with_patience(command: &mut Command, seconds: u32) -> &mut Command {
-    // SAFETY: alarm is async-signal-safe. An alarm outlives exec.
+    // An alarm outlives exec.
+    // SAFETY: alarm is async-signal-safe.
     unsafe {
         command.pre_exec(move || {
             libc::alarm(seconds);
@@ -29,7 +31,8 @@ pub fn with_patience(command: &mut Command, seconds: u32) -> &mut Command {
     }
 }
 
-/// What a program printed, when it ended well. Task names and symbols may be any bytes.
+/// Returns what a program printed. The program must have succeeded. The output need not be UTF-8, because task names
+/// and symbols may have any bytes.
 #[track_caller]
 pub fn stdout(output: &Output) -> String {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), said(output));
@@ -37,13 +40,13 @@ pub fn stdout(output: &Output) -> String {
     out.into_owned()
 }
 
-/// The lines of it.
+/// Returns the lines that a program printed. The program must have succeeded.
 #[track_caller]
 pub fn printed(output: &Output) -> Vec<String> {
     stdout(output).lines().map(str::to_owned).collect()
 }
 
-/// What a program said on stderr.
+/// Returns what a program printed on stderr.
 pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

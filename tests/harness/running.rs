@@ -1,4 +1,4 @@
-//! Programs that are compiled for a test, run, and asked where their functions are.
+//! Runs programs that print the addresses of their functions.
 
 use std::{
     collections::HashMap,
@@ -9,7 +9,7 @@ use std::{
 
 use perf_prof_core::symbol::{AddressKind, Options, Resolved, Symbolizer};
 
-/// Functions that call each other; `main` tells where they are and waits for the end of its input.
+/// Functions that call each other. `main` prints their addresses and waits for the end of its input.
 pub const PROGRAM: &str = r#"
 #include <stdio.h>
 __attribute__((noinline)) int innermost(int x) { __asm__ volatile("nop;nop;nop;nop"); return x + 1; }
@@ -21,15 +21,15 @@ int main(void) {
 }
 "#;
 
-/// A program that runs, and what it said of itself.
+/// A running program, and the addresses that it printed.
 pub struct Running {
     child: Child,
-    /// Where its functions are.
+    /// The addresses of its functions.
     pub functions: HashMap<String, u64>,
 }
 
 impl Running {
-    /// Starts it and waits until it has said where its functions are.
+    /// Starts a program and waits until it has printed the addresses of its functions.
     pub fn start(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut functions = HashMap::new();
@@ -43,12 +43,12 @@ impl Running {
         Self { child, functions }
     }
 
-    /// Its process.
+    /// Returns the id of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends it.
+    /// Closes the input of the program and waits for its end.
     pub fn end(&mut self) {
         drop(self.child.stdin.take());
         self.child.wait().unwrap();
@@ -61,7 +61,7 @@ impl Drop for Running {
     }
 }
 
-/// What is resolved, as text: the symbol or the reason, and the file's name.
+/// Returns a resolved address as text: the symbol or the reason why there is none, and the name of the file.
 pub fn shown(resolved: &Resolved) -> String {
     let is_path = resolved.dso.starts_with('/') && !resolved.dso.starts_with("//");
     let dso = if is_path { resolved.dso.rsplit('/').next().unwrap() } else { &resolved.dso };
@@ -71,17 +71,17 @@ pub fn shown(resolved: &Resolved) -> String {
     }
 }
 
-/// Resolves an address of a process as of now.
+/// Resolves an address of a process with its current mappings.
 pub fn resolve(symbolizer: &mut Symbolizer, pid: u32, address: u64) -> Arc<Resolved> {
     symbolizer.user(pid, address, u64::MAX - 1, AddressKind::Instruction)
 }
 
-/// Four bytes behind the begin of each function of `names`, resolved.
+/// Resolves the address four bytes after the start of each function in `names`.
 pub fn names(symbolizer: &mut Symbolizer, running: &Running, names: &[&str]) -> Vec<String> {
     names.iter().map(|name| shown(&resolve(symbolizer, running.pid(), running.functions[*name] + 4))).collect()
 }
 
-/// A symbolizer with nothing special.
+/// Returns a symbolizer with default options.
 pub fn symbolizer() -> Symbolizer {
     Symbolizer::new(Options::default())
 }

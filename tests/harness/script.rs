@@ -1,4 +1,4 @@
-//! Runs the built `perf-prof` with a small script and a known workload, and shows what came of it.
+//! Runs the built `perf-prof` with a small script and a known workload, and returns the result.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -17,14 +17,14 @@ use super::{
     run::{PATIENCE, PERF_PROF, with_patience},
 };
 
-/// The event whose every occurrence is a test's own; its field `pid` numbers them.
+/// The event that only tests cause. Its field `pid` numbers the calls.
 pub const CALL: &str = "syscalls:sys_enter_getpgid";
 
-/// An event in the depth of the kernel, for call chains: at the entry of a system call there are no kernel frames yet.
-/// A filter is in it, attributes may follow.
+/// An event deep in the kernel, for call chains: at the entry of a system call, there are no kernel frames yet. It has
+/// a filter, and attributes may follow.
 pub const RENAME: &str = "task:task_rename/newcomm==\"worker\"/";
 
-/// One run of `perf-prof`, to be described and then started.
+/// A run of `perf-prof`. It is first described and then started.
 pub struct Run {
     /// The folder that it runs in.
     pub dir: TempDir,
@@ -36,16 +36,16 @@ pub struct Run {
     empty_env: bool,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// The exit status, or 128 and the number of the signal that ended it.
     pub status: i32,
-    /// What it printed, the test's own folder replaced by `DIR`.
+    /// What it printed on stdout. The test's folder is replaced by `DIR`.
     pub stdout: String,
-    /// The same of stderr.
+    /// The same for stderr.
     pub stderr: String,
-    /// stdout, as it was.
+    /// stdout without replacements.
     pub bytes: Vec<u8>,
 }
 
@@ -73,13 +73,13 @@ impl Run {
         self
     }
 
-    /// Names the module in another way than `s.py`.
+    /// Gives another module argument than `s.py`.
     pub fn module(mut self, module: impl AsRef<OsStr>) -> Run {
         self.module = module.as_ref().into();
         self
     }
 
-    /// Adds options in front of the module.
+    /// Adds options before the module.
     pub fn options<S: AsRef<OsStr>>(mut self, options: impl IntoIterator<Item = S>) -> Run {
         self.options.extend(options.into_iter().map(|option| option.as_ref().to_owned()));
         self
@@ -95,13 +95,13 @@ impl Run {
         self.event(CALL)
     }
 
-    /// Arguments of the script.
+    /// Adds arguments of the script.
     pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Run {
         self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         self
     }
 
-    /// Traces a workload that carries out these operations, words between blanks.
+    /// Traces a workload that carries out these operations. Their words are separated by spaces.
     pub fn workload(mut self, operations: &str) -> Run {
         let own = std::env::current_exe().unwrap().into_os_string();
         let command = [own, WORKLOAD.into()].into_iter();
@@ -109,7 +109,7 @@ impl Run {
         self
     }
 
-    /// Adds an operation's word to the workload, whatever bytes it holds.
+    /// Adds a word to the operations of the workload. It may have any bytes.
     pub fn operation(mut self, word: &[u8]) -> Run {
         self.workload.get_or_insert_default().push(OsStr::from_bytes(word).into());
         self
@@ -121,24 +121,24 @@ impl Run {
         self
     }
 
-    /// Sets a variable.
+    /// Sets an environment variable.
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Run {
         self.env.push((name.into(), Some(value.as_ref().into())));
         self
     }
 
-    /// Starts with no variables but those that are set.
+    /// Starts with no environment variables but those that are set with `env`.
     pub fn empty_env(mut self) -> Run {
         self.empty_env = true;
         self
     }
 
-    /// A path in the folder.
+    /// Returns a path in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// The command, ready to be started.
+    /// Returns the command, ready to be started.
     pub fn command(&self) -> Command {
         let mut command = Command::new(PERF_PROF);
         command.arg("python").args(&self.options).arg(&self.module).args(&self.args);
@@ -170,7 +170,7 @@ impl Run {
     }
 }
 
-/// Reads what a process still prints and waits for its end.
+/// Reads everything that a process prints until its end.
 pub fn finish(child: Child, dir: &Path) -> Outcome {
     let output = child.wait_with_output().unwrap();
     let own = std::env::current_exe().unwrap();
@@ -182,7 +182,7 @@ pub fn finish(child: Child, dir: &Path) -> Outcome {
 }
 
 impl Outcome {
-    /// Nothing of a failed run may look like ours: no panic, no backtrace.
+    /// A failed run must not look like a bug in perf-prof: no panic, no backtrace.
     pub fn assert_civil(&self) -> &Outcome {
         for word in ["panicked", "RUST_BACKTRACE", "stack backtrace", "Segmentation", "core dumped"] {
             assert!(!self.stderr.contains(word), "{}", self.stderr);
@@ -190,8 +190,8 @@ impl Outcome {
         self
     }
 
-    /// stderr without the line that says which file was loaded, and that on what depends on the machine: how many samples
-    /// the kernel takes at a time, which it lowers where they take long.
+    /// Returns stderr without the line that names the loaded file, and without lines about throttled sampling. Those
+    /// depend on the machine: the kernel lowers its limit of samples if they take long.
     pub fn complaints(&self) -> String {
         self.stderr
             .lines()
@@ -201,7 +201,7 @@ impl Outcome {
     }
 }
 
-/// Runs it and compares everything that is seen of it.
+/// Runs it and compares its output, its messages and its status.
 pub fn check(run: Run, expect: Expect) {
     needs([Need::Tracefs]);
     let outcome = run.run();
@@ -211,7 +211,7 @@ pub fn check(run: Run, expect: Expect) {
     expect.assert_eq(&format!("{}{errors}--- status {}\n", outcome.stdout, outcome.status));
 }
 
-/// Runs it and compares what it prints; it must end with status 0 and complain of nothing.
+/// Runs it and compares what it prints. It must end with status 0 and print no messages.
 pub fn prints(run: Run, expect: Expect) {
     needs([Need::Tracefs]);
     let outcome = run.run();

@@ -1,4 +1,4 @@
-//! How scripts are run, and what of their workloads several tests need.
+//! Runs the scripts, and has what several tests need for them.
 
 use std::{
     env, fs,
@@ -10,14 +10,14 @@ use std::{
 
 use super::{run::PERF_PROF, workload::words};
 
-/// A script, as a shell runs it: by its first line, which finds perf-prof in PATH.
+/// Returns the command of a script as a shell runs it: the script's first line finds perf-prof in PATH.
 pub fn script(name: &str) -> Command {
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name));
     in_path(&mut command).env("LC_ALL", "C");
     command
 }
 
-/// Lets a command find perf-prof and the scripts.
+/// Puts perf-prof and the scripts into the PATH of a command.
 pub fn in_path(command: &mut Command) -> &mut Command {
     let bin = Path::new(PERF_PROF).parent().unwrap();
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
@@ -26,13 +26,13 @@ pub fn in_path(command: &mut Command) -> &mut Command {
     command.env("PATH", env::join_paths(path).unwrap())
 }
 
-/// What a script prints of a workload, which a program executes that was executed itself.
+/// Returns what a script prints for a workload. perf-prof executes `env`, which then executes the workload.
 pub fn on_workload(name: &str, args: &[&str], work: &str) -> String {
     text(script(name).args(args).args(["--exec", "env"]).args(words(work)).output().unwrap())
 }
 
-/// A script with the options of its first line, whose events come only if they pass a filter of the kernel, by their names:
-/// what else the machine does may be more than the script keeps up with.
+/// Returns the command of a script with the options of its first line, and a kernel filter for each event. `filter`
+/// gets the event's name. Without filters, the rest of the machine may make more events than the script can process.
 pub fn filtered(name: &str, filter: impl Fn(&str) -> &'static str) -> Command {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name);
     let text = fs::read_to_string(&path).unwrap();
@@ -48,13 +48,13 @@ pub fn filtered(name: &str, filter: impl Fn(&str) -> &'static str) -> Command {
     command
 }
 
-/// What a script that watches the whole machine prints, and what the workload beside it says.
+/// Runs a workload while a script watches the whole machine. Returns what the script and the workload printed.
 pub fn beside(mut script: Command, work: &str) -> (String, String) {
     let directory = tempfile::tempdir().unwrap();
     let files = ["out", "err"].map(|name| directory.path().join(name));
     let [out, err] = files.each_ref().map(|path| fs::File::create(path).unwrap());
     let mut child = script.stdout(out).stderr(err).spawn().unwrap();
-    // The first table says that events flow.
+    // The first table shows that events are delivered.
     while fs::metadata(&files[0]).unwrap().len() == 0 {
         assert!(child.try_wait().unwrap().is_none(), "{}", fs::read_to_string(&files[1]).unwrap());
         thread::sleep(Duration::from_millis(10));
@@ -71,7 +71,7 @@ pub fn beside(mut script: Command, work: &str) -> (String, String) {
 #[track_caller]
 pub fn text(output: Output) -> String {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    // How many samples it takes at a time the kernel lowers by itself, where they take long; what is left out then is no loss.
+    // The kernel lowers its limit of samples by itself if they take long. Samples that it leaves out then are not lost.
     let is_throttling = |line: &&str| line.starts_with("perf-prof: the kernel throttled sampling ");
     let err: String = err.lines().filter(|line| !is_throttling(line)).flat_map(|line| [line, "\n"]).collect();
     assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
@@ -79,14 +79,15 @@ pub fn text(output: Output) -> String {
     out.into_owned()
 }
 
-/// The words of the line that begins with `first`.
+/// Returns the words of the line that begins with `first`.
 #[track_caller]
 pub fn row<'a>(text: &'a str, first: &str) -> Vec<&'a str> {
     let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     lines.find(|words| words.first() == Some(&first)).unwrap_or_else(|| panic!("no row {first} in\n{text}"))
 }
 
-/// What a script does with made-up events: `script` is its module, `event(**members)` makes one.
+/// Runs the Python code `test` on a script with made-up events, and returns what it prints. In the code, `script` is
+/// the script's module, and `event(**members)` makes an event.
 pub fn on_made_up_events(name: &str, test: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name);
     let prelude = format!(
@@ -110,13 +111,13 @@ spec.loader.exec_module(script)
     text(command.output().unwrap())
 }
 
-/// Whether this thread now is a real-time one.
+/// Gives this thread a real-time policy. Returns whether this was possible.
 pub fn first_in_first_out() -> bool {
     // SAFETY: the parameter lives across the call.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &libc::sched_param { sched_priority: 1 }) == 0 }
 }
 
-/// Where a program lies.
+/// Returns the path of a program in PATH.
 pub fn program(name: &str) -> PathBuf {
     env::split_paths(&env::var_os("PATH").unwrap()).map(|dir| dir.join(name)).find(|path| path.is_file()).unwrap()
 }

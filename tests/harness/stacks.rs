@@ -24,9 +24,9 @@ pub const DWARF: &[&str] = &["--call-graph", "dwarf", "--user-callchain", "--no-
 /// When the script asks for the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResolveTime {
-    /// In the handler; when all have come the program is told to end.
+    /// In the handler. After the last event, the script ends the program.
     InHandler,
-    /// When the program has ended.
+    /// After the program has ended.
     AtExit,
 }
 
@@ -58,22 +58,22 @@ def __exit__():
             show(event)
 ";
 
-/// The chains of a program's rare calls.
+/// A run that prints the call chains of a program's rare calls.
 pub struct Stacks<'a> {
     pub event: &'a str,
     pub options: Vec<&'a str>,
     pub resolve: ResolveTime,
     pub command: Vec<&'a str>,
     pub dir: &'a Path,
-    /// How many calls it makes.
+    /// How many calls the program makes.
     pub calls: usize,
 }
 
 impl Stacks<'_> {
-    /// Traces the command; each call has to give a chain.
+    /// Traces the command. Each call must have a chain.
     pub fn trace(&self) -> Vec<Vec<Frame>> {
         needs([Need::Tracefs]);
-        // Not in the program's folder, which may be hidden or gone.
+        // The script is not in the program's folder, which may be hidden or removed.
         let own = tempfile::tempdir().unwrap();
         let script = own.path().join("s.py");
         fs::write(&script, SCRIPT).unwrap();
@@ -105,7 +105,7 @@ fn chain(line: &str) -> Vec<Frame> {
     frames.iter().map(frame).collect()
 }
 
-/// The names up to the one that the chain ends with, as far as the program's own source goes.
+/// Returns the names of the frames up to `last`, which is the last one in the program's own source.
 #[track_caller]
 pub fn names<'a>(frames: &'a [Frame], last: &str) -> Vec<&'a str> {
     let end = frames.iter().position(|frame| frame.symbol == last);
@@ -113,7 +113,7 @@ pub fn names<'a>(frames: &'a [Frame], last: &str) -> Vec<&'a str> {
     frames[..=end].iter().map(|frame| frame.symbol.as_str()).collect()
 }
 
-/// Every chain is this one, innermost first, up to its last name.
+/// Checks that each chain begins with these names, innermost first.
 #[track_caller]
 pub fn all_are(chains: &[Vec<Frame>], expected: &[&str]) {
     for frames in chains {

@@ -1,4 +1,4 @@
-//! Runs the tests: each in a thread of its own that bears its name. Options are those of the standard harness.
+//! Runs each test in its own thread, which has the name of the test. The options are those of the standard harness.
 
 use std::{
     cell::RefCell,
@@ -33,13 +33,13 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs the tests that the arguments select, or what a test wants to trace.
+/// Runs the tests that the arguments select, or the workload that a test wants to trace.
 pub fn main() -> ExitCode {
     if let Some(run) = workload::asked_for() {
         run();
         return ExitCode::SUCCESS;
     }
-    // Wrong names are said now.
+    // This reports wrong names before any test runs.
     required();
     heed_signals_in_children();
     let _library = refuse_hardware();
@@ -57,7 +57,7 @@ pub fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
-/// A thread for each test: what a test does to its thread, like pinning it to a CPU, is over with it.
+/// Runs a test in its own thread. So what the test does to its thread, like pinning it to a CPU, ends with the test.
 fn run(name: &str, test: fn()) -> Result<Completion, Failed> {
     let body = move || {
         let ended = panic::catch_unwind(test).map_err(|payload| payload.downcast::<MissingRequirement>());
@@ -70,12 +70,13 @@ fn run(name: &str, test: fn()) -> Result<Completion, Failed> {
     thread::Builder::new().name(name.to_owned()).spawn(body).unwrap().join().unwrap()
 }
 
-/// Who is started by nohup, or by a shell in the background, ignores signals, and so would all that it starts. A handler
-/// that does nothing ends with exec, where what is ignored stays so: what tests start does not depend on how they were.
+/// A process ignores signals if it is started by nohup, or in the background by a shell. So do its children: exec keeps
+/// ignored signals ignored, but it resets handlers. So this sets handlers that do nothing, and the programs that tests
+/// start do not depend on how the tests were started.
 fn heed_signals_in_children() {
     extern "C" fn nothing(_: libc::c_int) {}
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
-        // SAFETY: all zeroes is an action; actions live across the calls, and the handler does nothing.
+        // SAFETY: an action of all zeroes is valid, actions live across the calls, and the handler does nothing.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             assert_eq!(libc::sigaction(signal, std::ptr::null(), &mut action), 0);
@@ -88,8 +89,8 @@ fn heed_signals_in_children() {
     }
 }
 
-/// With PERF_PROF_TESTS_REFUSE=pmu what tests start is refused hardware events, whatever the machine has: a library that is
-/// gone with the result is loaded into it.
+/// With PERF_PROF_TESTS_REFUSE=pmu, the programs that tests start cannot open hardware events, even if the machine has
+/// them. A library in these programs refuses them. It is removed when the result is dropped.
 fn refuse_hardware() -> Option<TempDir> {
     let refused = env::var("PERF_PROF_TESTS_REFUSE").ok()?;
     if env::var_os("LD_PRELOAD").is_some() {

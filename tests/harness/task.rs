@@ -1,4 +1,4 @@
-//! What a test's or a workload's own thread does: its CPU, its name, its calls.
+//! What tests and workloads do with their own thread: choose its CPU, name it, make calls.
 
 use std::ffi::CStr;
 
@@ -7,17 +7,18 @@ pub fn gettid() -> u32 {
     unsafe { libc::gettid() as u32 }
 }
 
-/// So many calls that nobody else makes.
+/// Makes this many calls. No other program makes this call.
 pub fn getppid(times: usize) {
     for _ in 0..times {
-        // SAFETY: getppid takes no pointer and cannot fail. By number, because a C library may remember it.
+        // The call is made by its number, because a C library may remember the result.
+        // SAFETY: getppid takes no pointer and cannot fail.
         unsafe { libc::syscall(libc::SYS_getppid) };
     }
 }
 
 /// Keeps this thread on a CPU.
 pub fn pin(cpu: u32) {
-    // SAFETY: all zeroes is an empty set, which lives across the calls.
+    // SAFETY: a set of all zeroes is empty, and it lives across the calls.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu as usize, &mut set);
@@ -33,7 +34,7 @@ pub fn pin_to_first() {
         assert_eq!(libc::sched_getaffinity(0, size_of_val(&set), &mut set), 0);
         set
     };
-    // SAFETY: only looks into the set, whose size bounds the number.
+    // SAFETY: CPU_ISSET only reads the set, and the number is within its size.
     pin((0..libc::CPU_SETSIZE as u32).find(|&cpu| unsafe { libc::CPU_ISSET(cpu as usize, &set) }).unwrap());
 }
 
@@ -42,17 +43,18 @@ pub fn named(name: &CStr) {
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
-/// Touches so many new pages: each is a page fault.
+/// Touches this many new pages. Each causes a page fault.
 pub fn touch(pages: usize) {
     let size = pages * 4096;
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: new memory is asked for, wherever there is room.
+    // SAFETY: the kernel chooses where the new memory is.
     let memory = unsafe { libc::mmap(std::ptr::null_mut(), size, access, kind, -1, 0) };
     assert!(memory != libc::MAP_FAILED);
-    // SAFETY: it is that memory. Of a large page there would be one fault.
+    // A huge page would cause only one fault.
+    // SAFETY: the call is for the new memory only.
     unsafe { libc::madvise(memory, size, libc::MADV_NOHUGEPAGE) };
     for at in (0..size).step_by(4096) {
-        // SAFETY: it lies within that memory.
+        // SAFETY: the address is in the new memory.
         unsafe { memory.cast::<u8>().add(at).write_volatile(1) };
     }
 }

@@ -1,11 +1,11 @@
-//! What tests trace: this very program, which then does what a function says instead of testing.
+//! The workloads that tests trace: this program itself, which then runs a function instead of the tests.
 
 use std::{env, thread};
 
 use super::{counting, plain_user, recorder};
 use crate::{record, scripts};
 
-/// The first argument that makes this program a workload; its name is the second one.
+/// The first argument that makes this program a workload. The second argument is the workload's name.
 const WORKLOAD: &str = "--workload";
 
 const WORKLOADS: [(&str, fn()); 12] = [
@@ -23,14 +23,14 @@ const WORKLOADS: [(&str, fn()); 12] = [
     ("wide", || in_thread("wide", counting::workload)),
 ];
 
-/// The command of the workload with this name.
+/// Returns the command of the workload with this name.
 pub fn words(name: &str) -> Vec<String> {
     assert!(find(name).is_some(), "no workload is named {name}");
     let own = env::current_exe().unwrap().into_os_string().into_string().unwrap();
     vec![own, WORKLOAD.to_owned(), name.to_owned()]
 }
 
-/// What this process is to do instead of testing.
+/// Returns the function that this process must run instead of the tests, if there is one.
 pub fn asked_for() -> Option<fn()> {
     let mut args = env::args().skip(1);
     (args.next()? == WORKLOAD).then(|| find(&args.next().unwrap()).unwrap())
@@ -40,7 +40,7 @@ fn find(name: &str) -> Option<fn()> {
     WORKLOADS.iter().find(|(of, _)| *of == name).map(|&(_, run)| run)
 }
 
-/// Runs something in a thread that is not the process's first one.
+/// Runs a function in another thread than the first one.
 fn in_thread(name: &str, run: fn()) {
     thread::Builder::new().name(name.to_owned()).spawn(run).unwrap().join().unwrap();
 }

@@ -1,4 +1,4 @@
-//! `perf-prof parallel`.
+//! Tests `perf-prof parallel`.
 
 use std::{fs, process::Command};
 
@@ -29,7 +29,7 @@ fn parts_joined_are_the_whole() {
     assert!(said(&again).contains("parts exists already"), "{}", said(&again));
 }
 
-/// It was refused, and made by hand it had to be removed.
+/// Users may make the output folder before the run.
 #[test]
 fn an_empty_folder_is_taken_for_the_output() {
     let folder = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ fn an_empty_folder_is_taken_for_the_output() {
     assert_eq!(said(&file), "perf-prof: perf.data is not a folder: use another path with -o\n");
 }
 
-/// The name of the script was said to be one.
+/// The line with the name of the loaded script must not count as a message.
 #[test]
 fn jobs_that_have_nothing_to_say_have_no_messages() {
     let folder = tempfile::tempdir().unwrap();
@@ -65,7 +65,7 @@ fn jobs_that_have_nothing_to_say_have_no_messages() {
     assert_eq!(run("a", &[], &[]), (vec![well("a")], false));
     let messages = |part| format!("perf-prof: b/time-range-{part}/err.txt contains messages");
     assert_eq!(run("b", &[], &["text\n"]), (vec![messages(0), messages(1), well("b")], true));
-    // Of some parts nothing is selected, or of all.
+    // First, nothing is selected in any part. Then something is selected, but not in every part.
     let first = "sched:sched_switch";
     let filter = |text: &str| format!("{first}/{text}/");
     let none = "perf-prof: no job found a sample: c/time-range-0/err.txt says what the recording contains".to_owned();
@@ -78,7 +78,7 @@ fn jobs_that_have_nothing_to_say_have_no_messages() {
     assert_eq!(run("d", &["--time", &range], &[]), (vec![well("d")], false));
 }
 
-/// A script is run by perf-prof itself on each part: what it counts adds up.
+/// perf-prof runs a script on each part. The counts of all parts add up.
 #[test]
 fn our_own_replay_is_divided_too() {
     let folder = tempfile::tempdir().unwrap();
@@ -123,7 +123,7 @@ fn a_dry_run_shows_the_commands_and_a_failure_names_its_own() {
     assert!(message.contains("unknown option `no-such-option'"), "{message}");
 }
 
-/// Reports looked for `perf.data` whatever they read, and were divided by it: "unexpected argument '--time'".
+/// The command is refused before its recording is read, which need not exist.
 #[test]
 fn a_command_that_cannot_be_divided_is_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ fn a_command_that_cannot_be_divided_is_named() {
     assert!(said(&output).contains("the command traces live, so there is no recording to divide"), "{}", said(&output));
 }
 
-/// Where one part has no line for grep, all failed.
+/// `grep` exits with status 1 if no line matches. This must not be a failure.
 #[test]
 fn parts_without_a_match_are_empty() {
     let folder = tempfile::tempdir().unwrap();
@@ -158,7 +158,7 @@ fn parts_without_a_match_are_empty() {
     assert!(said(&output).contains("failed (exit status: 2)"), "{}", said(&output));
 }
 
-/// The command itself takes percents, and they were refused.
+/// The command takes percent for `--time`, so `parallel` must divide such a range, too.
 #[test]
 fn percents_of_the_command_are_divided() {
     let folder = tempfile::tempdir().unwrap();
@@ -186,9 +186,9 @@ fn fewer_parts_than_requested_are_reported() {
     assert_eq!((said(&output).as_str(), output.stdout.split(|&byte| byte == b'\n').count()), ("", 1001));
 }
 
-/// It was refused with "the recording cannot be divided: no sample has a time".
+/// The header of such a recording has no times.
 #[test]
-fn what_came_through_a_pipe_into_a_file_is_divided() {
+fn a_recording_of_a_pipe_in_a_file_is_divided() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let events = ["-e", "sched:sched_switch,sched:sched_wakeup"];
@@ -206,7 +206,7 @@ fn what_came_through_a_pipe_into_a_file_is_divided() {
     assert!(output.status.success(), "{}", said(&output));
     assert!(all.len() > 1000 && folder.join("parallel-perf-output/time-range-2").exists());
     assert_eq!(fs::read(folder.join("parallel-perf-output/out.txt")).unwrap(), all);
-    // Shares of it are known too.
+    // Its time can be selected in percent, too.
     assert_eq!([whole(&["--time", "0%,40%"]), whole(&["--time", "40%,100%"])].concat(), all);
 }
 

@@ -1,4 +1,4 @@
-//! `perf-prof python --input --jobs`.
+//! Tests `perf-prof python --input --jobs`.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 use super::recording;
 use crate::harness::run::{PERF_PROF, said};
 
-/// Runs a script on the recording; its stdout, which is all that it may say.
+/// Runs a script on the recording with `-q`, so that only the script prints something.
 fn replayed(folder: &Path, options: &[&str]) -> Output {
     let mut command = Command::new(PERF_PROF);
     command.args(["python", "-q", "--input", "perf.data"]).args(options).current_dir(folder).output().unwrap()
@@ -49,9 +49,9 @@ def __exit__(): print(sorted(counts.items()), perf_prof.stats()['delivered'] == 
     }
 }
 
-/// What became of a replay by jobs that was interrupted twice, in the midst of an event.
+/// The result of a replay by jobs that was interrupted twice, in the middle of an event.
 struct Interrupted {
-    /// What it printed behind the first line.
+    /// What it printed after the first line.
     printed: String,
     said: String,
     status: ExitStatus,
@@ -59,7 +59,7 @@ struct Interrupted {
 
 fn interrupted(folder: &Path) -> Interrupted {
     recording(folder);
-    // Each event takes as long as would make hours of all of them.
+    // Each event takes so long that all events would take hours.
     let script = "\
 import time
 n = 0
@@ -77,9 +77,9 @@ def __merge__(partials): print('merged', sum(partials))
     let mut replay = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdout = BufReader::new(replay.stdout.take().unwrap());
     stdout.read_line(&mut String::new()).unwrap();
-    // The second one does not wait for a callback that does not return.
+    // The second interrupt does not wait for a callback that does not return.
     for _ in 0..2 {
-        // SAFETY: takes numbers only.
+        // SAFETY: kill takes only numbers.
         unsafe { libc::kill(replay.id() as i32, libc::SIGINT) };
         std::thread::sleep(std::time::Duration::from_millis(500));
     }
@@ -90,7 +90,7 @@ def __merge__(partials): print('merged', sum(partials))
     Interrupted { printed, said, status }
 }
 
-/// Signals were held back in the processes for ever: each went on to the end of its part.
+/// The processes must not block signals for ever: each would read its part to the end.
 #[test]
 fn an_interrupted_replay_by_jobs_stops_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -101,10 +101,10 @@ fn an_interrupted_replay_by_jobs_stops_where_it_is() {
     );
     let merged = printed.lines().last().and_then(|line| line.strip_prefix("merged "));
     let merged: u32 = merged.unwrap_or_else(|| panic!("{status} {printed} {said}")).parse().unwrap();
-    assert!(merged < 10, "{merged} events of those that it had begun with");
+    assert!(merged < 10, "too many events were delivered: {merged}");
 }
 
-/// Each interrupt said its line.
+/// Only the first interrupt prints the line.
 #[test]
 fn a_second_interrupt_of_a_replay_by_jobs_says_nothing_more() {
     let folder = tempfile::tempdir().unwrap();
@@ -112,7 +112,8 @@ fn a_second_interrupt_of_a_replay_by_jobs_says_nothing_more() {
     assert_eq!(said.matches("interrupted: the following results are for").count(), 1, "{said}");
 }
 
-/// A silence of more than 100,000 intervals was one, and where it crossed a border between parts each had its own.
+/// A silence may last more than 100,000 intervals, and it may cross a border between parts. `__interval__` must be
+/// called exactly once for each interval.
 #[test]
 fn intervals_of_a_long_silence_are_those_of_the_serial_run() {
     let folder = tempfile::tempdir().unwrap();
@@ -144,14 +145,14 @@ def __exit__(): print(intervals)
         String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
     };
     let serial = count(&["-i", "1us"]);
-    // Each is called, as it is live: the sleeps take that long.
+    // `__interval__` is called for each interval, as in a live run: the sleeps take that long.
     assert!(serial > 600_000, "{serial}");
     for options in [["--jobs", "3", "--split", "time"], ["--jobs", "5", "--split", "time"]] {
         assert_eq!(count(&[&["-i", "1us"][..], &options].concat()), serial, "{options:?}");
     }
 }
 
-/// Parts of CPUs left out what other CPUs had lost.
+/// If the recording is divided by CPU, no losses may be left out.
 #[test]
 fn losses_are_summed_whatever_divides_the_recording() {
     let folder = tempfile::tempdir().unwrap();
@@ -166,7 +167,8 @@ def __exit__(): print(*(perf_prof.stats()[what] for what in ('delivered', 'lost'
 ";
     fs::write(folder.join("s.py"), script).unwrap();
     let busy = "dd if=/dev/zero of=/dev/null bs=1 count=100000 2>/dev/null";
-    // Only these tasks: side-band records of all tasks, and their losses, would depend on what else the machine does.
+    // Only these tasks are recorded: side-band records of all tasks, and their losses, would depend on the rest of the
+    // machine.
     let ours = ["record", "-q", "-m", "1", "-e", "raw_syscalls:*", "-o", "ours.data", "--", "sh", "-c"];
     let mut ours = ours.map(str::to_owned).to_vec();
     ours.push(format!("{busy} & {busy}; wait"));
@@ -178,18 +180,18 @@ def __exit__(): print(*(perf_prof.stats()[what] for what in ('delivered', 'lost'
         String::from_utf8(command.output().unwrap().stdout).unwrap()
     };
     let serial = counts(&[]);
-    assert!(!serial.trim().ends_with(" 0"), "a page held all events: {serial}");
+    assert!(!serial.trim().ends_with(" 0"), "nothing was lost: {serial}");
     for options in [&["--jobs", "2"][..], &["--jobs", "2", "--split", "cpu"]] {
         assert_eq!(counts(options), serial, "{options:?}");
     }
-    // Of single CPUs, too.
+    // The losses of single CPUs are counted, too.
     let sum = ["0", "1"].map(|cpu| {
         let counts = counts(&["-C", cpu]);
         counts.split_whitespace().map(|count| count.parse::<u64>().unwrap()).sum::<u64>()
     });
     let all = serial.split_whitespace().map(|count| count.parse::<u64>().unwrap()).sum::<u64>();
     if perf_prof_core::sys::procfs::online_cpus().is_ok_and(|cpus| cpus.iter().count() == 2) {
-        // A ring's own records count lost side-band records, too. These tasks have less than a hundred.
+        // A ring's own records count lost side-band records, too. These tasks have fewer than a hundred.
         let sum = sum.iter().sum::<u64>();
         assert!((all..all + 100).contains(&sum), "{sum} {all}");
     }
@@ -208,7 +210,7 @@ fn options_and_scripts_that_exclude_jobs_are_refused() {
     };
     let plain = "def __sample__(event): pass\n";
     let message = refused(plain, &["--jobs", "2"]);
-    // Once, though each worker meets it.
+    // The error is printed once, although each worker finds it.
     assert_eq!(message.matches("has to define __partial__()").count(), 1, "{message}");
     let message = refused(plain, &["--jobs", "2", "-N", "3"]);
     assert!(message.contains("--jobs and -N cannot be combined"), "{message}");

@@ -1,4 +1,4 @@
-//! A recording of the real `perf` worked by several processes: `perf-prof parallel`, and `perf-prof python --jobs`.
+//! Reads recordings in several processes: with `perf-prof parallel`, and with `perf-prof python --jobs`.
 
 mod command;
 mod jobs;
@@ -13,7 +13,8 @@ use crate::harness::{
     scripts::script,
 };
 
-/// Records context switches, with rings that lose none on a busy machine, as perf would say so.
+/// Records context switches. The rings are so large that nothing is lost on a busy machine: perf would print a message
+/// about losses.
 fn recording(folder: &Path) {
     needs([Need::Tracefs, Need::Perf]);
     let options = ["-a", "-m", "1024", "-e", "sched:sched_switch,sched:sched_wakeup"];
@@ -25,7 +26,7 @@ fn parallel(folder: &Path, args: &[&str]) -> Output {
     perf_prof(&["parallel"]).args(args).current_dir(folder).output().unwrap()
 }
 
-/// A script of ours, run by its first line, in a folder.
+/// Runs one of the scripts of perf-prof by its first line, in a folder.
 fn run_script(folder: &Path, name: &str, args: &[&str]) -> Output {
     script(name).env("TZ", "UTC").args(args).current_dir(folder).output().unwrap()
 }

@@ -1,4 +1,4 @@
-//! Scripts print in several processes what they print in one, to the byte.
+//! Checks that scripts print the same bytes in several processes as in one.
 
 use std::{
     path::Path,
@@ -12,11 +12,11 @@ use crate::harness::{
     run::{PERF_PROF, said},
 };
 
-/// Many tasks that sleep, wake others up, wait for a CPU, start and end.
+/// Many tasks that sleep, wake other tasks up, wait for a CPU, start and end.
 const BUSY: &str = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do \
                     (for j in 1 2 3 4 5 6 7 8; do sleep 0.004; echo $i; done | cat >/dev/null) & done; wait";
 
-/// More than rings of a page can hold.
+/// Makes more events than rings of one page can hold.
 const BURST: &str = "for i in 1 2 3 4; do (head -c 30000 /dev/zero | dd bs=1 of=/dev/null 2>/dev/null) & done; wait";
 
 const SCHED: &str = "sched:sched_wakeup,sched:sched_wakeup_new,sched:sched_switch";
@@ -31,29 +31,30 @@ fn recorded(folder: &Path, options: &[&str], work: &str) {
 const SHARES: [&[&str]; 5] =
     [&["--jobs", "3"], &["--jobs", "2", "--split", "cpu"], &["--jobs", "2"], &["--jobs", "7"], &["--jobs", "16"]];
 
-/// With some numbers of processes.
+/// Checks with a few numbers of processes.
 #[track_caller]
 fn check(folder: &Path, name: &str, options: &[&str]) -> (String, String) {
     check_with(&SHARES[..2], folder, name, options)
 }
 
-/// With any number of processes: many borders, each with tasks that wait at it.
+/// Checks with many numbers of processes. So there are many borders, and tasks wait at each.
 #[track_caller]
 fn check_all(folder: &Path, name: &str, options: &[&str]) -> (String, String) {
     check_with(&SHARES, folder, name, options)
 }
 
-/// What a script prints and the last that is said of losses; the same whatever the number of processes.
+/// Returns what a script prints, and its last messages about losses. Checks that both are the same for each number of
+/// processes.
 #[track_caller]
 fn check_with(shares: &[&[&str]], folder: &Path, name: &str, options: &[&str]) -> (String, String) {
     let run = |shares: &[&str]| -> (String, String) {
         let output: Output = run_script(folder, name, &[&["--input", "perf.data"], options, shares].concat());
         let said = said(&output);
         assert!(output.status.success(), "{name} {options:?} {shares:?}: {said}");
-        // While it runs each process says what it meets.
+        // Each process prints such lines while it runs.
         let total =
             said.lines().filter(|line| !line.ends_with("while the recording was made")).collect::<Vec<_>>().join("\n");
-        // Tasks of others may have any name.
+        // Tasks of other programs may have names that are not UTF-8.
         (String::from_utf8_lossy(&output.stdout).into_owned(), total)
     };
     let serial = run(&[]);
@@ -79,7 +80,7 @@ fn waits_that_cross_a_border_are_counted_once() {
     check(folder, "wakeups.py", &["-i", "25", "-C", "0"]);
 }
 
-/// Compressed recordings of perf do not say when they begin; those of several threads are folders.
+/// Compressed recordings of perf do not say when they start. Recordings with `--threads` are folders.
 #[test]
 fn recordings_of_other_kinds_are_shared_too() {
     for options in [["-z"].as_slice(), &["--threads"], &["--threads", "-z"]] {
@@ -90,11 +91,11 @@ fn recordings_of_other_kinds_are_shared_too() {
     }
 }
 
-/// Ours can be read from several places.
+/// Recordings of perf-prof can be read from several places, even compressed ones.
 #[test]
 fn our_own_compressed_recordings_are_shared_too() {
     // The serial replay sorts within a window of 64 MiB if the recorder was too late to mark the ends of rounds. So the
-    // recording has to be smaller: less of a burst, and no system calls of others.
+    // recording has to be smaller: the burst is shorter, and system calls of other programs are not recorded.
     let work = format!("{} & {BUSY}", BURST.replace("30000", "12000"));
     needs([Need::Tracefs]);
     let own = ["sh", "head", "dd", "sleep", "cat"].map(|name| format!("comm==\"{name}\"")).join("||");
@@ -114,7 +115,7 @@ fn our_own_compressed_recordings_are_shared_too() {
     }
 }
 
-/// Who is told of a loss forgets what it knew, in all processes.
+/// A script that is told of a loss forgets what it knew, in all processes.
 #[test]
 fn each_loss_is_reported_in_one_part() {
     for (events, name) in [(SCHED, "runqlat.py"), (SYSCALLS, "syscalls.py")] {
@@ -122,7 +123,8 @@ fn each_loss_is_reported_in_one_part() {
         let folder = folder.path();
         recorded(folder, &["-a", "-m", "1", "-e", events], BURST);
         for options in [[].as_slice(), &["-i", "30"]] {
-            // Not by CPU: what is simultaneous on two CPUs is in the order of the file, which two parts cannot know.
+            // The recording is not divided by CPU: events at the same time on two CPUs come in the order of the file,
+            // and two parts cannot know this order.
             let (_, total) = check_with(&[SHARES[0], SHARES[3]], folder, name, options);
             if !total.contains("lost ") {
                 println!("not tested with {name}: nothing was lost");
@@ -164,7 +166,8 @@ fn times_off_cpu_that_cross_a_border_are_counted_once() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     recorded(folder, &["-a", "-g", "-e", "sched:sched_switch"], BUSY);
-    // Of others on the machine, files may be replaced between two runs, and functions have names no more.
+    // Only `sleep` is compared: the files of other programs may be replaced between two runs, and then their functions
+    // have no names.
     let (out, _) = check_with(&SHARES[1..4], folder, "offcpu.py", &["--top", "1000", "--comm", "sleep"]);
     assert!(out.contains(" sleep\n") && out.contains(" off CPU in "), "{out}");
     let options = ["--comm", "sh", "--state", "interruptible", "--min", "1000", "-i", "37"];
@@ -183,7 +186,7 @@ fn times_off_cpu_that_cross_a_border_are_counted_once() {
             .success()
     );
     assert_eq!(shared, folded());
-    // Nobody is seen to come back.
+    // With -t, no return of a task to its CPU is seen.
     let (out, _) = check_with(&SHARES[..1], folder, "offcpu.py", &["-t", "1"]);
     assert!(out.contains("0.000 ms off CPU in 0 stacks"), "{out}");
 }
@@ -194,7 +197,7 @@ fn processes_that_begin_and_end_in_different_parts_have_their_lines() {
     let folder = folder.path();
     let events = "task:task_newtask,sched:sched_process_exec,sched:sched_process_exit,syscalls:sys_enter_exit,\
                   syscalls:sys_enter_exit_group,signal:signal_generate,signal:signal_deliver";
-    // Some end by a signal, one has threads, most last longer than a part.
+    // Some processes end by a signal, one has threads, and most last longer than a part.
     let work = "for i in 1 2 3 4 5 6; do sleep 0.7 & sleep 9 & p=$!; ls >/dev/null; sh -c 'sleep 0.02; exit 3' & \
                 kill -TERM $p; sleep 0.05; done; python3 -c 'import threading, time\nfor _ in range(3): \
                 threading.Thread(target=time.sleep, args=(.1,)).start()'; wait";
@@ -203,15 +206,16 @@ fn processes_that_begin_and_end_in_different_parts_have_their_lines() {
     for text in ["killed by SIGTERM after ", "exit 3 after ", " exec ", " fork "] {
         assert!(out.contains(text), "{out}");
     }
-    // Of other programs on the machine too.
+    // There may be exits of other programs, too.
     assert!(out.lines().filter(|line| line.contains(" exit ")).count() >= 24, "{out}");
     let (sleeps, _) = check(folder, "execsnoop.py", &["--name", "sleep"]);
-    // However long each took: those of 0.7 s and of 0.02 s.
+    // These are the sleeps of 0.7 s and of 0.02 s, however long each of them took.
     let ended = sleeps.lines().filter(|line| line.contains(" exit 0 after ") && line.ends_with("sleep"));
     assert!(ended.count() >= 12, "{sleeps}");
 }
 
-/// Threads whose calls nest, so deep, and are left by longjmp(), every so many.
+/// Threads with nested calls. The first argument is the depth. The last argument is N: every Nth call of `left` ends by
+/// longjmp(). If it is 0, `left` is not called.
 const NESTED: &str = r#"
 #include <pthread.h>
 #include <setjmp.h>
@@ -240,7 +244,7 @@ int main(int count, char **words) {
 }
 "#;
 
-/// It could not be run by several processes.
+/// `uprobe_latency.py` can run in several processes.
 #[test]
 fn calls_of_programs_that_cross_a_border_are_timed_once() {
     needs([Need::Tracefs, Need::Uprobes, Need::Compilers]);
@@ -269,7 +273,7 @@ fn calls_of_programs_that_cross_a_border_are_timed_once() {
     }
 }
 
-/// Which of several CPUs a sample was taken on, and what was counted since the sample before, may be unknown.
+/// A sample may not contain its CPU. A part may not know what was counted before its first sample.
 #[test]
 fn recordings_that_cannot_be_divided_among_jobs_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -297,9 +301,9 @@ fn check_by_cpu(folder: &Path) {
     assert_eq!(run(&["--jobs", "2", "--split", "cpu"]), run(&[]));
 }
 
-/// The time of day of compressed recordings was that of 1970: they do not say when they ended.
+/// Compressed recordings do not say when they ended, but scripts still need the time of day.
 #[test]
-fn the_time_of_day_is_known_of_compressed_recordings() {
+fn the_time_of_day_is_known_in_compressed_recordings() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     recorded(folder, &["-a", "-z", "-e", "sched:sched_switch"], "sleep 0.1");

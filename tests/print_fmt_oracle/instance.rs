@@ -92,7 +92,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // The instance is removed, whatever failed before.
+        // The instance is removed even if something failed before.
         let _ = self.write("tracing_on", "0");
         let _ = self.write("current_tracer", "nop");
         let _ = self.write("events/enable", "0");

@@ -57,20 +57,20 @@ impl Kernel for Machine {
     }
 }
 
-/// The kernel's `vmemmap_base`, from a line that it printed of an event of `kmem` which shows a page both by address and
-/// by number (`page=ffffea00041e49c0 pfn=0x107927`). `struct_page` is the size of `struct page`.
+/// Returns the kernel's `vmemmap_base`. It is computed from the kernel's text of a `kmem` event that shows a page both
+/// by address and by number (`page=ffffea00041e49c0 pfn=0x107927`). `struct_page` is the size of `struct page`.
 fn vmemmap_base(line: &str, struct_page: u64) -> Option<u64> {
     let hex = |key: &str| {
         let digits = line.split_once(key)?.1.split_ascii_whitespace().next()?;
         u64::from_str_radix(digits.trim_start_matches("0x"), 16).ok()
     };
     let (page, number) = (hex("page=")?, hex("pfn=")?);
-    // Of no page there is an address but no number.
+    // Address 0 means that there is no page, so the number means nothing.
     if page == 0 { None } else { page.checked_sub(number.checked_mul(struct_page)?) }
 }
 
 #[test]
-fn pages_tell_where_they_begin() {
+fn vmemmap_base_is_computed_from_a_page() {
     let line = "mm_page_free: page=ffffea00041e49c0 pfn=0x107927 order=0";
     assert_eq!(vmemmap_base(line, 64), Some(0xffff_ea00_0000_0000));
     assert_eq!(vmemmap_base("mm_page_alloc: page=0000000000000000 pfn=0x0 order=0", 64), None);

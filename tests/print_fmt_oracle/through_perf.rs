@@ -166,8 +166,8 @@ fn hide(event: &str, keys: &[&str], theirs: &mut HashMap<String, usize>, done: &
     }
 }
 
-/// Only events that the workload causes: each event is opened on each CPU and inherited by each child, and the kernel
-/// takes 38 ms to close one.
+/// Only events that the workload causes are recorded: each event is opened on each CPU and inherited by each child, and
+/// the kernel takes 38 ms to close an event.
 const EVENTS: &str = "alarmtimer:*,block:*,cgroup:*,exceptions:*,ext4:*,fib:*,filelock:*,fs_dax:*,huge_memory:*,initcall:*,\
     iomap:*,ipi:*,irq:*,jbd2:*,kmem:*,maple_tree:*,mmap:*,mmap_lock:*,napi:*,neigh:*,net:*,notifier:*,oom:*,pagemap:*,\
     percpu:*,printk:*,qdisc:*,raw_syscalls:*,rcu:*,sched:*,signal:*,skb:*,sock:*,task:*,tcp:*,timer:*,tlb:*,udp:*,vmscan:*,\

@@ -1,4 +1,4 @@
-//! The analysis scripts, run by their first lines on workloads whose true numbers are known.
+//! Runs the analysis scripts by their first lines, on workloads with known numbers of events.
 
 pub mod processes;
 mod profiling;

@@ -1,4 +1,4 @@
-//! `execsnoop.py` beside processes with known ends.
+//! Tests `execsnoop.py` with processes that end in known ways.
 
 use std::{
     env, fs,
@@ -13,7 +13,7 @@ use crate::harness::{
     workload,
 };
 
-/// Processes with known ends. `spawn` returns when the program has been executed.
+/// A workload that starts processes which end in known ways.
 pub fn children() {
     let run = |name: &str, args: &[&str]| Command::new(program(name)).args(args).status().unwrap();
     run("true", &[]);
@@ -22,12 +22,13 @@ pub fn children() {
     let real = program("tail").canonicalize().ok();
     for signal in [libc::SIGKILL, libc::SIGTERM, libc::SIGABRT] {
         let mut child = Command::new(program("tail")).args(["-f", "/dev/null"]).spawn().unwrap();
-        // `spawn` returns when exec has closed the pipe that would tell of its failure, which is before exec is done.
+        // `spawn` returns when exec has closed the pipe that would report a failure. At that time, exec is not done
+        // yet.
         let executed = |pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|file| Some(file) == real);
         while !executed(child.id()) {
             thread::sleep(Duration::from_millis(1));
         }
-        // The event comes last in exec.
+        // exec makes its event at the very end.
         thread::sleep(Duration::from_millis(20));
         // SAFETY: the child was not reaped yet.
         unsafe { libc::kill(child.id() as i32, signal) };
@@ -37,7 +38,7 @@ pub fn children() {
     Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).status().unwrap();
 }
 
-/// Ends while other threads still run.
+/// A workload that ends while other threads still run.
 pub fn threads() {
     for _ in 0..4 {
         thread::spawn(|| thread::sleep(Duration::from_secs(1000)));
@@ -61,10 +62,10 @@ fn execsnoop_tells_how_processes_end() {
 
     let slept = out.lines().find(|line| line.contains("after") && line.contains("/sleep")).unwrap();
     let lifetime: f64 = slept.split("after ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
-    // In milliseconds below a second, in seconds from there on.
+    // Times below a second are shown in milliseconds, others in seconds.
     assert!(lifetime >= 200.0 || slept.contains(" s "), "{slept}");
 
-    // The workload's own process is the parent of all, and its own parent is perf-prof.
+    // The workload's process is the parent of all others, and perf-prof is its parent.
     let this = env::current_exe().unwrap().display().to_string();
     let main = out.lines().find(|line| line.contains(" exec ") && line.ends_with(&this)).unwrap();
     let pid = main.split_whitespace().nth(2).unwrap();
@@ -72,7 +73,7 @@ fn execsnoop_tells_how_processes_end() {
     assert!(of_main.count() >= 7, "{out}");
 }
 
-/// The kernel kills the other threads of a process that exits; that is not how the process ended.
+/// The kernel kills the other threads of a process that exits, but the process itself was not killed.
 #[test]
 fn execsnoop_shows_the_exit_code_of_a_process_with_threads() {
     needs([Need::Tracefs]);

@@ -1,4 +1,4 @@
-//! `profile.py` and `faults.py` beside programs whose shares are known.
+//! Tests `profile.py` and `faults.py` with programs whose shares are known.
 
 use std::{fs, path::Path};
 
@@ -9,19 +9,19 @@ use crate::harness::{
     scripts::{row, script, text},
 };
 
-/// The words in front of a function's name in a table.
+/// Returns the words before a function's name in a table.
 #[track_caller]
 fn counts_of<'a>(table: &'a str, function: &str) -> Vec<&'a str> {
     let row = table.lines().find_map(|line| line.strip_suffix(function)?.strip_suffix("  "));
     row.unwrap_or_else(|| panic!("no row {function} in\n{table}")).split_whitespace().collect()
 }
 
-/// `70.1%` in tenths of a percent.
+/// Turns `70.1%` into tenths of a percent.
 fn tenths(share: &str) -> i32 {
     share.strip_suffix('%').unwrap().replace('.', "").parse().unwrap()
 }
 
-/// Seventy parts of its CPU time are spent for one function and thirty for another, by its own clock of that.
+/// Spends 70 % of its CPU time in one function and 30 % in another. It measures this time itself.
 const SEVENTY_THIRTY: &str = r#"
 #include <time.h>
 static long cpu_ms(void) {
@@ -55,12 +55,12 @@ fn profile_shares_time_out_to_functions() {
     let (burn, main) = (shares("burn (hot)"), shares("main (hot)"));
     let (seventy, thirty) = (shares("seventy (hot)"), shares("thirty (hot)"));
     assert!(main.0 > 0 && [burn.0, seventy.0, thirty.0] == [main.0; 3], "{out}");
-    // All the time is below `main`, its own is that of the loop.
+    // All time is below `main`, and nearly all of it is in the loop of `burn`.
     assert!(main.2 > 950 && main.1 < 20 && burn.1 > 900 && seventy.1 < 20, "{out}");
     assert!(seventy.2.abs_diff(700) < 30 && thirty.2.abs_diff(300) < 30, "{out}");
     assert!((seventy.2 + thirty.2).abs_diff(burn.2) <= 1, "{out}");
 
-    // The graph has the same samples, each of them once.
+    // The graph has the same samples, each exactly once.
     let lines = fs::read_to_string(&folded).unwrap();
     let stacks: Vec<(&str, u64)> = lines
         .lines()
@@ -79,7 +79,7 @@ fn profile_shares_time_out_to_functions() {
 
 const PAGES: u64 = 3000;
 
-/// Touches new pages in one function and pages of a file in another, and says what the kernel counted meanwhile.
+/// Touches new pages in one function and pages of a file in another, and prints what the kernel counted meanwhile.
 const TOUCH: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -123,7 +123,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// What `faults.py` prints of the program.
+/// Returns what `faults.py` prints for the program.
 fn faults(program: &Path, options: &[&str]) -> String {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("faults-{}", std::process::id()));
     fs::write(&file, vec![1; PAGES as usize * 4096]).unwrap();

@@ -1,4 +1,4 @@
-//! Each script says how to record what it needs, and works on what was recorded like that.
+//! Checks that each script says how to record the events that it needs, and that it works on such a recording.
 
 use std::{
     fs,
@@ -18,16 +18,17 @@ use crate::harness::{
 /// Programs that start and end, sleep, wake each other up and touch memory.
 const WORK: &str = "sh -c 'for i in 1 2 3 4 5 6 7 8; do ls /usr/bin | cat >/dev/null; sleep 0.02; done'";
 
-/// Whose events are recorded.
+/// The tasks that are recorded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tasks {
-    /// Those of the command. What else the machine does is not recorded.
+    /// The tasks of the command. Other tasks are not recorded.
     OfCommand,
-    /// All, as the return of a task to its CPU is an event of another task. The rings hold what a loaded machine does.
+    /// All tasks, because the return of a task to its CPU is an event of another task. The rings are large enough for a
+    /// busy machine.
     All,
 }
 
-/// The command that records, and the one that shows the recording; of a script's usage.
+/// Returns two commands from a script's usage: the one that records, and the one that shows the recording.
 fn commands(usage: &str, tasks: Tasks) -> (String, String) {
     let usage = usage.replace("\\\n", "");
     let lines: Vec<&str> = usage.lines().map(str::trim).collect();
@@ -37,7 +38,7 @@ fn commands(usage: &str, tasks: Tasks) -> (String, String) {
     (record.replace(" -a ", instead), lines[at + 1].to_owned())
 }
 
-/// The command of perf itself that the usage offers, and the command of perf-prof that it replaces.
+/// Returns the command of perf that the usage offers, and the command of perf-prof that it replaces.
 fn in_perf(usage: &str) -> (String, String) {
     let usage = usage.split_whitespace().collect::<Vec<_>>().join(" ");
     let (before, after) = usage.split_once(" can be used instead of `").expect(&usage);
@@ -52,7 +53,7 @@ fn shell(folder: &Path, command: &str) -> Output {
 }
 
 #[test]
-fn scripts_work_on_what_they_say_is_to_be_recorded() {
+fn scripts_work_on_recordings_that_their_usage_describes() {
     needs([Need::Tracefs]);
     let perf = Command::new("perf").arg("--version").output().is_ok();
     if !perf {
@@ -73,8 +74,9 @@ fn scripts_work_on_what_they_say_is_to_be_recorded() {
         let records = [Some(record.clone()), perf.then(|| record.replace(&ours, &theirs))];
         for record in records.into_iter().flatten() {
             let folder = tempfile::tempdir().unwrap();
-            // Into a pipe perf would write the recording itself. While somebody else on the machine asks for build ids
-            // of mappings, perf 6.1 takes what it gets for damaged, and aborts at its end.
+            // If stdout were a pipe, perf would write the recording to it. While another program on the machine asks
+            // for build ids of mappings, perf 6.1 takes its records for damaged, and aborts at its end. Then the
+            // recording is made again.
             let mut attempts = (0..20).map(|attempt: u64| {
                 thread::sleep(Duration::from_millis(100 * attempt.min(7)));
                 shell(folder.path(), &format!("{record} >/dev/null"))
@@ -85,7 +87,7 @@ fn scripts_work_on_what_they_say_is_to_be_recorded() {
             assert!(fs::exists(folder.path().join("perf.data")).unwrap(), "{record}");
             let shown_by = shell(folder.path(), &format!("{show} {options}"));
             let (out, err) = (String::from_utf8_lossy(&shown_by.stdout), String::from_utf8_lossy(&shown_by.stderr));
-            // On a busy machine some may be lost.
+            // On a busy machine, some events may be lost, so messages about losses are allowed.
             assert!(shown_by.status.success() && !err.contains("Traceback"), "{record}; {show}: {err}");
             assert!(out.contains(shown), "{record}; {show}: {out}");
             for nothing in ["\n0 samples", "no waits", "\n0 calls", ": 0 wake-ups", "\n0 minor", "in 0 stacks"] {
@@ -95,7 +97,7 @@ fn scripts_work_on_what_they_say_is_to_be_recorded() {
     }
 }
 
-/// It read the mappings of processes that are there now; then it refused recordings, which hold what it needs.
+/// For a recording, the script must not read the mappings of the processes that exist now.
 #[test]
 fn uprobe_latency_works_on_recordings_of_its_probes() {
     needs([Need::Tracefs, Need::Uprobes]);
@@ -119,14 +121,14 @@ int main(void) { for (int i = 0; i < 10; i++) nap(); return 0; }
     assert!(calls[1..3] == ["10", "calls,"] && mean > 1950.0, "{out}");
 }
 
-/// A recording of a short time of the whole machine.
+/// Records the whole machine for a short time.
 #[track_caller]
 fn recorded(folder: &Path, options: &str) {
     let output = shell(folder, &format!("perf-prof record -q -a {options} -- {WORK}"));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What a script says of `perf.data`: its status, stdout and stderr.
+/// Runs a command in a folder. Returns its status, stdout and stderr.
 fn shown(folder: &Path, command: &str) -> (Option<i32>, String, String) {
     let output = shell(folder, command);
     let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -134,10 +136,10 @@ fn shown(folder: &Path, command: &str) -> (Option<i32>, String, String) {
     (output.status.code(), out, err)
 }
 
-/// `perf-prof python` without the script's first line delivers all events of a recording: the two raised exceptions at those
-/// that are not theirs.
+/// Without the script's first line, `perf-prof python` delivers all events in a recording. The two scripts must ignore
+/// those that they do not need.
 #[test]
-fn scripts_of_wake_ups_leave_other_events_of_a_recording_alone() {
+fn scripts_of_wake_ups_ignore_other_events_in_a_recording() {
     needs([Need::Tracefs]);
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -152,7 +154,7 @@ fn scripts_of_wake_ups_leave_other_events_of_a_recording_alone() {
     }
 }
 
-/// It was an error, with the name of another event for a hint.
+/// If a recording has no such event, the script only prints a warning.
 #[test]
 fn a_script_does_without_events_that_its_result_does_not_need() {
     needs([Need::Tracefs]);
@@ -194,13 +196,13 @@ fn a_script_does_without_events_that_its_result_does_not_need() {
             assert_eq!(err.matches(&warning).count(), 1, "{name}{jobs}: {err}");
             assert!(out.contains(sees) && out == serial, "{name}{jobs}: {out}");
         }
-        // What was typed has to be there.
+        // Events that the user gives with -e must be in the recording.
         let (status, _, err) = shown(folder, "wakeups.py --input perf.data -e sched:sched_wakeup_now");
         assert!(status == Some(1) && err.contains("sched:sched_wakeup_now is not in perf.data"), "{err}");
     }
 }
 
-/// That the file has another event was all that was said.
+/// The message must name the missing event and the command that records it.
 #[test]
 fn a_script_says_how_to_record_the_events_that_it_needs() {
     needs([Need::Tracefs]);
@@ -231,7 +233,8 @@ fn a_script_says_how_to_record_the_events_that_it_needs() {
     }
 }
 
-/// A script that says nothing of what it can do without needs what its first line names; of what is typed nothing changes.
+/// A script without `__without__` needs all events of its first line. Events that the user gives with -e are always
+/// needed.
 #[test]
 fn a_script_needs_the_events_of_its_first_line() {
     needs([Need::Tracefs]);
@@ -261,7 +264,7 @@ fn a_script_needs_the_events_of_its_first_line() {
     );
 }
 
-/// Their tables were empty, or of tasks alone, without a word.
+/// Without call chains, the tables are empty or have only tasks, so users must be told why.
 #[test]
 fn a_script_says_that_there_are_no_call_chains() {
     needs([Need::Tracefs]);
@@ -288,7 +291,7 @@ fn a_script_says_that_there_are_no_call_chains() {
         recorded(folder, &format!("-g -e {events}"));
         assert_eq!(said(&format!("{name} --input perf.data -i 50")), 0, "{name}");
     }
-    // Live, where -g was not typed.
+    // In live tracing, the script says this only without -g.
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/offcpu.py");
     for (options, times) in [("", 1), ("-g ", 0)] {
         let folder = tempfile::tempdir().unwrap();

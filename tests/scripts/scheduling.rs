@@ -1,4 +1,4 @@
-//! `wakeups.py`, `runqlat.py` and `offcpu.py` beside tasks that sleep, wait and are woken up.
+//! Tests `wakeups.py`, `runqlat.py` and `offcpu.py` with tasks that sleep, wait and are woken up.
 
 use std::{
     fs, thread,
@@ -13,8 +13,8 @@ use crate::harness::{
 
 const ROUNDS: usize = 1000;
 
-/// Two tasks that take turns. First in, first out on one CPU means that neither runs before the other has gone to sleep,
-/// so every byte wakes somebody up.
+/// Two tasks that take turns. With SCHED_FIFO on one CPU, neither runs before the other sleeps, so every byte wakes a
+/// task up.
 pub fn ping_pong() {
     pin_to_first();
     assert!(first_in_first_out());
@@ -50,7 +50,7 @@ pub fn ping_pong() {
 
 #[test]
 fn wakeups_counts_a_ping_pong_exactly() {
-    // In a thread of its own: it stays a real-time one.
+    // This is checked in another thread, which keeps its real-time policy.
     needs([Need::Tracefs]);
     if !thread::spawn(first_in_first_out).join().unwrap() {
         skip(Need::RealTime, "no real-time scheduling for us");
@@ -65,13 +65,14 @@ fn wakeups_counts_a_ping_pong_exactly() {
 
 const SLEEPS: u64 = 50;
 
-/// How often this thread, or a process, came to its CPU, by the kernel's own count: the third number of `schedstat`.
+/// Returns how often this thread or a process started to run on a CPU, as the kernel counts it: this is the third
+/// number of `schedstat`.
 fn arrivals(who: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{who}/schedstat")).unwrap();
     text.split_whitespace().nth(2).unwrap().parse().unwrap()
 }
 
-/// Sleeps beside a busy loop on the same CPU, and says what the kernel counted of both.
+/// Sleeps while another process is busy on the same CPU, and prints what the kernel counted for both.
 pub fn sleeps() {
     pin_to_first();
     named(c"rq-busy");
@@ -79,7 +80,7 @@ pub fn sleeps() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         loop {
-            // SAFETY: takes nothing and cannot fail.
+            // SAFETY: getppid takes no argument and cannot fail.
             unsafe { libc::syscall(libc::SYS_getppid) };
         }
     }
@@ -112,17 +113,17 @@ fn runqlat_counts_the_waits_that_the_kernel_counts() {
         let true_count: u64 = row(&truth, name)[1].parse().unwrap();
         let waits: u64 = histograms.iter().filter(|(command, _)| command == name).map(|(_, count)| count).sum();
         assert!(true_count >= if name == "rq-sleep" { SLEEPS } else { 1 }, "{truth}");
-        // Before the kernel's count is read and after it a task may wait a few times more.
+        // Before and after the kernel's count is read, a task may wait a few more times.
         assert!(
             (true_count..true_count + 10).contains(&waits),
-            "{name}: {waits} waits, the kernel says {true_count}\n{out}"
+            "{name}: {waits} waits, the kernel counted {true_count}\n{out}"
         );
     }
 }
 
-/// With --comm and --pid those of all other tasks were counted.
+/// With --comm or --pid, the waits of other tasks do not count as missed.
 #[test]
-fn runqlat_misses_the_beginnings_of_waits_that_are_asked_for_only() {
+fn runqlat_counts_missed_starts_of_waits_only_for_selected_tasks() {
     needs([Need::Tracefs]);
     let out = on_made_up_events(
         "runqlat.py",
@@ -139,7 +140,7 @@ print(script.counts['unpaired'])
     assert!(out.starts_with("1\n1\n"), "{out}");
 }
 
-/// (command, waits) of each histogram, whose rows are checked to add up to the waits.
+/// Returns (command, waits) for each histogram. Checks that the rows of each histogram add up to its waits.
 fn histograms(text: &str) -> Vec<(String, u64)> {
     let mut found: Vec<(String, u64)> = Vec::new();
     let mut sum = 0;
@@ -166,9 +167,10 @@ fn histograms(text: &str) -> Vec<(String, u64)> {
 
 const NAPS: u64 = 20;
 
-/// Sleeps in a task of its own name, and says how long at least and at most.
+/// Sleeps in a task with its own name, and prints how long all sleeps took.
 pub fn naps() {
-    // On one CPU that is never idle: some kernels do not trace how an idle CPU switches to a task.
+    // The sleeper and a busy thread stay on one CPU, so it is never idle: some kernels do not trace how an idle CPU
+    // switches to a task.
     // SAFETY: a set of CPUs is plain data, and the calls read no more than it.
     unsafe {
         let mut cpus: libc::cpu_set_t = std::mem::zeroed();
@@ -209,9 +211,9 @@ fn offcpu_adds_up_the_naps_of_a_sleeper() {
         assert!(stack.starts_with("napper;") && stack.contains(";do_nanosleep_[k];schedule_[k]"), "{stack}")
     });
     let sum: u64 = asleep.map(|(_, us)| us.parse::<u64>().unwrap()).sum();
-    // Each nap begins a little before it leaves the CPU, and may lose a microsecond by rounding.
+    // Each nap begins a little before the task leaves the CPU, and may lose a microsecond by rounding.
     assert!((NAPS * 9_500..=took).contains(&sum), "{sum} us in {lines}, the sleeper measured {took} us");
-    // The tables of all intervals together are the same time.
+    // The tables of all intervals add up to the same time.
     let tables = out.lines().filter_map(|line| line.split_once(" off CPU in ")).map(|(time, _)| microseconds(time));
     assert!(tables.sum::<u64>().abs_diff(sum) <= sum / 100, "{out}");
     assert!(out.contains(" do_nanosleep\n") && !out.contains("_[k]"), "{out}");
@@ -221,13 +223,13 @@ fn offcpu_adds_up_the_naps_of_a_sleeper() {
     assert!(svg.contains("<title>do_nanosleep (") && svg.contains(" us, 100.00%)"), "{svg}");
 }
 
-/// `1.5 s` and `1.5 ms`.
+/// Parses times such as `1.5 s` and `1.5 ms`.
 fn microseconds(shown: &str) -> u64 {
     let (number, unit) = shown.trim().split_once(' ').unwrap();
     (number.parse::<f64>().unwrap() * if unit == "s" { 1e6 } else { 1e3 }) as u64
 }
 
-/// The time between an exit and the next task with the same number was shown as off CPU.
+/// The time between the exit of a task and the start of the next task with the same number is not off-CPU time.
 #[test]
 fn offcpu_does_not_take_a_dead_task_for_the_next_one_with_its_number() {
     needs([Need::Tracefs]);
@@ -251,7 +253,7 @@ print(script.parts.table, [event.prev_pid for event in script.left.values()])
     assert_eq!(out, "[(7, 5), (8, 5), (8, 290)] [8]\n");
 }
 
-/// It said that nobody was off CPU, and not why.
+/// "0.000 ms off CPU" alone would not say why nothing is seen.
 #[test]
 fn offcpu_of_a_command_says_why_it_sees_nothing() {
     needs([Need::Tracefs]);

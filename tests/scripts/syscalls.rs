@@ -1,4 +1,4 @@
-//! `syscalls.py` beside a process whose calls are counted.
+//! Tests `syscalls.py` with a process that makes a known number of calls.
 
 use crate::harness::{
     machine::{Need, needs},
@@ -41,7 +41,7 @@ fn syscalls_counts_calls_and_errors_exactly() {
     assert!(row(&out, "unlinkat").contains(&format!("ENOENT:{RMDIRS}").as_str()), "{out}");
     assert!(row(&out, "openat").contains(&format!("ENOTDIR:{OPENS}").as_str()), "{out}");
     assert!(!row(&out, "getppid").iter().any(|word| word.contains(':')), "{out}");
-    // `env`'s own exec was before the start.
+    // `env` itself was executed before the events started.
     assert_eq!(counted("execve"), 1, "{out}");
     let table = out.lines().skip_while(|line| !line.starts_with("SYSCALL")).skip(1);
     let rows = table.take_while(|line| !line.contains(" calls of "));
@@ -50,7 +50,7 @@ fn syscalls_counts_calls_and_errors_exactly() {
     assert_eq!(total.split(' ').next().unwrap().parse::<usize>().unwrap(), sum, "{out}");
 }
 
-/// Each child comes out of its parent's clone too, and that is no call of its own.
+/// `clone` returns in the child, too, but the child did not call it.
 #[test]
 fn syscalls_counts_a_fork_once() {
     needs([Need::Tracefs]);

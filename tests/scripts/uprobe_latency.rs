@@ -1,4 +1,4 @@
-//! `uprobe_latency.py` beside programs that measure their own calls.
+//! Tests `uprobe_latency.py` with programs that measure their own calls.
 
 use std::{fs, path::Path, process::Command};
 
@@ -9,7 +9,7 @@ use crate::harness::{
     scripts::{on_made_up_events, row, script, text},
 };
 
-/// Measures its own calls, and says how many they were and how long they took: `NAME COUNT NANOSECONDS`.
+/// Measures its own calls, and prints their number and their time: `NAME COUNT NANOSECONDS`.
 const MEASURED: &str = r#"
 #include <stdio.h>
 #include <time.h>
@@ -67,8 +67,8 @@ fn uprobe_latency_agrees_with_the_programs_own_clock() {
     };
     let ((count, mean), (own_count, own_time)) = (seen("nap"), own("naps"));
     assert_eq!(count, own_count, "{out}");
-    // Its clock has the calls and what the probes take around them, the script what is within; neither less than a nap, but
-    // for how differently the two clocks run.
+    // The program's times include the cost of the probes around the calls, the script's times do not. Neither is less
+    // than a nap, but the two clocks may run at slightly different speeds.
     assert!((4_950_000..=own_time / own_count * 101 / 100).contains(&mean), "{out}");
 
     // Each of ten nested calls takes no longer than the outermost.
@@ -76,17 +76,18 @@ fn uprobe_latency_agrees_with_the_programs_own_clock() {
     assert_eq!(count, own_count, "{out}");
     assert!(mean > 0 && mean * 30 <= own_time * 101 / 100, "{out}");
     assert!(!out.contains("not counted"), "{out}");
-    // The rows of a histogram are its calls.
+    // The rows of the histogram add up to all calls.
     let histogram = out.split("nested: ").nth(1).unwrap().lines().skip(2).take_while(|line| !line.is_empty());
     let rows = histogram.filter_map(|line| line.split_once(" : ")?.1.split_whitespace().next()?.parse::<u64>().ok());
     assert_eq!(rows.sum::<u64>(), 300, "{out}");
 }
 
-/// The kernel tells the returns of the 64 outermost calls alone; they were taken for those of the innermost.
+/// The kernel reports only the returns of the 64 outermost calls. They must not be taken for returns of the innermost
+/// calls.
 #[test]
-fn uprobe_latency_times_no_calls_whose_return_the_kernel_does_not_tell() {
+fn uprobe_latency_times_no_calls_whose_return_the_kernel_does_not_report() {
     needs([Need::Tracefs, Need::Uprobes]);
-    // A nap is in the first forty of a hundred.
+    // The calls nest 100 deep, and the 40th call sleeps.
     const DEEP: &str = "#include <unistd.h>
 __attribute__((noinline)) int deep(int n) {
     if (n == 40) usleep(3000);
@@ -100,21 +101,23 @@ int main(void) { for (int i = 0; i < 5; i++) outer(); return 0; }
     let directory = tempfile::tempdir().unwrap();
     let program = compile(directory.path(), "deep", DEEP, FRAMES);
     let out = latencies(&program, &["outer", "deep"]);
-    // It might as well be the innermost that returned, after others that were left.
+    // The script cannot know which call returned: if other calls had ended by longjmp(), it could be the innermost.
     assert!(!out.contains("deep:") && out.contains("(315 returns are not timed"), "{out}");
     assert!(out.contains("(185 calls are not timed: 64 others") && !out.contains("not counted"), "{out}");
-    // What is around them is known.
+    // The call of `outer` around them is timed.
     let outer = row(&out, "outer:");
     assert!(outer[1] == "5" && outer[4].parse::<f64>().unwrap() > 2950.0, "{out}");
     let alone = latencies(&program, &["deep"]);
     assert!(alone.contains("no calls seen") && alone.contains("(320 returns are not timed"), "{alone}");
 }
 
-/// A call was paired with the entry of one that was left long ago, or its return with none, after 64 such.
+/// A call that ended by longjmp() looks as if it were still open. No later return may be paired with its entry, even
+/// after 64 such calls.
 #[test]
-fn uprobe_latency_times_no_call_from_the_entry_of_one_that_was_left() {
+fn uprobe_latency_times_no_call_from_the_entry_of_a_call_that_ended_by_longjmp() {
     needs([Need::Tracefs, Need::Uprobes]);
-    // A hundred calls that are left, a nap, then calls that return at once; then each after one that is left.
+    // 100 calls end by longjmp(). After a sleep, 50 calls return at once. After another sleep, 50 calls return, each
+    // after a call that ends by longjmp().
     const THROWS: &str = "#include <setjmp.h>
 #include <unistd.h>
 static jmp_buf out;
@@ -142,7 +145,7 @@ int main(void) {
     let directory = tempfile::tempdir().unwrap();
     let program = compile(directory.path(), "throws", THROWS, FRAMES);
     let out = latencies(&program, &["parse", "other"]);
-    // The first that returned is not known, and each after one that filled what had become free.
+    // Not timed are the first call that returned, and each call after a longjmp() that had filled the free place.
     for (function, calls) in [("parse:", "49"), ("other:", "100")] {
         let words = row(&out, function);
         assert_eq!(words[1], calls, "{out}");
@@ -151,7 +154,7 @@ int main(void) {
     assert!(out.contains("(51 returns are not timed") && !out.contains("not counted"), "{out}");
 }
 
-/// What is said of the calls of a program's functions.
+/// Returns what the script prints for these functions of a program.
 fn latencies(program: &Path, functions: &[&str]) -> String {
     let mut command = script("uprobe_latency.py");
     for function in functions {
@@ -161,9 +164,9 @@ fn latencies(program: &Path, functions: &[&str]) -> String {
     text(command.arg("--exec").arg(program).output().unwrap())
 }
 
-/// Each was held for ever: calls left by longjmp(), threads that ended in one.
+/// Calls that ended by longjmp(), and threads that ended within a call, must not be kept for ever.
 #[test]
-fn uprobe_latency_holds_no_more_than_it_says() {
+fn uprobe_latency_keeps_a_limited_number_of_open_calls() {
     needs([Need::Tracefs]);
     let out = on_made_up_events(
         "uprobe_latency.py",
@@ -183,7 +186,7 @@ print(len(script.open_calls) == script.MOST_THREADS)
     assert!(out.starts_with("True\nFalse [(3000, 1)]\nTrue\n"), "{out}");
 }
 
-/// Nothing was said, and each call was held for ever.
+/// Without the other probe, no call would ever end.
 #[test]
 fn uprobe_latency_wants_the_return_of_each_entry() {
     needs([Need::Tracefs, Need::Uprobes]);
@@ -196,7 +199,7 @@ fn uprobe_latency_wants_the_return_of_each_entry() {
     }
 }
 
-/// They were one histogram.
+/// Each function has its own histogram.
 #[test]
 fn uprobe_latency_tells_functions_of_one_name_in_two_files_apart() {
     needs([Need::Tracefs, Need::Uprobes]);

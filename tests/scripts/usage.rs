@@ -1,4 +1,4 @@
-//! What scripts say of themselves, and examples of the documents.
+//! Tests the usage of the scripts, and runs the examples in the documents.
 
 use std::{fs, path::Path, process::Command};
 
@@ -8,7 +8,7 @@ use crate::harness::{
     scripts::{script, text},
 };
 
-/// It was said at the end of the run, when what had been seen was lost.
+/// An error at the end of the run would come too late: the results would be lost.
 #[test]
 fn a_flame_graph_that_cannot_be_saved_is_refused_at_once() {
     needs([Need::Tracefs]);
@@ -49,14 +49,14 @@ fn scripts_explain_themselves() {
     }
 }
 
-/// The blocks of Python in a document.
+/// Returns the blocks of Python in a document.
 fn python_blocks(document: &str) -> Vec<String> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap();
     let blocks = text.split("```python\n").skip(1);
     blocks.map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
 }
 
-/// `system:name` of each handler in a script whose event this kernel has; an alias is none.
+/// Returns `system:name` for each handler in a script whose event exists in this kernel. Aliases are left out.
 fn handled_events(script: &str) -> Vec<String> {
     let names = script.lines().filter_map(|line| line.strip_prefix("def ")?.strip_suffix("(event):")?.split_once("__"));
     let there = |(system, name): &(&str, &str)| {
@@ -79,7 +79,7 @@ fn examples_in_the_documents_run() {
             fs::write(directory.path().join("example.py"), &example).unwrap();
             let mut command = Command::new(PERF_PROF);
             command.current_dir(&directory).args(["python", "-i", "50", "-e", &events.join(","), "example.py"]);
-            // Opens, fails to open, wakes up, allocates.
+            // This opens files, fails to open files, wakes up tasks and allocates memory.
             let work = "for i in 1 2 3 4 5 6 7 8 9 10; do ls /nonexistent /tmp | cat; done >/dev/null 2>&1";
             text(command.args(["--exec", "sh", "-c", work]).output().unwrap());
             ran += 1;

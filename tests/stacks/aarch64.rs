@@ -31,9 +31,9 @@ const CALLER: FrameDescription<'_> = FrameDescription { start: 0x100, function: 
 const START: FrameDescription<'_> = FrameDescription { start: 0x200, function: &[0x07, LR as u8], ..PLAIN };
 const SIGNAL: FrameDescription<'_> = FrameDescription { augmentation: b"zRS", start: 0x300, ..PLAIN };
 
-/// Returns the address that is `behind` bytes after the start of a function.
-fn code(function: FrameDescription<'_>, behind: u64) -> u64 {
-    BASE + TEXT + function.start + behind
+/// Returns the address that is `offset` bytes after the start of a function.
+fn code(function: FrameDescription<'_>, offset: u64) -> u64 {
+    BASE + TEXT + function.start + offset
 }
 
 #[track_caller]

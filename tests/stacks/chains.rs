@@ -314,7 +314,7 @@ fn a_program_whose_file_is_removed_or_replaced() {
     for (flags, options) in [(OMITS, DWARF), (KEEPS, FP)] {
         let program = programs.build("replaced.c", "replaced", flags);
         all_are(&stacks(&programs, options, &[text(&program), "linger"], CALLS), &CHAIN);
-        // Another program, with other functions at these addresses.
+        // The other program has other functions at these addresses.
         let program = programs.build("replaced.c", "replaced", flags);
         let other = programs.build("aligned.c", "other", flags);
         all_are(&stacks(&programs, options, &[text(&program), text(&other), "linger"], CALLS), &CHAIN);
@@ -324,7 +324,7 @@ fn a_program_whose_file_is_removed_or_replaced() {
 #[test]
 fn a_program_in_a_mount_namespace_of_its_own() {
     let (programs, hidden) = (Programs::new(), Programs::new());
-    // What is at the same place outside is another program.
+    // Outside the namespace, another program is at the same place.
     hidden.build("aligned.c", "chain", OMITS);
     for (flags, options) in [(OMITS, DWARF), (KEEPS, FP)] {
         let program = programs.build("replaced.c", "replaced", flags);

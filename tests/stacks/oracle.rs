@@ -19,11 +19,11 @@ use crate::harness::{
 /// Two events with kernel frames and one without.
 const EVENTS: [&str; 3] = ["kmem:mm_page_alloc", "sched:sched_switch", "syscalls:sys_enter_getppid"];
 
-/// The number of seconds after which the programs are killed, because they must hang.
+/// Programs that run for this many seconds must hang, so they are killed.
 const PATIENCE: u32 = 300;
 
-/// The largest difference between the times of an event in perf and in perf-prof, in ns. For each of the two, the
-/// kernel reads the clock again, one after the other, and an interrupt may come in between.
+/// The largest difference between the times of an event in perf and in perf-prof, in ns. The kernel reads the clock
+/// once for each of the two, and an interrupt may come in between.
 const APART: u64 = 1_000_000;
 
 /// The samples by event and task, in order of time. Each has its time in ns and its frames.
@@ -48,7 +48,8 @@ def __sample__(event):
     print(json.dumps((event._event, event._tid, event._time, frames)))
 ";
 
-/// Returns the commands that both trace: programs with frame pointers, programs of the system, and an interpreter.
+/// Returns the commands that perf and perf-prof trace: programs with frame pointers, programs of the system, and an
+/// interpreter.
 fn workload(programs: &Programs) -> String {
     let keeps = &["-O2", "-fno-omit-frame-pointer"];
     let mut lines = vec!["ls -lR /usr/lib > /dev/null".to_owned()];
@@ -63,7 +64,7 @@ fn workload(programs: &Programs) -> String {
     lines.join("\n")
 }
 
-/// Traces the workload with both: `perf record` runs perf-prof, which runs the workload.
+/// Traces the workload with perf and perf-prof: `perf record` runs perf-prof, which runs the workload.
 fn trace(programs: &Programs) -> (Stacks, Stacks) {
     let workload = workload(programs);
     needs([Need::Tracefs, Need::Perf]);

@@ -1,4 +1,4 @@
-//! Stops a program again and again with ptrace and reads its registers, its stack and its mappings. Knows nothing of
+//! Stops a program again and again with ptrace and reads its registers, its stack and its mappings. Does not use
 //! events.
 
 use std::{

@@ -1,4 +1,4 @@
-//! Files that can be opened only later. Runs on any machine.
+//! Unwinds with a file that can be opened only later. Runs on any machine.
 
 use std::{
     cell::Cell,
