@@ -189,6 +189,7 @@ fn a_group_members_count_is_its_period_if_the_samples_have_none() {
     compare(&path, &[], Names::Differ);
     record_here(&path, &args);
     compare(&path, &[], Names::Differ);
+    needs([Need::Python]);
     let script = "def __sample__(event): print(event._event, event._period, event.period, event['read'] is not None)\n";
     let file = folder.path().join("periods.py");
     std::fs::write(&file, script).unwrap();

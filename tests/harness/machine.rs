@@ -47,6 +47,8 @@ pub enum Need {
     Pmu,
     /// Programs of the system like bash, /bin/ls, and /usr/bin/python3.
     Programs,
+    /// The program under test has `perf-prof python`: it was built with the feature `python`.
+    Python,
     /// The Python package index can be reached.
     Pypi,
     /// Threads may have a real-time policy.
@@ -71,7 +73,7 @@ use Need::*;
 
 impl Need {
     /// All needs, by name.
-    pub const ALL: [(Need, &str); 23] = [
+    pub const ALL: [(Need, &str); 24] = [
         (Bpf, "bpf"),
         (BuildIds, "build-ids"),
         (Cgroups, "cgroups"),
@@ -87,6 +89,7 @@ impl Need {
         (Pmu, "pmu"),
         (Programs, "programs"),
         (Pypi, "pypi"),
+        (Python, "python"),
         (RealTime, "real-time"),
         (SampleRate, "sample-rate"),
         (Schedstat, "schedstat"),
@@ -123,6 +126,7 @@ impl Need {
             },
             Perf if !is_root() => Err("recording needs root".to_owned()),
             Perf => runs(&["perf", "--version"]),
+            Python if !cfg!(feature = "python") => Err("perf-prof was built without Python".to_owned()),
             Schedstat => read("/proc/self/schedstat").map(drop),
             Tracefs => {
                 Tracefs::find().map_err(|error| error.to_string())?;
@@ -137,8 +141,8 @@ impl Need {
                 probe_lock::shared();
                 Ok(())
             }
-            BuildIds | Kernel | Offline | PlainUser | Pmu | Programs | Pypi | RealTime | SampleRate | Storage
-            | Vdso => Ok(()),
+            BuildIds | Kernel | Offline | PlainUser | Pmu | Programs | Pypi | Python | RealTime | SampleRate
+            | Storage | Vdso => Ok(()),
         }
     }
 }

@@ -51,6 +51,7 @@ struct Session {
 }
 
 fn folder() -> TempDir {
+    needs([Need::Python]);
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("tell.py"), SCRIPT).unwrap();
     dir
@@ -388,6 +389,7 @@ fn an_existing_recording_is_renamed() {
 
 #[test]
 fn wrong_uses_of_record_are_refused() {
+    needs([Need::Python]);
     let said = |args: &[&str]| {
         let output = Command::new(PERF_PROF).arg("python").args(args).output().unwrap();
         (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
