@@ -51,7 +51,8 @@ fn code(text: &str) -> String {
     let mut code = String::new();
     for line in text.lines() {
         let line = line.split("//").next().unwrap();
-        // Every second piece between quotes is a literal; one that goes on in the next line is let be.
+        // Every second piece between quotes is a string literal. Literals that continue on the next line are not
+        // recognized.
         code.extend(line.split('"').step_by(2));
         code.push('\n');
     }

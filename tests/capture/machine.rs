@@ -32,7 +32,7 @@ fn a_refused_filter_is_explained() {
     needs([Need::Tracefs]);
     let tracefs = Tracefs::find().unwrap();
     let reason = explain_filter("sched", "sched_switch", "no_such_field == 1").unwrap();
-    assert_eq!(reason, "Field not found, at the end of `no_such_field`");
+    assert_eq!(reason, "Field not found (the kernel found the error at the end of `no_such_field`)");
     assert_eq!(explain_filter("sched", "sched_switch", "prev_pid == 1"), None);
     assert!(!tracefs.root().join(format!("instances/perf-prof-{}", std::process::id())).exists());
 }

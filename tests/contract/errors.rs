@@ -119,7 +119,7 @@ fn a_filter_that_the_kernel_refuses() {
     fails(
         plain().event(format!("{CALL}/pdi==5/")),
         expect![[r#"
-            perf-prof: the kernel refuses the filter `pdi==5` of syscalls:sys_enter_getpgid: Invalid argument (os error 22): Field not found, at the end of `pdi=`
+            perf-prof: the kernel refuses the filter `pdi==5` of syscalls:sys_enter_getpgid: Invalid argument (os error 22): Field not found (the kernel found the error at the end of `pdi=`)
             its fields: __syscall_nr (int), pid (pid_t), common_type (unsigned short), common_flags (unsigned char), common_preempt_count (unsigned char), common_pid (int)
             status 1
         "#]],

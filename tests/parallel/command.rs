@@ -123,7 +123,7 @@ fn a_dry_run_shows_the_commands_and_a_failure_names_its_own() {
     assert!(message.contains("unknown option `no-such-option'"), "{message}");
 }
 
-/// The command is refused before its recording is read, which need not exist.
+/// The command is refused before its recording is read, so the recording need not exist.
 #[test]
 fn a_command_that_cannot_be_divided_is_named() {
     let folder = tempfile::tempdir().unwrap();

@@ -264,9 +264,12 @@ fn calls_of_programs_that_cross_a_border_are_timed_once() {
         command.args(["record", "-q", "-m", pages, "-o", "perf.data"]).args(probes);
         let output = command.args(["--", "./nested", depth, leaves]).current_dir(folder).output().unwrap();
         assert!(output.status.success(), "{}", said(&output));
-        let (out, _) = check_with(&SHARES[..4], folder, "uprobe_latency.py", &probes);
+        // Events are lost with small rings. A ring may not tell of its last losses before the end of the recording. A
+        // part that has only one CPU does not know when the others end, so the recording is not divided by CPU.
+        let shares = if pages == "1" { [SHARES[0], SHARES[2], SHARES[3]] } else { [SHARES[0], SHARES[1], SHARES[3]] };
+        let (out, _) = check_with(&shares, folder, "uprobe_latency.py", &probes);
         let options = ["-i", "20", "--ns", "--min", "5"];
-        check(folder, "uprobe_latency.py", &[&probes[..], &options].concat());
+        check_with(&shares[..2], folder, "uprobe_latency.py", &[&probes[..], &options].concat());
         if (depth, leaves) == ("3", "0") {
             assert!(out.contains("outer: 9 calls, ") && out.contains("nest: 1080 calls, "), "{out}");
         }

@@ -1,5 +1,6 @@
-//! Compares rendered text with the text of the kernel, character by character. The kernel's text is from `trace`; the
-//! rendered text is made from the bytes of the same events in `trace_pipe_raw`.
+//! Compares the text that perf-prof renders for an event with the text that the kernel prints for it, character by
+//! character. The kernel's text comes from the file `trace`. perf-prof renders its text from the bytes of the same
+//! events, from the file `trace_pipe_raw`.
 
 mod instance;
 mod machine;
@@ -96,8 +97,8 @@ fn compare(
     for raw in ring_buffer::events(pages) {
         let format = &formats[&u16::from_ne_bytes([raw[0], raw[1]])];
         let mut rendered = Vec::new();
-        // The kernel prints the name of the event before the text of the print format. System call events have their
-        // name in the text.
+        // The kernel prints the name of the event before its text. It does not do this for events of system calls,
+        // because their text already has the name of the system call, nor for events of the system `ftrace`.
         if format.system != "syscalls" && format.system != "ftrace" {
             rendered.extend(format!("{}: ", format.name).bytes());
         }

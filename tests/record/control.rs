@@ -142,7 +142,7 @@ fn wrong_control_channels_are_refused() {
     needs([Need::Tracefs, Need::Perf]);
     for (place, status, text) in [
         ("fd:x", 2, "`x` is not the number of a file descriptor"),
-        ("pipe:1", 2, "is not a channel for commands"),
+        ("pipe:1", 2, "is not valid for --control"),
         ("fd:999", 1, "--control: descriptor 999 is not open"),
         ("fifo:/no/such/fifo", 1, "--control: cannot open '/no/such/fifo'"),
     ] {

@@ -229,7 +229,7 @@ fn errors_name_the_thing_the_cause_and_the_way_out() {
     check(
         &["-e", "sched:sched_switch/prev_pd>0/", "true"],
         expect![[r#"
-            perf-prof: the kernel refuses the filter `prev_pd>0` of sched:sched_switch: Invalid argument (os error 22): Field not found, at the end of `prev_pd>`
+            perf-prof: the kernel refuses the filter `prev_pd>0` of sched:sched_switch: Invalid argument (os error 22): Field not found (the kernel found the error at the end of `prev_pd>`)
             status 1
         "#]],
     );

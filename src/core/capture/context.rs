@@ -79,7 +79,7 @@ pub(super) fn keep(events: &[EventRequest], on: &[Attachment<'_>], follow: Follo
 }
 
 impl KeptContexts {
-    /// Called when the events and all inherited copies of them are on.
+    /// Called when the events and all their inherited copies have been turned on.
     pub fn enabled(&mut self) {
         if self.until == KeepUntil::Enabled {
             self.events.clear();

@@ -185,7 +185,8 @@ pub fn report_missing_calls_of_children(of_children: ChildEvents) {
     }
 }
 
-/// Reports the sizes of a capture and the notes of its events, for `-v`.
+/// Prints the number of events, descriptors and rings in a capture, its memory sizes, and the notes about its events
+/// (`-v`).
 pub fn report_capture(plan: &plan::Capture, selected: &[Selected], capture: &Capture) {
     let (rings, ids) = (capture.ring_count(), capture.ids().len());
     let (ring, buffer) = (capture.ring_bytes() >> 10, sizes(plan).buffer >> 20);

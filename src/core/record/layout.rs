@@ -1,7 +1,8 @@
-//! The offsets of a sample's members, computed once per attr instead of once per record.
+//! The offsets of the members of a sample, and of the trailer of other records, computed once per attr instead of once
+//! per record.
 //!
-//! The members are in the order in which `perf_output_sample` and `perf_event__output_id_sample` in
-//! `kernel/events/core.c` write them.
+//! The kernel writes the members in this order (`kernel/events/core.c`): `perf_output_sample()` for samples,
+//! `perf_event__output_id_sample()` for trailers.
 
 use super::parse::RECORD_HEADER;
 use crate::abi::*;

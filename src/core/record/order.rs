@@ -52,8 +52,8 @@ pub struct Sorter {
     trailer: TrailerLayout,
     margin: Duration,
     rings: Vec<Pending>,
-    /// The chunks that hold pending or ready records, and the chunks between them. The `chunk` of a record is the
-    /// number of its chunk: the index in this list plus `first`.
+    /// The chunks from the oldest that is still needed to the newest. The number of a chunk is its index in this list
+    /// plus `first`. A record's field `chunk` is such a number.
     chunks: VecDeque<Arc<Chunk>>,
     /// The number of the first element of `chunks`. Numbers wrap around.
     first: u32,

@@ -25,7 +25,7 @@ use crate::{
 /// thread would never pause, and the buffer would be full only after minutes.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// The results of the writer threads, which the recorder reads.
+/// The results that the writer threads leave for the recorder.
 #[derive(Debug, Default)]
 pub struct WriterResults {
     left: Mutex<Left>,

@@ -16,7 +16,9 @@ pub enum Control {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// The text is neither `fd:...` nor `fifo:...`.
-    #[error("`{0}` is not a channel for commands; write fd:CONTROL[,ACK] or fifo:CONTROL[,ACK]")]
+    #[error(
+        "`{0}` is not valid for --control; write fd:NUMBER[,NUMBER] or fifo:PATH[,PATH] (the first for commands, the second for replies)"
+    )]
     Form(String),
     /// Not a number of a file descriptor.
     #[error("`{0}` is not the number of a file descriptor; write, for example, `fd:10,11`")]

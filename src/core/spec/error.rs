@@ -33,7 +33,7 @@ impl fmt::Display for Bracket {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// The list is empty, or there is no event between two commas.
-    #[error("an event is missing in `{list}`: write system:name[,system:name...]")]
+    #[error("the list of events `{list}` is empty or has an empty element: write system:name[,system:name...]")]
     Missing {
         /// The list.
         list: String,

@@ -77,7 +77,7 @@ pub fn parent(pid: u32) -> Option<u32> {
     std::str::from_utf8(&stat(pid)?).ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Returns the part of a task's `stat` after its name. The name is in parentheses and may contain any byte.
+/// Returns the part of `/proc/TID/stat` after the task's name. The name is in parentheses, and may itself contain `)`.
 fn stat(tid: u32) -> Option<Vec<u8>> {
     let mut stat = fs::read(format!("/proc/{tid}/stat")).ok()?;
     let close = stat.iter().rposition(|&byte| byte == b')')?;

@@ -166,7 +166,7 @@ fn filter_reason(text: &str) -> Option<String> {
     let mut lines = before.lines();
     let (filter, caret) = (lines.next()?, lines.next().and_then(|line| line.find('^')));
     match caret.and_then(|at| filter.get(..at)).map(str::trim).filter(|before| !before.is_empty()) {
-        Some(before) => Some(format!("{reason}, at the end of `{before}`")),
+        Some(before) => Some(format!("{reason} (the kernel found the error at the end of `{before}`)")),
         None => Some(reason.to_owned()),
     }
 }
@@ -212,7 +212,7 @@ mod tests {
     fn the_kernels_words_on_a_filter() {
         let reason = |text| filter_reason(text).unwrap();
         let field = "prev_pidd == 1\n          ^\nparse_error: Field not found\n";
-        assert_eq!(reason(field), "Field not found, at the end of `prev_pidd`");
+        assert_eq!(reason(field), "Field not found (the kernel found the error at the end of `prev_pidd`)");
         assert_eq!(reason("(prev_pid == 1\n^\nparse_error: Too many '('\n"), "Too many '('");
         assert_eq!(filter_reason("none\n"), None);
     }

@@ -89,7 +89,7 @@ pub enum FilterError {
         kind: &'static str,
     },
     /// The value cannot be compared with the field.
-    #[error("`{value}` is not a valid value for `{field}`, which holds {kind}")]
+    #[error("`{value}` is not a valid value for the field `{field}`: give {kind}")]
     Value {
         /// The field.
         field: String,

@@ -85,7 +85,7 @@ fn is_time(time: &u64) -> bool {
 }
 
 impl Layouts {
-    /// Creates the layouts for these attrs; there must be at least one.
+    /// Creates the layouts for `attrs`, which must not be empty.
     pub fn new(attrs: &[AttrIds]) -> Layouts {
         let ids = attrs.iter().enumerate().flat_map(|(at, attr)| attr.ids.iter().map(move |&id| (id, at)));
         let ids = EventIds::new(&ids.collect::<Vec<_>>());

@@ -97,7 +97,7 @@ impl ReplayContext {
     /// are the selected records. If few records are selected, they are copied, because otherwise each of them would
     /// keep the whole block in memory.
     pub fn compact_chunk(&self, bytes: Vec<u8>, count: u32, listed: &mut [SortedRecord]) -> Chunk {
-        // If many are selected, there is no need to add up their sizes.
+        // If more than a quarter of the records are selected, the block stays whole, whatever the sizes of the records.
         if listed.len() > count as usize / SPARSE_DIVISOR {
             return self.chunk(bytes);
         }

@@ -21,8 +21,8 @@ use crate::{perfdata::error::PerfDataError, record::Sorted, sys::signals};
 /// thread takes as long as reading a hundred records, or many hundreds on a virtual machine.
 const GROUP: usize = 1 << 20;
 
-/// The maximum wait for a group. After this time the caller gets control and can do other work, because signals do not
-/// interrupt a wait on a channel.
+/// The maximum time of one wait for a group. A signal does not end a wait on a channel. So the wait ends after this
+/// time, and the caller can handle signals.
 const ATTENTION: Duration = Duration::from_millis(100);
 
 /// The maximum number of groups that wait for the consumer.

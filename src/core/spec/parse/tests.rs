@@ -169,10 +169,26 @@ fn other_sources() {
 
 #[test]
 fn errors() {
-    check("", expect!["error: an event is missing in ``: write system:name[,system:name...]"]);
-    check("a:b,,c:d", expect!["error: an event is missing in `a:b,,c:d`: write system:name[,system:name...]"]);
-    check("a:b,", expect!["error: an event is missing in `a:b,`: write system:name[,system:name...]"]);
-    check("/x/", expect!["error: an event is missing in `/x/`: write system:name[,system:name...]"]);
+    check(
+        "",
+        expect!["error: the list of events `` is empty or has an empty element: write system:name[,system:name...]"],
+    );
+    check(
+        "a:b,,c:d",
+        expect![
+            "error: the list of events `a:b,,c:d` is empty or has an empty element: write system:name[,system:name...]"
+        ],
+    );
+    check(
+        "a:b,",
+        expect![
+            "error: the list of events `a:b,` is empty or has an empty element: write system:name[,system:name...]"
+        ],
+    );
+    check(
+        "/x/",
+        expect!["error: the list of events `/x/` is empty or has an empty element: write system:name[,system:name...]"],
+    );
     check("a:b/pid>1", expect!["error: a:b: the section `/pid>1` is not closed; end it with `/`"]);
     check("a:b/pid>1,c:d", expect!["error: a:b: the section `/pid>1,c:d` is not closed; end it with `/`"]);
     check("a:b/comm ~ \"x/", expect![[r#"error: a:b/comm ~ "x/: the " is never closed"#]]);
@@ -362,7 +378,12 @@ fn groups() {
 fn errors_of_groups() {
     check("{}", expect!["error: {}: the group is empty; write {event,event...}"]);
     check("{ }:S", expect!["error: { }:S: the group is empty; write {event,event...}"]);
-    check("{a:b,}", expect!["error: an event is missing in `{a:b,}`: write system:name[,system:name...]"]);
+    check(
+        "{a:b,}",
+        expect![
+            "error: the list of events `{a:b,}` is empty or has an empty element: write system:name[,system:name...]"
+        ],
+    );
     check("{a:b", expect!["error: {a:b: the { is never closed"]);
     check("{a:b,c:d/x", expect!["error: {a:b,c:d/x: the { is never closed"]);
     check("{a:b/x}", expect!["error: a:b: the section `/x` is not closed; end it with `/`"]);

@@ -76,7 +76,7 @@ fn wrong_filters_are_explained() {
     check(
         "mask == -1",
         expect![
-            "`-1` is not a valid value for `mask`, which holds a number (no quotes; a minus sign only for signed fields)"
+            "`-1` is not a valid value for the field `mask`: give a number (no quotes; a minus sign only for signed fields)"
         ],
     );
     check("comm == 'a", expect!["expected a value with a closing quote at `'a`"]);
