@@ -1,4 +1,5 @@
-//! What counts as ignored, and what as failed: by a test that no machine runs unless it is asked to.
+//! Which tests count as ignored, and which as failed. The example is a test that takes a CPU offline: it runs only if
+//! the environment variable PERF_PROF_TEST_OFFLINE is set.
 
 use std::{
     env,
@@ -10,7 +11,8 @@ use crate::harness::{
     run::said,
 };
 
-/// Runs that test, on a machine that must have these.
+/// Runs the example without that variable, so the machine does not meet its need `offline`. `required` lists the needs
+/// that the machine must meet.
 fn run(required: &str) -> (Option<i32>, String) {
     const TEST: &str = "capture::targets::a_cpu_that_goes_offline_keeps_what_it_recorded";
     needs([Need::Tracefs]);
@@ -21,18 +23,18 @@ fn run(required: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn what_a_machine_lacks_is_ignored_with_the_reason() {
+fn a_test_is_ignored_with_the_reason_if_a_need_is_not_met() {
     let (status, text) = run("tracefs,pmu");
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains(" ... ignored (offline: ") && text.contains("0 passed; 0 failed; 1 ignored;"), "{text}");
 }
 
 #[test]
-fn what_a_machine_lacks_and_must_have_is_a_failure() {
+fn a_test_fails_if_a_need_that_must_be_met_is_not_met() {
     for required in ["offline", "pmu, offline", "all"] {
         let (status, text) = run(required);
         assert_eq!(status, Some(101), "{text}");
-        assert!(text.contains("says that this machine has what it lacks: offline: "), "{text}");
+        assert!(text.contains("lists a need that this machine does not meet: offline: "), "{text}");
         assert!(text.contains("0 passed; 1 failed; 0 ignored;"), "{text}");
     }
 }

@@ -1,11 +1,11 @@
-//! All integration tests, in one program with a `main` of its own: `cargo test --test integration`.
+//! All integration tests, in one program with its own `main`: `cargo test --test integration`.
 //!
-//! Tests are functions with `#[test]`, as everywhere. What they need of the machine they name with `harness::needs`; where
-//! that is missing they count as ignored. A new group of tests is a module here.
+//! Tests are functions with `#[test]`, as everywhere. A test calls `harness::machine::needs` with its needs. If this
+//! machine does not meet all of them, the test counts as ignored. Each group of tests is a module here.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on has failed.
+#![allow(clippy::unwrap_used)] // A test that cannot continue has failed.
 
-// Its `#[test]` takes the place of the standard one in all modules.
+// The `#[test]` of this crate replaces the standard one in all modules.
 #[macro_use]
 extern crate registered;
 

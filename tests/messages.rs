@@ -1,11 +1,11 @@
-//! Each message that `docs/troubleshooting.md` quotes is one that the program prints.
+//! Checks that perf-prof prints each message that `docs/troubleshooting.md` quotes.
 //!
-//! The tables quote messages in backticks in their first column. A column with words outside of backticks describes
-//! what the user sees instead. `...` in a message stands for a value.
+//! The first column of the tables quotes messages in backticks. A cell that has words outside of backticks is not
+//! checked: it describes what the user sees. `...` in a message stands for a value.
 
 use std::{fs, path::Path};
 
-/// Texts in messages that are not perf-prof's: those of the linker, of the dynamic linker and of the kernel.
+/// Texts in messages that do not come from perf-prof, but from the linker, the dynamic linker or the kernel.
 const OF_OTHERS: [&str; 4] =
     ["linker 'cc' not found", "error while loading shared libraries: libpython3", "so", "Not a directory"];
 
@@ -13,10 +13,10 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The string literals of a source file. Each is divided at its placeholders, such as `{name}`.
+/// Returns the string literals of a source file. Each is divided at its placeholders, such as `{name}`.
 fn literals(text: &str) -> Vec<Vec<String>> {
     let mut literals = Vec::new();
-    // Comments may contain single quotation marks. No literal has a line that starts with `//`.
+    // Comments are left out, because they may contain a single `"`. No literal has a line that starts with `//`.
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     let code = lines.collect::<Vec<_>>().join("\n").replace("'\"'", "");
     let mut rest = code.as_str();
@@ -32,7 +32,7 @@ fn literals(text: &str) -> Vec<Vec<String>> {
                     end = at + 1;
                     break;
                 }
-                // The literal goes on after the indentation of the next line.
+                // The literal continues after the indentation of the next line.
                 '\\' if next == Some('\n') => while chars.next_if(|(_, c)| c.is_whitespace()).is_some() {},
                 '\\' => part.extend(chars.next().map(|(_, c)| c)),
                 '{' | '}' if next == Some(c) => part.extend(chars.next().map(|(_, c)| c)),
@@ -63,7 +63,7 @@ fn all_literals(folder: &Path) -> Vec<Vec<String>> {
     all
 }
 
-/// Whether a literal prints the text. One of its placeholders may stand for a word in the text.
+/// Returns whether a literal prints the text. A placeholder in the literal may stand for a word in the text.
 fn prints(parts: &[String], text: &str) -> bool {
     let length = |common: &dyn Fn(usize) -> bool| {
         (0..=text.len())
@@ -85,7 +85,7 @@ fn prints(parts: &[String], text: &str) -> bool {
     parts.iter().any(|part| part.contains(text)) || parts.windows(2).any(around_a_word)
 }
 
-/// The texts in backticks, and what stands outside of them.
+/// Returns the texts in backticks, and the text outside of backticks.
 fn quoted(cell: &str) -> (Vec<&str>, String) {
     let (mut quoted, mut outside, mut rest) = (Vec::new(), String::new(), cell);
     while let Some(start) = rest.find('`') {

@@ -1,7 +1,8 @@
-//! `docs/reference.md` says what `--help` and the stub `python/perf_prof/__init__.pyi` say.
+//! Checks that `docs/reference.md` says the same as `--help` and the stub `python/perf_prof/__init__.pyi`.
 //!
-//! The document has parts between `<!-- generated: NAME -->` and `<!-- end -->`. These tests make each part anew and
-//! compare. `UPDATE_EXPECT=1 cargo test --test integration generated_parts` writes the parts into the document.
+//! The document has generated parts between `<!-- generated: NAME -->` and `<!-- end -->`. A test generates each part
+//! again and compares it with the document. `UPDATE_EXPECT=1 cargo test --test integration generated_parts` writes the
+//! parts into the document.
 
 use std::{collections::BTreeSet, env, fmt::Write, fs, path::PathBuf, process::Command};
 
@@ -20,7 +21,7 @@ fn run(arguments: &[&str]) -> (String, String) {
     (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// The words of a text. What stands in braces is one word.
+/// Returns the words of a text. A text in braces is one word.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -36,7 +37,7 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// A word without the punctuation around it. Brackets belong to it if it has both.
+/// Returns a word without the punctuation around it. A pair of brackets stays if it does not enclose the whole word.
 fn body(word: &str) -> &str {
     let mut body = word;
     let count = |body: &str, brackets: &str| body.matches(|c| brackets.contains(c)).count();
@@ -54,7 +55,8 @@ fn body(word: &str) -> &str {
     }
 }
 
-/// A word that Markdown would take for emphasis or HTML, an option or a call stands between backticks.
+/// Returns a text for Markdown. Options, calls, and words that Markdown would take for emphasis or HTML are put between
+/// backticks.
 fn plain(text: &str) -> String {
     let mut in_code = false;
     let word = |word: String| {
@@ -84,13 +86,13 @@ fn table(text: &mut String, head: &[&str], rows: &[Vec<String>]) {
 struct Help {
     about: String,
     usage: String,
-    /// The groups of options: name, and for each option its form and its text.
+    /// The groups of options. Each group has a name and, for each option, its form and its text.
     groups: Vec<(String, Vec<(String, String)>)>,
-    /// What follows the options.
+    /// The text after the options.
     epilogue: String,
 }
 
-/// A heading such as `Options:`.
+/// Returns the name in a heading such as `Options:`.
 fn heading(line: &str) -> Option<&str> {
     line.strip_suffix(':').filter(|name| !name.starts_with(' ') && !name.contains("  "))
 }
@@ -130,7 +132,7 @@ impl Help {
     }
 }
 
-/// The form of an option, an argument or a command, and the text behind it if it is in the same line.
+/// Returns the form of an option, an argument or a command, and the text after it if that is in the same line.
 fn entry(line: &str) -> Option<(&str, &str)> {
     let text = line.trim_start();
     let indent = line.len() - text.len();
@@ -142,11 +144,11 @@ fn entry(line: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// The part about a command.
+/// Returns the part about a command.
 fn options(arguments: &[&str]) -> String {
     let help = Help::parse(&run(&[arguments, &["--help"]].concat()).0);
     assert!(!help.groups.is_empty(), "{arguments:?} has no options");
-    // The first line is the command's row in the table of commands.
+    // The first paragraph is left out, because the table of commands contains it.
     let about = help.about.split_once("\n\n").map_or("", |(_, more)| more);
     let mut text = String::new();
     if !about.is_empty() {
@@ -161,7 +163,7 @@ fn options(arguments: &[&str]) -> String {
             table(&mut text, &[group.as_str(), ""], &rows);
         }
     }
-    // The document itself says more of `python`.
+    // The epilogue of `python` is left out, because the rest of the document says more about this command.
     if !help.epilogue.is_empty() && arguments != ["python"] {
         let _ = writeln!(text, "\n```text\n{}\n```", help.epilogue.trim_end());
     }
@@ -177,7 +179,7 @@ struct Member {
     text: String,
 }
 
-/// The docstring that begins at a line, in one line for each of its paragraphs.
+/// Returns the docstring that starts in the first of these lines. The result is a single line.
 fn docstring(lines: &[&str]) -> Option<String> {
     let rest = lines.first()?.trim().strip_prefix("\"\"\"")?;
     let text = std::iter::once(rest).chain(lines[1..].iter().copied()).map(str::trim).collect::<Vec<_>>().join("\n");
@@ -186,7 +188,7 @@ fn docstring(lines: &[&str]) -> Option<String> {
     Some(paragraphs.collect::<Vec<_>>().join(" "))
 }
 
-/// The members of a class, or the functions of the module.
+/// Returns the docstring and the members of a class. Without a class, returns those of the module.
 fn members(stub: &str, class: Option<&str>) -> (String, Vec<Member>) {
     let lines: Vec<&str> = stub.lines().collect();
     let begin = class
@@ -198,7 +200,7 @@ fn members(stub: &str, class: Option<&str>) -> (String, Vec<Member>) {
     let mut found = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         let Some(rest) = line.strip_prefix(prefix) else { continue };
-        // A signature goes on to the line that ends with its colon; `: ...` stands for a text that is not there.
+        // A signature ends with a colon at the end of a line, or with `: ...` if there is no docstring.
         let ends = |line: &&str| line.ends_with(':') || line.ends_with(": ...");
         let last = at + lines[at..].iter().position(ends).unwrap();
         let more = lines[at + 1..=last].iter().map(|line| line.trim());
@@ -248,7 +250,7 @@ fn stub(name: &str) -> String {
     text
 }
 
-/// The text of a generated part.
+/// Returns the text of a generated part.
 fn generated(name: &str) -> String {
     let text = match name.strip_prefix("options of ") {
         Some(command) => options(&command.split(' ').skip(1).collect::<Vec<_>>()),
@@ -272,7 +274,7 @@ fn generated_parts_are_what_the_program_and_the_stub_say() {
             assert!(
                 part.trim() == generated.trim(),
                 "docs/reference.md, {name}: {differ:?}\n`UPDATE_EXPECT=1 cargo test --test integration \
-                 generated_parts` writes it again"
+                 generated_parts` updates the document"
             );
         }
         let _ = write!(new, "{before}{START}{name} -->\n{generated}\n{END}");
@@ -291,7 +293,7 @@ fn generated_parts_are_what_the_program_and_the_stub_say() {
     }
 }
 
-/// The commands that the program has are the ones that the document has parts for.
+/// `COMMANDS` lists all commands of the program. The test above checks that each of them has a part.
 #[test]
 fn every_command_has_a_part() {
     let help = Help::parse(&run(&["--help"]).0);
@@ -300,14 +302,14 @@ fn every_command_has_a_part() {
     assert_eq!(names.collect::<BTreeSet<_>>(), COMMANDS.into());
 }
 
-/// The first cells of a table's rows, below a heading.
+/// Returns the first cells of all table rows below a heading.
 fn first_cells<'a>(text: &'a str, heading: &str) -> Vec<&'a str> {
     let (_, section) = text.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("{heading} is missing"));
     let rows = section.lines().take_while(|line| !line.starts_with('#')).filter(|line| line.starts_with("| `"));
     rows.map(|row| row.split(" | ").next().unwrap()).collect()
 }
 
-/// An unknown attribute is refused with a list of the known ones.
+/// The test gets the known attributes from the message that refuses an unknown one.
 #[test]
 fn attributes_are_those_that_the_program_knows() {
     let (_, refused) = run(&["python", "-e", "sched:sched_wakeup//no-such/", "help"]);
@@ -323,10 +325,10 @@ fn attributes_are_those_that_the_program_knows() {
     assert_eq!(names(&cells), names(known));
 }
 
-/// What the template for a script has, and the two functions of `--jobs`, are the document's callbacks.
+/// The document lists the callbacks in the template for a script, the two callbacks for `--jobs`, and `__without__`.
 #[test]
 fn callbacks_are_those_of_the_template() {
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: geteuid takes no argument and cannot fail.
     if unsafe { libc::geteuid() } != 0 || !PathBuf::from("/sys/kernel/tracing/events").exists() {
         return println!("skipped: the template describes events, and that takes root and tracefs");
     }

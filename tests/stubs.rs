@@ -1,4 +1,4 @@
-//! The stubs in `python/perf_prof` and the live module say the same: names, parameters, defaults, texts.
+//! Checks that the stub in `python/perf_prof` has the same names, parameters, defaults and texts as the live module.
 
 use std::{path::Path, process::Command};
 
@@ -7,7 +7,7 @@ use crate::harness::{
     run::PERF_PROF,
 };
 
-/// Runs in the live module; prints a line for each difference.
+/// This script compares the stub with the live module. It prints a line for each difference.
 const COMPARE: &str = r#"
 import ast, inspect, sys
 import perf_prof

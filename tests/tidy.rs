@@ -1,4 +1,4 @@
-//! The house rules, read off the tree: `docs/architecture.md` says why they are there.
+//! Checks the house rules in the files of the project. `docs/architecture.md` explains the rules.
 
 use std::{
     fs,
@@ -6,24 +6,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where `unsafe` may stand: calls of the kernel, and calls of CPython.
+/// The rooms that may contain `unsafe`: `sys` calls the kernel, and `script` calls CPython.
 const UNSAFE: [&str; 2] = ["sys", "script"];
 
-/// No file is longer: whoever opens one shall see what it is about.
+/// The maximum number of lines in a file, so that a reader soon sees what a file is about.
 const LINES: usize = 600;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The files below a directory of the project, by their paths in it.
+/// Returns all files in a folder of the project and in its subfolders. Paths start at the root of the project.
 fn files(below: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root().join(below)).unwrap() {
         let entry = entry.unwrap();
         let name = entry.file_name();
         let name = name.to_str().unwrap();
-        // What is built, what fuzzing leaves, what git and Python keep is not the project's.
+        // Cargo, git, Python and fuzzing make these folders. They are not part of the project.
         if ["target", ".git", "__pycache__", "artifacts", "corpus"].contains(&name) {
             continue;
         }
@@ -46,7 +46,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// What of a source file is code: comments and string literals are left out.
+/// Returns the text of a source file without comments and string literals.
 fn code(text: &str) -> String {
     let mut code = String::new();
     for line in text.lines() {
@@ -63,26 +63,26 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_')
 }
 
-/// The room that a file of a crate in `src` is in; `lib`, `main` and `build` are none.
+/// Returns the room of a file in `src`. The results `lib`, `main` and `build` are not rooms.
 fn room(path: &Path) -> &str {
     path.iter().nth(2).unwrap().to_str().unwrap().trim_end_matches(".rs")
 }
 
-/// The rooms of a crate, in the order of its `lib.rs`.
+/// Returns the rooms of a crate, in the order of its `lib.rs`.
 fn rooms_of(name: &str) -> Vec<String> {
     let text = read(&Path::new("src").join(name).join("lib.rs"));
     let rooms = text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
     rooms.map(str::to_owned).collect()
 }
 
-/// All rooms: those of the core, then those of the host, which stands on it.
+/// Returns all rooms: first those of the core, then those of the host, which uses the core.
 fn rooms() -> Vec<String> {
     let rooms: Vec<String> = ["core", "host"].into_iter().flat_map(rooms_of).collect();
     assert!(rooms.len() > 20, "{rooms:?}");
     rooms
 }
 
-/// The rooms that some code names after `crate::` or the core's name, alone or in a list.
+/// Returns the names after `crate::` or `perf_prof_core::` in the code, alone or in a list. Not all of them are rooms.
 fn used(code: &str) -> Vec<String> {
     let mut used = Vec::new();
     let prefixes = ["crate::", "perf_prof_core::"];
@@ -92,7 +92,7 @@ fn used(code: &str) -> Vec<String> {
             used.extend(words(rest).next().map(str::to_owned));
             continue;
         };
-        // The first word of each entry; what is nested in one is not a room's name.
+        // Only the first word of an entry can be a room. Braces inside an entry contain other names.
         let (mut depth, mut entry) = (1, true);
         for (at, c) in list.char_indices() {
             match c {
@@ -133,9 +133,9 @@ fn rooms_use_only_rooms_above_them() {
     for (path, text) in rust_files("src") {
         let Some(own) = place(room(&path)) else { continue };
         for name in used(&code(&text)) {
-            // What is no room is a macro or the crate's own attribute.
+            // Names that are not rooms are skipped.
             if place(&name).is_some_and(|other| other > own) {
-                broken.push(format!("{}: {} uses {name}, which stands below it in lib.rs", path.display(), rooms[own]));
+                broken.push(format!("{}: {} uses {name}, which is below it in lib.rs", path.display(), rooms[own]));
             }
         }
     }
@@ -143,13 +143,13 @@ fn rooms_use_only_rooms_above_them() {
 }
 
 #[test]
-fn every_folder_of_src_is_a_room_with_a_name_of_its_own() {
+fn every_folder_of_src_is_a_room_with_a_meaningful_name() {
     let rooms = rooms();
     let mut broken = Vec::new();
     for (path, _) in rust_files("src") {
         let stem = path.file_stem().unwrap().to_str().unwrap();
         if ["utils", "util", "common", "helpers", "misc"].iter().any(|name| stem == *name || room(&path) == *name) {
-            broken.push(format!("{}: a name that says nothing", path.display()));
+            broken.push(format!("{}: this name says nothing about the content", path.display()));
         }
         if !["lib", "main", "build"].contains(&room(&path)) && !rooms.iter().any(|name| name == room(&path)) {
             broken.push(format!("{}: its room is not in its crate's lib.rs", path.display()));
@@ -159,7 +159,7 @@ fn every_folder_of_src_is_a_room_with_a_name_of_its_own() {
 }
 
 #[test]
-fn every_file_begins_with_what_it_holds() {
+fn every_rust_file_starts_with_a_comment_about_its_content() {
     let all = rust_files("src").into_iter().chain(rust_files("tests"));
     none(all.filter(|(_, text)| !text.starts_with("//! ")).map(|(path, _)| path.display().to_string()).collect());
 }
@@ -174,7 +174,7 @@ fn no_file_is_too_long() {
 }
 
 #[test]
-fn python_is_known_to_one_room() {
+fn only_one_room_and_the_extension_use_python() {
     let outside = rust_files("src").into_iter().filter(|(path, _)| {
         room(path) != "script" && !path.starts_with("src/extension") && !path.ends_with("build.rs")
     });
@@ -183,13 +183,13 @@ fn python_is_known_to_one_room() {
 }
 
 #[test]
-fn unsafe_stays_where_the_machine_and_the_interpreter_are() {
+fn only_the_rooms_sys_and_script_contain_unsafe() {
     let outside = rust_files("src").into_iter().filter(|(path, _)| !UNSAFE.contains(&room(path)));
     let outside = outside.filter(|(_, text)| words(&code(text)).any(|word| word == "unsafe"));
     none(outside.map(|(path, _)| path.display().to_string()).collect());
 }
 
-/// Targets of the links in a Markdown file that lead to other files of the project.
+/// Returns the files of the project to which a Markdown file links.
 fn links(text: &str) -> Vec<&str> {
     let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
     links.filter(|link| !link.is_empty() && !link.contains("://")).collect()
@@ -203,7 +203,7 @@ fn links_lead_to_files_and_every_document_is_linked() {
         let text = read(&path);
         for link in links(&text) {
             if !root().join(path.parent().unwrap()).join(link).exists() {
-                broken.push(format!("{}: {link} is not there", path.display()));
+                broken.push(format!("{}: {link} does not exist", path.display()));
             }
         }
     }
@@ -214,7 +214,7 @@ fn links_lead_to_files_and_every_document_is_linked() {
     none(broken);
 }
 
-/// The lines of a Markdown file with the words that stand between backticks in them. Fenced blocks are left out.
+/// Returns the lines of a Markdown file, each with its words between backticks. Fenced blocks are left out.
 fn code_words(text: &str) -> Vec<(&str, Vec<&str>)> {
     let mut fenced = false;
     let mut lines = Vec::new();
@@ -229,7 +229,8 @@ fn code_words(text: &str) -> Vec<(&str, Vec<&str>)> {
     lines
 }
 
-/// Where a word that looks like a path of the project may lead, or nothing if it does not look like one.
+/// Returns the paths that a word in a document may mean. The result is empty if the word does not look like a path of
+/// the project.
 fn possible_paths(word: &str, folders: &[PathBuf], in_table_of_map: bool) -> Vec<PathBuf> {
     const FOLDERS: [&str; 6] = ["src/", "docs/", "tests/", "scripts/", "python/", ".ci/"];
     if word.starts_with('/') || word.contains(['*', '<', ':', '@']) || word.contains("...") {
@@ -238,7 +239,7 @@ fn possible_paths(word: &str, folders: &[PathBuf], in_table_of_map: bool) -> Vec
     if FOLDERS.iter().any(|folder| word.starts_with(folder)) {
         return vec![word.into()];
     }
-    // Paths of sources leave out `src/`, or the folder of a path that stands before them in the line.
+    // The path of a source file may lack `src/`, or the folder of a previous path in the same line.
     match word.ends_with(".rs") || (in_table_of_map && word.ends_with('/')) {
         true => folders.iter().map(|folder| folder.join(word)).collect(),
         false => Vec::new(),
@@ -265,7 +266,7 @@ fn paths_that_documents_name_exist() {
                 match possible.into_iter().find(|path| root().join(path).exists()) {
                     Some(path) if word.ends_with('/') => folders.push(path),
                     Some(path) => folders.push(path.parent().unwrap().to_owned()),
-                    None => broken.push(format!("{}: {word} is not there", document.display())),
+                    None => broken.push(format!("{}: {word} does not exist", document.display())),
                 }
             }
         }
@@ -275,10 +276,10 @@ fn paths_that_documents_name_exist() {
 }
 
 #[test]
-fn no_file_knows_the_machine_that_it_was_written_on() {
+fn no_file_contains_a_path_in_a_home_folder() {
     let mut broken = Vec::new();
     for path in files("") {
-        // What is no text is a fixture.
+        // Files that are not text are fixtures.
         let Ok(text) = fs::read_to_string(root().join(&path)) else { continue };
         for place in ["root", "home"] {
             let place = format!("/{place}/");
@@ -290,7 +291,7 @@ fn no_file_knows_the_machine_that_it_was_written_on() {
 }
 
 #[test]
-fn scripts_run_by_themselves_and_say_how() {
+fn scripts_are_executable_and_documented() {
     let mut broken = Vec::new();
     for path in files("scripts") {
         let text = read(&path);

@@ -1,7 +1,7 @@
-//! Checks the CPython to embed, and tells the linker where its shared library is at run time.
+//! Checks the CPython that perf-prof embeds, and tells the linker where its shared library is at run time.
 //!
-//! An interpreter without a shared libpython cannot be embedded. This build script reports it in one line with the way
-//! out; without the check, the linker would print a page of undefined symbols.
+//! An interpreter without a shared libpython cannot be embedded. This build script reports that in one line, and says
+//! what to do. Without the check, the linker would print a page of undefined symbols.
 
 fn main() {
     #[cfg(feature = "python")]
@@ -11,7 +11,7 @@ fn main() {
 #[cfg(feature = "python")]
 fn python() {
     let config = pyo3_build_config::get();
-    // The process that imports the extension module has an interpreter, so no libpython is linked then.
+    // The extension module does not link libpython, because the process that imports it has an interpreter.
     println!("cargo::rerun-if-env-changed=PYO3_BUILD_EXTENSION_MODULE");
     let is_extension = std::env::var_os("PYO3_BUILD_EXTENSION_MODULE").is_some();
     if !is_extension && !config.shared() {

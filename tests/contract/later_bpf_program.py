@@ -1,4 +1,4 @@
-# A test runs this script. It reads the kernel's symbols, then loads a BPF program, which is then a frame of a call chain.
+# A test runs this script. It reads the kernel's symbols, then loads a BPF program. A call chain contains this program.
 import ctypes, os, socket, struct, sys
 import perf_prof
 
@@ -26,7 +26,7 @@ def call(program):
     one.send(b'x')
 
 def __interval__():
-    # The symbols are read here for the first time. The program is loaded after that.
+    # This line reads the symbols for the first time. The BPF program is loaded after that.
     print('+0x' in perf_prof.ksym(int(next(open('/proc/kallsyms')).split()[0], 16)))
     call(load())
 

@@ -182,7 +182,7 @@ pub struct MissingRequirement(pub String);
 pub fn skip(need: Need, why: impl fmt::Display) -> ! {
     let why = format!("{}: {}", need.name(), why.to_string().trim());
     if required().contains(&need) {
-        panic!("{REQUIRE} says that this machine has what it lacks: {why}");
+        panic!("{REQUIRE} lists a need that this machine does not meet: {why}");
     }
     // This unwinds without the panic hook, so no panic is printed.
     resume_unwind(Box::new(MissingRequirement(why)))

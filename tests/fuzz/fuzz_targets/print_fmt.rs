@@ -25,7 +25,7 @@ format:
 print fmt: \"\"
 ";
 
-static EVENT: LazyLock<EventFormat> = LazyLock::new(|| EventFormat::parse("fuzz", FORMAT).expect("it is a format"));
+static EVENT: LazyLock<EventFormat> = LazyLock::new(|| EventFormat::parse("fuzz", FORMAT).expect("FORMAT is valid"));
 
 /// A kernel that has an answer to each question.
 struct Known;

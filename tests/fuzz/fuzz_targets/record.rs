@@ -1,5 +1,5 @@
-//! Reads the input as the format of samples and the records of a ring. The format is eight bytes each of sample type,
-//! read format, branch sample type, user registers mask and interrupt registers mask.
+//! Reads the input as the format of samples, followed by the records of a ring. The format has five numbers of eight
+//! bytes: sample type, read format, branch sample type, mask of user registers and mask of interrupt registers.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

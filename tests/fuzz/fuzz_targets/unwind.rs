@@ -1,6 +1,6 @@
-//! Unwinds a stack. The input is a byte that selects the architecture and the kind of file, two bytes with the size of
-//! the unwind sections (or of the whole ELF file), their bytes, registers and a stack. Unwinding must end without a
-//! panic and within its limits.
+//! Unwinds a stack. The first byte of the input selects the architecture and the kind of file. The next two bytes are
+//! the size of the unwind sections (or of the whole ELF file). The sections, the registers and a stack follow.
+//! Unwinding must end without a panic and within its limits.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,15 +1,15 @@
-//! `#[test]` for a test program that has a `main` of its own: it puts the function into a list that `main` goes through.
+//! `#[test]` for a test program with its own `main`: it puts the function into a list, and `main` runs this list.
 //!
-//! It takes the place of the standard attribute, so tests are written as anywhere, and none can be forgotten.
+//! It replaces the standard attribute. So tests are written as usual, and no test can be missing from the list.
 
 use proc_macro::{TokenStream, TokenTree};
 
-/// Registers a function without parameters and result as a test, by its path.
+/// Registers a function as a test under its path. The function has no parameters and no result.
 #[proc_macro_attribute]
 pub fn test(_: TokenStream, mut function: TokenStream) -> TokenStream {
     let is_fn = |token: &TokenTree| matches!(token, TokenTree::Ident(word) if word.to_string() == "fn");
-    let mut behind = function.clone().into_iter().skip_while(|token| !is_fn(token)).skip(1);
-    let registered = match behind.next() {
+    let mut after_fn = function.clone().into_iter().skip_while(|token| !is_fn(token)).skip(1);
+    let registered = match after_fn.next() {
         Some(TokenTree::Ident(name)) => format!(
             "::inventory::submit! {{
                 crate::harness::suite::Test {{ path: ::core::concat!(::core::module_path!(), \"::{name}\"), run: {name} }}

@@ -1,5 +1,5 @@
-/* Shared by all programs with known call chains: the rare system call that their innermost functions make, and macros
-   that keep the compiler from changing the functions. */
+/* All programs with known call chains include this file. It has the rare system call that their innermost functions
+   make, and macros that keep the compiler from changing the functions. */
 #ifndef RARE_H
 #define RARE_H
 
@@ -17,7 +17,7 @@
 #define FRAME() ((void)0)
 #endif
 
-/* The system call is not made by the C library's function, because that function has no frame pointer. The address in a
+/* The system call does not use the C library's function, because that function has no frame pointer. The address in a
    sample is that of the instruction after the system call. The nop makes sure that this instruction belongs to the same
    function. */
 #if defined(__x86_64__)

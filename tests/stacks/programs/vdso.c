@@ -1,5 +1,5 @@
-/* (vdso) <- clock_gettime <- asks <- main: the C library's clock_gettime calls the one in the vdso. For a clock that
-   only the kernel can read, that one makes the system call. */
+/* (vdso) <- clock_gettime <- asks <- main: the C library's clock_gettime calls the function in the vdso. For a clock
+   that only the kernel can read, the function in the vdso makes the system call. */
 #include <time.h>
 
 #include "rare.h"
