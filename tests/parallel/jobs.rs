@@ -49,6 +49,34 @@ def __exit__(): print(sorted(counts.items()), perf_prof.stats()['delivered'] == 
     }
 }
 
+/// Partial results are pickled after the script's folder was put into `sys.path`.
+#[test]
+fn a_file_beside_the_script_does_not_replace_a_module_that_jobs_need() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording(folder);
+    let script = "\
+n = 0
+def __sample__(event):
+    global n
+    n += 1
+def __partial__(): return n
+def __merge__(partials): print('merged', sum(partials) > 0)
+";
+    for name in ["pickle.py", "heapq.py"] {
+        fs::write(folder.join(name), "raise SystemExit('planted')\n").unwrap();
+    }
+    fs::write(folder.join("count.py"), script).unwrap();
+    let check = |name: &str| {
+        let output = replayed(folder, &["--jobs", "2", name]);
+        assert_eq!((String::from_utf8_lossy(&output.stdout).as_ref(), said(&output).as_str()), ("merged True\n", ""));
+    };
+    check("count.py");
+    // A script may have the name of the module.
+    fs::write(folder.join("pickle.py"), script).unwrap();
+    check("pickle.py");
+}
+
 /// The result of a replay by jobs that was interrupted twice, in the middle of an event.
 struct Interrupted {
     /// What it printed after the first line.

@@ -30,5 +30,6 @@ pub mod tracefs;
 pub mod usage;
 pub mod worker;
 pub mod workload;
+pub mod writers;
 
 pub use call::CallError;
