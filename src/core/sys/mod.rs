@@ -24,6 +24,7 @@ pub mod readable;
 pub mod ring;
 pub mod shell;
 pub mod signals;
+pub mod terminal;
 pub mod thread;
 pub mod topology;
 pub mod tracefs;

@@ -2,6 +2,7 @@
 
 use crate::{
     record::{MemberType, SampleMember},
+    sys::terminal::without_controls,
     tracefs::{ElementType, Field},
     value::ValueType,
 };
@@ -23,7 +24,9 @@ pub fn field_line(field: &Field) -> String {
         Some(ElementType::Int { .. }) => format!("; event.array('{name}')"),
         _ => String::new(),
     };
-    format!("{name} : {}    (C: {}{note})", python_type(field), field.c_type())
+    let line = format!("{name} : {}    (C: {}{note})", python_type(field), field.c_type());
+    // The text of a recording's format may have any characters. A docstring has one line for each field.
+    without_controls(&line).into_owned()
 }
 
 /// Returns the Python type of a sample's member.

@@ -7,6 +7,7 @@ use std::{
 
 use perf_prof_core::{
     event::{Context, EventType, Format},
+    sys::terminal::without_controls,
     template,
     tracefs::Field,
 };
@@ -167,7 +168,7 @@ fn python_type(
     let descriptors = descriptors.map(|(name, getter, doc)| members::member(name, *getter, doc));
     let descriptors = members::terminated(descriptors.collect());
     let docs: Vec<&str> = all.iter().map(|(.., doc)| doc.as_str()).collect();
-    let doc = format!("{shown_name}\n\nFields:\n    {}\n", docs.join("\n    "));
+    let doc = format!("{}\n\nFields:\n    {}\n", without_controls(shown_name), docs.join("\n    "));
     let doc = CString::new(doc)?.into_raw();
     let name = CString::new(format!("perf_prof.{}", event.handler_name()))?.into_raw();
     let mut slots = [
