@@ -47,7 +47,7 @@ def __exit__(): print('exit', file=sys.stderr)
     assert!(outcome.stderr.contains("ValueError: I/O operation on closed file"), "{}", outcome.stderr);
     // `__exit__` prints to stderr, which is still open.
     assert!(outcome.stderr.ends_with("exit\n"), "{}", outcome.stderr);
-    assert_eq!(outcome.status, 0);
+    assert_eq!(outcome.status, 1);
 }
 
 #[test]
@@ -63,7 +63,7 @@ def __exit__(): print('exit', file=sys.stderr)
     let outcome = calls(text, "calls 2").run();
     outcome.assert_civil();
     assert!(outcome.stderr.ends_with("exit\n"), "{}", outcome.stderr);
-    assert_eq!(outcome.status, 0);
+    assert_eq!(outcome.status, 1);
 }
 
 #[test]
@@ -295,7 +295,7 @@ def __exit__(): print('exit')
         --- stderr
         TypeError: __sample__() takes 0 positional arguments but 1 was given
         TypeError: __sample__() takes 0 positional arguments but 1 was given
-        --- status 0
+        --- status 1
     "#]],
     );
 }

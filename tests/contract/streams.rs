@@ -110,3 +110,15 @@ def __exit__(): open('n', 'w').write('ended')
     let status = command.status().unwrap();
     assert_eq!((status.code(), std::fs::read_to_string(run.path("n")).unwrap().as_str()), (Some(0), "ended"));
 }
+
+#[test]
+fn a_full_disk_under_the_output_file_is_reported_on_the_first_stderr() {
+    needs([Need::Tracefs]);
+    for text in ["def __sample__(event): print('line')\n", "def __sample__(event): pass\ndef __exit__(): print('x')\n"]
+    {
+        let outcome = Run::script(text).call_event().workload("calls 3").options(["-o", "/dev/full"]).run();
+        let said = "perf-prof: cannot write '/dev/full': No space left on device (os error 28)\n";
+        assert!(outcome.stderr.ends_with(said), "{}", outcome.stderr);
+        assert_eq!(outcome.status, 1);
+    }
+}

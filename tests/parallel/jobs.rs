@@ -49,6 +49,28 @@ def __exit__(): print(sorted(counts.items()), perf_prof.stats()['delivered'] == 
     }
 }
 
+#[test]
+fn a_callback_that_raises_in_a_job_gives_status_1_and_all_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording(folder);
+    let script = "\
+import perf_prof
+n = 0
+def __sample__(event):
+    global n
+    n += 1
+    if n == 1 and perf_prof.shard()['number'] == 1: raise ValueError('once')
+def __partial__(): return n
+def __merge__(partials): print('merged', sum(partials) == perf_prof.stats()['delivered'])
+";
+    fs::write(folder.join("s.py"), script).unwrap();
+    let output = replayed(folder, &["--jobs", "2", "s.py"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "merged True\n");
+    assert!(said(&output).contains("ValueError: once"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(1));
+}
+
 /// Partial results are pickled after the script's folder was put into `sys.path`.
 #[test]
 fn a_file_beside_the_script_does_not_replace_a_module_that_jobs_need() {

@@ -12,13 +12,16 @@ use anyhow::{Context as _, Result, bail};
 use perf_prof_core::{
     abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_READ},
     engine::{
-        ExitStatus, losses,
+        ExitStatus,
+        exit_status::{Callbacks, exit_status},
+        losses,
+        run_loop::Ending,
         sample_routes::{MAX_INTERVALS, Span},
     },
     event::{Sink, Stats, Stop},
     perfdata::{Recording, Selection, index::shards},
     plan::{Jobs, SplitBy, Verbosity},
-    record::LossCounts,
+    record::{Ended, LossCounts},
     recording::{
         clock,
         empty_result::{ReadExtent, SampleCounts, SelectionSource},
@@ -73,6 +76,8 @@ struct ShardResult {
     last: u64,
     /// The number of lost samples of each event, as stored at the end of the recording.
     lost: Vec<u64>,
+    /// Says whether a callback raised an exception in the worker.
+    callbacks: Callbacks,
 }
 
 impl Shard {
@@ -116,6 +121,7 @@ impl Shard {
         &self,
         stats: &Stats,
         delivered: &ReplayOutcome,
+        callbacks: Callbacks,
         unnamed_frames: &UnnamedFrames,
         partial: &[u8],
     ) -> io::Result<()> {
@@ -129,7 +135,8 @@ impl Shard {
         let unnamed_frames = unnamed_frames.text();
         let sample_counts =
             vec![sample_counts.delivered, sample_counts.unknown_ids, u64::from(sample_counts.reach == ReadExtent::End)];
-        for words in [stats.counts(), lost, sample_counts, vec![last], vec![unnamed_frames.len() as u64]] {
+        let last = vec![last, u64::from(callbacks == Callbacks::Raised)];
+        for words in [stats.counts(), lost, sample_counts, last, vec![unnamed_frames.len() as u64]] {
             result.write_all(&(words.len() as u64).to_ne_bytes())?;
             words.iter().try_for_each(|word| result.write_all(&word.to_ne_bytes()))?;
         }
@@ -163,7 +170,12 @@ impl Shard {
         };
         let mut words = || -> io::Result<Vec<u64>> { (0..word()?).map(|_| word()).collect() };
         let (counts, lost, found) = (words()?, words()?, words()?);
-        let (last, size) = (words()?, words()?.into_iter().sum::<u64>());
+        let (ended, size) = (words()?, words()?.into_iter().sum::<u64>());
+        let (last, raised) = match ended[..] {
+            [last, raised] => (last, raised != 0),
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        };
+        let callbacks = if raised { Callbacks::Raised } else { Callbacks::Returned };
         stats.add(&counts);
         if let [delivered, unknown_ids, to_the_end] = found[..] {
             let reach = if to_the_end == 1 { ReadExtent::End } else { ReadExtent::Short };
@@ -172,7 +184,7 @@ impl Shard {
         let mut rest = bytes.split_off(at);
         let partial = rest.split_off(rest.len().min(size as usize));
         self.unnamed_frames.add_text(&String::from_utf8_lossy(&rest));
-        Ok(ShardResult { lost, last: last.into_iter().sum(), partial })
+        Ok(ShardResult { lost, last, callbacks, partial })
     }
 }
 
@@ -375,6 +387,7 @@ pub(super) fn merge(shards: &mut [Shard], mut program: Program, run: &Run) -> Re
     let last = left.iter().map(|left| left.last).max().unwrap_or(0);
     let found = sum_sample_counts(shards);
     let untold = count_losses(&left, run);
+    let mut callbacks = left.iter().map(|left| left.callbacks).find(|&callbacks| callbacks == Callbacks::Raised);
     run.context.note_reached(last);
     let merged = program.merge(left.into_iter().map(|left| left.partial));
     let mut stop = None;
@@ -384,15 +397,17 @@ pub(super) fn merge(shards: &mut [Shard], mut program: Program, run: &Run) -> Re
             stop = told.or(program.exit().break_value());
         });
     }
+    let callbacks = *callbacks.get_or_insert(program.callbacks());
     program.clear();
     losses::print_lost(stats);
-    match (merged, stop) {
-        (Ok(()), Some(Stop::Exit(status))) | (Err(ScriptError::Exited(status)), _) => Ok(status),
-        (Ok(()), Some(Stop::Failed)) => Ok(1),
-        (Ok(()), Some(Stop::Interrupted | Stop::ClosedPipe)) => Ok(0),
-        (Ok(()), None) => Ok(found.map_or(0, |found| found.status())),
-        (Err(error), _) => Err(error.into()),
-    }
+    let stop = match merged {
+        Ok(()) => stop,
+        Err(ScriptError::Exited(status)) => Some(Stop::Exit(status)),
+        Err(error) => return Err(error.into()),
+    };
+    // All parts were read to their ends.
+    let own = found.map(|found| found.status());
+    Ok(exit_status(Ending::Source(Ended::EndOfInput), stop, callbacks, own))
 }
 
 /// Adds the lost samples to the counts of the run. perf stored the numbers of lost samples at the end of the recording.

@@ -108,6 +108,9 @@ pub enum ScriptError {
         "the result of __partial__() cannot be sent to another process ({0}); return dicts, lists, numbers and strings"
     )]
     Pickle(String),
+    /// The output of the script cannot be written.
+    #[error("cannot write the output of the script: {0}")]
+    Output(String),
     /// `__partial__` or `__merge__` raised an exception. The traceback has been printed.
     #[error("{0}() failed")]
     PartialOrMergeFailed(&'static str),

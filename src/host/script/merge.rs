@@ -8,7 +8,7 @@ use pyo3::{
     types::{PyBytes, PyDict, PyList},
 };
 
-use super::{Program, ScriptError, callbacks::Callback, failure};
+use super::{Program, ScriptError, callbacks::Callback, failure, host::flush};
 
 /// The two functions that a script needs for --jobs.
 pub struct MergeCallbacks {
@@ -83,6 +83,7 @@ impl Program {
         self.failures.print_totals();
         Python::attach(|py| {
             let result = partial.function.call0(py).map_err(|error| raised(py, &error, "__partial__"))?;
+            flush(py).map_err(|error| ScriptError::Output(error.to_string()))?;
             // Looked up before the script is in `sys.modules`, because the script may also be named `pickle`.
             let dumps = py.import("pickle").and_then(|pickle| pickle.getattr("dumps"));
             let pickled = dumps.and_then(|dumps| self.with_script_in_sys_modules(py, || dumps.call1((result, -1))));
