@@ -88,8 +88,12 @@ impl Class {
             Member::Sample(member) => Some(members::sample_getter(member, &event.layout)),
             own => members::own_getter(own),
         };
-        let named: Vec<_> =
-            members.iter().filter_map(|(name, member)| Some((name.as_ptr(), getter(*member)?))).collect();
+        let mut named = Vec::new();
+        for (name, member) in &members {
+            if let (None, Some(getter)) = (template::access_by_key(name.to_str(py)?), getter(*member)) {
+                named.push((name.as_ptr(), getter));
+            }
+        }
         let attributes = Attributes::new(&named);
         let shown_name = event.shown_name();
         let python_type = python_type(py, &event, &shown_name, &fields, &getters)?;
@@ -164,7 +168,8 @@ fn python_type(
         (member.name(), members::sample_getter(member, &event.layout), doc)
     });
     let all: Vec<(&str, Getter, String)> = of_fields.chain(of_samples).collect();
-    let descriptors = all.iter().filter(|(name, ..)| !NOT_REPLACED_BY_FIELDS.contains(name));
+    let is_attribute = |name: &str| !NOT_REPLACED_BY_FIELDS.contains(&name) && template::access_by_key(name).is_none();
+    let descriptors = all.iter().filter(|(name, ..)| is_attribute(name));
     let descriptors = descriptors.map(|(name, getter, doc)| members::member(name, *getter, doc));
     let descriptors = members::terminated(descriptors.collect());
     let docs: Vec<&str> = all.iter().map(|(.., doc)| doc.as_str()).collect();

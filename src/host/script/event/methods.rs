@@ -416,3 +416,17 @@ unsafe extern "C" fn compare(
     // SAFETY: the GIL is held.
     unsafe { ffi::PyBool_FromLong((equal == (operation == ffi::Py_EQ)).into()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_methods_are_those_that_no_field_replaces() {
+        let methods = table().iter().take_while(|method| !method.ml_name.is_null());
+        // SAFETY: a name that is not null is a static string.
+        let name = |method: &ffi::PyMethodDef| unsafe { CStr::from_ptr(method.ml_name) }.to_str().unwrap();
+        let public: Vec<&str> = methods.map(name).filter(|name| !name.starts_with("__")).collect();
+        assert_eq!(public, perf_prof_core::template::METHODS);
+    }
+}
