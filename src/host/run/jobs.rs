@@ -34,7 +34,7 @@ use perf_prof_core::{
         blocked_signals::BlockedSignals,
         output,
         signals::Signals,
-        worker::{Stdout, Worker, nameless_file},
+        worker::{Stdout, Worker, memory_file, nameless_file},
     },
 };
 
@@ -56,8 +56,8 @@ pub(super) struct Shard {
     /// The CPUs of the shard; `None` means all CPUs.
     cpus: Option<CpuSet>,
     result: File,
-    /// The error message, if there is no result. Only the message of the first worker that fails is printed, because
-    /// all workers often fail for the same reason.
+    /// The error message, if there is no result. It is stored in memory: the reason may be that the disk is full. Only
+    /// the message of the first worker that fails is printed, because all workers often fail for the same reason.
     failure: File,
     /// The frames without names. Empty until the result of the worker was read.
     unnamed_frames: UnnamedFrames,
@@ -218,7 +218,7 @@ pub(super) fn run(
     }
     let signals = Signals::install()?;
     drop(held);
-    let failed = wait(&mut workers, &mut shards, &signals)?;
+    let WorkersEnded { failed, signal } = wait(&mut workers, &mut shards, &signals)?;
     drop(signals);
     match (failed, recorded) {
         (None, Some((recording, selected))) => {
@@ -232,7 +232,9 @@ pub(super) fn run(
             if let Some(found) = sum_sample_counts(&shards) {
                 found.report(input, &plan.capture.events, SelectionSource::UserAndScript(plan.verbosity));
             }
-            ended
+            // SIGINT is the usual way to end a run, so it changes nothing.
+            let of_signal = signal.filter(|&signal| signal != libc::SIGINT).map_or(0, |signal| 128 + signal as u8);
+            ended.map(|ExitStatus(status)| ExitStatus(if status == 0 { of_signal } else { status }))
         }
         (status, _) => Ok(ExitStatus(status.unwrap_or(1))),
     }
@@ -299,7 +301,7 @@ fn plan_shards(
             time,
             cpus,
             result: file()?,
-            failure: file()?,
+            failure: memory_file()?,
             unnamed_frames: UnnamedFrames::default(),
             sample_counts: None,
             stdout,
@@ -329,15 +331,23 @@ fn in_worker(
     }
 }
 
+/// How the workers ended.
+struct WorkersEnded {
+    /// The exit status of the first worker that failed.
+    failed: Option<u8>,
+    /// The first signal that requested the end of the run.
+    signal: Option<i32>,
+}
+
 /// Waits for all workers and prints their output in the order of their parts. If a signal requests the end of the run,
-/// sends this signal to all workers. If a worker fails, returns its exit status at once; the caller then ends the other
-/// workers.
-fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Result<Option<u8>> {
-    let (mut turn, mut said) = (0, false);
+/// sends this signal to all workers. If a worker fails, returns at once; the caller then ends the other workers.
+fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Result<WorkersEnded> {
+    let (mut turn, mut first) = (0, None);
     while turn < workers.len() {
         if signals.is_pending() {
             for (_, signal) in signals.take_pending().end_requests() {
-                if !std::mem::replace(&mut said, true) {
+                if first.is_none() {
+                    first = Some(signal);
                     output::say(
                         "interrupted: the following results are for the parts that each process had read so far",
                     );
@@ -349,7 +359,7 @@ fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Resu
             if let Some(status) = worker.try_wait()?
                 && !status.success()
             {
-                return shard.print_failure(status).map(Some);
+                return Ok(WorkersEnded { failed: Some(shard.print_failure(status)?), signal: first });
             }
         }
         if workers[turn].try_wait()?.is_none() {
@@ -359,13 +369,15 @@ fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Resu
         if let Some(printed) = &mut shards[turn].stdout {
             printed.rewind()?;
             match io::copy(printed, &mut io::stdout().lock()) {
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Some(0)),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    return Ok(WorkersEnded { failed: Some(0), signal: first });
+                }
                 copied => copied.context("cannot write the output")?,
             };
         }
         turn += 1;
     }
-    Ok(None)
+    Ok(WorkersEnded { failed: None, signal: first })
 }
 
 /// Returns how many samples were delivered or left out in all parts together. Called after the results of all parts

@@ -8,7 +8,7 @@ use perf_prof_core::{
         ExitStatus,
         exit_status::{Callbacks, exit_status},
         losses,
-        run_loop::FinishAs,
+        run_loop::{Ending, FinishAs},
         sample_routes::{Intervals, LossReporting, ReplayState, Span},
     },
     event::{Context, EventType, Processes, Stats},
@@ -245,9 +245,14 @@ impl ScriptEventSource for RecordedEvents<'_> {
             let partial = program.partial();
             program.clear();
             let left = shard.write_result(&run.stats, &outcome, callbacks, &nameless, &partial?);
-            left.context("cannot store the result of __partial__()")?;
-            // The process that merges the results returns the status.
+            left.with_context(|| {
+                format!("cannot store the result of __partial__() in {}", std::env::temp_dir().display())
+            })?;
+            // The process that merges the results returns the status of callbacks that raised and of signals.
             callbacks = Callbacks::Returned;
+            if matches!(outcome.ending, Ending::Signal { .. }) {
+                return Ok(0.into());
+            }
         } else {
             losses::print_unnamed_frames(&nameless, plan.verbosity);
             program.clear();
