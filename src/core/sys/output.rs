@@ -2,8 +2,9 @@
 //! not know what is written.
 
 use std::{
+    borrow::Cow,
     fs::{File, OpenOptions},
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     os::fd::{AsFd, AsRawFd, RawFd},
     path::Path,
     sync::{
@@ -11,6 +12,8 @@ use std::{
         atomic::{AtomicI32, Ordering},
     },
 };
+
+use super::terminal::text_for_terminal;
 
 /// The stderr from before [`append_to`].
 static FIRST_STDERR: OnceLock<File> = OnceLock::new();
@@ -64,9 +67,15 @@ pub fn binary() -> io::Result<File> {
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
-/// Writes a message of perf-prof to stderr as one line. A stderr without a reader is not an error.
+/// Writes a message of perf-prof to stderr as one line. A stderr without a reader is not an error. On a terminal,
+/// control characters are shown as text: the message may contain names of tasks and files.
 pub fn say(text: impl std::fmt::Display) {
-    write_line(&format!("perf-prof: {text}"));
+    write_line(&format!("perf-prof: {}", shown_on_stderr(&text.to_string())));
+}
+
+/// Returns a message as it is shown on stderr.
+pub fn shown_on_stderr(text: &str) -> Cow<'_, str> {
+    if io::stderr().is_terminal() { text_for_terminal(text) } else { text.into() }
 }
 
 /// Writes a line to stderr without a prefix. If this fails, writes it to the stderr from before [`append_to`].

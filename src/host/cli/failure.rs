@@ -45,7 +45,7 @@ pub fn report(failure: &Failure) -> ExitCode {
     };
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let (red, reset) = if colours { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-    output::write_line(&format!("{red}perf-prof:{reset} {message}"));
+    output::write_line(&format!("{red}perf-prof:{reset} {}", output::shown_on_stderr(&message)));
     ExitCode::from(status)
 }
 

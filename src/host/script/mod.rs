@@ -14,6 +14,7 @@ mod loader;
 mod merge;
 mod module;
 mod optional_events;
+mod printing;
 mod system_calls;
 
 pub use choice::PythonChoice;

@@ -5,7 +5,10 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use perf_prof_core::event::{LineContext, LineParts, write_line};
+use perf_prof_core::{
+    event::{LineContext, LineParts, write_line},
+    sys::terminal::for_terminal,
+};
 use pyo3::{
     exceptions::PyTypeError,
     ffi,
@@ -14,6 +17,7 @@ use pyo3::{
 };
 
 use super::{
+    super::printing::is_terminal,
     access,
     base::{base_type, field_error},
     convert, detached,
@@ -248,6 +252,7 @@ fn print<'py>(
     // The text goes through `sys.stdout`, because the script may have replaced it.
     let stdout = py.import(pyo3::intern!(py, "sys"))?.getattr(pyo3::intern!(py, "stdout"))?;
     if !stdout.is_none() {
+        let line = if is_terminal(&stdout) { for_terminal(&line) } else { line.as_slice().into() };
         stdout.call_method1(pyo3::intern!(py, "write"), (convert::text(py, &line)?,))?;
     }
     Ok(py.None().into_bound(py))
