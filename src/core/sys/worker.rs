@@ -46,11 +46,7 @@ impl Worker {
         // it; otherwise the worker would get it twice.
         // SAFETY: the call takes only numbers. A process may always create its own group.
         unsafe { libc::setpgid(0, 0) };
-        // SAFETY: the call takes only numbers.
-        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-        // SAFETY: the call has no preconditions.
-        if unsafe { libc::getppid() } as u32 != parent {
-            // The parent exited before prctl was called, so the worker would not be killed.
+        if !process::die_with(parent, libc::SIGKILL) {
             process::exit_now(1);
         }
         if let Stdout::File(file) = stdout {

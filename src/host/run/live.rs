@@ -64,7 +64,7 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     // The command is forked before the interpreter starts. If a process has threads, a forked child may only call
     // async-signal-safe functions.
     let workload = match &plan.capture.target {
-        Target::Workload(command) => Some(Workload::fork(command)?),
+        Target::Workload(command) => Some(Workload::fork_until_end(command)?),
         _ => None,
     };
     let script = Script { module, args };
