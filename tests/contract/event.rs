@@ -22,7 +22,7 @@ fn all_forms_of_access() {
         with_event(
             "
 print(e.pid, e['pid'], e.get('pid'), 'pid' in e, 'nope' in e)
-print(e.get('nope'), e.get('nope', 5), e.get('nope', default=6), e.get(name='pid', default=7))
+print(e.get('nope'), e.get('nope', 5), e.get('nope', default=6), e.get(name='pid', default=7), e.get(''.join('pid'), 8))
 print(e._pid == e['_pid'] == e.common_pid, e._time == e['_time'] > 0, e._event, e['_event'])
 print(len(e) == len(e.keys()) == len(e.values()) == len(e.items()), type(e.keys()), type(e.values()), type(e.items()))
 print(list(e) == e.items(), [name for name, value in e] == e.keys())
@@ -32,7 +32,7 @@ print(repr(e) == f'<PerfEvent {e._event} cpu={e._cpu} pid={e._pid} time={e._time
         ),
         expect![[r#"
             1 1 1 True False
-            None 5 6 1
+            None 5 6 1 1
             True True syscalls:sys_enter_getpgid syscalls:sys_enter_getpgid
             True <class 'list'> <class 'list'> <class 'list'>
             True True

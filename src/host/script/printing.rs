@@ -1,7 +1,7 @@
 //! Prints text of events to stdout. If stdout is a terminal, control characters are shown as text, because anybody can
 //! give a task a name that changes the terminal. Files and pipes get the text as it is.
 
-use std::io::IsTerminal;
+use std::{io::IsTerminal, sync::OnceLock};
 
 use perf_prof_core::sys::terminal;
 use pyo3::{
@@ -12,9 +12,11 @@ use pyo3::{
 
 /// Returns whether a stream of Python is a terminal. `sys.stdout` may be an object of the script.
 pub fn is_terminal(stream: &Bound<'_, PyAny>) -> bool {
-    // Without a terminal, this needs no call into Python.
+    static HAS_TERMINAL: OnceLock<bool> = OnceLock::new();
     let any = || std::io::stdout().is_terminal() || std::io::stderr().is_terminal();
-    any() && stream.call_method0(pyo3::intern!(stream.py(), "isatty")).is_ok_and(|on| on.is_truthy().unwrap_or(false))
+    // Without a terminal, this needs no call into Python.
+    *HAS_TERMINAL.get_or_init(any)
+        && stream.call_method0(pyo3::intern!(stream.py(), "isatty")).is_ok_and(|on| on.is_truthy().unwrap_or(false))
 }
 
 /// Prints args as the built-in print() does. On a terminal, control characters in args are shown escaped: a task
