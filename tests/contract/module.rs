@@ -325,7 +325,7 @@ fn an_import_that_fails_in_the_script_shows_the_users_frames_only() {
           File "DIR/s.py", line 1, in <module>
             import nosuchmodule
         ModuleNotFoundError: No module named 'nosuchmodule'
-        perf-prof: cannot load 's.py': it raised ModuleNotFoundError (see above)
+        perf-prof: cannot load 's.py': it raised ModuleNotFoundError (see above); for the packages of a venv, use --python VENV
         --- status 1
     "#]],
     );
@@ -385,7 +385,7 @@ fn a_missing_import_of_a_module_by_name_is_named() {
           File "DIR/mine.py", line 1, in <module>
             import nosuchmodule
         ModuleNotFoundError: No module named 'nosuchmodule'
-        perf-prof: cannot load 'mine': it raised ModuleNotFoundError (see above)
+        perf-prof: cannot load 'mine': it raised ModuleNotFoundError (see above); for the packages of a venv, use --python VENV
         --- status 1
     "#]],
     );
