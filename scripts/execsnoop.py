@@ -16,7 +16,7 @@ import argparse
 import signal
 import time
 
-from perf_prof import Parts, States, is_recording, shard
+from perf_prof import Parts, States, is_recording, print, shard
 
 title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(

@@ -24,7 +24,7 @@ import sys
 import time
 from collections import defaultdict
 
-from perf_prof import FlameGraph, Parts
+from perf_prof import FlameGraph, Parts, print
 
 SORTS = {
     "minor": lambda row: (-row.minor, -row.major, -row.total),

@@ -21,7 +21,7 @@ import sys
 import time
 from collections import Counter
 
-from perf_prof import FlameGraph, Parts, States
+from perf_prof import FlameGraph, Parts, States, print
 
 # Tests of the bits of prev_state (include/linux/sched.h). A runnable task has none of the low eight bits; a preempted
 # task is runnable too and has the bit 0x100.

@@ -22,7 +22,7 @@ import sys
 import time
 from collections import defaultdict
 
-from perf_prof import FlameGraph, Parts
+from perf_prof import FlameGraph, Parts, print
 
 title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(

@@ -19,7 +19,7 @@ import argparse
 import time
 from collections import Counter, defaultdict
 
-from perf_prof import Log2Hist, Parts, States
+from perf_prof import Log2Hist, Parts, States, print
 
 title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(

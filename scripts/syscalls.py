@@ -19,7 +19,7 @@ import argparse
 import time
 from collections import Counter, defaultdict
 
-from perf_prof import Parts, States, errno_name, syscall_name
+from perf_prof import Parts, States, errno_name, print, syscall_name
 
 SORTS = {
     "calls": lambda row: row.calls,

@@ -31,7 +31,7 @@ import time
 from array import array
 from collections import defaultdict
 
-from perf_prof import Log2Hist, is_recording, realtime, shard, stats
+from perf_prof import Log2Hist, is_recording, print, realtime, shard, stats
 
 title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(

@@ -17,7 +17,7 @@ import argparse
 import time
 from collections import defaultdict
 
-from perf_prof import Parts
+from perf_prof import Parts, print
 
 title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(

@@ -42,6 +42,10 @@ def parameters_of_stub(node):
         if arg.annotation is None and arg.arg not in ("self", "cls"):
             differ(f"{node.name}({arg.arg}) has no type in the stub")
         found.append((arg.arg, None if default is None else ast.literal_eval(default), default is not None))
+    if node.args.vararg:
+        found.append((node.args.vararg.arg, None, False))
+    for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults):
+        found.append((arg.arg, ast.literal_eval(default), True))
     return found
 
 

@@ -325,6 +325,12 @@ def shard() -> _Shard | None:
     """Returns {'number', 'count', 'split': 'time' or 'cpu'} if this process reads a part of a recording
     (--jobs). Returns None in all other processes, also in the process that merges the results."""
 
+def print(
+    *args: object, sep: str | None = None, end: str | None = None, file: Any = None, flush: bool = False
+) -> None:
+    """Prints args as the built-in print() does. On a terminal, control characters in args are shown escaped: a task
+    can have a name that changes the terminal. Files and pipes get the text as it is."""
+
 def stats() -> _Stats:
     """Returns the counts so far: {'delivered', 'lost', 'events': {name: {'delivered', 'lost'}},
     'cpus': {cpu: {'delivered', 'lost'}}}.

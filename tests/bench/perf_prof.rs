@@ -3,7 +3,8 @@
 //! The table is printed to stdout and written to `docs/benchmarks.md`. `cargo bench -- --table` leaves out the single
 //! functions. With `--quick`, the measurements are so short that the figures mean nothing, and the table is not
 //! written; `cargo test` runs this, to check that every row is there. `cargo bench -- --table --scale` measures only
-//! the merge of the rings of large machines, and `--recordings` only the rows about recordings.
+//! the merge of the rings of large machines, `--recordings` only the rows about recordings, and `--access` only those
+//! about reading events.
 
 #![allow(clippy::unwrap_used)]
 
@@ -68,6 +69,10 @@ fn main() {
     let mut table = Table::new(effort);
     if has("--scale") {
         memory::scale(&mut table);
+        return table.print();
+    }
+    if has("--access") {
+        access::rows(&mut table);
         return table.print();
     }
     if has("--recordings") {

@@ -64,7 +64,7 @@ impl Table {
 
     /// Checks that every expected row is there, with a figure or with the reason why it has none.
     pub fn check_rows(&self) {
-        const ROWS: [&str; 38] = [
+        const ROWS: [&str; 39] = [
             "floor h0",
             "floor h1",
             "floor h3",
@@ -87,6 +87,7 @@ impl Table {
             "access event.to_dict()",
             "access event.items()",
             "access event.print()",
+            "access event.print() to a file",
             "call chain of 20 kernel frames",
             "symbols of a large library, first touch",
             "symbols of 1,000 processes",

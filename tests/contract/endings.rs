@@ -272,14 +272,14 @@ def __exit__(): raise ValueError('at the end')
     check(
         Run::script(text).call_event().workload("calls 1"),
         expect![[r#"
-        --- stderr
-        Traceback (most recent call last):
-          File "DIR/s.py", line 3, in __exit__
-            def __exit__(): raise ValueError('at the end')
-                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-        ValueError: at the end
-        --- status 0
-    "#]],
+            --- stderr
+            Traceback (most recent call last):
+              File "DIR/s.py", line 3, in __exit__
+                def __exit__(): raise ValueError('at the end')
+                                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+            ValueError: at the end
+            --- status 1
+        "#]],
     );
 }
 

@@ -115,6 +115,24 @@ fn a_pattern_without_a_match() {
 }
 
 #[test]
+fn an_attribute_in_the_place_of_the_filter_is_named() {
+    needs([Need::Tracefs]);
+    for attribute in ["stak", "stack"] {
+        let run =
+            Run::script("def __sample__(event): pass\n").event(format!("{CALL}/{attribute}/")).workload("calls 1");
+        let outcome = run.run();
+        assert!(
+            outcome
+                .stderr
+                .ends_with(&format!("\nthe first section is the filter; attributes come after it: {CALL}//stack/\n")),
+            "{}",
+            outcome.stderr
+        );
+        assert_eq!(outcome.status, 1);
+    }
+}
+
+#[test]
 fn a_filter_that_the_kernel_refuses() {
     fails(
         plain().event(format!("{CALL}/pdi==5/")),

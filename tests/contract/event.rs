@@ -4,6 +4,8 @@ use expect_test::expect;
 
 use crate::harness::{
     machine::{Need, needs},
+    recording::{Folder, python, record_here},
+    run::stdout,
     script::{CALL, RENAME, Run, prints},
 };
 
@@ -20,7 +22,7 @@ fn all_forms_of_access() {
         with_event(
             "
 print(e.pid, e['pid'], e.get('pid'), 'pid' in e, 'nope' in e)
-print(e.get('nope'), e.get('nope', 5), e.get('nope', default=6), e.get(name='pid', default=7))
+print(e.get('nope'), e.get('nope', 5), e.get('nope', default=6), e.get(name='pid', default=7), e.get(''.join('pid'), 8))
 print(e._pid == e['_pid'] == e.common_pid, e._time == e['_time'] > 0, e._event, e['_event'])
 print(len(e) == len(e.keys()) == len(e.values()) == len(e.items()), type(e.keys()), type(e.values()), type(e.items()))
 print(list(e) == e.items(), [name for name, value in e] == e.keys())
@@ -30,7 +32,7 @@ print(repr(e) == f'<PerfEvent {e._event} cpu={e._cpu} pid={e._pid} time={e._time
         ),
         expect![[r#"
             1 1 1 True False
-            None 5 6 1
+            None 5 6 1 1
             True True syscalls:sys_enter_getpgid syscalls:sys_enter_getpgid
             True <class 'list'> <class 'list'> <class 'list'>
             True True
@@ -39,6 +41,44 @@ print(repr(e) == f'<PerfEvent {e._event} cpu={e._cpu} pid={e._pid} time={e._time
             True
         "#]],
     );
+}
+
+/// A recording's formats may name a field in any way.
+#[test]
+fn a_field_does_not_replace_a_method_of_events() {
+    needs([Need::Tracefs]);
+    let script = "
+import copy
+def sched__sched_process_exit(e):
+    print(e['keys'], e['get'] == e._pid, type(e['text']).__name__, 'keys' in e, 'keys' in e.keys())
+    print(e.get('keys'), e.text('keys'), dict(e)['keys'], e.to_dict()['get'] == e['get'], dict(copy.copy(e)) == dict(e))
+    print(e.get is not e['get'], [name for name in ('keys', 'get', 'text') if name in type(e).__dict__])
+";
+    let folder = Folder::new();
+    let path = folder.path("perf.data");
+    record_here(&path, &["-e", "sched:sched_process_exit", "--", "true"]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    for (name, other) in
+        [("char comm[16];", "char keys[16];"), ("pid_t pid;", "pid_t get;"), ("int prio;", "int text;")]
+    {
+        let at: Vec<usize> =
+            (0..bytes.len() - name.len()).filter(|&at| bytes[at..].starts_with(name.as_bytes())).collect();
+        assert!(!at.is_empty(), "{name}");
+        at.into_iter().for_each(|at| bytes[at..at + name.len()].copy_from_slice(other.as_bytes()));
+    }
+    let path = folder.write("renamed.data", &bytes);
+    let script = folder.write("s.py", script.as_bytes());
+    let run = |module: &str| {
+        let event = ["-e", "sched:sched_process_exit"];
+        stdout(&python(&[&["--input", path.to_str().unwrap()], &event[..], &[module]].concat()))
+    };
+    expect![[r#"
+        true True int True True
+        true true true True True
+        True []
+    "#]]
+    .assert_eq(&run(script.to_str().unwrap()));
+    assert!(run("help").contains("keys : str    (C: char[16]; event['keys'])"), "{}", run("help"));
 }
 
 #[test]

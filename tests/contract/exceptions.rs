@@ -18,19 +18,19 @@ def __sample__(event):
     check(
         Run::script(text).call_event().workload("calls 3"),
         expect![[r#"
-        1
-        3
-        --- stderr
-        Traceback (most recent call last):
-          File "DIR/s.py", line 4, in __sample__
-            if event.pid == 2: helper(event)
-                               ^^^^^^^^^^^^^
-          File "DIR/s.py", line 2, in helper
-            def helper(event): return event.nosuchfield
-                                      ^^^^^^^^^^^^^^^^^
-        AttributeError: 'perf_prof.syscalls__sys_enter_getpgid' object has no attribute 'nosuchfield'
-        --- status 0
-    "#]],
+            1
+            3
+            --- stderr
+            Traceback (most recent call last):
+              File "DIR/s.py", line 4, in __sample__
+                if event.pid == 2: helper(event)
+                                   ^^^^^^^^^^^^^
+              File "DIR/s.py", line 2, in helper
+                def helper(event): return event.nosuchfield
+                                          ^^^^^^^^^^^^^^^^^
+            AttributeError: 'perf_prof.syscalls__sys_enter_getpgid' object has no attribute 'nosuchfield'
+            --- status 1
+        "#]],
     );
 }
 
@@ -48,7 +48,7 @@ def __exit__(): print(n)
 ";
     let outcome = Run::script(text).call_event().workload("calls 5000").run();
     outcome.assert_civil();
-    assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "5000\n"));
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (1, "5000\n"));
     assert_eq!(outcome.stderr.matches("Traceback (most recent call last)").count(), 20);
     let ours: Vec<&str> = outcome.stderr.lines().filter(|line| line.starts_with("perf-prof: ")).collect();
     expect![[r#"
@@ -90,7 +90,7 @@ def __exit__(): raise ValueError('exit')
     for name in ["interval", "print_stat", "exit"] {
         assert!(outcome.stderr.contains(&format!("ValueError: {name}\n")), "{}", outcome.stderr);
     }
-    assert_eq!(outcome.status, 0);
+    assert_eq!(outcome.status, 1);
 }
 
 #[test]
@@ -111,30 +111,30 @@ def __sample__(event):
     check(
         Run::script(text).call_event().workload("calls 5"),
         expect![[r#"
-        5
-        --- stderr
-        Traceback (most recent call last):
-          File "DIR/s.py", line 6, in __sample__
-            if event.pid == 1: raise Own('own')
-                               ^^^^^^^^^^^^^^^^
-        s.Own: own
-        Traceback (most recent call last):
-          File "DIR/s.py", line 7, in __sample__
-            if event.pid == 2: raise GeneratorExit
-                               ^^^^^^^^^^^^^^^^^^^
-        GeneratorExit
-        Traceback (most recent call last):
-          File "DIR/s.py", line 10, in __sample__
-            except RecursionError as error: raise RecursionError(str(error)[:33]) from None
-                                            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-        RecursionError: maximum recursion depth exceeded
-        Traceback (most recent call last):
-          File "DIR/s.py", line 11, in __sample__
-            if event.pid == 4: raise UnicodeError('\udcff')
-                               ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-        UnicodeError: \udcff
-        --- status 0
-    "#]],
+            5
+            --- stderr
+            Traceback (most recent call last):
+              File "DIR/s.py", line 6, in __sample__
+                if event.pid == 1: raise Own('own')
+                                   ^^^^^^^^^^^^^^^^
+            s.Own: own
+            Traceback (most recent call last):
+              File "DIR/s.py", line 7, in __sample__
+                if event.pid == 2: raise GeneratorExit
+                                   ^^^^^^^^^^^^^^^^^^^
+            GeneratorExit
+            Traceback (most recent call last):
+              File "DIR/s.py", line 10, in __sample__
+                except RecursionError as error: raise RecursionError(str(error)[:33]) from None
+                                                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+            RecursionError: maximum recursion depth exceeded
+            Traceback (most recent call last):
+              File "DIR/s.py", line 11, in __sample__
+                if event.pid == 4: raise UnicodeError('\udcff')
+                                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+            UnicodeError: \udcff
+            --- status 1
+        "#]],
     );
 }
 
@@ -171,10 +171,10 @@ def __sample__(event): raise ValueError(event.pid)
     check(
         Run::script(text).call_event().workload("calls 2"),
         expect![[r#"
-        hook ValueError 1
-        hook ValueError 2
-        --- status 0
-    "#]],
+            hook ValueError 1
+            hook ValueError 2
+            --- status 1
+        "#]],
     );
 }
 
@@ -190,18 +190,18 @@ def __sample__(event):
     check(
         Run::script(text).call_event().workload("calls 2"),
         expect![[r#"
-        1
-        2
-        --- stderr
-        Traceback (most recent call last):
-          File "DIR/s.py", line 6, in __sample__
-            raise Bad
-        s.Bad: <exception str() failed>
-        Traceback (most recent call last):
-          File "DIR/s.py", line 6, in __sample__
-            raise Bad
-        s.Bad: <exception str() failed>
-        --- status 0
-    "#]],
+            1
+            2
+            --- stderr
+            Traceback (most recent call last):
+              File "DIR/s.py", line 6, in __sample__
+                raise Bad
+            s.Bad: <exception str() failed>
+            Traceback (most recent call last):
+              File "DIR/s.py", line 6, in __sample__
+                raise Bad
+            s.Bad: <exception str() failed>
+            --- status 1
+        "#]],
     );
 }

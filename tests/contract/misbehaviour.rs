@@ -1,14 +1,71 @@
 //! Handlers that misbehave: perf-prof still keeps to the contract.
 
+use std::{
+    io::{BufRead, BufReader, Read},
+    process::Stdio,
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
 use expect_test::expect;
 
 use crate::harness::{
+    calls::WORKLOAD,
     machine::{Need, needs},
-    script::{Run, check, prints},
+    run::{PATIENCE, perf_prof},
+    script::{CALL, Run, check, prints},
 };
 
 fn calls(script: &str, workload: &str) -> Run {
     Run::script(script).call_event().workload(workload)
+}
+
+/// Waits until all processes that have the other end of a pipe have ended.
+#[track_caller]
+fn assert_all_end(pipe: impl Read + Send + 'static) {
+    let (sender, ended) = mpsc::channel();
+    thread::spawn(move || sender.send(BufReader::new(pipe).lines().count()));
+    ended.recv_timeout(Duration::from_secs(PATIENCE.into())).expect("a process is left");
+}
+
+#[test]
+fn a_command_ends_when_perf_prof_is_killed() {
+    needs([Need::Tracefs]);
+    let script = "def __sample__(event): print('event', flush=True)\n";
+    let run = Run::script(script).call_event().workload("calls 1 forever");
+    let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 6]).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The command has the same stdout.
+    assert_all_end(stdout);
+}
+
+#[test]
+fn the_processes_of_jobs_end_when_perf_prof_is_killed() {
+    needs([Need::Tracefs]);
+    let script = "
+import time
+def __sample__(event):
+    print('event', flush=True)
+    time.sleep(1000)
+def __partial__(): pass
+def __merge__(partials): pass
+";
+    let run = Run::script(script).call_event();
+    let own = std::env::current_exe().unwrap();
+    let mut record = perf_prof(&["record", "-q", "-e", CALL, "--"]);
+    record.arg(own).args([WORKLOAD, "calls", "3"]).current_dir(run.dir.path());
+    assert!(record.status().unwrap().success());
+    let run = run.options(["--input", "perf.data", "--jobs", "2"]);
+    let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 6]).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_all_end(stdout);
 }
 
 #[test]
@@ -47,7 +104,7 @@ def __exit__(): print('exit', file=sys.stderr)
     assert!(outcome.stderr.contains("ValueError: I/O operation on closed file"), "{}", outcome.stderr);
     // `__exit__` prints to stderr, which is still open.
     assert!(outcome.stderr.ends_with("exit\n"), "{}", outcome.stderr);
-    assert_eq!(outcome.status, 0);
+    assert_eq!(outcome.status, 1);
 }
 
 #[test]
@@ -63,7 +120,7 @@ def __exit__(): print('exit', file=sys.stderr)
     let outcome = calls(text, "calls 2").run();
     outcome.assert_civil();
     assert!(outcome.stderr.ends_with("exit\n"), "{}", outcome.stderr);
-    assert_eq!(outcome.status, 0);
+    assert_eq!(outcome.status, 1);
 }
 
 #[test]
@@ -295,7 +352,7 @@ def __exit__(): print('exit')
         --- stderr
         TypeError: __sample__() takes 0 positional arguments but 1 was given
         TypeError: __sample__() takes 0 positional arguments but 1 was given
-        --- status 0
+        --- status 1
     "#]],
     );
 }

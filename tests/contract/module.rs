@@ -1,5 +1,7 @@
 //! Which file a MODULE argument loads, and which names and paths the script sees.
 
+use std::{fs, os::unix::fs::PermissionsExt};
+
 use expect_test::expect;
 
 use crate::harness::{
@@ -181,6 +183,56 @@ fn no_bytecode_is_left_beside_the_script() {
     }
 }
 
+/// A `.pyc` that says that it needs no check is run by `import` whatever the source is.
+#[test]
+fn a_compiled_file_beside_the_script_does_not_run_in_its_place() {
+    needs([Need::Tracefs]);
+    let plant = "
+import importlib.util, os
+from importlib._bootstrap_external import _code_to_hash_pyc
+cached = importlib.util.cache_from_source('s.py')
+os.makedirs(os.path.dirname(cached))
+code = compile('print(\"planted\")\\ndef __sample__(event): pass', 's.py', 'exec')
+open(cached, 'wb').write(_code_to_hash_pyc(code, bytes(8), False))
+raise SystemExit(0)
+";
+    let text = "print('source')\ndef __sample__(event): pass\n";
+    let planted = Run::script(text).file("plant.py", plant).call_event().module("plant.py");
+    assert_eq!(planted.run().status, 0);
+    assert!(planted.path("__pycache__").is_dir());
+    let outcome = planted.module("s.py").workload("calls 1").run();
+    assert_eq!((outcome.stdout.as_str(), outcome.status), ("source\n", 0), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_script_that_others_can_change_has_a_warning() {
+    needs([Need::Tracefs]);
+    let run = mute();
+    let set = |path: &str, mode: u32| {
+        fs::set_permissions(run.path(path), fs::Permissions::from_mode(mode)).unwrap();
+        run.run().complaints()
+    };
+    let warning = |path: &str| {
+        format!(
+            "perf-prof: warning: other users can change {path}: what they write there can run as part of the script\n"
+        )
+    };
+    assert_eq!(set("", 0o755), "");
+    assert_eq!(set("", 0o1777), warning("DIR"));
+    assert_eq!(set("s.py", 0o666), warning("DIR/s.py"));
+    // Only root can give a folder away. With sudo, the folder of the user who calls sudo is no reason to warn.
+    // SAFETY: the call has no preconditions.
+    if unsafe { libc::geteuid() } == 0 {
+        let others = mute();
+        std::os::unix::fs::chown(others.path(""), Some(65534), None).unwrap();
+        assert_eq!(others.run().complaints(), warning("DIR"));
+        assert_eq!(others.env("SUDO_UID", "65534").run().complaints(), "");
+    }
+    let quiet = mute().options(["-q"]);
+    fs::set_permissions(quiet.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+    assert_eq!(quiet.run().stderr, "");
+}
+
 fn loaded(run: Run) -> Outcome {
     needs([Need::Tracefs]);
     let outcome = run.run();
@@ -273,7 +325,7 @@ fn an_import_that_fails_in_the_script_shows_the_users_frames_only() {
           File "DIR/s.py", line 1, in <module>
             import nosuchmodule
         ModuleNotFoundError: No module named 'nosuchmodule'
-        perf-prof: cannot load 's.py': it raised ModuleNotFoundError (see above)
+        perf-prof: cannot load 's.py': it raised ModuleNotFoundError (see above); for the packages of a venv, use --python VENV
         --- status 1
     "#]],
     );
@@ -333,7 +385,7 @@ fn a_missing_import_of_a_module_by_name_is_named() {
           File "DIR/mine.py", line 1, in <module>
             import nosuchmodule
         ModuleNotFoundError: No module named 'nosuchmodule'
-        perf-prof: cannot load 'mine': it raised ModuleNotFoundError (see above)
+        perf-prof: cannot load 'mine': it raised ModuleNotFoundError (see above); for the packages of a venv, use --python VENV
         --- status 1
     "#]],
     );

@@ -182,6 +182,61 @@ def __exit__():
     assert_eq!(finish(child, run.dir.path()).status, 0);
 }
 
+/// Starts it with these signals ignored, as a shell starts a background job, or as nohup starts a command.
+fn start_ignoring(run: &Run, ignored: &'static [i32]) -> (Child, impl Iterator<Item = String>) {
+    let mut command = run.command();
+    // SAFETY: signal is async-signal-safe.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+            ignored.iter().for_each(|&signal| {
+                libc::signal(signal, libc::SIG_IGN);
+            });
+            Ok(())
+        });
+    }
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    (child, lines)
+}
+
+#[test]
+fn a_sigint_that_was_ignored_at_the_start_ends_the_run() {
+    needs([Need::Tracefs]);
+    let text = "def __sample__(event): print('event')\ndef __exit__(): print('exit')\n";
+    let run = Run::script(text).call_event().workload("calls 1 forever");
+    let (child, mut lines) = start_ignoring(&run, &[libc::SIGINT, libc::SIGQUIT]);
+    assert_eq!(lines.next().unwrap(), "event");
+    send(&child, libc::SIGINT);
+    assert_eq!(lines.collect::<Vec<_>>(), ["exit"]);
+    assert_eq!(finish(child, run.dir.path()).status, 0);
+}
+
+#[test]
+fn a_second_signal_interrupts_a_callback_also_if_sigint_was_ignored_at_the_start() {
+    needs([Need::Tracefs]);
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let run = Run::script(BUSY).call_event().workload("calls 3");
+        let (child, mut lines) = start_ignoring(&run, &[libc::SIGINT]);
+        assert_eq!(lines.next().unwrap(), "busy");
+        send(&child, signal);
+        send(&child, signal);
+        assert_eq!(lines.collect::<Vec<_>>(), ["exit"]);
+        let status = if signal == libc::SIGINT { 0 } else { 128 + signal };
+        assert_eq!(finish(child, run.dir.path()).status, status);
+    }
+}
+
+#[test]
+fn a_command_ignores_what_was_ignored_at_the_start() {
+    needs([Need::Tracefs]);
+    let run = Run::script("def __sample__(event): pass\n").call_event();
+    let run = run.exec(["grep", "SigIgn", "/proc/self/status"]);
+    let (child, lines) = start_ignoring(&run, &[libc::SIGINT, libc::SIGHUP]);
+    let mask = lines.last().unwrap().split_whitespace().last().map(|mask| u64::from_str_radix(mask, 16).unwrap());
+    assert_eq!(mask, Some(1 << (libc::SIGINT - 1) | 1 << (libc::SIGHUP - 1)));
+    assert_eq!(finish(child, run.dir.path()).status, 0);
+}
+
 #[test]
 fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
     // nohup starts commands with SIGHUP ignored.
@@ -192,16 +247,9 @@ def __exit__(): print('exit')
 ";
     needs([Need::Tracefs]);
     let run = Run::script(text).call_event().workload("calls 3 exit 4");
-    let mut command = run.command();
-    // SAFETY: signal is async-signal-safe.
-    unsafe {
-        std::os::unix::process::CommandExt::pre_exec(&mut command, || {
-            libc::signal(libc::SIGHUP, libc::SIG_IGN);
-            Ok(())
-        });
-    }
-    let outcome = finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(), run.dir.path());
-    assert_eq!((outcome.stdout.as_str(), outcome.status), ("exit\n", 4));
+    let (child, lines) = start_ignoring(&run, &[libc::SIGHUP]);
+    assert_eq!(lines.collect::<Vec<_>>(), ["exit"]);
+    assert_eq!(finish(child, run.dir.path()).status, 4);
 }
 
 #[test]

@@ -1,15 +1,21 @@
 //! stdout and stderr of the script: line buffered, UTF-8, in order with perf-prof's own lines.
 
 use std::{
+    ffi::OsStr,
     io::{BufRead, BufReader},
+    os::unix::ffi::OsStrExt,
     process::Stdio,
 };
 
 use expect_test::expect;
 
 use crate::harness::{
+    calls::WORKLOAD,
     machine::{Need, needs},
-    script::{Run, finish, prints},
+    recording::Folder,
+    run::perf_prof,
+    script::{CALL, Run, finish, prints},
+    terminal::on_terminal,
 };
 
 #[test]
@@ -109,4 +115,66 @@ def __exit__(): open('n', 'w').write('ended')
     }
     let status = command.status().unwrap();
     assert_eq!((status.code(), std::fs::read_to_string(run.path("n")).unwrap().as_str()), (Some(0), "ended"));
+}
+
+#[test]
+fn a_full_disk_under_the_output_file_is_reported_on_the_first_stderr() {
+    needs([Need::Tracefs]);
+    for text in ["def __sample__(event): print('line')\n", "def __sample__(event): pass\ndef __exit__(): print('x')\n"]
+    {
+        let outcome = Run::script(text).call_event().workload("calls 3").options(["-o", "/dev/full"]).run();
+        let said = "perf-prof: cannot write '/dev/full': No space left on device (os error 28)\n";
+        assert!(outcome.stderr.ends_with(said), "{}", outcome.stderr);
+        assert_eq!(outcome.status, 1);
+    }
+}
+
+/// A name of a task that clears a screen, changes its color and rings.
+const NAME: &[u8] = b"\x1b[2J\x1b[31mRED\x07";
+const ESCAPED: &str = "\\x1b[2J\\x1b[31mRED\\x07";
+
+#[test]
+fn a_terminal_does_not_obey_the_names_of_tasks() {
+    needs([Need::Tracefs]);
+    let text = "
+from perf_prof import print
+def task__task_rename(event): print('renamed', event.newcomm, 7)
+def __sample__(event): event.print(timestamp=False)
+";
+    let run = || {
+        let run = Run::script(text).event("task:task_rename").call_event().workload("comm");
+        run.operation(NAME).operation(b"calls").operation(b"1")
+    };
+    let shown = on_terminal(&mut run().command());
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(shown.lines().any(|line| line == format!("renamed {ESCAPED} 7")), "{shown}");
+    assert!(shown.lines().any(|line| line.contains(&format!(" {ESCAPED} ")) && line.contains("getpgid")), "{shown}");
+    assert!(!shown.contains(['\x1b', '\x07']), "{shown:?}");
+    // A pipe gets the bytes.
+    let bytes = run().run().bytes;
+    assert_eq!(bytes.windows(NAME.len()).filter(|bytes| *bytes == NAME).count(), 2);
+}
+
+#[test]
+fn a_terminal_does_not_obey_the_names_in_recordings() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = folder.path("perf.data");
+    let own = std::env::current_exe().unwrap();
+    let name = OsStr::from_bytes(NAME);
+    let mut record = perf_prof(&["record", "-q", "-e", CALL, "-o"]);
+    record.arg(&path).arg("--").arg(own).args([WORKLOAD, "comm"]).arg(name).args(["calls", "3"]);
+    assert!(record.status().unwrap().success());
+    for words in [&["script"][..], &["report", "--sort", "comm"]] {
+        let command = || {
+            let mut command = perf_prof(words);
+            command.arg("-i").arg(&path);
+            command
+        };
+        let shown = on_terminal(&mut command());
+        let shown = String::from_utf8_lossy(&shown);
+        assert!(shown.contains(ESCAPED) && !shown.contains(['\x1b', '\x07']), "{words:?} {shown:?}");
+        let piped = command().output().unwrap().stdout;
+        assert!(piped.windows(NAME.len()).any(|bytes| bytes == NAME), "{words:?}");
+    }
 }

@@ -17,4 +17,5 @@ pub mod scripts;
 pub mod stacks;
 pub mod suite;
 pub mod task;
+pub mod terminal;
 pub mod workload;

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
+    os::unix::process::CommandExt,
     path::Path,
     process::{Command, ExitStatus, Output, Stdio},
 };
@@ -49,6 +50,56 @@ def __exit__(): print(sorted(counts.items()), perf_prof.stats()['delivered'] == 
     }
 }
 
+#[test]
+fn a_callback_that_raises_in_a_job_gives_status_1_and_all_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording(folder);
+    let script = "\
+import perf_prof
+n = 0
+def __sample__(event):
+    global n
+    n += 1
+    if n == 1 and perf_prof.shard()['number'] == 1: raise ValueError('once')
+def __partial__(): return n
+def __merge__(partials): print('merged', sum(partials) == perf_prof.stats()['delivered'])
+";
+    fs::write(folder.join("s.py"), script).unwrap();
+    let output = replayed(folder, &["--jobs", "2", "s.py"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "merged True\n");
+    assert!(said(&output).contains("ValueError: once"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(1));
+}
+
+/// Partial results are pickled after the script's folder was put into `sys.path`.
+#[test]
+fn a_file_beside_the_script_does_not_replace_a_module_that_jobs_need() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording(folder);
+    let script = "\
+n = 0
+def __sample__(event):
+    global n
+    n += 1
+def __partial__(): return n
+def __merge__(partials): print('merged', sum(partials) > 0)
+";
+    for name in ["pickle.py", "heapq.py"] {
+        fs::write(folder.join(name), "raise SystemExit('planted')\n").unwrap();
+    }
+    fs::write(folder.join("count.py"), script).unwrap();
+    let check = |name: &str| {
+        let output = replayed(folder, &["--jobs", "2", name]);
+        assert_eq!((String::from_utf8_lossy(&output.stdout).as_ref(), said(&output).as_str()), ("merged True\n", ""));
+    };
+    check("count.py");
+    // A script may have the name of the module.
+    fs::write(folder.join("pickle.py"), script).unwrap();
+    check("pickle.py");
+}
+
 /// The result of a replay by jobs that was interrupted twice, in the middle of an event.
 struct Interrupted {
     /// What it printed after the first line.
@@ -57,7 +108,7 @@ struct Interrupted {
     status: ExitStatus,
 }
 
-fn interrupted(folder: &Path) -> Interrupted {
+fn interrupted(folder: &Path, signal: i32) -> Interrupted {
     recording(folder);
     // Each event takes so long that all events would take hours.
     let script = "\
@@ -80,7 +131,7 @@ def __merge__(partials): print('merged', sum(partials))
     // The second interrupt does not wait for a callback that does not return.
     for _ in 0..2 {
         // SAFETY: kill takes only numbers.
-        unsafe { libc::kill(replay.id() as i32, libc::SIGINT) };
+        unsafe { libc::kill(replay.id() as i32, signal) };
         std::thread::sleep(std::time::Duration::from_millis(500));
     }
     let (mut printed, mut said) = (String::new(), String::new());
@@ -94,7 +145,7 @@ def __merge__(partials): print('merged', sum(partials))
 #[test]
 fn an_interrupted_replay_by_jobs_stops_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
-    let Interrupted { printed, said, status } = interrupted(folder.path());
+    let Interrupted { printed, said, status } = interrupted(folder.path(), libc::SIGINT);
     assert!(
         said.contains("interrupted: the following results are for the parts that each process had read so far"),
         "{said}"
@@ -104,11 +155,47 @@ fn an_interrupted_replay_by_jobs_stops_where_it_is() {
     assert!(merged < 10, "too many events were delivered: {merged}");
 }
 
+/// SIGTERM and SIGHUP ended the processes with a status of their own, which was taken for a failure.
+#[test]
+fn sigterm_and_sighup_end_a_replay_by_jobs_with_the_results_so_far() {
+    for signal in [libc::SIGTERM, libc::SIGHUP] {
+        let folder = tempfile::tempdir().unwrap();
+        let Interrupted { printed, said, status } = interrupted(folder.path(), signal);
+        assert!(printed.lines().last().is_some_and(|line| line.starts_with("merged ")), "{status} {printed} {said}");
+        assert_eq!(status.code(), Some(128 + signal), "{said}");
+    }
+}
+
+/// The limit of a file's size stands for a full disk.
+#[test]
+fn a_result_that_cannot_be_stored_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording(folder);
+    let script =
+        "def __sample__(event): pass\ndef __partial__(): return bytes(1 << 20)\ndef __merge__(partials): pass\n";
+    fs::write(folder.join("s.py"), script).unwrap();
+    let mut command = Command::new(PERF_PROF);
+    command.args(["python", "-q", "--input", "perf.data", "--jobs", "2", "s.py"]).current_dir(folder);
+    // SAFETY: setrlimit is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            let limit = libc::rlimit { rlim_cur: 1 << 16, rlim_max: 1 << 16 };
+            libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
+            Ok(())
+        });
+    }
+    let output = command.output().unwrap();
+    let why = format!("cannot store the result of __partial__() in {}: File too large", std::env::temp_dir().display());
+    assert!(said(&output).contains(&why), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(1));
+}
+
 /// Only the first interrupt prints the line.
 #[test]
 fn a_second_interrupt_of_a_replay_by_jobs_says_nothing_more() {
     let folder = tempfile::tempdir().unwrap();
-    let Interrupted { said, .. } = interrupted(folder.path());
+    let Interrupted { said, .. } = interrupted(folder.path(), libc::SIGINT);
     assert_eq!(said.matches("interrupted: the following results are for").count(), 1, "{said}");
 }
 

@@ -14,7 +14,7 @@ use crate::{
     perfdata::{AttrFlag, RecordedEvent},
     record::SampleMember,
     recording::{open, select},
-    sys::output,
+    sys::{output, terminal::ShownOnStdout},
 };
 
 /// How events are shown.
@@ -39,7 +39,7 @@ pub fn run(path: &Path, shown: EventListing) -> Result<()> {
         event.name.clone().unwrap_or_else(|| format.name())
     });
     let events: Vec<(String, &RecordedEvent)> = names.zip(&recording.events).collect();
-    let mut out = io::stdout().lock();
+    let mut out = ShownOnStdout::new(io::stdout().lock());
     match shown {
         EventListing::Names => events.iter().try_for_each(|(name, _)| writeln!(out, "{name}"))?,
         EventListing::Attrs => events.iter().try_for_each(|(name, event)| writeln!(out, "{name}: {}", attrs(event)))?,

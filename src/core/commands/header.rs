@@ -15,7 +15,7 @@ use crate::{
     perfdata::{AttrFlag, ClockData, Recording},
     recording::{binaries::data_file, open},
     spec::format_seconds,
-    sys::{output, shell::shell_quote_all},
+    sys::{output, shell::shell_quote_all, terminal::ShownOnStdout},
 };
 
 /// Prints the header.
@@ -24,7 +24,7 @@ pub fn run(path: &Path) -> Result<()> {
     let times = recording.times()?;
     recording.warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
     let text = header_text(&recording, captured(path), times);
-    let mut out = io::stdout().lock();
+    let mut out = ShownOnStdout::new(io::stdout().lock());
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write the output")
 }
 

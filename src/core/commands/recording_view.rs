@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::{
     engine::{
         ExitStatus,
-        exit_status::exit_status,
+        exit_status::{Callbacks, exit_status},
         losses,
         run_loop::FinishAs,
         sample_routes::{LossReporting, ReplayState},
@@ -120,8 +120,9 @@ impl OpenRecording {
         context.with_symbols(|symbols| losses::print_unnamed_frames(symbols.unnamed_frames(), verbosity));
         outcome.sample_counts.report(&input, &[], SelectionSource::User(verbosity));
         outcome.check()?;
+        let own = outcome.sample_counts.status();
         Ok(ReadOutcome {
-            status: ExitStatus(exit_status(outcome.ending, outcome.at_exit, Some(outcome.sample_counts.status()))),
+            status: ExitStatus(exit_status(outcome.ending, outcome.at_exit, Callbacks::Returned, Some(own))),
             lost: stats.total_lost(),
         })
     }

@@ -29,6 +29,7 @@ use crate::{
     sys::{
         output,
         output_path::{self, ExistingFile},
+        terminal::ShownOnStdout,
     },
 };
 
@@ -99,7 +100,7 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
             output::say(format_args!("the flame graph is in {}", path.display()));
         }
     }
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = ShownOnStdout::new(BufWriter::new(io::stdout().lock()));
     match plan.form {
         Form::Text => {
             writeln!(out, "# Total Lost Samples: {}\n#", lost)?;

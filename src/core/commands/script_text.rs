@@ -14,6 +14,7 @@ use crate::{
     event::{Chains, Context, Deliver, Digits, EventType, Fields, Flow, PerfEvent, PerfLines, Sample, Sink, Stop},
     plan::{Input, Verbosity},
     symbol,
+    sys::terminal::ShownOnStdout,
 };
 
 /// The plan of a text output: the recording, and the columns to print.
@@ -53,7 +54,7 @@ pub fn run(plan: &ScriptTextPlan) -> Result<ExitStatus> {
         context: reading.context.clone(),
         written: BufferedStdout {
             waiting: Vec::with_capacity(2 * WRITTEN_AT_ONCE),
-            to: io::stdout().lock(),
+            to: ShownOnStdout::new(io::stdout().lock()),
             failure: None,
         },
     };
@@ -89,7 +90,7 @@ struct Text {
 /// The standard output, with text that was not written yet.
 struct BufferedStdout {
     waiting: Vec<u8>,
-    to: StdoutLock<'static>,
+    to: ShownOnStdout<StdoutLock<'static>>,
     failure: Option<io::Error>,
 }
 

@@ -10,7 +10,10 @@ use super::{
     unwound::{self, Copied},
 };
 use crate::{
-    abi::{PERF_CONTEXT_HV, PERF_CONTEXT_KERNEL, PERF_CONTEXT_MAX, PERF_CONTEXT_USER},
+    abi::{
+        PERF_CONTEXT_HV, PERF_CONTEXT_KERNEL, PERF_CONTEXT_MAX, PERF_CONTEXT_USER, PERF_SAMPLE_CALLCHAIN,
+        PERF_SAMPLE_STACK_USER,
+    },
     symbol::{self, AddressKind, Slot},
 };
 
@@ -141,6 +144,9 @@ impl KernelFrames {
 
 /// Resolves a sample's call chain to frames, innermost first.
 pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
+    if sample.event.layout.format.sample_type & (PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_STACK_USER) == 0 {
+        return Vec::new();
+    }
     let sides = context.sides();
     // In a chain without context markers, the address itself shows if it belongs to the kernel: kernel addresses have
     // their top bit set on every 64-bit architecture that perf runs on. The kernel writes a marker even if a chain has

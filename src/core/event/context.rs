@@ -199,10 +199,13 @@ impl Context {
         };
         if self.processes != ProcessRecords::Recording
             && tasks.name(tid, time).is_none()
+            && !tasks.is_gone(tid)
             && let Ok(pid) = u32::try_from(tid)
-            && let Some(comm) = procfs::comm(pid)
         {
-            tasks.named_before_run(tid, &comm);
+            match procfs::comm(pid) {
+                Some(comm) => tasks.named_before_run(tid, &comm),
+                None => tasks.note_gone(tid),
+            }
         }
         tasks.name(tid, time).map(<[u8]>::to_vec)
     }

@@ -2,7 +2,7 @@
 //! then the text of the kernel's print format or the members of the sample. After this line, each frame of the call
 //! chain has a line of its own.
 
-use std::{io::Write, sync::Arc};
+use std::{cell::RefCell, io::Write, sync::Arc};
 
 use chrono::{DateTime, Local};
 
@@ -40,8 +40,8 @@ pub struct LineContext<'a> {
 pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'_>, out: &mut Vec<u8>) {
     if parts.timestamp {
         // If the wall clock is wrong, this date is wrong too. The line still has the time of the perf clock.
-        let wall = DateTime::from_timestamp_nanos(context.realtime).with_timezone(&Local);
-        push(out, format_args!("{} ", wall.format("%Y-%m-%d %H:%M:%S%.6f")));
+        push_date(context.realtime, out);
+        out.push(b' ');
     }
     let EventType { format, .. } = sample.event;
     let comm = context.comm.unwrap_or(b"<...>");
@@ -58,20 +58,33 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
     let micros = sample.time().saturating_add(500) / 1000;
     out.extend(std::iter::repeat_n(b' ', 16usize.saturating_sub(comm.len())));
     out.extend_from_slice(comm);
-    push(
-        out,
-        format_args!(
-            " {tid:>6} {} [{:03}] {}.{:06}: {}: ",
-            flags.iter().map(|&c| c as char).collect::<String>(),
-            sample.cpu(),
-            micros / 1_000_000,
-            micros % 1_000_000,
-            format.name(),
-        ),
-    );
+    out.push(b' ');
+    match u64::try_from(tid) {
+        Ok(tid) => push_number(tid, 6, b' ', out),
+        Err(_) => push(out, format_args!("{tid:>6}")),
+    }
+    out.push(b' ');
+    out.extend_from_slice(&flags);
+    out.extend_from_slice(b" [");
+    push_number(sample.cpu().into(), 3, b'0', out);
+    out.extend_from_slice(b"] ");
+    push_number(micros / 1_000_000, 1, b'0', out);
+    out.push(b'.');
+    push_number(micros % 1_000_000, 6, b'0', out);
+    out.extend_from_slice(b": ");
     match format {
-        Format::Tracepoint(format) => format.render(sample.raw(), context.kernel, out),
-        Format::Source(_) => write_members(sample, context, out),
+        Format::Tracepoint(format) => {
+            out.extend_from_slice(format.system.as_bytes());
+            out.push(b':');
+            out.extend_from_slice(format.name.as_bytes());
+            out.extend_from_slice(b": ");
+            format.render(sample.raw(), context.kernel, out);
+        }
+        Format::Source(format) => {
+            out.extend_from_slice(format.name.as_bytes());
+            out.extend_from_slice(b": ");
+            write_members(sample, context, out);
+        }
     }
     out.push(b'\n');
     if parts.callchain {
@@ -130,6 +143,43 @@ fn write_members(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u
     }
 }
 
+thread_local! {
+    /// The last second for which the date was formatted, in seconds since the Unix epoch, and its text. Formatting a
+    /// date takes longer than all the rest of a line, and most lines have the date of the previous line.
+    static DATE: RefCell<(i64, String)> = const { RefCell::new((0, String::new())) };
+}
+
+/// Appends the local date and time of `realtime`, in nanoseconds since the Unix epoch. Digits after the microseconds are
+/// cut off.
+fn push_date(realtime: i64, out: &mut Vec<u8>) {
+    let second = realtime.div_euclid(1_000_000_000);
+    DATE.with_borrow_mut(|(of, text)| {
+        if *of != second || text.is_empty() {
+            let wall = DateTime::from_timestamp_nanos(realtime).with_timezone(&Local);
+            (*of, *text) = (second, wall.format("%Y-%m-%d %H:%M:%S").to_string());
+        }
+        out.extend_from_slice(text.as_bytes());
+    });
+    out.push(b'.');
+    push_number(realtime.rem_euclid(1_000_000_000) as u64 / 1000, 6, b'0', out);
+}
+
+/// Appends a number in decimal, with at least `width` characters.
+fn push_number(mut number: u64, width: usize, fill: u8, out: &mut Vec<u8>) {
+    // The largest number has 20 digits.
+    let mut digits = [fill; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at.min(digits.len() - width)..]);
+}
+
 pub(super) fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     // Writing to a Vec cannot fail.
     let _ = out.write_fmt(text);
@@ -177,6 +227,33 @@ fn latency_characters(flags: u8, preempt_count: u8) -> [u8; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_have_at_least_their_width() {
+        let text = |number, width, fill| {
+            let mut out = Vec::new();
+            push_number(number, width, fill, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(text(0, 1, b'0') + &text(7, 3, b'0') + &text(42, 6, b' '), "0007    42");
+        assert_eq!(text(1234, 3, b'0') + " " + &text(u64::MAX, 6, b' '), "1234 18446744073709551615");
+    }
+
+    #[test]
+    fn dates_are_those_of_their_second() {
+        let date = |realtime: i64| {
+            let mut out = Vec::new();
+            push_date(realtime, &mut out);
+            String::from_utf8(out).unwrap()
+        };
+        let expected = |realtime: i64| {
+            let wall = DateTime::from_timestamp_nanos(realtime).with_timezone(&Local);
+            wall.format("%Y-%m-%d %H:%M:%S%.6f").to_string()
+        };
+        for realtime in [1_705_298_445_123_456_789, 1_705_298_445_999_999_999, 1_705_298_446_000_000_000, 0, 1, -1] {
+            assert_eq!(date(realtime), expected(realtime));
+        }
+    }
 
     #[test]
     fn latency_characters_are_those_of_ftrace() {

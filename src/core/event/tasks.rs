@@ -4,7 +4,7 @@
 //! from which it is valid. At most [`MOST_TASKS`] tasks are stored. If there are more, the tasks that exited first are
 //! dropped.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// The maximum number of tasks that are remembered.
 const MOST_TASKS: usize = 1 << 16;
@@ -23,11 +23,14 @@ pub struct Tasks {
     names: HashMap<i32, VecDeque<(u64, Comm)>>,
     /// The threads that have exited, in the order of their exits.
     exited: VecDeque<i32>,
+    /// Threads without a name that no longer exist. They are not looked up again.
+    gone: HashSet<i32>,
 }
 
 impl Tasks {
     /// Notes that a thread has the name `comm` from `time` on.
     pub fn named(&mut self, tid: i32, time: u64, comm: &[u8]) {
+        self.gone.remove(&tid);
         let names = self.names.entry(tid).or_default();
         // The rings are read one after the other, so an older name may arrive after a newer one.
         let at = names.iter().rposition(|&(since, _)| since <= time).map_or(0, |before| before + 1);
@@ -63,6 +66,20 @@ impl Tasks {
             self.exited.push_back(tid);
         }
         self.drop_oldest();
+    }
+
+    /// Notes that a thread without a name does not exist.
+    pub fn note_gone(&mut self, tid: i32) {
+        if self.gone.len() >= MOST_TASKS {
+            self.gone.clear();
+        }
+        self.gone.insert(tid);
+    }
+
+    /// Returns whether a thread is known not to exist. A new thread with the same id has a name from its first record
+    /// on.
+    pub fn is_gone(&self, tid: i32) -> bool {
+        self.gone.contains(&tid)
     }
 
     /// Returns the name that the thread had at `time`. The idle task is `swapper`.
@@ -117,6 +134,19 @@ mod tests {
         tasks.named(5, 100, b"old");
         assert_eq!(name(&tasks, 5, 150), "old");
         assert_eq!(name(&tasks, 5, 250), "new");
+    }
+
+    #[test]
+    fn a_thread_that_is_gone_is_looked_up_again_when_its_id_is_reused() {
+        let mut tasks = Tasks::default();
+        tasks.note_gone(5);
+        assert!(tasks.is_gone(5) && !tasks.is_gone(6));
+        tasks.named(5, 200, b"new");
+        assert!(!tasks.is_gone(5));
+        for tid in 0..2 * MOST_TASKS as i32 {
+            tasks.note_gone(tid);
+        }
+        assert!(tasks.gone.len() <= MOST_TASKS);
     }
 
     #[test]

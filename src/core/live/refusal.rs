@@ -3,7 +3,11 @@
 use anyhow::anyhow;
 
 use super::select::Selected;
-use crate::{capture::CaptureError, spec::EventKind, sys::tracefs::explain_filter};
+use crate::{
+    capture::CaptureError,
+    spec::{EventKind, attribute_meant_by},
+    sys::tracefs::explain_filter,
+};
 
 /// Returns the error to report if events could not be opened. If the kernel refused a filter, the error includes the
 /// kernel's reason and the fields of the event.
@@ -34,5 +38,11 @@ pub fn open_error(mut error: CaptureError, selected: &[Selected]) -> anyhow::Err
     let fields = own.iter().chain(format.common_fields());
     let fields: Vec<String> = fields.map(|field| format!("{} ({})", field.name, field.c_type())).collect();
     let reason = reason.map(|reason| format!(": {}", reason.trim())).unwrap_or_default();
-    anyhow!("{error}{reason}\nits fields: {}", fields.join(", "))
+    match attribute_meant_by(filter) {
+        Some(attribute) => {
+            let event = of_event.format.name();
+            anyhow!("{error}{reason}\nthe first section is the filter; attributes come after it: {event}//{attribute}/")
+        }
+        None => anyhow!("{error}{reason}\nits fields: {}", fields.join(", ")),
+    }
 }

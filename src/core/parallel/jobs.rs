@@ -12,6 +12,7 @@ use std::{
 };
 
 use super::Command;
+use crate::sys::process::end_with_this_thread;
 
 /// The time between two checks of the running jobs.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -96,8 +97,8 @@ struct Running<'a> {
 }
 
 /// Runs jobs in order, at most `at_once` at a time, until all jobs have ended or one job fails. After a failure, the
-/// other jobs are ended. `watch` is called after every change of the progress. `interrupted` is called in every round
-/// of checks; if it returns true, all jobs are ended.
+/// other jobs are ended; they also end if the calling thread ends. `watch` is called after every change of the progress.
+/// `interrupted` is called in every round of checks; if it returns true, all jobs are ended.
 pub fn run(
     jobs: &[Job],
     at_once: usize,
@@ -193,6 +194,7 @@ impl Job {
         let mut process = Process::new(&self.command.words()[0]);
         process.args(&self.command.words()[1..]).stdin(Stdio::null());
         process.stderr(messages);
+        end_with_this_thread(&mut process);
         let (Some(consumer), Some(path)) = (&self.pipe_to, self.pipe_messages()) else {
             let child = process.stdout(output).spawn().map_err(failed(self.command.quoted()))?;
             return Ok(Running { job: self, child, consumer: None });
@@ -202,6 +204,7 @@ impl Job {
         let mut child = process.stdout(Stdio::piped()).spawn().map_err(failed(self.command.quoted()))?;
         let mut shell = Process::new("sh");
         shell.arg("-c").arg(consumer).stdout(output).stderr(messages);
+        end_with_this_thread(&mut shell);
         shell.stdin(child.stdout.take().map_or_else(Stdio::null, Stdio::from));
         match shell.spawn() {
             Ok(consumer) => Ok(Running { job: self, child, consumer: Some(consumer) }),

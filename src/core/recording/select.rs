@@ -14,7 +14,7 @@ use crate::{
     perfdata::{AttrFlag, RecordedEvent, Recording},
     plan::{Callchain, Switch},
     profiler::{self, BuiltIn},
-    spec::{EventKind, EventSpec, NamedEvent, Stack, named_event, perf_event_name, similar_names},
+    spec::{EventKind, EventSpec, NamedEvent, Stack, attribute_meant_by, named_event, perf_event_name, similar_names},
     tracefs::Filter,
 };
 
@@ -212,7 +212,13 @@ fn filter(spec: &EventSpec, format: &Format) -> Result<Option<Filter>> {
     let filter = Filter::parse(text, format).map_err(|error| {
         let fields = format.fields().iter().chain(format.common_fields());
         let fields: Vec<String> = fields.map(|field| format!("{} ({})", field.name, field.c_type())).collect();
-        anyhow!("the filter `{text}` of {name}: {error}\nits fields: {}", fields.join(", "))
+        match attribute_meant_by(text) {
+            Some(attribute) => anyhow!(
+                "the filter `{text}` of {name}: {error}\nthe first section is the filter; attributes come after it: \
+                 {name}//{attribute}/"
+            ),
+            None => anyhow!("the filter `{text}` of {name}: {error}\nits fields: {}", fields.join(", ")),
+        }
     })?;
     Ok(Some(filter))
 }

@@ -141,6 +141,22 @@ impl fmt::Display for Attrs {
     }
 }
 
+/// Returns the attribute that the user may have meant by the text of a filter: a name, with a value or without, that is
+/// the beginning of an attribute's name or similar to it.
+pub fn attribute_meant_by(filter: &str) -> Option<&'static str> {
+    // Shorter beginnings are found in too many words.
+    const SHORTEST: usize = 3;
+    let (name, value) = filter.split_once('=').unwrap_or((filter, ""));
+    if value.starts_with('=') {
+        // A comparison with a field.
+        return None;
+    }
+    let name = name.trim();
+    let long = || NAMES.into_iter().filter(|name| name.len() > 1);
+    let begun = long().find(|attribute| name.len() >= SHORTEST && attribute.starts_with(name));
+    begun.or_else(|| similar_names(name, long()).first().copied())
+}
+
 fn unknown(selector: &str, name: &str) -> SpecError {
     let (selector, attribute) = (selector.to_owned(), name.to_owned());
     if FOREIGN.contains(&name) {
@@ -148,4 +164,28 @@ fn unknown(selector: &str, name: &str) -> SpecError {
     }
     let near = similar_names(name, NAMES.into_iter().filter(|name| name.len() > 1));
     SpecError::Attribute { selector, attribute, near, known: KNOWN }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_an_attribute_in_a_filter_is_found() {
+        let rows = [
+            ("stak", Some("stack")),
+            ("stack", Some("stack")),
+            ("ali=x", Some("alias")),
+            ("max-stack=5", Some("max-stack")),
+            ("cpus = 0-3", Some("cpus")),
+            ("pdi==5", None),
+            ("cpu==5", None),
+            ("st", None),
+            ("comm == \"stack\"", None),
+            ("", None),
+        ];
+        for (filter, attribute) in rows {
+            assert_eq!(attribute_meant_by(filter), attribute, "{filter}");
+        }
+    }
 }

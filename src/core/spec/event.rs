@@ -129,7 +129,10 @@ pub fn handler_name(system: &str, name: &str) -> String {
 }
 
 /// Returns the handler name of an event other than a tracepoint: its name, with `_` in place of each character that a
-/// Python name cannot contain.
+/// Python name cannot contain. If the name starts with a digit, an `_` comes first.
 pub fn source_handler_name(name: &str) -> String {
-    name.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect()
+    let first = name.starts_with(|c: char| c.is_ascii_digit()).then_some('_');
+    // A Python name cannot contain all numeric characters, for example no `²`.
+    let is_allowed = |c: &char| c.is_alphabetic() || c.is_ascii_digit();
+    first.into_iter().chain(name.chars().map(|c| if is_allowed(&c) { c } else { '_' })).collect()
 }

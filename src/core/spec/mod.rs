@@ -20,7 +20,7 @@ mod terms;
 mod threads;
 mod time_ranges;
 
-pub use attrs::{Attrs, Stack};
+pub use attrs::{Attrs, Stack, attribute_meant_by};
 pub use breakpoint::{Access, Breakpoint};
 pub use call_graph::{CallGraph, CallGraphError, StackSize};
 pub use control::{Control, ControlError};

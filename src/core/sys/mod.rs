@@ -24,11 +24,13 @@ pub mod readable;
 pub mod ring;
 pub mod shell;
 pub mod signals;
+pub mod terminal;
 pub mod thread;
 pub mod topology;
 pub mod tracefs;
 pub mod usage;
 pub mod worker;
 pub mod workload;
+pub mod writers;
 
 pub use call::CallError;

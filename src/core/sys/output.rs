@@ -2,11 +2,23 @@
 //! not know what is written.
 
 use std::{
+    borrow::Cow,
     fs::{File, OpenOptions},
-    io::{self, Write},
-    os::fd::{AsRawFd, RawFd},
+    io::{self, IsTerminal, Write},
+    os::fd::{AsFd, AsRawFd, RawFd},
     path::Path,
+    sync::{
+        OnceLock,
+        atomic::{AtomicI32, Ordering},
+    },
 };
+
+use super::terminal::text_for_terminal;
+
+/// The stderr from before [`append_to`].
+static FIRST_STDERR: OnceLock<File> = OnceLock::new();
+/// The errno of the last failed write to stdout or stderr; 0 if no write failed.
+static WRITE_ERROR: AtomicI32 = AtomicI32::new(0);
 
 /// Returns whether stdout or stderr is a pipe or socket that its reader has closed.
 pub fn reader_is_gone() -> bool {
@@ -33,9 +45,14 @@ pub fn discard() {
     }
 }
 
-/// Redirects stdout and stderr to the end of a file, which is created if needed.
+/// Redirects stdout and stderr to the end of a file, which is created if needed. If a later message cannot be written to
+/// the file, it is written to the stderr from before the first redirection.
 pub fn append_to(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new().create(true).append(true).open(path)?;
+    if let (None, Ok(stderr)) = (FIRST_STDERR.get(), io::stderr().as_fd().try_clone_to_owned()) {
+        // `set` fails only if a value was set before, and only this function sets one.
+        let _ = FIRST_STDERR.set(File::from(stderr));
+    }
     for fd in [libc::STDOUT_FILENO, libc::STDERR_FILENO] {
         // SAFETY: the file's descriptor is open; dup2 replaces the standard one atomically.
         if unsafe { libc::dup2(file.as_raw_fd(), fd) } < 0 {
@@ -47,18 +64,45 @@ pub fn append_to(path: &Path) -> io::Result<()> {
 
 /// Returns the standard output as a file, for binary data.
 pub fn binary() -> io::Result<File> {
-    use std::os::fd::AsFd;
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
-/// Writes a message of perf-prof to stderr as one line. A stderr without a reader is not an error.
+/// Writes a message of perf-prof to stderr as one line. A stderr without a reader is not an error. On a terminal,
+/// control characters are shown as text: the message may contain names of tasks and files.
 pub fn say(text: impl std::fmt::Display) {
-    write_line(&format!("perf-prof: {text}"));
+    write_line(&format!("perf-prof: {}", shown_on_stderr(&text.to_string())));
 }
 
-/// Writes a line to stderr without a prefix. Errors are ignored.
+/// Returns a message as it is shown on stderr.
+pub fn shown_on_stderr(text: &str) -> Cow<'_, str> {
+    if io::stderr().is_terminal() { text_for_terminal(text) } else { text.into() }
+}
+
+/// Writes a line to stderr without a prefix. If this fails, writes it to the stderr from before [`append_to`].
 pub fn write_line(text: &str) {
-    let _ = io::stderr().write_all(format!("{text}\n").as_bytes());
+    let line = format!("{text}\n");
+    let Err(error) = io::stderr().write_all(line.as_bytes()) else { return };
+    note_write_error(&error);
+    if let Some(mut stderr) = FIRST_STDERR.get() {
+        // If this fails too, the line cannot be shown anywhere.
+        let _ = stderr.write_all(line.as_bytes());
+    }
+}
+
+/// Remembers that stdout or stderr could not be written. A closed stream is not remembered: somebody wanted no output.
+pub fn note_write_error(error: &io::Error) {
+    match error.raw_os_error() {
+        None | Some(libc::EPIPE | libc::EBADF) => {}
+        Some(errno) => WRITE_ERROR.store(errno, Ordering::Relaxed),
+    }
+}
+
+/// Returns the last error that [`note_write_error`] remembered.
+pub fn write_error() -> Option<io::Error> {
+    match WRITE_ERROR.load(Ordering::Relaxed) {
+        0 => None,
+        errno => Some(io::Error::from_raw_os_error(errno)),
+    }
 }
 
 /// Writes a line to stdout. Errors are ignored: a closed pipe is noticed when the script writes.

@@ -1,5 +1,7 @@
 //! This process: a hook for its forks, and its immediate end. Does not know what the hook does.
 
+use std::{io, os::unix::process::CommandExt, process::Command};
+
 /// Registers a function that every forked child calls before it runs anything else. It must be async-signal-safe.
 pub fn in_forked_child(function: extern "C" fn()) {
     // SAFETY: `function` takes no arguments and exists as long as the process.
@@ -13,4 +15,23 @@ pub fn in_forked_child(function: extern "C" fn()) {
 pub fn exit_now(status: u8) -> ! {
     // SAFETY: the call has no preconditions.
     unsafe { libc::_exit(status.into()) }
+}
+
+/// Makes the kernel send SIGTERM to a command when the thread that starts it ends, however it ends. A program that is
+/// set-user-ID or has file capabilities is not ended (PR_SET_PDEATHSIG in prctl(2)).
+pub fn end_with_this_thread(command: &mut Command) {
+    let parent = std::process::id();
+    let prepare = move || if die_with(parent, libc::SIGTERM) { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) };
+    // SAFETY: between fork and exec, the function makes only async-signal-safe calls.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// In a forked child: makes the kernel send `signal` to this process when the thread that forked it ends. Returns false
+/// if the process `parent`, which forked it, has ended already. Async-signal-safe.
+pub(super) fn die_with(parent: u32, signal: i32) -> bool {
+    // SAFETY: the calls take only numbers.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, signal);
+        libc::getppid() as u32 == parent
+    }
 }

@@ -67,8 +67,10 @@ pub struct Signals {
 impl Signals {
     /// Catches SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 from now on. Only one `Signals` may exist at a time.
     ///
-    /// SIGINT, SIGTERM and SIGHUP stay ignored if the parent ignored them (`nohup`). A signal interrupts system calls,
-    /// and they are not restarted. So a callback that is blocked in a system call notices the signal.
+    /// SIGTERM and SIGHUP stay ignored if the parent ignored them (`nohup`). SIGINT is caught even then: a shell without
+    /// job control starts background jobs with SIGINT ignored (POSIX, 2.11 Signals and Error Handling), and `kill -INT`
+    /// has to end a run there, as it ends perf. A signal interrupts system calls, and they are not restarted. So a
+    /// callback that is blocked in a system call notices the signal.
     pub fn install() -> Result<Signals, CallError> {
         let wake = EventFd::new()?;
         COUNTS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
@@ -86,7 +88,7 @@ impl Signals {
             check("sigaction", unsafe { libc::sigaction(signal, &action, &mut before) })?;
             signals.before.push((signal, before));
             BEFORE[which].store(before.sa_sigaction, Ordering::SeqCst);
-            if signal != libc::SIGUSR1 && signal != libc::SIGUSR2 && before.sa_sigaction == libc::SIG_IGN {
+            if matches!(signal, libc::SIGTERM | libc::SIGHUP) && before.sa_sigaction == libc::SIG_IGN {
                 // SAFETY: as above; this restores the previous action.
                 check("sigaction", unsafe { libc::sigaction(signal, &before, std::ptr::null_mut()) })?;
             }
@@ -129,6 +131,19 @@ impl Drop for Signals {
         }
         WAKE.store(-1, Ordering::SeqCst);
         ON_SECOND_INTERRUPT.store(std::ptr::null_mut(), Ordering::SeqCst);
+    }
+}
+
+/// Gives SIGINT its default action if it is ignored. CPython installs no handler for an ignored SIGINT, and without this
+/// handler `PyErr_SetInterrupt` has no effect.
+pub fn stop_ignoring_interrupt() {
+    // SAFETY: all zeroes is a valid sigaction: SIG_DFL, no flags, an empty mask. Both actions outlive the calls.
+    unsafe {
+        let (mut now, default): (libc::sigaction, libc::sigaction) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigaction(libc::SIGINT, std::ptr::null(), &mut now);
+        if now.sa_sigaction == libc::SIG_IGN {
+            libc::sigaction(libc::SIGINT, &default, std::ptr::null_mut());
+        }
     }
 }
 
@@ -211,6 +226,15 @@ pub(super) unsafe fn reset_in_child() {
         for signal in 1..=64 {
             let mut now: libc::sigaction = std::mem::zeroed();
             libc::sigaction(signal, std::ptr::null(), &mut now);
+            if let Some(which) = CAUGHT.iter().position(|&caught| caught == signal)
+                && now.sa_sigaction == handler as extern "C" fn(i32) as usize
+                && BEFORE[which].load(Ordering::SeqCst) == libc::SIG_IGN
+            {
+                let mut ignored = default;
+                ignored.sa_sigaction = libc::SIG_IGN;
+                libc::sigaction(signal, &ignored, std::ptr::null_mut());
+                continue;
+            }
             if now.sa_sigaction != libc::SIG_IGN || signal == libc::SIGPIPE {
                 libc::sigaction(signal, &default, std::ptr::null_mut());
             }

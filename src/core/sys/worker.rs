@@ -5,7 +5,7 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::AsRawFd,
+        fd::{AsRawFd, FromRawFd},
         unix::{fs::OpenOptionsExt, process::ExitStatusExt},
     },
     process::ExitStatus,
@@ -46,11 +46,7 @@ impl Worker {
         // it; otherwise the worker would get it twice.
         // SAFETY: the call takes only numbers. A process may always create its own group.
         unsafe { libc::setpgid(0, 0) };
-        // SAFETY: the call takes only numbers.
-        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-        // SAFETY: the call has no preconditions.
-        if unsafe { libc::getppid() } as u32 != parent {
-            // The parent exited before prctl was called, so the worker would not be killed.
+        if !process::die_with(parent, libc::SIGKILL) {
             process::exit_now(1);
         }
         if let Stdout::File(file) = stdout {
@@ -102,6 +98,14 @@ impl Drop for Worker {
 /// Creates a file without a name in the folder for temporary files. It is deleted when it is closed.
 pub fn nameless_file() -> io::Result<File> {
     File::options().read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(std::env::temp_dir())
+}
+
+/// Creates a file in memory. It can also be written if the disk is full.
+pub fn memory_file() -> Result<File, CallError> {
+    // SAFETY: the name is a static string that ends with a NUL.
+    let fd = check("memfd_create", unsafe { libc::memfd_create(c"perf-prof".as_ptr(), libc::MFD_CLOEXEC) })?;
+    // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
+    Ok(unsafe { File::from_raw_fd(fd) })
 }
 
 #[cfg(test)]

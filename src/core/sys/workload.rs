@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     call::{CallError, check},
-    eventfd, pipe, signals,
+    eventfd, pipe, process, signals,
 };
 
 /// A child process that waits to execute its command, or has executed it.
@@ -37,6 +37,16 @@ pub enum Stdout {
     ToStderr,
 }
 
+/// What the kernel does with a command if perf-prof is killed and cannot end it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IfKilled {
+    /// Nothing: the command continues.
+    Continue,
+    /// It sends SIGTERM to the command. A program that is set-user-ID or has file capabilities continues
+    /// (PR_SET_PDEATHSIG in prctl(2)).
+    End,
+}
+
 /// Why a command did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
@@ -56,11 +66,21 @@ pub enum WorkloadError {
 impl Workload {
     /// Forks a child that waits for [`Workload::start`]. `command` is the program and its arguments.
     pub fn fork(command: &[OsString]) -> Result<Workload, WorkloadError> {
-        Self::fork_with(command, Stdout::Inherited)
+        Self::fork_child(command, Stdout::Inherited, IfKilled::Continue)
     }
 
     /// Like [`Workload::fork`], with a destination for the command's standard output.
     pub fn fork_with(command: &[OsString], stdout: Stdout) -> Result<Workload, WorkloadError> {
+        Self::fork_child(command, stdout, IfKilled::Continue)
+    }
+
+    /// Like [`Workload::fork`], but the kernel sends SIGTERM to the command when the calling thread ends. Is for callers
+    /// that let no command continue after the run.
+    pub fn fork_until_end(command: &[OsString]) -> Result<Workload, WorkloadError> {
+        Self::fork_child(command, Stdout::Inherited, IfKilled::End)
+    }
+
+    fn fork_child(command: &[OsString], stdout: Stdout, if_killed: IfKilled) -> Result<Workload, WorkloadError> {
         let name = command.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let failed = |kind: io::ErrorKind| WorkloadError::Exec { command: name.clone(), source: kind.into() };
         let words: Result<Vec<CString>, _> = command.iter().map(|word| CString::new(word.as_bytes())).collect();
@@ -72,13 +92,14 @@ impl Workload {
         argv.push(std::ptr::null());
         let (go_read, go_write) = pipe::new()?;
         let (failure_read, failure_write) = pipe::new()?;
+        let parent = (if_killed == IfKilled::End).then(std::process::id);
 
         // SAFETY: between fork and exec the child makes only async-signal-safe calls. At the moment of the fork another
         // thread may have held any lock, including the allocator's.
         let pid = check("fork", unsafe { libc::fork() })?;
         if pid == 0 {
             // SAFETY: as above; `argv` ends with a null pointer, and the child's copy of its strings exists until exec.
-            unsafe { child(&argv, stdout, raw(&go_read), raw(&go_write), raw(&failure_write)) }
+            unsafe { child(&argv, parent, stdout, raw(&go_read), raw(&go_write), raw(&failure_write)) }
         }
         Ok(Workload { pid: pid as u32, command: name, go: Some(go_write), failure: failure_read, status: None })
     }
@@ -174,12 +195,20 @@ impl Drop for Workload {
     }
 }
 
-/// Waits for a byte from the pipe `go_read`, then executes the command. Writes the errno to `failure` if exec fails.
+/// Waits for a byte from the pipe `go_read`, then executes the command. If `parent` is set, the command gets SIGTERM when
+/// the thread of this process that forked it ends. Writes the errno to `failure` if exec fails.
 ///
 /// # Safety
 ///
 /// To be called only in a forked child. `argv` must end with a null pointer.
-unsafe fn child(argv: &[*const libc::c_char], stdout: Stdout, go_read: i32, go_write: i32, failure: i32) -> ! {
+unsafe fn child(
+    argv: &[*const libc::c_char],
+    parent: Option<u32>,
+    stdout: Stdout,
+    go_read: i32,
+    go_write: i32,
+    failure: i32,
+) -> ! {
     // SAFETY: the caller keeps the conditions above. All calls are async-signal-safe and get live memory.
     unsafe {
         // The child's own copy of the writing end would keep the pipe open for ever.
@@ -188,6 +217,9 @@ unsafe fn child(argv: &[*const libc::c_char], stdout: Stdout, go_read: i32, go_w
             libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO);
         }
         signals::reset_in_child();
+        if parent.is_some_and(|parent| !process::die_with(parent, libc::SIGTERM)) {
+            libc::_exit(127);
+        }
         let mut byte = 0u8;
         let told = loop {
             let size = libc::read(go_read, (&raw mut byte).cast(), 1);

@@ -2,9 +2,20 @@
 
 use crate::{
     record::{MemberType, SampleMember},
+    sys::terminal::without_controls,
     tracefs::{ElementType, Field},
     value::ValueType,
 };
+
+/// The names of the methods of events.
+pub const METHODS: [&str; 8] = ["keys", "values", "items", "get", "to_dict", "print", "array", "text"];
+
+/// If a field is not an attribute of its event, returns how a script reads it. This is so if a method of events has the
+/// same name, or if Python gives a meaning to the name: a script and Python itself need these attributes.
+pub fn access_by_key(name: &str) -> Option<String> {
+    let is_special = name.len() > 4 && name.starts_with("__") && name.ends_with("__");
+    (METHODS.contains(&name) || is_special).then(|| format!("event['{name}']"))
+}
 
 /// Returns the Python type of a field's value.
 pub fn python_type(field: &Field) -> &'static str {
@@ -19,11 +30,14 @@ pub fn python_type(field: &Field) -> &'static str {
 /// Returns the line of a docstring that describes a field, for example `prio : int    (C: int)`.
 pub fn field_line(field: &Field) -> String {
     let name = &field.name;
-    let note = match field.kind.element() {
-        Some(ElementType::Int { .. }) => format!("; event.array('{name}')"),
-        _ => String::new(),
+    let array = match field.kind.element() {
+        Some(ElementType::Int { .. }) => Some(format!("event.array('{name}')")),
+        _ => None,
     };
-    format!("{name} : {}    (C: {}{note})", python_type(field), field.c_type())
+    let note: String = access_by_key(name).into_iter().chain(array).map(|note| format!("; {note}")).collect();
+    let line = format!("{name} : {}    (C: {}{note})", python_type(field), field.c_type());
+    // The text of a recording's format may have any characters. A docstring has one line for each field.
+    without_controls(&line).into_owned()
 }
 
 /// Returns the Python type of a sample's member.

@@ -4,5 +4,5 @@
 mod field;
 mod script;
 
-pub use field::{field_line, member_line, member_python_type, python_type};
+pub use field::{METHODS, access_by_key, field_line, member_line, member_python_type, python_type};
 pub use script::script;

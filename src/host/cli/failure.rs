@@ -8,7 +8,7 @@ use std::{
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use perf_prof_core::sys::shell::shell_quote;
+use perf_prof_core::sys::{output, shell::shell_quote};
 
 /// Why a command ended early.
 #[derive(Debug)]
@@ -45,8 +45,7 @@ pub fn report(failure: &Failure) -> ExitCode {
     };
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let (red, reset) = if colours { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-    // If stderr is closed, the message cannot be shown anywhere.
-    let _ = writeln!(io::stderr(), "{red}perf-prof:{reset} {message}");
+    output::write_line(&format!("{red}perf-prof:{reset} {}", output::shown_on_stderr(&message)));
     ExitCode::from(status)
 }
 

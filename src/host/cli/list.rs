@@ -16,7 +16,7 @@ use perf_prof_core::{
         output,
         tracefs::{Tracefs, TracefsError},
     },
-    template::{member_python_type, python_type},
+    template::{access_by_key, member_python_type, python_type},
     tracefs::{EventFormat, Field},
 };
 use serde::Serialize;
@@ -76,6 +76,9 @@ struct FieldRow {
     offset: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     c_type: Option<String>,
+    /// How a script reads the field, if it is not `event.name`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    access: Option<String>,
     /// A description of the value. Only members of samples have it, because they have no C type.
     #[serde(skip_serializing_if = "Option::is_none")]
     meaning: Option<&'static str>,
@@ -227,14 +230,15 @@ fn print(out: &mut impl Write, row: &EventRow<'_>) -> io::Result<()> {
     let Some(fields) = &row.fields else { return Ok(()) };
     let width = fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
     for field in fields {
-        let FieldRow { name, python, c_type, size, signed, meaning, .. } = field;
+        let FieldRow { name, python, c_type, size, signed, meaning, access, .. } = field;
         let number = match (signed, size) {
             (Some(true), Some(size)) => format!("s{}", size * 8),
             (Some(false), Some(size)) => format!("u{}", size * 8),
             _ => String::new(),
         };
         let what = c_type.as_deref().or(*meaning).unwrap_or_default();
-        writeln!(out, "    {name:width$}  {python:5}  {number:3}  {what}")?;
+        let access = access.as_ref().map(|access| format!("  (read it as {access})")).unwrap_or_default();
+        writeln!(out, "    {name:width$}  {python:5}  {number:3}  {what}{access}")?;
     }
     Ok(())
 }
@@ -247,12 +251,13 @@ impl FieldRow {
         let (python, c_type) = (python_type(field), Some(field.c_type()));
         let (size, offset) = (Some(size), Some(field.offset));
         let signed = number.map(|number| number.signed);
-        Self { name: field.name.clone(), python, signed, size, offset, c_type, meaning: None }
+        let access = access_by_key(&field.name);
+        Self { name: field.name.clone(), python, signed, size, offset, c_type, access, meaning: None }
     }
 
     fn of_sample(member: SampleMember) -> Self {
         let (name, python, meaning) = (member.name().to_owned(), member_python_type(member), Some(member.doc()));
-        Self { name, python, signed: None, size: None, offset: None, c_type: None, meaning }
+        Self { name, python, signed: None, size: None, offset: None, c_type: None, access: None, meaning }
     }
 }
 
@@ -311,7 +316,8 @@ mod tests {
             \tfield:bool ok;\toffset:28;\tsize:1;\tsigned:0;\n\
             \tfield:void * ptr;\toffset:32;\tsize:8;\tsigned:0;\n\
             \tfield:unsigned long args[6];\toffset:40;\tsize:48;\tsigned:0;\n\
-            \tfield:__data_loc char[] path;\toffset:88;\tsize:4;\tsigned:0;\n\nprint fmt: \"%d\", REC->pid\n";
+            \tfield:__data_loc char[] path;\toffset:88;\tsize:4;\tsigned:0;\n\
+            \tfield:u32 keys;\toffset:92;\tsize:4;\tsigned:0;\n\nprint fmt: \"%d\", REC->pid\n";
         let format = EventFormat::parse("s", text).unwrap();
         let fields = Some(format.fields().iter().map(FieldRow::new).collect());
         let mut out = Vec::new();
@@ -325,6 +331,7 @@ mod tests {
                 ptr   int    u64  void *
                 args  bytes       unsigned long[6]
                 path  str         __data_loc char[]
+                keys  int    u32  u32  (read it as event['keys'])
         "#]]
         .assert_eq(&String::from_utf8(out).unwrap());
     }

@@ -12,13 +12,16 @@ use anyhow::{Context as _, Result, bail};
 use perf_prof_core::{
     abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_READ},
     engine::{
-        ExitStatus, losses,
+        ExitStatus,
+        exit_status::{Callbacks, exit_status},
+        losses,
+        run_loop::Ending,
         sample_routes::{MAX_INTERVALS, Span},
     },
     event::{Sink, Stats, Stop},
     perfdata::{Recording, Selection, index::shards},
     plan::{Jobs, SplitBy, Verbosity},
-    record::LossCounts,
+    record::{Ended, LossCounts},
     recording::{
         clock,
         empty_result::{ReadExtent, SampleCounts, SelectionSource},
@@ -31,7 +34,7 @@ use perf_prof_core::{
         blocked_signals::BlockedSignals,
         output,
         signals::Signals,
-        worker::{Stdout, Worker, nameless_file},
+        worker::{Stdout, Worker, memory_file, nameless_file},
     },
 };
 
@@ -53,8 +56,8 @@ pub(super) struct Shard {
     /// The CPUs of the shard; `None` means all CPUs.
     cpus: Option<CpuSet>,
     result: File,
-    /// The error message, if there is no result. Only the message of the first worker that fails is printed, because
-    /// all workers often fail for the same reason.
+    /// The error message, if there is no result. It is stored in memory: the reason may be that the disk is full. Only
+    /// the message of the first worker that fails is printed, because all workers often fail for the same reason.
     failure: File,
     /// The frames without names. Empty until the result of the worker was read.
     unnamed_frames: UnnamedFrames,
@@ -73,6 +76,8 @@ struct ShardResult {
     last: u64,
     /// The number of lost samples of each event, as stored at the end of the recording.
     lost: Vec<u64>,
+    /// Says whether a callback raised an exception in the worker.
+    callbacks: Callbacks,
 }
 
 impl Shard {
@@ -116,6 +121,7 @@ impl Shard {
         &self,
         stats: &Stats,
         delivered: &ReplayOutcome,
+        callbacks: Callbacks,
         unnamed_frames: &UnnamedFrames,
         partial: &[u8],
     ) -> io::Result<()> {
@@ -129,7 +135,8 @@ impl Shard {
         let unnamed_frames = unnamed_frames.text();
         let sample_counts =
             vec![sample_counts.delivered, sample_counts.unknown_ids, u64::from(sample_counts.reach == ReadExtent::End)];
-        for words in [stats.counts(), lost, sample_counts, vec![last], vec![unnamed_frames.len() as u64]] {
+        let last = vec![last, u64::from(callbacks == Callbacks::Raised)];
+        for words in [stats.counts(), lost, sample_counts, last, vec![unnamed_frames.len() as u64]] {
             result.write_all(&(words.len() as u64).to_ne_bytes())?;
             words.iter().try_for_each(|word| result.write_all(&word.to_ne_bytes()))?;
         }
@@ -163,7 +170,12 @@ impl Shard {
         };
         let mut words = || -> io::Result<Vec<u64>> { (0..word()?).map(|_| word()).collect() };
         let (counts, lost, found) = (words()?, words()?, words()?);
-        let (last, size) = (words()?, words()?.into_iter().sum::<u64>());
+        let (ended, size) = (words()?, words()?.into_iter().sum::<u64>());
+        let (last, raised) = match ended[..] {
+            [last, raised] => (last, raised != 0),
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        };
+        let callbacks = if raised { Callbacks::Raised } else { Callbacks::Returned };
         stats.add(&counts);
         if let [delivered, unknown_ids, to_the_end] = found[..] {
             let reach = if to_the_end == 1 { ReadExtent::End } else { ReadExtent::Short };
@@ -172,7 +184,7 @@ impl Shard {
         let mut rest = bytes.split_off(at);
         let partial = rest.split_off(rest.len().min(size as usize));
         self.unnamed_frames.add_text(&String::from_utf8_lossy(&rest));
-        Ok(ShardResult { lost, last: last.into_iter().sum(), partial })
+        Ok(ShardResult { lost, last, callbacks, partial })
     }
 }
 
@@ -206,7 +218,7 @@ pub(super) fn run(
     }
     let signals = Signals::install()?;
     drop(held);
-    let failed = wait(&mut workers, &mut shards, &signals)?;
+    let WorkersEnded { failed, signal } = wait(&mut workers, &mut shards, &signals)?;
     drop(signals);
     match (failed, recorded) {
         (None, Some((recording, selected))) => {
@@ -220,7 +232,9 @@ pub(super) fn run(
             if let Some(found) = sum_sample_counts(&shards) {
                 found.report(input, &plan.capture.events, SelectionSource::UserAndScript(plan.verbosity));
             }
-            ended
+            // SIGINT is the usual way to end a run, so it changes nothing.
+            let of_signal = signal.filter(|&signal| signal != libc::SIGINT).map_or(0, |signal| 128 + signal as u8);
+            ended.map(|ExitStatus(status)| ExitStatus(if status == 0 { of_signal } else { status }))
         }
         (status, _) => Ok(ExitStatus(status.unwrap_or(1))),
     }
@@ -287,7 +301,7 @@ fn plan_shards(
             time,
             cpus,
             result: file()?,
-            failure: file()?,
+            failure: memory_file()?,
             unnamed_frames: UnnamedFrames::default(),
             sample_counts: None,
             stdout,
@@ -317,15 +331,23 @@ fn in_worker(
     }
 }
 
+/// How the workers ended.
+struct WorkersEnded {
+    /// The exit status of the first worker that failed.
+    failed: Option<u8>,
+    /// The first signal that requested the end of the run.
+    signal: Option<i32>,
+}
+
 /// Waits for all workers and prints their output in the order of their parts. If a signal requests the end of the run,
-/// sends this signal to all workers. If a worker fails, returns its exit status at once; the caller then ends the other
-/// workers.
-fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Result<Option<u8>> {
-    let (mut turn, mut said) = (0, false);
+/// sends this signal to all workers. If a worker fails, returns at once; the caller then ends the other workers.
+fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Result<WorkersEnded> {
+    let (mut turn, mut first) = (0, None);
     while turn < workers.len() {
         if signals.is_pending() {
             for (_, signal) in signals.take_pending().end_requests() {
-                if !std::mem::replace(&mut said, true) {
+                if first.is_none() {
+                    first = Some(signal);
                     output::say(
                         "interrupted: the following results are for the parts that each process had read so far",
                     );
@@ -337,7 +359,7 @@ fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Resu
             if let Some(status) = worker.try_wait()?
                 && !status.success()
             {
-                return shard.print_failure(status).map(Some);
+                return Ok(WorkersEnded { failed: Some(shard.print_failure(status)?), signal: first });
             }
         }
         if workers[turn].try_wait()?.is_none() {
@@ -347,13 +369,15 @@ fn wait(workers: &mut [Worker], shards: &mut [Shard], signals: &Signals) -> Resu
         if let Some(printed) = &mut shards[turn].stdout {
             printed.rewind()?;
             match io::copy(printed, &mut io::stdout().lock()) {
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(Some(0)),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    return Ok(WorkersEnded { failed: Some(0), signal: first });
+                }
                 copied => copied.context("cannot write the output")?,
             };
         }
         turn += 1;
     }
-    Ok(None)
+    Ok(WorkersEnded { failed: None, signal: first })
 }
 
 /// Returns how many samples were delivered or left out in all parts together. Called after the results of all parts
@@ -375,6 +399,7 @@ pub(super) fn merge(shards: &mut [Shard], mut program: Program, run: &Run) -> Re
     let last = left.iter().map(|left| left.last).max().unwrap_or(0);
     let found = sum_sample_counts(shards);
     let untold = count_losses(&left, run);
+    let mut callbacks = left.iter().map(|left| left.callbacks).find(|&callbacks| callbacks == Callbacks::Raised);
     run.context.note_reached(last);
     let merged = program.merge(left.into_iter().map(|left| left.partial));
     let mut stop = None;
@@ -384,15 +409,17 @@ pub(super) fn merge(shards: &mut [Shard], mut program: Program, run: &Run) -> Re
             stop = told.or(program.exit().break_value());
         });
     }
+    let callbacks = *callbacks.get_or_insert(program.callbacks());
     program.clear();
     losses::print_lost(stats);
-    match (merged, stop) {
-        (Ok(()), Some(Stop::Exit(status))) | (Err(ScriptError::Exited(status)), _) => Ok(status),
-        (Ok(()), Some(Stop::Failed)) => Ok(1),
-        (Ok(()), Some(Stop::Interrupted | Stop::ClosedPipe)) => Ok(0),
-        (Ok(()), None) => Ok(found.map_or(0, |found| found.status())),
-        (Err(error), _) => Err(error.into()),
-    }
+    let stop = match merged {
+        Ok(()) => stop,
+        Err(ScriptError::Exited(status)) => Some(Stop::Exit(status)),
+        Err(error) => return Err(error.into()),
+    };
+    // All parts were read to their ends.
+    let own = found.map(|found| found.status());
+    Ok(exit_status(Ending::Source(Ended::EndOfInput), stop, callbacks, own))
 }
 
 /// Adds the lost samples to the counts of the run. perf stored the numbers of lost samples at the end of the recording.

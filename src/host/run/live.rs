@@ -64,7 +64,7 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     // The command is forked before the interpreter starts. If a process has threads, a forked child may only call
     // async-signal-safe functions.
     let workload = match &plan.capture.target {
-        Target::Workload(command) => Some(Workload::fork(command)?),
+        Target::Workload(command) => Some(Workload::fork_until_end(command)?),
         _ => None,
     };
     let script = Script { module, args };
@@ -203,6 +203,7 @@ impl ScriptEventSource for LiveEvents<'_> {
         let recorded = finish_recording(&mut run_loop.source, ending);
         let at_exit = run_loop.finish(ending, FinishAs::Program, &mut sink, now);
         losses::print_endings(context.endings(), plan.verbosity);
+        let callbacks = program.callbacks();
         program.clear();
         started?;
         let is_whole = match recorded {
@@ -216,7 +217,7 @@ impl ScriptEventSource for LiveEvents<'_> {
                 false
             }
         };
-        let status = match exit_status(ending, at_exit, workload_status) {
+        let status = match exit_status(ending, at_exit, callbacks, workload_status) {
             0 if !is_whole => 1,
             status => status,
         };

@@ -19,8 +19,9 @@ use plan::ScriptPlan;
 
 /// Runs a script or prints a template, depending on the plan. Returns the exit status.
 pub fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
-    match &plan.input {
+    let status = match &plan.input {
         Some(input) => replay::run(plan, input),
         None => live::run(plan),
-    }
+    }?;
+    Ok(output::check(plan, status))
 }

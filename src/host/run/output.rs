@@ -21,6 +21,15 @@ pub(super) fn reopen(plan: &ScriptPlan) {
     }
 }
 
+/// Reports output that could not be written, for example because the disk is full. Returns the exit status of the run,
+/// which is not 0 in this case.
+pub(super) fn check(plan: &ScriptPlan, status: ExitStatus) -> ExitStatus {
+    let Some(error) = output::write_error() else { return status };
+    let name = plan.output.as_ref().map_or("the output".to_owned(), |path| format!("'{}'", path.display()));
+    output::say(format_args!("cannot write {name}: {error}"));
+    ExitStatus(status.0.max(1))
+}
+
 /// Prints the template of a script for the event types `types`.
 pub(super) fn print_template(plan: &ScriptPlan, types: &[EventType]) -> Result<ExitStatus> {
     let text = template::script(types, &plan.command_line);

@@ -6,9 +6,9 @@ use anyhow::{Context as _, Result};
 use perf_prof_core::{
     engine::{
         ExitStatus,
-        exit_status::exit_status,
+        exit_status::{Callbacks, exit_status},
         losses,
-        run_loop::FinishAs,
+        run_loop::{Ending, FinishAs},
         sample_routes::{Intervals, LossReporting, ReplayState, Span},
     },
     event::{Context, EventType, Processes, Stats},
@@ -240,11 +240,19 @@ impl ScriptEventSource for RecordedEvents<'_> {
         let mut outcome = delivery.run(&mut program);
         losses::print_endings(run.context.endings(), plan.verbosity);
         let nameless = run.context.with_symbols(|symbols| symbols.unnamed_frames().clone());
+        let mut callbacks = program.callbacks();
         if let Part::Shard(shard) = part {
             let partial = program.partial();
             program.clear();
-            let left = shard.write_result(&run.stats, &outcome, &nameless, &partial?);
-            left.context("cannot store the result of __partial__()")?;
+            let left = shard.write_result(&run.stats, &outcome, callbacks, &nameless, &partial?);
+            left.with_context(|| {
+                format!("cannot store the result of __partial__() in {}", std::env::temp_dir().display())
+            })?;
+            // The process that merges the results returns the status of callbacks that raised and of signals.
+            callbacks = Callbacks::Returned;
+            if matches!(outcome.ending, Ending::Signal { .. }) {
+                return Ok(0.into());
+            }
         } else {
             losses::print_unnamed_frames(&nameless, plan.verbosity);
             program.clear();
@@ -254,6 +262,6 @@ impl ScriptEventSource for RecordedEvents<'_> {
         // A process that replays a part exits with an error status only if it failed. It is not a failure if the part
         // contains no samples.
         let own = if last == FinishAs::Program { outcome.sample_counts.status() } else { 0 };
-        Ok(exit_status(outcome.ending, outcome.at_exit, Some(own)).into())
+        Ok(exit_status(outcome.ending, outcome.at_exit, callbacks, Some(own)).into())
     }
 }

@@ -9,7 +9,9 @@ use std::{
 use perf_prof_core::{live::select, plan::Verbosity, sys::output};
 
 use super::{missing_events::MissingEvents, plan::ScriptPlan};
-use crate::script::{Interpreter, Module, Program, Run, ScriptError, announce};
+use crate::script::{
+    Interpreter, Module, Program, Run, ScriptError, announce, path_that_others_can_change, prepare_for_parts,
+};
 
 /// The name or path of a script, and its arguments.
 #[derive(Clone, Copy)]
@@ -35,6 +37,17 @@ pub(super) fn load(
     script: Script<'_>,
     available: &AvailableEvents<'_>,
 ) -> Result<Program, ScriptError> {
+    if plan.verbosity > Verbosity::Quiet
+        && let Some(path) = path_that_others_can_change(script.module)
+    {
+        let path = path.display();
+        output::say(format_args!(
+            "warning: other users can change {path}: what they write there can run as part of the script"
+        ));
+    }
+    if plan.input.as_ref().is_some_and(|input| input.jobs.is_some()) {
+        prepare_for_parts()?;
+    }
     let module = Module::load(script.module, script.args)?;
     announce(module.path(), plan.verbosity == Verbosity::Quiet);
     if let Some(missing) = available.missing {

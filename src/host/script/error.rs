@@ -2,6 +2,14 @@
 
 use std::path::PathBuf;
 
+/// Returns what a user can do about an exception during the import, in a form that can be appended to a message.
+fn way_out(exception: &str) -> &'static str {
+    match exception {
+        "ModuleNotFoundError" => "; for the packages of a venv, use --python VENV",
+        _ => "",
+    }
+}
+
 /// Why the script could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
@@ -44,7 +52,7 @@ pub enum ScriptError {
         cause: String,
     },
     /// The import of the script raised an exception. The traceback has been printed.
-    #[error("cannot load '{module}': it raised {exception} (see above)")]
+    #[error("cannot load '{module}': it raised {exception} (see above){}", way_out(exception))]
     Raised {
         /// The script as the user typed it.
         module: String,
@@ -108,6 +116,9 @@ pub enum ScriptError {
         "the result of __partial__() cannot be sent to another process ({0}); return dicts, lists, numbers and strings"
     )]
     Pickle(String),
+    /// The output of the script cannot be written.
+    #[error("cannot write the output of the script: {0}")]
+    Output(String),
     /// `__partial__` or `__merge__` raised an exception. The traceback has been printed.
     #[error("{0}() failed")]
     PartialOrMergeFailed(&'static str),

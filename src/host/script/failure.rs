@@ -49,6 +49,11 @@ impl Failures {
         Self { on_error, ..Self::default() }
     }
 
+    /// Returns whether no callback has raised an exception, except for those that only end the run.
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
     /// Handles the exception that `callback` raised: prints or counts it, and returns whether the run continues.
     pub fn handle(&mut self, py: Python<'_>, error: &PyErr, callback: &str) -> Flow {
         if error.is_instance_of::<PySystemExit>(py) {

@@ -3,16 +3,17 @@
 use std::{
     collections::HashMap,
     ffi::{OsStr, OsString},
-    ptr,
+    io, ptr,
     sync::Arc,
 };
 
 use perf_prof_core::{
+    engine::exit_status,
     event::{Deliver, EventType, Flow, Sink},
     parallel,
     sys::output,
 };
-use pyo3::{ffi, prelude::*};
+use pyo3::{exceptions::PyOSError, ffi, prelude::*};
 
 use super::{
     callbacks::{Callback, Callbacks, handler_like_names},
@@ -133,6 +134,11 @@ impl Program {
         self.callbacks.interval.is_some()
     }
 
+    /// Returns whether a callback has raised an exception.
+    pub fn callbacks(&self) -> exit_status::Callbacks {
+        if self.failures.is_empty() { exit_status::Callbacks::Returned } else { exit_status::Callbacks::Raised }
+    }
+
     /// Releases all Python objects, before the interpreter ends.
     pub fn clear(mut self) {
         Python::attach(|_| {
@@ -243,7 +249,10 @@ impl Deliver for AttachedProgram<'_, '_> {
                 flow
             }
             // The script itself may have closed stdout. That is not an error.
-            Err(_) => flow,
+            Err(error) => {
+                note_write_error(self.py, &error);
+                flow
+            }
         }
     }
 }
@@ -265,6 +274,16 @@ pub fn flush(py: Python<'_>) -> PyResult<()> {
         }
     }
     Ok(())
+}
+
+/// Remembers the error if the system could not write the output, for example because the disk is full.
+fn note_write_error(py: Python<'_>, error: &PyErr) {
+    let errno = || error.value(py).getattr("errno")?.extract::<i32>();
+    if error.is_instance_of::<PyOSError>(py)
+        && let Ok(errno) = errno()
+    {
+        output::note_write_error(&io::Error::from_raw_os_error(errno));
+    }
 }
 
 /// Prints the path of the loaded file to stderr, unless `quiet`. If PERF_PROF_COMPAT is set, prints it to stdout

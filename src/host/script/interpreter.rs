@@ -6,6 +6,7 @@ use std::{
     path::Path,
 };
 
+use perf_prof_core::sys::signals;
 use pyo3::{ffi, prelude::*};
 
 use super::{
@@ -23,6 +24,7 @@ impl Interpreter {
     /// Starts CPython with the chosen Python and releases the GIL.
     pub fn start(choice: &PythonChoice) -> Result<Interpreter, ScriptError> {
         module::register();
+        signals::stop_ignoring_interrupt();
         // SAFETY: CPython does not run yet. Only CPython uses the config, which is cleared in all cases.
         unsafe {
             let mut config = std::mem::zeroed::<ffi::PyConfig>();

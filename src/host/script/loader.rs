@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use perf_prof_core::sys::writers;
 use pyo3::{
     exceptions::PySystemExit,
     ffi,
@@ -46,17 +47,13 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Loaded,
     let kind = kind_of(module).map_err(|cause| ScriptError::NotFound { module: typed.clone(), cause })?;
     let import = || -> PyResult<Bound<'_, PyModule>> {
         let sys = py.import("sys")?;
+        // Imported before the script's folder is in `sys.path`: a file of the same name in this folder must not run.
+        for name in ["importlib.machinery", "importlib.util"] {
+            py.import(name)?;
+        }
         let argv: Vec<&OsStr> = std::iter::once(module).chain(args.iter().map(OsString::as_os_str)).collect();
         sys.setattr("argv", argv)?;
-        let dir = match &kind {
-            Kind::Script(path) | Kind::Extension(path) => {
-                // Like python3, this follows links, so that the script can import the modules in its real folder.
-                let path = path.canonicalize().unwrap_or_else(|_| path.clone());
-                path.parent().map(Path::to_owned).unwrap_or_default()
-            }
-            Kind::Name(_) => env::current_dir().unwrap_or_default(),
-        };
-        sys.getattr("path")?.call_method1("insert", (0, dir.as_os_str()))?;
+        sys.getattr("path")?.call_method1("insert", (0, folder(&kind).as_os_str()))?;
         match &kind {
             Kind::Script(path) => run_file(py, path),
             Kind::Extension(path) => load_extension(py, path),
@@ -85,6 +82,29 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Loaded,
             print_traceback(py, &error);
             Err(ScriptError::Raised { module: typed, exception })
         }
+    }
+}
+
+/// Returns the path through which users other than root and the user of this process can change what the script does:
+/// the script's file, or the folder from which the script imports. Returns `None` if there is no such path.
+pub fn path_that_others_can_change(module: &OsStr) -> Option<PathBuf> {
+    let kind = kind_of(module).ok()?;
+    let file = match &kind {
+        Kind::Script(path) | Kind::Extension(path) => Some(path.clone()),
+        Kind::Name(_) => None,
+    };
+    file.into_iter().chain([folder(&kind)]).find(|path| writers::others_can_change(path))
+}
+
+/// Returns the first folder of `sys.path`, from which the script imports the modules beside it.
+fn folder(kind: &Kind) -> PathBuf {
+    match kind {
+        Kind::Script(path) | Kind::Extension(path) => {
+            // Like python3, this follows links, so that the script can import the modules in its real folder.
+            let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+            path.parent().map(Path::to_owned).unwrap_or_default()
+        }
+        Kind::Name(_) => env::current_dir().unwrap_or_default(),
     }
 }
 
@@ -150,7 +170,7 @@ fn run_file<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyModule>>
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = name.strip_suffix(".py").unwrap_or(&name);
     let loader = py.import("importlib.machinery")?.call_method1("SourceFileLoader", (name, path.as_os_str()))?;
-    let (spec, module) = new_module(py, name, path, &loader)?;
+    let module = new_module(py, name, path, &loader)?;
     let sys = py.import("sys")?;
     // A script may have the name of a standard library module. Other modules must still be able to import the module of
     // the standard library.
@@ -159,10 +179,13 @@ fn run_file<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyModule>>
     if !taken {
         sys.getattr("modules")?.set_item(name, &module)?;
     }
-    let code = loader.call_method1("get_code", (spec.getattr("name")?,))?;
+    // The source is compiled here, as python3 compiles the script that it runs. `get_code` would run the file that it
+    // finds in `__pycache__` instead, which may come from anybody who can write to the script's folder.
+    let source = loader.call_method1("get_data", (path.as_os_str(),))?;
+    let code = loader.call_method1("source_to_code", (source, path.as_os_str()))?;
     let globals = module.dict();
     globals.set_item("__builtins__", py.import("builtins")?)?;
-    // SAFETY: `code` is a code object (else `get_code` would have raised), `globals` is a dict. Both outlive the call.
+    // SAFETY: `code` is a code object (else `source_to_code` would have raised), `globals` is a dict. Both outlive the call.
     let result = unsafe {
         Bound::from_owned_ptr_or_err(py, ffi::PyEval_EvalCode(code.as_ptr(), globals.as_ptr(), globals.as_ptr()))
     };
@@ -175,7 +198,7 @@ fn load_extension<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyMo
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let name = file.split('.').next().unwrap_or(&file);
     let loader = py.import("importlib.machinery")?.call_method1("ExtensionFileLoader", (name, path.as_os_str()))?;
-    let (_, module) = new_module(py, name, path, &loader)?;
+    let module = new_module(py, name, path, &loader)?;
     py.import("sys")?.getattr("modules")?.set_item(name, &module)?;
     loader.call_method1("exec_module", (&module,))?;
     Ok(module)
@@ -186,11 +209,10 @@ fn new_module<'py>(
     name: &str,
     path: &Path,
     loader: &Bound<'py, PyAny>,
-) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyModule>)> {
+) -> PyResult<Bound<'py, PyModule>> {
     let util = py.import("importlib.util")?;
     let options = PyDict::new(py);
     options.set_item("loader", loader)?;
     let spec = util.call_method("spec_from_file_location", (name, path.as_os_str()), Some(&options))?;
-    let module = util.call_method1("module_from_spec", (&spec,))?.cast_into()?;
-    Ok((spec, module))
+    Ok(util.call_method1("module_from_spec", (&spec,))?.cast_into()?)
 }

@@ -8,7 +8,7 @@ use pyo3::{
     types::{PyBytes, PyDict, PyList},
 };
 
-use super::{Program, ScriptError, callbacks::Callback, failure};
+use super::{Program, ScriptError, callbacks::Callback, failure, host::flush};
 
 /// The two functions that a script needs for --jobs.
 pub struct MergeCallbacks {
@@ -51,6 +51,13 @@ pub fn shard(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
     Ok(Some(dict))
 }
 
+/// Imports the modules that partial results need. Must be called before the script is loaded: later, a file of the same
+/// name in the script's folder would run instead.
+pub fn prepare_for_parts() -> Result<(), ScriptError> {
+    let import = |py: Python<'_>| ["pickle", "heapq"].into_iter().try_for_each(|name| py.import(name).map(drop));
+    Python::attach(import).map_err(|error| ScriptError::Start(error.to_string()))
+}
+
 /// Adds the classes `Parts` and `States` to the module `perf_prof`. Their source is Python and runs in the namespace of
 /// the module.
 pub fn add_classes(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -76,8 +83,10 @@ impl Program {
         self.failures.print_totals();
         Python::attach(|py| {
             let result = partial.function.call0(py).map_err(|error| raised(py, &error, "__partial__"))?;
-            let dumps = || py.import("pickle")?.call_method1("dumps", (result, -1));
-            let pickled = self.with_script_in_sys_modules(py, dumps);
+            flush(py).map_err(|error| ScriptError::Output(error.to_string()))?;
+            // Looked up before the script is in `sys.modules`, because the script may also be named `pickle`.
+            let dumps = py.import("pickle").and_then(|pickle| pickle.getattr("dumps"));
+            let pickled = dumps.and_then(|dumps| self.with_script_in_sys_modules(py, || dumps.call1((result, -1))));
             let pickled = pickled.map_err(|error| ScriptError::Pickle(error.to_string()))?;
             pickled.extract().map_err(|error: PyErr| ScriptError::Pickle(error.to_string()))
         })
@@ -87,8 +96,11 @@ impl Program {
     pub fn merge(&self, partials: impl Iterator<Item = Vec<u8>>) -> Result<(), ScriptError> {
         let MergeCallbacks { merge, .. } = self.parts()?;
         Python::attach(|py| {
-            let load = |bytes: Vec<u8>| py.import("pickle")?.call_method1("loads", (PyBytes::new(py, &bytes),));
-            let partials = self.with_script_in_sys_modules(py, || partials.map(load).collect::<PyResult<Vec<_>>>());
+            let loads = py.import("pickle").and_then(|pickle| pickle.getattr("loads"));
+            let partials = loads.and_then(|loads| {
+                let load = |bytes: Vec<u8>| loads.call1((PyBytes::new(py, &bytes),));
+                self.with_script_in_sys_modules(py, || partials.map(load).collect::<PyResult<Vec<_>>>())
+            });
             let list = partials.and_then(|partials| PyList::new(py, partials));
             let list = list.map_err(|error| ScriptError::Pickle(error.to_string()))?;
             merge.function.call1(py, (list,)).map_err(|error| raised(py, &error, "__merge__"))?;

@@ -14,6 +14,7 @@ mod loader;
 mod merge;
 mod module;
 mod optional_events;
+mod printing;
 mod system_calls;
 
 pub use choice::PythonChoice;
@@ -23,6 +24,7 @@ pub use host::{Module, Program, announce};
 pub use interpreter::{
     Interpreter, description as interpreter_description, interrupt, libpython, version as interpreter_version,
 };
-pub use merge::Shard;
+pub use loader::path_that_others_can_change;
+pub use merge::{Shard, prepare_for_parts};
 pub use module::{Run, perf_prof};
 pub use optional_events::OptionalEvents;

@@ -18,6 +18,7 @@ use super::{
     flame_graph::FlameGraph,
     histogram::Log2Hist,
     merge::{add_classes, shard},
+    printing::print,
     system_calls,
 };
 
@@ -76,6 +77,7 @@ pub fn perf_prof(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(is_recording, module)?)?;
     module.add_function(wrap_pyfunction!(realtime, module)?)?;
     module.add_function(wrap_pyfunction!(shard, module)?)?;
+    module.add_function(wrap_pyfunction!(print, module)?)?;
     module.add_function(wrap_pyfunction!(restore, module)?)?;
     add_classes(module)
 }

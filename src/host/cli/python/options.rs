@@ -102,7 +102,7 @@ Examples
 
 Exit status
   0      the run is complete, or Ctrl-C or a closed pipe ended it
-  1      the run could not start, or an error ended it
+  1      the run could not start, an error ended it, or a callback raised an exception
   2      wrong usage
   N      the script called sys.exit(N), or the command (--exec) ended with status N
   128+N  signal N ended the run or the command";

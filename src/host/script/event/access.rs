@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use perf_prof_core::{
+    abi::{PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_STACK_USER},
     event::{Frame, frames},
     record::{MemberType, SampleMember},
     tracefs::Field,
@@ -68,7 +69,11 @@ impl Member {
             Member::Realtime => Value::Int(realtime(this)),
             // SAFETY: guaranteed by the caller.
             Member::Callchain => return unsafe { callchain(object) },
-            Member::Event => Value::Str(this.class().shown_name.as_bytes()),
+            Member::Event => {
+                // SAFETY: guaranteed by the caller.
+                let py = unsafe { Python::assume_attached() };
+                return this.class().shown_name_object().clone_ref(py).into_ptr();
+            }
             // SAFETY: guaranteed by the caller.
             Member::Field(index) => return unsafe { field(this, this.class().field(index)) },
             Member::Sample(SampleMember::Callchain) => {
@@ -188,6 +193,10 @@ unsafe fn callchain(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: guaranteed by the caller. No reference into the `extra` part outlives its statement.
     unsafe {
         let py = Python::assume_attached();
+        let members = EventObject::from_ptr(object).class().event.layout.format.sample_type;
+        if members & (PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_STACK_USER) == 0 {
+            return ffi::PyList_New(0);
+        }
         if let Some(list) = EventObject::from_ptr(object).extra().and_then(|extra| extra.callchain.as_ref()) {
             return list.clone_ref(py).into_ptr();
         }

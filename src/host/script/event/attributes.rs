@@ -44,9 +44,9 @@ impl Attributes {
         Attributes { places: places.into() }
     }
 
-    /// Returns the getter of a name.
+    /// Returns the getter of a name. Returns `None` for a name that is not interned, also if there is a getter.
     #[inline]
-    fn find(&self, name: *mut ffi::PyObject) -> Option<Getter> {
+    pub fn find(&self, name: *mut ffi::PyObject) -> Option<Getter> {
         let size = self.places.len();
         if size == 0 {
             return None;

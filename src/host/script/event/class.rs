@@ -7,6 +7,7 @@ use std::{
 
 use perf_prof_core::{
     event::{Context, EventType, Format},
+    sys::terminal::without_controls,
     template,
     tracefs::Field,
 };
@@ -36,6 +37,12 @@ pub struct Class {
     pub shown_name: String,
     /// The members in the order of `keys()`, with their names.
     members: Vec<(Py<PyString>, Member)>,
+    /// The getters of the members, in the same order.
+    getters: Vec<Getter>,
+    /// A dict with the names of all members. A copy of it has room for all values.
+    names: Py<PyDict>,
+    /// The value of `_event`, as a Python object.
+    shown_name_object: Py<PyString>,
     /// From the name of a member to its index in `members`. A Python dict compares names by value, and is fast for
     /// interned names.
     index: Py<PyDict>,
@@ -83,17 +90,36 @@ impl Class {
         let raw_offset = event.layout.raw_offset();
         let getters: Vec<Getter> = fields.iter().map(|field| members::field_getter(field, raw_offset)).collect();
         let getter = |member| match member {
-            Member::Field(at) => Some(getters[at]),
-            Member::Sample(member) => Some(members::sample_getter(member, &event.layout)),
+            Member::Field(at) => getters[at],
+            Member::Sample(member) => members::sample_getter(member, &event.layout),
             own => members::own_getter(own),
         };
-        let named: Vec<_> =
-            members.iter().filter_map(|(name, member)| Some((name.as_ptr(), getter(*member)?))).collect();
+        let (mut named, mut of_members, names) = (Vec::new(), Vec::new(), PyDict::new(py));
+        for (name, member) in &members {
+            let getter = getter(*member);
+            if template::access_by_key(name.to_str(py)?).is_none() {
+                named.push((name.as_ptr(), getter));
+            }
+            of_members.push(getter);
+            names.set_item(name, py.None())?;
+        }
         let attributes = Attributes::new(&named);
         let shown_name = event.shown_name();
         let python_type = python_type(py, &event, &shown_name, &fields, &getters)?;
         let index = index.unbind();
-        let class = Class { event, context, shown_name, members, index, attributes, fields, python_type };
+        let class = Class {
+            event,
+            context,
+            shown_name_object: PyString::new(py, &shown_name).unbind(),
+            shown_name,
+            members,
+            getters: of_members,
+            names: names.unbind(),
+            index,
+            attributes,
+            fields,
+            python_type,
+        };
         Ok(Box::leak(Box::new(class)))
     }
 
@@ -105,6 +131,21 @@ impl Class {
     /// Returns the members in the order of `keys()`, with their names.
     pub fn members(&self) -> &[(Py<PyString>, Member)] {
         &self.members
+    }
+
+    /// Returns the names of the members, in the order of `keys()`, with their getters.
+    pub fn named_getters(&self) -> impl Iterator<Item = (&Py<PyString>, Getter)> {
+        self.members.iter().map(|(name, _)| name).zip(self.getters.iter().copied())
+    }
+
+    /// Returns a new dict with the names of all members. All values are None.
+    pub fn new_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.names.bind(py).copy()
+    }
+
+    /// Returns the value of `_event`.
+    pub fn shown_name_object(&self) -> &Py<PyString> {
+        &self.shown_name_object
     }
 
     /// Returns the member of this name.
@@ -163,11 +204,12 @@ fn python_type(
         (member.name(), members::sample_getter(member, &event.layout), doc)
     });
     let all: Vec<(&str, Getter, String)> = of_fields.chain(of_samples).collect();
-    let descriptors = all.iter().filter(|(name, ..)| !NOT_REPLACED_BY_FIELDS.contains(name));
+    let is_attribute = |name: &str| !NOT_REPLACED_BY_FIELDS.contains(&name) && template::access_by_key(name).is_none();
+    let descriptors = all.iter().filter(|(name, ..)| is_attribute(name));
     let descriptors = descriptors.map(|(name, getter, doc)| members::member(name, *getter, doc));
     let descriptors = members::terminated(descriptors.collect());
     let docs: Vec<&str> = all.iter().map(|(.., doc)| doc.as_str()).collect();
-    let doc = format!("{shown_name}\n\nFields:\n    {}\n", docs.join("\n    "));
+    let doc = format!("{}\n\nFields:\n    {}\n", without_controls(shown_name), docs.join("\n    "));
     let doc = CString::new(doc)?.into_raw();
     let name = CString::new(format!("perf_prof.{}", event.handler_name()))?.into_raw();
     let mut slots = [

@@ -31,10 +31,11 @@ pub fn own_members() -> Vec<ffi::PyGetSetDef> {
     own.map(|((&(name, _), doc), get)| descriptor(name, doc, get, std::ptr::null_mut())).collect()
 }
 
-/// Returns the getter of a member that does not come from an event's format.
-pub fn own_getter(member: Member) -> Option<Getter> {
-    let at = Member::OWN.iter().position(|&(_, own)| own == member)?;
-    Some(Getter { get: GETTERS[at], closure: std::ptr::null_mut() })
+/// Returns the getter of a member that does not come from an event's format or samples.
+pub fn own_getter(member: Member) -> Getter {
+    // Every other member is in the list.
+    let at = Member::OWN.iter().position(|&(_, own)| own == member).unwrap_or_default();
+    Getter { get: GETTERS[at], closure: std::ptr::null_mut() }
 }
 
 /// Returns the getter of a format field. `raw_offset` is the offset of the raw data in the record, if all records have

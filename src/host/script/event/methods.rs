@@ -5,16 +5,21 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use perf_prof_core::event::{LineContext, LineParts, write_line};
+use perf_prof_core::{
+    event::{LineContext, LineParts, write_line},
+    sys::terminal::for_terminal,
+};
 use pyo3::{
-    exceptions::PyTypeError,
+    exceptions::{PyRuntimeError, PyTypeError},
     ffi,
     prelude::*,
     types::{PyDict, PyList, PyTuple, PyType},
 };
 
 use super::{
+    super::printing::is_terminal,
     access,
+    attributes::Getter,
     base::{base_type, field_error},
     convert, detached,
     object::EventObject,
@@ -43,11 +48,14 @@ pub fn table() -> &'static mut [ffi::PyMethodDef] {
             c"items",
             c"items($self)\n--\n\nReturns the (name, value) pairs of all fields, in the order of keys().",
         ),
-        method::<3>(
-            c"get",
-            c"get($self, name, default=None)\n--\n
-Returns the value of the field with this name, or default if the event has no such field.",
-        ),
+        ffi::PyMethodDef {
+            ml_name: c"get".as_ptr(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: call_get },
+            ml_flags: ffi::METH_FASTCALL | ffi::METH_KEYWORDS,
+            ml_doc: c"get($self, name, default=None)\n--\n
+Returns the value of the field with this name, or default if the event has no such field."
+                .as_ptr(),
+        },
         method::<4>(c"to_dict", c"to_dict($self)\n--\n\nReturns a dict with the names and values of all fields."),
         method::<5>(c"print", PRINT),
         method::<6>(
@@ -71,6 +79,7 @@ Supports copy and pickle. A copy of the event is complete: it does not depend on
     table.leak()
 }
 
+/// The methods, by the numbers in [`table`]. `get` has a function of its own.
 const METHODS: [Method; 9] = [keys, values, items, get, to_dict, print, array, text, detached::reduce];
 
 fn method<const N: usize>(name: &'static CStr, doc: &'static CStr) -> ffi::PyMethodDef {
@@ -95,6 +104,39 @@ unsafe extern "C" fn call<const N: usize>(
         let args = Bound::from_borrowed_ptr(py, args).cast_into_unchecked::<PyTuple>();
         let keywords = Bound::from_borrowed_ptr_or_opt(py, keywords).map(|dict| dict.cast_into_unchecked::<PyDict>());
         into_raw_or_raise(py, METHODS[N](&object, &args, keywords.as_ref()))
+    }
+}
+
+/// The function that CPython calls for `get`. Scripts call it often, so the usual call takes a short way: a name that the
+/// code contains, and no keywords.
+unsafe extern "C" fn call_get(
+    object: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    keywords: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: CPython calls this with the GIL held. It passes an instance of the class, `count` arguments, and null or a
+    // tuple with the names of the arguments that follow.
+    unsafe {
+        if keywords.is_null()
+            && (count == 1 || count == 2)
+            && let Some(Getter { get, closure }) = EventObject::from_ptr(object).class().attributes().find(*args)
+        {
+            return get(object, closure);
+        }
+        let py = Python::assume_attached();
+        let names = Bound::from_borrowed_ptr_or_opt(py, keywords).map(|names| names.cast_into_unchecked::<PyTuple>());
+        let named = names.as_ref().map_or(0, |names| names.len());
+        let count = count as usize;
+        let all: Vec<_> = (0..count + named).map(|at| Bound::from_borrowed_ptr(py, *args.add(at))).collect();
+        let result = PyTuple::new(py, &all[..count]).and_then(|args| {
+            let keywords = PyDict::new(py);
+            for (name, value) in names.iter().flatten().zip(&all[count..]) {
+                keywords.set_item(name, value)?;
+            }
+            get(&Bound::from_borrowed_ptr(py, object), &args, Some(&keywords))
+        });
+        into_raw_or_raise(py, result)
     }
 }
 
@@ -126,6 +168,11 @@ pub fn is_event(object: &Bound<'_, PyAny>) -> bool {
 fn member<'py>(object: &Bound<'py, PyAny>, member: access::Member) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: the object is an instance, as in `event`, and the GIL is held.
     unsafe { Bound::from_owned_ptr_or_err(object.py(), member.get(object.as_ptr())) }
+}
+
+fn value<'py>(object: &Bound<'py, PyAny>, Getter { get, closure }: Getter) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the getter is one of the object's class, the object is an instance, and the GIL is held.
+    unsafe { Bound::from_owned_ptr_or_err(object.py(), get(object.as_ptr(), closure)) }
 }
 
 /// Sorts arguments, given by position or by name, into the order of `names`.
@@ -175,8 +222,8 @@ fn values<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     arguments("values", [], args, keywords)?;
     let list = PyList::empty(object.py());
-    for (_, which) in event(object).class().members() {
-        list.append(member(object, *which)?)?;
+    for (_, getter) in event(object).class().named_getters() {
+        list.append(value(object, getter)?)?;
     }
     Ok(list.into_any())
 }
@@ -188,8 +235,8 @@ fn items<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     arguments("items", [], args, keywords)?;
     let list = PyList::empty(object.py());
-    for (name, which) in event(object).class().members() {
-        list.append((name.bind(object.py()), member(object, *which)?))?;
+    for (name, getter) in event(object).class().named_getters() {
+        list.append((name.bind(object.py()), value(object, getter)?))?;
     }
     Ok(list.into_any())
 }
@@ -217,9 +264,10 @@ fn to_dict<'py>(
 }
 
 fn dict<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
-    let dict = PyDict::new(object.py());
-    for (name, which) in event(object).class().members() {
-        dict.set_item(name, member(object, *which)?)?;
+    let class = event(object).class();
+    let dict = class.new_dict(object.py())?;
+    for (name, getter) in class.named_getters() {
+        dict.set_item(name, value(object, getter)?)?;
     }
     Ok(dict)
 }
@@ -246,8 +294,12 @@ fn print<'py>(
     write_line(&this.sample(), parts, &context, &mut line);
     let py = object.py();
     // The text goes through `sys.stdout`, because the script may have replaced it.
-    let stdout = py.import(pyo3::intern!(py, "sys"))?.getattr(pyo3::intern!(py, "stdout"))?;
+    // SAFETY: the GIL is held, and the name is a static string. The reference is borrowed, so it is counted here: the
+    // script may replace `sys.stdout` while it is written.
+    let stdout = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PySys_GetObject(c"stdout".as_ptr())) };
+    let stdout = stdout.ok_or_else(|| PyRuntimeError::new_err("lost sys.stdout"))?;
     if !stdout.is_none() {
+        let line = if is_terminal(&stdout) { for_terminal(&line) } else { line.as_slice().into() };
         stdout.call_method1(pyo3::intern!(py, "write"), (convert::text(py, &line)?,))?;
     }
     Ok(py.None().into_bound(py))
@@ -334,6 +386,12 @@ unsafe fn bound<'py>(object: *mut ffi::PyObject) -> Bound<'py, PyAny> {
 
 unsafe extern "C" fn subscript(object: *mut ffi::PyObject, key: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: CPython calls slots with live objects and with the GIL held.
+    unsafe {
+        if let Some(Getter { get, closure }) = EventObject::from_ptr(object).class().attributes().find(key) {
+            return get(object, closure);
+        }
+    }
+    // SAFETY: as above.
     let (object, key) = unsafe { (bound(object), bound(key)) };
     let found = event(&object).class().member(&key);
     let value = found.and_then(|which| match which {
@@ -415,4 +473,18 @@ unsafe extern "C" fn compare(
     let equal = a.class().shown_name == b.class().shown_name && a.record() == b.record();
     // SAFETY: the GIL is held.
     unsafe { ffi::PyBool_FromLong((equal == (operation == ffi::Py_EQ)).into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_methods_are_those_that_no_field_replaces() {
+        let methods = table().iter().take_while(|method| !method.ml_name.is_null());
+        // SAFETY: a name that is not null is a static string.
+        let name = |method: &ffi::PyMethodDef| unsafe { CStr::from_ptr(method.ml_name) }.to_str().unwrap();
+        let public: Vec<&str> = methods.map(name).filter(|name| !name.starts_with("__")).collect();
+        assert_eq!(public, perf_prof_core::template::METHODS);
+    }
 }

@@ -1,0 +1,56 @@
+//! Says which files and folders other users can change. Does not know what the files contain.
+
+use std::{
+    env, fs,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::Path,
+};
+
+/// The users and groups that are trusted: root, the user of this process, and the user who started it with sudo.
+struct Trusted {
+    users: [Option<u32>; 3],
+    groups: [Option<u32>; 3],
+}
+
+impl Trusted {
+    fn of_this_process() -> Trusted {
+        // SAFETY: the calls have no preconditions.
+        let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+        // sudo sets these variables for the command that it runs as root (sudo(8)). A process that is not root has no
+        // use for them: it can do only what its own user can do.
+        let of_sudo = |name| env::var(name).ok().filter(|_| user == 0)?.parse().ok();
+        Trusted {
+            users: [Some(0), Some(user), of_sudo("SUDO_UID")],
+            groups: [Some(0), Some(group), of_sudo("SUDO_GID")],
+        }
+    }
+}
+
+/// Returns whether a user other than root, the user of this process and the user of sudo can change the file or folder
+/// at `path`. In a folder, a change is also a new file. Returns false if there is no such file.
+pub fn others_can_change(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| {
+        let trusted = Trusted::of_this_process();
+        let mode = found.permissions().mode();
+        let by_owner = !trusted.users.contains(&Some(found.uid()));
+        let by_group = mode & 0o020 != 0 && !trusted.groups.contains(&Some(found.gid()));
+        by_owner || by_group || mode & 0o002 != 0
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_all_users_can_write_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        for (mode, found) in [(0o600, false), (0o644, false), (0o664, false), (0o646, true), (0o777, true)] {
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(others_can_change(&file), found, "{mode:o}");
+        }
+        assert!(!others_can_change(&folder.path().join("missing")));
+    }
+}
