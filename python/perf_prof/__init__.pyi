@@ -55,10 +55,10 @@ class FieldError(KeyError, AttributeError):
 class PerfEvent:
     """One kernel event, as it is passed to its handler. It is read-only. A field is decoded each time it is read.
 
-    Every event has _pid, _tid, _time (ns), _cpu, _period, _realtime (ns since the epoch), _callchain (list of frames)
-    and _event (its name: 'sys:name', 'profile'). A tracepoint also has common_type, common_flags,
-    common_preempt_count, common_pid and its own fields. Other events have the members of their samples (ip, addr,
-    period, ...). type(event).__doc__ lists them.
+    Every event has _pid, _tid, _time (ns), _cpu, _period, _realtime (ns since the epoch), _callchain (list of frames),
+    _comm (name of the task) and _event (its name: 'sys:name', 'profile'). A tracepoint also has common_type,
+    common_flags, common_preempt_count, common_pid and its own fields. Other events have the members of their samples
+    (ip, addr, period, ...). type(event).__doc__ lists them.
 
     Access: event.field, event['field'], event.get('field', default=None), 'field' in event, len(event), keys(),
     values(), items(), iteration over (name, value), dict(event), to_dict(). event.print() writes the event as text.
@@ -102,6 +102,9 @@ class PerfEvent:
     @property
     def _event(self) -> str:
         """tracepoint: 'sys:name', or 'sys:alias' with alias=; other event: its name or alias (str)"""
+    @property
+    def _comm(self) -> str:
+        """name of the task at the time of the event, as print() shows it; not one of keys() (str)"""
 
     def __getattr__(self, name: str) -> Any:
         """Returns a field of this event. Raises AttributeError if the event has no field of this name."""

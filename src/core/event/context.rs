@@ -1,9 +1,12 @@
 //! What is needed to interpret the events of a run: the names of addresses and tasks, and the offset between the
 //! events' clock and the wall clock.
 
-use std::sync::{
-    LazyLock, Mutex, MutexGuard, PoisonError, TryLockError,
-    atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+use std::{
+    sync::{
+        LazyLock, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use super::{Sides, StackEndings, Symbolizer, Tasks, callchain::KernelFrames};
@@ -20,6 +23,10 @@ const UNWIND_CACHE: usize = 64 << 20;
 /// The maximum number of frames in a call chain if the kernel's limit cannot be read. It is the kernel's default,
 /// PERF_MAX_STACK_DEPTH.
 const MAX_STACK: usize = 127;
+
+/// How often the lock of the task names is tried, and the pause between two attempts.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_micros(100);
 
 /// What is needed to interpret the events of a run. All events of the run share one context.
 pub struct Context {
@@ -189,13 +196,11 @@ impl Context {
     /// Returns the name that a thread had at `time`. If no name is known, it is read from procfs, unless the run reads
     /// a recording.
     pub fn comm(&self, tid: i32, time: u64) -> Option<Vec<u8>> {
-        // In a child that a script forked, the lock may never be released: the thread that holds it exists only in the
-        // parent.
-        let mut tasks = match self.tasks.try_lock() {
-            Ok(tasks) => tasks,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) if self.processes == ProcessRecords::Recording => return None,
-            Err(TryLockError::WouldBlock) => return procfs::comm(u32::try_from(tid).ok()?),
+        let Some(mut tasks) = self.tasks_soon() else {
+            return match self.processes {
+                ProcessRecords::Recording => None,
+                _ => procfs::comm(u32::try_from(tid).ok()?),
+            };
         };
         if self.processes != ProcessRecords::Recording
             && tasks.name(tid, time).is_none()
@@ -208,6 +213,20 @@ impl Context {
             }
         }
         tasks.name(tid, time).map(<[u8]>::to_vec)
+    }
+
+    /// Returns the task names. Waits for another thread that uses them, which takes microseconds: procfs does not have
+    /// the names of tasks that have ended. In a child that a script forked, the lock may never be released, because the
+    /// thread that holds it exists only in the parent. So the wait is short, and then the result is `None`.
+    fn tasks_soon(&self) -> Option<MutexGuard<'_, Tasks>> {
+        for _ in 0..LOCK_ATTEMPTS {
+            match self.tasks.try_lock() {
+                Ok(tasks) => return Some(tasks),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            }
+        }
+        None
     }
 
     /// Reads the names of all tasks. Then the name of a task is known even if the task exits before its name is needed.

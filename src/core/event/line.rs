@@ -13,6 +13,9 @@ use crate::{
     value::Value,
 };
 
+/// The name that is shown for a task with an unknown name, as in ftrace.
+pub const UNKNOWN_COMM: &[u8] = b"<...>";
+
 /// The optional parts of the line that are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineParts {
@@ -44,7 +47,7 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
         out.push(b' ');
     }
     let EventType { format, .. } = sample.event;
-    let comm = context.comm.unwrap_or(b"<...>");
+    let comm = context.comm.unwrap_or(UNKNOWN_COMM);
     let tid = sample.task();
     let flags = match format {
         Format::Tracepoint(_) => {

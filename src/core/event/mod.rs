@@ -19,7 +19,7 @@ pub use callchain::{Frame, Origin, Sides, Symbolizer, UNKNOWN, frames, ip_frame,
 pub use columns::{Column, Columns, Fields, FieldsError};
 pub use context::{Context, Processes};
 pub use endings::StackEndings;
-pub use line::{LineContext, LineParts, write_line};
+pub use line::{LineContext, LineParts, UNKNOWN_COMM, write_line};
 pub use perf_line::{Chains, Digits, PerfEvent, PerfLines};
 pub use sample::Sample;
 pub use shares::{AddedSample, Caller, CallerSums, GroupKey, Line, Shares, UnknownKey};

@@ -18,6 +18,7 @@ const HEADER: &str = r#"#
 #   common_type, common_flags, common_preempt_count, common_pid    (int; tracepoints only)
 #   _realtime       ns since the Unix epoch, for display (int)
 #   _callchain      list of {'addr', 'symbol', 'offset', 'kernel', 'dso'}, innermost first; [] without -g or stack
+#   _comm           name of the task, as print() shows it (str; not one of keys())
 #   _event          'sys:name', or 'sys:alias' with alias=; for events other than tracepoints, the name or alias (str)
 # and the fields that its handler's docstring lists.
 #
