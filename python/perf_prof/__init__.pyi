@@ -320,6 +320,14 @@ def is_recording() -> bool:
     """Returns True if the events come from a recording. Then /proc does not show the processes of the events.
     The result is valid from __init__ on."""
 
+def is_target(tid: int) -> bool:
+    """Returns True if -p, -t or --exec selects the thread tid, or if none of them is given. Use it with
+    --all-cpus, which delivers the events of all tasks. Processes that a selected process creates during the run
+    are selected too."""
+
+def process_of(tid: int) -> int | None:
+    """Returns the process id of the thread tid, or None if it is not known."""
+
 def realtime() -> int:
     """Returns the wall clock time in ns since the epoch. With --input, it is the time that the replay has
     reached. In __interval__, it is the end of the interval."""

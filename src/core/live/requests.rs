@@ -26,8 +26,19 @@ const RING: std::ops::RangeInclusive<usize> = 512 << 10..=2 << 20;
 
 /// Returns the target of the capture. `workload` is the pid of the command, if the command is the target.
 pub fn target(plan: &plan::Capture, workload: Option<u32>) -> Result<Target> {
-    if let Some(pid) = workload {
-        return Ok(Target::Workload { pid });
+    let tasks = |target: &plan::Target| match (workload, target) {
+        (Some(pid), _) => Some(Target::Workload { pid }),
+        (None, plan::Target::Processes(pids)) => Some(Target::Processes(pids.clone())),
+        (None, plan::Target::Threads(tids)) => Some(Target::Threads(tids.clone())),
+        _ => None,
+    };
+    if let Some(selected) = &plan.selected_tasks {
+        return Ok(tasks(selected).map_or(Target::SystemWide { cpus: None }, |tasks| Target::UntilExit(tasks.into())));
+    }
+    if workload.is_some()
+        && let Some(target) = tasks(&plan.target)
+    {
+        return Ok(target);
     }
     Ok(match &plan.target {
         plan::Target::AllCpus | plan::Target::Workload(_) => Target::SystemWide { cpus: None },

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use perf_prof_core::{
-    plan::{Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, SplitBy, Switch, Target},
+    plan::{Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, SplitBy, Switch, Target, TaskSelection},
     spec::{EventSpec, Grouping, SpecError, parse_events},
     symbol::{self, Demangle, Inline, Srcline},
     sys::shell::{shell_quote, shell_quote_all},
@@ -120,11 +120,18 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         Some(_) => Target::AllCpus,
         None => target(options.cpus, options.pids, options.tids, options.cgroups, split.workload)?,
     };
+    let (target, selected_tasks) = match target {
+        Target::Processes(_) | Target::Threads(_) | Target::Workload(_) if options.all_cpus => {
+            (Target::AllCpus, Some(target))
+        }
+        target => (target, None),
+    };
     Ok(ScriptPlan {
         command_line: shell_quote_all(argv),
         capture: Capture {
             events,
             target,
+            selected_tasks,
             callchain,
             registers: Switch::Off,
             switches: Switch::Off,
@@ -187,6 +194,7 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
         cpus: options.cpus.clone(),
         pids: ids(&options.pids),
         tids: ids(&options.tids),
+        tasks: if options.all_cpus { TaskSelection::ForScript } else { TaskSelection::OfSamples },
         times: options.time.clone(),
         jobs: jobs(options)?,
     }))
