@@ -15,6 +15,7 @@ mod module;
 mod parts;
 mod perf_prof_module;
 mod pictures;
+mod probe_arguments;
 mod probes;
 mod signals;
 mod source_errors;

@@ -217,7 +217,7 @@ fn probe(plan: &Capture, spec: &EventSpec, probe: &Probe) -> Result<Selected> {
         Target::Processes(ids) | Target::Threads(ids) => ids.as_slice(),
         _ => &[],
     };
-    let found = profiler::probe(probe, processes, &RunningMachine);
+    let found = profiler::probe(probe, &spec.attrs.arguments, processes, &RunningMachine);
     let ResolvedProbe { request, format, note } = found.map_err(|error| anyhow!("{}: {error}", spec.selector))?;
     let (spec, format) = (spec.clone(), Format::Tracepoint(Arc::new(format)));
     let place = if probe.kind.is_user() { EventLocation::Anywhere } else { EventLocation::Kernel };

@@ -13,7 +13,7 @@ mod samples;
 pub use self::{
     error::SourceError,
     machine::{Machine, RunningMachine},
-    probe::{FileError, LocationError, ProbeError, ResolvedProbe, format_text, functions, probe},
+    probe::{FileError, LocationError, ProbeError, ResolvedProbe, functions, probe, with_name},
 };
 use crate::{
     abi::*,

@@ -263,7 +263,7 @@ fn members_to_be_sampled() {
 
 fn show_probe(list: &str, machine: &dyn Machine) -> String {
     let EventKind::Probe(asked) = parse_events(list).unwrap().remove(0).kind else { panic!("{list} is not a probe") };
-    match probe(&asked, &[], machine) {
+    match probe(&asked, &[], &[], machine) {
         Ok(ResolvedProbe { request, format, .. }) => {
             format!("{} fields={}", show_request(&request), format.fields().len())
         }

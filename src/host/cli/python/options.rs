@@ -57,6 +57,12 @@ Events
       -e 'uprobe:malloc@libc,uretprobe:malloc@libc'
       -e 'uprobe:main@\"/usr/bin/app\"//stack/'
 
+  An attribute NAME=FETCH of a probe adds a field, which the kernel reads at the probe:
+  a register, an argument, the result, memory.
+
+      -e 'uprobe:malloc@libc//size=$arg1/,uretprobe:malloc@libc//ptr=retval/'
+      -e 'kprobe:do_sys_openat2//path=+0(%si):ustring/'
+
 Script
   perf-prof calls these functions if the script has them:
 
