@@ -2,6 +2,7 @@
 //! events of this kernel.
 
 mod callbacks;
+mod compat;
 mod differences;
 mod endings;
 mod errors;

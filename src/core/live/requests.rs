@@ -146,9 +146,6 @@ fn callchain(plan: &plan::Capture, event: &Selected) -> Result<Option<Callchain>
     };
     let user = event.stacks.user.or(user.map(frames)).unwrap_or(of_user);
     let kernel = event.stacks.kernel.or(kernel.map(frames)).unwrap_or(Frames::Sampled);
-    if kernel == Frames::Excluded && user == Frames::Excluded {
-        bail!("call chains without kernel frames and without user frames are empty; add --user-callchain");
-    }
     Ok(Some(Callchain { kernel, user, max_stack: attrs.max_stack }))
 }
 

@@ -22,7 +22,7 @@ mod threads;
 mod time_ranges;
 
 pub use attrs::{Attrs, Stack, attribute_meant_by};
-pub use breakpoint::{Access, Breakpoint};
+pub use breakpoint::{Access, Breakpoint, breakpoint_at};
 pub use call_graph::{CallGraph, CallGraphError, StackSize};
 pub use control::{Control, ControlError};
 pub use cpus::{CpuSet, CpuSetError};

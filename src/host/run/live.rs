@@ -169,7 +169,7 @@ impl ScriptEventSource for LiveEvents<'_> {
             stats: run.stats.clone(),
             window: if plan.capture.order == DeliveryOrder::Time { LossWindow::Times } else { LossWindow::Zero },
             rings: run.ring_cpus.len(),
-            limit: plan.exit_n,
+            limit: plan.exit_n.or(selected.iter().find_map(|event| event.limit)),
         });
         let reopen = || output::reopen(plan);
         let mut calibrate = || {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use perf_prof_core::{
     plan::{Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, SplitBy, Switch, Target, TaskSelection},
-    spec::{EventSpec, Grouping, SpecError, parse_events},
+    spec::{EventSpec, SpecError, parse_events},
     symbol::{self, Demangle, Inline, Srcline},
     sys::shell::{shell_quote, shell_quote_all},
 };
@@ -36,12 +36,6 @@ pub enum PlanError {
         "`help` prints a template and takes no arguments, but `{0}` was given (to run a script named help, use ./help)"
     )]
     TemplateArguments(String),
-    /// A group of events. A script takes each event by itself.
-    #[error(
-        "-e {0}: a script cannot trace a group of events; record the group with `perf-prof record -e '{{...}}'`, then \
-         run `perf-prof python --input FILE`"
-    )]
-    Group(String),
     /// An option for live events, together with `--input`.
     #[error("{0} and --input cannot be combined: {0} sets how live events are recorded, and --input is a recording")]
     LiveOptionWithInput(&'static str),
@@ -79,11 +73,6 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
     let mut events: Vec<EventSpec> = Vec::new();
     for list in &options.events {
         events.extend(parse_events(list)?);
-    }
-    // With a recording, braces only select the events inside them. The recording already determines which events are
-    // groups.
-    if options.input.is_none() {
-        no_groups(&events)?;
     }
     let first = match (events.first(), &options.input) {
         (None, None) => return Err(PlanError::NoEvent),
@@ -158,15 +147,6 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         on_error: options.on_error.unwrap_or_default(),
         module,
     })
-}
-
-/// Returns an error if one of the events is in a group. Scripts cannot trace groups live. With --input, braces as in
-/// `-e '{a,b}'` are allowed: they only select events, because the recording already determines which events are groups.
-fn no_groups(events: &[EventSpec]) -> Result<(), PlanError> {
-    match events.iter().find(|event| event.grouping != Grouping::Alone) {
-        Some(event) => Err(PlanError::Group(event.selector.clone())),
-        None => Ok(()),
-    }
 }
 
 /// Returns the recording to replay and the selection of its samples, or `None` if there is no `--input`.
@@ -394,16 +374,6 @@ mod tests {
                     args: [
                         "--",
                         "-v","#]],
-        );
-    }
-
-    #[test]
-    fn groups_are_not_for_scripts() {
-        check(
-            &["-e", "c:d,{a:b,cs}:S", "x.py"],
-            expect![
-                "error: -e a:b: a script cannot trace a group of events; record the group with `perf-prof record -e '{...}'`, then run `perf-prof python --input FILE`"
-            ],
         );
     }
 
