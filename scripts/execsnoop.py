@@ -1,10 +1,14 @@
 #!/usr/bin/env -S perf-prof python -q --order -e task:task_newtask,sched:sched_process_exec,sched:sched_process_exit,syscalls:sys_enter_exit,syscalls:sys_enter_exit_group,signal:signal_generate,signal:signal_deliver
-"""Starts and ends of processes: file, parent, exit code or signal, lifetime.
+"""Starts and ends of processes: file, arguments, parent, exit code or signal and its sender, lifetime.
 
 usage: execsnoop.py [OPTION of perf-prof python]... [--name TEXT] [--forks]
 
 Prints a line when a process executes a program, and another line when this process ends. The lifetime starts at the
-fork; for a process that was forked before the script started, it starts at the exec.
+fork; for a process that was forked before the script started, it starts at the exec. For a process that a signal ends,
+the line has the name and the process id of the sender.
+
+The arguments are in no event. The script reads them in /proc, a moment after the exec, so the arguments of a process
+that ends at once are not shown, and a recording has none.
 
 To replay a recording in two processes (`perf record` can be used instead of `perf-prof record`):
 
@@ -13,6 +17,8 @@ syscalls:sys_enter_exit,syscalls:sys_enter_exit_group,signal:signal_generate,sig
     execsnoop.py --input perf.data --jobs 2
 """
 import argparse
+import os
+import shlex
 import signal
 import time
 
@@ -28,7 +34,9 @@ parser.add_argument("--usage", action="help", help="show this text (--help shows
 args = parser.parse_args()
 
 CLONE_THREAD = 0x00010000  # include/uapi/linux/sched.h
+MOST_ARGUMENTS = 4096  # in bytes; the rest is not shown
 SIG_DFL = 0
+IN_INTERRUPT = 0x08 | 0x10  # TRACE_FLAG_HARDIRQ, TRACE_FLAG_SOFTIRQ (include/linux/trace_events.h)
 TRACE_SIGNAL_DELIVERED = 0  # include/trace/events/signal.h
 # Signals that do not end a process by default, see signal(7).
 HARMLESS = {
@@ -56,7 +64,8 @@ class Process:
         self.began = began
         self.file = None
         self.status = None  # how the process ends, if known: its exit code or the signal
-        self.sent = None  # of the signals that end a process by default: the last one that was sent
+        # Of the signals that end a process by default: the last one that was sent, and its sender.
+        self.sent = None
 
 
 parts = Parts()
@@ -75,6 +84,24 @@ def parent_of(pid):
             return int(file.read().rpartition(b")")[2].split()[1])
     except OSError:
         return None
+
+
+def arguments(pid, file):
+    """Returns the arguments of a process that has executed `file`, as text for a shell with a space before it. Returns
+    "" if they are not known: the process has ended, or executes another file now."""
+    if is_recording():
+        return ""
+    folder = f"/proc/{pid}"
+    try:
+        with open(f"{folder}/cmdline", "rb") as cmdline:
+            words = [os.fsdecode(word) for word in cmdline.read(MOST_ARGUMENTS).rstrip(b"\0").split(b"\0")]
+        # The program of a script is its interpreter, which has the script as an argument.
+        path = os.path.join(folder, "cwd", file)
+        if file not in words[1:] and not os.path.samefile(f"{folder}/exe", path):
+            return ""
+    except OSError:
+        return ""
+    return "".join(f" {shlex.quote(word)}" for word in words[1:])
 
 
 def clock(ns):
@@ -96,6 +123,13 @@ def show(now, ns, what, pid, parent, rest):
 
 def wanted(text):
     return args.name is None or args.name in text
+
+
+def sender(event):
+    """Returns the sender of a signal. A positive code means that the kernel sent it (sigaction(2), si_code)."""
+    if event.code > 0 or event.common_flags & IN_INTERRUPT:
+        return " of the kernel"
+    return f" from {event._comm} {event._pid}"
 
 
 def duration(ns):
@@ -135,7 +169,7 @@ def thread_ends(now, tid):
 
 
 @processes.step
-def executes(now, pid, file, ns):
+def executes(now, pid, file, words, ns):
     process = processes.get(pid)
     if process is None:
         process = processes[pid] = Process(parent_of(pid), now)
@@ -143,7 +177,7 @@ def executes(now, pid, file, ns):
     # An exec kills the other threads of the process with SIGKILL. This is not the end of the process.
     process.status = None
     if wanted(file):
-        show(now, ns, "exec", pid, process.parent, file)
+        show(now, ns, "exec", pid, process.parent, file + words)
 
 
 @processes.step
@@ -156,26 +190,30 @@ def ends(now, pid, status):
 
 
 @processes.step
-def is_sent(now, pid, number):
+def is_sent(now, pid, number, sender):
     process = processes.get(pid)
     if process is not None:
-        process.sent = number
+        process.sent = (number, sender)
 
 
 @threads.step
-def thread_is_sent(now, tid, number):
-    is_sent(now, threads.get(tid, tid), number)
+def thread_is_sent(now, tid, number, sender):
+    is_sent(now, threads.get(tid, tid), number, sender)
 
 
 @processes.step
 def is_killed(now, pid, number):
     process = processes.get(pid)
-    if number == signal.SIGKILL and process is not None:
-        # For most signals that end a process, the kernel sends SIGKILL to each thread (complete_signal() in
-        # kernel/signal.c). So the signal that was sent is shown. If the sender was not traced, this signal is not
-        # known.
-        number = process.sent
-    ends(now, pid, "killed" if number is None else f"killed by {signal_name(number)}")
+    sender = ""
+    if process is not None:
+        if process.sent is not None and number in (signal.SIGKILL, process.sent[0]):
+            # For most signals that end a process, the kernel sends SIGKILL to each thread (complete_signal() in
+            # kernel/signal.c). So the signal that was sent is shown.
+            number, sender = process.sent
+        elif number == signal.SIGKILL:
+            # The sender was not traced. So this may be the SIGKILL of the kernel for another signal.
+            number = None
+    ends(now, pid, "killed" if number is None else f"killed by {signal_name(number)}{sender}")
 
 
 @processes.ends
@@ -197,7 +235,9 @@ def task__task_newtask(event):
 
 
 def sched__sched_process_exec(event):
-    executes(event._time, event._pid, event.filename, event._realtime)
+    file = event.filename
+    words = arguments(event._pid, file) if wanted(file) else ""
+    executes(event._time, event._pid, file, words, event._realtime)
 
 
 def syscalls__sys_enter_exit_group(event):
@@ -213,7 +253,7 @@ def syscalls__sys_enter_exit(event):
 
 def signal__signal_generate(event):
     if event.result == TRACE_SIGNAL_DELIVERED and event.sig not in HARMLESS:
-        thread_is_sent(event._time, event.pid, event.sig)
+        thread_is_sent(event._time, event.pid, event.sig, sender(event))
 
 
 def signal__signal_deliver(event):

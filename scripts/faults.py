@@ -118,13 +118,6 @@ def function(symbol, dso):
     return f"[unknown] ({file})" if symbol == "Unknown" else f"{symbol} ({file})"
 
 
-def name(event):
-    """Returns the name of an event's task, even if the task has exited."""
-    task = FlameGraph()
-    task.add(event)
-    return task.folded().partition(";")[0]
-
-
 def say_without_frames(table):
     """Warns if there are no call chains: the table would be empty, as if there had been no faults."""
     global has_frames
@@ -152,7 +145,7 @@ def show(table, end):
         if args.by == "function":
             print(f"{counts} {row.total:>9}  {function(*place)}")
         elif args.by == "process":
-            print(f"{counts} {place:>9}  {name(row.event)}")
+            print(f"{counts} {place:>9}  {row.event._comm}")
         else:
             print(f"{counts}  " + f"\n{'':>21}".join(function(*frame) for frame in place))
     hidden = len(order) - args.top

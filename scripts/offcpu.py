@@ -1,15 +1,19 @@
-#!/usr/bin/env -S perf-prof python -q --order -g --user-callchain -e sched:sched_switch
+#!/usr/bin/env -S perf-prof python -q --order --all-cpus -g --user-callchain -e sched:sched_switch
 """Time off CPU by stack: where tasks slept, waited or were in the run queue, and for how long.
 
-usage: offcpu.py [OPTION of perf-prof python]... [--top N] [--flame FILE] [--comm NAME] [--pid PID] [--state STATE] [--min US]
+usage: offcpu.py [OPTION of perf-prof python]... [--top N] [--flame FILE] [--comm NAME] [--pid PID] [--tid TID]
+                 [--state STATE] [--min US]
 
 The stack is the task's call chain when it left its CPU. The time off CPU ends when the task is on a CPU again. A task
 that does not come back is not counted. With -i 1000, a table is printed every second, else one at the end. The flame
 graph (FILE.svg, or FILE.folded for text) shows the whole run.
 
-Needs --order, which the script's first line has: a task may leave one CPU and come back on another. The event that
-shows the return of a task belongs to the other task, which leaves this CPU. So the script has to see the events of all
-tasks: select tasks with --comm and --pid, not with -p, -t or --exec.
+-p PID, -t TID and --exec COMMAND select the tasks that are off CPU: all threads of the processes, and the processes
+that they create. For this, the first line of the script has --all-cpus: the event that shows the return of a task
+belongs to the other task, which leaves this CPU, so the script has to see the events of all tasks. --pid and --tid
+select one process or thread of a run.
+
+Needs --order, which the script's first line has: a task may leave one CPU and come back on another.
 
 To replay a recording in two processes (`perf record` can be used instead of `perf-prof record`):
 
@@ -21,7 +25,7 @@ import sys
 import time
 from collections import Counter
 
-from perf_prof import FlameGraph, Parts, States, print
+from perf_prof import FlameGraph, Parts, States, is_target, print
 
 # Tests of the bits of prev_state (include/linux/sched.h). A runnable task has none of the low eight bits; a preempted
 # task is runnable too and has the bit 0x100.
@@ -44,6 +48,7 @@ parser.add_argument("--top", type=int, default=10, metavar="N", help="number of 
 parser.add_argument("--flame", metavar="FILE", help="write a flame graph: FILE.svg, or FILE.folded as text")
 parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")
 parser.add_argument("--pid", type=int, help="only the threads of this process")
+parser.add_argument("--tid", type=int, help="only this thread")
 parser.add_argument("--state", choices=STATES, default="any", help="only tasks that left in this state (default: any)")
 parser.add_argument("--min", type=int, default=0, metavar="US", help="only times of at least US microseconds")
 parser.add_argument("--usage", action="help", help="show this text (--help shows the options of perf-prof)")
@@ -57,7 +62,7 @@ if args.flame:
 
 in_state = STATES[args.state]
 whole = FlameGraph(colors="offcpu", count_name="us") if args.flame else None
-counts = Counter()  # for the whole run, with the key "returns"
+counts = Counter()  # for the whole run, with the key "unseen"
 has_frames = None  # True if a stack had frames; None before the first stack
 
 
@@ -90,14 +95,12 @@ def show(table, end):
             print(f"{'':>24}{frame.removesuffix('_[k]')}")
     hidden = len(stacks) - args.top
     more = f", {hidden} more with a larger --top" if hidden > 0 else ""
-    # The return of a task is an event of the task that ran before it on this CPU. The script may not see that task.
-    is_blind = end is None and left and not counts["returns"]
-    blind = "; with -p, -t or --exec the return of a task is not seen: use --pid or --comm" if is_blind else ""
-    print(f"{duration(table.total)} off CPU in {len(stacks)} stacks{more}{blind}\n")
+    print(f"{duration(table.total)} off CPU in {len(stacks)} stacks{more}\n")
 
 
 parts = Parts(FlameGraph, show, counts)
 left = States(parts)  # tid -> the event with which the task left its CPU
+running = States(parts)  # CPU -> the task that the last switch on this CPU brought there
 
 
 @left.ends
@@ -106,32 +109,49 @@ def came(now, tid):
     if began is not None:
         us = (now - began._time) // 1000
         if us >= args.min:
-            counts["returns"] += 1
             parts.table.add(began, us)
 
 
 @left.sets
 def leaves(now, tid, event):
-    left[tid] = event
+    """Sets the event with which a task left its CPU. None means that its time off CPU is not counted."""
+    if event is None:
+        left.pop(tid, None)
+    else:
+        left[tid] = event
+
+
+@running.ends
+def leaves_cpu(now, cpu, tid):
+    if running.pop(cpu, tid) != tid:
+        # The CPU switched to `tid`, and the script did not see it.
+        counts["unseen"] += 1
+
+
+@running.sets
+def comes_to_cpu(now, cpu, tid):
+    running[cpu] = tid
 
 
 def sched__sched_switch(event):
+    now, cpu, tid = event._time, event._cpu, event.prev_pid
+    leaves_cpu(now, cpu, tid)
+    comes_to_cpu(now, cpu, event.next_pid)
     if event.next_pid:
-        came(event._time, event.next_pid)
-    tid = event.prev_pid
-    if (
-        tid
-        and not event.prev_state & EXITED
-        and in_state(event.prev_state)
-        and (args.comm is None or args.comm == event.prev_comm)
-        and (args.pid is None or args.pid == event._pid)
-    ):
-        leaves(event._time, tid, event)
+        came(now, event.next_pid)
+    if tid and is_target(tid) and args.tid in (None, tid) and args.pid in (None, event._pid):
+        counted = (
+            not event.prev_state & EXITED
+            and in_state(event.prev_state)
+            and (args.comm is None or args.comm == event.prev_comm)
+        )
+        leaves(now, tid, event if counted else None)
 
 
 def __lost__(lost_start, lost_end):
     # A task that was off CPU may have come back and left again while events were lost.
     left.forget(lost_end)
+    running.forget(lost_end)
 
 
 __interval__ = parts.interval
@@ -141,6 +161,8 @@ __merge__ = parts.merge
 
 def __exit__():
     parts.exit()
+    if unseen := counts["unseen"]:
+        print(f"(switches that were not seen, by losses, a filter or the kernel: {unseen} or more; times may be missing or wrong)")
     if whole:
         whole.save(args.flame)
         print(f"{args.flame}: {duration(whole.total)} in {len(whole)} stacks")

@@ -1,14 +1,18 @@
-#!/usr/bin/env -S perf-prof python -q --order -e sched:sched_wakeup,sched:sched_wakeup_new,sched:sched_switch
-"""Run-queue latency: how long runnable tasks waited for a CPU, as one histogram (powers of two) for each command.
+#!/usr/bin/env -S perf-prof python -q --order --all-cpus -e sched:sched_wakeup,sched:sched_wakeup_new,sched:sched_switch
+"""Run-queue latency: how long runnable tasks waited for a CPU, as a histogram for each command and a row for each task.
 
-usage: runqlat.py [OPTION of perf-prof python]... [--comm NAME] [--pid PID] [--all]
+usage: runqlat.py [OPTION of perf-prof python]... [--top N] [--comm NAME] [--pid PID] [--tid TID] [--all]
 
 The wait starts when a task is woken up, or when it leaves its CPU and is still runnable. It ends when a CPU switches to
-the task. With -i 1000, histograms are printed every second, else once at the end.
+the task. With -i 1000, histograms are printed every second, else once at the end. Each histogram counts in powers of
+two. In the rows of tasks, P50 and P99 are at most 1 % too high, and MAX is exact.
+
+-p PID, -t TID and --exec COMMAND select the tasks that wait: all threads of the processes, and the processes that they
+create. For this, the first line of the script has --all-cpus: a wake-up is an event of the task that wakes the other
+task up, so the script has to see the events of all tasks. --pid and --tid select one process or thread of a run.
 
 Needs --order, which the script's first line has: a wake-up and the switch that ends the wait may happen on different
-CPUs. A wake-up is an event of the task that wakes the other task up, so the script has to see the events of all tasks:
-select tasks with --comm and --pid, not with -p, -t or --exec.
+CPUs.
 
 To replay a recording in two processes (`perf record` can be used instead of `perf-prof record`):
 
@@ -19,14 +23,16 @@ import argparse
 import time
 from collections import Counter, defaultdict
 
-from perf_prof import Log2Hist, Parts, States, print
+from perf_prof import Log2Hist, Parts, States, is_target, print, process_of
 
 title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
+parser.add_argument("--top", type=int, default=10, metavar="N", help="number of rows of tasks; 0: none (default: 10)")
 parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")
-parser.add_argument("--pid", type=int, help="only the task with this thread id")
+parser.add_argument("--pid", type=int, help="only the threads of this process")
+parser.add_argument("--tid", type=int, help="only this thread")
 parser.add_argument("--all", action="store_true", help="one histogram for all commands together")
 parser.add_argument("--usage", action="help", help="show this text (--help shows the options of perf-prof)")
 args = parser.parse_args()
@@ -34,22 +40,90 @@ args = parser.parse_args()
 # What is missing in the result if the recording does not have this event.
 __without__ = {"sched:sched_wakeup_new": "the first wait of each new task is not counted"}
 
-counts = Counter()  # for the whole run, with the key "unpaired"
+counts = Counter()  # for the whole run, with the keys "unpaired" and "unseen"
 
 
-def show(histograms, end):
+class Waits:
+    """The waits of one task. They are counted in steps of at most 1 %, so that tables stay small."""
+
+    STEPS = 128  # the number of steps from a power of two to the next one
+
+    __slots__ = ("steps", "longest")
+
+    def __init__(self):
+        self.steps = Counter()  # from the longest wait of a step in ns to the number of waits
+        self.longest = 0
+
+    def add(self, ns):
+        width = max(ns.bit_length() - self.STEPS.bit_length(), 0)
+        self.steps[(ns >> width) + 1 << width if width else ns] += 1
+        self.longest = max(self.longest, ns)
+
+    def update(self, other):
+        self.steps.update(other.steps)
+        self.longest = max(self.longest, other.longest)
+
+    def __len__(self):
+        return self.steps.total()
+
+    def percentile(self, percent):
+        """Returns the wait in ns that `percent` percent of the waits do not exceed."""
+        rank = -(-len(self) * percent // 100)
+        for longest, count in sorted(self.steps.items()):
+            rank -= count
+            if rank <= 0:
+                return min(longest, self.longest)
+
+
+class Table:
+    """The waits of an interval."""
+
+    def __init__(self):
+        self.commands = defaultdict(Log2Hist)
+        self.tasks = defaultdict(Waits)  # from (command, thread id)
+
+    def __len__(self):
+        return len(self.commands)
+
+    def update(self, other):
+        for command, histogram in other.commands.items():
+            self.commands[command].update(histogram)
+        for task, waits in other.tasks.items():
+            self.tasks[task].update(waits)
+
+
+def us(ns):
+    return f"{ns / 1000:.1f}"
+
+
+def show(table, end):
     if end is not None:
         print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
-    for command, histogram in sorted(histograms.items(), key=lambda item: (-len(item[1]), item[0])):
+    for command, histogram in sorted(table.commands.items(), key=lambda item: (-len(item[1]), item[0])):
         print(f"{command}: {len(histogram)} waits")
         histogram.print()
         print()
-    if not histograms:
+    if not table.commands:
         print("no waits seen")
+        return
+    rows = sorted(table.tasks.items(), key=lambda item: (-item[1].longest, item[0]))
+    if args.top > 0:
+        print(f"{'COMM':<16} {'TID':>8} {'WAITS':>8} {'P50 us':>10} {'P99 us':>10} {'MAX us':>10}")
+        for (command, tid), waits in rows[: args.top]:
+            p50, p99, longest = us(waits.percentile(50)), us(waits.percentile(99)), us(waits.longest)
+            print(f"{command:<16} {tid:>8} {len(waits):>8} {p50:>10} {p99:>10} {longest:>10}")
+        hidden = len(rows) - args.top
+        more = f", {hidden} more with a larger --top" if hidden > 0 else ""
+        print(f"{len(rows)} task{'' if len(rows) == 1 else 's'}{more}\n")
 
 
-parts = Parts(lambda: defaultdict(Log2Hist), show, counts)  # each table: from command to the histogram of its waits
+parts = Parts(Table, show, counts)
 waiting = States(parts)  # tid -> when its wait started
+running = States(parts)  # CPU -> the task that the last switch on this CPU brought there
+
+
+def wanted(tid):
+    return is_target(tid) and args.tid in (None, tid) and (args.pid is None or args.pid == process_of(tid))
 
 
 @waiting.step
@@ -60,12 +134,14 @@ def woken(now, tid):
 @waiting.ends
 def came(now, tid, command):
     since = waiting.pop(tid, None)
-    if args.pid not in (None, tid) or args.comm not in (None, command):
+    if args.comm not in (None, command):
         return
     if since is None:
         counts["unpaired"] += 1
     else:
-        parts.table["all commands" if args.all else command].add(max(now - since, 0) / 1000)
+        ns = max(now - since, 0)
+        parts.table.commands["all commands" if args.all else command].add(ns / 1000)
+        parts.table.tasks[command, tid].add(ns)
 
 
 @waiting.sets
@@ -77,8 +153,21 @@ def left(now, tid, runnable):
         waiting.pop(tid, None)
 
 
+@running.ends
+def leaves_cpu(now, cpu, tid):
+    if running.pop(cpu, tid) != tid:
+        # The CPU switched to `tid`, and the script did not see it.
+        counts["unseen"] += 1
+
+
+@running.sets
+def comes_to_cpu(now, cpu, tid):
+    running[cpu] = tid
+
+
 def sched__sched_wakeup(event):
-    woken(event._time, event.pid)
+    if wanted(event.pid):
+        woken(event._time, event.pid)
 
 
 # Not __sample__, because a recording may have other events too.
@@ -86,20 +175,23 @@ sched__sched_wakeup_new = sched__sched_wakeup
 
 
 def sched__sched_switch(event):
-    now = event._time
+    now, cpu = event._time, event._cpu
+    leaves_cpu(now, cpu, event.prev_pid)
     tid = event.next_pid
-    if tid:
+    comes_to_cpu(now, cpu, tid)
+    if tid and wanted(tid):
         came(now, tid, event.next_comm)
     # 0 is TASK_RUNNING, 0x100 is preempted (TASK_REPORT_MAX, include/linux/sched.h): the task waits from now on.
     state = event.prev_state
     tid = event.prev_pid
-    if tid:
+    if tid and wanted(tid):
         left(now, tid, state == 0 or state & 0x100 != 0)
 
 
 def __lost__(lost_start, lost_end):
     # A CPU may have switched to a waiting task while events were lost.
     waiting.forget(lost_end)
+    running.forget(lost_end)
 
 
 __interval__ = parts.interval
@@ -111,3 +203,5 @@ def __exit__():
     parts.exit()
     if unpaired := counts["unpaired"]:
         print(f"(waits that are not counted, because their start was not seen: {unpaired})")
+    if unseen := counts["unseen"]:
+        print(f"(switches that were not seen, by losses, a filter or the kernel: {unseen} or more; waits may be missing or wrong)")

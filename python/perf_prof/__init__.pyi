@@ -55,10 +55,10 @@ class FieldError(KeyError, AttributeError):
 class PerfEvent:
     """One kernel event, as it is passed to its handler. It is read-only. A field is decoded each time it is read.
 
-    Every event has _pid, _tid, _time (ns), _cpu, _period, _realtime (ns since the epoch), _callchain (list of frames)
-    and _event (its name: 'sys:name', 'profile'). A tracepoint also has common_type, common_flags,
-    common_preempt_count, common_pid and its own fields. Other events have the members of their samples (ip, addr,
-    period, ...). type(event).__doc__ lists them.
+    Every event has _pid, _tid, _time (ns), _cpu, _period, _realtime (ns since the epoch), _callchain (list of frames),
+    _comm (name of the task) and _event (its name: 'sys:name', 'profile'). A tracepoint also has common_type,
+    common_flags, common_preempt_count, common_pid and its own fields. Other events have the members of their samples
+    (ip, addr, period, ...). type(event).__doc__ lists them.
 
     Access: event.field, event['field'], event.get('field', default=None), 'field' in event, len(event), keys(),
     values(), items(), iteration over (name, value), dict(event), to_dict(). event.print() writes the event as text.
@@ -102,6 +102,9 @@ class PerfEvent:
     @property
     def _event(self) -> str:
         """tracepoint: 'sys:name', or 'sys:alias' with alias=; other event: its name or alias (str)"""
+    @property
+    def _comm(self) -> str:
+        """name of the task at the time of the event, as print() shows it; not one of keys() (str)"""
 
     def __getattr__(self, name: str) -> Any:
         """Returns a field of this event. Raises AttributeError if the event has no field of this name."""
@@ -316,6 +319,14 @@ def build_id(frame: _Frame) -> str | None:
 def is_recording() -> bool:
     """Returns True if the events come from a recording. Then /proc does not show the processes of the events.
     The result is valid from __init__ on."""
+
+def is_target(tid: int) -> bool:
+    """Returns True if -p, -t or --exec selects the thread tid, or if none of them is given. Use it with
+    --all-cpus, which delivers the events of all tasks. Processes that a selected process creates during the run
+    are selected too."""
+
+def process_of(tid: int) -> int | None:
+    """Returns the process id of the thread tid, or None if it is not known."""
 
 def realtime() -> int:
     """Returns the wall clock time in ns since the epoch. With --input, it is the time that the replay has

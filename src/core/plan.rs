@@ -12,6 +12,8 @@ pub struct Capture {
     pub events: Vec<EventSpec>,
     /// What the events are attached to.
     pub target: Target,
+    /// With `--all-cpus`: the tasks that the user selected, although `target` is all CPUs. The run ends when they have exited.
+    pub selected_tasks: Option<Target>,
     /// The call chains of all events.
     pub callchain: Callchain,
     /// On if each sample holds the registers at the time of the sample. This applies to all events.
@@ -49,10 +51,32 @@ pub struct Input {
     pub pids: Option<Vec<u32>>,
     /// If set, only the samples of these threads are read.
     pub tids: Option<Vec<u32>>,
+    /// What `pids` and `tids` select.
+    pub tasks: TaskSelection,
     /// If set, only the samples in these time ranges are read.
     pub times: Option<TimeRanges>,
     /// The number of processes that replay the recording. If it is `None`, this process replays the whole recording.
     pub jobs: Option<Jobs>,
+}
+
+/// What the processes and threads that the user selected mean for a recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TaskSelection {
+    /// Only the samples of these tasks are read.
+    #[default]
+    OfSamples,
+    /// The samples of all tasks are read, and the script asks which tasks are selected.
+    ForScript,
+}
+
+impl Input {
+    /// Returns the processes and the threads of which samples are read.
+    pub fn tasks_of_samples(&self) -> (Option<Vec<u32>>, Option<Vec<u32>>) {
+        match self.tasks {
+            TaskSelection::OfSamples => (self.pids.clone(), self.tids.clone()),
+            TaskSelection::ForScript => (None, None),
+        }
+    }
 }
 
 /// A replay by several processes, each of which replays a part of the recording.
@@ -96,6 +120,16 @@ pub enum Target {
     /// A command that perf-prof starts: the program and its arguments, not empty. It is forked before the events are
     /// opened, and the run ends when it exits.
     Workload(Vec<OsString>),
+}
+
+impl Capture {
+    /// Returns the command that perf-prof starts, if the user gave one.
+    pub fn workload(&self) -> Option<&[OsString]> {
+        [Some(&self.target), self.selected_tasks.as_ref()].into_iter().flatten().find_map(|target| match target {
+            Target::Workload(command) => Some(command.as_slice()),
+            _ => None,
+        })
+    }
 }
 
 /// The settings for the call chains of all events. The attributes of a single event can request more.

@@ -2,6 +2,7 @@
 //! events of this kernel.
 
 mod callbacks;
+mod compat;
 mod differences;
 mod endings;
 mod errors;
@@ -15,6 +16,7 @@ mod module;
 mod parts;
 mod perf_prof_module;
 mod pictures;
+mod probe_arguments;
 mod probes;
 mod signals;
 mod source_errors;

@@ -79,7 +79,7 @@ fn unavailable_events_are_reported_with_their_cause() {
         &[],
         expect![[r#"
         --- stderr
-        perf-prof: profile: unknown option `-x`; it has -F/--freq HZ, --period N, -g/--call-graph, --[no-]user-callchain, --[no-]kernel-callchain, --exclude-user, --exclude-kernel, -C/--cpus LIST, -p/--pids LIST, -t/--tids LIST
+        perf-prof: profile: unknown option `-x`; it has -F/--freq HZ, --period N, -N/--exit-N N, -g/--call-graph, --[no-]user-callchain, --[no-]kernel-callchain, --exclude-user, --exclude-kernel, -C/--cpus LIST, -p/--pids LIST, -t/--tids LIST
         --- status 1
     "#]],
     );

@@ -8,7 +8,7 @@ use crate::{record, scripts};
 /// The first argument that makes this program a workload. The second argument is the workload's name.
 const WORKLOAD: &str = "--workload";
 
-const WORKLOADS: [(&str, fn()); 12] = [
+const WORKLOADS: [(&str, fn()); 13] = [
     ("burst", record::burst::workload),
     ("calls", scripts::syscalls::calls),
     ("children", scripts::processes::children),
@@ -17,6 +17,7 @@ const WORKLOADS: [(&str, fn()); 12] = [
     ("loader", record::side_band::loader),
     ("naps", scripts::scheduling::naps),
     ("ping-pong", scripts::scheduling::ping_pong),
+    ("signals", scripts::signals::signals),
     ("sleeps", scripts::scheduling::sleeps),
     ("threads", scripts::processes::threads),
     ("works", || in_thread("works", plain_user::working)),

@@ -203,7 +203,7 @@ fn processes_that_begin_and_end_in_different_parts_have_their_lines() {
                 threading.Thread(target=time.sleep, args=(.1,)).start()'; wait";
     recorded(folder, &["-a", "-m", "512", "-e", events], work);
     let (out, _) = check_all(folder, "execsnoop.py", &["--forks"]);
-    for text in ["killed by SIGTERM after ", "exit 3 after ", " exec ", " fork "] {
+    for text in ["killed by SIGTERM from sh ", "exit 3 after ", " exec ", " fork "] {
         assert!(out.contains(text), "{out}");
     }
     // There may be exits of other programs, too.

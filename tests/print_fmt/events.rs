@@ -122,6 +122,17 @@ fn pointers_are_positive_and_nodes_may_be_negative() {
     );
 }
 
+/// `prev_state` is shown by two conversions without text in between. The second one is the `+` of a preempted task.
+#[test]
+fn the_text_of_a_field_has_all_of_its_adjacent_conversions() {
+    for (state, text) in [(0, "R"), (0x100, "R+"), (1, "S"), (0x101, "S+"), (0x82, "D|I")] {
+        let event = Event::recorded("sched:sched_switch", &[("prev_state", Number(state)), ("next_pid", Number(7))]);
+        assert_eq!(event.field_text("prev_state"), text, "{state:#x}");
+        assert!(event.text().contains(&format!(" prev_state={text} ==> ")), "{}", event.text());
+        assert_eq!(event.field_text("next_pid"), "7");
+    }
+}
+
 #[test]
 fn results_of_system_calls_may_be_negative() {
     let event = Event::recorded("raw_syscalls:sys_exit", &[("id", Number(257)), ("ret", Number(-2))]);
@@ -173,7 +184,7 @@ fn names_of_tasks_end_at_their_nul() {
     assert_eq!(event.value("next_comm"), Str(b"sixteen bytes!!!"));
     assert_eq!(event.value("next_prio"), Int(-1));
     assert_eq!(event.array("prev_comm"), None);
-    assert_eq!(event.field_text("prev_state"), "S");
+    assert_eq!(event.field_text("prev_state"), "S+");
     assert_eq!(event.field_text("next_prio"), "-1");
     check(
         &event,

@@ -4,6 +4,7 @@ pub mod processes;
 mod profiling;
 mod recorded;
 pub mod scheduling;
+pub mod signals;
 pub mod syscalls;
 mod uprobe_latency;
 mod usage;

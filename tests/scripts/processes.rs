@@ -9,7 +9,7 @@ use std::{
 
 use crate::harness::{
     machine::{Need, needs},
-    scripts::{on_workload, program},
+    scripts::{on_workload, program, script, text},
     workload,
 };
 
@@ -58,7 +58,13 @@ fn execsnoop_tells_how_processes_end() {
     };
     assert_eq!(ends("true"), ["exit 0"], "{out}");
     assert_eq!(ends("sh"), ["exit 3"], "{out}");
-    assert_eq!(ends("tail"), ["killed by SIGKILL", "killed by SIGTERM", "killed by SIGABRT"], "{out}");
+    // The workload is the only process that executes this program and has children.
+    let this = env::current_exe().unwrap().display().to_string();
+    let main = out.lines().find(|line| line.contains(" exec ") && line.contains(&this)).unwrap();
+    let pid = main.split_whitespace().nth(2).unwrap();
+    let comm = String::from_utf8_lossy(&this.as_bytes()[this.rfind('/').unwrap() + 1..][..15]).into_owned();
+    let killed = ["KILL", "TERM", "ABRT"].map(|signal| format!("killed by SIG{signal} from {comm} {pid}"));
+    assert_eq!(ends("tail"), killed, "{out}");
 
     let slept = out.lines().find(|line| line.contains("after") && line.contains("/sleep")).unwrap();
     let lifetime: f64 = slept.split("after ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
@@ -66,11 +72,21 @@ fn execsnoop_tells_how_processes_end() {
     assert!(lifetime >= 200.0 || slept.contains(" s "), "{slept}");
 
     // The workload's process is the parent of all others, and perf-prof is its parent.
-    let this = env::current_exe().unwrap().display().to_string();
-    let main = out.lines().find(|line| line.contains(" exec ") && line.ends_with(&this)).unwrap();
-    let pid = main.split_whitespace().nth(2).unwrap();
     let of_main = out.lines().filter(|line| line.contains(" exec ") && line.split_whitespace().nth(3) == Some(pid));
     assert!(of_main.count() >= 7, "{out}");
+}
+
+/// The arguments are read in /proc, so the program has to run for a while.
+#[test]
+fn execsnoop_shows_the_arguments_of_a_program() {
+    needs([Need::Tracefs]);
+    let out = text(script("execsnoop.py").args(["--exec", "sh", "-c", "sleep 2.125 0.5s; :"]).output().unwrap());
+    let line = format!("  {} 2.125 0.5s", program("sleep").display());
+    let shown = out.lines().filter(|shown| shown.contains(" exec ") && shown.ends_with(&line));
+    assert_eq!(shown.count(), 1, "{line} in {out}");
+    // The line of the end has the file alone.
+    let file = format!("  {}", program("sleep").display());
+    assert!(out.lines().any(|shown| shown.contains(" exit ") && shown.ends_with(&file)), "{out}");
 }
 
 /// The kernel kills the other threads of a process that exits, but the process itself was not killed.

@@ -67,6 +67,7 @@ fn scripts_work_on_recordings_that_their_usage_describes() {
         ("offcpu.py", Tasks::All, "--comm sleep", " sleep\n"),
         ("profile.py", Tasks::OfCommand, "", " samples in "),
         ("faults.py", Tasks::OfCommand, "", " minor and "),
+        ("signals.py", Tasks::All, "", " SIGCHLD "),
     ] {
         let usage = text(script(name).arg("--usage").output().unwrap());
         let (record, show) = commands(&usage, tasks);

@@ -7,6 +7,7 @@ use std::{
 
 use crate::harness::{
     machine::{Need, needs, skip},
+    run::perf_prof,
     scripts::{beside, filtered, first_in_first_out, on_made_up_events, on_workload, row, script, text},
     task::{named, pin_to_first},
 };
@@ -121,7 +122,7 @@ fn runqlat_counts_the_waits_that_the_kernel_counts() {
     }
 }
 
-/// With --comm or --pid, the waits of other tasks do not count as missed.
+/// With --comm or --tid, the waits of other tasks do not count as missed.
 #[test]
 fn runqlat_counts_missed_starts_of_waits_only_for_selected_tasks() {
     needs([Need::Tracefs]);
@@ -132,8 +133,9 @@ script.args.comm = 'b'
 script.came(1, 5, 'a')
 script.came(1, 6, 'b')
 print(script.counts['unpaired'])
-script.args.pid = 7
-script.came(2, 6, 'b')
+script.args.tid = 7
+switch = event(_time=3, _cpu=0, prev_pid=5, prev_state=1, next_pid=6, next_comm='b')
+script.sched__sched_switch(switch)
 print(script.counts['unpaired'])
 ",
     );
@@ -241,7 +243,7 @@ class Table(list):
 script.parts.table = Table()
 def switch(us, prev, state, next):
     script.sched__sched_switch(event(
-        _time=us * 1000, _pid=prev, prev_pid=prev, prev_comm='t', prev_state=state, next_pid=next))
+        _time=us * 1000, _cpu=0, _pid=prev, prev_pid=prev, prev_comm='t', prev_state=state, next_pid=next))
 switch(0, 7, 1, 8)
 switch(5, 8, 0, 7)
 for at, dead in (10, 0x10), (1000, 0x20):  # EXIT_DEAD, EXIT_ZOMBIE
@@ -253,13 +255,114 @@ print(script.parts.table, [event.prev_pid for event in script.left.values()])
     assert_eq!(out, "[(7, 5), (8, 5), (8, 290)] [8]\n");
 }
 
-/// "0.000 ms off CPU" alone would not say why nothing is seen.
+/// A task that naps, and how long, in microseconds.
+fn nap_of(out: &str) -> u64 {
+    let line = out.lines().find(|line| line.ends_with("  sleep")).unwrap_or_else(|| panic!("no sleep in {out}"));
+    microseconds(&line.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
+}
+
+/// The events that show the end of a wait belong to other tasks, which the script has to see too.
 #[test]
-fn offcpu_of_a_command_says_why_it_sees_nothing() {
+fn a_command_selects_the_tasks_that_wait() {
     needs([Need::Tracefs]);
-    let shown = text(script("offcpu.py").args(["--exec", "sleep", "0.1"]).output().unwrap());
-    assert!(
-        shown.contains("0.000 ms off CPU in 0 stacks; with -p, -t or --exec the return of a task is not seen: use"),
-        "{shown}"
+    let args = ["--state", "interruptible", "--min", "90000", "--exec", "sh", "-c", "sleep 0.1"];
+    let shown = text(script("offcpu.py").args(args).output().unwrap());
+    assert!(nap_of(&shown) >= 100_000, "{shown}");
+    let tasks: Vec<&str> =
+        shown.lines().filter(|line| line.contains("%  ")).map(|l| l.rsplit("  ").next().unwrap()).collect();
+    assert!(tasks.iter().all(|task| ["sh", "sleep"].contains(task)), "{shown}");
+
+    let shown = text(script("runqlat.py").args(["--exec", "sh", "-c", "sleep 0.1"]).output().unwrap());
+    let commands = histograms(&shown);
+    assert!(commands.iter().any(|(command, _)| command == "sleep"), "{shown}");
+    let own = |command: &str| ["sh", "sleep", "perf-prof"].contains(&command);
+    assert!(commands.iter().all(|(command, _)| own(command)), "{shown}");
+}
+
+/// The options of perf-prof and those of the script have the same meaning, live and in a recording.
+#[test]
+fn a_process_and_a_thread_select_the_tasks_that_wait() {
+    needs([Need::Tracefs]);
+    let mut busy = std::process::Command::new("sh").args(["-c", "while sleep 0.01; do :; done"]).spawn().unwrap();
+    let id = busy.id().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("perf.data").display().to_string();
+    let events = "sched:sched_wakeup,sched:sched_wakeup_new,sched:sched_switch";
+    let mut record = perf_prof(&["record", "-q", "-a", "-m", "2048", "-e", events, "-o", &file, "--", "sleep", "1"]);
+    assert!(record.output().unwrap().status.success());
+    let shown = |options: &[&str]| text(script("runqlat.py").args(options).output().unwrap());
+    let recorded = |option: &str| shown(&["--input", &file, option, &id]);
+    let of_thread = recorded("-t");
+    let tasks = |out: &str| -> Vec<String> { histograms(out).into_iter().map(|(command, _)| command).collect() };
+    assert_eq!(tasks(&of_thread), ["sh"], "{of_thread}");
+    assert_eq!(recorded("--tid"), of_thread);
+    // The process itself, without its children.
+    assert_eq!(recorded("--pid"), of_thread);
+    let of_process = recorded("-p");
+    assert!(tasks(&of_process).contains(&"sleep".to_owned()) && tasks(&of_process).contains(&"sh".to_owned()));
+    let live = std::thread::scope(|scope| {
+        let live = scope.spawn(|| shown(&["-t", &id]));
+        std::thread::sleep(Duration::from_millis(1500));
+        // The run ends with the thread.
+        // SAFETY: the child was not reaped yet.
+        unsafe { libc::kill(busy.id() as i32, libc::SIGKILL) };
+        live.join().unwrap()
+    });
+    busy.wait().unwrap();
+    assert_eq!(tasks(&live), ["sh"], "{live}");
+}
+
+#[test]
+fn runqlat_shows_percentiles_of_each_task() {
+    needs([Need::Tracefs]);
+    let out = on_made_up_events(
+        "runqlat.py",
+        "
+script.args.top = 2
+def wait(tid, comm, start, ns):
+    script.woken(start, tid)
+    script.came(start + ns, tid, comm)
+for n in range(1, 101): wait(5, 'a', 10**6 * n, n * 1000)
+wait(6, 'a', 5, 300)
+wait(7, 'b', 5, 200)
+script.__exit__()
+",
     );
+    let words = |comm: &str, tid: &str| -> Vec<f64> {
+        let row = out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let row = row.into_iter().find(|row| row.starts_with(&[comm, tid])).unwrap_or_else(|| panic!("{out}"));
+        row[2..].iter().map(|word| word.parse().unwrap()).collect()
+    };
+    let [waits, p50, p99, longest] = words("a", "5")[..] else { panic!("{out}") };
+    assert_eq!((waits, longest), (100.0, 100.0), "{out}");
+    assert!((50.0..=50.5).contains(&p50) && (99.0..=100.0).contains(&p99), "{out}");
+    assert_eq!(words("a", "6"), [1.0, 0.3, 0.3, 0.3], "{out}");
+    assert!(out.contains("3 tasks, 1 more with a larger --top\n"), "{out}");
+}
+
+#[test]
+fn switches_that_were_not_seen_are_counted() {
+    needs([Need::Tracefs]);
+    let switches = "
+def switch(cpu, prev, next):
+    script.sched__sched_switch(event(_time=switch.now, _cpu=cpu, _pid=prev, prev_pid=prev, prev_comm='t',
+                                     prev_state=1, next_pid=next, next_comm='t'))
+    switch.now += 1000
+switch.now = 1000
+switch(0, 7, 8); switch(1, 5, 6); switch(0, 8, 9); switch(1, 6, 0); switch(0, 9, 7)
+print(script.counts['unseen'])
+switch(0, 8, 9)
+switch(1, 5, 6)
+print(script.counts['unseen'])
+";
+    for name in ["runqlat.py", "offcpu.py"] {
+        // A made-up event has no stack that offcpu.py could count.
+        let table = if name == "offcpu.py" {
+            "class Table:\n    def add(self, *_): pass\nscript.parts.table = Table()"
+        } else {
+            ""
+        };
+        let test = format!("{table}{switches}");
+        assert!(on_made_up_events(name, &test).starts_with("0\n2\n"), "{name}");
+    }
 }

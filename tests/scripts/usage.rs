@@ -39,6 +39,7 @@ fn scripts_explain_themselves() {
         "profile.py",
         "faults.py",
         "uprobe_latency.py",
+        "signals.py",
     ] {
         let out = text(script(name).arg("--usage").output().unwrap());
         assert!(out.starts_with(&format!("usage: {name}")), "{out}");

@@ -88,9 +88,10 @@ pub(super) fn attach<T>(
         on.collect()
     };
     match target {
-        Target::SystemWide { .. } => {
+        Target::SystemWide { .. } | Target::UntilExit(_) => {
             let on: Vec<_> = cpus.iter().map(|&cpu| Attachment { to: AttachTo::Cpu, cpu: Some(cpu) }).collect();
-            Ok((open(&on, Follow::Nothing)?, Vec::new()))
+            let ends_with = if let Target::UntilExit(tasks) = target { existing_tasks(tasks)? } else { Vec::new() };
+            Ok((open(&on, Follow::Nothing)?, ends_with))
         }
         Target::Cgroups(directories) => {
             let directories = directories
@@ -118,6 +119,16 @@ pub(super) fn attach<T>(
             all_exist("process", pids)?;
             Ok((to_processes(pids, |tids| open(&threads(tids, binding), Follow::Children))?, pids.clone()))
         }
+    }
+}
+
+/// Returns the ids of the tasks of a target. Fails if any of the tasks is missing.
+fn existing_tasks(target: &Target) -> Result<Vec<u32>, CaptureError> {
+    match target {
+        Target::Processes(pids) => all_exist("process", pids).map(|()| pids.clone()),
+        Target::Threads(tids) => all_exist("thread", tids).map(|()| tids.clone()),
+        Target::Workload { pid } => Ok(vec![*pid]),
+        Target::SystemWide { .. } | Target::Cgroups(_) | Target::UntilExit(_) => Ok(Vec::new()),
     }
 }
 

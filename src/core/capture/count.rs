@@ -137,7 +137,7 @@ impl Counters {
             attach::attach(target, events, Binding::Anywhere, open)?;
         let epoll = Epoll::new()?;
         epoll.add(wake, WAKE)?;
-        let kind = if matches!(target, Target::Threads(_)) { Kind::Thread } else { Kind::Process };
+        let kind = if target.ends_with_threads() { Kind::Thread } else { Kind::Process };
         let tasks = (ends == EndCondition::WithTasks && !tasks.is_empty()).then(|| Tasks::watch(&tasks, kind));
         for fd in tasks.iter().flat_map(Tasks::descriptors) {
             epoll.add(fd, TASK + fd as u64)?;

@@ -1,8 +1,9 @@
-//! Defines probes in tracefs if tasks inherit them or if they are recorded. The defined tracepoints are opened instead.
+//! Defines probes in tracefs if tasks inherit them, if they are recorded, or if they have arguments. The defined
+//! tracepoints are opened instead.
 
 use std::borrow::Cow;
 
-use super::{CaptureError, Cause, CommonMembers, Config, EventRequest, PerfEvent, Refusal, Target, refusal::Purpose};
+use super::{CaptureError, Cause, CommonMembers, EventRequest, PerfEvent, Refusal, Target, refusal::Purpose};
 use crate::{abi::PERF_TYPE_TRACEPOINT, sys::probe_definition::DefinedProbe};
 
 /// Returns the requests as they can be opened on `target`, and the definitions in tracefs that have to exist as long as
@@ -13,7 +14,8 @@ use crate::{abi::PERF_TYPE_TRACEPOINT, sys::probe_definition::DefinedProbe};
 /// `perf_kprobe_init()` in kernel/trace/trace_event_perf.c). The name is at an address in perf-prof's memory, but the
 /// kernel reads at this address in the memory of the task that forks. So fork() or clone() would fail in that task. The
 /// tracepoint of a definition is identified by a number instead of a name. In a recording, this number also says which
-/// fields the samples have. Samples of the two PMUs have no such number (`common_type` is 0).
+/// fields the samples have. Samples of the two PMUs have no such number (`common_type` is 0), and these PMUs know no
+/// arguments.
 pub(super) fn tracepoints<'a>(
     target: &Target,
     events: &'a [EventRequest],
@@ -22,11 +24,12 @@ pub(super) fn tracepoints<'a>(
     let mut events = Cow::Borrowed(events);
     let mut all = Vec::new();
     let inherited = matches!(target, Target::Processes(_) | Target::Workload { .. });
-    if !inherited && members == CommonMembers::Lean {
-        return Ok((events, all));
-    }
+    let needed = inherited || members != CommonMembers::Lean;
     for at in 0..events.len() {
-        let (Config::Text(_), Some(definition)) = (&events[at].event.config1, &events[at].definition) else { continue };
+        let Some(definition) = &events[at].definition else { continue };
+        if !needed && definition.arguments.is_empty() {
+            continue;
+        }
         // Checked first: a user who may write to tracefs could define the probe, but the kernel would then refuse the
         // event.
         let refusal = Refusal::explain(&events[at], Purpose::Sampled, None);

@@ -163,7 +163,7 @@ impl Capture {
         }
         let common = attr::common_members(events, options.members);
         let layouts = layouts(events, options.members, opened.read_format);
-        let kind = if matches!(target, Target::Threads(_)) { Kind::Thread } else { Kind::Process };
+        let kind = if target.ends_with_threads() { Kind::Thread } else { Kind::Process };
         let tasks = (!opened.tasks.is_empty()).then(|| Tasks::watch(&opened.tasks, kind));
         let OpenRings { descriptors, rings, owners, ring_cpus, ring_ids, ids, attrs, read_format, contexts, .. } =
             opened;

@@ -18,6 +18,8 @@ pub enum Target {
         /// The CPUs of `-C`; `None` for all online CPUs.
         cpus: Option<CpuSet>,
     },
+    /// All tasks on all CPUs, until the tasks of this target have exited.
+    UntilExit(Box<Target>),
     /// All threads of these processes, and the threads and processes that they create from now on. The capture ends
     /// when these processes have exited.
     Processes(Vec<u32>),
@@ -34,6 +36,14 @@ pub enum Target {
 }
 
 impl Target {
+    /// Returns whether the capture ends when threads have exited, and not when whole processes have exited.
+    pub(super) fn ends_with_threads(&self) -> bool {
+        match self {
+            Target::UntilExit(tasks) => tasks.ends_with_threads(),
+            target => matches!(target, Target::Threads(_)),
+        }
+    }
+
     pub(super) fn cpus(&self) -> Option<&CpuSet> {
         match self {
             Target::SystemWide { cpus } => cpus.as_ref(),

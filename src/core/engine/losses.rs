@@ -7,7 +7,7 @@ use crate::{
     plan::Verbosity,
     record::Source,
     symbol::UnnamedFrames,
-    sys::{output, usage::Usage},
+    sys::{compat, output, usage::Usage},
 };
 
 /// The minimum time between two messages about losses.
@@ -36,11 +36,29 @@ impl LossReport {
         let due = self.last.is_none_or(|last| now - last >= EVERY);
         if due && self.unreported.iter().any(|&count| count != 0) {
             self.last = Some(now);
-            let places = describe_losses(&self.ring_cpus, &self.unreported);
-            output::say(format_args!("lost {places}: {}", self.advice));
+            if compat::is_on() {
+                say_as_c_implementation(&self.ring_cpus, &self.unreported);
+            } else {
+                let places = describe_losses(&self.ring_cpus, &self.unreported);
+                output::say(format_args!("lost {places}: {}", self.advice));
+            }
             self.unreported.fill(0);
         }
     }
+}
+
+/// Prints losses on stdout in the form of the C implementation: one line for each CPU.
+fn say_as_c_implementation(ring_cpus: &[Option<u32>], counts: &[u64]) {
+    let date = chrono::Local::now().format("%Y-%m-%d %H:%M:%S%.6f");
+    for (cpu, count) in ring_cpus.iter().zip(counts).filter(|&(_, &count)| count != 0) {
+        let place = cpu.map_or(String::new(), |cpu| format!(" on CPU #{cpu}"));
+        output::print_line(&format!("{date} python: lost {count} events{place}"));
+    }
+}
+
+/// Writes a line of the statistics: to stderr, or to stdout as the C implementation does.
+fn write_statistics(line: &str) {
+    if compat::is_on() { output::print_line(line) } else { output::write_line(line) }
 }
 
 /// Returns, for example, `12 events on CPU 0, 5 events on CPU 3`.
@@ -124,17 +142,17 @@ pub fn print_unnamed_frames(nameless: &UnnamedFrames, verbosity: Verbosity) {
 
 /// Prints statistics. Called when SIGUSR2 has arrived. `kept` is the number of events that the script keeps in memory.
 pub fn print_statistics(events: &[EventType], stats: &Stats, source: &dyn Source, usage: &mut Usage, kept: usize) {
-    output::write_line(&usage.line());
+    write_statistics(&usage.line());
     let rings = source.ring_cpus();
     let mut line = format!("  rings: {}, backlog: {} KiB, events kept: {kept}", rings.len(), source.backlog() / 1024);
     if source.late() != 0 {
         line.push_str(&format!(", late: {}", source.late()));
     }
-    output::write_line(&line);
+    write_statistics(&line);
     let width = events.iter().map(|event| event.shown_name().len()).max().unwrap_or(0);
     for (event, counts) in events.iter().zip(stats.per_event()) {
         let lost = counts.lost.map_or_else(|| "?".into(), |lost| lost.to_string());
-        output::write_line(&format!(
+        write_statistics(&format!(
             "  {:<width$} delivered {:>10} lost {lost:>8}",
             event.shown_name(),
             counts.delivered
@@ -143,6 +161,6 @@ pub fn print_statistics(events: &[EventType], stats: &Stats, source: &dyn Source
     for (cpu, (delivered, lost)) in
         rings.iter().zip(stats.per_ring()).filter_map(|(cpu, counts)| Some(((*cpu)?, counts)))
     {
-        output::write_line(&format!("  CPU {cpu:<4} delivered {delivered:>10} lost {lost:>8}"));
+        write_statistics(&format!("  CPU {cpu:<4} delivered {delivered:>10} lost {lost:>8}"));
     }
 }

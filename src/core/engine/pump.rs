@@ -375,13 +375,16 @@ impl Pump {
         match record {
             Record::Lost { lost } => self.lost(ring, lost),
             Record::Comm { pid, tid, comm, exec } => {
-                self.context.with_tasks(|tasks| tasks.named(tid as i32, time, comm));
+                self.context.with_tasks(|tasks| {
+                    tasks.named(tid as i32, time, comm);
+                    tasks.belongs(tid as i32, pid as i32);
+                });
                 if exec {
                     self.context.program_ended(pid, |symbols| symbols.processes().exec(pid, time));
                 }
             }
             Record::Fork { pid, ppid, tid, ptid } => {
-                self.context.with_tasks(|tasks| tasks.forked(ptid as i32, tid as i32, time));
+                self.context.forked((ppid, ptid), (pid, tid), time);
                 self.context.with_followed(|symbols| symbols.processes().forked(ppid, pid, time));
             }
             Record::Exit { pid, tid } => {

@@ -1,12 +1,15 @@
 //! What is needed to interpret the events of a run: the names of addresses and tasks, and the offset between the
 //! events' clock and the wall clock.
 
-use std::sync::{
-    LazyLock, Mutex, MutexGuard, PoisonError, TryLockError,
-    atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+use std::{
+    sync::{
+        LazyLock, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
-use super::{Sides, StackEndings, Symbolizer, Tasks, callchain::KernelFrames};
+use super::{Sides, StackEndings, Symbolizer, Targets, Tasks, callchain::KernelFrames};
 use crate::{
     symbol::{Options, RecordedBinaries},
     sys::procfs,
@@ -21,6 +24,10 @@ const UNWIND_CACHE: usize = 64 << 20;
 /// PERF_MAX_STACK_DEPTH.
 const MAX_STACK: usize = 127;
 
+/// How often the lock of the task names is tried, and the pause between two attempts.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_micros(100);
+
 /// What is needed to interpret the events of a run. All events of the run share one context.
 pub struct Context {
     /// The names of kernel addresses.
@@ -33,6 +40,8 @@ pub struct Context {
     /// The time up to which a recording has been read, in nanoseconds of the recording's clock. 0 for live events.
     reached_time: AtomicU64,
     tasks: Mutex<Tasks>,
+    /// The tasks that the user selected, if the events of all tasks are delivered.
+    targets: Mutex<Option<Targets>>,
     kernel_frames: Mutex<KernelFrames>,
     symbols: Mutex<Symbolizer>,
     unwinder: Mutex<Unwinder>,
@@ -73,6 +82,7 @@ impl Context {
             lazy_offset: None,
             reached_time: 0.into(),
             tasks: Mutex::default(),
+            targets: Mutex::default(),
             kernel_frames: Mutex::default(),
             symbols: Mutex::new(Symbolizer::deriving(Options::default())),
             unwinder: Mutex::new(Unwinder::new(UNWIND_CACHE)),
@@ -105,6 +115,11 @@ impl Context {
             }
         };
         self
+    }
+
+    /// Sets the tasks that the user selected. Without this call, all tasks are selected.
+    pub fn with_targets(self, targets: Option<Targets>) -> Self {
+        Self { targets: Mutex::new(targets), ..self }
     }
 
     /// Limits call chains to the frames that `sides` selects.
@@ -186,16 +201,47 @@ impl Context {
         work(&mut self.tasks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Notes that a process created a process or a thread during the run.
+    pub fn forked(&self, parent: (u32, u32), child: (u32, u32), time: u64) {
+        let [(ppid, ptid), (pid, tid)] = [parent, child].map(|(pid, tid)| (pid as i32, tid as i32));
+        self.with_tasks(|tasks| {
+            tasks.forked(ptid, tid, time);
+            tasks.belongs(tid, pid);
+        });
+        // Recorders also write such records for tasks that existed before, without a time.
+        if time != 0
+            && let Some(targets) = &mut *self.targets.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            targets.forked(ppid, pid);
+        }
+    }
+
+    /// Returns whether the user selected this thread. A thread is not selected if processes are selected and its process
+    /// is not known.
+    pub fn is_target(&self, tid: i32) -> bool {
+        let targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.as_ref().is_none_or(|targets| targets.contains(tid, || self.process(tid)))
+    }
+
+    /// Returns the process of a thread. If it is not known, it is read from procfs, unless the run reads a recording.
+    pub fn process(&self, tid: i32) -> Option<i32> {
+        let known = self.tasks_soon().and_then(|tasks| tasks.process(tid));
+        known.or_else(|| {
+            let is_live = tid > 0 && self.processes != ProcessRecords::Recording;
+            let pid = procfs::process_of(u32::try_from(tid).ok().filter(|_| is_live)?)? as i32;
+            self.with_tasks(|tasks| tasks.belongs(tid, pid));
+            Some(pid)
+        })
+    }
+
     /// Returns the name that a thread had at `time`. If no name is known, it is read from procfs, unless the run reads
     /// a recording.
     pub fn comm(&self, tid: i32, time: u64) -> Option<Vec<u8>> {
-        // In a child that a script forked, the lock may never be released: the thread that holds it exists only in the
-        // parent.
-        let mut tasks = match self.tasks.try_lock() {
-            Ok(tasks) => tasks,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) if self.processes == ProcessRecords::Recording => return None,
-            Err(TryLockError::WouldBlock) => return procfs::comm(u32::try_from(tid).ok()?),
+        let Some(mut tasks) = self.tasks_soon() else {
+            return match self.processes {
+                ProcessRecords::Recording => None,
+                _ => procfs::comm(u32::try_from(tid).ok()?),
+            };
         };
         if self.processes != ProcessRecords::Recording
             && tasks.name(tid, time).is_none()
@@ -210,11 +256,30 @@ impl Context {
         tasks.name(tid, time).map(<[u8]>::to_vec)
     }
 
+    /// Returns the task names. Waits for another thread that uses them, which takes microseconds: procfs does not have
+    /// the names of tasks that have ended. In a child that a script forked, the lock may never be released, because the
+    /// thread that holds it exists only in the parent. So the wait is short, and then the result is `None`.
+    fn tasks_soon(&self) -> Option<MutexGuard<'_, Tasks>> {
+        for _ in 0..LOCK_ATTEMPTS {
+            match self.tasks.try_lock() {
+                Ok(tasks) => return Some(tasks),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            }
+        }
+        None
+    }
+
     /// Reads the names of all tasks. Then the name of a task is known even if the task exits before its name is needed.
     pub fn find_tasks(&self) {
-        for tid in procfs::all_tasks() {
-            if let Some(comm) = procfs::comm(tid) {
-                self.with_tasks(|tasks| tasks.named_before_run(tid as i32, &comm));
+        for pid in procfs::processes() {
+            for tid in procfs::tasks(pid).unwrap_or_default() {
+                if let Some(comm) = procfs::comm(tid) {
+                    self.with_tasks(|tasks| {
+                        tasks.named_before_run(tid as i32, &comm);
+                        tasks.belongs(tid as i32, pid as i32);
+                    });
+                }
             }
         }
     }

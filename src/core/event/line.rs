@@ -8,10 +8,14 @@ use chrono::{DateTime, Local};
 
 use super::{EventType, Format, Frame, Origin, Sample};
 use crate::{
-    record::{Counters, SampleMember},
+    abi::register_name,
+    record::{Counters, Registers, SampleMember},
     tracefs::Kernel,
     value::Value,
 };
+
+/// The name that is shown for a task with an unknown name, as in ftrace.
+pub const UNKNOWN_COMM: &[u8] = b"<...>";
 
 /// The optional parts of the line that are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +48,7 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
         out.push(b' ');
     }
     let EventType { format, .. } = sample.event;
-    let comm = context.comm.unwrap_or(b"<...>");
+    let comm = context.comm.unwrap_or(UNKNOWN_COMM);
     let tid = sample.task();
     let flags = match format {
         Format::Tracepoint(_) => {
@@ -121,8 +125,8 @@ fn write_members(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u
                     format!("read=[{}]", values.join(" "))
                 }
             }),
-            RegsUser => layout.regs_user(record).map(|registers| format!("{name}={}", registers.iter().count())),
-            RegsIntr => layout.regs_intr(record).map(|registers| format!("{name}={}", registers.iter().count())),
+            RegsUser => layout.regs_user(record).map(|registers| registers_text(name, &registers)),
+            RegsIntr => layout.regs_intr(record).map(|registers| registers_text(name, &registers)),
             Weight | Cgroup | DataPageSize | CodePageSize => match layout.value(member, record) {
                 Some(Value::Uint(value)) => Some(format!("{name}={value}")),
                 _ => None,
@@ -178,6 +182,15 @@ fn push_number(mut number: u64, width: usize, fill: u8, out: &mut Vec<u8>) {
         }
     }
     out.extend_from_slice(&digits[at.min(digits.len() - width)..]);
+}
+
+/// Returns registers with their names: `regs_user=[ax=0x1 bx=0x2]`.
+fn registers_text(member: &str, registers: &Registers<'_>) -> String {
+    let shown = registers.iter().map(|(bit, value)| match register_name(bit) {
+        Some(name) => format!("{name}={value:#x}"),
+        None => format!("reg{bit}={value:#x}"),
+    });
+    format!("{member}=[{}]", shown.collect::<Vec<_>>().join(" "))
 }
 
 pub(super) fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {

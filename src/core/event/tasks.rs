@@ -1,4 +1,5 @@
-//! Task names by thread id and time: from COMM, FORK and EXIT records, and from the tasks that existed before the run.
+//! Task names by thread id and time, and the processes of threads: from COMM, FORK and EXIT records, and from the tasks
+//! that existed before the run.
 //!
 //! A thread's name can change (exec, prctl), and the kernel reuses thread ids. So each name is stored with the time
 //! from which it is valid. At most [`MOST_TASKS`] tasks are stored. If there are more, the tasks that exited first are
@@ -16,11 +17,13 @@ const MOST_NAMES: usize = 8;
 /// other value.
 type Comm = Box<[u8]>;
 
-/// The names of tasks.
+/// The names of tasks, and the processes that threads belong to.
 #[derive(Debug, Default)]
 pub struct Tasks {
     /// The names of each thread, oldest first, each with the time from which it is valid.
     names: HashMap<i32, VecDeque<(u64, Comm)>>,
+    /// The process of each thread that has a name.
+    processes: HashMap<i32, i32>,
     /// The threads that have exited, in the order of their exits.
     exited: VecDeque<i32>,
     /// Threads without a name that no longer exist. They are not looked up again.
@@ -60,6 +63,18 @@ impl Tasks {
         }
     }
 
+    /// Notes that a thread belongs to the process `pid`. Does nothing for a thread without a name.
+    pub fn belongs(&mut self, tid: i32, pid: i32) {
+        if self.names.contains_key(&tid) {
+            self.processes.insert(tid, pid);
+        }
+    }
+
+    /// Returns the process of a thread, if it is known.
+    pub fn process(&self, tid: i32) -> Option<i32> {
+        self.processes.get(&tid).copied()
+    }
+
     /// Notes that a thread exited. Its names are kept until their space is needed.
     pub fn exited(&mut self, tid: i32) {
         if self.names.contains_key(&tid) {
@@ -96,6 +111,7 @@ impl Tasks {
         while self.names.len() > MOST_TASKS {
             let Some(tid) = self.exited.pop_front().or_else(|| self.names.keys().next().copied()) else { break };
             self.names.remove(&tid);
+            self.processes.remove(&tid);
         }
         // A reused thread id may be in this list twice. In this case, a name may be dropped too early, but the memory
         // stays limited.

@@ -26,8 +26,19 @@ const RING: std::ops::RangeInclusive<usize> = 512 << 10..=2 << 20;
 
 /// Returns the target of the capture. `workload` is the pid of the command, if the command is the target.
 pub fn target(plan: &plan::Capture, workload: Option<u32>) -> Result<Target> {
-    if let Some(pid) = workload {
-        return Ok(Target::Workload { pid });
+    let tasks = |target: &plan::Target| match (workload, target) {
+        (Some(pid), _) => Some(Target::Workload { pid }),
+        (None, plan::Target::Processes(pids)) => Some(Target::Processes(pids.clone())),
+        (None, plan::Target::Threads(tids)) => Some(Target::Threads(tids.clone())),
+        _ => None,
+    };
+    if let Some(selected) = &plan.selected_tasks {
+        return Ok(tasks(selected).map_or(Target::SystemWide { cpus: None }, |tasks| Target::UntilExit(tasks.into())));
+    }
+    if workload.is_some()
+        && let Some(target) = tasks(&plan.target)
+    {
+        return Ok(target);
     }
     Ok(match &plan.target {
         plan::Target::AllCpus | plan::Target::Workload(_) => Target::SystemWide { cpus: None },
@@ -135,9 +146,6 @@ fn callchain(plan: &plan::Capture, event: &Selected) -> Result<Option<Callchain>
     };
     let user = event.stacks.user.or(user.map(frames)).unwrap_or(of_user);
     let kernel = event.stacks.kernel.or(kernel.map(frames)).unwrap_or(Frames::Sampled);
-    if kernel == Frames::Excluded && user == Frames::Excluded {
-        bail!("call chains without kernel frames and without user frames are empty; add --user-callchain");
-    }
     Ok(Some(Callchain { kernel, user, max_stack: attrs.max_stack }))
 }
 

@@ -31,6 +31,8 @@ pub struct Selected {
     pub stacks: Stacks,
     /// Where the event happens. This decides which frames its call chains have by default.
     pub place: EventLocation,
+    /// The number of samples after which the run ends (`-N` in the event's own options).
+    pub limit: Option<u64>,
     /// A note about the event. It is printed with `-v`.
     pub note: Option<String>,
 }
@@ -55,7 +57,7 @@ impl Selected {
         let name = format!("{}:{}", format.system, format.name);
         let request = EventRequest::tracepoint(name, format.id);
         let (spec, format) = (spec.clone(), Format::Tracepoint(format));
-        Selected { spec, format, request, stacks: Stacks::default(), place, note: None }
+        Selected { spec, format, request, stacks: Stacks::default(), place, limit: None, note: None }
     }
 }
 
@@ -217,11 +219,11 @@ fn probe(plan: &Capture, spec: &EventSpec, probe: &Probe) -> Result<Selected> {
         Target::Processes(ids) | Target::Threads(ids) => ids.as_slice(),
         _ => &[],
     };
-    let found = profiler::probe(probe, processes, &RunningMachine);
+    let found = profiler::probe(probe, &spec.attrs.arguments, processes, &RunningMachine);
     let ResolvedProbe { request, format, note } = found.map_err(|error| anyhow!("{}: {error}", spec.selector))?;
     let (spec, format) = (spec.clone(), Format::Tracepoint(Arc::new(format)));
     let place = if probe.kind.is_user() { EventLocation::Anywhere } else { EventLocation::Kernel };
-    Ok(Selected { spec, format, request, stacks: Stacks::default(), place, note })
+    Ok(Selected { spec, format, request, stacks: Stacks::default(), place, limit: None, note })
 }
 
 /// Resolves an event that is neither a tracepoint nor a probe.
@@ -246,9 +248,21 @@ fn source(plan: &Capture, spec: &EventSpec, tracefs: &Tracefs) -> Result<Selecte
             bail!("{name}: -t applies to all events of a run; use it as an option of perf-prof: `-t TID`")
         }
     }
+    // A run has one limit, which counts the samples of all events.
+    if source.limit.is_some() && plan.events.len() > 1 {
+        bail!("{name}: -N applies to all events of a run; use it as an option of perf-prof: `-N N`");
+    }
     let format = source.format();
     let (spec, place) = (spec.clone(), EventLocation::Anywhere);
-    Ok(Selected { spec, format, request: source.request, stacks: source.stacks, place, note: source.note })
+    Ok(Selected {
+        spec,
+        format,
+        request: source.request,
+        stacks: source.stacks,
+        place,
+        limit: source.limit,
+        note: source.note,
+    })
 }
 
 fn unknown_source(name: &str, machine: &dyn Machine, tracefs: &Tracefs) -> String {

@@ -57,7 +57,7 @@ pub enum SourceError {
     #[error("{source_name}: unknown option `{option}`; it has {known}")]
     Option {
         /// The name of the source.
-        source_name: &'static str,
+        source_name: String,
         /// The option as the user typed it.
         option: String,
         /// The options that the source has.
@@ -67,7 +67,7 @@ pub enum SourceError {
     #[error("{source_name}: the option {option} needs {needs}, not `{value}`")]
     OptionValue {
         /// The name of the source.
-        source_name: &'static str,
+        source_name: String,
         /// The name of the option.
         option: &'static str,
         /// What the option accepts.
@@ -79,7 +79,7 @@ pub enum SourceError {
     #[error("{source_name}: -C: {error}")]
     Cpus {
         /// The name of the source.
-        source_name: &'static str,
+        source_name: String,
         /// What is wrong with the list.
         error: CpuSetError,
     },

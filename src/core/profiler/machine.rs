@@ -6,7 +6,7 @@ use crate::{
     abi::*,
     capture::PerfEvent,
     sys::{
-        CallError,
+        CallError, compat,
         perf::{self, Attach},
         pmu::{self, Pmu},
         procfs,
@@ -25,6 +25,10 @@ pub trait Machine {
     fn max_precise(&self) -> u8;
     /// Returns the maximum number of samples per second that the kernel allows.
     fn max_sample_rate(&self) -> Option<u64>;
+    /// Returns whether samples have the members that they have in the C implementation.
+    fn has_c_members(&self) -> bool {
+        false
+    }
 }
 
 /// The machine that perf-prof runs on.
@@ -58,6 +62,10 @@ impl RunningMachine {
 }
 
 impl Machine for RunningMachine {
+    fn has_c_members(&self) -> bool {
+        compat::is_on()
+    }
+
     fn pmu(&self, name: &str) -> Result<Option<Pmu>, CallError> {
         Pmu::read(name)
     }

@@ -4,6 +4,7 @@
 mod breakpoint;
 mod error;
 mod machine;
+mod options;
 mod perf_event;
 mod pmu;
 mod probe;
@@ -13,7 +14,7 @@ mod samples;
 pub use self::{
     error::SourceError,
     machine::{Machine, RunningMachine},
-    probe::{FileError, LocationError, ProbeError, ResolvedProbe, format_text, functions, probe},
+    probe::{FileError, LocationError, ProbeError, ResolvedProbe, functions, probe, with_name},
 };
 use crate::{
     abi::*,
@@ -54,6 +55,8 @@ pub struct Source {
     pub note: Option<String>,
     /// The rate in the source's own options.
     rate: Option<Rate>,
+    /// The number of samples after which the run ends (`-N` in the source's own options).
+    pub limit: Option<u64>,
 }
 
 /// The callchain settings in a source's own options.
@@ -92,6 +95,7 @@ pub fn source(spec: &EventSpec, rate: Option<Rate>, machine: &dyn Machine) -> Re
             let built_in = built_in(name);
             let mut source = match built_in {
                 Some(built_in) => (built_in.source)(&terms(option), machine)?,
+                None if name == breakpoint::NAME => breakpoint::with_options(&terms(option), machine)?,
                 None => perf_event::source(name, option.as_deref(), machine)?,
             };
             modify(&mut source.request, *modifiers, machine);
@@ -101,7 +105,7 @@ pub fn source(spec: &EventSpec, rate: Option<Rate>, machine: &dyn Machine) -> Re
             source
         }
         EventKind::Breakpoint { breakpoint, option, modifiers } => {
-            let mut source = breakpoint::source(*breakpoint, &terms(option))?;
+            let mut source = breakpoint::source(*breakpoint, &terms(option), machine)?;
             modify(&mut source.request, *modifiers, machine);
             source
         }
@@ -128,7 +132,7 @@ pub fn source(spec: &EventSpec, rate: Option<Rate>, machine: &dyn Machine) -> Re
 impl Source {
     fn new(name: &str, event: PerfEvent, default: Sampling) -> Source {
         let request = EventRequest { sampling: default, ..EventRequest::new(name, event) };
-        Source { request, stacks: Stacks::default(), tasks: Tasks::Inherit, note: None, rate: None }
+        Source { request, stacks: Stacks::default(), tasks: Tasks::Inherit, note: None, rate: None, limit: None }
     }
 
     /// Returns the format of the source's samples. It has only a name.
@@ -143,6 +147,13 @@ fn sampling(rate: Rate, machine: &dyn Machine) -> Result<Sampling, SourceError> 
         Rate::Frequency(frequency) => Sampling::Frequency(frequency),
         Rate::MaxFrequency => Sampling::Frequency(machine.max_sample_rate().ok_or(SourceError::MaxSampleRate)?),
     })
+}
+
+/// Adds the registers that samples of `page-faults` and `breakpoint` have in the C implementation.
+fn add_registers(source: &mut Source) -> Result<(), SourceError> {
+    ["regs_user", "regs_intr"]
+        .into_iter()
+        .try_for_each(|name| samples::add(name, &mut source.request, &mut source.stacks))
 }
 
 /// Applies the modifiers (the letters after the event's name) as perf does. If one or more of user space, kernel and

@@ -1,11 +1,14 @@
 //! Events with a name in perf, and events that are described by the terms of a PMU.
 
-use super::{FREQUENCY, Machine, Source, SourceError, pmu};
+use super::{FREQUENCY, Machine, Source, SourceError, add_registers, options, pmu};
 use crate::{
     abi::*,
     capture::{Config, PerfEvent, Sampling},
     spec::{NamedEvent, Rate, Term, named_event, number, similar_names, terms},
 };
+
+/// The event that the C implementation has as a source of its own.
+const PAGE_FAULTS: &str = "page-faults";
 
 /// Terms that every event accepts.
 const OWN_TERMS: [&str; 3] = ["period", "freq", "name"];
@@ -17,7 +20,19 @@ pub(super) fn source(name: &str, option: Option<&str>, machine: &dyn Machine) ->
         let event = PerfEvent { kind, config, ..PerfEvent::default() };
         let mut source = Source::new(name, event, default);
         source.request.samples.sample_type = members(kind, config);
-        take_own_terms(&mut source, option.unwrap_or_default())?;
+        let option = option.unwrap_or_default();
+        let has_options = options::are_in(option);
+        match has_options {
+            true => {
+                if let Some(word) = options::apply(&mut source, name, option)? {
+                    return Err(options::unknown(name, word));
+                }
+            }
+            false => take_own_terms(&mut source, option)?,
+        }
+        if name == PAGE_FAULTS && (has_options || machine.has_c_members()) {
+            add_registers(&mut source)?;
+        }
         return Ok(source);
     }
     let Some(found) = machine.pmu(name)? else {

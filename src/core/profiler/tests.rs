@@ -217,8 +217,8 @@ fn profile_and_its_options() {
             profile type=0 config=0x0 Frequency(997) not in guest samples ip Threads([7])
             error: profile: the option -F needs a number above 0 or `max`, not `0`
             error: profile: the option -F needs a number above 0 or `max`, not ``
-            error: profile: unknown option `-x`; it has -F/--freq HZ, --period N, -g/--call-graph, --[no-]user-callchain, --[no-]kernel-callchain, --exclude-user, --exclude-kernel, -C/--cpus LIST, -p/--pids LIST, -t/--tids LIST
-            error: profile: unknown option `-gx`; it has -F/--freq HZ, --period N, -g/--call-graph, --[no-]user-callchain, --[no-]kernel-callchain, --exclude-user, --exclude-kernel, -C/--cpus LIST, -p/--pids LIST, -t/--tids LIST
+            error: profile: unknown option `-x`; it has -F/--freq HZ, --period N, -N/--exit-N N, -g/--call-graph, --[no-]user-callchain, --[no-]kernel-callchain, --exclude-user, --exclude-kernel, -C/--cpus LIST, -p/--pids LIST, -t/--tids LIST
+            error: profile: unknown option `-gx`; it has -F/--freq HZ, --period N, -N/--exit-N N, -g/--call-graph, --[no-]user-callchain, --[no-]kernel-callchain, --exclude-user, --exclude-kernel, -C/--cpus LIST, -p/--pids LIST, -t/--tids LIST
             error: profile: with both --exclude-user and --exclude-kernel, nothing is sampled
             error: profile: -C: `x` is neither a CPU number nor a range; a list of CPUs looks like `0-3,7`
             error: profile: the option -p needs task ids such as `12,34`, not `0`"#]],
@@ -263,7 +263,7 @@ fn members_to_be_sampled() {
 
 fn show_probe(list: &str, machine: &dyn Machine) -> String {
     let EventKind::Probe(asked) = parse_events(list).unwrap().remove(0).kind else { panic!("{list} is not a probe") };
-    match probe(&asked, &[], machine) {
+    match probe(&asked, &[], &[], machine) {
         Ok(ResolvedProbe { request, format, .. }) => {
             format!("{} fields={}", show_request(&request), format.fields().len())
         }

@@ -119,9 +119,9 @@ pub fn with_members_of_scripts(mut requests: Vec<EventRequest>, selected: &[Sele
 fn probes(attrs: &mut [EventAttr], selected: &[Selected]) -> Vec<(ProbeKind, String)> {
     let mut formats = Vec::new();
     for (event, attr) in selected.iter().zip(attrs) {
-        if let EventKind::Probe(probe) = &event.spec.kind {
+        if let (EventKind::Probe(probe), Some(format)) = (&event.spec.kind, event.format.tracepoint()) {
             let (system, name) = (probe.kind.name(), probe.recorded_name());
-            formats.push((probe.kind, profiler::format_text(probe.kind, &name, attr.attr.config as u32)));
+            formats.push((probe.kind, profiler::with_name(format.text(), &name, attr.attr.config as u32)));
             attr.name = format!("{system}:{name}");
         }
     }

@@ -1,5 +1,5 @@
-//! The attributes of an event: `stack`, `max-stack=`, `alias=`, `cpus=`, `period=`, `freq=`, `sample=`. Does not know
-//! about the machine.
+//! The attributes of an event: `stack`, `max-stack=`, `alias=`, `cpus=`, `period=`, `freq=`, `sample=`, and the arguments
+//! of a probe. Does not know about the machine.
 
 use std::fmt;
 
@@ -8,11 +8,12 @@ use super::{
     error::{SpecError, ValueError},
     near::similar_names,
     parse::{quoted, unquote},
+    probe_args::ProbeArgument,
     terms::Rate,
 };
 
 /// The known attributes, as error messages list them.
-const KNOWN: &str = "stack, max-stack=N, alias=NAME, cpus=LIST, and for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER...";
+const KNOWN: &str = "stack, max-stack=N, alias=NAME, cpus=LIST, and for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH";
 
 /// The names of the known attributes.
 const NAMES: [&str; 9] = ["stack", "max-stack", "alias", "cpus", "period", "c", "freq", "F", "sample"];
@@ -49,6 +50,8 @@ pub struct Attrs {
     pub rate: Option<Rate>,
     /// `sample=MEMBER+MEMBER...`: members that the event's samples hold in addition to the usual ones.
     pub sample: Vec<String>,
+    /// `NAME=FETCH`: what a probe reads when it is hit.
+    pub arguments: Vec<ProbeArgument>,
 }
 
 impl Attrs {
@@ -137,7 +140,7 @@ impl fmt::Display for Attrs {
         if !self.sample.is_empty() {
             write!(f, "sample={}/", quoted(&self.sample.join("+")))?;
         }
-        Ok(())
+        self.arguments.iter().try_for_each(|argument| write!(f, "{}/", quoted(&argument.to_string())))
     }
 }
 

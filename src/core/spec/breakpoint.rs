@@ -68,6 +68,13 @@ pub(super) fn parse(text: &str) -> Result<Option<(Breakpoint, Modifiers, usize)>
     Ok(Some((Breakpoint { addr, len, access }, modifiers, at)))
 }
 
+/// Parses `ADDR[/LEN][:rwx]`, a breakpoint without `mem:` and without modifiers. Returns `None` if it is something else.
+pub fn breakpoint_at(text: &str) -> Option<Breakpoint> {
+    let selector = format!("{PREFIX}{text}");
+    let (breakpoint, modifiers, end) = parse(&selector).ok()??;
+    (modifiers.is_empty() && end == selector.len()).then_some(breakpoint)
+}
+
 impl fmt::Display for Breakpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Breakpoint { addr, len, access: Access { read, write, execute } } = self;

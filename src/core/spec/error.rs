@@ -199,6 +199,11 @@ pub enum ValueError {
     /// Not a frequency.
     #[error("`{0}` is neither a number of samples per second nor `max`")]
     Frequency(String),
+    /// Not a fetch argument of a probe.
+    #[error(
+        "`{0}` is not a fetch argument; write %REGISTER, $argN, $retval, $comm, @ADDRESS, +OFFSET(...) or the name of a parameter, and a type such as :u32 or :ustring after it"
+    )]
+    Fetch(String),
     /// Not a list of CPUs.
     #[error(transparent)]
     Cpus(#[from] CpuSetError),

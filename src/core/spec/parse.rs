@@ -13,6 +13,7 @@ use super::{
     modifiers::Modifiers,
     perf_names::named_event,
     probe,
+    probe_args::ProbeArgument,
 };
 
 /// Parses a list of selectors.
@@ -116,7 +117,15 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
     let first = sections.next().map(unquote).filter(|first| !first.trim().is_empty()).map(str::to_owned);
     let mut attrs = Attrs::default();
     for section in sections {
-        attrs.add(&selector, section)?;
+        let argument = match &kind {
+            Some(EventKind::Probe(_)) => ProbeArgument::parse(section),
+            _ => None,
+        };
+        match argument {
+            Some(Ok(argument)) => attrs.arguments.push(argument),
+            Some(Err(reason)) => return Err(SpecError::Value { selector, attribute: "argument", reason }),
+            None => attrs.add(&selector, section)?,
+        }
     }
     let mut filter = None;
     let kind = match kind.map_or_else(|| self::kind(&selector, name), Ok)? {

@@ -12,7 +12,7 @@ type Reader = EndianArcSlice<RunTimeEndian>;
 
 /// The DWARF of a file.
 pub struct Dwarf {
-    context: Context<Reader>,
+    pub(super) context: Context<Reader>,
     bytes: usize,
 }
 

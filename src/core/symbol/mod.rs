@@ -27,6 +27,7 @@ mod slot;
 mod unnamed_frames;
 
 mod recorded_binaries;
+pub mod signature;
 mod symbolizer;
 mod vdso;
 

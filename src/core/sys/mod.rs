@@ -6,6 +6,7 @@ mod call;
 pub mod cgroup;
 pub mod clock;
 pub mod close_in_child;
+pub mod compat;
 pub mod epoll;
 pub mod eventfd;
 pub mod file;

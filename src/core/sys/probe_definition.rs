@@ -40,6 +40,8 @@ pub struct ProbeDefinition {
     pub probed: ProbedCode,
     /// The moment at which the probe fires.
     pub fire_at: FireAt,
+    /// What the probe reads, each as the kernel parses it: `size=%di:u64`. Without spaces.
+    pub arguments: Vec<String>,
 }
 
 /// A definition that exists in tracefs. Dropping the value removes the definition; the probe's event must not be open
@@ -88,6 +90,7 @@ impl ProbeDefinition {
                 line.extend(format!(":{offset:#x}").bytes());
             }
         }
+        line.extend(self.arguments.iter().flat_map(|argument| [" ", argument]).flat_map(str::bytes));
         Ok((line, opened))
     }
 
@@ -110,7 +113,7 @@ impl ProbeDefinition {
         };
         let list = tracefs.root().join(self.list());
         let (line, _opened) = self.line(&format!("{group}/{name}"))?;
-        append(&list, &line)?;
+        append(&list, &line).map_err(|error| explained(error, &tracefs, &format!("{group}/{name}")))?;
         let mut defined = DefinedProbe { list, name: format!("{group}/{name}"), id: 0 };
         defined.id = tracefs.id(&group, &name).map_err(io::Error::other)?;
         Ok(defined)
@@ -121,6 +124,13 @@ impl DefinedProbe {
     /// Returns the id of the probe's tracepoint.
     pub fn id(&self) -> u32 {
         self.id
+    }
+
+    /// Returns the text of the format that the kernel made for the definition.
+    pub fn format(&self) -> io::Result<String> {
+        let tracefs = Tracefs::find().map_err(io::Error::other)?;
+        let (group, name) = self.name.split_once('/').unwrap_or_default();
+        tracefs.format(group, name).map_err(io::Error::other)
     }
 }
 
@@ -137,6 +147,25 @@ impl Drop for DefinedProbe {
             }
         }
     }
+}
+
+/// Adds the kernel's reason to the error of a refused definition. The kernel writes it to the file `error_log`, as
+/// `[time] trace_uprobe: error: REASON`, and then `  Command: DEFINITION` (`__trace_probe_log_err()` in
+/// kernel/trace/trace_probe.c).
+fn explained(error: io::Error, tracefs: &Tracefs, name: &str) -> io::Error {
+    let log = tracefs.read("error_log").unwrap_or_default();
+    match reason(&log, name) {
+        Some(reason) => io::Error::new(error.kind(), format!("{reason} ({error})")),
+        None => error,
+    }
+}
+
+/// Returns the reason of the last error of the definition with this name.
+fn reason<'a>(log: &'a str, name: &str) -> Option<&'a str> {
+    let lines: Vec<&str> = log.lines().collect();
+    let of_name = |line: &str| line.trim_start().starts_with("Command:") && line.contains(&format!(":{name} "));
+    let at = lines.iter().rposition(|line| of_name(line))?;
+    Some(lines[..at].last()?.split_once("error: ")?.1.trim())
 }
 
 fn append(list: &Path, line: &[u8]) -> io::Result<()> {
@@ -179,7 +208,7 @@ mod tests {
     use super::*;
 
     fn line(probed: ProbedCode, fire_at: FireAt) -> String {
-        String::from_utf8(ProbeDefinition { probed, fire_at }.line("g/e").unwrap().0).unwrap()
+        String::from_utf8(ProbeDefinition { probed, fire_at, arguments: Vec::new() }.line("g/e").unwrap().0).unwrap()
     }
 
     #[test]
@@ -187,6 +216,24 @@ mod tests {
         assert_eq!(line(ProbedCode::Kernel("vfs_read".into(), 0), FireAt::Return), "r:g/e vfs_read");
         assert_eq!(line(ProbedCode::Kernel("vfs_read".into(), 4), FireAt::Entry), "p:g/e vfs_read+4");
         assert_eq!(line(ProbedCode::File("/lib/a:b.so".into(), 0x10), FireAt::Entry), "p:g/e /lib/a:b.so:0x10");
+    }
+
+    #[test]
+    fn arguments_are_words_after_the_place() {
+        let probed = ProbedCode::Kernel("do_sys_openat2".into(), 0);
+        let arguments = vec!["path=+0(%si):ustring".to_owned(), "how=%dx".to_owned()];
+        let definition = ProbeDefinition { probed, fire_at: FireAt::Entry, arguments };
+        let line = String::from_utf8(definition.line("g/e").unwrap().0).unwrap();
+        assert_eq!(line, "p:g/e do_sys_openat2 path=+0(%si):ustring how=%dx");
+    }
+
+    #[test]
+    fn the_reason_of_a_refusal_is_the_last_one_of_the_definition() {
+        let log = "[   10.1] trace_uprobe: error: Invalid register name\n  Command: p:g/e0 /bin/true:0x10 n=%xx\n     ^\n\
+                   [   11.1] trace_uprobe: error: Unknown type is specified\n  Command: p:g/e1 /bin/true:0x10 n=%di:x\n   ^\n";
+        assert_eq!(reason(log, "g/e1"), Some("Unknown type is specified"));
+        assert_eq!(reason(log, "g/e0"), Some("Invalid register name"));
+        assert_eq!(reason(log, "g/e"), None);
     }
 
     #[test]

@@ -126,11 +126,6 @@ pub fn perf_event_mlock_kb() -> Option<i32> {
     sysctl("perf_event_mlock_kb")
 }
 
-/// Returns all threads of all processes.
-pub fn all_tasks() -> Vec<u32> {
-    processes().into_iter().flat_map(|pid| tasks(pid).unwrap_or_default()).collect()
-}
-
 /// Returns `kernel.perf_event_max_stack`: the largest number of frames in a callchain.
 pub fn perf_event_max_stack() -> Option<i32> {
     sysctl("perf_event_max_stack")

@@ -15,11 +15,17 @@ const HEADER: &str = r#"#
 #   _pid, _tid      process and thread id (int)
 #   _time           ns of the perf clock, for latencies (int)
 #   _cpu, _period   CPU and sample period (int)
-#   common_type, common_flags, common_preempt_count, common_pid    (int; tracepoints only)
 #   _realtime       ns since the Unix epoch, for display (int)
 #   _callchain      list of {'addr', 'symbol', 'offset', 'kernel', 'dso'}, innermost first; [] without -g or stack
+#   _comm           name of the task, as print() shows it (str; not one of keys())
 #   _event          'sys:name', or 'sys:alias' with alias=; for events other than tracepoints, the name or alias (str)
-# and the fields that its handler's docstring lists.
+#
+# Tracepoint events (-e system:name, probes) also have
+#   common_type, common_flags, common_preempt_count, common_pid    (int)
+#   and the fields that the handler's docstring lists
+#
+# Profiler events (-e profile, page-faults, cycles:u, ...) also have
+#   the members of their samples that the handler's docstring lists
 #
 # Ways to read an event
 #   event.field, event['field'], event.get('field', default=None), 'field' in event

@@ -9,7 +9,7 @@ use perf_prof_core::{
         script_text::{self, ScriptTextPlan},
     },
     event::{Chains, Digits, Fields},
-    plan::{Input, Verbosity},
+    plan::{Input, TaskSelection, Verbosity},
     spec::{CpuSet, TimeRanges},
     symbol::{Inline, Options},
 };
@@ -109,6 +109,7 @@ impl RecordingOptions {
             cpus: self.cpus.clone(),
             pids: ids(&self.pids),
             tids: ids(&self.tids),
+            tasks: TaskSelection::OfSamples,
             times: self.time.clone(),
             jobs: None,
         }

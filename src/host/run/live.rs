@@ -14,7 +14,7 @@ use perf_prof_core::{
         pump::{LossWindow, Pump, PumpSettings},
         run_loop::{Ending, FinishAs, RunLoop},
     },
-    event::{Context, EventType, Processes, Stats},
+    event::{Context, EventType, Processes, Stats, Targets},
     live::{
         kernel::RunningKernel,
         refusal::open_error,
@@ -23,7 +23,7 @@ use perf_prof_core::{
         unprivileged::{self, LimitedEvents},
         workload_end::end_workload,
     },
-    plan::{self, DeliveryOrder, Target, Verbosity},
+    plan::{self, DeliveryOrder, Verbosity},
     record::{EventIds, SampleLayout, Source},
     recorder::{self, AfterFailure, RecordingTee, RecordingWriter, Subject, Summary},
     sys::{
@@ -63,10 +63,7 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     let choice = PythonChoice::make(plan.python.as_deref())?;
     // The command is forked before the interpreter starts. If a process has threads, a forked child may only call
     // async-signal-safe functions.
-    let workload = match &plan.capture.target {
-        Target::Workload(command) => Some(Workload::fork_until_end(command)?),
-        _ => None,
-    };
+    let workload = plan.capture.workload().map(Workload::fork_until_end).transpose()?;
     let script = Script { module, args };
     script_run::run(plan, script, &choice, held, |signals| {
         LiveEvents::open(plan, &tracefs, (&selected, &derived), &limits, workload, signals)
@@ -132,7 +129,8 @@ impl<'a> LiveEvents<'a> {
         let kernel = RunningKernel::new(tracefs.clone());
         let processes = if mappings == Mappings::Delivered { Processes::Followed } else { Processes::Ignored };
         let offset = calibration.realtime_offset()?;
-        let context = Context::new(Box::new(kernel), offset);
+        let targets = targets(plan, workload.as_ref());
+        let context = Context::new(Box::new(kernel), offset).with_targets(targets);
         let context = Arc::new(context.with_symbol_options(plan.symbols, processes));
         Ok(LiveEvents { plan, tracefs, selected, derived, workload, calibration, offset, capture, context })
     }
@@ -171,7 +169,7 @@ impl ScriptEventSource for LiveEvents<'_> {
             stats: run.stats.clone(),
             window: if plan.capture.order == DeliveryOrder::Time { LossWindow::Times } else { LossWindow::Zero },
             rings: run.ring_cpus.len(),
-            limit: plan.exit_n,
+            limit: plan.exit_n.or(selected.iter().find_map(|event| event.limit)),
         });
         let reopen = || output::reopen(plan);
         let mut calibrate = || {
@@ -250,6 +248,16 @@ fn start(
         }
     }
     Ok(())
+}
+
+/// Returns the tasks that the user selected, if the events of all tasks are delivered.
+fn targets(plan: &ScriptPlan, workload: Option<&Workload>) -> Option<Targets> {
+    Some(match (plan.capture.selected_tasks.as_ref()?, workload) {
+        (plan::Target::Processes(pids), _) => Targets::new(pids, &[]),
+        (plan::Target::Threads(tids), _) => Targets::new(&[], tids),
+        (_, Some(workload)) => Targets::new(&[workload.pid()], &[]),
+        _ => return None,
+    })
 }
 
 /// If there is a recording, finishes it.

@@ -11,9 +11,9 @@ use perf_prof_core::{
         run_loop::{Ending, FinishAs},
         sample_routes::{Intervals, LossReporting, ReplayState, Span},
     },
-    event::{Context, EventType, Processes, Stats},
+    event::{Context, EventType, Processes, Stats, Targets},
     perfdata::{Recording, Replay, Selection},
-    plan::{Input, Verbosity},
+    plan::{Input, TaskSelection, Verbosity},
     record::Source as _,
     recording::{
         binaries::binaries,
@@ -134,13 +134,9 @@ impl<'a> RecordedEvents<'a> {
         signals: &Signals,
     ) -> Result<Self> {
         let times = times(input, &mut recording)?;
-        let mut selection = Selection {
-            attrs: selected.attrs(&recording),
-            cpus: input.cpus.clone(),
-            pids: input.pids.clone(),
-            tids: input.tids.clone(),
-            times,
-        };
+        let (pids, tids) = input.tasks_of_samples();
+        let mut selection =
+            Selection { attrs: selected.attrs(&recording), cpus: input.cpus.clone(), pids, tids, times };
         let needs_span = plan.interval.is_some() || input.jobs.is_some();
         let mut span = if needs_span { span(&selection.times, &mut recording)? } else { None };
         let mut loss_reporting = LossReporting::for_cpus(selection.cpus.as_ref());
@@ -177,7 +173,10 @@ fn context(plan: &ScriptPlan, input: &Input, recording: &mut Recording, span: Op
     let binaries = binaries(recording, &input.path)?;
     let kernel = RecordedKernel::new(recording, &binaries);
     let sides = select::sides(&plan.capture.callchain)?;
-    let mut context = Context::new(Box::new(kernel), offset.unwrap_or(0)).with_sides(sides);
+    let ids = |ids: &Option<Vec<u32>>| ids.clone().unwrap_or_default();
+    let targets = Targets::new(&ids(&input.pids), &ids(&input.tids));
+    let targets = (input.tasks == TaskSelection::ForScript).then_some(targets);
+    let mut context = Context::new(Box::new(kernel), offset.unwrap_or(0)).with_sides(sides).with_targets(targets);
     if offset.is_none() && input.path.as_os_str() != "-" {
         let path = input.path.clone();
         context = context.with_offset_found_by(move || realtime_offset_by_unpacking(&path).unwrap_or(0));

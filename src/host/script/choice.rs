@@ -110,11 +110,6 @@ fn check_version(version: &str, path: &Path, because: &'static str) -> Result<()
     Err(ScriptError::OtherVersion { path: path.into(), because, theirs: version.into(), ours: BUILD_VERSION })
 }
 
-/// Returns whether an environment variable turns a behaviour on: it is set, not empty and not `0`.
-pub fn variable_is_on(name: &str) -> bool {
-    env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,13 +11,12 @@ use perf_prof_core::{
     engine::exit_status,
     event::{Deliver, EventType, Flow, Sink},
     parallel,
-    sys::output,
+    sys::{compat, output},
 };
 use pyo3::{exceptions::PyOSError, ffi, prelude::*};
 
 use super::{
     callbacks::{Callback, Callbacks, handler_like_names},
-    choice::variable_is_on,
     error::ScriptError,
     event::{Class, EventSlot, kept_events, register_class},
     failure::{Failures, OnError, exit_status},
@@ -290,7 +289,7 @@ fn note_write_error(py: Python<'_>, error: &PyErr) {
 /// instead, as the C implementation does.
 pub fn announce(path: &str, quiet: bool) {
     let line = format!("{}{path}", parallel::LOADED);
-    if variable_is_on("PERF_PROF_COMPAT") {
+    if compat::is_on() {
         output::print_line(&line);
     } else if !quiet {
         output::write_line(&line);

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use perf_prof_core::sys::writers;
+use perf_prof_core::sys::{compat, output, writers};
 use pyo3::{
     exceptions::PySystemExit,
     ffi,
@@ -44,7 +44,7 @@ pub struct Loaded {
 /// Imports `module`. `sys.argv` is `module` and then `args`.
 pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Loaded, ScriptError> {
     let typed = module.to_string_lossy().into_owned();
-    let kind = kind_of(module).map_err(|cause| ScriptError::NotFound { module: typed.clone(), cause })?;
+    let kind = kind_of(module).map_err(|cause| not_found(typed.clone(), cause))?;
     let import = || -> PyResult<Bound<'_, PyModule>> {
         let sys = py.import("sys")?;
         // Imported before the script's folder is in `sys.path`: a file of the same name in this folder must not run.
@@ -75,7 +75,7 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Loaded,
                     "no such file, and no module '{name}' in the current directory or sys.path (for the \
                      packages of a venv, use --python VENV)"
                 );
-                return Err(ScriptError::NotFound { module: typed, cause });
+                return Err(not_found(typed, cause));
             }
             drop_loader_frames(py, &error);
             let exception = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
@@ -106,6 +106,15 @@ fn folder(kind: &Kind) -> PathBuf {
         }
         Kind::Name(_) => env::current_dir().unwrap_or_default(),
     }
+}
+
+/// Returns the error for a module that was not found. With PERF_PROF_COMPAT, prints Python's own error too, as the C
+/// implementation does.
+fn not_found(module: String, cause: String) -> ScriptError {
+    if compat::is_on() {
+        output::write_line(&format!("ModuleNotFoundError: No module named '{module}'"));
+    }
+    ScriptError::NotFound { module, cause }
 }
 
 /// Returns true if the module that was not found is `name` itself, and false if it is another module that `name`

@@ -75,6 +75,8 @@ pub fn perf_prof(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(build_id, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
     module.add_function(wrap_pyfunction!(is_recording, module)?)?;
+    module.add_function(wrap_pyfunction!(is_target, module)?)?;
+    module.add_function(wrap_pyfunction!(process_of, module)?)?;
     module.add_function(wrap_pyfunction!(realtime, module)?)?;
     module.add_function(wrap_pyfunction!(shard, module)?)?;
     module.add_function(wrap_pyfunction!(print, module)?)?;
@@ -189,6 +191,20 @@ fn build_id(frame: &Bound<'_, PyDict>) -> PyResult<Option<String>> {
 #[pyfunction]
 fn is_recording() -> bool {
     run().is_some_and(|run| run.context.is_recording())
+}
+
+/// Returns True if -p, -t or --exec selects the thread tid, or if none of them is given. Use it with
+/// --all-cpus, which delivers the events of all tasks. Processes that a selected process creates during the run
+/// are selected too.
+#[pyfunction]
+fn is_target(tid: i32) -> bool {
+    run().is_none_or(|run| run.context.is_target(tid))
+}
+
+/// Returns the process id of the thread tid, or None if it is not known.
+#[pyfunction]
+fn process_of(tid: i32) -> Option<i32> {
+    run().and_then(|run| run.context.process(tid))
 }
 
 /// Returns the wall clock time in ns since the epoch. With --input, it is the time that the replay has

@@ -5,30 +5,41 @@ use crate::{
     tracefs::{EventFormat, FormatError},
 };
 
-/// Returns the format of a probe's event.
-pub(super) fn format(kind: ProbeKind, name: &str) -> Result<EventFormat, FormatError> {
-    EventFormat::parse(kind.name(), &format_text(kind, name, 0))
+/// Returns the format of a probe's event. `text` is the format of a definition of the probe in tracefs. Without one, the
+/// format is made from the kind of the probe: it has no arguments then.
+pub(super) fn format(kind: ProbeKind, name: &str, text: Option<&str>) -> Result<EventFormat, FormatError> {
+    let text = text.map_or_else(|| format_text(kind), str::to_owned);
+    EventFormat::parse(kind.name(), &with_name(&text, name, 0))
 }
 
-/// Returns the text of the format as the kernel would write it for an event with this name and number. Probes that are
-/// opened through the PMUs have no format file. But their samples have the same data as the samples of probes that are
+/// Returns the text of a format with another name and number.
+pub fn with_name(text: &str, name: &str, id: u32) -> String {
+    let line = |line: &str| match line {
+        _ if line.starts_with("name:") => format!("name: {name}"),
+        _ if line.starts_with("ID:") => format!("ID: {id}"),
+        line => line.to_owned(),
+    };
+    text.lines().map(|text| line(text) + "\n").collect()
+}
+
+/// Returns the text of the format as the kernel would write it. Probes that are opened through the PMUs have no format file. But their samples have the same data as the samples of probes that are
 /// defined in tracefs: the addresses come after the common fields (`struct uprobe_trace_entry_head` and `struct
 /// kprobe_trace_entry_head` in kernel/trace).
-pub fn format_text(kind: ProbeKind, name: &str, id: u32) -> String {
+fn format_text(kind: ProbeKind) -> String {
     let (fields, print_fmt): (&[&str], _) = match kind.is_return() {
         false => (&["__probe_ip"], "\"(%lx)\", REC->__probe_ip"),
         true => (&["__probe_func", "__probe_ret_ip"], "\"(%lx <- %lx)\", REC->__probe_func, REC->__probe_ret_ip"),
     };
-    let mut text = format!(
-        "name: {name}
-ID: {id}
+    let mut text = String::from(
+        "name: probe
+ID: 0
 format:
 \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
 \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
 \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
 \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
 
-"
+",
     );
     let size = size_of::<libc::c_ulong>();
     for (at, field) in fields.iter().enumerate() {
@@ -70,14 +81,14 @@ mod tests {
 
     #[test]
     fn the_entry_of_a_function() {
-        let format = format(ProbeKind::Uprobe, "f+0x4").unwrap();
+        let format = format(ProbeKind::Uprobe, "f+0x4", None).unwrap();
         assert_eq!((&*format.system, &*format.name), ("uprobe", "f+0x4"));
         expect!["common_type=0x0 common_flags=0x0 common_preempt_count=0x1 common_pid=Some(Int(3004)) __probe_ip=0x563695e73190 (0x563695e73190)"].assert_eq(&shown(&format, &raw(&[0x5636_95e7_3190])));
     }
 
     #[test]
     fn the_return_of_a_function() {
-        let format = format(ProbeKind::Kretprobe, "vfs_read").unwrap();
+        let format = format(ProbeKind::Kretprobe, "vfs_read", None).unwrap();
         expect!["common_type=0x0 common_flags=0x0 common_preempt_count=0x1 common_pid=Some(Int(3004)) __probe_func=0x5610e75ab190 __probe_ret_ip=0x5610e75ab07a (0x5610e75ab07a <- 0x5610e75ab190)"].assert_eq(&shown(&format, &raw(&[0x5610_e75a_b190, 0x5610_e75a_b07a])));
     }
 }

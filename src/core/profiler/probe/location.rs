@@ -69,11 +69,15 @@ fn whereabouts(address_of: Option<u64>, code: &[(u64, u64)]) -> String {
     }
 }
 
-/// Returns the file offset of a location.
+/// Returns the address of a location, as `nm` shows it, and its file offset.
 ///
 /// The kernel accepts a probe at any offset. A probe outside of the code is never hit. A return probe in the middle of
 /// a function uses some other value as the return address and breaks the program. So both are refused here.
-pub(super) fn offset(file: &Path, kind: ProbeKind, location: &ProbeLocation) -> Result<u64, LocationError> {
+pub(super) fn address_and_offset(
+    file: &Path,
+    kind: ProbeKind,
+    location: &ProbeLocation,
+) -> Result<(u64, u64), LocationError> {
     let path = || file.display().to_string();
     match location {
         ProbeLocation::Function { name, offset } => {
@@ -82,14 +86,15 @@ pub(super) fn offset(file: &Path, kind: ProbeKind, location: &ProbeLocation) -> 
                 let (name, size, offset) = (name.clone(), function.size, *offset);
                 return Err(LocationError::Beyond { path: path(), name, size, offset });
             }
-            in_code(file, function.address.saturating_add(*offset))
+            let address = function.address.saturating_add(*offset);
+            Ok((address, in_code(file, address)?))
         }
         ProbeLocation::Address(address) => {
             let offset = in_code(file, *address)?;
             if kind.is_return() {
                 begins_function(file, *address)?;
             }
-            Ok(offset)
+            Ok((*address, offset))
         }
     }
 }

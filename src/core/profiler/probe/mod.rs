@@ -1,5 +1,6 @@
 //! Dynamic probes, from the selector to the request for the PMUs `kprobe` and `uprobe`. Knows nothing of Python.
 
+mod arguments;
 mod file;
 mod format;
 mod location;
@@ -9,12 +10,13 @@ use std::{
     os::unix::ffi::OsStringExt,
 };
 
-pub use self::{file::FileError, format::format_text, location::LocationError};
+use self::arguments::{ArgumentPlace, ProbedFunction};
+pub use self::{arguments::ArgumentError, file::FileError, format::with_name, location::LocationError};
 use super::{Machine, SourceError, pmu};
 use crate::{
     abi::PERF_SAMPLE_RAW,
     capture::{Config, EventRequest, PerfEvent},
-    spec::{Probe, ProbeLocation, Term, glob_matches},
+    spec::{Probe, ProbeArgument, ProbeLocation, Term, glob_matches},
     symbol::elf::{self, FunctionKind},
     sys::probe_definition::{FireAt, ProbeDefinition, ProbedCode},
     tracefs::{EventFormat, FormatError},
@@ -42,6 +44,12 @@ pub enum ProbeError {
     /// No probe can be set at the location.
     #[error(transparent)]
     Place(#[from] LocationError),
+    /// An argument cannot be used.
+    #[error(transparent)]
+    Argument(#[from] ArgumentError),
+    /// The kernel refused the definition of the probe with its arguments.
+    #[error("cannot define the probe with its arguments in tracefs: {0}")]
+    Definition(std::io::Error),
     /// The name of a function or file is not valid.
     #[error("the name contains a NUL byte")]
     Nul(#[from] NulError),
@@ -62,8 +70,14 @@ pub struct ResolvedProbe {
 }
 
 /// Resolves a probe. A program or library is looked up in the file system of `processes`, or in the file system of
-/// perf-prof if `processes` is empty.
-pub fn probe(probe: &Probe, processes: &[u32], machine: &dyn Machine) -> Result<ResolvedProbe, ProbeError> {
+/// perf-prof if `processes` is empty. A probe with arguments is defined in tracefs for a moment, because only the kernel
+/// knows the fields that it makes of them.
+pub fn probe(
+    probe: &Probe,
+    arguments: &[ProbeArgument],
+    processes: &[u32],
+    machine: &dyn Machine,
+) -> Result<ResolvedProbe, ProbeError> {
     let Probe { kind, location, file } = probe;
     let (name, config) = match kind.is_user() {
         true => ("uprobe", "CONFIG_UPROBE_EVENTS"),
@@ -79,10 +93,14 @@ pub fn probe(probe: &Probe, processes: &[u32], machine: &dyn Machine) -> Result<
     let terms: &[Term] =
         if kind.is_return() { &[Term { name: "retprobe".to_owned(), value: None }] } else { Default::default() };
     let [config, ..] = pmu::configs(&pmu, terms, &[])?;
+    let is_start = matches!(location, ProbeLocation::Function { offset: 0, .. } | ProbeLocation::Address(_));
+    let place = if is_start { ArgumentPlace::Start } else { ArgumentPlace::Inside };
+    let mut function = None;
     let (config1, config2, probed, note) = match (kind.is_user(), location) {
         (true, location) => {
             let path = file::find(file, processes)?;
-            let offset = location::offset(&path, *kind, location)?;
+            let (address, offset) = location::address_and_offset(&path, *kind, location)?;
+            function = (!arguments.is_empty()).then(|| ProbedFunction::read(&path, address));
             let note = format!("{}:{location} is at offset {offset:#x} of {}", kind.name(), path.display());
             let probed = ProbedCode::File(path.clone(), offset);
             (text_config(path.into_os_string().into_vec())?, offset, Some(probed), Some(note))
@@ -91,14 +109,26 @@ pub fn probe(probe: &Probe, processes: &[u32], machine: &dyn Machine) -> Result<
             let probed = ProbedCode::Kernel(name.clone(), *offset);
             (text_config(name.clone().into_bytes())?, *offset, Some(probed), None)
         }
-        (false, ProbeLocation::Address(address)) => (Config::Number(0), *address, None, None),
+        (false, ProbeLocation::Address(address)) => {
+            let probed = (!arguments.is_empty()).then(|| ProbedCode::Kernel(format!("{address:#x}"), 0));
+            (Config::Number(0), *address, probed, None)
+        }
     };
     let event = PerfEvent { kind: pmu.kind, config, config1, config2, ..PerfEvent::default() };
-    let format = format::format(*kind, &location.to_string())?;
+    let fire_at = if kind.is_return() { FireAt::Return } else { FireAt::Entry };
+    let arguments = arguments::resolve(*kind, place, arguments, function.as_ref())?;
+    let definition = probed.map(|probed| ProbeDefinition { probed, fire_at, arguments });
+    let text = match &definition {
+        Some(definition) if !definition.arguments.is_empty() => {
+            let defined = definition.define().and_then(|defined| defined.format());
+            Some(defined.map_err(ProbeError::Definition)?)
+        }
+        _ => None,
+    };
+    let format = format::format(*kind, &location.to_string(), text.as_deref())?;
     let mut request = EventRequest::new(format!("{}:{}", format.system, format.name), event);
     request.samples.sample_type = PERF_SAMPLE_RAW;
-    let fire_at = if kind.is_return() { FireAt::Return } else { FireAt::Entry };
-    request.definition = probed.map(|probed| ProbeDefinition { probed, fire_at });
+    request.definition = definition;
     Ok(ResolvedProbe { request, format, note })
 }
 

@@ -123,17 +123,19 @@ impl PrintFmt {
         self.render(Context { raw, kernel }, out);
     }
 
-    /// Appends the text of the first conversion that shows `field` as something other than a plain number. Returns
-    /// `false` if there is no such conversion.
+    /// Appends the text of the first conversion that shows `field` as something other than a plain number, and of the
+    /// conversions of the same field that follow without any text in between: the state of `sched_switch` is `%s%s`, and
+    /// the second one is the `+` of a preempted task. Returns `false` if there is no such conversion.
     pub(crate) fn show_field(&self, field: &str, raw: &[u8], kernel: &dyn Kernel, out: &mut Vec<u8>) -> bool {
         let shows = |c: &&Conversion| c.field.as_deref() == Some(field) && c.is_more_than_number();
-        match self.conversions().find(shows) {
-            Some(conversion) => {
-                conversion.render(Context { raw, kernel }, out);
-                true
-            }
-            None => false,
-        }
+        let conversions = self.pieces.iter().map(|piece| match piece {
+            Piece::Literal(_) => None,
+            Piece::Conversion(conversion) => Some(&**conversion).filter(shows),
+        });
+        let mut adjacent = conversions.skip_while(Option::is_none).map_while(|conversion| conversion).peekable();
+        let is_shown = adjacent.peek().is_some();
+        adjacent.for_each(|conversion| conversion.render(Context { raw, kernel }, out));
+        is_shown
     }
 
     /// Returns the names of the kernel facts that the print format needs: enumerators and variables (`jiffies`),

@@ -57,6 +57,12 @@ Events
       -e 'uprobe:malloc@libc,uretprobe:malloc@libc'
       -e 'uprobe:main@\"/usr/bin/app\"//stack/'
 
+  An attribute NAME=FETCH of a probe adds a field, which the kernel reads at the probe:
+  a register, an argument, the result, memory.
+
+      -e 'uprobe:malloc@libc//size=$arg1/,uretprobe:malloc@libc//ptr=retval/'
+      -e 'kprobe:do_sys_openat2//path=+0(%si):ustring/'
+
 Script
   perf-prof calls these functions if the script has them:
 
@@ -133,6 +139,10 @@ pub struct Options {
     /// Only these CPUs, for example 0-3,7
     #[arg(short = 'C', long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
+    /// Deliver the events of all tasks, even with -p, -t and --exec: they then select tasks for the script, which asks
+    /// perf_prof.is_target(tid), and say when the run ends
+    #[arg(long)]
+    pub all_cpus: bool,
     /// Only these processes, for example 1,2,3; a live run ends when they have exited
     #[arg(short, long, value_name = "LIST", value_parser = parse_recorded_ids)]
     pub pids: Option<Ids>,

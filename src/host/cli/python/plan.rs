@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 
 use perf_prof_core::{
-    plan::{Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, SplitBy, Switch, Target},
-    spec::{EventSpec, Grouping, SpecError, parse_events},
+    plan::{Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, SplitBy, Switch, Target, TaskSelection},
+    spec::{EventSpec, SpecError, parse_events},
     symbol::{self, Demangle, Inline, Srcline},
     sys::shell::{shell_quote, shell_quote_all},
 };
@@ -36,12 +36,6 @@ pub enum PlanError {
         "`help` prints a template and takes no arguments, but `{0}` was given (to run a script named help, use ./help)"
     )]
     TemplateArguments(String),
-    /// A group of events. A script takes each event by itself.
-    #[error(
-        "-e {0}: a script cannot trace a group of events; record the group with `perf-prof record -e '{{...}}'`, then \
-         run `perf-prof python --input FILE`"
-    )]
-    Group(String),
     /// An option for live events, together with `--input`.
     #[error("{0} and --input cannot be combined: {0} sets how live events are recorded, and --input is a recording")]
     LiveOptionWithInput(&'static str),
@@ -80,11 +74,6 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
     for list in &options.events {
         events.extend(parse_events(list)?);
     }
-    // With a recording, braces only select the events inside them. The recording already determines which events are
-    // groups.
-    if options.input.is_none() {
-        no_groups(&events)?;
-    }
     let first = match (events.first(), &options.input) {
         (None, None) => return Err(PlanError::NoEvent),
         (_, Some(path)) => format!("--input {}", shell_quote(path)),
@@ -120,11 +109,18 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         Some(_) => Target::AllCpus,
         None => target(options.cpus, options.pids, options.tids, options.cgroups, split.workload)?,
     };
+    let (target, selected_tasks) = match target {
+        Target::Processes(_) | Target::Threads(_) | Target::Workload(_) if options.all_cpus => {
+            (Target::AllCpus, Some(target))
+        }
+        target => (target, None),
+    };
     Ok(ScriptPlan {
         command_line: shell_quote_all(argv),
         capture: Capture {
             events,
             target,
+            selected_tasks,
             callchain,
             registers: Switch::Off,
             switches: Switch::Off,
@@ -153,15 +149,6 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
     })
 }
 
-/// Returns an error if one of the events is in a group. Scripts cannot trace groups live. With --input, braces as in
-/// `-e '{a,b}'` are allowed: they only select events, because the recording already determines which events are groups.
-fn no_groups(events: &[EventSpec]) -> Result<(), PlanError> {
-    match events.iter().find(|event| event.grouping != Grouping::Alone) {
-        Some(event) => Err(PlanError::Group(event.selector.clone())),
-        None => Ok(()),
-    }
-}
-
 /// Returns the recording to replay and the selection of its samples, or `None` if there is no `--input`.
 fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanError> {
     let Some(path) = &options.input else {
@@ -187,6 +174,7 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
         cpus: options.cpus.clone(),
         pids: ids(&options.pids),
         tids: ids(&options.tids),
+        tasks: if options.all_cpus { TaskSelection::ForScript } else { TaskSelection::OfSamples },
         times: options.time.clone(),
         jobs: jobs(options)?,
     }))
@@ -386,16 +374,6 @@ mod tests {
                     args: [
                         "--",
                         "-v","#]],
-        );
-    }
-
-    #[test]
-    fn groups_are_not_for_scripts() {
-        check(
-            &["-e", "c:d,{a:b,cs}:S", "x.py"],
-            expect![
-                "error: -e a:b: a script cannot trace a group of events; record the group with `perf-prof record -e '{...}'`, then run `perf-prof python --input FILE`"
-            ],
         );
     }
 

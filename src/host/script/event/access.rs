@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use perf_prof_core::{
     abi::{PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_STACK_USER},
-    event::{Frame, frames},
+    event::{Frame, UNKNOWN_COMM, frames},
     record::{MemberType, SampleMember},
     tracefs::Field,
     value::Value,
@@ -32,6 +32,8 @@ pub enum Member {
     Callchain,
     /// `_event`: the event's name, `sys:name` or `sys:alias` for a tracepoint.
     Event,
+    /// `_comm`: the name of the task.
+    Comm,
     /// A field of a tracepoint's format, by its index: common fields come first.
     Field(usize),
     /// A sample's member, for events other than tracepoints.
@@ -40,7 +42,7 @@ pub enum Member {
 
 impl Member {
     /// The members that do not come from an event's format, with their names.
-    pub const OWN: [(&str, Member); 8] = [
+    pub const OWN: [(&str, Member); 9] = [
         ("_pid", Member::Pid),
         ("_tid", Member::Tid),
         ("_time", Member::Time),
@@ -49,6 +51,7 @@ impl Member {
         ("_realtime", Member::Realtime),
         ("_callchain", Member::Callchain),
         ("_event", Member::Event),
+        ("_comm", Member::Comm),
     ];
 
     /// Returns a new reference to the member's value, or null with an exception set.
@@ -74,6 +77,8 @@ impl Member {
                 let py = unsafe { Python::assume_attached() };
                 return this.class().shown_name_object().clone_ref(py).into_ptr();
             }
+            // SAFETY: guaranteed by the caller.
+            Member::Comm => return unsafe { convert::string(comm(this).as_deref().unwrap_or(UNKNOWN_COMM)) },
             // SAFETY: guaranteed by the caller.
             Member::Field(index) => return unsafe { field(this, this.class().field(index)) },
             Member::Sample(SampleMember::Callchain) => {

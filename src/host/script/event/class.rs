@@ -35,14 +35,16 @@ pub struct Class {
     pub context: Arc<Context>,
     /// The value of `_event`.
     pub shown_name: String,
-    /// The members in the order of `keys()`, with their names.
+    /// The members in the order of `keys()`, with their names. After them comes `_comm`, which is not one of `keys()`.
     members: Vec<(Py<PyString>, Member)>,
-    /// The getters of the members, in the same order.
+    /// The getters of the members in `keys()`, in the same order.
     getters: Vec<Getter>,
-    /// A dict with the names of all members. A copy of it has room for all values.
+    /// A dict with the names in `keys()`. A copy of it has room for all values.
     names: Py<PyDict>,
     /// The value of `_event`, as a Python object.
     shown_name_object: Py<PyString>,
+    /// The number of members that are in `keys()`.
+    listed: usize,
     /// From the name of a member to its index in `members`. A Python dict compares names by value, and is fast for
     /// interned names.
     index: Py<PyDict>,
@@ -51,6 +53,9 @@ pub struct Class {
     fields: Vec<&'static Field>,
     python_type: *mut ffi::PyTypeObject,
 }
+
+/// The name of the member that is not one of `keys()`.
+const COMM: &str = "_comm";
 
 /// Copies a field into memory that lives as long as the process, so that a descriptor can point to it.
 fn leaked(field: &Field) -> &'static Field {
@@ -87,6 +92,13 @@ impl Class {
                 }
             }
         }
+        let listed = members.len();
+        // The name of the task is not part of the record. It costs a look-up, which `to_dict()` should not pay for.
+        if index.get_item(COMM)?.is_none() {
+            let name = PyString::intern(py, COMM);
+            index.set_item(&name, listed)?;
+            members.push((name.unbind(), Member::Comm));
+        }
         let raw_offset = event.layout.raw_offset();
         let getters: Vec<Getter> = fields.iter().map(|field| members::field_getter(field, raw_offset)).collect();
         let getter = |member| match member {
@@ -95,13 +107,15 @@ impl Class {
             own => members::own_getter(own),
         };
         let (mut named, mut of_members, names) = (Vec::new(), Vec::new(), PyDict::new(py));
-        for (name, member) in &members {
+        for (at, (name, member)) in members.iter().enumerate() {
             let getter = getter(*member);
             if template::access_by_key(name.to_str(py)?).is_none() {
                 named.push((name.as_ptr(), getter));
             }
-            of_members.push(getter);
-            names.set_item(name, py.None())?;
+            if at < listed {
+                of_members.push(getter);
+                names.set_item(name, py.None())?;
+            }
         }
         let attributes = Attributes::new(&named);
         let shown_name = event.shown_name();
@@ -113,6 +127,7 @@ impl Class {
             shown_name_object: PyString::new(py, &shown_name).unbind(),
             shown_name,
             members,
+            listed,
             getters: of_members,
             names: names.unbind(),
             index,
@@ -130,12 +145,12 @@ impl Class {
 
     /// Returns the members in the order of `keys()`, with their names.
     pub fn members(&self) -> &[(Py<PyString>, Member)] {
-        &self.members
+        &self.members[..self.listed]
     }
 
     /// Returns the names of the members, in the order of `keys()`, with their getters.
     pub fn named_getters(&self) -> impl Iterator<Item = (&Py<PyString>, Getter)> {
-        self.members.iter().map(|(name, _)| name).zip(self.getters.iter().copied())
+        self.members().iter().map(|(name, _)| name).zip(self.getters.iter().copied())
     }
 
     /// Returns a new dict with the names of all members. All values are None.
@@ -148,7 +163,7 @@ impl Class {
         &self.shown_name_object
     }
 
-    /// Returns the member of this name.
+    /// Returns the member of this name. It may be a member that is not in `keys()`.
     pub fn member(&self, name: &Bound<'_, PyAny>) -> PyResult<Option<Member>> {
         let at = self.index.bind(name.py()).get_item(name)?;
         Ok(at.map(|at| at.extract::<usize>()).transpose()?.map(|at| self.members[at].1))
@@ -178,7 +193,7 @@ impl Class {
 fn tracepoint_members(fields: &[&'static Field], common: usize) -> Vec<(&'static str, Member)> {
     let named = |range: std::ops::Range<usize>| range.map(|at| (fields[at].name.as_str(), Member::Field(at)));
     let first = Member::OWN[..5].iter().copied().chain(named(0..common));
-    first.chain(Member::OWN[5..].iter().copied()).chain(named(common..fields.len())).collect()
+    first.chain(Member::OWN[5..8].iter().copied()).chain(named(common..fields.len())).collect()
 }
 
 /// Returns the members of events other than tracepoints.

@@ -17,7 +17,7 @@ use super::{
 
 /// Returns the descriptors of the members that do not come from an event's format. They belong to the base class.
 pub fn own_members() -> Vec<ffi::PyGetSetDef> {
-    const DOCS: [&str; 8] = [
+    const DOCS: [&str; 9] = [
         "process id (int)",
         "thread id (int)",
         "time of the perf clock in ns; for latencies (int)",
@@ -26,6 +26,7 @@ pub fn own_members() -> Vec<ffi::PyGetSetDef> {
         "time in ns since the Unix epoch; for display (int, computed at access)",
         "call chain, innermost first: list of {'addr','symbol','offset','kernel','dso'} (resolved at access)",
         "tracepoint: 'sys:name', or 'sys:alias' with alias=; other event: its name or alias (str)",
+        "name of the task at the time of the event, as print() shows it; not one of keys() (str)",
     ];
     let own = Member::OWN.iter().zip(DOCS).zip(GETTERS);
     own.map(|((&(name, _), doc), get)| descriptor(name, doc, get, std::ptr::null_mut())).collect()
@@ -94,7 +95,7 @@ macro_rules! getters {
         )*
 
         /// The getters, in the order of `Member::OWN`.
-        const GETTERS: [ffi::getter; 8] = [$($function),*];
+        const GETTERS: [ffi::getter; 9] = [$($function),*];
     };
 }
 
@@ -107,4 +108,5 @@ getters! {
     Realtime => get_realtime
     Callchain => get_callchain
     Event => get_event
+    Comm => get_comm
 }
