@@ -136,7 +136,7 @@ mod tests {
     fn text_of_a_format_stays_in_its_docstring() {
         let text = "name: x():\n    pass\nimport os\nID: 7\nformat:\n\
             \tfield:struct \"\"\"+str(print(\"X\"))+\"\"\" a;\toffset:8;\tsize:4;\tsigned:0;\n\
-            \tfield:int b\\;\toffset:12;\tsize:4;\tsigned:1;\n\nprint fmt: \"%d\", REC->a\n";
+            \tfield:odd\\type b;\toffset:12;\tsize:4;\tsigned:1;\n\nprint fmt: \"%d\", REC->a\n";
         let format = Arc::new(EventFormat::parse("s\"\"\"\r", text).unwrap());
         let layout = SampleLayout::from_format(Default::default());
         let event = EventType { alias: None, format: Format::Tracepoint(format), layout, max_stack: None };

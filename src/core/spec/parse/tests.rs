@@ -269,7 +269,7 @@ fn matching() {
 fn handlers() {
     assert_eq!(handler_name("sched", "sched_wakeup"), "sched__sched_wakeup");
     assert_eq!(handler_name("a-b.c", "d:e-f"), "a_b_c__d_e_f");
-    assert_eq!(handler_name("4x\n(\"", "größe²"), "_4x____größe_");
+    assert_eq!(handler_name("4x\n(\"", "größe²"), "_4x_____größe_");
 }
 
 #[test]
