@@ -23,5 +23,6 @@ mod source_errors;
 mod sources;
 mod streams;
 mod symbols;
+mod task_names;
 mod template;
 mod types;

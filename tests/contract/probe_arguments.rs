@@ -119,7 +119,7 @@ fn a_recording_has_the_arguments() {
 #[test]
 fn a_template_has_the_arguments() {
     needs(PROBES);
-    let events = "uprobe:sum@./p//n=%di:s32/text=+0(%si):ustring/";
+    let events = "uprobe:sum@./p//n=%di:s32/path=+0(%si):ustring/";
     let outcome = succeeded(&compiled("", &[]).event(events).module("help"));
     let from = outcome.stdout.find("def uprobe__sum(").unwrap();
     expect![[r#"
@@ -129,7 +129,7 @@ fn a_template_has_the_arguments() {
             Fields:
                 __probe_ip : int    (C: unsigned long)
                 n : int    (C: s32)
-                text : str    (C: __data_loc char[])
+                path : str    (C: __data_loc char[])
             """"#]]
     .assert_eq(outcome.stdout[from..].split("\n    global").next().unwrap());
 }
