@@ -129,9 +129,10 @@ fn begin(
     wake: RawFd,
 ) -> Result<Option<Arc<WriterResults>>> {
     let flush_bytes = plan.flush_bytes.unwrap_or(DEFAULT_BUFFER);
-    let shared = match (recording.destination(), &plan.threads) {
-        (Destination::Directory(path, level), Some(threads)) => {
-            let files = Files { path, level: *level, flush_bytes, strays: recording.strays() };
+    let shared = match (recording.folder(), &plan.threads) {
+        (Some(folder), Some(threads)) => {
+            let destination = recording.destination();
+            let files = Files { destination, folder, flush_bytes, strays: recording.strays() };
             Some(writer_threads::split(capture, threads, &files, wake)?)
         }
         _ => None,
