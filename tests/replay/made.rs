@@ -108,10 +108,15 @@ impl Maker {
             \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:char text[4];\toffset:8;\tsize:4;\tsigned:0;\n\
             \tfield:int number;\toffset:12;\tsize:4;\tsigned:1;\n\
             \tfield:__data_loc u32[] list;\toffset:16;\tsize:4;\tsigned:0;\n\nprint fmt: \"%d\", REC->number\n";
+        self.tracing_data_of(b"sys\0", 1, &[self.u64(format.len() as u64), format.into()].concat())
+    }
+
+    /// Tracing data with so many formats of one system. Each format has its size before it.
+    pub fn tracing_data_of(self, system: &[u8], count: u32, formats: &[u8]) -> Vec<u8> {
         let begin = [b"\x17\x08\x44tracing0.5\0".to_vec(), vec![u8::from(self.big), 8], self.u32(4096)].concat();
         let headers = [b"header_page\0".to_vec(), self.u64(0), b"header_event\0".to_vec(), self.u64(0)].concat();
-        let system = [self.u32(0), self.u32(1), b"sys\0".to_vec(), self.u32(1), self.u64(format.len() as u64)].concat();
-        [begin, headers, system, format.as_bytes().to_vec(), self.u32(0), self.u32(0)].concat()
+        let system = [self.u32(0), self.u32(1), system.to_vec(), self.u32(count)].concat();
+        [begin, headers, system, formats.to_vec(), self.u32(0), self.u32(0)].concat()
     }
 
     /// A file with two events of the same tracepoint. Each event has one id.
@@ -138,11 +143,15 @@ impl Maker {
     }
 
     pub fn pipe(self, records: &[u8]) -> Vec<u8> {
+        self.pipe_with(&self.tracing_data(), records)
+    }
+
+    /// A pipe with this tracing data.
+    pub fn pipe_with(self, tracing: &[u8], records: &[u8]) -> Vec<u8> {
         let attr = |id| self.record(PERF_RECORD_HEADER_ATTR, 0, &[self.attr(), self.u64(id)]);
-        let tracing = self.tracing_data();
         let header = self.record(PERF_RECORD_HEADER_TRACING_DATA, 0, &[self.u32(tracing.len() as u32)]);
         let begin = [self.u64(PERF_MAGIC2), self.u64(16), attr(50), attr(51)].concat();
-        [begin, header, tracing, records.to_vec()].concat()
+        [begin, header, tracing.to_vec(), records.to_vec()].concat()
     }
 }
 

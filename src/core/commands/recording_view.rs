@@ -54,7 +54,7 @@ impl OpenRecording {
     pub fn open(input: &Input, symbols: symbol::Options, verbosity: Verbosity) -> Result<OpenRecording> {
         // If the recording is a pipe without data, this call waits. Signals are not handled yet, so Ctrl-C ends the
         // process.
-        let mut recording = open::open(&input.path)?;
+        let mut recording = open::open(&input.path, &input.limits)?;
         let selected = select::select(&[], 0, &recording)?;
         let selection = Selection {
             attrs: None,

@@ -123,6 +123,9 @@ pub struct Options {
     /// Replay this recording instead of tracing live: a file or directory of `perf record`, or - for a pipe
     #[arg(long, value_name = "PATH")]
     pub input: Option<PathBuf>,
+    /// Replay the recording of another user too. After the script's name, -f is an option of the script; --force is not
+    #[arg(short, long, requires = "input")]
+    pub force: bool,
     /// Record the events while the script runs, into a file that --input and perf can read
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
@@ -223,7 +226,8 @@ pub struct Options {
     /// Size of each ring buffer, as a number of pages (for example `128`) or in bytes (for example `8M`)
     #[arg(short, long, value_name = "N", value_parser = parse_pages, help_heading = "Buffers")]
     pub mmap_pages: Option<RingSize>,
-    /// Memory limit for events that wait for the script, for example 512M
+    /// Memory limit for events that were read from the ring buffers or --input and wait for the script, for example 512M
+    /// [default: a quarter of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Buffers")]
     pub buffer: Option<usize>,
     /// Read a ring buffer when it is PCT percent full

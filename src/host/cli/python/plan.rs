@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use perf_prof_core::{
-    plan::{Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, SplitBy, Switch, Target, TaskSelection},
+    plan::{Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, ReadLimits, SplitBy, Switch, Target, TaskSelection},
     spec::{EventSpec, SpecError, parse_events},
     symbol::{self, Demangle, Inline, Srcline},
     sys::shell::{shell_quote, shell_quote_all},
@@ -12,7 +12,7 @@ use perf_prof_core::{
 use super::{first_line, options::Options, split::Split};
 use crate::cli::{
     option_error::OptionError,
-    values::{Ids, rate, verbosity},
+    values::{Ids, owner, rate, verbosity},
 };
 use crate::run::plan::{Module, RecordingOutput, ScriptPlan};
 
@@ -160,7 +160,6 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
         ("-c", options.count.is_some()),
         ("--cgroups", !options.cgroups.is_empty()),
         ("--exec", has_workload),
-        ("--buffer", options.buffer.is_some()),
         ("--watermark", options.watermark.is_some()),
         ("--sampling-limit", options.sampling_limit.is_some()),
         ("--monotonic", options.monotonic),
@@ -171,6 +170,7 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
     let ids = |ids: &Option<Ids>| ids.as_ref().map(|Ids(ids)| ids.clone());
     Ok(Some(Input {
         path: path.clone(),
+        limits: ReadLimits { owner: owner(options.force), memory: options.buffer },
         cpus: options.cpus.clone(),
         pids: ids(&options.pids),
         tids: ids(&options.tids),
