@@ -145,9 +145,25 @@ fn wrong_control_channels_are_refused() {
         ("pipe:1", 2, "is not valid for --control"),
         ("fd:999", 1, "--control: descriptor 999 is not open"),
         ("fifo:/no/such/fifo", 1, "--control: cannot open '/no/such/fifo'"),
+        ("fifo:/dev/null", 1, "--control: '/dev/null' is not a named pipe"),
     ] {
         let recorded = crate::harness::recorder::record(&["-e", CALL, "-a", "--control", place, "--", "true"]);
         assert!(recorded.status == status && recorded.said.contains(text), "{place}: {}", recorded.said);
         assert!(!recorded.path().exists());
     }
+}
+
+#[test]
+fn answers_are_not_written_into_a_regular_file() {
+    needs([Need::Tracefs, Need::Perf]);
+    let dir = tempfile::tempdir().unwrap();
+    let [control, _] = fifos(&dir);
+    let file = dir.path().join("file");
+    std::fs::write(&file, "kept").unwrap();
+    for place in [format!("fifo:{},{}", control.display(), file.display()), format!("fifo:{}", file.display())] {
+        let output = command(&dir, &["-e", CALL, "-a", "--control", &place, "--", "true"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains("is not a named pipe"), "{place}: {said}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"kept");
 }
