@@ -416,3 +416,39 @@ proptest! {
         let _ = replay(bytes);
     }
 }
+
+/// Only live runs reported it.
+#[test]
+fn throttling_of_the_selected_part_is_reported() {
+    let folder = Folder::new();
+    let path = folder.path("throttled.data");
+    let throttle = |time: u64| NATIVE.record(PERF_RECORD_THROTTLE, 0, &[vec![0; 24], NATIVE.trailer(time, 50)]);
+    let records = [NATIVE.sample(50, 10), throttle(11), NATIVE.sample(50, 12), throttle(13), throttle(14)].concat();
+    std::fs::write(&path, NATIVE.file(&[records, NATIVE.sample(50, 20)].concat())).unwrap();
+    let script = folder.path("s.py");
+    std::fs::write(&script, "def __sample__(event): pass\ndef __partial__(): pass\ndef __merge__(parts): pass\n")
+        .unwrap();
+    let said = |args: &[&str]| {
+        let mut command = crate::harness::run::perf_prof(args);
+        String::from_utf8(command.current_dir(folder.path("")).output().unwrap().stderr).unwrap()
+    };
+    let python = ["python", "-q", "--input", "throttled.data", "s.py"];
+    let first_two = ["--time", "0.000000010,0.000000013"];
+    let jobs = ["--jobs", "2"];
+    let script = ["script", "-i", "throttled.data"];
+    for (args, count) in [
+        (&python[..], Some(3)),
+        (&[&python[..], &jobs].concat(), Some(3)),
+        (&[&python[..], &first_two].concat(), Some(2)),
+        (&script, Some(3)),
+        (&["report", "-i", "throttled.data"], Some(3)),
+        (&[&script[..], &["-C", "0"]].concat(), None),
+    ] {
+        let said = said(args);
+        let line = count.map(|count| format!("perf-prof: the kernel throttled sampling (count: {count})"));
+        match line {
+            Some(line) => assert!(said.contains(&line), "{args:?}: {said}"),
+            None => assert!(!said.contains("the kernel throttled"), "{args:?}: {said}"),
+        }
+    }
+}

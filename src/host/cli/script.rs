@@ -79,8 +79,8 @@ pub struct RecordingOptions {
     /// Only these threads, for example 1,2,3
     #[arg(short, long = "tid", alias = "tids", value_name = "LIST", value_parser = parse_recorded_ids)]
     tids: Option<Ids>,
-    /// Print only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%,20%` (from
-    /// 10 % to 20 %) or `10%/2` (the second tenth)
+    /// Print only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%-20%` or
+    /// `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
     #[arg(long, value_name = "FROM,TO")]
     time: Option<TimeRanges>,
     /// Read the recording of another user too

@@ -129,8 +129,8 @@ pub struct Options {
     /// Record the events while the script runs, into a file that --input and perf can read
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Replay only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%,20%` (from
-    /// 10 % to 20 %) or `10%/2` (the second tenth)
+    /// Replay only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%-20%` or
+    /// `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
     #[arg(long, value_name = "FROM,TO")]
     pub time: Option<TimeRanges>,
     /// Replay --input in N processes, each with a part of the recording; the script merges their results
