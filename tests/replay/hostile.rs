@@ -112,6 +112,25 @@ fn a_description_that_takes_too_much_memory_is_refused() {
     assert!(memory < 256, "{memory} MiB");
 }
 
+/// The reader waited for somebody to write into the pipe.
+#[test]
+fn a_pipe_among_the_files_of_a_directory_is_refused() {
+    let folder = Folder::new();
+    let directory = folder.path("directory");
+    for part in ["data", "data.0"] {
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("data"), NATIVE.file(&NATIVE.records())).unwrap();
+        let pipe = directory.join(part);
+        let _ = fs::remove_file(&pipe);
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut command = crate::harness::run::perf_prof(&["script", "-i"]);
+        let output = crate::harness::run::with_patience(command.arg(&directory), 60).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains("not a regular file"), "{part}: {said}");
+    }
+}
+
 #[test]
 fn recordings_of_other_users_are_read_only_with_force() {
     const OTHER: u32 = 65_534;

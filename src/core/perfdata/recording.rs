@@ -40,6 +40,7 @@ use super::{
 use crate::{
     abi::PERF_TYPE_TRACEPOINT,
     record::{SampleLayout, TrailerLayout},
+    sys::file::open_regular,
     tracefs::EventFormat,
 };
 
@@ -179,6 +180,12 @@ impl Recording {
             let file = File::open(path).map_err(|error| PerfDataError::io(&name, error))?;
             limits.check_owner(&file, &name).map(|()| file)
         };
+        // A pipe in a directory would block.
+        let open_part = |path: &Path| {
+            let name = path.display().to_string();
+            let file = open_regular(path).map_err(|error| PerfDataError::io(&name, error.source))?;
+            limits.check_owner(&file, &name).map(|()| file)
+        };
         if path.as_os_str() == "-" {
             let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(|error| PerfDataError::io("stdin", error))?;
             return Self::of_pipe(stdin.into(), limits.limit("stdin"));
@@ -193,7 +200,8 @@ impl Recording {
         if !data.exists() {
             return Err(PerfDataError::NoDataInDirectory { name });
         }
-        let mut recording = Self::of_file_within(Arc::new(open(&data)?), limits.limit(&data.display().to_string()))?;
+        let mut recording =
+            Self::of_file_within(Arc::new(open_part(&data)?), limits.limit(&data.display().to_string()))?;
         (recording.name, recording.limit) = (name.clone(), limit);
         let files = directory::files(path).map_err(|error| PerfDataError::io(&name, error))?;
         let mut rings = None;
@@ -204,7 +212,7 @@ impl Recording {
                 rings = directory::rings(&mut RecordReader::new(&name, recording.order, Box::new(feed)))?;
             }
             for (number, file) in &files {
-                let (input, name) = (open(file)?, file.display().to_string());
+                let (input, name) = (open_part(file)?, file.display().to_string());
                 let size = input.size().map_err(|error| PerfDataError::io(&name, error))?;
                 let section = Section { offset: 0, size };
                 let stored = recording.blocks.take_matching(*number, section);
