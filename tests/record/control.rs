@@ -167,3 +167,23 @@ fn answers_are_not_written_into_a_regular_file() {
     }
     assert_eq!(std::fs::read(&file).unwrap(), b"kept");
 }
+
+/// The command gets SIGTERM, and that is no failure. The recording is complete.
+#[test]
+fn a_recording_ends_after_its_duration() {
+    needs([Need::Tracefs, Need::Perf]);
+    // The shell asks for its parent when it begins.
+    let recorded =
+        crate::harness::recorder::record(&["-e", CALL, "--duration", "1s", "--", "sh", "-c", ":; exec sleep 600"]);
+    assert_eq!(recorded.status, 0, "{}", recorded.said);
+    assert!(recorded.samples() > 0, "{}", recorded.said);
+}
+
+#[test]
+fn a_recorder_prints_its_own_use() {
+    needs([Need::Tracefs, Need::Perf]);
+    let args = ["-e", CALL, "--usage-self", "100ms", "--duration", "1s", "--", "sleep", "600"];
+    let recorded = crate::harness::recorder::record(&args);
+    let is_line = |line: &&str| line.starts_with("perf-prof ") && line.contains(" of one CPU, memory ");
+    assert!(recorded.said.lines().any(|line| is_line(&line)), "{}", recorded.said);
+}

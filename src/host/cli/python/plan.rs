@@ -140,6 +140,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         interval: options.interval,
         symbols,
         exit_n: options.exit_n,
+        duration: options.duration,
         output: options.output,
         usage_self: options.usage_self,
         verbosity: verbosity(options.verbose, options.quiet),
@@ -163,6 +164,7 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
         ("--watermark", options.watermark.is_some()),
         ("--sampling-limit", options.sampling_limit.is_some()),
         ("--monotonic", options.monotonic),
+        ("--duration", options.duration.is_some()),
     ];
     if let Some((option, _)) = of_live.into_iter().find(|(_, given)| *given) {
         return Err(PlanError::LiveOptionWithInput(option));
