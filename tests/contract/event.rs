@@ -627,3 +627,22 @@ names = set()";
     let outcome = run.workload("comm worker faults 64").run();
     assert_eq!((outcome.stdout.as_str(), outcome.status), ("True\n", 0), "{}", outcome.stderr);
 }
+
+/// As in `perf-prof record -g`. In the C implementation it means kernel frames only.
+#[test]
+fn g_samples_kernel_and_user_frames() {
+    let text = "
+def __sample__(event):
+    print(sorted({frame['kernel'] for frame in event._callchain}))
+";
+    let run = || Run::script(text).event(RENAME).options(["-g"]);
+    prints(run().workload("renames 1"), expect!["[False, True]\n"]);
+    prints(
+        run().env("PERF_PROF_COMPAT", "1").options(["-q"]).workload("renames 1"),
+        expect![[r#"
+        Loaded module: DIR/s.py
+        [True]
+    "#]],
+    );
+    prints(run().options(["--no-user-callchain"]).workload("renames 1"), expect!["[True]\n"]);
+}

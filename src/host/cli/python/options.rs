@@ -165,7 +165,7 @@ pub struct Options {
     #[arg(long = super::split::EXEC, value_name = "CMD [ARGS...]")]
     pub exec: Option<String>,
 
-    /// Record a call chain with every event; tracepoints have kernel frames only, unless --user-callchain is given
+    /// Record a call chain with every event, with kernel and user frames
     #[arg(short = 'g', help_heading = "Call chains")]
     pub callchains: bool,
     /// Like -g. HOW selects how user frames are found: `fp` (frame pointers, the default), or `dwarf[,SIZE]` for

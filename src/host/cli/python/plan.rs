@@ -6,7 +6,10 @@ use perf_prof_core::{
     plan::{Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, ReadLimits, SplitBy, Switch, Target, TaskSelection},
     spec::{EventSpec, SpecError, parse_events},
     symbol::{self, Demangle, Inline, Srcline},
-    sys::shell::{shell_quote, shell_quote_all},
+    sys::{
+        compat,
+        shell::{shell_quote, shell_quote_all},
+    },
 };
 
 use super::{first_line, options::Options, split::Split};
@@ -91,10 +94,15 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         Module::Script { module, .. } if options.input.is_some() => first_line::count_own_events(argv, module),
         _ => 0,
     };
+    // -g means the same as in `perf-prof record`: kernel and user frames. A replay shows the frames that were recorded.
+    // `-g --no-kernel-callchain` samples no frames, as in the C implementation: user frames are added beside kernel
+    // frames only.
+    let is_asked = (options.callchains || options.call_graph.is_some()) && !compat::is_on();
+    let both = (is_asked && options.input.is_none() && !options.no_kernel_callchain).then_some(Switch::On);
     let callchain = Callchain {
         every_event: if options.callchains || options.call_graph.is_some() { Switch::On } else { Switch::Off },
         how: options.call_graph.flatten().unwrap_or_default(),
-        user: switch(options.user_callchain, options.no_user_callchain),
+        user: switch(options.user_callchain, options.no_user_callchain).or(both),
         kernel: switch(options.kernel_callchain, options.no_kernel_callchain),
     };
     let symbols = symbol::Options {
@@ -310,6 +318,9 @@ mod tests {
             expect![[r#"
                 command_line: "perf-prof python -e a:b x.py -i 1s -i 20 'it'\\''s' -gvv",
                         every_event: On,
+                        user: Some(
+                            On,
+                        ),
                 interval: Some(
                     20ms,
                 ),
