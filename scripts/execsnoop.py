@@ -30,7 +30,7 @@ parser = argparse.ArgumentParser(
 )
 parser.add_argument("--name", metavar="TEXT", help="only files or commands with this text in their name")
 parser.add_argument("--forks", action="store_true", help="also processes that do not execute a file")
-parser.add_argument("--usage", action="help", help="show this text (--help shows the options of perf-prof)")
+parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
 args = parser.parse_args()
 
 CLONE_THREAD = 0x00010000  # include/uapi/linux/sched.h

@@ -43,7 +43,7 @@ parser.add_argument("--top", type=int, default=20, metavar="N", help="number of 
 parser.add_argument("--sort", choices=SORTS, default="all", help="what the rows are sorted by (default: all)")
 parser.add_argument("--major", action="store_true", help="major faults only")
 parser.add_argument("--flame", metavar="FILE", help="write a flame graph: FILE.svg, or FILE.folded as text")
-parser.add_argument("--usage", action="help", help="show this text (--help shows the options of perf-prof)")
+parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
 args = parser.parse_args()
 if args.flame:
     # Checked before the run: after it, the collected stacks would be lost.

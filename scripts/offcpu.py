@@ -51,7 +51,7 @@ parser.add_argument("--pid", type=int, help="only the threads of this process")
 parser.add_argument("--tid", type=int, help="only this thread")
 parser.add_argument("--state", choices=STATES, default="any", help="only tasks that left in this state (default: any)")
 parser.add_argument("--min", type=int, default=0, metavar="US", help="only times of at least US microseconds")
-parser.add_argument("--usage", action="help", help="show this text (--help shows the options of perf-prof)")
+parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
 args = parser.parse_args()
 if args.flame:
     # Checked before the run: after it, the collected stacks would be lost.

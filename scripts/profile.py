@@ -32,7 +32,7 @@ parser.add_argument("--top", type=int, default=20, metavar="N", help="number of 
 parser.add_argument("--sort", choices=("self", "total"), default="self", help="what the rows are sorted by (default: self)")
 parser.add_argument("--by-pid", action="store_true", help="one row for each process and function")
 parser.add_argument("--flame", metavar="FILE", help="write a flame graph: FILE.svg, or FILE.folded as text")
-parser.add_argument("--usage", action="help", help="show this text (--help shows the options of perf-prof)")
+parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
 args = parser.parse_args()
 if args.flame:
     # Checked before the run: after it, the collected stacks would be lost.

@@ -34,7 +34,7 @@ parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")
 parser.add_argument("--pid", type=int, help="only the threads of this process")
 parser.add_argument("--tid", type=int, help="only this thread")
 parser.add_argument("--all", action="store_true", help="one histogram for all commands together")
-parser.add_argument("--usage", action="help", help="show this text (--help shows the options of perf-prof)")
+parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
 args = parser.parse_args()
 
 # What is missing in the result if the recording does not have this event.

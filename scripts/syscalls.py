@@ -35,7 +35,7 @@ parser = argparse.ArgumentParser(
 parser.add_argument("--top", type=int, default=20, metavar="N", help="number of rows in a table (default: 20)")
 parser.add_argument("--sort", choices=SORTS, default="time", help="what the rows are sorted by (default: time)")
 parser.add_argument("--by-pid", action="store_true", help="one row for each process and call")
-parser.add_argument("--usage", action="help", help="show this text (--help shows the options of perf-prof)")
+parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
 args = parser.parse_args()
 
 

@@ -39,7 +39,7 @@ parser = argparse.ArgumentParser(
 )
 parser.add_argument("--ns", action="store_true", help="histograms of nanoseconds, not of microseconds")
 parser.add_argument("--min", type=float, default=0, metavar="US", help="only calls of at least US microseconds")
-parser.add_argument("--usage", action="help", help="show this text (--help shows the options of perf-prof)")
+parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
 args = parser.parse_args()
 
 unit, per_unit = ("nsecs", 1) if args.ns else ("usecs", 1000)

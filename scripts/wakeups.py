@@ -25,7 +25,7 @@ parser = argparse.ArgumentParser(
 )
 parser.add_argument("--top", type=int, default=10, metavar="N", help="number of rows in a table (default: 10)")
 parser.add_argument("--comm", help="only tasks of this name")
-parser.add_argument("--usage", action="help", help="show this text (--help shows the options of perf-prof)")
+parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
 args = parser.parse_args()
 
 

@@ -2,6 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
+pub use crate::perfdata::{Owner, ReadLimits};
 use crate::spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, TimeRanges};
 pub use crate::sys::clock::Clock;
 
@@ -45,6 +46,8 @@ pub struct Capture {
 pub struct Input {
     /// A file, a directory, or `-` for stdin.
     pub path: PathBuf,
+    /// Whose recordings are read, and how much memory this may take.
+    pub limits: ReadLimits,
     /// If set, only the samples that were taken on these CPUs are read.
     pub cpus: Option<CpuSet>,
     /// If set, only the samples of these processes are read.

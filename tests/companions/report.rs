@@ -124,3 +124,25 @@ fn errors_name_what_is_wrong() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && text.contains("not-there.data"), "{text}");
 }
+
+#[test]
+fn only_the_samples_of_the_given_events_are_added_up() {
+    needs([Need::Perf]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf.data");
+    record(&path, &[&["-e", "cpu-clock,page-faults"][..], &LS].concat());
+    let titles = |args: &[&str]| -> Vec<String> {
+        let lines = ours(&[&["report"], args].concat(), &path);
+        lines.into_iter().filter(|line| line.starts_with("# Samples: ")).collect()
+    };
+    let both = titles(&[]);
+    assert_eq!(both.len(), 2, "{both:?}");
+    for event in ["cpu-clock", "page-faults"] {
+        let one = titles(&["-e", event]);
+        assert!(one.len() == 1 && one[0].contains(event) && both.contains(&one[0]), "{one:?} {both:?}");
+    }
+    let mut none = perf_prof(&["report", "-e", "sched:sched_switch", "-i"]);
+    let output = none.arg(&path).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("sched:sched_switch is not in "), "{said}");
+}

@@ -344,3 +344,16 @@ def __exit__(): pass
         assert!(line.split_whitespace().nth(1) == Some(pid), "{line} does not name task {pid}");
     }
 }
+
+#[test]
+fn by_its_duration() {
+    ends(
+        "pass",
+        "calls 5 sleep-ms 600000",
+        &["--duration", "2s"],
+        expect![[r#"
+        exit after 5
+        --- status 0
+    "#]],
+    );
+}

@@ -568,3 +568,22 @@ for call in (lambda: e.keys(1), lambda: e.to_dict(x=1), lambda: e.print(1, 2, 3)
         "#]],
     );
 }
+
+/// As in `perf-prof record -g`. In the C implementation it means kernel frames only.
+#[test]
+fn g_samples_kernel_and_user_frames() {
+    let text = "
+def __sample__(event):
+    print(sorted({frame['kernel'] for frame in event._callchain}))
+";
+    let run = || Run::script(text).event(RENAME).options(["-g"]);
+    prints(run().workload("renames 1"), expect!["[False, True]\n"]);
+    prints(
+        run().env("PERF_PROF_COMPAT", "1").options(["-q"]).workload("renames 1"),
+        expect![[r#"
+        Loaded module: DIR/s.py
+        [True]
+    "#]],
+    );
+    prints(run().options(["--no-user-callchain"]).workload("renames 1"), expect!["[True]\n"]);
+}

@@ -121,11 +121,12 @@ fn an_existing_file_is_overwritten_in_a_read_only_folder() {
         assert!(refused.status == Some(1) && refused.stdout.is_empty(), "{}", refused.stderr);
         assert!(refused.stderr.starts_with(&format!("perf-prof: cannot write '{name}': ")), "{}", refused.stderr);
     }
-    // `record` renames an existing recording, unless its name is a link.
+    // An earlier recording gets another name, and so does a link. So the folder has to be writable.
     for (name, status) in [("closed/perf.data", 1), ("link", 0)] {
         let args = ["record", "-q", "-e", "task-clock:u", "-o", name, "--"];
         let recorded = perf_prof(&dir, Tracefs::Closed, &with_workload(&args, &workload));
         assert_eq!(recorded.status, Some(status), "{name}: {}", recorded.stderr);
     }
-    assert!(fs::read(place("perf.data")).unwrap().starts_with(b"PERFILE2"));
+    assert_eq!(fs::read(place("perf.data")).unwrap(), b"former");
+    assert!(fs::read(dir.path().join("link")).unwrap().starts_with(b"PERFILE2"));
 }

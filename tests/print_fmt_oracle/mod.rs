@@ -99,12 +99,12 @@ fn compare(
         let mut rendered = Vec::new();
         // The kernel prints the name of the event before its text. It does not do this for events of system calls,
         // because their text already has the name of the system call, nor for events of the system `ftrace`.
-        if format.system != "syscalls" && format.system != "ftrace" {
+        if &*format.system != "syscalls" && &*format.system != "ftrace" {
             rendered.extend(format!("{}: ", format.name).bytes());
         }
         format.render(raw, machine, &mut rendered);
         let mut rendered = String::from_utf8_lossy(&rendered).into_owned();
-        if !rendered.ends_with('\n') || format.system != "ftrace" {
+        if !rendered.ends_with('\n') || &*format.system != "ftrace" {
             rendered.push('\n');
         }
 

@@ -145,9 +145,45 @@ fn wrong_control_channels_are_refused() {
         ("pipe:1", 2, "is not valid for --control"),
         ("fd:999", 1, "--control: descriptor 999 is not open"),
         ("fifo:/no/such/fifo", 1, "--control: cannot open '/no/such/fifo'"),
+        ("fifo:/dev/null", 1, "--control: '/dev/null' is not a named pipe"),
     ] {
         let recorded = crate::harness::recorder::record(&["-e", CALL, "-a", "--control", place, "--", "true"]);
         assert!(recorded.status == status && recorded.said.contains(text), "{place}: {}", recorded.said);
         assert!(!recorded.path().exists());
     }
+}
+
+#[test]
+fn answers_are_not_written_into_a_regular_file() {
+    needs([Need::Tracefs, Need::Perf]);
+    let dir = tempfile::tempdir().unwrap();
+    let [control, _] = fifos(&dir);
+    let file = dir.path().join("file");
+    std::fs::write(&file, "kept").unwrap();
+    for place in [format!("fifo:{},{}", control.display(), file.display()), format!("fifo:{}", file.display())] {
+        let output = command(&dir, &["-e", CALL, "-a", "--control", &place, "--", "true"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains("is not a named pipe"), "{place}: {said}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"kept");
+}
+
+/// The command gets SIGTERM, and that is no failure. The recording is complete.
+#[test]
+fn a_recording_ends_after_its_duration() {
+    needs([Need::Tracefs, Need::Perf]);
+    // The shell asks for its parent when it begins.
+    let recorded =
+        crate::harness::recorder::record(&["-e", CALL, "--duration", "1s", "--", "sh", "-c", ":; exec sleep 600"]);
+    assert_eq!(recorded.status, 0, "{}", recorded.said);
+    assert!(recorded.samples() > 0, "{}", recorded.said);
+}
+
+#[test]
+fn a_recorder_prints_its_own_use() {
+    needs([Need::Tracefs, Need::Perf]);
+    let args = ["-e", CALL, "--usage-self", "100ms", "--duration", "1s", "--", "sleep", "600"];
+    let recorded = crate::harness::recorder::record(&args);
+    let is_line = |line: &&str| line.starts_with("perf-prof ") && line.contains(" of one CPU, memory ");
+    assert!(recorded.said.lines().any(|line| is_line(&line)), "{}", recorded.said);
 }

@@ -7,6 +7,7 @@ mod compressed;
 mod control;
 mod errors;
 mod groups;
+mod output_place;
 mod pipe;
 mod plain;
 pub mod side_band;

@@ -108,10 +108,15 @@ impl Maker {
             \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:char text[4];\toffset:8;\tsize:4;\tsigned:0;\n\
             \tfield:int number;\toffset:12;\tsize:4;\tsigned:1;\n\
             \tfield:__data_loc u32[] list;\toffset:16;\tsize:4;\tsigned:0;\n\nprint fmt: \"%d\", REC->number\n";
+        self.tracing_data_of(b"sys\0", 1, &[self.u64(format.len() as u64), format.into()].concat())
+    }
+
+    /// Tracing data with so many formats of one system. Each format has its size before it.
+    pub fn tracing_data_of(self, system: &[u8], count: u32, formats: &[u8]) -> Vec<u8> {
         let begin = [b"\x17\x08\x44tracing0.5\0".to_vec(), vec![u8::from(self.big), 8], self.u32(4096)].concat();
         let headers = [b"header_page\0".to_vec(), self.u64(0), b"header_event\0".to_vec(), self.u64(0)].concat();
-        let system = [self.u32(0), self.u32(1), b"sys\0".to_vec(), self.u32(1), self.u64(format.len() as u64)].concat();
-        [begin, headers, system, format.as_bytes().to_vec(), self.u32(0), self.u32(0)].concat()
+        let system = [self.u32(0), self.u32(1), system.to_vec(), self.u32(count)].concat();
+        [begin, headers, system, formats.to_vec(), self.u32(0), self.u32(0)].concat()
     }
 
     /// A file with two events of the same tracepoint. Each event has one id.
@@ -138,11 +143,15 @@ impl Maker {
     }
 
     pub fn pipe(self, records: &[u8]) -> Vec<u8> {
+        self.pipe_with(&self.tracing_data(), records)
+    }
+
+    /// A pipe with this tracing data.
+    pub fn pipe_with(self, tracing: &[u8], records: &[u8]) -> Vec<u8> {
         let attr = |id| self.record(PERF_RECORD_HEADER_ATTR, 0, &[self.attr(), self.u64(id)]);
-        let tracing = self.tracing_data();
         let header = self.record(PERF_RECORD_HEADER_TRACING_DATA, 0, &[self.u32(tracing.len() as u32)]);
         let begin = [self.u64(PERF_MAGIC2), self.u64(16), attr(50), attr(51)].concat();
-        [begin, header, tracing, records.to_vec()].concat()
+        [begin, header, tracing.to_vec(), records.to_vec()].concat()
     }
 }
 
@@ -405,5 +414,41 @@ proptest! {
             bytes[at] = byte;
         }
         let _ = replay(bytes);
+    }
+}
+
+/// Only live runs reported it.
+#[test]
+fn throttling_of_the_selected_part_is_reported() {
+    let folder = Folder::new();
+    let path = folder.path("throttled.data");
+    let throttle = |time: u64| NATIVE.record(PERF_RECORD_THROTTLE, 0, &[vec![0; 24], NATIVE.trailer(time, 50)]);
+    let records = [NATIVE.sample(50, 10), throttle(11), NATIVE.sample(50, 12), throttle(13), throttle(14)].concat();
+    std::fs::write(&path, NATIVE.file(&[records, NATIVE.sample(50, 20)].concat())).unwrap();
+    let script = folder.path("s.py");
+    std::fs::write(&script, "def __sample__(event): pass\ndef __partial__(): pass\ndef __merge__(parts): pass\n")
+        .unwrap();
+    let said = |args: &[&str]| {
+        let mut command = crate::harness::run::perf_prof(args);
+        String::from_utf8(command.current_dir(folder.path("")).output().unwrap().stderr).unwrap()
+    };
+    let python = ["python", "-q", "--input", "throttled.data", "s.py"];
+    let first_two = ["--time", "0.000000010,0.000000013"];
+    let jobs = ["--jobs", "2"];
+    let script = ["script", "-i", "throttled.data"];
+    for (args, count) in [
+        (&python[..], Some(3)),
+        (&[&python[..], &jobs].concat(), Some(3)),
+        (&[&python[..], &first_two].concat(), Some(2)),
+        (&script, Some(3)),
+        (&["report", "-i", "throttled.data"], Some(3)),
+        (&[&script[..], &["-C", "0"]].concat(), None),
+    ] {
+        let said = said(args);
+        let line = count.map(|count| format!("perf-prof: the kernel throttled sampling (count: {count})"));
+        match line {
+            Some(line) => assert!(said.contains(&line), "{args:?}: {said}"),
+            None => assert!(!said.contains("the kernel throttled"), "{args:?}: {said}"),
+        }
     }
 }

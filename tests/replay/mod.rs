@@ -3,6 +3,7 @@
 mod damaged;
 mod directory;
 mod found;
+mod hostile;
 mod kinds;
 mod made;
 mod parts;

@@ -50,6 +50,30 @@ fn scripts_explain_themselves() {
     }
 }
 
+/// A script without a docstring has only perf-prof's help.
+#[test]
+fn help_of_a_script_with_a_first_line_is_the_scripts_then_says_where_perf_profs_is() {
+    for name in ["runqlat.py", "profile.py"] {
+        for option in ["--help", "-h"] {
+            let out = text(script(name).arg(option).output().unwrap());
+            let source = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name)).unwrap();
+            let title = source.lines().nth(1).unwrap().trim_start_matches('"');
+            assert!(out.starts_with(title) && out.contains(&format!("usage: {name}")), "{out}");
+            assert!(out.lines().last().unwrap().contains("`perf-prof python --help`"), "{out}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.py");
+    fs::write(&path, "#!/usr/bin/env -S perf-prof python -e a:b\n'''Title.'''\n").unwrap();
+    // What is typed is `perf-prof python`, so its help is shown.
+    let typed = text(Command::new(PERF_PROF).args(["python", "--help"]).arg(&path).output().unwrap());
+    assert!(typed.contains("--exec") && !typed.contains("Title."), "{typed}");
+    let started = ["python", "-e", "a:b", path.to_str().unwrap(), "--help"];
+    assert!(text(Command::new(PERF_PROF).args(started).output().unwrap()).starts_with("Title.\n\n"));
+    fs::write(&path, "#!/usr/bin/env -S perf-prof python -e a:b\nimport sys\n").unwrap();
+    assert!(text(Command::new(PERF_PROF).args(started).output().unwrap()).contains("--exec"));
+}
+
 /// Returns the blocks of Python in a document.
 fn python_blocks(document: &str) -> Vec<String> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap();

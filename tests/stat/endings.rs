@@ -234,3 +234,12 @@ fn errors_name_the_thing_the_cause_and_the_way_out() {
         "#]],
     );
 }
+
+/// The command gets SIGTERM, and that is no failure.
+#[test]
+fn counting_ends_after_its_duration() {
+    needs([Need::Tracefs]);
+    let (status, counts) = run(&["-q", "--duration", "300ms", "-e", "page-faults", "--"], &words(&["sleep", "600"]));
+    assert_eq!(status, 0);
+    assert!(counts.contains("page-faults"), "{counts}");
+}

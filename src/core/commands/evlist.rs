@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use crate::{
     abi::*,
     event::Format,
-    perfdata::{AttrFlag, RecordedEvent},
+    perfdata::{AttrFlag, ReadLimits, RecordedEvent},
     record::SampleMember,
     recording::{open, select},
     sys::{output, terminal::ShownOnStdout},
@@ -30,8 +30,8 @@ pub enum EventListing {
 }
 
 /// Prints the events of a recording.
-pub fn run(path: &Path, shown: EventListing) -> Result<()> {
-    let recording = open::open_header(path)?;
+pub fn run(path: &Path, limits: &ReadLimits, shown: EventListing) -> Result<()> {
+    let recording = open::open_header(path, limits)?;
     recording.warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
     let formats: Vec<Format> = recording.events.iter().map(select::format).collect();
     let names = recording.events.iter().zip(&formats).map(|(event, format)| {

@@ -12,15 +12,15 @@ use anyhow::{Context as _, Result};
 use chrono::{DateTime, Local};
 
 use crate::{
-    perfdata::{AttrFlag, ClockData, Recording},
+    perfdata::{AttrFlag, ClockData, ReadLimits, Recording},
     recording::{binaries::data_file, open},
     spec::format_seconds,
     sys::{output, shell::shell_quote_all, terminal::ShownOnStdout},
 };
 
 /// Prints the header.
-pub fn run(path: &Path) -> Result<()> {
-    let mut recording = open::open_header(path)?;
+pub fn run(path: &Path, limits: &ReadLimits) -> Result<()> {
+    let mut recording = open::open_header(path, limits)?;
     let times = recording.times()?;
     recording.warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
     let text = header_text(&recording, captured(path), times);

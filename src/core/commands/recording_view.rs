@@ -26,6 +26,7 @@ use crate::{
         replay::{ReplayRun, Warnings},
         select::{self, Selected},
     },
+    spec::EventSpec,
     symbol,
     sys::signals::Signals,
 };
@@ -38,6 +39,7 @@ pub struct OpenRecording {
     /// The names of tasks and symbols.
     pub context: Arc<Context>,
     input: Input,
+    events: Vec<EventSpec>,
     verbosity: Verbosity,
 }
 
@@ -50,14 +52,19 @@ pub struct ReadOutcome {
 }
 
 impl OpenRecording {
-    /// Opens a recording, and selects all of its events.
-    pub fn open(input: &Input, symbols: symbol::Options, verbosity: Verbosity) -> Result<OpenRecording> {
+    /// Opens a recording, and selects `events`; all of its events if there are none.
+    pub fn open(
+        input: &Input,
+        events: &[EventSpec],
+        symbols: symbol::Options,
+        verbosity: Verbosity,
+    ) -> Result<OpenRecording> {
         // If the recording is a pipe without data, this call waits. Signals are not handled yet, so Ctrl-C ends the
         // process.
-        let mut recording = open::open(&input.path)?;
-        let selected = select::select(&[], 0, &recording)?;
+        let mut recording = open::open(&input.path, &input.limits)?;
+        let selected = select::select(events, 0, &recording)?;
         let selection = Selection {
-            attrs: None,
+            attrs: selected.attrs(&recording),
             cpus: input.cpus.clone(),
             pids: input.pids.clone(),
             tids: input.tids.clone(),
@@ -67,8 +74,8 @@ impl OpenRecording {
         let kernel = RecordedKernel::new(&recording, &recorded);
         // The offset to the time of day is 0, because these commands never show the time of day.
         let context = Context::new(Box::new(kernel), 0).with_symbol_options(symbols, Processes::Recorded(recorded));
-        let (context, input) = (Arc::new(context), input.clone());
-        Ok(OpenRecording { recording, selected, selection, context, input, verbosity })
+        let (context, input, events) = (Arc::new(context), input.clone(), events.to_vec());
+        Ok(OpenRecording { recording, selected, selection, context, input, events, verbosity })
     }
 
     /// Returns the recording.
@@ -76,7 +83,7 @@ impl OpenRecording {
         &self.recording
     }
 
-    /// Returns the events that can have samples. The sink receives the index of an event in this slice.
+    /// Returns the selected events that can have samples. The sink receives the index of an event in this slice.
     pub fn types(&self) -> &[EventType] {
         &self.selected.types
     }
@@ -93,7 +100,7 @@ impl OpenRecording {
     /// Delivers the selected samples to the sink, ordered by time.
     pub fn run(self, sink: &mut impl Sink) -> Result<ReadOutcome> {
         let signals = Signals::install()?;
-        let OpenRecording { recording, selected, selection, context, input, verbosity } = self;
+        let OpenRecording { recording, selected, selection, context, input, events, verbosity } = self;
         let Selected { types, routes, .. } = selected;
         let layouts = recording.layouts().clone();
         let loss_reporting = LossReporting::for_cpus(selection.cpus.as_ref());
@@ -118,7 +125,7 @@ impl OpenRecording {
         let mut outcome = delivery.run(sink);
         losses::print_endings(context.endings(), verbosity);
         context.with_symbols(|symbols| losses::print_unnamed_frames(symbols.unnamed_frames(), verbosity));
-        outcome.sample_counts.report(&input, &[], SelectionSource::User(verbosity));
+        outcome.sample_counts.report(&input, &events, SelectionSource::User(verbosity));
         outcome.check()?;
         let own = outcome.sample_counts.status();
         Ok(ReadOutcome {

@@ -2,6 +2,7 @@
 //! flame graph. Only sums are kept in memory, not samples.
 
 use std::{
+    borrow::Cow,
     ffi::OsStr,
     fs::File,
     io::{self, BufWriter, Write},
@@ -25,6 +26,7 @@ use crate::{
     },
     picture::{FlameGraphStyle, Label, Stacks, draw},
     plan::{Input, Verbosity},
+    spec::EventSpec,
     symbol,
     sys::{
         output,
@@ -38,6 +40,8 @@ use crate::{
 pub struct ReportPlan {
     /// The recording, and which part of it is read.
     pub input: Input,
+    /// The events whose samples are added up. If there are none, the samples of all events are added up.
+    pub events: Vec<EventSpec>,
     /// The keys by which samples are grouped.
     pub by: Vec<GroupKey>,
     /// How callers are shown.
@@ -66,7 +70,7 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
     if let Some(path) = &plan.flame {
         output_path::check(path, ExistingFile::Overwritten)?;
     }
-    let reading = OpenRecording::open(&plan.input, symbol::Options::default(), plan.verbosity)?;
+    let reading = OpenRecording::open(&plan.input, &plan.events, symbol::Options::default(), plan.verbosity)?;
     let all = names(&reading);
     let names: Vec<String> = reading.attrs().into_iter().map(|attr| all[attr].clone()).collect();
     let mut sums = Sums {
@@ -109,7 +113,7 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
             let any = sums.shares.iter().any(|shares| shares.samples() > 0);
             let shown = names.iter().zip(&sums.shares).filter(|(_, shares)| !any || shares.samples() > 0);
             for (name, shares) in shown {
-                table(plan, name, shares, &mut out)?;
+                table(plan, name, shares, output::terminal_width(), &mut out)?;
             }
         }
         Form::Json => {
@@ -215,63 +219,95 @@ fn in_thousands(mut count: u64) -> String {
     format!("{count}{unit}")
 }
 
-fn table(plan: &ReportPlan, name: &str, shares: &Shares, out: &mut impl Write) -> io::Result<()> {
+/// The widest column of a table that is not printed on a terminal. Longer texts are not aligned. A recording may have
+/// names of any length, and formatting panics at large widths.
+const WIDEST: usize = 256;
+
+/// Cuts a text that is longer than `width` characters, and marks the end with two points.
+fn cut(text: &str, width: usize) -> Cow<'_, str> {
+    if text.chars().nth(width).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let kept: String = text.chars().take(width.saturating_sub(2)).collect();
+    Cow::Owned(format!("{kept}{}", &".."[..width.min(2)]))
+}
+
+/// Prints the table of an event. `screen` is the width of the terminal: lines are cut to it, and no column but the last
+/// takes more than a third of it.
+fn table(
+    plan: &ReportPlan,
+    name: &str,
+    shares: &Shares,
+    screen: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let total = shares.total();
     writeln!(out, "# Samples: {} of event '{name}'", in_thousands(shares.samples()))?;
     writeln!(out, "# Event count (approx.): {total}\n#")?;
     let lines = shares.lines();
     let longest = |at: usize, by: &GroupKey| {
         let width = lines.iter().map(|line| line.keys[at].chars().count()).max().unwrap_or(0);
-        width.max(title(*by).len())
+        let most = screen.map_or(WIDEST, |screen| screen / 3);
+        width.min(most).max(title(*by).len())
     };
     let widths: Vec<usize> = plan.by.iter().enumerate().map(|(at, by)| longest(at, by)).collect();
     let shares_titles: &[&str] =
         if plan.callers == CallerSums::Children { &["Children", "    Self"] } else { &["Overhead"] };
     let titles = plan.by.iter().zip(&widths).map(|(by, width)| format!("{:width$}", title(*by)));
     let titles: Vec<String> = shares_titles.iter().map(|title| (*title).to_owned()).chain(titles).collect();
-    writeln!(out, "# {}", titles.join("  "))?;
+    let mut print =
+        |line: String| writeln!(out, "{}", screen.map_or(Cow::Borrowed(&*line), |screen| cut(&line, screen)));
+    print(format!("# {}", titles.join("  ")))?;
     let rules: Vec<String> = titles.iter().map(|title| ".".repeat(title.chars().count())).collect();
-    writeln!(out, "# {}\n#", rules.join("  "))?;
+    print(format!("# {}", rules.join("  ")))?;
+    print("#".to_owned())?;
     for line in &lines {
-        match plan.callers {
+        let mut text = match plan.callers {
             CallerSums::Children => {
-                write!(out, "  {:7.2}%  {:7.2}%", percent(line.with_callees, total), percent(line.own, total))?
+                format!("  {:7.2}%  {:7.2}%", percent(line.with_callees, total), percent(line.own, total))
             }
-            CallerSums::Ignored | CallerSums::Trees => write!(out, "  {:7.2}%", percent(line.own, total))?,
-        }
+            CallerSums::Ignored | CallerSums::Trees => format!("  {:7.2}%", percent(line.own, total)),
+        };
         for ((key, &width), by) in line.keys.iter().zip(&widths).zip(&plan.by) {
-            // Function names can be very long, so this column is not padded. perf does the same.
+            // Function names can be very long, so this column is not padded. perf does the same. Other columns are cut
+            // only on a terminal, because programs read the other outputs.
             let width = if *by == GroupKey::Symbol { 0 } else { width };
-            write!(out, "  {key:width$}")?;
+            let key = if width != 0 && screen.is_some() { cut(key, width) } else { Cow::Borrowed(&**key) };
+            text.push_str(&format!("  {key:width$}"));
         }
-        writeln!(out)?;
+        print(text)?;
         if plan.callers == CallerSums::Trees {
-            tree(&line.callers, 2, total, out)?;
-            writeln!(out)?;
+            tree(&line.callers, 2, total, &mut print)?;
+            print(String::new())?;
         }
     }
-    writeln!(out, "\n")
+    print("\n".to_owned())
 }
 
 /// Prints callers below the function that they called. Each caller is indented and has a percentage. If a function has
 /// only one caller, this caller is printed without a percentage.
-fn tree(callers: &[Caller], depth: usize, total: u64, out: &mut impl Write) -> io::Result<()> {
+fn tree(
+    callers: &[Caller],
+    depth: usize,
+    total: u64,
+    print: &mut impl FnMut(String) -> io::Result<()>,
+) -> io::Result<()> {
     let shown: Vec<&Caller> = callers.iter().filter(|caller| percent(caller.weight, total) >= LEAST).collect();
     for caller in &shown {
         let (mut caller, mut depth) = (*caller, depth);
         let share = percent(caller.weight, total);
-        writeln!(out, "{}{share:.2}% {}", "    ".repeat(depth), caller.name)?;
+        print(format!("{}{share:.2}% {}", "    ".repeat(depth), caller.name))?;
         // All of these samples have the same next caller, so the next caller gets no percentage and no deeper
         // indentation.
         while let [only] = &caller.callers[..] {
             if only.weight != caller.weight {
                 break;
             }
-            writeln!(out, "{}      {}", "    ".repeat(depth), only.name)?;
+            print(format!("{}      {}", "    ".repeat(depth), only.name))?;
             caller = only;
         }
         depth += 1;
-        tree(&caller.callers, depth, total, out)?;
+        tree(&caller.callers, depth, total, print)?;
     }
     Ok(())
 }
@@ -310,6 +346,37 @@ fn of_event(plan: &ReportPlan, name: &str, shares: &Shares) -> serde_json::Value
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the table of two samples with these names of tasks.
+    fn table_of(comms: [&str; 2], screen: Option<usize>) -> String {
+        let plan = ReportPlan {
+            input: Input::default(),
+            events: Vec::new(),
+            by: vec![GroupKey::Comm, GroupKey::Cpu],
+            callers: CallerSums::Ignored,
+            flame: None,
+            form: Form::Text,
+            verbosity: Verbosity::Normal,
+        };
+        let mut shares = Shares::new(&plan.by, plan.callers);
+        for comm in comms {
+            shares.add(&AddedSample { period: 1, comm, ids: (1, 1), cpu: 3, place: None, chain: &[] });
+        }
+        let mut out = Vec::new();
+        table(&plan, "x", &shares, screen, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn lines_fit_on_a_terminal_and_are_whole_elsewhere() {
+        let long = "c".repeat(100_000);
+        let whole = table_of([&long, "short"], None);
+        assert!(whole.contains(&long) && whole.contains("  short  "), "{}", &whole[whole.len() - 200..]);
+        let cut = table_of([&long, "short"], Some(60));
+        assert!(cut.lines().all(|line| line.chars().count() <= 60), "{cut}");
+        let column = format!("{}..  003\n", "c".repeat(18));
+        assert!(cut.contains(&column) || cut.contains(&column.replace("003", "3")), "{cut}");
+    }
 
     #[test]
     fn numbers_of_samples_are_cut_off_as_perf_does() {

@@ -39,7 +39,7 @@ const WRITTEN_AT_ONCE: usize = 64 << 10;
 
 /// Prints the events.
 pub fn run(plan: &ScriptTextPlan) -> Result<ExitStatus> {
-    let reading = OpenRecording::open(&plan.input, plan.symbols, plan.verbosity)?;
+    let reading = OpenRecording::open(&plan.input, &[], plan.symbols, plan.verbosity)?;
     let names = names(&reading);
     let of_attr = |(event, name): (&crate::perfdata::RecordedEvent, String)| PerfEvent {
         name,

@@ -31,7 +31,7 @@ pub fn exit_status(ending: Ending, at_exit: Option<Stop>, callbacks: Callbacks, 
         Ending::Signal { number: libc::SIGINT, .. } => 0,
         Ending::Signal { number, .. } => 128 + number as u8,
         Ending::NotStarted => 1,
-        Ending::Limit | Ending::Source(_) => 0,
+        Ending::Limit | Ending::Duration | Ending::Source(_) => 0,
     };
     let status = match (at_exit, run) {
         (Some(Stop::Exit(status)), _) => status,
@@ -58,6 +58,7 @@ mod tests {
             (exited, Some(Stop::Failed), Some(3), 1),
             (exited, None, None, 0),
             (Ending::Limit, None, Some(143), 0),
+            (Ending::Duration, None, Some(143), 0),
             (signal(libc::SIGINT), None, Some(130), 0),
             (signal(libc::SIGTERM), None, None, 143),
             (signal(libc::SIGHUP), None, None, 129),

@@ -149,7 +149,10 @@ pub fn print_statistics(events: &[EventType], stats: &Stats, source: &dyn Source
         line.push_str(&format!(", late: {}", source.late()));
     }
     write_statistics(&line);
-    let width = events.iter().map(|event| event.shown_name().len()).max().unwrap_or(0);
+    // Longer names are not aligned. A recording may have names of any length, and formatting panics at large widths.
+    const WIDEST: usize = 256;
+    let widths = events.iter().map(|event| event.shown_name().len()).filter(|&width| width <= WIDEST);
+    let width = widths.max().unwrap_or(0);
     for (event, counts) in events.iter().zip(stats.per_event()) {
         let lost = counts.lost.map_or_else(|| "?".into(), |lost| lost.to_string());
         write_statistics(&format!(

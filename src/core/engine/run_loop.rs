@@ -32,6 +32,8 @@ pub enum Ending {
     Source(Ended),
     /// The limit of `-N` was reached.
     Limit,
+    /// The time of `--duration` is over.
+    Duration,
     /// The program ended the run.
     Program(Stop),
     /// A signal ended the run.
@@ -48,7 +50,7 @@ pub enum Ending {
 impl Ending {
     /// Returns whether all recorded events were delivered.
     pub fn is_complete(self) -> bool {
-        matches!(self, Ending::Source(_) | Ending::Signal { rest: PendingEvents::Delivered, .. })
+        matches!(self, Ending::Source(_) | Ending::Duration | Ending::Signal { rest: PendingEvents::Delivered, .. })
     }
 }
 
@@ -85,6 +87,8 @@ pub struct RunLoop<'a, S: Source> {
     pub signals: &'a Signals,
     /// The period of `__interval__` (`-i`).
     pub interval: Option<Duration>,
+    /// The time after which the run ends (`--duration`).
+    pub duration: Option<Duration>,
     /// How often perf-prof's own CPU and memory use is printed (`--usage-self`).
     pub usage_every: Option<Duration>,
     /// Compares the clock of the events with the time of day. The loop calls it periodically.
@@ -99,6 +103,10 @@ pub struct RunLoop<'a, S: Source> {
 pub struct LoopState {
     interval: Option<Interval>,
     usage_interval: Option<Interval>,
+    /// The end of the run, until it is reached. Records from before the end are still delivered.
+    end: Option<Instant>,
+    /// True after the end was reached.
+    is_over: bool,
     calibration: Interval,
     usage: Usage,
     losses: LossReport,
@@ -127,6 +135,8 @@ impl<S: Source> RunLoop<'_, S> {
         LoopState {
             interval: self.interval.map(|every| Interval::new(every, now)),
             usage_interval: self.usage_every.map(|every| Interval::new(every, now)),
+            end: self.duration.and_then(|duration| now.checked_add(duration)),
+            is_over: false,
             calibration: Interval::new(CALIBRATE_EVERY, now),
             usage: Usage::default(),
             losses: LossReport::new(self.source.ring_cpus(), self.loss_advice),
@@ -140,7 +150,8 @@ impl<S: Source> RunLoop<'_, S> {
     pub fn turn(&mut self, turns: &mut LoopState, sink: &mut impl Sink, until: Option<Instant>) -> ControlFlow<Ending> {
         let interval_at = turns.interval.filter(|_| !turns.flushing).map(|interval| interval.next());
         let usage_at = turns.usage_interval.map(|interval| interval.next());
-        let next = [interval_at, usage_at, until].into_iter().flatten().chain([turns.calibration.next()]).min();
+        let next =
+            [interval_at, usage_at, turns.end, until].into_iter().flatten().chain([turns.calibration.next()]).min();
         let flow = match self.source.wait(next) {
             Wait::Batch(batch) => self.deliver(&batch, sink, &mut turns.signal, &mut turns.usage),
             Wait::Flushed => {
@@ -151,7 +162,8 @@ impl<S: Source> RunLoop<'_, S> {
             Wait::Ended(ended) => {
                 turns.losses.add(&self.pump.take_recent_losses(), Instant::now());
                 let of_signal = turns.signal.map(|number| Ending::Signal { number, rest: PendingEvents::Delivered });
-                return ControlFlow::Break(of_signal.unwrap_or(Ending::Source(ended)));
+                let at_end = if turns.is_over { Ending::Duration } else { Ending::Source(ended) };
+                return ControlFlow::Break(of_signal.unwrap_or(at_end));
             }
         };
         let flow = match flow {
@@ -183,6 +195,10 @@ impl<S: Source> RunLoop<'_, S> {
         if may_flush && turns.interval.as_mut().is_some_and(|interval| interval.expired(now)) {
             turns.flushing = true;
             self.source.flush();
+        }
+        if turns.end.take_if(|end| now >= *end).is_some() {
+            turns.is_over = true;
+            self.source.stop();
         }
         if turns.calibration.expired(now) {
             (self.calibrate)();
@@ -404,6 +420,7 @@ mod tests {
             stats,
             signals: &signals,
             interval: None,
+            duration: None,
             usage_every: None,
             calibrate: &mut || {},
             loss_advice: "",

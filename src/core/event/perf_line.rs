@@ -3,6 +3,10 @@
 use super::{Column, Columns, Context, Fields, Frame, Origin, Sample, UNKNOWN, callchain, columns, line::push};
 use crate::abi::{PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_STACK_USER};
 
+/// The widest column of event names. Longer names are not aligned. A recording may have names of any length, and
+/// formatting panics at large widths.
+const WIDEST: usize = 256;
+
 /// The properties of an event in a recording that are needed to format its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerfEvent {
@@ -54,7 +58,7 @@ impl PerfLines {
             Chains::Hidden => (event.kind, event.sample_type & !PERF_SAMPLE_CALLCHAIN),
         };
         let columns = columns::columns(&events.iter().map(shown).collect::<Vec<_>>(), fields);
-        let width = events.iter().map(|event| event.name.len()).max().unwrap_or(0);
+        let width = events.iter().map(|event| event.name.len()).filter(|&width| width <= WIDEST).max().unwrap_or(0);
         PerfLines { events, columns, width, digits, chains }
     }
 

@@ -88,15 +88,20 @@ impl Stats {
         }
     }
 
+    /// Returns the counts that are added up if several processes replay parts of a recording.
+    fn summed(&self) -> impl Iterator<Item = &AtomicU64> {
+        self.delivered.iter().chain(&self.lost_in_ring).chain([&self.throttled])
+    }
+
     /// Returns the counts of this process, so that another process can add them with [`Stats::add`].
     pub fn counts(&self) -> Vec<u64> {
-        self.delivered.iter().chain(&self.lost_in_ring).map(|count| count.load(Relaxed)).collect()
+        self.summed().map(|count| count.load(Relaxed)).collect()
     }
 
     /// Adds counts that [`Stats::counts`] returned in another process. Both processes must have the same number of
     /// events and rings.
     pub fn add(&self, counts: &[u64]) {
-        for (count, more) in self.delivered.iter().chain(&self.lost_in_ring).zip(counts) {
+        for (count, more) in self.summed().zip(counts) {
             count.fetch_add(*more, Relaxed);
         }
     }

@@ -166,7 +166,7 @@ pub fn sizes(plan: &plan::Capture) -> Sizes {
         1 << share.ilog2()
     });
     // A quarter of the available memory leaves enough memory for the other programs on the machine.
-    let buffer = plan.buffer.unwrap_or_else(|| procfs::available_memory().map_or(256 << 20, |free| free / 4));
+    let buffer = plan.buffer.unwrap_or_else(procfs::default_buffer);
     Sizes { ring, buffer }
 }
 

@@ -66,6 +66,26 @@ pub enum PerfDataError {
         /// Name of the file.
         name: String,
     },
+    /// Reading the recording would take more memory than the user allows. A small file can cause this: compressed
+    /// records can have a thousand times its size.
+    #[error(
+        "{name} needs more than {limit} MiB of memory to be read: it is damaged or made for this, or very many of its \
+         records have overlapping times. `--buffer SIZE` allows more, for example `--buffer 4G`"
+    )]
+    TooMuchMemory {
+        /// Name of the recording.
+        name: String,
+        /// The limit in MiB.
+        limit: u64,
+    },
+    /// The recording belongs to another user.
+    #[error("{name} belongs to another user (uid {uid}), who may have changed it; if you trust it, use -f")]
+    OtherOwner {
+        /// Name of the file.
+        name: String,
+        /// The owner of the file.
+        uid: u32,
+    },
     /// The directory was not made by `perf record --threads`.
     #[error("{name} is a directory without a file `data`: it is not a recording made with `perf record --threads`")]
     NoDataInDirectory {

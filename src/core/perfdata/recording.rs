@@ -32,6 +32,7 @@ use super::{
         feed::{FileFeed, PipeFeed, RecordReader},
         random_access::Input,
     },
+    limits::{MemoryLimit, ReadLimits},
     order::{block_stream::ReplayContext, sequential::Arrival},
     select::Selection,
     source::Replay,
@@ -39,6 +40,7 @@ use super::{
 use crate::{
     abi::PERF_TYPE_TRACEPOINT,
     record::{SampleLayout, TrailerLayout},
+    sys::file::open_regular,
     tracefs::EventFormat,
 };
 
@@ -84,6 +86,8 @@ pub struct Recording {
     /// Problems of the recording that do not prevent reading it.
     pub warnings: Vec<String>,
     layouts: Arc<Layouts>,
+    /// The memory that reading the records may take.
+    pub(crate) limit: MemoryLimit,
     /// The stored block indexes of files that were not opened yet.
     blocks: StoredIndex,
     data: Data,
@@ -163,26 +167,42 @@ impl Part {
 }
 
 impl Recording {
-    /// Opens a recording: a file, a directory, or `-` for stdin.
+    /// Opens a recording of the user or of root: a file, a directory, or `-` for stdin.
     pub fn open(path: &Path) -> Result<Recording, PerfDataError> {
+        Self::open_with(path, &ReadLimits::default())
+    }
+
+    /// Like [`Recording::open`], but `limits` says whose recordings are read and how much memory this may take.
+    pub fn open_with(path: &Path, limits: &ReadLimits) -> Result<Recording, PerfDataError> {
         let name = path.display().to_string();
-        let open =
-            |path: &Path| File::open(path).map_err(|error| PerfDataError::io(&path.display().to_string(), error));
+        let open = |path: &Path| {
+            let name = path.display().to_string();
+            let file = File::open(path).map_err(|error| PerfDataError::io(&name, error))?;
+            limits.check_owner(&file, &name).map(|()| file)
+        };
+        // A pipe in a directory would block.
+        let open_part = |path: &Path| {
+            let name = path.display().to_string();
+            let file = open_regular(path).map_err(|error| PerfDataError::io(&name, error.source))?;
+            limits.check_owner(&file, &name).map(|()| file)
+        };
         if path.as_os_str() == "-" {
             let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(|error| PerfDataError::io("stdin", error))?;
-            return Self::of_pipe(stdin.into(), "stdin");
+            return Self::of_pipe(stdin.into(), limits.limit("stdin"));
         }
+        let limit = limits.limit(&name);
         if !path.is_dir() {
             let file = open(path)?;
             let is_regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
-            return if is_regular { Self::of_file(Arc::new(file), &name) } else { Self::of_pipe(file, &name) };
+            return if is_regular { Self::of_file_within(Arc::new(file), limit) } else { Self::of_pipe(file, limit) };
         }
         let data = path.join("data");
         if !data.exists() {
             return Err(PerfDataError::NoDataInDirectory { name });
         }
-        let mut recording = Self::of_file(Arc::new(open(&data)?), &data.display().to_string())?;
-        recording.name = name.clone();
+        let mut recording =
+            Self::of_file_within(Arc::new(open_part(&data)?), limits.limit(&data.display().to_string()))?;
+        (recording.name, recording.limit) = (name.clone(), limit);
         let files = directory::files(path).map_err(|error| PerfDataError::io(&name, error))?;
         let mut rings = None;
         if let Data::Parts(parts) = &mut recording.data {
@@ -192,7 +212,7 @@ impl Recording {
                 rings = directory::rings(&mut RecordReader::new(&name, recording.order, Box::new(feed)))?;
             }
             for (number, file) in &files {
-                let (input, name) = (open(file)?, file.display().to_string());
+                let (input, name) = (open_part(file)?, file.display().to_string());
                 let size = input.size().map_err(|error| PerfDataError::io(&name, error))?;
                 let section = Section { offset: 0, size };
                 let stored = recording.blocks.take_matching(*number, section);
@@ -205,13 +225,19 @@ impl Recording {
 
     /// Opens a recording that is one file, or bytes in memory.
     pub fn of_file(input: Arc<dyn Input>, name: &str) -> Result<Recording, PerfDataError> {
+        Self::of_file_within(input, ReadLimits::default().limit(name))
+    }
+
+    fn of_file_within(input: Arc<dyn Input>, limit: MemoryLimit) -> Result<Recording, PerfDataError> {
+        let (name, described_within) = (limit.name(), limit.clone().of_description());
         let size = input.size().map_err(|error| PerfDataError::io(name, error))?;
-        let mut header = match header::read(&*input, name)? {
+        let mut header = match header::read(&*input, &described_within)? {
             Header::File(header) => header,
             Header::Pipe(order) => {
                 let section = Section { offset: PIPE_HEADER, size: size.saturating_sub(PIPE_HEADER) };
                 let records = RecordReader::new(name, order, Box::new(FileFeed::new(input.clone(), section)));
-                return Self::of_stream(records, Arrival::Stored, Some(Stored { input, section, unpacked: None }));
+                let stored = Stored { input, section, unpacked: None };
+                return Self::of_stream(records, Arrival::Stored, Some(stored), limit);
             }
         };
         let mut warnings = Vec::new();
@@ -222,10 +248,10 @@ impl Recording {
         let features = match &known {
             // The list of feature sections after the records was never written, or is cut off.
             Some(known) if !is_finished || list.offset.saturating_add(list.size) > size => {
-                Features::read(&*input, name, known, &mut warnings)?
+                Features::read(&*input, &described_within, known, &mut warnings)?
             }
             _ if header.data.size == 0 => Features::default(),
-            _ => Features::read(&*input, name, &header, &mut warnings)?,
+            _ => Features::read(&*input, &described_within, &header, &mut warnings)?,
         };
         if !is_finished {
             warnings.push(format!(
@@ -238,7 +264,7 @@ impl Recording {
             // The size was never written. All bytes after the header are records.
             header.data.size = size.saturating_sub(header.data.offset);
         } else {
-            blocks = StoredIndex::read(&*input, header.order).map_err(io)?;
+            blocks = StoredIndex::read(&*input, header.order, &described_within).map_err(io)?;
         }
         if header.data.offset.saturating_add(header.data.size) > size {
             warnings.push(format!("{name} is cut off: its records should be {} bytes long", header.data.size));
@@ -249,12 +275,13 @@ impl Recording {
         let stored = blocks.take_matching(StoredIndex::DATA, data);
         let part = Part { name: name.to_owned(), input, section: data, indexed: None, stored, unpacked: None };
         let described = PipeDescription { attrs, features, kernel, warnings };
-        let recording = Self::new(name, order, described, Data::Parts(vec![part]));
+        let recording = Self::new(limit, order, described, Data::Parts(vec![part]));
         Ok(Recording { blocks, ..recording })
     }
 
     /// Opens a recording that comes through a pipe, and reads the records at its start that describe it.
-    fn of_pipe(mut file: File, name: &str) -> Result<Recording, PerfDataError> {
+    fn of_pipe(mut file: File, limit: MemoryLimit) -> Result<Recording, PerfDataError> {
+        let name = limit.name();
         let mut bytes = Vec::new();
         let header = (&mut file).take(PIPE_HEADER).read_to_end(&mut bytes);
         header.map_err(|error| PerfDataError::io(name, error))?;
@@ -268,20 +295,22 @@ impl Recording {
             Ok(metadata) if metadata.is_file() => Arrival::Stored,
             _ => Arrival::Live,
         };
-        Self::of_stream(RecordReader::new(name, order, Box::new(PipeFeed::new(file))), arrival, None)
+        let records = RecordReader::new(name, order, Box::new(PipeFeed::new(file)));
+        Self::of_stream(records, arrival, None, limit)
     }
 
     fn of_stream(
         mut records: RecordReader,
         arrival: Arrival,
         stored: Option<Stored>,
+        limit: MemoryLimit,
     ) -> Result<Recording, PerfDataError> {
-        let described = pipe_header::read_description(&mut records)?;
-        let (name, order) = (records.name.clone(), records.order);
-        Ok(Self::new(&name, order, described, Data::Stream(records, arrival, stored)))
+        let described = pipe_header::read_description(&mut records, &limit.clone().of_description())?;
+        let order = records.order;
+        Ok(Self::new(limit, order, described, Data::Stream(records, arrival, stored)))
     }
 
-    fn new(name: &str, order: ByteOrder, described: PipeDescription, data: Data) -> Recording {
+    fn new(limit: MemoryLimit, order: ByteOrder, described: PipeDescription, data: Data) -> Recording {
         let PipeDescription { attrs, features, kernel, warnings } = described;
         // The event descriptions and the attrs usually have the same order. If not, a description belongs to the attr
         // that has the same ids.
@@ -310,8 +339,8 @@ impl Recording {
             layouts = layouts.with_raw_words(events.iter().map(raw).collect());
         }
         let layouts = Arc::new(layouts);
-        let (name, blocks) = (name.to_owned(), StoredIndex::default());
-        Recording { name, order, events, features, kernel, warnings, layouts, blocks, data }
+        let (name, blocks) = (limit.name().to_owned(), StoredIndex::default());
+        Recording { name, order, events, features, kernel, warnings, layouts, limit, blocks, data }
     }
 
     /// Returns the layouts, with which the event and the time of each record are found.
@@ -345,9 +374,9 @@ impl Recording {
     /// vector for a pipe, unless the stream was saved in a file.
     pub fn unpacked_index(&mut self) -> Result<Vec<Arc<BlockIndex>>, PerfDataError> {
         self.index()?;
-        let (order, layouts) = (self.order, &self.layouts);
+        let (order, layouts, memory) = (self.order, &self.layouts, self.limit.bytes() / 4);
         let look = |name: &str, input: &Arc<dyn Input>, section: Section, room| {
-            compressed::index(compressed::Source { input, name, order, layouts, room }, section)
+            compressed::index(compressed::Source { input, name, order, layouts, room, memory }, section)
         };
         match &mut self.data {
             Data::Stream(_, _, None) => Ok(Vec::new()),

@@ -5,7 +5,7 @@ use super::format::layouts::Layouts;
 use crate::{
     abi::{
         PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL, PERF_RECORD_LOST,
-        PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MMAP, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE,
+        PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MMAP, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE,
     },
     record::record_type,
     spec::CpuSet,
@@ -32,7 +32,7 @@ pub struct Selection {
 pub enum Wanted {
     /// A selected sample.
     Sample,
-    /// Side-band records: comm, fork, exit and mapping records, and records of lost events.
+    /// Side-band records: comm, fork, exit and mapping records, and records of lost events and of throttling.
     SideBand,
     /// The record is not delivered.
     No,
@@ -88,6 +88,9 @@ impl Selection {
         match record_type(record) {
             PERF_RECORD_SAMPLE if self.sample(record, time, layouts) => Wanted::Sample,
             PERF_RECORD_LOST | PERF_RECORD_LOST_SAMPLES if !self.lost(record, time, layouts) => Wanted::No,
+            // Samples are missing after this record, but no other record depends on it. So it is delivered only with the
+            // samples around it, and indexes do not count it.
+            PERF_RECORD_THROTTLE if self.lost(record, time, layouts) => Wanted::SideBand,
             kind if is_side_band(kind) && time <= self.last_time() => Wanted::SideBand,
             _ => Wanted::No,
         }
@@ -122,7 +125,7 @@ impl Selection {
         among(pids, pid) && among(tids, tid)
     }
 
-    /// Returns whether a record about lost events may concern the selected samples. Checks the record's time, and the
+    /// Returns whether a record about lost events or throttling may concern the selected samples. Checks the record's time, and the
     /// record's CPU if the record contains it.
     fn lost(&self, record: &[u8], time: u64, layouts: &Layouts) -> bool {
         if record_type(record) == PERF_RECORD_LOST_SAMPLES && layouts.time(record).is_none() {

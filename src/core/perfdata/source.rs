@@ -53,6 +53,11 @@ impl Replay {
         let cpus = recording.features.cpus.map_or(CPUS, |(available, _)| available.clamp(1, 1 << 16));
         let (data, order) = (recording.take_data(), recording.order);
         let is_file = !matches!(data, Data::Stream(_, _, None));
+        // What is read ahead takes at most a quarter of the allowed memory, and so do the decompressors. The rest is for
+        // records that overlap in time.
+        let limit = recording.limit.clone().of_records();
+        let share = limit.bytes() / 4;
+        let most_ahead = AHEAD.min(share);
         let mut streams: Vec<Box<dyn Stream>> = Vec::new();
         let mut total = 0;
         let mut release = ReleaseTime::InRounds;
@@ -63,20 +68,21 @@ impl Replay {
                 Some(Stored { input, unpacked: Some(CompressedIndex { runs: Some(index), .. }), .. }),
             ) => {
                 total += index.read_for(&context.selection);
-                let setup = StreamSetup { context, numbers: Numbers::ALL, warnings: warnings.clone() };
+                let setup = StreamSetup { context, numbers: Numbers::ALL, warnings: warnings.clone(), memory: share };
                 streams.push(Box::new(IndexedStream::new(input, records.name, index, setup)));
             }
             Data::Stream(records, arrival, _) => {
                 if arrival == Arrival::Live {
                     release = ReleaseTime::AtOnce;
                 }
-                let setup = StreamSetup { context, numbers: Numbers::ALL, warnings: warnings.clone() };
-                streams.push(Box::new(SequentialStream::new(records, arrival, AHEAD, setup)));
+                let setup = StreamSetup { context, numbers: Numbers::ALL, warnings: warnings.clone(), memory: share };
+                streams.push(Box::new(SequentialStream::new(records, arrival, most_ahead.max(BLOCK), setup)));
             }
             Data::Parts(parts) => {
                 let stride = merge::stride(parts.len());
                 let packed = || parts.iter().filter(|part| part.index().is_none());
-                let ahead = (AHEAD / packed().count().max(1)).max(BLOCK);
+                let ahead = (most_ahead / packed().count().max(1)).max(BLOCK);
+                let memory = share / packed().count().max(1);
                 let runs: Vec<usize> =
                     packed().filter_map(Part::runs).map(|runs| runs.most_for(&context.selection)).collect();
                 // One run per file is in memory at a time, and there may be hundreds of files. So runs are used only if
@@ -84,7 +90,7 @@ impl Replay {
                 let runs_fit = runs.iter().sum::<usize>() <= ahead * runs.len();
                 for (number, part) in parts.into_iter().enumerate() {
                     let numbers = Numbers { first: number as u32, stride };
-                    let setup = StreamSetup { context: context.clone(), numbers, warnings: warnings.clone() };
+                    let setup = StreamSetup { context: context.clone(), numbers, warnings: warnings.clone(), memory };
                     let index = if runs_fit { part.runs() } else { part.index() }.cloned();
                     let Part { name, input, section, .. } = part;
                     if let Some(index) = index {
@@ -98,7 +104,7 @@ impl Replay {
                 }
             }
         }
-        let batches = Batches::new(Merger::new(streams, release));
+        let batches = Batches::new(Merger::new(streams, release, limit));
         Ok(Replay { batches, is_file, warnings, failure: None, cpus, total, stopped: None, flush: false })
     }
 

@@ -1,10 +1,10 @@
 //! The output of a recording: a file, a directory or a pipe. If an older recording has the same name, it is renamed
-//! first.
+//! first. So the recorder always creates its files, and never writes into an existing file or through a symbolic link:
+//! another user may have put it there.
 
 use std::{
     ffi::OsString,
-    fmt,
-    fs::{self, File},
+    fmt, fs,
     io::{self, Read},
     path::{Path, PathBuf},
 };
@@ -16,7 +16,12 @@ use crate::{
         StoredIndex,
         write::{Dsos, Features, FileWriter, Known, Level, Stream, directory, pipe},
     },
-    sys::{output, output_path},
+    sys::{
+        file,
+        folder::{self, Folder},
+        output,
+        output_path::{self, LinkTarget},
+    },
 };
 
 /// The output of a recording, and its compression.
@@ -36,15 +41,19 @@ pub struct Container {
     destination: Destination,
     former: PreviousRecording,
     writer: Writer,
+    /// The open folder of a recording that is a directory.
+    folder: Option<Folder>,
 }
 
 /// What existed at the path of the recording before.
 #[derive(Debug)]
 enum PreviousRecording {
-    /// Nothing, or a file that does not have to be kept.
+    /// Nothing, or a file that does not have to be kept and was removed.
     Nothing,
-    /// An older recording. It was renamed to this path.
+    /// An older recording, or a symbolic link. It was renamed to this path.
     Renamed(PathBuf),
+    /// A device or another special file, into which the recording is written.
+    Special,
     /// An empty folder, into which the recording is written.
     EmptyFolder,
 }
@@ -66,14 +75,26 @@ impl Container {
         const LEARNT: usize = 1 << 20;
         let reserve = known.features.size() + LEARNT;
         let writer = match &destination {
-            Destination::File(path, level) => FileWriter::create(path, known, *level, reserve).map(Writer::File),
-            Destination::Directory(path, _) => directory::create(path, known, reserve).map(Writer::File),
-            Destination::Pipe(level) => {
-                output::binary().and_then(|file| pipe::begin(file, known, *level)).map(Writer::Pipe)
+            Destination::File(path, level) => {
+                let file = match former {
+                    PreviousRecording::Special => folder::open_special(path),
+                    _ => folder::create_private(path),
+                };
+                let file = file.map_err(|error| error.source);
+                let folder = output_path::folder(path);
+                let writer = file.and_then(|file| FileWriter::start(file, folder, known, *level, reserve));
+                writer.map(|writer| (None, Writer::File(writer)))
             }
+            Destination::Directory(path, _) => {
+                let made = directory::create(path, known, reserve);
+                made.map(|(folder, writer)| (Some(folder), Writer::File(writer)))
+            }
+            Destination::Pipe(level) => output::binary()
+                .and_then(|file| pipe::begin(file, known, *level))
+                .map(|stream| (None, Writer::Pipe(stream))),
         };
         match writer.with_context(cannot) {
-            Ok(writer) => Ok(Container { destination, former, writer }),
+            Ok((folder, writer)) => Ok(Container { destination, former, writer, folder }),
             Err(error) => {
                 restore_previous(&destination, former);
                 Err(error)
@@ -84,6 +105,11 @@ impl Container {
     /// Returns the destination of the output.
     pub fn destination(&self) -> &Destination {
         &self.destination
+    }
+
+    /// Returns the folder of a recording that is a directory.
+    pub fn folder(&self) -> Option<&Folder> {
+        self.folder.as_ref()
     }
 
     /// Returns the stream that the records are written to.
@@ -163,8 +189,8 @@ impl fmt::Display for Destination {
 /// Returns whether a directory is a recording: its file `data` starts with the magic of perf.data.
 fn is_recording(directory: &Path) -> bool {
     let mut magic = [0; 8];
-    let read = File::open(directory.join("data")).and_then(|mut data| data.read_exact(&mut magic));
-    read.is_ok() && [*b"PERFILE2", *b"2ELIFREP"].contains(&magic)
+    let data = file::open_regular(&directory.join("data"));
+    data.is_ok_and(|mut data| data.read_exact(&mut magic).is_ok()) && [*b"PERFILE2", *b"2ELIFREP"].contains(&magic)
 }
 
 fn is_empty(directory: &Path) -> io::Result<bool> {
@@ -180,9 +206,16 @@ fn keep_previous(destination: &Destination) -> io::Result<PreviousRecording> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(PreviousRecording::Nothing),
         Err(error) => Err(error),
         Ok(found) if found.is_dir() && is_empty(path)? => Ok(PreviousRecording::EmptyFolder),
-        // An empty file is not kept, because no data is lost. Devices and symbolic links are not renamed; the recording
-        // is written to them.
-        Ok(found) if found.is_dir() || found.is_file() && found.len() > 0 => {
+        // An empty file is not kept, because no data is lost. It is still removed: its owner and its mode could let
+        // other users read the recording.
+        Ok(found) if found.is_file() && found.len() == 0 => {
+            fs::remove_file(path)?;
+            Ok(PreviousRecording::Nothing)
+        }
+        Ok(found) if found.is_symlink() && output_path::link_target(path) != LinkTarget::File => {
+            Err(io::Error::other("it is a symbolic link to something that is not a regular file"))
+        }
+        Ok(found) if found.is_dir() || found.is_file() || found.is_symlink() => {
             let old = with_suffix(path, ".old");
             // If `NAME.old` exists, it is removed first. Otherwise the rename would fail if one of the two is a file
             // and the other one is a directory.
@@ -194,12 +227,7 @@ fn keep_previous(destination: &Destination) -> io::Result<PreviousRecording> {
             fs::rename(path, &old)?;
             Ok(PreviousRecording::Renamed(old))
         }
-        Ok(found) => {
-            if matches!(destination, Destination::Directory(..)) && found.is_file() {
-                fs::remove_file(path)?;
-            }
-            Ok(PreviousRecording::Nothing)
-        }
+        Ok(_) => Ok(PreviousRecording::Special),
     }
 }
 

@@ -7,13 +7,13 @@ use std::{
     io::{Read, Write},
     os::{
         fd::{AsRawFd, RawFd},
-        unix::fs::OpenOptionsExt,
+        unix::fs::{FileTypeExt, OpenOptionsExt},
     },
     path::Path,
     thread,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::{
@@ -57,7 +57,12 @@ impl Control {
         let fifo = |path: &Path| {
             let mut options = OpenOptions::new();
             options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
-            options.open(path).with_context(|| format!("--control: cannot open '{}'", path.display()))
+            let file = options.open(path).with_context(|| format!("--control: cannot open '{}'", path.display()))?;
+            // The answers would overwrite the start of a regular file.
+            if !file.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
+                bail!("--control: '{}' is not a named pipe; make one with mkfifo", path.display());
+            }
+            Ok(file)
         };
         let inherited = |fd| file::duplicate(fd).with_context(|| format!("--control: descriptor {fd} is not open"));
         let (control, ack) = match place {

@@ -27,7 +27,7 @@ use crate::{
     profiler,
     record::{Batch, EventAttr, EventIds, TrailerLayout},
     spec::{CallGraph, EventKind, Grouping, ProbeKind},
-    sys::{output, procfs, tracefs::Tracefs, workload::Workload},
+    sys::{folder::Folder, output, procfs, tracefs::Tracefs, workload::Workload},
 };
 
 /// A recording that is being written.
@@ -294,6 +294,11 @@ impl RecordingWriter {
     /// Returns the destination of the output: a file, a directory or a pipe.
     pub fn destination(&self) -> &Destination {
         self.container.destination()
+    }
+
+    /// Returns the folder of a recording that is a directory.
+    pub fn folder(&self) -> Option<&Folder> {
+        self.container.folder()
     }
 
     /// Returns the rule for samples with the id of another program's event. Other threads that write a part of the

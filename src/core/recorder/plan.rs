@@ -25,6 +25,11 @@ pub struct RecordPlan {
     pub flush_bytes: Option<usize>,
     /// When the events are turned on.
     pub delay: Delay,
+    /// The time after which the recording ends. It starts when the events are turned on, or at the start of the recording
+    /// if only a command turns them on.
+    pub duration: Option<Duration>,
+    /// How often perf-prof's own CPU and memory use is printed.
+    pub usage_self: Option<Duration>,
     /// Where commands to the recorder are read from, if anywhere.
     pub control: Option<Control>,
     /// A command that is run during the recording. The recording ends when the command exits. If the command itself is

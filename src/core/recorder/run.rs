@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     capture::{Capture, EventStart, Mappings, Options, Switching},
-    engine::ExitStatus,
+    engine::{ExitStatus, interval::Interval},
     live::{
         refusal, requests,
         select::{self, Selected},
@@ -32,6 +32,7 @@ use crate::{
     sys::{
         clock, output,
         signals::Signals,
+        usage::Usage,
         workload::{Stdout, Workload},
     },
 };
@@ -114,7 +115,11 @@ pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
         Delay::For(time) => Some(Instant::now() + time),
         Delay::None | Delay::UntilEnabled => None,
     };
-    let mut recorder = Recorder { control, begin_at, source, shared, signals: &signals, workload };
+    let now = Instant::now();
+    let end_at = plan.duration.and_then(|duration| begin_at.unwrap_or(now).checked_add(duration));
+    let usage = plan.usage_self.map(|every| (Interval::new(every, now), Usage::default()));
+    let mut recorder =
+        Recorder { control, begin_at, end_at, is_over: false, usage, source, shared, signals: &signals, workload };
     let signal = recorder.run();
     let status = recorder.status(signal);
     let is_whole = recorder.finish(plan)?;
@@ -129,9 +134,10 @@ fn begin(
     wake: RawFd,
 ) -> Result<Option<Arc<WriterResults>>> {
     let flush_bytes = plan.flush_bytes.unwrap_or(DEFAULT_BUFFER);
-    let shared = match (recording.destination(), &plan.threads) {
-        (Destination::Directory(path, level), Some(threads)) => {
-            let files = Files { path, level: *level, flush_bytes, strays: recording.strays() };
+    let shared = match (recording.folder(), &plan.threads) {
+        (Some(folder), Some(threads)) => {
+            let destination = recording.destination();
+            let files = Files { destination, folder, flush_bytes, strays: recording.strays() };
             Some(writer_threads::split(capture, threads, &files, wake)?)
         }
         _ => None,
@@ -166,6 +172,12 @@ struct Recorder<'a> {
     control: Option<Control>,
     /// The time at which the events have to be turned on, if they are turned on later.
     begin_at: Option<Instant>,
+    /// The time at which the recording has to end, until it is reached.
+    end_at: Option<Instant>,
+    /// True after `end_at` was reached.
+    is_over: bool,
+    /// When perf-prof's own CPU and memory use is printed, and the use since the last line.
+    usage: Option<(Interval, Usage)>,
 }
 
 impl Recorder<'_> {
@@ -173,7 +185,8 @@ impl Recorder<'_> {
     fn run(&mut self) -> Option<i32> {
         let mut signal = None;
         loop {
-            match self.source.wait(self.begin_at) {
+            let usage_at = self.usage.as_ref().map(|(interval, _)| interval.next());
+            match self.source.wait([self.begin_at, self.end_at, usage_at].into_iter().flatten().min()) {
                 Wait::Batch(batch) => self.source.delivered(&batch, usize::MAX),
                 Wait::Timeout | Wait::Flushed => {}
                 Wait::Woken => {
@@ -184,10 +197,23 @@ impl Recorder<'_> {
                 Wait::Ended(_) => return signal,
             }
             self.handle_failure_of_threads();
-            if self.begin_at.is_some_and(|at| Instant::now() >= at) {
-                self.begin_at = None;
-                self.command(Command::Enable);
-            }
+            self.attend_to_times(Instant::now());
+        }
+    }
+
+    /// Does what is due at a certain time: turns the events on, ends the recording, and prints perf-prof's own use.
+    fn attend_to_times(&mut self, now: Instant) {
+        if self.begin_at.take_if(|at| now >= *at).is_some() {
+            self.command(Command::Enable);
+        }
+        if self.end_at.take_if(|at| now >= *at).is_some() {
+            self.is_over = true;
+            self.source.stop();
+        }
+        if let Some((interval, usage)) = &mut self.usage
+            && interval.expired(now)
+        {
+            output::write_line(&usage.line());
         }
     }
 
@@ -238,15 +264,14 @@ impl Recorder<'_> {
     }
 
     /// Ends the workload. Returns the exit status of perf-prof: if a signal ended the recording, the status for this
-    /// signal; otherwise the exit status of the workload.
+    /// signal; 0 if the recording ended because its time was over; otherwise the exit status of the workload.
     fn status(&mut self, signal: Option<i32>) -> u8 {
-        let command = self
-            .workload
-            .take()
-            .and_then(|workload| workload_end::end_workload(workload, signal.map(|_| libc::SIGTERM)));
+        let to_end = (signal.is_some() || self.is_over).then_some(libc::SIGTERM);
+        let command = self.workload.take().and_then(|workload| workload_end::end_workload(workload, to_end));
         match (signal, command) {
             (Some(libc::SIGINT), _) => 0,
             (Some(signal), _) => 128 + signal as u8,
+            (None, _) if self.is_over => 0,
             (None, command) => command.unwrap_or(0),
         }
     }

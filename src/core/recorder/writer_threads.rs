@@ -2,20 +2,22 @@
 
 use std::{
     os::fd::RawFd,
-    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
 
+use super::container::Destination;
 use crate::{
     capture::{Capture, ExtraReader, RecordConsumer},
-    perfdata::write::{ForeignIds, Level, Stream, WriteError, directory},
+    perfdata::write::{ForeignIds, Stream, WriteError, directory},
     record::{Chunk, Source},
     spec::{CpuSet, ThreadSpec, Threads},
     sys::{
-        eventfd, procfs,
+        eventfd,
+        folder::Folder,
+        procfs,
         topology::{self, Node},
     },
 };
@@ -56,20 +58,20 @@ impl WriterResults {
 /// The files that the threads write, and how they write them.
 #[derive(Clone, Copy)]
 pub struct Files<'a> {
-    /// The directory.
-    pub path: &'a Path,
-    /// The compression level.
-    pub level: Option<Level>,
+    /// The recording, with its compression level.
+    pub destination: &'a Destination,
+    /// The open folder of the recording.
+    pub folder: &'a Folder,
     /// The number of bytes that are collected before a write.
     pub flush_bytes: usize,
     /// Handles samples with an id that belongs to no event.
     pub strays: Option<&'a ForeignIds>,
 }
 
-/// Splits a capture among threads that write into the directory `files.path`. If a thread fails, it makes the eventfd
+/// Splits a capture among threads that write into the folder `files.folder`. If a thread fails, it makes the eventfd
 /// `wake` readable.
 pub fn split(capture: &mut Capture, threads: &Threads, files: &Files<'_>, wake: RawFd) -> Result<Arc<WriterResults>> {
-    let &Files { path, level, flush_bytes, strays } = files;
+    let &Files { destination, folder, flush_bytes, strays } = files;
     let ring_cpus = capture.ring_cpus();
     let Some(cpus) = ring_cpus.iter().copied().collect::<Option<CpuSet>>() else {
         bail!("--threads: with -t, a thread has one ring for all CPUs, and a ring cannot be split by CPU; use -p");
@@ -81,8 +83,8 @@ pub fn split(capture: &mut Capture, threads: &Threads, files: &Files<'_>, wake: 
     for ThreadSpec { cpus, affinity } in layout {
         let mut streams = Vec::new();
         for (ring, _) in ring_cpus.iter().enumerate().filter(|(_, cpu)| cpu.is_some_and(|cpu| cpus.contains(cpu))) {
-            let stream = directory::stream(path, ring, capture.layout(0), level);
-            let mut stream = stream.with_context(|| format!("cannot write '{}'", path.display()))?;
+            let stream = directory::stream(folder, ring, capture.layout(0), destination.level());
+            let mut stream = stream.with_context(|| format!("cannot write {destination}"))?;
             stream.gather(flush_bytes);
             strays.cloned().into_iter().for_each(|strays| stream.set_foreign_ids(strays));
             streams.push((ring as u32, stream));

@@ -6,7 +6,11 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path, time::UNIX_EPOCH};
 use anyhow::{Result, bail};
 
 use super::binaries::data_file;
-use crate::{engine::sample_routes::Span, perfdata::Recording, plan::Input};
+use crate::{
+    engine::sample_routes::Span,
+    perfdata::{ReadLimits, Recording},
+    plan::Input,
+};
 
 /// Returns the time range that is replayed: from the first to the last time in `times`, but not before the first or
 /// after the last sample. If `times` is empty, this is the time range of all samples. Returns `None` if the times of
@@ -31,8 +35,8 @@ pub fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<Option<
 
 /// Like [`realtime_offset`], but for a compressed recording that does not contain the time of its last sample in its
 /// header. Unpacks the records to find this time.
-pub fn realtime_offset_by_unpacking(path: &Path) -> Option<i64> {
-    let (_, last) = Recording::open(path).ok()?.times().ok()??;
+pub fn realtime_offset_by_unpacking(path: &Path, limits: &ReadLimits) -> Option<i64> {
+    let (_, last) = Recording::open_with(path, limits).ok()?.times().ok()??;
     Some(offset_by_file(path, last))
 }
 

@@ -119,7 +119,7 @@ fn empty_result_message(input: &Input, events: &[EventSpec]) -> Option<String> {
     if !input.path.is_file() && !input.path.is_dir() {
         return Some(format!("no sample matches `{selecting_options}`"));
     }
-    let mut recording = Recording::open(&input.path).ok()?;
+    let mut recording = Recording::open_with(&input.path, &input.limits).ok()?;
     let name = recording.name.clone();
     let (first, last) = recording.times().ok()??;
     let mut text = format!(

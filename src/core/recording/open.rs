@@ -6,13 +6,13 @@ use std::{ffi::OsStr, fs, path::Path};
 use anyhow::{Result, bail};
 
 use crate::{
-    perfdata::{PerfDataError, Recording},
+    perfdata::{PerfDataError, ReadLimits, Recording},
     sys::output_path::folder,
 };
 
 /// Opens a recording to read its samples.
-pub fn open(path: &Path) -> Result<Recording> {
-    let mut recording = open_header(path)?;
+pub fn open(path: &Path, limits: &ReadLimits) -> Result<Recording> {
+    let mut recording = open_header(path, limits)?;
     if recording.features.dir_format.is_none() || path.is_dir() {
         return Ok(recording);
     }
@@ -33,9 +33,9 @@ pub fn open(path: &Path) -> Result<Recording> {
 
 /// Opens a recording to read only its header and feature sections. If the recording is a directory, they are in the
 /// file `data`.
-pub fn open_header(path: &Path) -> Result<Recording> {
-    match Recording::open(path) {
-        Err(PerfDataError::NotPerfData { .. } | PerfDataError::Empty { .. }) if is_ring(path) => {
+pub fn open_header(path: &Path, limits: &ReadLimits) -> Result<Recording> {
+    match Recording::open_with(path, limits) {
+        Err(PerfDataError::NotPerfData { .. } | PerfDataError::Empty { .. }) if is_ring(path, limits) => {
             bail!(part_of_directory_message(path))
         }
         opened => Ok(opened?),
@@ -50,8 +50,8 @@ fn part_of_directory_message(path: &Path) -> String {
 }
 
 /// Returns whether a file contains the records of a ring, and is in the same directory as a file `data`.
-fn is_ring(path: &Path) -> bool {
-    path.file_name().is_some_and(is_name_of_ring) && Recording::open(&folder(path).join("data")).is_ok()
+fn is_ring(path: &Path, limits: &ReadLimits) -> bool {
+    path.file_name().is_some_and(is_name_of_ring) && Recording::open_with(&folder(path).join("data"), limits).is_ok()
 }
 
 fn has_rings(directory: &Path) -> bool {

@@ -100,6 +100,7 @@ impl ReplayRun<'_> {
             stats: stats.clone(),
             signals,
             interval: None,
+            duration: None,
             usage_every,
             calibrate: &mut || {},
             loss_advice: "they were lost while the recording was made",

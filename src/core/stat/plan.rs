@@ -14,6 +14,8 @@ pub struct StatPlan {
     pub untraced_command: Option<Vec<OsString>>,
     /// How often counts are shown. `None` means only once, at the end.
     pub interval: Option<Duration>,
+    /// The time after which a run ends.
+    pub duration: Option<Duration>,
     /// Says whether the sum of all intervals is shown.
     pub totals: Totals,
     /// How many times the command is run.

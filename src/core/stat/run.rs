@@ -69,6 +69,17 @@ struct Session<'a> {
     signals: Signals,
 }
 
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RunEnd {
+    /// The command or the tasks exited.
+    ByItself,
+    /// Its time was over.
+    Duration,
+    /// This signal arrived.
+    Signal(i32),
+}
+
 /// The result of a run, and how it ended.
 struct RunOutcome {
     run: Run,
@@ -129,9 +140,10 @@ impl Session<'_> {
         let waited = self.wait(&mut counters, workload.as_mut(), &mut shown, show);
         let has_ended = Instant::now();
         // If the command is still running when counting ends, SIGTERM is sent to the command.
-        let to_end = if let Ok(None) = waited { None } else { Some(libc::SIGTERM) };
+        let to_end = if let Ok(RunEnd::ByItself) = waited { None } else { Some(libc::SIGTERM) };
         let status = workload.and_then(|workload| workload_end::end_workload(workload, to_end));
-        let signal = waited?;
+        let end = waited?;
+        let signal = if let RunEnd::Signal(signal) = end { Some(signal) } else { None };
         let until = if signal.is_some() { Instant::now() } else { has_ended };
         let readings = counters.read()?;
         if self.plan.interval.is_some() {
@@ -147,35 +159,40 @@ impl Session<'_> {
         let status = match (signal, status) {
             (Some(libc::SIGINT), _) => 0,
             (Some(signal), _) => 128 + signal as u8,
+            (None, _) if end == RunEnd::Duration => 0,
             (None, status) => status.unwrap_or(0),
         };
         Ok(RunOutcome { run, signal, status })
     }
 
-    /// Waits until the counting ends, and shows the counts of each interval. If a signal ended the counting, returns
-    /// this signal.
+    /// Waits until the counting ends, and shows the counts of each interval. Returns why it ended.
     fn wait(
         &self,
         counters: &mut Counters,
         mut workload: Option<&mut Workload>,
         shown: &mut LastTable,
         show: &mut dyn FnMut(&Table<'_>) -> Result<()>,
-    ) -> Result<Option<i32>> {
+    ) -> Result<RunEnd> {
         let mut interval = self.plan.interval.map(|every| Interval::new(every, shown.begun));
+        let end = self.plan.duration.and_then(|duration| shown.begun.checked_add(duration));
         loop {
-            match counters.wait(interval.as_ref().map(Interval::next))? {
-                Waited::TasksExited => return Ok(None),
+            let next = interval.as_ref().map(Interval::next).into_iter().chain(end).min();
+            match counters.wait(next)? {
+                Waited::TasksExited => return Ok(RunEnd::ByItself),
                 Waited::Woken => {
                     if let Some((_, signal)) = self.signals.take_pending().end_requests().next() {
-                        return Ok(Some(signal));
+                        return Ok(RunEnd::Signal(signal));
                     }
                     if workload.as_mut().is_some_and(|workload| matches!(workload.try_wait(), Ok(Some(_)))) {
-                        return Ok(None);
+                        return Ok(RunEnd::ByItself);
                     }
                 }
                 Waited::Timeout => {}
             }
             let now = Instant::now();
+            if end.is_some_and(|end| now >= end) {
+                return Ok(RunEnd::Duration);
+            }
             if interval.as_mut().is_some_and(|interval| interval.expired(now)) {
                 self.show_since(&counters.read()?, Instant::now(), shown, show)?;
             }

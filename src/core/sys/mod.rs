@@ -10,6 +10,7 @@ pub mod compat;
 pub mod epoll;
 pub mod eventfd;
 pub mod file;
+pub mod folder;
 pub mod limits;
 pub mod mmap;
 pub mod output;

@@ -67,6 +67,16 @@ pub fn binary() -> io::Result<File> {
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
+/// Returns the number of columns of the terminal, if stdout is a terminal.
+pub fn terminal_width() -> Option<usize> {
+    // SAFETY: `winsize` consists of plain numbers, so all zeroes is a valid value.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: `size` has the type that the request fills.
+    let result = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
+    // The width is 0 if the terminal does not know it.
+    (result == 0 && size.ws_col != 0).then_some(usize::from(size.ws_col))
+}
+
 /// Writes a message of perf-prof to stderr as one line. A stderr without a reader is not an error. On a terminal,
 /// control characters are shown as text: the message may contain names of tasks and files.
 pub fn say(text: impl std::fmt::Display) {

@@ -13,9 +13,20 @@ use std::{
 pub enum ExistingFile {
     /// It is overwritten.
     Overwritten,
-    /// It is renamed if it is a folder, or a regular file that is not empty. Anything else is overwritten, for example
-    /// an empty file, a device or a symbolic link.
+    /// It is renamed if it is a folder, a symbolic link, or a regular file that is not empty. An empty file is replaced
+    /// by a new one. Anything else is overwritten, for example a device.
     Renamed,
+}
+
+/// Where a symbolic link leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkTarget {
+    /// To a regular file, or to nothing.
+    File,
+    /// To a folder.
+    Folder,
+    /// To a device, or to an open file of a process as `/dev/stdout` does.
+    Special,
 }
 
 /// Why a file cannot be written.
@@ -43,6 +54,12 @@ pub enum OutputPathError {
     /// The path is a folder.
     #[error("cannot write '{}': it is a folder; give the path of a file", .0.display())]
     Folder(PathBuf),
+    /// The path is a symbolic link to a device or to an open file.
+    #[error(
+        "cannot write '{}': it is a symbolic link to something that is not a regular file; give the path of a file, or \
+         '-' for the standard output", .0.display()
+    )]
+    Link(PathBuf),
     /// The existing file cannot be written.
     #[error("cannot write '{}': {source}", .path.display())]
     File {
@@ -57,15 +74,31 @@ pub enum OutputPathError {
 /// noticed only at the end, and all the work would be lost. The check cannot find every error.
 pub fn check(path: &Path, former: ExistingFile) -> Result<(), OutputPathError> {
     let Ok(found) = fs::symlink_metadata(path) else { return check_folder(path) };
-    let is_renamed = found.is_dir() || found.is_file() && found.len() > 0;
-    if former == ExistingFile::Renamed && is_renamed {
-        return check_folder(path);
+    if former == ExistingFile::Renamed {
+        let target = if found.is_symlink() { link_target(path) } else { LinkTarget::File };
+        match target {
+            LinkTarget::Folder => return Err(OutputPathError::Folder(path.to_owned())),
+            LinkTarget::Special => return Err(OutputPathError::Link(path.to_owned())),
+            LinkTarget::File if found.is_symlink() || found.is_file() || found.is_dir() => return check_folder(path),
+            LinkTarget::File => {}
+        }
     }
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(OutputPathError::Folder(path.to_owned())),
         Ok(_) => access(path, libc::W_OK).map_err(|source| OutputPathError::File { path: path.to_owned(), source }),
         // A symbolic link without a target: writing through it may create the target.
         Err(_) => Ok(()),
+    }
+}
+
+/// Returns where a symbolic link leads.
+pub fn link_target(link: &Path) -> LinkTarget {
+    // The links in /proc/PID/fd lead to open files. Renaming /dev/stdout, which leads there, would harm other programs.
+    let leads_to_proc = fs::read_link(link).is_ok_and(|target| target.starts_with("/proc"));
+    match fs::metadata(link) {
+        Ok(found) if found.is_dir() => LinkTarget::Folder,
+        Ok(found) if leads_to_proc || !found.is_file() => LinkTarget::Special,
+        Ok(_) | Err(_) => LinkTarget::File,
     }
 }
 
@@ -134,9 +167,16 @@ mod tests {
 
     #[test]
     fn output_paths_are_checked_in_advance() {
-        for name in ["new", "full", "empty", "link", "new-link", "null"] {
+        for name in ["new", "full", "empty", "link", "new-link"] {
             assert_eq!(answers(name), "Overwritten: yes\nRenamed: yes\n", "{name}");
         }
+        check(
+            "null",
+            expect![[r#"
+                Overwritten: yes
+                Renamed: cannot write 'DIR/null': it is a symbolic link to something that is not a regular file; give the path of a file, or '-' for the standard output
+            "#]],
+        );
         check(
             "folder",
             expect![[r#"

@@ -1,4 +1,4 @@
-//! This process: a hook for its forks, and its immediate end. Does not know what the hook does.
+//! This process: a hook for its forks, its user, and its immediate end. Does not know what the hook does.
 
 use std::{io, os::unix::process::CommandExt, process::Command};
 
@@ -9,6 +9,12 @@ pub fn in_forked_child(function: extern "C" fn()) {
         let function: unsafe extern "C" fn() = function;
         libc::pthread_atfork(None, None, Some(function));
     }
+}
+
+/// Returns the user with whose rights this process opens files.
+pub fn effective_user() -> u32 {
+    // SAFETY: the call has no preconditions and cannot fail.
+    unsafe { libc::geteuid() }
 }
 
 /// Ends the process at once. No buffers are flushed, and no destructors run.

@@ -172,6 +172,11 @@ pub fn available_memory() -> Option<usize> {
     line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
 }
 
+/// Returns the default limit, in bytes, for events that were read and are not delivered yet (`--buffer`).
+pub fn default_buffer() -> usize {
+    available_memory().map_or(256 << 20, |free| free / 4)
+}
+
 fn sysctl(name: &str) -> Option<i32> {
     fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()
 }

@@ -1,6 +1,6 @@
 //! Parser for the text of a `format` file: the event's name, id, fields and print format. Opens no files.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use thiserror::Error;
 
@@ -15,7 +15,7 @@ use crate::value::Value;
 #[derive(Clone, Debug)]
 pub struct EventFormat {
     /// The event's system, for example `sched`. This is the name of a folder in the `events` folder of tracefs.
-    pub system: String,
+    pub system: Arc<str>,
     /// The event's name, for example `sched_switch`.
     pub name: String,
     /// The event's id: the value of `common_type` in its records.
@@ -50,6 +50,11 @@ const PRINT_FMT: &str = "\nprint fmt:";
 impl EventFormat {
     /// Parses the text of a `format` file.
     pub fn parse(system: &str, text: &str) -> Result<EventFormat, FormatError> {
+        Self::parse_of(&system.into(), text)
+    }
+
+    /// Like [`EventFormat::parse`], for the formats of a system that share its name.
+    pub fn parse_of(system: &Arc<str>, text: &str) -> Result<EventFormat, FormatError> {
         // The print format comes last and may contain line breaks.
         let (head, _) = text.split_once(PRINT_FMT).ok_or(FormatError::Missing { line: "print fmt:" })?;
         let (mut name, mut id, mut fields) = (None, None, Vec::new());
@@ -67,7 +72,7 @@ impl EventFormat {
         let name = name.ok_or(FormatError::Missing { line: "name:" })?;
         let writer = TextSource::for_event(system, &name, &fields);
         let mut format = EventFormat {
-            system: system.to_owned(),
+            system: Arc::clone(system),
             name,
             id: id.ok_or(FormatError::Missing { line: "ID:" })?,
             text: text.into(),

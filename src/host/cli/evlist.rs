@@ -3,9 +3,12 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use perf_prof_core::commands::evlist::{self, EventListing};
+use perf_prof_core::{
+    commands::evlist::{self, EventListing},
+    plan::ReadLimits,
+};
 
-use super::failure::Failure;
+use super::{failure::Failure, values::owner};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -25,6 +28,9 @@ pub struct Evlist {
     /// The recording: a file, a directory, or - for a pipe
     #[arg(short, long, value_name = "PATH", default_value = "perf.data")]
     input: PathBuf,
+    /// Read the recording of another user too
+    #[arg(short, long)]
+    force: bool,
     /// Print for each event also the members of its samples, the sample rate and flags
     #[arg(short, long)]
     verbose: bool,
@@ -41,7 +47,7 @@ impl Evlist {
             (_, true) => EventListing::Attrs,
             _ => EventListing::Names,
         };
-        evlist::run(&self.input, shown)?;
+        evlist::run(&self.input, &ReadLimits { owner: owner(self.force), memory: None }, shown)?;
         Ok(ExitCode::SUCCESS)
     }
 }

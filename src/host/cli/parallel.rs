@@ -19,11 +19,12 @@ use perf_prof_core::{
         self, Divide, Division, Job, JobError, JobPlan, Progress, RangeLength, ReadingCommand, RecordingExtent, Splits,
         TimeRange,
     },
+    plan::ReadLimits,
     recording::{empty_result::is_no_sample, open},
     sys::{output, signals::Signals},
 };
 
-use super::failure::Failure;
+use super::{failure::Failure, values::owner};
 
 const LONG_ABOUT: &str = "\
 Divide a recording into parts and run a command on all parts at the same time
@@ -184,7 +185,9 @@ impl Parallel {
         if input == Path::new("-") {
             bail!("a pipe cannot be divided: write the recording to a file first");
         }
-        let recorded = read_extent(&input)?;
+        // The jobs check the owner too, with the options of the command.
+        let force = self.command.iter().any(|word| word == "-f" || word == "--force");
+        let recorded = read_extent(&input, &ReadLimits { owner: owner(force), memory: None })?;
         if self.per_cpu && recorded.cpus.is_empty() {
             bail!("{} does not contain the number of CPUs of the recorded machine: leave -c out", input.display());
         }
@@ -305,8 +308,8 @@ fn classify_messages(messages: &Path) -> io::Result<MessageContent> {
 }
 
 /// Returns the times and CPUs of a recording: from its header if possible, otherwise by reading all of its records.
-fn read_extent(path: &Path) -> anyhow::Result<RecordingExtent> {
-    let mut recording = open::open(path)?;
+fn read_extent(path: &Path, limits: &ReadLimits) -> anyhow::Result<RecordingExtent> {
+    let mut recording = open::open(path, limits)?;
     let Some((start, end)) = recording.times()? else {
         bail!("{}: the recording cannot be divided: no sample has a time", path.display());
     };

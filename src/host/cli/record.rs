@@ -1,12 +1,15 @@
 //! The options of `perf-prof record`, and the plan made from them.
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{ArgAction, Args, builder::PossibleValuesParser};
 use perf_prof_core::{
     plan::{Callchain, Capture, Clock, Switch, Target},
     recorder::{self, Delay, Level, Output, RecordPlan},
-    spec::{CallGraph, Control, CpuSet, EventSpec, Rate, RingSize, Threads, parse_events, parse_pages, parse_size},
+    spec::{
+        CallGraph, Control, CpuSet, EventSpec, Rate, RingSize, Threads, parse_events, parse_interval, parse_pages,
+        parse_size,
+    },
 };
 
 use super::{
@@ -127,6 +130,9 @@ pub struct Record {
     /// Start recording MS milliseconds after the command; -1: start when --control receives `enable`
     #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true, value_parser = parse_delay, help_heading = "Recording")]
     delay: Option<Delay>,
+    /// Stop after this time, not counting -D, for example `500` (ms), `10s` or `2m`; the command gets SIGTERM then
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, help_heading = "Recording")]
+    duration: Option<Duration>,
     /// Read commands from `fd:CONTROL[,ACK]` or `fifo:CONTROL[,ACK]`, one per line: `enable`, `disable`, `ping` or
     /// `stop`. If ACK is given, write `ack` to it after each of these commands
     #[arg(long, value_name = "CONTROL", help_heading = "Recording")]
@@ -150,6 +156,9 @@ pub struct Record {
     /// Memory limit for records that wait to be written, for example 512M
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Recording")]
     buffer: Option<usize>,
+    /// Print the CPU time and memory that perf-prof itself uses, once in each interval of this length
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, help_heading = "Recording")]
+    usage_self: Option<Duration>,
     /// Print more messages; -vv prints even more
     #[arg(short, long, action = ArgAction::Count, help_heading = "Recording")]
     verbose: u8,
@@ -204,6 +213,8 @@ impl Record {
             threads: self.threads,
             flush_bytes: self.buffer_flush,
             delay: self.delay.unwrap_or_default(),
+            duration: self.duration,
+            usage_self: self.usage_self,
             control: self.control,
             compression: self.compression_level,
             untraced_command,

@@ -2,10 +2,11 @@
 
 use std::{ffi::OsStr, path::PathBuf, process::ExitCode};
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use perf_prof_core::{
     commands::report::{self, Form, ReportPlan},
     event::{CallerSums, GroupKey},
+    spec::{SpecError, parse_events},
 };
 
 use super::{failure::Failure, script::RecordingOptions};
@@ -22,6 +23,8 @@ Examples:
       show the functions in which CMD spent its time
   perf-prof report -g --sort symbol | less
       print functions, and below each function its callers
+  perf-prof report -e cycles --children
+      show only the samples of cycles, with callees included
   perf-prof report --sort comm,dso -C 0 --time 50%,100%
       print comms and dsos, on CPU 0, in the second half of the recording
   perf-prof report --flame time.svg >/dev/null
@@ -35,6 +38,9 @@ The keys are comm, pid, tid, cpu, dso and symbol. Callers with less than half a 
 pub struct Report {
     #[command(flatten)]
     of: RecordingOptions,
+    /// Only these events, as in `perf-prof python`; `perf-prof evlist` lists the events in the recording
+    #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append)]
+    events: Vec<String>,
     /// Add up samples with the same values of these keys: comm, pid, tid, cpu, dso, symbol
     #[arg(short, long, value_name = "KEYS", value_delimiter = ',', default_value = "comm,dso,symbol")]
     sort: Vec<GroupKey>,
@@ -66,8 +72,15 @@ impl Report {
         if let Some(status) = self.of.header()? {
             return Ok(status);
         }
+        const READ_ON: &str = "`perf-prof report --help` explains the options, with examples";
+        let wrong = |error: SpecError| Failure::Usage(error.to_string(), READ_ON.into());
+        let mut events = Vec::new();
+        for list in &self.events {
+            events.extend(parse_events(list).map_err(wrong)?);
+        }
         let plan = ReportPlan {
             input: self.of.input(),
+            events,
             by: self.sort,
             callers: match (self.call_graph, self.children) {
                 (true, _) => CallerSums::Trees,

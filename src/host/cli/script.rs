@@ -9,14 +9,14 @@ use perf_prof_core::{
         script_text::{self, ScriptTextPlan},
     },
     event::{Chains, Digits, Fields},
-    plan::{Input, TaskSelection, Verbosity},
-    spec::{CpuSet, TimeRanges},
+    plan::{Input, ReadLimits, TaskSelection, Verbosity},
+    spec::{CpuSet, TimeRanges, parse_size},
     symbol::{Inline, Options},
 };
 
 use super::{
     failure::Failure,
-    values::{Ids, parse_recorded_ids},
+    values::{Ids, owner, parse_recorded_ids},
 };
 
 const LONG_ABOUT: &str = "Print the events in a recording as text.
@@ -79,10 +79,16 @@ pub struct RecordingOptions {
     /// Only these threads, for example 1,2,3
     #[arg(short, long = "tid", alias = "tids", value_name = "LIST", value_parser = parse_recorded_ids)]
     tids: Option<Ids>,
-    /// Print only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%,20%` (from
-    /// 10 % to 20 %) or `10%/2` (the second tenth)
+    /// Print only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%-20%` or
+    /// `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
     #[arg(long, value_name = "FROM,TO")]
     time: Option<TimeRanges>,
+    /// Read the recording of another user too
+    #[arg(short, long)]
+    force: bool,
+    /// Memory limit for records that were read and not printed yet, for example 512M
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    buffer: Option<usize>,
     /// Print only errors and losses
     #[arg(short, long)]
     quiet: bool,
@@ -97,8 +103,12 @@ impl RecordingOptions {
         if !self.header_only {
             return Ok(None);
         }
-        header::run(&self.input)?;
+        header::run(&self.input, &self.limits())?;
         Ok(Some(ExitCode::SUCCESS))
+    }
+
+    fn limits(&self) -> ReadLimits {
+        ReadLimits { owner: owner(self.force), memory: self.buffer }
     }
 
     /// Returns the recording and the selection of samples, for a plan.
@@ -106,6 +116,7 @@ impl RecordingOptions {
         let ids = |ids: &Option<Ids>| ids.clone().map(|Ids(ids)| ids);
         Input {
             path: self.input.clone(),
+            limits: self.limits(),
             cpus: self.cpus.clone(),
             pids: ids(&self.pids),
             tids: ids(&self.tids),

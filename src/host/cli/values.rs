@@ -1,6 +1,9 @@
 //! Option values that several commands share: task ids, sample rates and verbosity.
 
-use perf_prof_core::{plan::Verbosity, spec::Rate};
+use perf_prof_core::{
+    plan::{Owner, Verbosity},
+    spec::Rate,
+};
 
 use super::option_error::OptionError;
 
@@ -38,6 +41,11 @@ pub fn rate(period: Option<Rate>, frequency: Option<Rate>) -> Result<Option<Rate
         (Some(_), Some(_)) => Err(OptionError::PeriodAndFrequency),
         (period, frequency) => Ok(period.or(frequency)),
     }
+}
+
+/// Returns whose recordings are read. `force` is the option -f.
+pub fn owner(force: bool) -> Owner {
+    if force { Owner::Anybody } else { Owner::UserOrRoot }
 }
 
 pub fn verbosity(verbose: u8, quiet: bool) -> Verbosity {

@@ -187,6 +187,7 @@ impl ScriptEventSource for LiveEvents<'_> {
             stats: run.stats.clone(),
             signals,
             interval: plan.interval,
+            duration: plan.duration,
             usage_every: plan.usage_self,
             calibrate: &mut calibrate,
             loss_advice: "the script is slower than the events; use a larger -m or --buffer, a filter or fewer events",

@@ -29,6 +29,8 @@ pub struct ScriptPlan {
     pub symbols: symbol::Options,
     /// The number of delivered samples after which the run ends.
     pub exit_n: Option<u64>,
+    /// The time after which a live run ends (`--duration`).
+    pub duration: Option<Duration>,
     /// The file that stdout and stderr are appended to.
     pub output: Option<PathBuf>,
     /// How often this process's own CPU and memory use is printed.

@@ -13,7 +13,7 @@ use perf_prof_core::{
     },
     event::{Context, EventType, Processes, Stats, Targets},
     perfdata::{Recording, Replay, Selection},
-    plan::{Input, TaskSelection, Verbosity},
+    plan::{Input, ReadLimits, TaskSelection, Verbosity},
     record::Source as _,
     recording::{
         binaries::binaries,
@@ -24,7 +24,7 @@ use perf_prof_core::{
         replay::{ReplayRun, Warnings},
         select::{self, Selected},
     },
-    sys::{blocked_signals::BlockedSignals, output as messages, signals::Signals},
+    sys::{blocked_signals::BlockedSignals, output as messages, procfs, signals::Signals},
     tracefs::EventFormat,
 };
 
@@ -42,7 +42,7 @@ use crate::script::{Program, PythonChoice, Run};
 pub(super) fn run(plan: &ScriptPlan, input: &Input) -> Result<ExitStatus> {
     output::redirect(plan)?;
     // Opening a pipe may block. Ctrl-C has to end the process while it is blocked, so signals are not blocked yet.
-    let recording = open::open(&input.path)?;
+    let recording = open::open(&input.path, &limits(input))?;
     // If an event is missing, damage to the recording may be the reason. So the warnings about the recording are
     // printed too.
     let selected = select::select(&plan.capture.events, plan.own_events, &recording).inspect_err(|_| {
@@ -62,6 +62,13 @@ pub(super) fn run(plan: &ScriptPlan, input: &Input) -> Result<ExitStatus> {
         Some(jobs) => jobs::run(&work, jobs, recording, selected),
         None => work.run_part(recording, selected, BlockedSignals::new()?, Part::Whole),
     }
+}
+
+/// Returns how the recording is opened. Several processes share the allowed memory.
+fn limits(input: &Input) -> ReadLimits {
+    let processes = input.jobs.map_or(1, |jobs| jobs.count);
+    let memory = input.limits.memory.unwrap_or_else(procfs::default_buffer) / processes;
+    ReadLimits { memory: Some(memory), ..input.limits }
 }
 
 /// The replay of a recording with a script.
@@ -178,8 +185,8 @@ fn context(plan: &ScriptPlan, input: &Input, recording: &mut Recording, span: Op
     let targets = (input.tasks == TaskSelection::ForScript).then_some(targets);
     let mut context = Context::new(Box::new(kernel), offset.unwrap_or(0)).with_sides(sides).with_targets(targets);
     if offset.is_none() && input.path.as_os_str() != "-" {
-        let path = input.path.clone();
-        context = context.with_offset_found_by(move || realtime_offset_by_unpacking(&path).unwrap_or(0));
+        let (path, limits) = (input.path.clone(), input.limits);
+        context = context.with_offset_found_by(move || realtime_offset_by_unpacking(&path, &limits).unwrap_or(0));
     }
     let context = Arc::new(context.with_symbol_options(plan.symbols, Processes::Recorded(binaries)));
     span.inspect(|span| context.note_reached(span.intervals_after));
@@ -195,7 +202,7 @@ impl ScriptEventSource for RecordedEvents<'_> {
     }
 
     fn with_available<R>(&self, load: impl FnOnce(&AvailableEvents<'_>) -> R) -> R {
-        let events = || self.formats.iter().map(|format| (format.system.clone(), format.name.clone())).collect();
+        let events = || self.formats.iter().map(|format| (format.system.to_string(), format.name.clone())).collect();
         load(&AvailableEvents { events: &events, missing: Some(&self.missing) })
     }
 

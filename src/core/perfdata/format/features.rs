@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     abi::perf_data::*,
-    perfdata::{error::PerfDataError, input::random_access::Input},
+    perfdata::{error::PerfDataError, input::random_access::Input, limits::MemoryLimit},
 };
 
 /// The contents of the feature sections.
@@ -127,15 +127,19 @@ const READ: [u32; 13] = [
 
 const CUT_OFF: &str = "it is cut off";
 
+/// The memory for reading and parsing a section, in multiples of its size.
+pub(crate) const PARSED: u64 = 4;
+
 impl Features {
-    /// Reads the feature sections of a file. Skips each damaged section and adds a warning about it.
-    pub fn read(
+    /// Reads the feature sections of a file. Skips each damaged section and adds a warning about it. The sections may
+    /// take at most `limit`.
+    pub(crate) fn read(
         input: &dyn Input,
-        name: &str,
+        limit: &MemoryLimit,
         header: &FileHeader,
         warnings: &mut Vec<String>,
     ) -> Result<Features, PerfDataError> {
-        let mut features = Features::default();
+        let (mut features, mut used, name) = (Features::default(), 0u64, limit.name());
         let io = |error| PerfDataError::io(name, error);
         let list = header.feature_list();
         let table = input.bytes(list.offset, list.size).map_err(io)?;
@@ -149,7 +153,10 @@ impl Features {
             if !READ.contains(&bit) {
                 continue;
             }
-            let result = if offset.checked_add(wanted).is_none_or(|end| end > size) {
+            let is_inside = offset.checked_add(wanted).is_some_and(|end| end <= size);
+            used = used.saturating_add(if is_inside { wanted.saturating_mul(PARSED) } else { 0 });
+            limit.check(used)?;
+            let result = if !is_inside {
                 Err("it lies outside the file")
             } else {
                 features.add(bit, &input.bytes(offset, wanted).map_err(io)?, header.order)

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     abi::perf_data::{HEADER_BUILD_ID, HEADER_HOSTNAME, PERF_MAGIC2},
-    perfdata::{error::PerfDataError, input::random_access::Input},
+    perfdata::{error::PerfDataError, input::random_access::Input, limits::MemoryLimit},
 };
 
 /// The size in bytes of `struct perf_file_header`. `PIPE_HEADER` is that of `struct perf_pipe_file_header`.
@@ -25,6 +25,10 @@ const MOST_ATTRS: u64 = 1 << 20;
 /// The maximum number of ids of all events together. Valid recordings have fewer: each event has one id for each CPU or
 /// thread. If a file states more, it is damaged.
 const MOST_IDS: u64 = 1 << 24;
+
+/// The memory that an event takes, and an id, in bytes. An id is in three lists and in a table from ids to events.
+pub(crate) const EVENT_MEMORY: u64 = 1024;
+pub(crate) const ID_MEMORY: u64 = 64;
 
 /// A section of the file (`struct perf_file_section`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,8 +97,9 @@ pub(crate) fn byte_order_of_magic(bytes: &[u8], name: &str) -> Result<ByteOrder,
     }
 }
 
-/// Reads the header of a file that supports random access.
-pub fn read(input: &dyn Input, name: &str) -> Result<Header, PerfDataError> {
+/// Reads the header of a file that supports random access. The attrs and ids may take at most `limit`.
+pub(crate) fn read(input: &dyn Input, limit: &MemoryLimit) -> Result<Header, PerfDataError> {
+    let name = limit.name();
     let io = |error| PerfDataError::io(name, error);
     let bytes = input.bytes(0, FILE_HEADER).map_err(io)?;
     let order = byte_order_of_magic(&bytes, name)?;
@@ -117,7 +122,7 @@ pub fn read(input: &dyn Input, name: &str) -> Result<Header, PerfDataError> {
         Some((entry_size, attrs, data, features))
     };
     let (entry_size, attrs, data, features) = header().ok_or_else(|| cut_off("header"))?;
-    let attrs = self::attrs(input, name, order, entry_size, attrs)?;
+    let attrs = self::attrs(input, limit, order, entry_size, attrs)?;
     Ok(Header::File(FileHeader { order, attrs, data, features }))
 }
 
@@ -166,12 +171,13 @@ fn features(bytes: &[u8], order: ByteOrder) -> Vec<u32> {
 
 fn attrs(
     input: &dyn Input,
-    name: &str,
+    limit: &MemoryLimit,
     order: ByteOrder,
     entry_size: u64,
     section: Section,
 ) -> Result<Vec<AttrIds>, PerfDataError> {
     const IDS: usize = 16;
+    let name = limit.name();
     let damaged = |what: String| PerfDataError::damaged(name, what);
     let entry = usize::try_from(entry_size).unwrap_or(usize::MAX);
     if !(SMALLEST_ATTR + IDS..=4096).contains(&entry) {
@@ -181,6 +187,8 @@ fn attrs(
     if count > MOST_ATTRS {
         return Err(damaged(format!("its header contains an impossible number of events: {count}")));
     }
+    let mut used = section.size.saturating_add(count * EVENT_MEMORY);
+    limit.check(used)?;
     let bytes = input.bytes(section.offset, section.size).map_err(|error| PerfDataError::io(name, error))?;
     if (bytes.len() as u64) < section.size {
         return Err(PerfDataError::CutOff { name: name.to_owned(), part: "list of events" });
@@ -193,6 +201,9 @@ fn attrs(
         let ids = self::section(&mut ByteReader::new(ids, order)).unwrap_or_default();
         left =
             left.checked_sub(ids.size / 8).ok_or_else(|| damaged("it states over 16 million event ids".to_owned()))?;
+        // The ids of several events may be the same bytes of the file.
+        used = used.saturating_add(ids.size / 8 * ID_MEMORY);
+        limit.check(used)?;
         let bytes = input.bytes(ids.offset, ids.size).map_err(|error| PerfDataError::io(name, error))?;
         if (bytes.len() as u64) < ids.size {
             return Err(PerfDataError::CutOff { name: name.to_owned(), part: "list of ids" });
@@ -209,6 +220,7 @@ fn attrs(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perfdata::ReadLimits;
 
     #[test]
     fn features_of_every_width() {
@@ -226,13 +238,16 @@ mod tests {
 
     #[test]
     fn unreadable_files_are_reported_with_their_cause() {
-        let shown = |bytes: &[u8]| read(&bytes.to_vec(), "x").unwrap_err().to_string();
+        let shown = |bytes: &[u8]| read(&bytes.to_vec(), &ReadLimits::default().limit("x")).unwrap_err().to_string();
         assert_eq!(shown(b""), "x is empty: nothing was recorded, or the disk was full");
         assert_eq!(shown(b"PERF"), "x is not a perf.data file: it does not start with PERFILE2");
         assert_eq!(shown(b"PERFFILE"), "x was written by a perf older than 2.6.36; that format is not supported");
         assert_eq!(shown(b"PERFILE2"), "x is cut off: its header is incomplete");
         assert_eq!(shown(b"PERFILE2\x68\0\0\0\0\0\0\0"), "x is cut off: its header is incomplete");
         assert_eq!(shown(b"PERFILE2\x69\0\0\0\0\0\0\0"), "x is damaged: its header states an invalid size: 105 bytes");
-        assert_eq!(read(&b"2ELIFREP\0\0\0\0\0\0\0\x10".to_vec(), "x").unwrap(), Header::Pipe(ByteOrder::Foreign));
+        assert_eq!(
+            read(&b"2ELIFREP\0\0\0\0\0\0\0\x10".to_vec(), &ReadLimits::default().limit("x")).unwrap(),
+            Header::Pipe(ByteOrder::Foreign)
+        );
     }
 }

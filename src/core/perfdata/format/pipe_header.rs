@@ -3,8 +3,8 @@
 use super::{
     attr::Attr,
     bytes::{ByteOrder, ByteReader},
-    features::{EventDesc, Features, build_id, feature_name},
-    header::AttrIds,
+    features::{EventDesc, Features, PARSED, build_id, feature_name},
+    header::{AttrIds, EVENT_MEMORY, ID_MEMORY},
     kernel_mapping::{KernelMapping, is_kernel_mapping},
 };
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
     perfdata::{
         error::PerfDataError,
         input::feed::{Next, RecordReader},
+        limits::MemoryLimit,
     },
 };
 
@@ -34,11 +35,15 @@ const MAX_MAPPING_BYTES: usize = 1 << 20;
 
 /// Reads the records at the start that perf itself wrote, up to the first record that the kernel wrote. perf also
 /// writes the mappings of the kernel and of its modules. Reading does not end at these mappings, because updates of
-/// events may come after them. The mappings are put back at the end, so that they are read again as normal records.
-pub(crate) fn read_description(records: &mut RecordReader) -> Result<PipeDescription, PerfDataError> {
+/// events may come after them. The mappings are put back at the end, so that they are read again as normal records. The
+/// description may take at most `limit`.
+pub(crate) fn read_description(
+    records: &mut RecordReader,
+    limit: &MemoryLimit,
+) -> Result<PipeDescription, PerfDataError> {
     let order = records.order;
     let mut described = PipeDescription::default();
-    let mut mappings = Vec::new();
+    let (mut mappings, mut used) = (Vec::new(), 0u64);
     while let Next::Record(size) = next(records)? {
         let record = records.peek(size);
         let kind = ByteReader::new(record, order).u32().unwrap_or(0);
@@ -51,6 +56,9 @@ pub(crate) fn read_description(records: &mut RecordReader) -> Result<PipeDescrip
         if kind < FIRST_USER_RECORD_TYPE || [PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2].contains(&kind) {
             break;
         }
+        // A record may consist of ids only, and a stream may contain such records without end.
+        used = used.saturating_add(EVENT_MEMORY + size as u64 / 8 * ID_MEMORY);
+        limit.check(used)?;
         let mut payload = 0;
         match described.record(kind, record, order) {
             Ok(more) => payload = more,
@@ -58,6 +66,8 @@ pub(crate) fn read_description(records: &mut RecordReader) -> Result<PipeDescrip
         }
         records.advance(size);
         if kind == PERF_RECORD_HEADER_TRACING_DATA {
+            used = used.saturating_add(payload.saturating_mul(PARSED));
+            limit.check(used)?;
             let bytes = records.read_payload(payload)?;
             if let Err(why) = described.features.add(HEADER_TRACING_DATA, &bytes, order) {
                 let what = feature_name(HEADER_TRACING_DATA);

@@ -1,7 +1,7 @@
 //! Reads the tracing data of a recording: the kernel's format texts, strings and symbols of tracepoints, in trace-cmd's
 //! layout (`tools/perf/util/trace-event-read.c`). The section contains its own byte order and word size.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use super::bytes::{ByteOrder, ByteReader};
 use crate::tracefs::EventFormat;
@@ -13,8 +13,9 @@ pub struct TracingData {
     pub order: ByteOrder,
     /// The size in bytes of a `long` in the recorded kernel.
     pub long_size: u8,
-    /// The format texts. Each element is the name of the tracepoint's system and the text.
-    pub formats: Vec<(String, String)>,
+    /// The format texts. Each element is the name of the tracepoint's system and the text. All formats of a system share
+    /// its name, because the name can be longer than all of its formats.
+    pub formats: Vec<(Arc<str>, String)>,
     /// The content of `/proc/kallsyms`. Empty in recordings that perf made, because perf does not store it.
     pub kallsyms: Vec<u8>,
     /// The content of tracefs's file `printk_formats`.
@@ -57,12 +58,13 @@ impl TracingData {
             let size = read.u64()?;
             read.read_bytes_u64(size)?;
         }
+        let ftrace: Arc<str> = "ftrace".into();
         for _ in 0..read.u32()? {
             let size = read.u64()?;
-            self.formats.push(("ftrace".to_owned(), text(read.read_bytes_u64(size)?)));
+            self.formats.push((ftrace.clone(), text(read.read_bytes_u64(size)?)));
         }
         for _ in 0..read.u32()? {
-            let system = text(read.text_to_nul()?);
+            let system: Arc<str> = text(read.text_to_nul()?).into();
             for _ in 0..read.u32()? {
                 let size = read.u64()?;
                 self.formats.push((system.clone(), text(read.read_bytes_u64(size)?)));
@@ -83,7 +85,7 @@ impl TracingData {
     /// Returns the formats by tracepoint id. Formats that cannot be parsed are left out.
     pub fn by_id(&self) -> HashMap<u64, EventFormat> {
         let id = |text: &str| text.lines().find_map(|line| line.strip_prefix("ID:"))?.trim().parse().ok();
-        let format = |(system, text): &(String, String)| Some((id(text)?, EventFormat::parse(system, text).ok()?));
+        let format = |(system, text): &(Arc<str>, String)| Some((id(text)?, EventFormat::parse_of(system, text).ok()?));
         // If several formats have the same id, the first one is used: in reverse order, it replaces the others.
         self.formats.iter().rev().filter_map(format).collect()
     }
@@ -124,6 +126,20 @@ mod tests {
             );
             assert_eq!(formats.len(), 1);
         }
+    }
+
+    #[test]
+    fn all_formats_of_a_system_share_its_name() {
+        let mut bytes = section(false, "0.5");
+        let many = [&1u32.to_le_bytes()[..], b"sys\0", &2u32.to_le_bytes()].concat();
+        let one = [&1u32.to_le_bytes()[..], b"sys\0", &1u32.to_le_bytes()].concat();
+        let at = bytes.windows(one.len()).position(|part| part == one).unwrap();
+        let other = FORMAT.replace("ID: 7", "ID: 8");
+        let other = [&(other.len() as u64).to_le_bytes()[..], other.as_bytes()].concat();
+        bytes.splice(at..at + one.len(), many.clone());
+        bytes.splice(at + many.len()..at + many.len(), other);
+        let formats = TracingData::parse(&bytes).unwrap().by_id();
+        assert!(formats.len() == 2 && Arc::ptr_eq(&formats[&7].system, &formats[&8].system));
     }
 
     #[test]

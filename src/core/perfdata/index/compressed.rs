@@ -124,7 +124,8 @@ impl<'a> CompressedIndexer<'a> {
             block.unpacked = 0;
         }
         match u32::try_from(end - block.offset) {
-            Err(_) => self.runs = None,
+            // A run is in memory as a whole, with the payloads between its records.
+            Ok(RUN..) | Err(_) => self.runs = None,
             Ok(0) => block.offset = next,
             Ok(size) => {
                 found.add(Block { size, ..*block });
@@ -167,6 +168,8 @@ pub(crate) struct Source<'a> {
     pub layouts: &'a Layouts,
     /// The maximum number of bytes of side-band records to keep in memory.
     pub room: usize,
+    /// The memory of the decompressors, in bytes.
+    pub memory: usize,
 }
 
 /// Indexes all records of a section, including the compressed ones. Damaged records are left out without a warning. A
@@ -231,7 +234,8 @@ impl<'a> Source<'a> {
         // The first piece gets all of `room`. All other pieces together get the same amount. The first piece usually
         // has the most side-band records, because it contains the comms and mappings of tasks that existed before the
         // recording started.
-        let share = Source { room: self.room / (pieces.len() - 1).max(1), ..*self };
+        let memory = self.memory / pieces.len();
+        let share = Source { room: self.room / (pieces.len() - 1).max(1), memory, ..*self };
         let looked = thread::scope(|scope| {
             let spawn = |&piece: &Section| {
                 let body = move || {
@@ -241,7 +245,7 @@ impl<'a> Source<'a> {
                 thread::Builder::new().name("perf-prof-index".to_owned()).spawn_scoped(scope, body).ok()
             };
             let others: Vec<_> = pieces[1..].iter().map(spawn).collect();
-            let first = self.look(pieces[0]);
+            let first = Source { memory, ..*self }.look(pieces[0]);
             let others = others.into_iter().map(|thread| thread?.join().ok());
             std::iter::once(Some(first)).chain(others).collect::<Option<Vec<_>>>()
         });
@@ -265,7 +269,7 @@ impl<'a> Source<'a> {
         let Source { order, layouts, room, .. } = *self;
         let (mut records, offset) = (self.records(section), section.offset);
         let zstd = |error| PerfDataError::io("zstd", error);
-        let (mut unpacker, mut failed) = (Decompressor::new().map_err(zstd)?, false);
+        let (mut unpacker, mut failed) = (Decompressor::new(self.memory).map_err(zstd)?, false);
         let mut seen = CompressedIndexer::new(layouts, offset, room);
         let mut packing = Packing::Plain;
         let (end, at) = loop {
@@ -369,7 +373,8 @@ mod tests {
         let mut ids = AttrIds { attr, ids: Vec::new() };
         ids.attr.format.sample_type = PERF_SAMPLE_TIME;
         let (input, layouts): (Arc<dyn Input>, _) = (Arc::new(bytes.to_vec()), Layouts::new(&[ids]));
-        let source = Source { input: &input, name: "x", order: ByteOrder::Native, layouts: &layouts, room };
+        let source =
+            Source { input: &input, name: "x", order: ByteOrder::Native, layouts: &layouts, room, memory: usize::MAX };
         let section = Section { offset: 0, size: bytes.len() as u64 };
         let pieces = source.divide(section, 3).unwrap();
         assert!(pieces.windows(2).all(|two| two[0].offset + two[0].size == two[1].offset));

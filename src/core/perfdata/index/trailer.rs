@@ -17,10 +17,14 @@ use crate::perfdata::{
         header::Section,
     },
     input::random_access::Input,
+    limits::MemoryLimit,
 };
 
 /// The last bytes of a file with a stored index. The last byte is the version.
 const MAGIC: [u8; 8] = *b"blocks\0\x01";
+
+/// The memory for reading and parsing the stored index, in multiples of its size.
+const PARSED: u64 = 4;
 
 /// How many numbers are stored for each block.
 const WORDS: usize = 8;
@@ -76,13 +80,15 @@ impl StoredIndex {
 
     /// Reads the stored index at the end of a file. Returns an empty index if the stored index is missing, damaged or
     /// of another version. Then all records have to be read to make an index.
-    pub(crate) fn read(input: &dyn Input, order: ByteOrder) -> io::Result<StoredIndex> {
+    pub(crate) fn read(input: &dyn Input, order: ByteOrder, limit: &MemoryLimit) -> io::Result<StoredIndex> {
         let nothing = Ok(StoredIndex::default());
         let Some(end) = input.size()?.checked_sub(24) else { return nothing };
         let last = input.bytes(end, 24)?;
         let mut numbers = ByteReader::new(last.strip_suffix(&MAGIC).unwrap_or_default(), order);
         let (Some(size), Some(sum)) = (numbers.u64(), numbers.u64()) else { return nothing };
-        let Some(begin) = end.checked_sub(size) else { return nothing };
+        let Some(begin) = end.checked_sub(size).filter(|_| limit.check(size.saturating_mul(PARSED)).is_ok()) else {
+            return nothing;
+        };
         let bytes = input.bytes(begin, size)?;
         let is_whole = u64::from(crc32fast::hash(&bytes)) == sum;
         Ok(is_whole.then(|| StoredIndex::parse(&bytes, order)).flatten().unwrap_or_default())
@@ -122,6 +128,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::perfdata::ReadLimits;
 
     fn index(offset: u64, blocks: &[(u32, u32, u32, u64, u64)]) -> BlockIndex {
         let mut index = BlockIndex::default();
@@ -158,7 +165,8 @@ mod tests {
             index.blocks.iter_mut().for_each(change);
             let mut bytes = Vec::new();
             StoredIndex { files: vec![(0, index)] }.write(&mut bytes);
-            StoredIndex::read(&bytes, ByteOrder::Native).unwrap() != StoredIndex::default()
+            StoredIndex::read(&bytes, ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap()
+                != StoredIndex::default()
         };
         assert!(parsed(&[good], &|_| {}));
         assert!(!parsed(&[good], &|block| block.size = BLOCK as u32 + 8));
@@ -183,7 +191,7 @@ mod tests {
             let stored = StoredIndex { files };
             let mut bytes = vec![7; 100];
             stored.write(&mut bytes);
-            prop_assert_eq!(&StoredIndex::read(&bytes, ByteOrder::Native).unwrap(), &stored);
+            prop_assert_eq!(&StoredIndex::read(&bytes, ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap(), &stored);
             let mut turned = bytes[100..].to_vec();
             let magic_at = turned.len().saturating_sub(MAGIC.len());
             let (rest, magic) = turned.split_at_mut(magic_at);
@@ -193,16 +201,16 @@ mod tests {
                 *sum = u64::from(crc32fast::hash(numbers)).swap_bytes().to_ne_bytes();
                 prop_assert_eq!(&*magic, &MAGIC);
             }
-            prop_assert_eq!(&StoredIndex::read(&turned, ByteOrder::Foreign).unwrap(), &stored);
+            prop_assert_eq!(&StoredIndex::read(&turned, ByteOrder::Foreign, &ReadLimits::default().limit("x")).unwrap(), &stored);
             // A changed bit is detected.
             if bytes.len() > 100 {
                 let (at, mut damaged) = (100 + cut % (bytes.len() - 100), bytes.clone());
                 damaged[at] ^= 1 << (cut % 8);
-                prop_assert_eq!(StoredIndex::read(&damaged, ByteOrder::Native).unwrap(), StoredIndex::default());
+                prop_assert_eq!(StoredIndex::read(&damaged, ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap(), StoredIndex::default());
             }
             // A missing end is detected.
             let cut = bytes.len().saturating_sub(cut);
-            prop_assert_eq!(StoredIndex::read(&bytes[..cut].to_vec(), ByteOrder::Native).unwrap(), StoredIndex::default());
+            prop_assert_eq!(StoredIndex::read(&bytes[..cut].to_vec(), ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap(), StoredIndex::default());
         }
 
         #[test]
@@ -211,9 +219,9 @@ mod tests {
             let sum = u64::from(crc32fast::hash(&words)).to_ne_bytes();
             let bytes = [&words[..], &(words.len() as u64).to_ne_bytes(), &sum, &MAGIC].concat();
             let blocks = |(_, index): &(u64, BlockIndex)| index.blocks.len();
-            let stored = StoredIndex::read(&bytes, ByteOrder::Native).unwrap();
+            let stored = StoredIndex::read(&bytes, ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap();
             prop_assert!(stored.files.iter().map(blocks).sum::<usize>() <= words.len());
-            let _ = StoredIndex::read(&[words, MAGIC.to_vec()].concat(), ByteOrder::Native).unwrap();
+            let _ = StoredIndex::read(&[words, MAGIC.to_vec()].concat(), ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap();
         }
     }
 }

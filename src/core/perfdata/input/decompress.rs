@@ -2,7 +2,7 @@
 //! to the end of a zstd frame. Knows nothing of files.
 
 use zstd::{
-    stream::raw::{Decoder, InBuffer, Operation, OutBuffer},
+    stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer},
     zstd_safe::MAGICNUMBER,
 };
 
@@ -58,9 +58,22 @@ pub(crate) fn begins_frame(record: &[u8]) -> bool {
     packed(record).is_some_and(|packed| packed.starts_with(&MAGICNUMBER.to_le_bytes()))
 }
 
+/// Returns a decoder that takes at most about `memory` bytes. A frame states how many bytes of its output the decoder
+/// has to remember (its window), so a small file can request 128 MiB.
+fn decoder(memory: usize) -> std::io::Result<Decoder<'static>> {
+    let mut decoder = Decoder::new()?;
+    decoder.set_parameter(DParameter::WindowLogMax(memory.max(1).ilog2().clamp(*WINDOWS.start(), *WINDOWS.end())))?;
+    Ok(decoder)
+}
+
+/// The limits of windows, as powers of two. zstd itself allows windows of 128 MiB (ZSTD_WINDOWLOG_LIMIT_DEFAULT in
+/// `zstd.h`), and level 22 needs them. The lower limit is the window of level 1, which perf uses if no level is given.
+const WINDOWS: std::ops::RangeInclusive<u32> = 19..=27;
+
 impl Decompressor {
-    pub fn new() -> std::io::Result<Self> {
-        let decoder = Decoder::new()?;
+    /// Creates a decompressor that takes at most about `memory` bytes.
+    pub fn new(memory: usize) -> std::io::Result<Self> {
+        let decoder = decoder(memory)?;
         let (full, between_frames) = (false, true);
         Ok(Self { decoder, packed: Vec::new(), used: 0, unpacked: Vec::new(), start: 0, end: 0, full, between_frames })
     }
@@ -143,12 +156,17 @@ impl Decompressor {
 }
 
 /// A decompressor for runs of records. In each run, the compressed records start with a new zstd frame.
-#[derive(Default)]
 pub(crate) struct RunDecompressor {
     decoder: Option<Decoder<'static>>,
+    memory: usize,
 }
 
 impl RunDecompressor {
+    /// Creates a decompressor that takes at most about `memory` bytes, besides the runs themselves.
+    pub fn new(memory: usize) -> Self {
+        RunDecompressor { decoder: None, memory }
+    }
+
     /// Writes the records of a run to `into`. Compressed records are decompressed. The records in `into` keep the byte
     /// order of the file. Returns the size of the records in `into` in bytes.
     pub fn unpack(
@@ -161,7 +179,7 @@ impl RunDecompressor {
         let damaged = || std::io::Error::other("the file has changed since it was indexed");
         let mut decoder = match self.decoder.take() {
             Some(mut decoder) => decoder.reinit().map(|()| decoder)?,
-            None => Decoder::new()?,
+            None => decoder(self.memory)?,
         };
         let mut end = 0;
         while run.len() >= RECORD_HEADER {

@@ -161,6 +161,8 @@ pub(crate) struct StreamSetup {
     pub numbers: Numbers,
     /// Collects warnings about damage.
     pub warnings: Warnings,
+    /// The memory of the stream's decompressor, in bytes.
+    pub memory: usize,
 }
 
 /// The blocks of an indexed file, sorted by the earliest time in each block. So only the blocks that overlap in time
@@ -182,8 +184,8 @@ pub(crate) struct IndexedStream {
 impl IndexedStream {
     /// Creates a stream of the blocks that contain selected records.
     pub fn new(input: Arc<dyn Input>, name: String, index: Arc<BlockIndex>, setup: StreamSetup) -> Self {
-        let StreamSetup { context, numbers, warnings } = setup;
-        let (wanted, unpacker) = (index.wanted(&context.selection), RunDecompressor::default());
+        let StreamSetup { context, numbers, warnings, memory } = setup;
+        let (wanted, unpacker) = (index.wanted(&context.selection), RunDecompressor::new(memory));
         Self { input, name, context, index, wanted, next: 0, numbers, consumed: 0, unpacker, warnings }
     }
 

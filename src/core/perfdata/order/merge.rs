@@ -15,7 +15,7 @@ use std::{collections::VecDeque, os::fd::RawFd, sync::Arc};
 
 use super::block_stream::Stream;
 use crate::{
-    perfdata::error::PerfDataError,
+    perfdata::{error::PerfDataError, limits::MemoryLimit},
     record::{Chunk, Sorted, SortedRecord},
 };
 
@@ -43,6 +43,13 @@ pub(crate) const BYTES_PER_CALL: u64 = 8 << 20;
 /// The maximum number of sorted piles (see [`Pending`]).
 const PILES: usize = 64;
 
+/// The memory that a pending record takes besides its block, in bytes: its entry in a pile, which may have room for twice
+/// as many, its entry in the list of released records, and the space for sorting this list.
+const INDEX_PER_RECORD: usize = 3 * size_of::<SortedRecord>();
+
+/// The least memory of a block in bytes, even if it has only one short record: a page.
+const SMALLEST_BLOCK: usize = 4096;
+
 /// Determines when records are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReleaseTime {
@@ -56,6 +63,7 @@ pub(crate) enum ReleaseTime {
 pub(crate) struct Merger {
     streams: Vec<Box<dyn Stream>>,
     release: ReleaseTime,
+    limit: MemoryLimit,
     /// The selected records of the block that was loaded last.
     loaded: Vec<SortedRecord>,
     /// Records that are not released yet.
@@ -68,8 +76,9 @@ pub(crate) struct Merger {
     /// stream are [`stride`] apart.
     chunks: VecDeque<Option<Loaded>>,
     first: u32,
-    /// The number of bytes of the blocks in `chunks`.
+    /// The number of bytes of the blocks in `chunks`, and the number of these blocks.
     bytes: usize,
+    blocks: usize,
     /// Released records in time order. The records from index `next` on were not delivered yet.
     ready: Vec<SortedRecord>,
     next: usize,
@@ -181,17 +190,20 @@ impl Pending {
 const NOT_IN_BATCH: u32 = u32::MAX;
 
 impl Merger {
-    pub fn new(streams: Vec<Box<dyn Stream>>, release: ReleaseTime) -> Self {
+    /// Creates a merger of these streams. The records that it has in memory at the same time may take at most `limit`.
+    pub fn new(streams: Vec<Box<dyn Stream>>, release: ReleaseTime, limit: MemoryLimit) -> Self {
         let pending = Pending { by: SortOrder::for_streams(streams.len()), ..Pending::default() };
         Self {
             streams,
             release,
+            limit,
             loaded: Vec::new(),
             pending,
             left_over: None,
             chunks: VecDeque::new(),
             first: 0,
             bytes: 0,
+            blocks: 0,
             ready: Vec::new(),
             next: 0,
             released: 0,
@@ -234,6 +246,7 @@ impl Merger {
             loaded.place = NOT_IN_BATCH;
             if loaded.left == 0 {
                 self.bytes -= loaded.chunk.bytes().len();
+                self.blocks -= 1;
                 self.chunks[number] = None;
             }
         }
@@ -330,10 +343,13 @@ impl Merger {
                 self.chunks.resize_with(at + 1, || None);
             }
             self.bytes += chunk.bytes().len();
+            self.blocks += 1;
             let (chunk, left) = (Arc::new(chunk), new.len());
             self.chunks[at] = Some(Loaded { chunk, left, place: NOT_IN_BATCH });
         }
-        Ok(())
+        // Blocks that overlap in time have to be in memory together, and a file may state any times.
+        let blocks = self.bytes.max(self.blocks * SMALLEST_BLOCK);
+        self.limit.check((blocks + self.pending.len() * INDEX_PER_RECORD) as u64)
     }
 
     /// Returns the index of the stream with the lowest bound, and this bound.
@@ -357,7 +373,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        perfdata::{index::blocks::BLOCK, order::read_ahead::Batches},
+        perfdata::{ReadLimits, index::blocks::BLOCK, order::read_ahead::Batches},
         record::{RECORD_HEADER, Recycle, record_size},
     };
 
@@ -400,8 +416,12 @@ mod tests {
         }
     }
 
+    fn limit(bytes: usize) -> MemoryLimit {
+        ReadLimits { memory: Some(bytes), ..ReadLimits::default() }.limit("x")
+    }
+
     fn all(streams: Vec<Box<dyn Stream>>, release: ReleaseTime) -> (Vec<(u64, u64)>, u64) {
-        let mut merger = Merger::new(streams, release);
+        let mut merger = Merger::new(streams, release, limit(usize::MAX));
         let mut found = Vec::new();
         while let Some(sorted) = merger.next_batch().unwrap() {
             for (_, record) in sorted.in_order() {
@@ -451,6 +471,26 @@ mod tests {
         }
     }
 
+    /// Blocks of records with the same time cannot be released before the last of them was loaded.
+    #[test]
+    fn blocks_that_overlap_in_time_are_loaded_up_to_the_limit() {
+        let overlapping = || InMemory::new(0, 1, (0..1000).map(|tag| vec![(7, tag); 1000]).collect());
+        let needed = 1000 * 1000 * (24 + INDEX_PER_RECORD);
+        for (bytes, fits) in [(needed, true), (needed / 2, false), (0, false)] {
+            let mut merger = Merger::new(vec![Box::new(overlapping())], ReleaseTime::InRounds, limit(bytes));
+            match merger.next_batch() {
+                Ok(Some(_)) => assert!(fits, "{bytes}"),
+                Err(PerfDataError::TooMuchMemory { name, .. }) => assert!(!fits && name == "x", "{bytes}"),
+                other => panic!("{bytes}: {:?}", other.err()),
+            }
+            assert!(merger.bytes() <= bytes.max(1000 * 24));
+        }
+        // Blocks with a single short record take at least a page each.
+        let tiny = InMemory::new(0, 1, vec![vec![(7, 0)]; 1000]);
+        let mut merger = Merger::new(vec![Box::new(tiny)], ReleaseTime::InRounds, limit(1000 * SMALLEST_BLOCK));
+        assert!(matches!(merger.next_batch(), Err(PerfDataError::TooMuchMemory { .. })));
+    }
+
     /// A batch used to wait for 1024 selected records, even if their blocks used 128 MiB of memory. With a thread that
     /// reads ahead, four such batches were in memory.
     #[test]
@@ -459,7 +499,8 @@ mod tests {
         let run = |by_thread: bool| {
             let held = Arc::new(Held::default());
             let stream = OneOfABlock { blocks: 0..BLOCKS, held: held.clone() };
-            let mut batches = Batches::new(Merger::new(vec![Box::new(stream)], ReleaseTime::InRounds));
+            let mut batches =
+                Batches::new(Merger::new(vec![Box::new(stream)], ReleaseTime::InRounds, limit(usize::MAX)));
             if by_thread {
                 batches.read_ahead();
             }

@@ -221,7 +221,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        perfdata::order::{block_stream::Stream, merge::ReleaseTime},
+        perfdata::{
+            ReadLimits,
+            order::{block_stream::Stream, merge::ReleaseTime},
+        },
         record::{Chunk, SortedRecord},
     };
 
@@ -249,7 +252,7 @@ mod tests {
 
     fn batches(left: Range<u32>, load: impl FnMut(u32) + Send + 'static) -> Batches {
         let stream = Blocks { left, load };
-        Batches::new(Merger::new(vec![Box::new(stream)], ReleaseTime::InRounds))
+        Batches::new(Merger::new(vec![Box::new(stream)], ReleaseTime::InRounds, ReadLimits::default().limit("x")))
     }
 
     /// Returns the next batch. Ignores interruptions.

@@ -41,6 +41,8 @@ pub(crate) enum Arrival {
 pub(crate) struct SequentialStream {
     records: RecordReader,
     unpacker: Option<Decompressor>,
+    /// The memory of the decompressor in bytes.
+    memory: usize,
     unpacking: Unpacking,
     /// The number of places in the file with damaged compressed records.
     damaged: u64,
@@ -72,7 +74,7 @@ const REPORTED_PLACES: u64 = 8;
 struct Window {
     context: ReplayContext,
     blocks: VecDeque<Ready>,
-    /// The number of bytes of these blocks, and the maximum for this number.
+    /// The memory of these blocks in bytes, and the maximum for it.
     bytes: usize,
     limit: usize,
     /// The block that is being filled, its records, and the earliest time of these records.
@@ -92,6 +94,14 @@ struct Ready {
     first: u64,
     bytes: Vec<u8>,
     listed: Vec<SortedRecord>,
+}
+
+impl Ready {
+    /// Returns the memory of the block, in bytes. The list of its records takes more than its bytes if the records are
+    /// short.
+    fn size(&self) -> usize {
+        self.bytes.len() + self.listed.len() * size_of::<SortedRecord>()
+    }
 }
 
 impl Window {
@@ -125,16 +135,17 @@ impl Window {
         let bytes = std::mem::replace(&mut self.block, self.context.pool.buffer(0));
         let listed = std::mem::take(&mut self.listed);
         let first = std::mem::replace(&mut self.first, u64::MAX);
-        self.bytes += bytes.len();
-        self.blocks.push_back(Ready { number: self.number, first, bytes, listed });
+        let ready = Ready { number: self.number, first, bytes, listed };
+        self.bytes += ready.size();
+        self.blocks.push_back(ready);
         self.number = self.numbers.next_number();
     }
 }
 
 impl SequentialStream {
-    /// Creates a stream of these records. At most about `limit` bytes of blocks are read ahead.
+    /// Creates a stream of these records. At most about `limit` bytes are read ahead.
     pub fn new(records: RecordReader, arrival: Arrival, limit: usize, setup: StreamSetup) -> Self {
-        let StreamSetup { context, mut numbers, warnings } = setup;
+        let StreamSetup { context, mut numbers, warnings, memory } = setup;
         let window = Window {
             block: context.pool.buffer(0),
             context,
@@ -150,7 +161,7 @@ impl SequentialStream {
         };
         let (unpacker, unpacking, damaged) = (None, Unpacking::Works, 0);
         let (rounds, floor, ended) = ([0; 2], 0, false);
-        Self { records, unpacker, unpacking, damaged, arrival, warnings, window, rounds, floor, ended }
+        Self { records, unpacker, memory, unpacking, damaged, arrival, warnings, window, rounds, floor, ended }
     }
 
     fn warn(&self, what: impl std::fmt::Display) {
@@ -232,7 +243,8 @@ impl SequentialStream {
                 let record = self.records.peek(size);
                 if self.unpacking == Unpacking::Works {
                     if self.unpacker.is_none() {
-                        self.unpacker = Some(Decompressor::new().map_err(|error| PerfDataError::io("zstd", error))?);
+                        let made = Decompressor::new(self.memory);
+                        self.unpacker = Some(made.map_err(|error| PerfDataError::io("zstd", error))?);
                     }
                     if let Some(unpacker) = &mut self.unpacker {
                         unpacker.set_input(record);
@@ -275,7 +287,7 @@ impl Stream for SequentialStream {
         if forced {
             self.floor = self.floor.max(ready.first);
         }
-        window.bytes -= ready.bytes.len();
+        window.bytes -= ready.size();
         records.extend_from_slice(&ready.listed);
         Ok(Some((ready.number, window.context.chunk(ready.bytes))))
     }

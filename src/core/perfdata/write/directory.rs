@@ -3,14 +3,14 @@
 //! ring: `data.0`, `data.1` and so on.
 
 use std::{
-    fs::{self, DirBuilder, File},
+    fs::{self, DirBuilder},
     io,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    os::unix::fs::DirBuilderExt,
+    path::Path,
 };
 
 use super::{FileWriter, Known, Level, Stream};
-use crate::{abi::perf_data::PERF_RECORD_ID_INDEX, record::SampleLayout};
+use crate::{abi::perf_data::PERF_RECORD_ID_INDEX, record::SampleLayout, sys::folder::Folder};
 
 /// Returns id index records that list the rings. For each ring, `rings` gives the id of an event in the ring, and the
 /// CPU of the ring. From these records a reader knows which files should exist.
@@ -29,18 +29,21 @@ pub fn rings(rings: impl Iterator<Item = (u64, Option<u32>)>) -> Vec<u8> {
     records.collect::<Vec<_>>().concat()
 }
 
-/// Creates the directory, unless it exists, and the file `data` in it.
-pub fn create(path: &Path, known: &Known<'_>, reserve: usize) -> io::Result<FileWriter> {
+/// Creates the directory, unless it exists, and the file `data` in it. All files of the recording are created in the
+/// returned folder.
+pub fn create(path: &Path, known: &Known<'_>, reserve: usize) -> io::Result<(Folder, FileWriter)> {
     match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => made?,
     }
-    FileWriter::create(&path.join("data"), known, None, reserve)
+    let folder = Folder::open(path).map_err(|error| error.source)?;
+    let file = folder.create("data").map_err(|error| error.source)?;
+    Ok((folder, FileWriter::start(file, path, known, None, reserve)?))
 }
 
 /// Creates the file of a ring.
-pub fn stream(path: &Path, ring: usize, layout: SampleLayout, level: Option<Level>) -> io::Result<Stream> {
-    let file = File::options().write(true).create_new(true).mode(0o600).open(path.join(format!("data.{ring}")))?;
+pub fn stream(folder: &Folder, ring: usize, layout: SampleLayout, level: Option<Level>) -> io::Result<Stream> {
+    let file = folder.create(&format!("data.{ring}")).map_err(|error| error.source)?;
     Stream::new(file, 0, layout, level).map(Stream::indexed)
 }
 
@@ -53,15 +56,19 @@ pub fn remove(path: &Path) -> io::Result<()> {
 
 /// Removes the files of a recording, but not the directory. Fails like [`remove`].
 pub fn clear(path: &Path) -> io::Result<()> {
-    let is_ours = |file: &PathBuf| {
-        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        file.is_file()
-            && (name == "data" || name.strip_prefix("data.").is_some_and(|number| number.parse::<u32>().is_ok()))
-    };
-    let files = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<PathBuf>>>()?;
-    if let Some(other) = files.iter().find(|file| !is_ours(file)) {
-        let what = format!("'{}' is not part of a recording; nothing was removed", other.display());
-        return Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, what));
+    let is_part =
+        |name: &str| name == "data" || name.strip_prefix("data.").is_some_and(|number| number.parse::<u32>().is_ok());
+    let folder = Folder::open(path).map_err(|error| error.source)?;
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        match entry.file_name().into_string() {
+            Ok(name) if is_part(&name) && !entry.file_type()?.is_dir() => names.push(name),
+            _ => {
+                let what = format!("'{}' is not part of a recording; nothing was removed", entry.path().display());
+                return Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, what));
+            }
+        }
     }
-    files.iter().try_for_each(fs::remove_file)
+    names.iter().try_for_each(|name| folder.remove(name).map_err(|error| error.source))
 }

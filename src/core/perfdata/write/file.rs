@@ -5,7 +5,7 @@
 use std::{
     fs::File,
     io::{self, Seek, SeekFrom, Write},
-    os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt},
+    os::unix::fs::{FileExt, FileTypeExt},
     path::Path,
 };
 
@@ -13,7 +13,6 @@ use super::{FINISHED_ROUND, Features, Known, Level, Stream, attr, reserve::Reser
 use crate::{
     abi::perf_data::PERF_MAGIC2,
     perfdata::{StoredIndex, format::header::EARLY_FEATURES_MAGIC},
-    sys::output_path,
 };
 
 /// The size in bytes of `struct perf_file_header` in `tools/perf/util/header.h`.
@@ -38,13 +37,18 @@ pub struct FileWriter {
 }
 
 impl FileWriter {
-    /// Starts a recording in a new file. `known` contains the events, the layout of all samples, and the features that
-    /// are known already. These features are written first, so that they are in the file even if the recorder is
-    /// killed. `reserve` bytes of disk space are kept free for the end of the recording.
-    pub fn create(path: &Path, known: &Known<'_>, level: Option<Level>, reserve: usize) -> io::Result<FileWriter> {
+    /// Starts a recording in an empty file. `known` contains the events, the layout of all samples, and the features
+    /// that are known already. These features are written first, so that they are in the file even if the recorder is
+    /// killed. `reserve` bytes of disk space are kept free for the end of the recording, on the file system of `folder`.
+    pub fn start(
+        mut file: File,
+        folder: &Path,
+        known: &Known<'_>,
+        level: Option<Level>,
+        reserve: usize,
+    ) -> io::Result<FileWriter> {
         let Known { events, layout, features: known } = *known;
-        let reserve = Reserve::allocate(output_path::folder(path), reserve as u64);
-        let mut file = File::options().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let reserve = Reserve::allocate(folder, reserve as u64);
         if file.metadata()?.file_type().is_fifo() {
             // In a pipe, the header cannot be completed at the end. Also, the pipe may have no reader yet; then the
             // first write would block.

@@ -14,25 +14,47 @@ use super::{
     split,
 };
 
+/// Returns the help of the script `module`: its docstring. Returns `None` if it has none, or if the script was not started
+/// through its first line: then the user typed `perf-prof python`, and wants its help.
+pub fn help(argv: &[OsString], module: &OsStr) -> Option<String> {
+    given_by_first_line(argv, module)?;
+    let mut text = String::new();
+    File::open(module).ok()?.take(MOST).read_to_string(&mut text).ok()?;
+    docstring(&text).map(str::to_owned)
+}
+
+/// The longest part of a script that is searched for the end of its docstring, in bytes.
+const MOST: u64 = 1 << 20;
+
+/// Returns the text of the docstring at the start of a script.
+fn docstring(script: &str) -> Option<&str> {
+    let mut rest = script;
+    while rest.starts_with('#') || rest.starts_with(char::is_whitespace) {
+        let line_end = rest.find('\n').map_or(rest.len(), |end| end + 1);
+        rest = if rest.starts_with('#') { &rest[line_end..] } else { rest.trim_start() };
+    }
+    let rest = rest.strip_prefix(['r', 'R', 'u', 'U']).unwrap_or(rest);
+    let quotes = ["\"\"\"", "'''"].into_iter().find(|quotes| rest.starts_with(quotes))?;
+    rest.strip_prefix(quotes)?.split_once(quotes).map(|(text, _)| text.trim())
+}
+
 /// Returns how many events of the command line come from the first line of the script `module`. These are the first
 /// events of the command line, and the script is written for these events. Returns 0 if the script was not started
 /// through its first line.
 pub fn count_own_events(argv: &[OsString], module: &OsStr) -> usize {
-    let given = read_first_line(module).and_then(|line| {
-        let words = split_words(line.strip_prefix("#!")?)?;
-        let python = words.iter().position(|word| word == "python")?;
-        Some(words[python + 1..].iter().map(OsString::from).collect::<Vec<_>>())
-    });
-    match (given, argv.get(2..)) {
-        // If the command line starts with the words of the first line, and then has the script, the kernel made it from
-        // the first line. Otherwise the user typed it.
-        (Some(given), Some(typed))
-            if typed.starts_with(&given) && typed.get(given.len()).is_some_and(|m| m == module) =>
-        {
-            count_events(given)
-        }
-        _ => 0,
-    }
+    given_by_first_line(argv, module).map_or(0, count_events)
+}
+
+/// Returns the options on the first line of the script `module`, if the script was started through this line.
+fn given_by_first_line(argv: &[OsString], module: &OsStr) -> Option<Vec<OsString>> {
+    let line = read_first_line(module)?;
+    let words = split_words(line.strip_prefix("#!")?)?;
+    let python = words.iter().position(|word| word == "python")?;
+    let given: Vec<OsString> = words[python + 1..].iter().map(OsString::from).collect();
+    // If the command line starts with the words of the first line, and then has the script, the kernel made it from the
+    // first line. Otherwise the user typed it.
+    let typed = argv.get(2..)?;
+    (typed.starts_with(&given) && typed.get(given.len()).is_some_and(|typed| typed == module)).then_some(given)
 }
 
 fn count_events(words: Vec<OsString>) -> usize {
@@ -95,6 +117,16 @@ mod tests {
         check("a 'b", expect!["none"]);
         check("a $B", expect!["none"]);
         check("", expect!["[]"]);
+    }
+
+    #[test]
+    fn the_docstring_is_found_after_comments() {
+        let script = "#!/usr/bin/env -S perf-prof python\n# a comment\n\n\"\"\"Title.\n\nusage: x\n\"\"\"\nimport x\n";
+        assert_eq!(docstring(script), Some("Title.\n\nusage: x"));
+        assert_eq!(docstring("r'''one\"\"\"'''"), Some("one\"\"\""));
+        for none in ["", "#", "import x\n\"\"\"no\"\"\"", "\"\"\"open", "\"one\"", "\n \n"] {
+            assert_eq!(docstring(none), None, "{none}");
+        }
     }
 
     #[test]

@@ -7,7 +7,8 @@ mod split;
 
 use std::{ffi::OsString, process::ExitCode};
 
-use clap::FromArgMatches;
+use clap::{FromArgMatches, error::ErrorKind};
+use perf_prof_core::sys::output;
 
 pub use self::options::command;
 use super::{
@@ -15,6 +16,10 @@ use super::{
     version,
 };
 use crate::run;
+
+/// The last line of the help of a script that was started through its first line.
+const PERF_PROFS_HELP: &str =
+    "The script also takes the options of perf-prof python, such as -i, -p and --input: `perf-prof python --help`";
 
 /// Runs `perf-prof python` with the whole command line and returns the exit status.
 pub fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
@@ -27,7 +32,16 @@ pub fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
     let parsed = command.try_get_matches_from([OsString::from("python")].into_iter().chain(ours));
     let options = match parsed.and_then(|matches| options::Options::from_arg_matches(&matches)) {
         Ok(options) => options,
-        Err(error) => return from_clap(&error, READ_ON),
+        Err(error) => {
+            let of_script = split.module.as_deref().and_then(|module| first_line::help(argv, module));
+            return match (error.kind(), of_script) {
+                (ErrorKind::DisplayHelp, Some(help)) => {
+                    output::print_line(&format!("{help}\n\n{PERF_PROFS_HELP}"));
+                    Ok(ExitCode::SUCCESS)
+                }
+                _ => from_clap(&error, READ_ON),
+            };
+        }
     };
     if options.version {
         return version::print(options.verbose, options.python.as_deref());

@@ -123,11 +123,14 @@ pub struct Options {
     /// Replay this recording instead of tracing live: a file or directory of `perf record`, or - for a pipe
     #[arg(long, value_name = "PATH")]
     pub input: Option<PathBuf>,
+    /// Replay the recording of another user too. After the script's name, -f is an option of the script; --force is not
+    #[arg(short, long, requires = "input")]
+    pub force: bool,
     /// Record the events while the script runs, into a file that --input and perf can read
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Replay only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%,20%` (from
-    /// 10 % to 20 %) or `10%/2` (the second tenth)
+    /// Replay only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%-20%` or
+    /// `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
     #[arg(long, value_name = "FROM,TO")]
     pub time: Option<TimeRanges>,
     /// Replay --input in N processes, each with a part of the recording; the script merges their results
@@ -162,7 +165,7 @@ pub struct Options {
     #[arg(long = super::split::EXEC, value_name = "CMD [ARGS...]")]
     pub exec: Option<String>,
 
-    /// Record a call chain with every event; tracepoints have kernel frames only, unless --user-callchain is given
+    /// Record a call chain with every event, with kernel and user frames
     #[arg(short = 'g', help_heading = "Call chains")]
     pub callchains: bool,
     /// Like -g. HOW selects how user frames are found: `fp` (frame pointers, the default), or `dwarf[,SIZE]` for
@@ -200,6 +203,9 @@ pub struct Options {
     /// Stop after N events
     #[arg(short = 'N', long = "exit-N", value_name = "N", value_parser = value_parser!(u64).range(1..), help_heading = "Run")]
     pub exit_n: Option<u64>,
+    /// Stop after this time, for example `500` (ms), `10s` or `2m`; a command of --exec gets SIGTERM then
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, help_heading = "Run")]
+    pub duration: Option<std::time::Duration>,
     /// Deliver the events of all CPUs in the order of time. Without this option, only the events of each CPU are in
     /// order
     #[arg(long, help_heading = "Run")]
@@ -223,7 +229,8 @@ pub struct Options {
     /// Size of each ring buffer, as a number of pages (for example `128`) or in bytes (for example `8M`)
     #[arg(short, long, value_name = "N", value_parser = parse_pages, help_heading = "Buffers")]
     pub mmap_pages: Option<RingSize>,
-    /// Memory limit for events that wait for the script, for example 512M
+    /// Memory limit for events that were read from the ring buffers or --input and wait for the script, for example 512M
+    /// [default: a quarter of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Buffers")]
     pub buffer: Option<usize>,
     /// Read a ring buffer when it is PCT percent full

@@ -3,16 +3,19 @@
 use std::ffi::OsString;
 
 use perf_prof_core::{
-    plan::{Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, SplitBy, Switch, Target, TaskSelection},
+    plan::{Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, ReadLimits, SplitBy, Switch, Target, TaskSelection},
     spec::{EventSpec, SpecError, parse_events},
     symbol::{self, Demangle, Inline, Srcline},
-    sys::shell::{shell_quote, shell_quote_all},
+    sys::{
+        compat,
+        shell::{shell_quote, shell_quote_all},
+    },
 };
 
 use super::{first_line, options::Options, split::Split};
 use crate::cli::{
     option_error::OptionError,
-    values::{Ids, rate, verbosity},
+    values::{Ids, owner, rate, verbosity},
 };
 use crate::run::plan::{Module, RecordingOutput, ScriptPlan};
 
@@ -91,10 +94,15 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         Module::Script { module, .. } if options.input.is_some() => first_line::count_own_events(argv, module),
         _ => 0,
     };
+    // -g means the same as in `perf-prof record`: kernel and user frames. A replay shows the frames that were recorded.
+    // `-g --no-kernel-callchain` samples no frames, as in the C implementation: user frames are added beside kernel
+    // frames only.
+    let is_asked = (options.callchains || options.call_graph.is_some()) && !compat::is_on();
+    let both = (is_asked && options.input.is_none() && !options.no_kernel_callchain).then_some(Switch::On);
     let callchain = Callchain {
         every_event: if options.callchains || options.call_graph.is_some() { Switch::On } else { Switch::Off },
         how: options.call_graph.flatten().unwrap_or_default(),
-        user: switch(options.user_callchain, options.no_user_callchain),
+        user: switch(options.user_callchain, options.no_user_callchain).or(both),
         kernel: switch(options.kernel_callchain, options.no_kernel_callchain),
     };
     let symbols = symbol::Options {
@@ -140,6 +148,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         interval: options.interval,
         symbols,
         exit_n: options.exit_n,
+        duration: options.duration,
         output: options.output,
         usage_self: options.usage_self,
         verbosity: verbosity(options.verbose, options.quiet),
@@ -160,10 +169,10 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
         ("-c", options.count.is_some()),
         ("--cgroups", !options.cgroups.is_empty()),
         ("--exec", has_workload),
-        ("--buffer", options.buffer.is_some()),
         ("--watermark", options.watermark.is_some()),
         ("--sampling-limit", options.sampling_limit.is_some()),
         ("--monotonic", options.monotonic),
+        ("--duration", options.duration.is_some()),
     ];
     if let Some((option, _)) = of_live.into_iter().find(|(_, given)| *given) {
         return Err(PlanError::LiveOptionWithInput(option));
@@ -171,6 +180,7 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
     let ids = |ids: &Option<Ids>| ids.as_ref().map(|Ids(ids)| ids.clone());
     Ok(Some(Input {
         path: path.clone(),
+        limits: ReadLimits { owner: owner(options.force), memory: options.buffer },
         cpus: options.cpus.clone(),
         pids: ids(&options.pids),
         tids: ids(&options.tids),
@@ -308,6 +318,9 @@ mod tests {
             expect![[r#"
                 command_line: "perf-prof python -e a:b x.py -i 1s -i 20 'it'\\''s' -gvv",
                         every_event: On,
+                        user: Some(
+                            On,
+                        ),
                 interval: Some(
                     20ms,
                 ),

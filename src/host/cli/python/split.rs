@@ -13,6 +13,12 @@ use perf_prof_core::spec::{CallGraph, similar_names};
 /// The option before the command to trace: all arguments after it are the command.
 pub const EXEC: &str = "exec";
 
+/// An option that belongs to the script after the script's name: many scripts have an option `-f FILE` of their own.
+const BEFORE_MODULE: &[u8] = b"-f";
+
+/// This option, after the script's name, belongs to the script if there is no recording to replay.
+const WITH_INPUT: &[u8] = b"--force";
+
 /// The names of an option, and the kind of value that it takes.
 #[derive(Clone, Debug)]
 pub struct Flag {
@@ -80,7 +86,7 @@ pub fn flags(command: &clap::Command) -> Vec<Flag> {
 /// Splits the arguments. `args` starts after the names of the program and the subcommand.
 pub fn split(flags: &[Flag], args: impl IntoIterator<Item = OsString>) -> Result<Split, SplitError> {
     let mut args = args.into_iter().peekable();
-    let mut split = Split::default();
+    let (mut split, mut force_at) = (Split::default(), None);
     while let Some(arg) = args.next() {
         match arg.as_bytes() {
             b"--" => {
@@ -100,6 +106,8 @@ pub fn split(flags: &[Flag], args: impl IntoIterator<Item = OsString>) -> Result
                 break;
             }
             bytes if bytes.starts_with(b"--exec=") => return Err(SplitError::MissingCommand),
+            BEFORE_MODULE if split.module.is_some() => split.script_args.push(arg),
+            WITH_INPUT if split.module.is_some() => force_at = Some(split.script_args.len()),
             [b'-', _, ..] => match option_form(flags, &arg) {
                 Some(OptionForm::Complete) => split.options.push(arg),
                 Some(OptionForm::ValueMayFollow) => {
@@ -121,6 +129,13 @@ pub fn split(flags: &[Flag], args: impl IntoIterator<Item = OsString>) -> Result
                 Some(_) => split.script_args.push(arg),
                 None => split.module = Some(arg),
             },
+        }
+    }
+    if let Some(at) = force_at {
+        let has_input = split.options.iter().any(|option| option.as_bytes().starts_with(b"--input="));
+        match has_input {
+            true => split.options.push(OsString::from_vec(WITH_INPUT.to_vec())),
+            false => split.script_args.insert(at, OsString::from_vec(WITH_INPUT.to_vec())),
         }
     }
     Ok(split)
@@ -247,6 +262,14 @@ mod tests {
             expect![[r#"[] "x.py" ["-x", "-vx", "-1", "-", "--order=asc", "--cpu", "3"]"#]],
         );
         check("x.py -h", expect![[r#"["-h"] "x.py" []"#]]);
+    }
+
+    /// `-f` and `--force` allow recordings of other users. Scripts may have options with these names.
+    #[test]
+    fn force_belongs_to_the_script_unless_it_replays() {
+        check("-f --input p x.py -f y", expect![[r#"["-f", "--input=p"] "x.py" ["-f", "y"]"#]]);
+        check("x.py a --force b", expect![[r#"[] "x.py" ["a", "--force", "b"]"#]]);
+        check("x.py a --force b --input p", expect![[r#"["--input=p", "--force"] "x.py" ["a", "b"]"#]]);
     }
 
     #[test]

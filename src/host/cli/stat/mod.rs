@@ -128,6 +128,9 @@ pub struct Stat {
         help_heading = "How"
     )]
     repeat: u32,
+    /// Stop after this time, for example `500` (ms), `10s` or `2m`; the command gets SIGTERM then
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, help_heading = "How")]
+    duration: Option<Duration>,
     /// Print a row for each CPU
     #[arg(short = 'A', long, visible_alias = "no-aggr", help_heading = "How")]
     per_cpu: bool,
@@ -211,6 +214,7 @@ impl Stat {
             capture: Capture { events, target, ..Capture::default() },
             untraced_command,
             interval: self.interval,
+            duration: self.duration,
             totals: if self.summary { Totals::Shown } else { Totals::Left },
             runs: self.repeat,
             rows: if self.per_cpu { Rows::Cpus } else { Rows::Events },

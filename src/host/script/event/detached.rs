@@ -104,7 +104,7 @@ fn identity(event: &EventType) -> Identity {
     let samples = [sample_type, read_format, branch_sample_type, regs_user, regs_intr, period];
     match &event.format {
         Format::Tracepoint(format) => {
-            (Some(format.system.clone()), format.text().to_owned(), event.alias.clone(), samples)
+            (Some(format.system.to_string()), format.text().to_owned(), event.alias.clone(), samples)
         }
         Format::Source(format) => (None, format.name.clone(), event.alias.clone(), samples),
     }

@@ -5,6 +5,7 @@ use std::io;
 use proptest::prelude::*;
 
 use super::*;
+use crate::perfdata::ReadLimits;
 use crate::{
     abi::{
         PERF_RECORD_COMM, PERF_SAMPLE_TIME,
@@ -64,10 +65,11 @@ fn round() -> Vec<u8> {
 fn replay(bytes: Vec<u8>, at_once: usize, arrival: Arrival, limit: usize) -> (Vec<u64>, u64, Vec<String>) {
     let records = RecordReader::new("x", ByteOrder::Native, Box::new(InMemory(bytes, at_once)));
     let warnings = Warnings::default();
-    let setup = StreamSetup { context: context(), numbers: Numbers::ALL, warnings: warnings.clone() };
+    let setup =
+        StreamSetup { context: context(), numbers: Numbers::ALL, warnings: warnings.clone(), memory: usize::MAX };
     let stream = SequentialStream::new(records, arrival, limit, setup);
     let release = if arrival == Arrival::Live { ReleaseTime::AtOnce } else { ReleaseTime::InRounds };
-    let mut merger = Merger::new(vec![Box::new(stream)], release);
+    let mut merger = Merger::new(vec![Box::new(stream)], release, ReadLimits::default().limit("x"));
     let mut times = Vec::new();
     while let Some(sorted) = merger.next_batch().unwrap() {
         assert_eq!(sorted.in_order().count(), sorted.records.len());

@@ -1,0 +1,134 @@
+//! An open folder, in which files are created and removed by name. Another process may replace the folder's path by a
+//! link at any time. The open folder stays the same, so no file is created or removed elsewhere. Does not know what the
+//! files contain.
+
+use std::{
+    ffi::CString,
+    fs::{File, OpenOptions},
+    io,
+    os::{
+        fd::{AsRawFd, FromRawFd},
+        unix::{ffi::OsStrExt, fs::OpenOptionsExt},
+    },
+    path::Path,
+};
+
+use super::call::{CallError, check};
+
+/// An open folder.
+#[derive(Debug)]
+pub struct Folder(File);
+
+impl Folder {
+    /// Opens a folder. Fails if the last part of the path is a symbolic link.
+    pub fn open(path: &Path) -> Result<Folder, CallError> {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
+        options.open(path).map(Folder).map_err(|error| CallError::new(format!("open {}", path.display()), error))
+    }
+
+    /// Creates a file for reading and writing that only its owner can read. Fails if the name exists, even as a symbolic
+    /// link.
+    pub fn create(&self, name: &str) -> Result<File, CallError> {
+        let flags = libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_RDWR | libc::O_CLOEXEC;
+        let (path, mode) = (c_name(name)?, PRIVATE as libc::c_uint);
+        // SAFETY: `path` is a string that ends with a NUL and outlives the call; the folder is open while `self` is
+        // borrowed.
+        let file = unsafe { libc::openat(self.0.as_raw_fd(), path.as_ptr(), flags, mode) };
+        let file = check(&format!("open {name}"), file)?;
+        // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
+        Ok(unsafe { File::from_raw_fd(file) })
+    }
+
+    /// Removes a file or a symbolic link.
+    pub fn remove(&self, name: &str) -> Result<(), CallError> {
+        let path = c_name(name)?;
+        // SAFETY: `path` is a string that ends with a NUL and outlives the call; the folder is open while `self` is
+        // borrowed.
+        check(&format!("unlink {name}"), unsafe { libc::unlinkat(self.0.as_raw_fd(), path.as_ptr(), 0) })?;
+        Ok(())
+    }
+}
+
+/// The mode of new files: only the owner reads and writes them.
+const PRIVATE: u32 = 0o600;
+
+/// Creates a file for reading and writing that only its owner can read. Fails if the path exists, even as a symbolic
+/// link.
+pub fn create_private(path: &Path) -> Result<File, CallError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(PRIVATE).custom_flags(libc::O_NOFOLLOW);
+    options.open(path).map_err(|error| CallError::new(format!("open {}", path.display()), error))
+}
+
+/// Opens an existing device, pipe or other special file for writing. Never creates a file, follows no symbolic link in
+/// the last part of the path, and does not wait for the reader of a pipe.
+pub fn open_special(path: &Path) -> Result<File, CallError> {
+    let wrong = |error| CallError::new(format!("open {}", path.display()), error);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NOCTTY | libc::O_NONBLOCK);
+    let file = options.open(path).map_err(wrong)?;
+    match file.metadata().map_err(wrong)?.is_file() {
+        // Another process has replaced the special file since its kind was looked up.
+        true => Err(wrong(io::Error::from_raw_os_error(libc::EEXIST))),
+        false => Ok(file),
+    }
+}
+
+fn c_name(name: &str) -> Result<CString, CallError> {
+    let wrong = |error: io::Error| CallError::new(format!("open {name}"), error);
+    // A name with a slash could lead out of the folder.
+    if name.contains('/') {
+        return Err(wrong(io::ErrorKind::InvalidInput.into()));
+    }
+    CString::new(Path::new(name).as_os_str().as_bytes()).map_err(|error| wrong(error.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
+
+    use super::*;
+
+    #[test]
+    fn files_of_an_open_folder_stay_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir(path("ours")).unwrap();
+        fs::create_dir(path("other")).unwrap();
+        fs::write(path("other/data"), "kept").unwrap();
+        let folder = Folder::open(&path("ours")).unwrap();
+        // Another process moves the folder away and puts a link in its place.
+        fs::rename(path("ours"), path("moved")).unwrap();
+        symlink(path("other"), path("ours")).unwrap();
+        folder.create("data.0").unwrap();
+        assert!(path("moved/data.0").exists() && !path("other/data.0").exists());
+        assert_eq!(fs::metadata(path("moved/data.0")).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(folder.remove("data").unwrap_err().errno(), libc::ENOENT);
+        assert_eq!(fs::read(path("other/data")).unwrap(), b"kept");
+        assert!(Folder::open(&path("ours")).is_err());
+        for outside in ["../other/new", "a\0b"] {
+            assert!(folder.create(outside).is_err(), "{outside}");
+        }
+    }
+
+    #[test]
+    fn no_file_is_created_through_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("victim"), "kept").unwrap();
+        symlink("victim", path("link")).unwrap();
+        symlink("new", path("dangling")).unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        for name in ["link", "dangling", "victim"] {
+            assert_eq!(folder.create(name).unwrap_err().errno(), libc::EEXIST, "{name}");
+            assert_eq!(create_private(&path(name)).unwrap_err().errno(), libc::EEXIST, "{name}");
+            assert!(open_special(&path(name)).is_err(), "{name}");
+        }
+        assert!(fs::read(path("victim")).unwrap() == b"kept" && !path("new").exists());
+        assert!(open_special(Path::new("/dev/null")).is_ok());
+    }
+}

@@ -1,0 +1,166 @@
+//! Recordings that were made to harm the reader: small files that take much memory, and files of other users.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::chown,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use perf_prof_core::abi::perf_data::PERF_RECORD_COMPRESSED;
+
+use super::made::NATIVE;
+use crate::harness::{
+    machine::{Need, skip},
+    recording::Folder,
+    run::PERF_PROF,
+};
+
+/// The exit status, stderr, and the peak memory in MiB of perf-prof with these arguments.
+fn peak(args: &[&str], path: &Path) -> (Option<i32>, String, u64) {
+    let mut command = Command::new(PERF_PROF);
+    command.args(args).arg("-i").arg(path).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let said = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
+    // SAFETY: rusage consists of plain numbers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    let mut status = 0;
+    // SAFETY: the pointers lead to values of the types that the call fills, and the child is this process's own.
+    let waited = unsafe { libc::wait4(child.id() as i32, &raw mut status, 0, &raw mut usage) };
+    assert_eq!(waited, child.id() as i32);
+    let code = libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
+    (code, said, usage.ru_maxrss as u64 / 1024)
+}
+
+/// Compressed records that contain `count` samples. `time` returns the time of each.
+fn packed(count: u64, time: impl Fn(u64) -> u64) -> Vec<u8> {
+    let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    for number in 0..count {
+        encoder.write_all(&NATIVE.sample(50, time(number))).unwrap();
+    }
+    let packed = encoder.finish().unwrap();
+    let records = packed.chunks(65_000).map(|part| {
+        let padding = vec![0; part.len().next_multiple_of(8) - part.len()];
+        // Only the last record may have padding, because zstd reads the padding too.
+        assert!(part.len() < 65_000 || padding.is_empty());
+        NATIVE.record(PERF_RECORD_COMPRESSED, 0, &[part.to_vec(), padding])
+    });
+    records.collect::<Vec<_>>().concat()
+}
+
+#[test]
+fn a_small_file_with_many_overlapping_records_takes_no_more_than_buffer() {
+    const SAMPLES: u64 = 400_000;
+    let folder = Folder::new();
+    let path = folder.path("bomb.data");
+    // In the second file, each block has a record of time 1. So no block can be released before the last one was read.
+    let same = |_| 1;
+    let overlapping = |number| if number % 100 == 0 { 1 } else { number };
+    for (what, records) in [("same", packed(SAMPLES, same)), ("overlapping", packed(SAMPLES, overlapping))] {
+        fs::write(&path, NATIVE.file(&records)).unwrap();
+        for command in ["script", "report"] {
+            let (status, said, memory) = peak(&[command, "--buffer", "32M"], &path);
+            let text = format!("perf-prof: {} needs more than 32 MiB of memory to be read", path.display());
+            assert!(status == Some(1) && said.contains(&text), "{what}: {status:?} {said}");
+            assert!(memory < 256, "{what}: {memory} MiB");
+        }
+    }
+}
+
+/// Only few of these records are in memory at the same time, so even the smallest limit is enough.
+#[test]
+fn records_in_the_order_of_time_are_read_with_a_small_buffer() {
+    let folder = Folder::new();
+    let path = folder.path("large.data");
+    fs::write(&path, NATIVE.file(&packed(300_000, |number| number))).unwrap();
+    let (status, said, memory) = peak(&["report", "--buffer", "1M"], &path);
+    assert!(status == Some(0), "{said}");
+    assert!(memory < 256, "{memory} MiB");
+}
+
+/// The name of the system was copied for each of its formats.
+#[test]
+fn many_formats_of_a_system_with_a_long_name_take_little_memory() {
+    let folder = Folder::new();
+    let path = folder.path("formats.data");
+    let text = "name: e\nID: 1\nformat:\n\nprint fmt: \"\"\n";
+    let formats: Vec<_> = (0..10_000u32).map(|id| text.replace("ID: 1", &format!("ID: {id}"))).collect();
+    let formats: Vec<_> =
+        formats.iter().map(|text| [NATIVE.u64(text.len() as u64), text.clone().into()].concat()).collect();
+    let system = [&b"s".repeat(500_000)[..], b"\0"].concat();
+    let tracing = NATIVE.tracing_data_of(&system, 10_000, &formats.concat());
+    fs::write(&path, NATIVE.pipe_with(&tracing, &NATIVE.records())).unwrap();
+    let (status, said, memory) = peak(&["script", "-q"], &path);
+    assert!(status == Some(0), "{said}");
+    assert!(memory < 256, "{memory} MiB");
+}
+
+#[test]
+fn a_description_that_takes_too_much_memory_is_refused() {
+    let folder = Folder::new();
+    let path = folder.path("sparse.data");
+    let mut bytes = NATIVE.file(&NATIVE.records());
+    // The size of the attrs: most of the file is a hole, which takes no disk space.
+    const SIZE: u64 = 1 << 36;
+    let attrs = 24 + 8;
+    bytes[attrs..attrs + 8].copy_from_slice(&NATIVE.u64(1_000_000 * 80));
+    fs::write(&path, &bytes).unwrap();
+    fs::File::options().write(true).open(&path).unwrap().set_len(SIZE).unwrap();
+    let (status, said, memory) = peak(&["script", "--buffer", "16M"], &path);
+    assert!(status == Some(1) && said.contains("sparse.data needs more than 64 MiB of memory"), "{said}");
+    assert!(memory < 256, "{memory} MiB");
+}
+
+/// The reader waited for somebody to write into the pipe.
+#[test]
+fn a_pipe_among_the_files_of_a_directory_is_refused() {
+    let folder = Folder::new();
+    let directory = folder.path("directory");
+    for part in ["data", "data.0"] {
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("data"), NATIVE.file(&NATIVE.records())).unwrap();
+        let pipe = directory.join(part);
+        let _ = fs::remove_file(&pipe);
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut command = crate::harness::run::perf_prof(&["script", "-i"]);
+        let output = crate::harness::run::with_patience(command.arg(&directory), 60).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains("not a regular file"), "{part}: {said}");
+    }
+}
+
+#[test]
+fn recordings_of_other_users_are_read_only_with_force() {
+    const OTHER: u32 = 65_534;
+    let folder = Folder::new();
+    let (file, directory) = (folder.path("other.data"), folder.path("directory"));
+    fs::create_dir(&directory).unwrap();
+    for path in [&file, &directory.join("data")] {
+        fs::write(path, NATIVE.file(&NATIVE.records())).unwrap();
+        if chown(path, Some(OTHER), Some(OTHER)).is_err() {
+            skip(Need::PlainUser, "files cannot be given to another user");
+        }
+    }
+    let script = folder.path("s.py");
+    fs::write(&script, "def __sample__(event): pass\n").unwrap();
+    let python = ["python", "-q", "--force", "--input"];
+    for path in [&file, &directory] {
+        for command in ["script", "report", "evlist", "script --header-only"] {
+            let words: Vec<&str> = command.split(' ').collect();
+            let (status, said, _) = peak(&words, path);
+            assert!(status == Some(1) && said.contains("belongs to another user (uid 65534)"), "{command}: {said}");
+            let (status, said, _) = peak(&[&words[..], &["-f"]].concat(), path);
+            assert_eq!(status, Some(0), "{command}: {said}");
+        }
+        for (options, status) in [(&python[..2], 1), (&python[..3], 0)] {
+            let mut command = Command::new(PERF_PROF);
+            let output = command.args(options).arg("--input").arg(path).arg(&script).output().unwrap();
+            assert_eq!(output.status.code(), Some(status), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+    // Files of root can be read by everybody, and one's own files too.
+    chown(&file, Some(0), Some(0)).unwrap();
+    assert_eq!(peak(&["script"], &file).0, Some(0));
+}
