@@ -17,7 +17,8 @@ use crate::harness::{
     run::PERF_PROF,
 };
 
-/// The exit status, stderr, and the peak memory in MiB of perf-prof with these arguments.
+/// Returns the exit status, stderr, and the peak memory in MiB of perf-prof with these arguments.
+#[expect(clippy::zombie_processes, reason = "wait4 waits for the child")]
 fn peak(args: &[&str], path: &Path) -> (Option<i32>, String, u64) {
     let mut command = Command::new(PERF_PROF);
     command.args(args).arg("-i").arg(path).stdout(Stdio::null()).stderr(Stdio::piped());
