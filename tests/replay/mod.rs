@@ -5,6 +5,7 @@ mod directory;
 mod found;
 mod hostile;
 mod kinds;
+mod machines;
 mod made;
 mod parts;
 mod selection;

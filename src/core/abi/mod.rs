@@ -4,7 +4,7 @@
 pub mod perf_data;
 mod registers;
 
-pub use registers::{ALL_REGISTERS, RegsAbi, register_name};
+pub use registers::{ALL_REGISTERS, RegisterSet, RegsAbi};
 
 use perf_event_open_sys::bindings as sys;
 pub use perf_event_open_sys::bindings::perf_event_attr;

@@ -73,7 +73,9 @@ impl OpenRecording {
         let recorded = binaries(&mut recording, &input.path)?;
         let kernel = RecordedKernel::new(&recording, &recorded);
         // The offset to the time of day is 0, because these commands never show the time of day.
-        let context = Context::new(Box::new(kernel), 0).with_symbol_options(symbols, Processes::Recorded(recorded));
+        let context = Context::new(Box::new(kernel), 0)
+            .with_machine(recording.features.arch.as_deref())
+            .with_symbol_options(symbols, Processes::Recorded(recorded));
         let (context, input, events) = (Arc::new(context), input.clone(), events.to_vec());
         Ok(OpenRecording { recording, selected, selection, context, input, events, verbosity })
     }

@@ -124,10 +124,8 @@ fn print_limited_and_late(source: &dyn Source) {
 
 /// Prints at the end of a run how unwound stacks ended, if many of them are incomplete.
 pub fn print_endings(endings: &StackEndings, verbosity: Verbosity) {
-    if verbosity >= Verbosity::Normal
-        && let Some(line) = endings.summary()
-    {
-        output::say(line);
+    if verbosity >= Verbosity::Normal {
+        endings.summary().into_iter().chain(endings.impossible()).for_each(output::say);
     }
 }
 

@@ -11,10 +11,11 @@ use std::{
 
 use super::{Sides, StackEndings, Symbolizer, Targets, Tasks, callchain::KernelFrames};
 use crate::{
+    abi::RegisterSet,
     symbol::{Options, RecordedBinaries},
     sys::procfs,
     tracefs::Kernel,
-    unwind::Unwinder,
+    unwind::{Arch, Unwinder},
 };
 
 /// The maximum memory for the unwind information of files, in bytes.
@@ -45,6 +46,8 @@ pub struct Context {
     kernel_frames: Mutex<KernelFrames>,
     symbols: Mutex<Symbolizer>,
     unwinder: Mutex<Unwinder>,
+    /// The registers of the machine on which the events happened.
+    registers: RegisterSet,
     processes: ProcessRecords,
     max_stack: usize,
     sides: Sides,
@@ -86,6 +89,7 @@ impl Context {
             kernel_frames: Mutex::default(),
             symbols: Mutex::new(Symbolizer::deriving(Options::default())),
             unwinder: Mutex::new(Unwinder::new(UNWIND_CACHE)),
+            registers: RegisterSet::native(),
             processes: ProcessRecords::Unused,
             max_stack: procfs::perf_event_max_stack().and_then(|max| max.try_into().ok()).unwrap_or(MAX_STACK),
             sides: Sides::Both,
@@ -120,6 +124,23 @@ impl Context {
     /// Sets the tasks that the user selected. Without this call, all tasks are selected.
     pub fn with_targets(self, targets: Option<Targets>) -> Self {
         Self { targets: Mutex::new(targets), ..self }
+    }
+
+    /// Sets the machine on which the events happened, if it may be another one than this machine. `name` is its
+    /// architecture, as `uname -m` prints it. The names of registers and the rules of unwinding depend on it. If it is
+    /// not known, it is assumed to be the same as that of this machine, as in perf (`perf_env__arch()` in
+    /// `tools/perf/util/env.c`).
+    pub fn with_machine(mut self, name: Option<&str>) -> Self {
+        if let Some(name) = name {
+            self.registers = RegisterSet::of_machine(name);
+            self.unwinder = Mutex::new(Unwinder::for_arch(Arch::of_machine(name), UNWIND_CACHE));
+        }
+        self
+    }
+
+    /// Returns the registers of the machine on which the events happened.
+    pub fn registers(&self) -> RegisterSet {
+        self.registers
     }
 
     /// Limits call chains to the frames that `sides` selects.

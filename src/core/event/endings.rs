@@ -12,6 +12,8 @@ pub struct StackEndings {
     stack_ends: AtomicU64,
     no_unwind_info: AtomicU64,
     bad_frame: AtomicU64,
+    bits_32: AtomicU64,
+    not_supported: AtomicU64,
 }
 
 /// The minimum number of incomplete stacks for a message. In addition, at least one of this many stacks must be
@@ -27,8 +29,10 @@ impl StackEndings {
             Ended::StackEnds => &self.stack_ends,
             Ended::NoUnwindInfo { .. } => &self.no_unwind_info,
             Ended::BadFrame { .. } => &self.bad_frame,
-            // No stack was unwound.
-            Ended::NoRegisters | Ended::NotSupported => return,
+            Ended::Bits32 => &self.bits_32,
+            Ended::NotSupported => &self.not_supported,
+            // The task has no user stack.
+            Ended::NoRegisters => return,
         };
         count.fetch_add(1, Relaxed);
     }
@@ -51,6 +55,16 @@ impl StackEndings {
         let said: Vec<String> = said.collect();
         Some(format!("{early} of {all} unwound stacks are incomplete: {}", said.join("; ")))
     }
+
+    /// Returns the messages for the end of the run about stacks that cannot be unwound at all.
+    pub fn impossible(&self) -> Vec<String> {
+        let reasons = [(&self.bits_32, "32-bit tasks"), (&self.not_supported, "this architecture")];
+        let counted = reasons.iter().map(|(count, what)| (count.load(Relaxed), what)).filter(|(count, _)| *count != 0);
+        let line = |(count, what)| {
+            format!("user stacks were not unwound (count: {count}): perf-prof cannot unwind the stacks of {what}")
+        };
+        counted.map(line).collect()
+    }
 }
 
 #[cfg(test)]
@@ -70,5 +84,10 @@ mod tests {
         let said = "10 of 60 unwound stacks are incomplete: the stack is larger than its copy, use a larger SIZE in \
                     --call-graph dwarf,SIZE (count: 9); the next frame is not valid (count: 1)";
         assert_eq!(endings.summary().as_deref(), Some(said));
+        assert_eq!(endings.impossible(), Vec::<String>::new());
+        endings.add(Ended::Bits32);
+        endings.add(Ended::Bits32);
+        let said = "user stacks were not unwound (count: 2): perf-prof cannot unwind the stacks of 32-bit tasks";
+        assert_eq!(endings.impossible(), [said]);
     }
 }

@@ -8,7 +8,7 @@ use chrono::{DateTime, Local};
 
 use super::{EventType, Format, Frame, Origin, Sample};
 use crate::{
-    abi::register_name,
+    abi::RegisterSet,
     record::{Counters, Registers, SampleMember},
     tracefs::Kernel,
     value::Value,
@@ -38,6 +38,8 @@ pub struct LineContext<'a> {
     pub ip: Option<Arc<Frame>>,
     /// Names of kernel addresses.
     pub kernel: &'a dyn Kernel,
+    /// Names of registers.
+    pub registers: RegisterSet,
 }
 
 /// Appends the line with its newline, and the lines of the frames, to `out`.
@@ -125,8 +127,8 @@ fn write_members(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u
                     format!("read=[{}]", values.join(" "))
                 }
             }),
-            RegsUser => layout.regs_user(record).map(|registers| registers_text(name, &registers)),
-            RegsIntr => layout.regs_intr(record).map(|registers| registers_text(name, &registers)),
+            RegsUser => layout.regs_user(record).map(|found| registers_text(name, &found, context.registers)),
+            RegsIntr => layout.regs_intr(record).map(|found| registers_text(name, &found, context.registers)),
             Weight | Cgroup | DataPageSize | CodePageSize => match layout.value(member, record) {
                 Some(Value::Uint(value)) => Some(format!("{name}={value}")),
                 _ => None,
@@ -185,8 +187,8 @@ fn push_number(mut number: u64, width: usize, fill: u8, out: &mut Vec<u8>) {
 }
 
 /// Returns registers with their names: `regs_user=[ax=0x1 bx=0x2]`.
-fn registers_text(member: &str, registers: &Registers<'_>) -> String {
-    let shown = registers.iter().map(|(bit, value)| match register_name(bit) {
+fn registers_text(member: &str, registers: &Registers<'_>, names: RegisterSet) -> String {
+    let shown = registers.iter().map(|(bit, value)| match names.name(registers.abi, bit) {
         Some(name) => format!("{name}={value:#x}"),
         None => format!("reg{bit}={value:#x}"),
     });

@@ -4,10 +4,9 @@ use std::{cell::RefCell, io};
 
 use super::{Context, Sample, Symbolizer};
 use crate::{
-    abi::RegsAbi,
     record,
     symbol::CodeImage,
-    unwind::{Arch, FileKey, Image, Mapping, Modules, Registers, Unwinder},
+    unwind::{Ended, FileKey, Image, Mapping, Modules, Registers},
 };
 
 /// The registers of a sample's task, and the copied part of its stack.
@@ -21,22 +20,18 @@ pub struct Copied<'a> {
 /// Returns at most `limit` addresses, innermost first: the instruction pointer, then the return addresses.
 pub fn addresses(sample: &Sample<'_>, copied: &Copied<'_>, limit: usize, context: &Context) -> Vec<u64> {
     let mut addresses = Vec::new();
-    let Some(arch) = Arch::native() else { return addresses };
     let Copied { registers, stack } = copied;
-    let abi = match registers.abi {
-        RegsAbi::None => 0,
-        RegsAbi::Bits32 => 1,
-        RegsAbi::Bits64 => 2,
-        RegsAbi::Other(abi) => abi,
-    };
-    let values = registers.words.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
-    let registers = Registers::from_perf(arch, abi, registers.mask, values);
     context.with_symbols(|symbols| {
         let process = Process { pid: sample.pid_tid().0 as u32, time: sample.time(), symbols: RefCell::new(symbols) };
         // If unwinding ends early, the script still gets the frames that were found, because they are correct. A
         // message at the end of the run says why the other frames are missing.
-        let walk = |unwinder: &mut Unwinder| unwinder.unwind(&process, &registers, stack, limit, &mut addresses);
-        context.endings().add(context.with_unwinder(walk));
+        let ended = context.with_unwinder(|unwinder| {
+            let Some(arch) = unwinder.arch() else { return Ended::NotSupported };
+            let values = registers.words.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
+            let registers = Registers::from_perf(arch, registers.abi.into(), registers.mask, values);
+            unwinder.unwind(&process, &registers, stack, limit, &mut addresses)
+        });
+        context.endings().add(ended);
     });
     addresses
 }

@@ -117,15 +117,23 @@ impl Arch {
 
     /// Returns the processor that perf-prof runs on, or `None` if its stacks cannot be unwound.
     pub fn native() -> Option<&'static Arch> {
-        match std::env::consts::ARCH {
+        Self::of_machine(std::env::consts::ARCH)
+    }
+
+    /// Returns the processor of a machine, or `None` if its stacks cannot be unwound. `name` is the machine's
+    /// architecture, as `uname -m` prints it.
+    pub fn of_machine(name: &str) -> Option<&'static Arch> {
+        match name {
             "x86_64" => Some(&X86_64),
-            "aarch64" => Some(&AARCH64),
+            "aarch64" | "arm64" => Some(&AARCH64),
             _ => None,
         }
     }
 }
 
-/// The value of `PERF_SAMPLE_REGS_ABI_64`: the registers are those of a 64-bit task.
+/// The values of `PERF_SAMPLE_REGS_ABI_32` and `PERF_SAMPLE_REGS_ABI_64`: the registers are those of a 32-bit or of a
+/// 64-bit task.
+const ABI_32: u64 = 1;
 const ABI_64: u64 = 2;
 
 /// The registers of a task in user space, or of one of its frames.
@@ -155,6 +163,11 @@ impl Registers {
     /// Returns whether these are the registers of a 64-bit task. A kernel thread has no user registers at all.
     pub(super) fn are_64_bit(&self, arch: &Arch) -> bool {
         self.abi == ABI_64 && self.get(arch.sp).is_some() && self.get(arch.pc).is_some()
+    }
+
+    /// Returns whether these are the registers of a 32-bit task.
+    pub(super) fn are_32_bit(&self) -> bool {
+        self.abi == ABI_32
     }
 
     /// Returns the value of a register, if it is known.

@@ -56,6 +56,9 @@ pub enum Ended {
     /// The registers are not those of a 64-bit task in user space.
     #[error("the sample has no registers of a 64-bit task")]
     NoRegisters,
+    /// The registers are those of a 32-bit task. The rules for its stack are not known here.
+    #[error("user stacks of 32-bit tasks cannot be unwound")]
+    Bits32,
     /// Stacks of this processor cannot be unwound.
     #[error("user stacks cannot be unwound with DWARF on this processor; use --call-graph fp")]
     NotSupported,
@@ -108,6 +111,11 @@ impl Unwinder {
         Unwinder { arch, cache: arch.map(|arch| Cache::new(arch, cache_bytes)) }
     }
 
+    /// Returns the processor whose stacks are unwound; `None` if they cannot be unwound.
+    pub fn arch(&self) -> Option<&'static Arch> {
+        self.arch
+    }
+
     /// Returns the memory that the unwind information of files currently takes, in bytes.
     pub fn cached_bytes(&self) -> usize {
         self.cache.as_ref().map_or(0, Cache::bytes)
@@ -124,6 +132,9 @@ impl Unwinder {
         out: &mut Vec<u64>,
     ) -> Ended {
         let (Some(arch), Some(cache)) = (self.arch, &mut self.cache) else { return Ended::NotSupported };
+        if registers.are_32_bit() {
+            return Ended::Bits32;
+        }
         if !registers.are_64_bit(arch) {
             return Ended::NoRegisters;
         }

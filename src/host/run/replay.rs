@@ -183,7 +183,10 @@ fn context(plan: &ScriptPlan, input: &Input, recording: &mut Recording, span: Op
     let ids = |ids: &Option<Vec<u32>>| ids.clone().unwrap_or_default();
     let targets = Targets::new(&ids(&input.pids), &ids(&input.tids));
     let targets = (input.tasks == TaskSelection::ForScript).then_some(targets);
-    let mut context = Context::new(Box::new(kernel), offset.unwrap_or(0)).with_sides(sides).with_targets(targets);
+    let mut context = Context::new(Box::new(kernel), offset.unwrap_or(0))
+        .with_sides(sides)
+        .with_targets(targets)
+        .with_machine(recording.features.arch.as_deref());
     if offset.is_none() && input.path.as_os_str() != "-" {
         let (path, limits) = (input.path.clone(), input.limits);
         context = context.with_offset_found_by(move || realtime_offset_by_unpacking(&path, &limits).unwrap_or(0));

@@ -122,10 +122,11 @@ unsafe fn dict(this: &EventObject, member: SampleMember) -> *mut ffi::PyObject {
     // SAFETY: guaranteed by the caller.
     let py = unsafe { Python::assume_attached() };
     let (layout, record) = (&this.class().event.layout, this.record());
+    let named = |registers| convert::registers(py, &registers, this.class().context.registers());
     let dict = match member {
         SampleMember::Read => layout.reading(record).map(|reading| convert::reading(py, &reading)),
-        SampleMember::RegsUser => layout.regs_user(record).map(|registers| convert::registers(py, &registers)),
-        SampleMember::RegsIntr => layout.regs_intr(record).map(|registers| convert::registers(py, &registers)),
+        SampleMember::RegsUser => layout.regs_user(record).map(named),
+        SampleMember::RegsIntr => layout.regs_intr(record).map(named),
         _ => None,
     };
     match dict {

@@ -9,7 +9,7 @@ use pyo3::{
 };
 
 use perf_prof_core::{
-    abi::{RegsAbi, register_name},
+    abi::RegisterSet,
     event::{Frame, Origin},
     record::{Counter, Counters, Reading, Registers},
     value::Value,
@@ -105,19 +105,13 @@ fn frame<'py>(py: Python<'py>, frame: &Frame) -> PyResult<Bound<'py, PyDict>> {
     Ok(dict)
 }
 
-/// Returns a dict of the registers' values by name. The value of the key `abi` is 1 for a 32-bit program and 2 for a
-/// 64-bit program.
-pub fn registers<'py>(py: Python<'py>, registers: &Registers<'_>) -> PyResult<Bound<'py, PyAny>> {
+/// Returns a dict of the registers' values by name. `set` has the names. The value of the key `abi` is 1 for a 32-bit
+/// program and 2 for a 64-bit program.
+pub fn registers<'py>(py: Python<'py>, registers: &Registers<'_>, set: RegisterSet) -> PyResult<Bound<'py, PyAny>> {
     let dict = PyDict::new(py);
-    let abi = match registers.abi {
-        RegsAbi::None => 0,
-        RegsAbi::Bits32 => 1,
-        RegsAbi::Bits64 => 2,
-        RegsAbi::Other(abi) => abi,
-    };
-    dict.set_item(pyo3::intern!(py, "abi"), abi)?;
+    dict.set_item(pyo3::intern!(py, "abi"), u64::from(registers.abi))?;
     for (bit, value) in registers.iter() {
-        match register_name(bit) {
+        match set.name(registers.abi, bit) {
             Some(name) => dict.set_item(PyString::intern(py, name), value)?,
             None => dict.set_item(format!("reg{bit}"), value)?,
         }

@@ -289,6 +289,7 @@ fn print<'py>(
         frames: &frames,
         ip: access::ip_frame(this),
         kernel: &*this.class().context.kernel,
+        registers: this.class().context.registers(),
     };
     let mut line = Vec::with_capacity(256);
     write_line(&this.sample(), parts, &context, &mut line);

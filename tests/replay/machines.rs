@@ -1,0 +1,78 @@
+//! Recordings of other machines: their registers, their kernels' modules, their mappings.
+
+use perf_prof_core::abi::{perf_data::*, *};
+
+use crate::harness::{
+    made::{Made, MadeAttr, u64s, u32s},
+    recording::{Folder, python},
+    run::{said, stdout},
+};
+
+const TID_TIME: u64 = PERF_SAMPLE_TID | PERF_SAMPLE_TIME;
+
+/// The members IP, TID and TIME of a sample of process 7.
+fn at(ip: u64, time: u64) -> Vec<u8> {
+    [u64s(&[ip]), u32s(&[7, 7]), u64s(&[time])].concat()
+}
+
+/// Runs a script on a recording. Returns its lines, and what was said.
+fn run(made: &Made, script: &str) -> (Vec<String>, String) {
+    let folder = Folder::new();
+    let (data, script) = (made.write(&folder), folder.write("s.py", script.as_bytes()));
+    let output = python(&["--input", &data, script.to_str().unwrap()]);
+    (stdout(&output).lines().map(str::to_owned).collect(), said(&output))
+}
+
+const REGISTERS: &str = "def __sample__(e):\n    print(','.join(e.regs_user), e.regs_user.get('sp'))\n    \
+                         print(*(hex(f['addr']) for f in e._callchain))\n";
+
+/// The values of the registers of a task, 64-bit Arm: the value of a register is its number, unless it is given.
+fn arm64(values: &[(usize, u64)]) -> [u64; 33] {
+    let mut all: [u64; 33] = std::array::from_fn(|number| number as u64);
+    values.iter().for_each(|&(number, value)| all[number] = value);
+    all
+}
+
+const STACK: u64 = 0x7f00_0000;
+
+/// A sample of a recording of `machine` with the user registers of 64-bit Arm, and two words of its stack.
+fn with_registers(machine: &str, abi: u64, registers: [u64; 33]) -> Made {
+    let attr = MadeAttr {
+        regs_user: (1 << 33) - 1,
+        ..MadeAttr::new(PERF_SAMPLE_IP | TID_TIME | PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER)
+    };
+    let stack = u64s(&[16, 0, 0x40_0200, 16]);
+    Made::new(attr)
+        .text(HEADER_ARCH, machine)
+        .mapping(0x40_0000, 0x1000, [5, 2], "/no/such/program")
+        .sample(PERF_RECORD_MISC_USER, &[at(0x40_0100, 5), u64s(&[abi]), u64s(&registers), stack])
+}
+
+#[test]
+fn registers_and_stacks_are_those_of_the_recorded_machine() {
+    const FP: usize = 29;
+    let registers = arm64(&[(FP, STACK), (31, STACK), (32, 0x40_0100)]);
+    let (lines, said) = run(&with_registers("aarch64", 2, registers), REGISTERS);
+    let names: Vec<String> = (0..30).map(|number| format!("x{number}")).collect();
+    assert_eq!(lines[0], format!("abi,{},lr,sp,pc {STACK}", names.join(",")));
+    // The frame pointer leads to the caller. x8 is not an address.
+    assert_eq!(lines[1], "0x400100 0x400200", "{said}");
+    // Another architecture: its registers have numbers, its stacks are not unwound.
+    let (lines, said) = run(&with_registers("s390x", 2, registers), REGISTERS);
+    let names: Vec<String> = (0..33).map(|number| format!("reg{number}")).collect();
+    assert_eq!(lines, [format!("abi,{} None", names.join(",")), String::new()]);
+    let line = "user stacks were not unwound (count: 1): perf-prof cannot unwind the stacks of this architecture";
+    assert_eq!(said.matches(line).count(), 1, "{said}");
+}
+
+#[test]
+fn registers_of_32_bit_tasks_have_their_names_and_their_stacks_are_not_unwound() {
+    let (lines, said) = run(&with_registers("aarch64", 1, arm64(&[])), REGISTERS);
+    assert!(lines[0].starts_with("abi,r0,r1,") && lines[0].contains(",r10,fp,ip,sp,lr,pc,x16,"), "{lines:?}");
+    assert_eq!(lines[1], "");
+    let line = "user stacks were not unwound (count: 1): perf-prof cannot unwind the stacks of 32-bit tasks";
+    assert_eq!(said.matches(line).count(), 1, "{said}");
+    let script = "def __sample__(e): e.print(callchain=False)\n";
+    let (lines, _) = run(&with_registers("aarch64", 1, arm64(&[])), script);
+    assert!(lines[0].contains(" r10=0xa fp=0xb ip=0xc sp=0xd lr=0xe pc=0xf x16=0x10 "), "{lines:?}");
+}
