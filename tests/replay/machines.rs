@@ -4,7 +4,7 @@ use perf_prof_core::abi::{perf_data::*, *};
 
 use crate::harness::{
     made::{Made, MadeAttr, u64s, u32s},
-    recording::{Folder, python},
+    recording::{Folder, ours, python},
     run::{said, stdout},
 };
 
@@ -75,4 +75,48 @@ fn registers_of_32_bit_tasks_have_their_names_and_their_stacks_are_not_unwound()
     let script = "def __sample__(e): e.print(callchain=False)\n";
     let (lines, _) = run(&with_registers("aarch64", 1, arm64(&[])), script);
     assert!(lines[0].contains(" r10=0xa fp=0xb ip=0xc sp=0xd lr=0xe pc=0xf x16=0x10 "), "{lines:?}");
+}
+
+/// `ip (dso)` of each sample.
+fn places(made: &Made) -> Vec<String> {
+    let folder = Folder::new();
+    let lines = ours(&["script", "-q", "-G", "-F", "ip,dso"], made.write(&folder).as_ref());
+    lines.iter().map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+fn samples_in_modules_have_the_names_that_perf_shows() {
+    const BASE: u64 = 0xffff_ffff_8100_0000;
+    const MODULE: u64 = 0xffff_ffff_c000_0000;
+    let kernel = PERF_RECORD_MISC_KERNEL;
+    let mut made = Made::new(MadeAttr::new(PERF_SAMPLE_IP | TID_TIME))
+        .build_ids(&[(kernel, "[kernel.kallsyms]"), (kernel, "/lib/modules/6.1/kernel/fs/ext4.ko.xz")])
+        .kernel_mapping(BASE, 0x10_0000, "[kernel.kallsyms]_text")
+        .kernel_mapping(MODULE, 0x1000, "/lib/modules/6.1/kernel/arch/x86/kvm/kvm-intel.ko")
+        .kernel_mapping(MODULE + 0x1000, 0x1000, "/lib/modules/6.1/kernel/fs/ext4.ko.xz");
+    let addresses = [BASE, MODULE + 8, MODULE + 0x1008, MODULE + 0x2000, 0x1234];
+    for (time, &ip) in (1..).zip(&addresses) {
+        made = made.sample(kernel, &[at(ip, time)]);
+    }
+    let names = ["[kernel.kallsyms]", "[kvm_intel]", "/lib/modules/6.1/kernel/fs/ext4.ko.xz", "[unknown]", "[unknown]"];
+    let expected: Vec<String> = addresses.iter().zip(names).map(|(ip, name)| format!("{ip:x} ({name})")).collect();
+    assert_eq!(places(&made), expected);
+    let folder = Folder::new();
+    let report = ours(&["report", "-q", "--sort", "dso"], made.write(&folder).as_ref());
+    for name in ["[ext4]", "[kvm_intel]", "[kernel.kallsyms]"] {
+        assert!(report.iter().any(|line| line.ends_with(name)), "{name}: {report:?}");
+    }
+    // The kernel's own file, where it is listed.
+    let vmlinux = made.clone();
+    let vmlinux = Made { features: Vec::new(), ..vmlinux }.build_ids(&[(kernel, "/usr/lib/debug/boot/vmlinux-6.1")]);
+    assert_eq!(places(&vmlinux)[0], format!("{BASE:x} (/usr/lib/debug/boot/vmlinux-6.1)"));
+    let report = ours(&["report", "-q", "--sort", "dso"], vmlinux.write(&folder).as_ref());
+    assert!(report.iter().any(|line| line.ends_with("[kernel.vmlinux]")), "{report:?}");
+}
+
+#[test]
+fn kernel_addresses_without_any_mapping_of_the_kernel_are_unknown() {
+    let made = Made::new(MadeAttr::new(PERF_SAMPLE_IP | TID_TIME));
+    let made = made.sample(PERF_RECORD_MISC_KERNEL, &[at(0xffff_ffff_8100_0000, 1)]);
+    assert_eq!(places(&made), ["ffffffff81000000 ([unknown])"]);
 }

@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use super::sample_routes::{ReplayState, SampleOrigin};
 use crate::{
-    abi::PERF_RECORD_SAMPLE,
+    abi::{PERF_RECORD_SAMPLE, perf_data::HOST_KERNEL_ID},
     event::{Context, Deliver, Stats, Stop},
     record::{Batch, EventIds, Record, SampleLayout, TrailerLayout, record_type},
 };
@@ -393,6 +393,7 @@ impl Pump {
                     self.context.program_ended(pid, |symbols| symbols.processes().exited(pid, time));
                 }
             }
+            Record::Mmap2(mmap) if mmap.pid == HOST_KERNEL_ID => self.context.kernel.code_mapped(&mmap),
             Record::Mmap2(mmap) => {
                 self.context.with_followed(|symbols| symbols.mmap(mmap.pid, time, &mmap.into()));
             }

@@ -236,12 +236,13 @@ fn ip_frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
 
 fn kernel_frame(addr: u64, kind: AddressKind, context: &Context) -> Frame {
     let back = u64::from(kind == AddressKind::Return);
-    let (symbol, offset, module) = match context.kernel.symbol(addr.wrapping_sub(back)) {
-        Some(symbol) => (symbol.name, symbol.offset + back, symbol.module),
-        None => (UNKNOWN.into(), 0, None),
+    let found = context.kernel.symbol(addr.wrapping_sub(back));
+    let dso = context.kernel.dso(addr.wrapping_sub(back), found.as_ref());
+    let (symbol, offset) = match found {
+        Some(symbol) => (symbol.name, symbol.offset + back),
+        None => (UNKNOWN.into(), 0),
     };
     let symbol: Arc<str> = symbol.as_ref().into();
-    let dso = module.map_or_else(|| "[kernel.kallsyms]".into(), |module| format!("[{module}]").into());
     Frame { addr, symbol, offset, origin: Origin::Kernel, dso, dso_offset: addr, srcline: None, slot: Slot::default() }
 }
 

@@ -1,11 +1,12 @@
 //! Adds up samples by task, file and function: as a table of shares, as trees of callers, and as totals that include
 //! the samples of called functions. Does not know how the results are shown.
 
-use std::{cmp::Reverse, str::FromStr, sync::Arc};
+use std::{borrow::Cow, cmp::Reverse, str::FromStr, sync::Arc};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Frame, Origin, UNKNOWN};
+use crate::symbol::module_name;
 
 /// A key by which samples are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -199,7 +200,7 @@ impl Shares {
             GroupKey::Pid => self.word(&added.ids.0.to_string()),
             GroupKey::Tid => self.word(&added.ids.1.to_string()),
             GroupKey::Cpu => self.word(&format!("{:03}", added.cpu)),
-            GroupKey::Dso => self.word(place.map_or(UNKNOWN_FILE, |frame| file_name(&frame.dso))),
+            GroupKey::Dso => self.word(&place.map_or(UNKNOWN_FILE.into(), short_name)),
             GroupKey::Symbol => match place {
                 Some(frame) => {
                     let side = if frame.origin == Origin::Kernel { 'k' } else { '.' };
@@ -273,6 +274,21 @@ const UNKNOWN_FILE: &str = "[unknown]";
 
 fn function(frame: &Frame) -> &str {
     if &*frame.symbol == UNKNOWN { "[unknown]" } else { &frame.symbol }
+}
+
+/// Returns the name of a frame's file as `perf report` shows it. For a module and a kernel whose paths are known, it is a
+/// name in brackets (`dso__set_module_info()` in `tools/perf/util/dso.c`, `machine__process_kernel_mmap_event()` in
+/// `tools/perf/util/machine.c`).
+fn short_name(frame: &Frame) -> Cow<'_, str> {
+    if frame.origin == Origin::Kernel {
+        if let Some(module) = module_name(&frame.dso) {
+            return module.into();
+        }
+        if frame.dso.contains("vmlinux") {
+            return "[kernel.vmlinux]".into();
+        }
+    }
+    file_name(&frame.dso).into()
 }
 
 /// Returns the last part of a path. Names such as `[kernel.kallsyms]` are returned whole.

@@ -4,14 +4,14 @@
 use std::{
     collections::HashMap,
     fs,
-    sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError},
 };
 
 use crate::{
     record::Ksymbol,
     symbol::{KernelSymbols, Symbol},
     sys::{output, tracefs::Tracefs},
-    tracefs::{BitField, Btf, EventFormat, Kernel, KernelSymbol, kernel_facts, printk_formats},
+    tracefs::{BitField, Btf, EventFormat, Kernel, KernelSymbol, dso_of_symbol, kernel_facts, printk_formats},
 };
 
 /// The running kernel.
@@ -73,6 +73,11 @@ impl Kernel for RunningKernel {
 
     fn symbol_changed(&self, _: &Ksymbol<'_>) {
         self.symbols().mark_changed();
+    }
+
+    fn dso(&self, addr: u64, symbol: Option<&KernelSymbol<'_>>) -> Arc<str> {
+        let module = if symbol.is_none() { self.symbols().module(addr) } else { None };
+        module.unwrap_or_else(|| dso_of_symbol(addr, symbol))
     }
 
     fn string(&self, addr: u64) -> Option<&[u8]> {

@@ -7,7 +7,7 @@ use super::build_ids::{self, MappedFileBuildIds as BuildIds};
 use crate::{
     capture::MappingScope,
     perfdata::write::{Dso, DsoOwner, Dsos, KernelCode, MappedFile, MappedRange as Range, Synthesis, TaskIds},
-    symbol::maps,
+    symbol::{loaded_modules, maps, module_name},
     sys::{cgroup, procfs},
 };
 
@@ -30,10 +30,12 @@ pub fn kernel(out: &mut Synthesis, dsos: &mut Dsos) {
         out.ksymbol(name, start, len);
     }
     let paths = module_paths();
-    for (name, len, start) in modules() {
-        let found = paths.iter().find(|path| module_name(path) == name);
-        let path = found.cloned().unwrap_or_else(|| format!("[{name}]"));
-        let build_id = build_ids::of_module(&name);
+    let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
+    for (name, len, start) in loaded_modules(&modules) {
+        let in_brackets = format!("[{name}]");
+        let found = paths.iter().find(|path| module_name(path).as_deref() == Some(&in_brackets));
+        let path = found.cloned().unwrap_or(in_brackets);
+        let build_id = build_ids::of_module(name);
         let (name, build_id_bytes) = (path.as_bytes(), build_id.as_deref());
         out.kernel(&KernelCode { name, start, len, reference: 0, build_id: build_id_bytes });
         dsos.insert(path.into_bytes().into(), Dso { build_id, of: DsoOwner::Kernel });
@@ -85,30 +87,12 @@ fn bpf_programs(list: &[u8]) -> Vec<(&[u8], u64, u32)> {
     programs.iter().zip(ends).map(program).collect()
 }
 
-/// Returns the name, size and address of each loaded module.
-fn modules() -> Vec<(String, u64, u64)> {
-    let text = fs::read_to_string("/proc/modules").unwrap_or_default();
-    let line = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let start = words.get(5)?.strip_prefix("0x")?;
-        let start = u64::from_str_radix(start, 16).ok().filter(|&start| start != 0)?;
-        Some(((*words.first()?).to_owned(), words.get(1)?.parse().ok()?, start))
-    };
-    text.lines().filter_map(line).collect()
-}
-
 /// Returns the paths of all module files of this kernel.
 fn module_paths() -> Vec<String> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let folder = format!("/lib/modules/{}", release.trim());
     let list = fs::read_to_string(format!("{folder}/modules.dep")).unwrap_or_default();
     list.lines().filter_map(|line| Some(format!("{folder}/{}", line.split_once(':')?.0))).collect()
-}
-
-/// Returns the name that a module gets when it is loaded from the file `path`.
-fn module_name(path: &str) -> String {
-    let file = path.rsplit('/').next().unwrap_or(path);
-    file.split('.').next().unwrap_or(file).replace('-', "_")
 }
 
 /// Writes records of the processes `pids`: the creation and the comm of each thread, and the mappings of each process.
@@ -206,11 +190,10 @@ mod tests {
     use crate::record::TrailerLayout;
 
     #[test]
-    fn lines_of_maps_and_names_of_modules() {
+    fn permissions_of_lines_of_maps() {
         assert_eq!(permissions(b"55d0-55d4 r-xp 00002000 fe:00 42 /bin/x"), (5, 2));
         assert_eq!(permissions(b"55d0-55d4 rwxs 00002000 fe:00 42 /bin/x"), (7, 1));
         assert_eq!(permissions(b""), (0, 2));
-        assert_eq!(module_name("/lib/modules/6.1/kernel/snd-hda-intel.ko.xz"), "snd_hda_intel");
     }
 
     #[test]

@@ -7,14 +7,15 @@ use std::{
     fs,
     ops::Range,
     path::PathBuf,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use crate::{
+    abi::{PERF_RECORD_MISC_CPUMODE_MASK, PERF_RECORD_MISC_KERNEL},
     live::kernel::RunningKernel,
     perfdata::{KernelMapping, Recording},
-    record::{Ksymbol, KsymbolKind},
-    symbol::{Kallsyms, RecordedBinaries, Symbol},
+    record::{Ksymbol, KsymbolKind, Mmap2},
+    symbol::{Kallsyms, KernelCode, RecordedBinaries, Symbol, module_name},
     sys::{output, tracefs::Tracefs},
     tracefs::{BitField, Kernel, KernelSymbol, printk_formats},
 };
@@ -26,6 +27,8 @@ pub struct RecordedKernel {
     list: OnceLock<Option<ShiftedSymbols>>,
     /// Code that was generated while the kernel ran, by its start address.
     generated_code: Mutex<BTreeMap<u64, GeneratedCode>>,
+    /// Where the kernel's own code and its modules are.
+    code: Mutex<KernelCode>,
     strings: HashMap<u64, Box<[u8]>>,
     /// The running kernel, if it is the same build.
     running: Option<RunningKernel>,
@@ -77,7 +80,12 @@ impl RecordedKernel {
     pub fn new(recording: &Recording, recorded: &RecordedBinaries) -> Self {
         let tracing = recording.features.tracing_data.as_ref();
         let strings = tracing.map(|tracing| printk_formats::parse(&tracing.printk_formats)).unwrap_or_default();
-        let listed = recording.features.build_ids.iter().find(|id| id.path.starts_with("[kernel.kallsyms]"));
+        let of_kernel = |misc: u16| misc & PERF_RECORD_MISC_CPUMODE_MASK == PERF_RECORD_MISC_KERNEL;
+        let mut kernel_files = recording.features.build_ids.iter().filter(|id| of_kernel(id.misc));
+        let mut code = KernelCode::default();
+        kernel_files.clone().for_each(|id| code.list_file(&id.path));
+        // The kernel itself is listed as [kernel.kallsyms], or with the path of a vmlinux file.
+        let listed = kernel_files.find(|id| module_name(&id.path).is_none());
         let mapped = recording.kernel.as_ref();
         let build_id = listed.map(|id| &id.id).or(mapped.and_then(|kernel| kernel.build_id.as_ref()));
         let is_running = build_id.is_some_and(|id| running_build_id().as_ref() == Some(id));
@@ -99,7 +107,13 @@ impl RecordedKernel {
             }
         };
         let running = Tracefs::find().ok().filter(|_| is_running).map(RunningKernel::new);
-        Self { symbols, list: OnceLock::new(), generated_code: Mutex::default(), strings, running }
+        let (list, generated_code, code) = (OnceLock::new(), Mutex::default(), Mutex::new(code));
+        Self { symbols, list, generated_code, code, strings, running }
+    }
+
+    /// Locks the ranges of code. Callers hold the lock of the Python interpreter, so no thread ever waits here.
+    fn code(&self) -> MutexGuard<'_, KernelCode> {
+        self.code.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the generated code. Callers hold the lock of the Python interpreter, so no thread ever waits here.
@@ -172,6 +186,11 @@ impl Kernel for RecordedKernel {
         // programs in such a list are ignored.
         let found = self.list.get_or_init(|| self.read()).as_ref()?.lookup(addr);
         let found = found.filter(|found| found.module != Some(BPF) || matches!(self.symbols, Symbols::Text(_)))?;
+        // If the list was made in another boot, other modules were at these addresses.
+        let code = self.code();
+        if code.module(addr).is_some_and(|module| !found.module.is_some_and(|name| module.is_named(name))) {
+            return None;
+        }
         let (name, module) = (found.name.into(), found.module.map(Into::into));
         Some(KernelSymbol { name, offset: found.offset, size: found.size, module })
     }
@@ -186,6 +205,14 @@ impl Kernel for RecordedKernel {
             let module = module(kind, &name);
             generated_code.insert(addr, GeneratedCode { end: addr.saturating_add(len.into()), name, module });
         }
+    }
+
+    fn code_mapped(&self, mapping: &Mmap2<'_>) {
+        self.code().mapped(mapping.addr, mapping.len, &String::from_utf8_lossy(mapping.filename));
+    }
+
+    fn dso(&self, addr: u64, symbol: Option<&KernelSymbol<'_>>) -> Arc<str> {
+        self.code().dso(addr, symbol.map(|symbol| symbol.module.as_deref()))
     }
 
     fn string(&self, addr: u64) -> Option<&[u8]> {
@@ -259,7 +286,8 @@ mod tests {
     #[test]
     fn generated_code_has_the_module_of_kallsyms() {
         let (symbols, list, generated_code) = (Symbols::Text(Vec::new()), OnceLock::from(None), Mutex::default());
-        let kernel = RecordedKernel { symbols, list, generated_code, strings: HashMap::new(), running: None };
+        let (code, strings) = (Mutex::default(), HashMap::new());
+        let kernel = RecordedKernel { symbols, list, generated_code, code, strings, running: None };
         let shown = |addr: u64, kind: KsymbolKind, name: &str| {
             let generated_code = Ksymbol { addr, len: 0x10, kind, removed: false, name: name.as_bytes() };
             kernel.symbol_changed(&generated_code);

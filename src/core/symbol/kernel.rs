@@ -2,12 +2,13 @@
 //! programs are loaded and unloaded.
 
 use std::{
+    fs,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use super::{Kallsyms, Reason};
+use super::{Kallsyms, KernelCode, Reason};
 
 /// The shortest and the longest time between two reads of the list. The time doubles whenever a read finds no new name.
 /// A read of the list takes about 20 ms.
@@ -18,6 +19,8 @@ const LAST_WAIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct KernelSymbols {
     path: PathBuf,
+    /// The loaded modules, as of the last read. Some of their code has no symbol.
+    modules: KernelCode,
     list: Option<Result<Arc<Kallsyms>, Reason>>,
     read: Instant,
     wait: Duration,
@@ -34,7 +37,8 @@ impl Default for KernelSymbols {
 impl KernelSymbols {
     /// Creates a list that has not been read yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), list: None, read: Instant::now(), wait: FIRST_WAIT, stale: false }
+        let modules = KernelCode::default();
+        Self { path: path.into(), modules, list: None, read: Instant::now(), wait: FIRST_WAIT, stale: false }
     }
 
     /// Returns the list for a lookup of `address`. If the address has no symbol or is in a BPF program, the list is
@@ -45,11 +49,18 @@ impl KernelSymbols {
         if self.list.is_none() || (is_due && self.may_have_new_name(address)) {
             let before = self.name(address);
             self.list = Some(Kallsyms::read(&self.path).map(Arc::new));
+            self.modules = KernelCode::of_loaded_modules(&fs::read_to_string("/proc/modules").unwrap_or_default());
             self.read = Instant::now();
             self.stale = false;
             self.wait = if self.name(address) == before { (2 * self.wait).min(LAST_WAIT) } else { FIRST_WAIT };
         }
         self.list.clone().unwrap_or(Err(Reason::NoSymbols))
+    }
+
+    /// Returns the name of the loaded module that contains an address, in brackets. The modules are those of the last
+    /// read of the list.
+    pub fn module(&self, address: u64) -> Option<Arc<str>> {
+        self.modules.module(address).map(|_| self.modules.dso(address, None))
     }
 
     /// Notes that the list has changed (PERF_RECORD_KSYMBOL). The next lookup of an address that may have a new name

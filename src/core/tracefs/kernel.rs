@@ -1,10 +1,10 @@
 //! The interface for facts about the kernel that are needed to write the text of an event. Does not know where the
 //! facts come from.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use super::btf::BitField;
-use crate::record::Ksymbol;
+use crate::record::{Ksymbol, Mmap2};
 
 /// A kernel symbol that an address belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,15 @@ pub trait Kernel {
 
     /// Reports that kernel code was added or removed: for example, a BPF program was loaded or unloaded.
     fn symbol_changed(&self, _symbol: &Ksymbol<'_>) {}
+
+    /// Reports where the kernel's own code or the code of a module is. Recordings contain such mappings.
+    fn code_mapped(&self, _mapping: &Mmap2<'_>) {}
+
+    /// Returns the name of the code at an address, as perf shows it: `[kernel.kallsyms]`, `[ext4]`, the path of a
+    /// module, or `[unknown]`. `symbol` is the symbol at the address.
+    fn dso(&self, addr: u64, symbol: Option<&KernelSymbol<'_>>) -> Arc<str> {
+        dso_of_symbol(addr, symbol)
+    }
 
     /// Returns the string at an address that is listed in `printk_formats` of tracefs.
     fn string(&self, addr: u64) -> Option<&[u8]>;
@@ -57,6 +66,16 @@ pub trait Kernel {
     /// Returns the number of timer ticks per second (CONFIG_HZ).
     fn hz(&self) -> Option<u32> {
         None
+    }
+}
+
+/// Returns the name of the code at an address if nothing is known about it but its symbol.
+pub fn dso_of_symbol(addr: u64, symbol: Option<&KernelSymbol<'_>>) -> Arc<str> {
+    match symbol.map(|symbol| symbol.module.as_deref()) {
+        Some(Some(module)) => format!("[{module}]").into(),
+        // On all 64-bit machines, the addresses of the kernel have their top bit set.
+        None if addr >> 63 == 0 => "[unknown]".into(),
+        Some(None) | None => "[kernel.kallsyms]".into(),
     }
 }
 

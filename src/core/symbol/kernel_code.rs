@@ -1,0 +1,196 @@
+//! The address ranges of a kernel's own code and of its modules, each with the name that perf shows for it. Reads no
+//! files.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+    sync::Arc,
+};
+
+/// The name of the kernel's own code, if no other name is known.
+const KALLSYMS: &str = "[kernel.kallsyms]";
+
+/// The name of an address at which no code is known.
+const UNKNOWN: &str = "[unknown]";
+
+/// The maximum number of modules that are kept. A machine has a few hundred.
+const MODULES_LIMIT: usize = 1 << 14;
+
+/// Where the code of a kernel and of its modules is.
+#[derive(Debug)]
+pub struct KernelCode {
+    /// The range of the kernel's own code. Empty if it is not known.
+    kernel: Range<u64>,
+    kernel_name: Arc<str>,
+    /// The modules, by their first addresses.
+    modules: BTreeMap<u64, Module>,
+    /// The paths of modules whose files are listed, by the names of the modules with brackets.
+    listed: HashMap<Box<str>, Arc<str>>,
+    unknown: Arc<str>,
+}
+
+/// A module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// The first address after its code.
+    end: u64,
+    /// Its name in brackets, for example `[kvm]`.
+    name: Box<str>,
+    /// The name that perf shows: the path of its file if the file is listed, otherwise the name in brackets.
+    dso: Arc<str>,
+}
+
+impl Module {
+    /// Returns whether kallsyms uses this name for the symbols of the module.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) == Some(name)
+    }
+}
+
+impl Default for KernelCode {
+    fn default() -> Self {
+        let (kernel_name, unknown) = (KALLSYMS.into(), UNKNOWN.into());
+        Self { kernel: 0..0, kernel_name, modules: BTreeMap::new(), listed: HashMap::new(), unknown }
+    }
+}
+
+impl KernelCode {
+    /// Adds a file from a recording's list of the kernel's files. perf shows the paths of these files: of a module, and
+    /// of the first file that is not a module, which is the kernel itself (`machine__process_kernel_mmap_event()` in
+    /// `tools/perf/util/machine.c`).
+    pub fn list_file(&mut self, path: &str) {
+        match module_name(path) {
+            Some(name) => drop(self.listed.insert(name.into(), path.into())),
+            None if *self.kernel_name == *KALLSYMS => self.kernel_name = path.into(),
+            None => {}
+        }
+    }
+
+    /// Notes where code is. `name` is the path of a module, the name of a module in brackets, or `[kernel.kallsyms]`
+    /// and the name of a symbol.
+    pub fn mapped(&mut self, start: u64, len: u64, name: &str) {
+        let end = start.saturating_add(len);
+        if name.starts_with(KALLSYMS) {
+            // Some recorders state an empty range, which stands for all addresses (`machine__set_kernel_mmap()` in
+            // `tools/perf/util/machine.c`).
+            self.kernel = if (start, end) == (0, 0) { 0..u64::MAX } else { start..end };
+        } else if let Some(name) = module_name(name)
+            && start < end
+            && self.modules.len() < MODULES_LIMIT
+        {
+            let dso = self.listed.get(&*name).cloned().unwrap_or_else(|| name.as_str().into());
+            self.modules.insert(start, Module { end, name: name.into(), dso });
+        }
+    }
+
+    /// Returns the module that contains an address.
+    pub fn module(&self, addr: u64) -> Option<&Module> {
+        let (_, module) = self.modules.range(..=addr).next_back()?;
+        (addr < module.end).then_some(module)
+    }
+
+    /// Returns the name of the code at an address, as perf shows it. `symbol` is the function at the address, if it is
+    /// known; its value is the module that kallsyms states for the function.
+    pub fn dso(&self, addr: u64, symbol: Option<Option<&str>>) -> Arc<str> {
+        // Code that was generated while the kernel was running may have replaced a module.
+        let is_generated = |module: &str| module == "bpf" || module.starts_with("__builtin__");
+        match (self.module(addr), symbol) {
+            (_, Some(Some(module))) if is_generated(module) => format!("[{module}]").into(),
+            (None, Some(Some(module))) => format!("[{module}]").into(),
+            (Some(module), _) => Arc::clone(&module.dso),
+            (None, Some(None)) => Arc::clone(&self.kernel_name),
+            (None, None) if self.kernel.contains(&addr) => Arc::clone(&self.kernel_name),
+            (None, None) => Arc::clone(&self.unknown),
+        }
+    }
+}
+
+/// Returns the name of a module in brackets, from the path of its file or from a name in brackets. Returns `None` if it
+/// is not a module, as `__kmod_path__parse()` in `tools/perf/util/dso.c` decides it.
+pub fn module_name(path: &str) -> Option<String> {
+    const NOT_MODULES: [&str; 6] =
+        [KALLSYMS, "[guest.kernel.kallsyms", "[vdso]", "[vdso32]", "[vdsox32]", "[vsyscall]"];
+    let file = path.rsplit('/').next().unwrap_or(path);
+    if file.starts_with('[') {
+        return (!NOT_MODULES.iter().any(|name| file.starts_with(name))).then(|| file.to_owned());
+    }
+    let plain = [".gz", ".xz", ".zst"].iter().find_map(|packed| file.strip_suffix(packed)).unwrap_or(file);
+    // The kernel writes `_` for `-` in names of modules.
+    plain.strip_suffix(".ko").filter(|name| !name.is_empty()).map(|name| format!("[{}]", name.replace('-', "_")))
+}
+
+impl KernelCode {
+    /// Returns the modules in text of the format of /proc/modules.
+    pub fn of_loaded_modules(text: &str) -> KernelCode {
+        let mut code = KernelCode::default();
+        loaded_modules(text).for_each(|(name, len, start)| code.mapped(start, len, &format!("[{name}]")));
+        code
+    }
+}
+
+/// Parses text in the format of /proc/modules. Returns the name, the size and the address of each loaded module.
+/// Modules whose addresses the kernel hides are left out.
+pub fn loaded_modules(text: &str) -> impl Iterator<Item = (&str, u64, u64)> {
+    text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let (name, size) = (words.next()?, words.next()?.parse().ok()?);
+        let start = words.nth(3)?.strip_prefix("0x")?;
+        let start = u64::from_str_radix(start, 16).ok().filter(|&start| start != 0)?;
+        Some((name, size, start))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_are_named_as_perf_names_them() {
+        for (path, name) in [
+            ("/lib/modules/6.1/kernel/arch/x86/kvm/kvm-intel.ko", Some("[kvm_intel]")),
+            ("/lib/modules/6.1/kernel/x.ko.xz", Some("[x]")),
+            ("[a.b]", Some("[a.b]")),
+            ("[kernel.kallsyms]_text", None),
+            ("/usr/lib/debug/boot/vmlinux-6.1", None),
+            ("[vdso]", None),
+            (".ko", None),
+            ("", None),
+        ] {
+            assert_eq!(module_name(path).as_deref(), name, "{path}");
+        }
+    }
+
+    #[test]
+    fn an_address_has_the_name_of_the_code_that_is_mapped_there() {
+        let mut code = KernelCode::default();
+        assert_eq!(&*code.dso(0x1000, None), "[unknown]");
+        assert_eq!((&*code.dso(0x1000, Some(None)), &*code.dso(0x1000, Some(Some("x")))), (KALLSYMS, "[x]"));
+        code.list_file("/m/b-c.ko");
+        code.mapped(0x1000, 0x1000, "[kernel.kallsyms]_text");
+        code.mapped(0x8000, 0x1000, "/m/a.ko");
+        code.mapped(0x9000, 0x1000, "/m/b-c.ko");
+        code.mapped(0xb000, u64::MAX, "[d]");
+        let shown: Vec<Arc<str>> = [0xfff, 0x1000, 0x2000, 0x8000, 0x8fff, 0x9000, 0xa000, u64::MAX - 1]
+            .map(|addr| code.dso(addr, None))
+            .into();
+        let shown: Vec<&str> = shown.iter().map(|name| &**name).collect();
+        let expected = ["[unknown]", KALLSYMS, "[unknown]", "[a]", "[a]", "/m/b-c.ko", "[unknown]", "[d]"];
+        assert_eq!(shown, expected);
+        assert!(code.module(0x9000).is_some_and(|module| module.is_named("b_c") && !module.is_named("b-c")));
+        // A program that was loaded between the modules.
+        assert_eq!(&*code.dso(0xa000, Some(Some("bpf"))), "[bpf]");
+        assert_eq!(&*code.dso(0x9000, Some(Some("bpf"))), "[bpf]");
+        code.list_file("/boot/vmlinux");
+        code.list_file("/boot/other");
+        code.mapped(0, 0, "[kernel.kallsyms]");
+        assert_eq!((&*code.dso(1, None), &*code.dso(0x8000, None)), ("/boot/vmlinux", "[a]"));
+    }
+
+    #[test]
+    fn loaded_modules_are_listed_without_hidden_ones() {
+        const TEXT: &str = "kvm 1404928 1 kvm_intel, Live 0xffffffffc0a00000\n\
+                            hidden 4096 0 - Live 0x0000000000000000\nbroken\nx 4096 0 - Loading 0xffffffffc0001000 (OE+)\n";
+        let found: Vec<_> = loaded_modules(TEXT).collect();
+        assert_eq!(found, [("kvm", 1_404_928, 0xffff_ffff_c0a0_0000), ("x", 4096, 0xffff_ffff_c000_1000)]);
+    }
+}
