@@ -114,11 +114,12 @@ impl Made {
         let attrs = self.attrs.iter().map(|attr| [attr.bytes(), u64s(&[0, 0])].concat());
         let attrs: Vec<u8> = attrs.collect::<Vec<_>>().concat();
         let data = FILE_HEADER + attrs.len();
-        let bits = self.features.iter().fold(0u64, |bits, (feature, _)| bits | 1 << feature);
+        let mut bits = [0u64; 4];
+        self.features.iter().for_each(|(feature, _)| bits[*feature as usize / 64] |= 1 << (feature % 64));
         let sections = [FILE_HEADER, ATTR + 16, FILE_HEADER, attrs.len(), data, self.records.len(), 0, 0];
         let mut file = self.magic.to_vec();
         file.extend(u64s(&sections.map(|number| number as u64)));
-        file.extend(u64s(&[bits, 0, 0, 0]));
+        file.extend(u64s(&bits));
         file.extend([attrs, self.records.clone()].concat());
         let mut at = file.len() + 16 * self.features.len();
         for (_, section) in &self.features {

@@ -37,20 +37,25 @@ const STACK: u64 = 0x7f00_0000;
 
 /// A sample of a recording of `machine` with the user registers of 64-bit Arm, and two words of its stack.
 fn with_registers(machine: &str, abi: u64, registers: [u64; 33]) -> Made {
-    let attr = MadeAttr {
-        regs_user: (1 << 33) - 1,
-        ..MadeAttr::new(PERF_SAMPLE_IP | TID_TIME | PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER)
-    };
+    with_chain(machine, abi, registers, &[])
+}
+
+/// The same with a recorded call chain.
+fn with_chain(machine: &str, abi: u64, registers: [u64; 33], chain: &[u64]) -> Made {
+    let members = PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
+    let attr = MadeAttr { regs_user: (1 << 33) - 1, ..MadeAttr::new(PERF_SAMPLE_IP | TID_TIME | members) };
+    let chain = [u64s(&[chain.len() as u64]), u64s(chain)].concat();
     let stack = u64s(&[16, 0, 0x40_0200, 16]);
     Made::new(attr)
         .text(HEADER_ARCH, machine)
         .mapping(0x40_0000, 0x1000, [5, 2], "/no/such/program")
-        .sample(PERF_RECORD_MISC_USER, &[at(0x40_0100, 5), u64s(&[abi]), u64s(&registers), stack])
+        .sample(PERF_RECORD_MISC_USER, &[at(0x40_0100, 5), chain, u64s(&[abi]), u64s(&registers), stack])
 }
+
+const FP: usize = 29;
 
 #[test]
 fn registers_and_stacks_are_those_of_the_recorded_machine() {
-    const FP: usize = 29;
     let registers = arm64(&[(FP, STACK), (31, STACK), (32, 0x40_0100)]);
     let (lines, said) = run(&with_registers("aarch64", 2, registers), REGISTERS);
     let names: Vec<String> = (0..30).map(|number| format!("x{number}")).collect();
@@ -104,14 +109,14 @@ fn samples_in_modules_have_the_names_that_perf_shows() {
     let folder = Folder::new();
     let report = ours(&["report", "-q", "--sort", "dso"], made.write(&folder).as_ref());
     for name in ["[ext4]", "[kvm_intel]", "[kernel.kallsyms]"] {
-        assert!(report.iter().any(|line| line.ends_with(name)), "{name}: {report:?}");
+        assert!(report.iter().any(|line| line.trim_end().ends_with(name)), "{name}: {report:?}");
     }
     // The kernel's own file, where it is listed.
     let vmlinux = made.clone();
     let vmlinux = Made { features: Vec::new(), ..vmlinux }.build_ids(&[(kernel, "/usr/lib/debug/boot/vmlinux-6.1")]);
     assert_eq!(places(&vmlinux)[0], format!("{BASE:x} (/usr/lib/debug/boot/vmlinux-6.1)"));
     let report = ours(&["report", "-q", "--sort", "dso"], vmlinux.write(&folder).as_ref());
-    assert!(report.iter().any(|line| line.ends_with("[kernel.vmlinux]")), "{report:?}");
+    assert!(report.iter().any(|line| line.trim_end().ends_with("[kernel.vmlinux]")), "{report:?}");
 }
 
 #[test]
@@ -119,4 +124,16 @@ fn kernel_addresses_without_any_mapping_of_the_kernel_are_unknown() {
     let made = Made::new(MadeAttr::new(PERF_SAMPLE_IP | TID_TIME));
     let made = made.sample(PERF_RECORD_MISC_KERNEL, &[at(0xffff_ffff_8100_0000, 1)]);
     assert_eq!(places(&made), ["ffffffff81000000 ([unknown])"]);
+}
+
+#[test]
+fn mappings_without_protection_and_flags_contain_code() {
+    let made = Made::new(MadeAttr::new(PERF_SAMPLE_IP | TID_TIME))
+        .mapping(0x1000, 0x1000, [0x4000, 0], "jit_app_cache:1-2")
+        .mapping(0x2000, 0x1000, [3, 2], "/data")
+        .mapping(0x3000, 0x1000, [0, 0], "/program")
+        .sample(PERF_RECORD_MISC_USER, &[at(0x1010, 1)])
+        .sample(PERF_RECORD_MISC_USER, &[at(0x2010, 2)])
+        .sample(PERF_RECORD_MISC_USER, &[at(0x3010, 3)]);
+    assert_eq!(places(&made), ["1010 (jit_app_cache:1-2)", "2010 ([unknown])", "3010 (/program)"]);
 }

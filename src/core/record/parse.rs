@@ -185,17 +185,21 @@ impl<'a> Mmap2<'a> {
                 MmapFile::Inode { major, minor, inode: u64_at(bytes, 48)?, generation: u64_at(bytes, 56)? }
             }
         };
-        let (prot, flags) = (u32_at(bytes, 64)?, u32_at(bytes, 68)?);
+        let (prot, flags) = match (u32_at(bytes, 64)?, u32_at(bytes, 68)?) {
+            // A mapping always has MAP_SHARED or MAP_PRIVATE. Kernels before 4.9 did not set the protection and the
+            // flags of mappings without a file (`perf_event_mmap_event()` in kernel/events/core.c). simpleperf never
+            // sets them, but it marks files with generated code with a bit that is no protection
+            // (`PROT_JIT_SYMFILE_MAP` in `simpleperf/record.h` of Android).
+            (prot, 0) if prot & (PROT_READ | PROT_WRITE | PROT_EXEC) == 0 => (prot | protection(misc), 0),
+            stated => stated,
+        };
         Self::range(bytes, bytes.get(72..)?, file, prot, flags)
     }
 
-    /// Parses PERF_RECORD_MMAP. This record does not contain `prot`; it only tells if the mapping is data or code.
+    /// Parses PERF_RECORD_MMAP. This record does not contain `prot`.
     fn parse_mmap(bytes: &'a [u8], misc: u16) -> Option<Self> {
-        const PROT_READ: u32 = 1;
-        const PROT_EXEC: u32 = 4;
-        let prot = if misc & PERF_RECORD_MISC_MMAP_DATA != 0 { PROT_READ } else { PROT_READ | PROT_EXEC };
         let file = MmapFile::Inode { major: 0, minor: 0, inode: 0, generation: 0 };
-        Self::range(bytes, bytes.get(40..)?, file, prot, 0)
+        Self::range(bytes, bytes.get(40..)?, file, protection(misc), 0)
     }
 
     fn range(bytes: &'a [u8], name: &'a [u8], file: MmapFile<'a>, prot: u32, flags: u32) -> Option<Self> {
@@ -211,6 +215,18 @@ impl<'a> Mmap2<'a> {
             filename: &name[..name.iter().position(|&b| b == 0).unwrap_or(name.len())],
         })
     }
+}
+
+const PROT_READ: u32 = 1;
+const PROT_WRITE: u32 = 2;
+const PROT_EXEC: u32 = 4;
+
+/// Returns the protection of a mapping whose record does not contain it. The header of the record tells if the mapping is
+/// data or code.
+fn protection(misc: u16) -> u32 {
+    const PROT_READ: u32 = 1;
+    const PROT_EXEC: u32 = 4;
+    if misc & PERF_RECORD_MISC_MMAP_DATA != 0 { PROT_READ } else { PROT_READ | PROT_EXEC }
 }
 
 /// Returns the build id from the bytes that contain either a build id or a device and inode. Returns `None` if they
@@ -352,6 +368,21 @@ mod tests {
         for cut in 0..72 {
             assert!(matches!(Record::parse(&bytes[..cut]), Record::Other(_)), "{cut}");
         }
+    }
+
+    #[test]
+    fn a_mapping_without_protection_and_flags_is_code_unless_its_header_says_data() {
+        let prot = |misc: u16, stated: [u32; 2]| {
+            let mut bytes = mmap2(misc, &[0; 24]);
+            bytes[64..72].copy_from_slice(&stated.map(u32::to_ne_bytes).concat());
+            let Record::Mmap2(record) = Record::parse(&bytes) else { panic!() };
+            (record.prot, record.flags)
+        };
+        assert_eq!(prot(0, [0, 0]), (5, 0));
+        assert_eq!(prot(PERF_RECORD_MISC_MMAP_DATA, [0, 0]), (1, 0));
+        assert_eq!(prot(0, [0x4000, 0]), (0x4005, 0));
+        // PROT_NONE of a private mapping.
+        assert_eq!(prot(0, [0, 2]), (0, 2));
     }
 
     /// If this flag was trusted, mappings would be unknown and frames would have no names while another tracer is
