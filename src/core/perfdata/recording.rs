@@ -14,7 +14,8 @@ use super::{
     format::{
         attr::Attr,
         bytes::ByteOrder,
-        features::{EventDesc, Features},
+        features::{EventDesc, Features, feature_name},
+        first_records::FirstRecords,
         header::{self, AttrIds, FileHeader, Header, PIPE_HEADER, Section},
         kernel_mapping::KernelMapping,
         layouts::{Layouts, RawNumbers},
@@ -38,7 +39,7 @@ use super::{
     source::Replay,
 };
 use crate::{
-    abi::PERF_TYPE_TRACEPOINT,
+    abi::{PERF_TYPE_TRACEPOINT, perf_data::HEADER_TRACING_DATA},
     record::{SampleLayout, TrailerLayout},
     sys::file::open_regular,
     tracefs::EventFormat,
@@ -245,7 +246,7 @@ impl Recording {
         let known = header::read_early_features(&*input, &header).map_err(io)?;
         let is_finished = header.data.size != 0 && !(header.features.is_empty() && known.is_some());
         let list = header.feature_list();
-        let features = match &known {
+        let mut features = match &known {
             // The list of feature sections after the records was never written, or is cut off.
             Some(known) if !is_finished || list.offset.saturating_add(list.size) > size => {
                 Features::read(&*input, &described_within, known, &mut warnings)?
@@ -271,7 +272,13 @@ impl Recording {
         }
         let FileHeader { order, attrs, data, .. } = header;
         let feed = FileFeed::new(input.clone(), data);
-        let kernel = KernelMapping::find(&mut RecordReader::new(name, order, Box::new(feed)))?;
+        let FirstRecords { kernel, tracing_data } =
+            FirstRecords::read(&mut RecordReader::new(name, order, Box::new(feed)))?;
+        if let (None, Some(bytes)) = (&features.tracing_data, tracing_data)
+            && let Err(why) = features.add(HEADER_TRACING_DATA, &bytes, order)
+        {
+            warnings.push(format!("{name}: {} cannot be read: {why}", feature_name(HEADER_TRACING_DATA)));
+        }
         let stored = blocks.take_matching(StoredIndex::DATA, data);
         let part = Part { name: name.to_owned(), input, section: data, indexed: None, stored, unpacked: None };
         let described = PipeDescription { attrs, features, kernel, warnings };

@@ -1,20 +1,7 @@
-//! Finds the mapping of the recorded kernel, which perf writes before the mappings of processes. Knows nothing of
-//! symbols.
+//! The mapping of the recorded kernel, which perf writes before the mappings of processes. Knows nothing of symbols.
 
 use super::bytes::{ByteOrder, ByteReader};
-use crate::{
-    abi::{
-        PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MMAP, PERF_RECORD_MMAP2,
-        perf_data::{
-            FIRST_USER_RECORD_TYPE, HOST_KERNEL_ID, PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED,
-            PERF_RECORD_COMPRESSED2,
-        },
-    },
-    perfdata::{
-        error::PerfDataError,
-        input::feed::{Next, RecordReader},
-    },
-};
+use crate::abi::{PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MMAP, PERF_RECORD_MMAP2, perf_data::HOST_KERNEL_ID};
 
 /// The address range and the build id of the recorded kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,26 +52,6 @@ impl KernelMapping {
         let symbol = String::from_utf8_lossy(name.strip_prefix(b"[kernel.kallsyms]")?).into_owned();
         Some(KernelMapping { start, end: start.saturating_add(size), symbol, address, build_id })
     }
-
-    /// Finds the first mapping of the kernel. perf writes this record before the records of tasks. Any number of perf's
-    /// own records may come before it.
-    pub(crate) fn find(records: &mut RecordReader) -> Result<Option<KernelMapping>, PerfDataError> {
-        while let Next::Record(size) = records.next()? {
-            let order = records.order;
-            let record = records.peek(size);
-            if let Some(found) = Self::parse(record, order) {
-                return Ok(Some(found));
-            }
-            let kind = ByteReader::new(record, order).u32().unwrap_or(0);
-            // Records of these types contain compressed records, or are followed by a payload. The search ends here.
-            let is_more = [PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2, PERF_RECORD_AUXTRACE].contains(&kind);
-            if is_more || kind < FIRST_USER_RECORD_TYPE && !is_kernel_mapping(record, order) {
-                break;
-            }
-            records.advance(size);
-        }
-        Ok(None)
-    }
 }
 
 #[cfg(test)]
@@ -92,7 +59,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::perfdata::{format::header::Section, input::feed::FileFeed};
+    use crate::perfdata::{
+        format::{first_records::FirstRecords, header::Section},
+        input::feed::{FileFeed, RecordReader},
+    };
 
     fn record(big: bool, kind: u32, misc: u16, pid: u32, name: &[u8]) -> Vec<u8> {
         let u16s = |value: u16| if big { value.to_be_bytes() } else { value.to_le_bytes() };
@@ -107,7 +77,7 @@ mod tests {
     fn find(bytes: &[u8], order: ByteOrder) -> Option<KernelMapping> {
         let section = Section { offset: 0, size: bytes.len() as u64 };
         let feed = FileFeed::new(Arc::new(bytes.to_vec()), section);
-        KernelMapping::find(&mut RecordReader::new("x", order, Box::new(feed))).unwrap()
+        FirstRecords::read(&mut RecordReader::new("x", order, Box::new(feed))).unwrap().kernel
     }
 
     #[test]

@@ -3,6 +3,7 @@
 pub mod attr;
 pub mod bytes;
 pub mod features;
+pub mod first_records;
 pub mod header;
 pub mod kernel_mapping;
 pub mod layouts;

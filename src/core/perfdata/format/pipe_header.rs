@@ -4,6 +4,7 @@ use super::{
     attr::Attr,
     bytes::{ByteOrder, ByteReader},
     features::{EventDesc, Features, PARSED, build_id, feature_name},
+    first_records::inner_tracing_data,
     header::{AttrIds, EVENT_MEMORY, ID_MEMORY},
     kernel_mapping::{KernelMapping, is_kernel_mapping},
 };
@@ -65,7 +66,7 @@ pub(crate) fn read_description(
             Err((what, why)) => described.warnings.push(format!("{}: {what} cannot be read: {why}", records.name)),
         }
         records.advance(size);
-        if kind == PERF_RECORD_HEADER_TRACING_DATA {
+        if kind == PERF_RECORD_HEADER_TRACING_DATA && payload != 0 {
             used = used.saturating_add(payload.saturating_mul(PARSED));
             limit.check(used)?;
             let bytes = records.read_payload(payload)?;
@@ -119,7 +120,11 @@ impl PipeDescription {
                 let id = build_id(record, misc).ok_or_else(|| (feature_name(HEADER_BUILD_ID), CUT_OFF))?;
                 self.features.build_ids.push(id);
             }
-            PERF_RECORD_HEADER_TRACING_DATA => return Ok(read.u32().map_or(0, u64::from)),
+            PERF_RECORD_HEADER_TRACING_DATA => {
+                let size = read.u32();
+                let Some(data) = inner_tracing_data(record, size) else { return Ok(size.map_or(0, u64::from)) };
+                self.features.add(HEADER_TRACING_DATA, data, order).map_err(|why| (feature_name(HEADER_TRACING_DATA), why))?;
+            }
             PERF_RECORD_AUXTRACE => return Ok(read.u64().unwrap_or(0)),
             _ => {}
         }

@@ -12,7 +12,7 @@ use crate::{
     abi::{PERF_RECORD_SAMPLE, perf_data::*},
     perfdata::{
         error::PerfDataError,
-        format::{bytes::ByteOrder, header::Section, layouts::Layouts, swap},
+        format::{bytes::ByteOrder, first_records::inner_tracing_data, header::Section, layouts::Layouts, swap},
         input::random_access::Input,
         select::{Selection, is_side_band},
     },
@@ -163,13 +163,14 @@ pub enum Indexed {
 }
 
 /// Returns the size in bytes of the payload after a record. Examples of payloads are AUX area data and, in a pipe,
-/// tracing data. `record` has to contain at least the first 16 bytes of the record, in native byte order.
+/// tracing data. `record` is the whole record, in native byte order.
 pub(crate) fn payload(record: &[u8]) -> u64 {
     let word = |at: usize| record.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |b| u64::from_ne_bytes(*b));
     match record_type(record) {
         PERF_RECORD_AUXTRACE => word(8),
         PERF_RECORD_HEADER_TRACING_DATA => {
-            record.get(8..).and_then(|bytes| bytes.first_chunk()).map_or(0, |b| u64::from(u32::from_ne_bytes(*b)))
+            let size = record.get(8..).and_then(|bytes| bytes.first_chunk()).map(|b| u32::from_ne_bytes(*b));
+            if inner_tracing_data(record, size).is_some() { 0 } else { size.map_or(0, u64::from) }
         }
         _ => 0,
     }
