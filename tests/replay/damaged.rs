@@ -98,7 +98,7 @@ fn files_that_are_no_recordings_are_refused() {
     fs::create_dir(&directory).unwrap();
     for (path, text) in [
         (folder.write("text", b"a file of text, of more than 104 bytes"), "is not a perf.data file"),
-        (folder.write("old", b"PERFFILE"), "was written by a perf older than 2.6.36"),
+        (folder.write("old", b"PERFFILE"), "is cut off: its header is incomplete"),
         (folder.write("empty", b""), "is empty: nothing was recorded"),
         (directory, "is a directory without a file `data`"),
         (folder.path("missing"), "No such file or directory"),

@@ -103,7 +103,7 @@ impl Maker {
         [self.u32(64), text.as_bytes().to_vec(), vec![0; 64 - text.len()]].concat()
     }
 
-    fn tracing_data(self) -> Vec<u8> {
+    pub fn tracing_data(self) -> Vec<u8> {
         let format = "name: e\nID: 374\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
             \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:char text[4];\toffset:8;\tsize:4;\tsigned:0;\n\
             \tfield:int number;\toffset:12;\tsize:4;\tsigned:1;\n\
@@ -211,6 +211,18 @@ fn both_byte_orders_give_the_same_records() {
     assert_eq!(replay(FOREIGN.file(&FOREIGN.records())).unwrap(), native);
     assert_eq!(replay(NATIVE.pipe(&NATIVE.records())).unwrap(), native);
     assert_eq!(replay(FOREIGN.pipe(&FOREIGN.records())).unwrap(), native);
+}
+
+/// perf before 3.3 wrote it in the same way on machines of both byte orders.
+#[test]
+fn recordings_with_the_old_magic_are_the_same_in_both_byte_orders() {
+    let expected = replay(NATIVE.file(&NATIVE.records())).unwrap();
+    for maker in [NATIVE, FOREIGN] {
+        for mut bytes in [maker.file(&maker.records()), maker.pipe(&maker.records())] {
+            bytes[..8].copy_from_slice(b"PERFFILE");
+            assert_eq!(replay(bytes).unwrap(), expected);
+        }
+    }
 }
 
 #[test]

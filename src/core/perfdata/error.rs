@@ -26,12 +26,6 @@ pub enum PerfDataError {
         /// Name of the file.
         name: String,
     },
-    /// The file was written by a perf from before 2010.
-    #[error("{name} was written by a perf older than 2.6.36; that format is not supported")]
-    TooOld {
-        /// Name of the file.
-        name: String,
-    },
     /// The recording comes through a pipe, but has the file format. Only the pipe format can be read from a pipe.
     #[error(
         "{name} is a recording in file format, which cannot be read from a pipe: give the path of the file to --input"

@@ -14,6 +14,10 @@ use crate::{
 const FILE_HEADER: u64 = 104;
 pub(crate) const PIPE_HEADER: u64 = 16;
 
+/// The magic of perf before version 3.3 (`__perf_magic1` in `tools/perf/util/header.c`). The rest of the format is the
+/// same.
+const OLD_MAGIC: &[u8; 8] = b"PERFFILE";
+
 /// Marks the features that `perf-prof record` knows at the start of a recording. They are written before the records.
 /// The mark is directly after the file header. After the mark come the bits of these features, the list of their
 /// sections, and the sections themselves. The layout is the same as that of the features after the records.
@@ -86,15 +90,20 @@ pub(crate) fn byte_order_of_magic(bytes: &[u8], name: &str) -> Result<ByteOrder,
         _ => PerfDataError::NotPerfData { name: name.to_owned() },
     };
     let magic: &[u8; 8] = bytes.first_chunk().ok_or_else(wrong)?;
-    let order = [ByteOrder::Native, ByteOrder::Foreign].into_iter().find(|order| {
-        // PERF_MAGIC2 is the magic text, read as a number by a little-endian machine.
-        order.u64(*magic) == PERF_MAGIC2
-    });
-    match order {
-        Some(order) => Ok(order),
-        None if magic == b"PERFFILE" => Err(PerfDataError::TooOld { name: name.to_owned() }),
-        None => Err(wrong()),
+    let mut orders = [ByteOrder::Native, ByteOrder::Foreign].into_iter();
+    if magic == OLD_MAGIC {
+        // The old magic is the same in both byte orders. The size of the header shows the byte order.
+        let cut_off = || PerfDataError::CutOff { name: name.to_owned(), part: "header" };
+        let size = bytes.get(8..).and_then(|bytes| bytes.first_chunk()).ok_or_else(cut_off)?;
+        let order = orders.find(|order| [FILE_HEADER, PIPE_HEADER].contains(&order.u64(*size)));
+        return order.ok_or_else(|| invalid_size(name, ByteOrder::Native.u64(*size)));
     }
+    // PERF_MAGIC2 is the magic text, read as a number by a little-endian machine.
+    orders.find(|order| order.u64(*magic) == PERF_MAGIC2).ok_or_else(wrong)
+}
+
+fn invalid_size(name: &str, size: u64) -> PerfDataError {
+    PerfDataError::damaged(name, format!("its header states an invalid size: {size} bytes"))
 }
 
 /// Reads the header of a file that supports random access. The attrs and ids may take at most `limit`.
@@ -110,7 +119,7 @@ pub(crate) fn read(input: &dyn Input, limit: &MemoryLimit) -> Result<Header, Per
         return Ok(Header::Pipe(order));
     }
     if size != FILE_HEADER {
-        return Err(PerfDataError::damaged(name, format!("its header states an invalid size: {size} bytes")));
+        return Err(invalid_size(name, size));
     }
     let mut header = || {
         let entry_size = read.u64()?;
@@ -241,13 +250,17 @@ mod tests {
         let shown = |bytes: &[u8]| read(&bytes.to_vec(), &ReadLimits::default().limit("x")).unwrap_err().to_string();
         assert_eq!(shown(b""), "x is empty: nothing was recorded, or the disk was full");
         assert_eq!(shown(b"PERF"), "x is not a perf.data file: it does not start with PERFILE2");
-        assert_eq!(shown(b"PERFFILE"), "x was written by a perf older than 2.6.36; that format is not supported");
+        assert_eq!(shown(b"PERFFILE"), "x is cut off: its header is incomplete");
+        assert_eq!(shown(b"PERFFILE\x69\0\0\0\0\0\0\0"), "x is damaged: its header states an invalid size: 105 bytes");
         assert_eq!(shown(b"PERFILE2"), "x is cut off: its header is incomplete");
         assert_eq!(shown(b"PERFILE2\x68\0\0\0\0\0\0\0"), "x is cut off: its header is incomplete");
         assert_eq!(shown(b"PERFILE2\x69\0\0\0\0\0\0\0"), "x is damaged: its header states an invalid size: 105 bytes");
-        assert_eq!(
-            read(&b"2ELIFREP\0\0\0\0\0\0\0\x10".to_vec(), &ReadLimits::default().limit("x")).unwrap(),
-            Header::Pipe(ByteOrder::Foreign)
-        );
+        let header = |bytes: &[u8]| read(&bytes.to_vec(), &ReadLimits::default().limit("x")).unwrap();
+        assert_eq!(header(b"2ELIFREP\0\0\0\0\0\0\0\x10"), Header::Pipe(ByteOrder::Foreign));
+        for (size, order) in
+            [(16u64.to_ne_bytes(), ByteOrder::Native), (16u64.swap_bytes().to_ne_bytes(), ByteOrder::Foreign)]
+        {
+            assert_eq!(header(&[&b"PERFFILE"[..], &size].concat()), Header::Pipe(order));
+        }
     }
 }
