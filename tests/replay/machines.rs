@@ -137,3 +137,18 @@ fn mappings_without_protection_and_flags_contain_code() {
         .sample(PERF_RECORD_MISC_USER, &[at(0x3010, 3)]);
     assert_eq!(places(&made), ["1010 (jit_app_cache:1-2)", "2010 ([unknown])", "3010 (/program)"]);
 }
+
+/// perf shows the address in the call for callers that it unwinds itself, and the return address for recorded ones.
+#[test]
+fn recorded_frames_keep_their_addresses_if_the_event_also_copies_the_stack() {
+    let shown = |chain: &[u64]| {
+        let registers = arm64(&[(FP, STACK), (31, STACK), (32, 0x40_0100)]);
+        let folder = Folder::new();
+        let made = with_chain("aarch64", 2, registers, chain);
+        let lines = ours(&["script", "-q", "-F", "ip,dso"], made.write(&folder).as_ref());
+        let frames = lines.iter().filter_map(|line| line.trim().strip_suffix(" (/no/such/program)").map(str::to_owned));
+        frames.collect::<Vec<_>>()
+    };
+    assert_eq!(shown(&[PERF_CONTEXT_USER, 0x40_0100, 0x40_0300, 0x40_0400]), ["100", "300", "400"]);
+    assert_eq!(shown(&[]), ["100", "1ff"]);
+}

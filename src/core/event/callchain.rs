@@ -142,10 +142,30 @@ impl KernelFrames {
     }
 }
 
+/// A resolved call chain.
+#[derive(Clone, Debug, Default)]
+pub struct Chain {
+    /// The frames, innermost first.
+    pub frames: Vec<Arc<Frame>>,
+    /// The number of frames that were recorded. All frames after them were unwound from a copy of the stack.
+    pub recorded: usize,
+}
+
+impl Chain {
+    fn of_recorded(frames: Vec<Arc<Frame>>) -> Chain {
+        Chain { recorded: frames.len(), frames }
+    }
+}
+
 /// Resolves a sample's call chain to frames, innermost first.
 pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
+    chain(sample, context).frames
+}
+
+/// Resolves a sample's call chain.
+pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
     if sample.event.layout.format.sample_type & (PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_STACK_USER) == 0 {
-        return Vec::new();
+        return Chain::default();
     }
     let sides = context.sides();
     // In a chain without context markers, the address itself shows if it belongs to the kernel: kernel addresses have
@@ -154,7 +174,8 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
     if sample.is_of_guest() {
         let addresses = sample.callchain().filter(|&addr| addr < PERF_CONTEXT_MAX);
         let frames = addresses.map(|addr| guest_frame(sample, addr));
-        return frames.filter(|frame| sides.has(frame.origin == Origin::Kernel)).map(Arc::new).collect();
+        let frames = frames.filter(|frame| sides.has(frame.origin == Origin::Kernel)).map(Arc::new);
+        return Chain::of_recorded(frames.collect());
     }
     let mut marked = None;
     let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);
@@ -190,6 +211,7 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
         // instruction, not a return address.
         kind = AddressKind::Instruction;
     }
+    let recorded = frames.len();
     // If the kernel has already recorded user frames, they are not unwound again, even if the script requested
     // registers and stack.
     let layout = &sample.event.layout;
@@ -206,7 +228,7 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
             kind = AddressKind::Return;
         }
     }
-    frames
+    Chain { frames, recorded }
 }
 
 /// Returns the frame of a sample's instruction. If inlined functions are reported and the instruction is in one, this

@@ -1,7 +1,12 @@
 //! Formats a sample as `perf script` does. Does not know where the text is written.
 
-use super::{Column, Columns, Context, Fields, Frame, Origin, Sample, UNKNOWN, callchain, columns, line::push};
-use crate::abi::{PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_STACK_USER};
+use super::{
+    Column, Columns, Context, Fields, Frame, Origin, Sample, UNKNOWN,
+    callchain::{self, Chain},
+    columns,
+    line::push,
+};
+use crate::abi::PERF_SAMPLE_CALLCHAIN;
 
 /// The widest column of event names. Longer names are not aligned. A recording may have names of any length, and
 /// formatting panics at large widths.
@@ -144,12 +149,12 @@ enum Shift {
 }
 
 fn write_chain(sample: &Sample<'_>, columns: Columns, context: &Context, out: &mut Vec<u8>) {
-    let frames = callchain::frames(sample, context);
-    // True if perf, and not the kernel, unwinds the user frames. perf shows inlined functions only for frames that it
-    // unwinds itself (`unwind_entry()` in `tools/perf/util/machine.c`).
-    let unwound = sample.event.layout.format.sample_type & PERF_SAMPLE_STACK_USER != 0;
+    let Chain { frames, recorded } = callchain::chain(sample, context);
     let mut shift = Shift::None;
     for (at, frame) in frames.iter().enumerate() {
+        // True if perf, and not the kernel, unwinds the frame. perf shows inlined functions only for frames that it
+        // unwinds itself (`unwind_entry()` in `tools/perf/util/machine.c`).
+        let unwound = at >= recorded;
         let is_inlined = matches!(frame.origin, Origin::Inlined { .. });
         if is_inlined && !unwound {
             continue;
