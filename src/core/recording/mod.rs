@@ -4,6 +4,7 @@
 pub mod binaries;
 pub mod clock;
 pub mod empty_result;
+pub mod event_name;
 pub mod kernel;
 pub mod open;
 pub mod replay;

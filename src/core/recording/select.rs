@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow, bail};
 
+use super::event_name::event_name;
 use crate::{
     abi::{
         PERF_COUNT_SW_DUMMY, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_READ, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER,
-        PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT,
+        PERF_TYPE_SOFTWARE,
     },
     engine::sample_routes::Route,
     event::{EventType, Format, Sides},
     perfdata::{AttrFlag, RecordedEvent, Recording},
     plan::{Callchain, Switch},
     profiler::{self, BuiltIn},
-    spec::{EventKind, EventSpec, NamedEvent, Stack, attribute_meant_by, named_event, perf_event_name, similar_names},
+    spec::{EventKind, EventSpec, NamedEvent, Stack, attribute_meant_by, named_event, similar_names},
     tracefs::Filter,
 };
 
@@ -67,7 +68,8 @@ pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<
 
 /// Returns the indices of the attrs with an event that `spec` selects. Fails if there is none.
 fn matching(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> Result<Vec<usize>> {
-    let mut matching: Vec<usize> = (0..formats.len()).filter(|&attr| matches(spec, &formats[attr])).collect();
+    let of = |attr: usize| matches(spec, &formats[attr]) || is_code_of(spec, &recording.events[attr]);
+    let mut matching: Vec<usize> = (0..formats.len()).filter(|&attr| of(attr)).collect();
     if let (true, Some(source)) = (matching.is_empty(), built_in(spec)) {
         let of =
             |&wanted| (0..formats.len()).filter(|&attr| has_type_and_config(&recording.events[attr], wanted)).collect();
@@ -196,13 +198,7 @@ pub fn format(event: &RecordedEvent) -> Format {
     if let Some(format) = &event.format {
         return Format::Tracepoint(format.clone());
     }
-    let (kind, config) = (event.attr.kind, event.attr.config);
-    let named = || perf_event_name(NamedEvent { kind, config });
-    let unnamed = || match kind {
-        PERF_TYPE_TRACEPOINT => format!("tracepoint-{config}"),
-        _ => format!("event-{kind}-{config:x}"),
-    };
-    Format::source(event.name.clone().or_else(named).unwrap_or_else(unnamed))
+    Format::source(event.name.clone().unwrap_or_else(|| event_name(&event.attr)))
 }
 
 /// Parses the filter of a selector, for samples of this event. Only tracepoints can have filters.
@@ -258,6 +254,16 @@ fn matches(spec: &EventSpec, format: &Format) -> bool {
             EventKind::Tracepoint { system, name: event } => *name == format!("{system}:{event}"),
             _ => false,
         }
+}
+
+/// Returns whether a selector without modifiers is the code of an event without a recorded name, such as `r1a8`.
+fn is_code_of(spec: &EventSpec, event: &RecordedEvent) -> bool {
+    let typed = match &spec.kind {
+        EventKind::Source { name, option: None, modifiers } if modifiers.is_empty() => named_event(name),
+        _ => None,
+    };
+    event.name.is_none()
+        && typed.is_some_and(|typed| (typed.kind, typed.config) == (event.attr.kind, event.attr.config))
 }
 
 /// Returns the name of the event that a selector requests.

@@ -33,10 +33,20 @@ pub struct Attr {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum AttrFlag {
+    /// The event is not counted in user space.
+    ExcludeUser = 4,
+    /// The event is not counted in the kernel.
+    ExcludeKernel = 5,
+    /// The event is not counted in the hypervisor.
+    ExcludeHv = 6,
     /// `sample_period` is a frequency.
     Freq = 10,
     /// Records other than samples end with a sample id.
     SampleIdAll = 18,
+    /// The event is not counted outside of guests.
+    ExcludeHost = 19,
+    /// The event is not counted in guests.
+    ExcludeGuest = 20,
     /// Callchains have no kernel frames.
     ExcludeCallchainKernel = 21,
     /// Callchains have no user-space frames.
@@ -79,6 +89,11 @@ impl Attr {
     /// Returns whether a flag is set.
     pub fn has(&self, flag: AttrFlag) -> bool {
         self.flags >> flag as u32 & 1 != 0
+    }
+
+    /// Returns `precise_ip`, how precise the sampled address is: 0 to 3.
+    pub fn precise_ip(&self) -> usize {
+        (self.flags >> 15 & 3) as usize
     }
 
     /// Returns the layout of the event's samples.
