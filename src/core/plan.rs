@@ -58,6 +58,8 @@ pub struct Input {
     pub tasks: TaskSelection,
     /// If set, only the samples in these time ranges are read.
     pub times: Option<TimeRanges>,
+    /// On if the samples of virtual machines are read too.
+    pub guests: Switch,
     /// The number of processes that replay the recording. If it is `None`, this process replays the whole recording.
     pub jobs: Option<Jobs>,
 }

@@ -152,3 +152,31 @@ fn recorded_frames_keep_their_addresses_if_the_event_also_copies_the_stack() {
     assert_eq!(shown(&[PERF_CONTEXT_USER, 0x40_0100, 0x40_0300, 0x40_0400]), ["100", "300", "400"]);
     assert_eq!(shown(&[]), ["100", "1ff"]);
 }
+
+/// Counts samples, in several processes too.
+const COUNT: &str = "n = 0\ndef __sample__(e):\n    global n\n    n += 1\ndef __partial__(): return n\n\
+                     def __merge__(parts):\n    global n\n    n = sum(parts)\ndef __exit__(): print(n)\n";
+
+#[test]
+fn samples_of_virtual_machines_are_counted_and_shown_only_if_asked_for() {
+    let mut made = Made::new(MadeAttr::new(PERF_SAMPLE_IP | TID_TIME));
+    for time in 1..=30 {
+        let guest = [PERF_RECORD_MISC_GUEST_KERNEL, PERF_RECORD_MISC_GUEST_USER][time as usize % 2];
+        let misc = if time % 3 == 0 { PERF_RECORD_MISC_USER } else { guest };
+        made = made.sample(misc, &[at(0x1000, time)]);
+    }
+    let folder = Folder::new();
+    let (data, script) = (made.write(&folder), folder.write("count.py", COUNT.as_bytes()));
+    let said_line = "20 samples of virtual machines were left out; --guest includes them";
+    let check = |args: &[&str], samples: &str, line: usize| {
+        let output = python(&[args, &["--input", &data, script.to_str().unwrap()]].concat());
+        assert_eq!(stdout(&output).trim(), samples, "{args:?}");
+        assert_eq!(said(&output).matches(said_line).count(), line, "{args:?}: {}", said(&output));
+    };
+    check(&[], "10", 1);
+    check(&["--jobs", "2"], "10", 1);
+    check(&["-q"], "10", 0);
+    check(&["--guest"], "30", 0);
+    assert_eq!(ours(&["script", "-F", "time"], data.as_ref()).len(), 10);
+    assert_eq!(ours(&["script", "-F", "time", "--guest"], data.as_ref()).len(), 30);
+}

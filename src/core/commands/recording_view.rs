@@ -112,7 +112,7 @@ impl OpenRecording {
         let stats = Arc::new(Stats::new(types.len(), replay.ring_cpus().len()));
         let delivery = ReplayRun {
             replay,
-            replay_state: ReplayState::new(layouts, routes, None, loss_reporting),
+            replay_state: ReplayState::new(layouts, routes, None, loss_reporting).with_guests(input.guests),
             events: &types,
             context: context.clone(),
             stats: stats.clone(),

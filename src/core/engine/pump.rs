@@ -240,6 +240,9 @@ impl Pump {
             return self.recorded_side_band(replay_state, record, program);
         }
         attend(program)?;
+        if replay_state.leaves_out(record) {
+            return ControlFlow::Continue(());
+        }
         let Some(sample) = replay_state.sample(record, self.rings.len()) else { return ControlFlow::Continue(()) };
         while let Some(end) = replay_state.interval_passed(sample.time) {
             self.interval(end, program)?;

@@ -8,7 +8,8 @@ use rustc_hash::FxHashMap;
 use crate::{
     abi::{PERF_RECORD_LOST_SAMPLES, PERF_SAMPLE_READ},
     perfdata::{Layouts, ring_of},
-    record::{Counters, LossCounts, Record, SampleLayout, SampleMember, record_type},
+    plan::Switch,
+    record::{Counters, LossCounts, Record, SampleLayout, SampleMember, is_of_guest, record_type},
     spec::CpuSet,
     tracefs::Filter,
 };
@@ -41,6 +42,9 @@ pub struct ReplayState {
     lost: Vec<u64>,
     loss_reporting: LossReporting,
     unknown_ids: u64,
+    /// Whether samples of virtual machines are delivered, and how many were left out.
+    with_guests: bool,
+    guests: u64,
     last: u64,
 }
 
@@ -161,7 +165,40 @@ impl ReplayState {
             _ => None,
         };
         let sole_event = routes.iter().enumerate().map(sole_event).collect();
-        Self { layouts, routes, sole_event, events, intervals, counters, lost, loss_reporting, unknown_ids: 0, last: 0 }
+        Self {
+            layouts,
+            routes,
+            sole_event,
+            events,
+            intervals,
+            counters,
+            lost,
+            loss_reporting,
+            unknown_ids: 0,
+            with_guests: false,
+            guests: 0,
+            last: 0,
+        }
+    }
+
+    /// Makes the state deliver samples of virtual machines too.
+    pub fn with_guests(self, guests: Switch) -> Self {
+        Self { with_guests: guests == Switch::On, ..self }
+    }
+
+    /// Returns whether a sample is left out because it was taken in a virtual machine, and counts it. perf leaves out
+    /// these samples too (`thread__find_map()` in `tools/perf/util/event.c`), because nothing in the recording says what
+    /// was mapped there.
+    #[inline]
+    pub fn leaves_out(&mut self, record: &[u8]) -> bool {
+        let is_left_out = !self.with_guests && is_of_guest(record);
+        self.guests += u64::from(is_left_out);
+        is_left_out
+    }
+
+    /// Returns the number of samples that were left out because they were taken in virtual machines.
+    pub fn guests(&self) -> u64 {
+        self.guests
     }
 
     /// Returns the number of samples that have an id of no event in the recording.

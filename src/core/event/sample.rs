@@ -6,7 +6,7 @@ use crate::{
         PERF_RECORD_MISC_CPUMODE_MASK, PERF_RECORD_MISC_GUEST_KERNEL, PERF_RECORD_MISC_GUEST_USER,
         PERF_RECORD_MISC_HYPERVISOR, PERF_RECORD_MISC_KERNEL, PERF_RECORD_MISC_USER,
     },
-    record::SampleLayout,
+    record::{SampleLayout, is_of_guest},
     tracefs::Field,
     value::Value,
 };
@@ -68,8 +68,7 @@ impl<'a> Sample<'a> {
 
     /// Returns whether the sample was taken in a virtual machine.
     pub fn is_of_guest(&self) -> bool {
-        let misc = self.record.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |&misc| u16::from_ne_bytes(misc));
-        matches!(misc & PERF_RECORD_MISC_CPUMODE_MASK, PERF_RECORD_MISC_GUEST_KERNEL | PERF_RECORD_MISC_GUEST_USER)
+        is_of_guest(self.record)
     }
 
     /// Returns whether the sample was taken in the kernel; `None` if the record's header does not show this.

@@ -16,5 +16,7 @@ pub use ids::EventIds;
 pub use layout::{SampleFormat, SampleLayout, TrailerLayout};
 pub use members::{Counter, Counters, MemberType, Reading, Registers, SampleMember};
 pub use order::{INDEX_PER_RECORD, MARGIN, Sorter};
-pub use parse::{Ksymbol, KsymbolKind, Mmap2, MmapFile, RECORD_HEADER, Record, Records, record_size, record_type};
+pub use parse::{
+    Ksymbol, KsymbolKind, Mmap2, MmapFile, RECORD_HEADER, Record, Records, is_of_guest, record_size, record_type,
+};
 pub use source::{Ended, LossCounts, Source, Wait};

@@ -2,8 +2,9 @@
 
 use crate::abi::{
     PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL, PERF_RECORD_LOST,
-    PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_COMM_EXEC, PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MISC_MMAP_DATA,
-    PERF_RECORD_MMAP, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE,
+    PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_COMM_EXEC, PERF_RECORD_MISC_CPUMODE_MASK, PERF_RECORD_MISC_GUEST_KERNEL,
+    PERF_RECORD_MISC_GUEST_USER, PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MISC_MMAP_DATA, PERF_RECORD_MMAP,
+    PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE,
 };
 
 /// Size of `struct perf_event_header`: u32 type, u16 misc, u16 size.
@@ -19,6 +20,13 @@ pub fn record_type(bytes: &[u8]) -> u32 {
 #[inline]
 pub fn record_size(bytes: &[u8]) -> usize {
     bytes.get(6..8).map_or(0, |b| u16::from_ne_bytes([b[0], b[1]]) as usize)
+}
+
+/// Returns whether the header says that the record belongs to a virtual machine.
+#[inline]
+pub fn is_of_guest(bytes: &[u8]) -> bool {
+    let mode = misc(bytes).unwrap_or(0) & PERF_RECORD_MISC_CPUMODE_MASK;
+    mode == PERF_RECORD_MISC_GUEST_KERNEL || mode == PERF_RECORD_MISC_GUEST_USER
 }
 
 /// An iterator over the records in a run of bytes. It ends at the first record that is cut off or that states a size
@@ -224,8 +232,6 @@ const PROT_EXEC: u32 = 4;
 /// Returns the protection of a mapping whose record does not contain it. The header of the record tells if the mapping is
 /// data or code.
 fn protection(misc: u16) -> u32 {
-    const PROT_READ: u32 = 1;
-    const PROT_EXEC: u32 = 4;
     if misc & PERF_RECORD_MISC_MMAP_DATA != 0 { PROT_READ } else { PROT_READ | PROT_EXEC }
 }
 

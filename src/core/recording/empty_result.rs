@@ -48,6 +48,8 @@ pub struct SampleCounts {
     pub delivered: u64,
     /// The number of samples that were left out because no event in the recording has their id.
     pub unknown_ids: u64,
+    /// The number of samples that were left out because they were taken in virtual machines.
+    pub guests: u64,
     /// How far the recording was read.
     pub reach: ReadExtent,
 }
@@ -55,12 +57,13 @@ pub struct SampleCounts {
 impl SampleCounts {
     /// Adds up the results of all parts of a recording. Returns `None` if the result of a part is not known.
     pub fn sum(parts: impl Iterator<Item = Option<SampleCounts>>) -> Option<SampleCounts> {
-        let nothing = SampleCounts { delivered: 0, unknown_ids: 0, reach: ReadExtent::End };
+        let nothing = SampleCounts { delivered: 0, unknown_ids: 0, guests: 0, reach: ReadExtent::End };
         parts.into_iter().try_fold(nothing, |all, part| {
             let part = part?;
             Some(SampleCounts {
                 delivered: all.delivered + part.delivered,
                 unknown_ids: all.unknown_ids + part.unknown_ids,
+                guests: all.guests + part.guests,
                 reach: if part.reach == ReadExtent::End { all.reach } else { ReadExtent::Short },
             })
         })
@@ -75,12 +78,16 @@ impl SampleCounts {
     /// Reports how many samples were left out. If none was left out, reports that no sample was selected, but only if
     /// the recording contains samples and the user limited the selection.
     pub fn report(&self, input: &Input, events: &[EventSpec], whose: SelectionSource) {
-        let &SampleCounts { delivered, unknown_ids, reach } = self;
+        let &SampleCounts { delivered, unknown_ids, guests, reach } = self;
+        if guests != 0 && whose.verbosity() > Verbosity::Quiet {
+            output::say(format_args!("{guests} samples of virtual machines were left out; --guest includes them"));
+        }
         if unknown_ids != 0 {
             output::say(format_args!(
                 "{unknown_ids} samples were left out, because the recording has no event with their ids"
             ));
         } else if delivered == 0
+            && guests == 0
             && reach == ReadExtent::End
             && whose.reports_empty_result(input)
             && let Some(text) = empty_result_message(input, events)
@@ -101,6 +108,12 @@ pub enum SelectionSource {
 }
 
 impl SelectionSource {
+    fn verbosity(self) -> Verbosity {
+        match self {
+            SelectionSource::User(verbosity) | SelectionSource::UserAndScript(verbosity) => verbosity,
+        }
+    }
+
     fn reports_empty_result(self, input: &Input) -> bool {
         let Input { cpus, pids, tids, times, .. } = input;
         match self {

@@ -108,8 +108,8 @@ impl ReplayRun<'_> {
         };
         let ending = run_loop.run(sink);
         let replay_state = run_loop.pump.replay_state();
-        let (last_time, unknown_ids) =
-            replay_state.map_or((0, 0), |replay_state| (replay_state.last(), replay_state.unknown_ids()));
+        let (last_time, unknown_ids, guests) =
+            replay_state.map_or((0, 0, 0), |state| (state.last(), state.unknown_ids(), state.guests()));
         let lost = replay_state.map_or_else(Vec::new, ReplayState::lost_per_event);
         context.note_reached(last_time);
         if last == FinishAs::Program
@@ -121,8 +121,8 @@ impl ReplayRun<'_> {
             ));
         }
         let at_exit = run_loop.finish(ending, last, sink, last_time);
-        let sample_counts =
-            SampleCounts { delivered: stats.total_delivered(), unknown_ids, reach: ReadExtent::from_ending(ending) };
+        let (delivered, reach) = (stats.total_delivered(), ReadExtent::from_ending(ending));
+        let sample_counts = SampleCounts { delivered, unknown_ids, guests, reach };
         ReplayOutcome {
             ending,
             last: last_time,

@@ -9,7 +9,7 @@ use perf_prof_core::{
         script_text::{self, ScriptTextPlan},
     },
     event::{Chains, Digits, Fields},
-    plan::{Input, ReadLimits, TaskSelection, Verbosity},
+    plan::{Input, ReadLimits, Switch, TaskSelection, Verbosity},
     spec::{CpuSet, TimeRanges, parse_size},
     symbol::{Inline, Options},
 };
@@ -89,6 +89,9 @@ pub struct RecordingOptions {
     /// Memory limit for records that were read and not printed yet, for example 512M
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     buffer: Option<usize>,
+    /// Also use the samples of virtual machines; without this option they are only counted
+    #[arg(long)]
+    guest: bool,
     /// Print only errors and losses
     #[arg(short, long)]
     quiet: bool,
@@ -122,6 +125,7 @@ impl RecordingOptions {
             tids: ids(&self.tids),
             tasks: TaskSelection::OfSamples,
             times: self.time.clone(),
+            guests: if self.guest { Switch::On } else { Switch::Off },
             jobs: None,
         }
     }

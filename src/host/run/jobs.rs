@@ -133,8 +133,8 @@ impl Shard {
             if self.cpus.is_none() || self.script_shard.number == 0 { lost.clone() } else { vec![0; lost.len()] };
         let mut result = &self.result;
         let unnamed_frames = unnamed_frames.text();
-        let sample_counts =
-            vec![sample_counts.delivered, sample_counts.unknown_ids, u64::from(sample_counts.reach == ReadExtent::End)];
+        let SampleCounts { delivered, unknown_ids, guests, reach } = sample_counts;
+        let sample_counts = vec![delivered, unknown_ids, guests, u64::from(reach == ReadExtent::End)];
         let last = vec![last, u64::from(callbacks == Callbacks::Raised)];
         for words in [stats.counts(), lost, sample_counts, last, vec![unnamed_frames.len() as u64]] {
             result.write_all(&(words.len() as u64).to_ne_bytes())?;
@@ -177,9 +177,9 @@ impl Shard {
         };
         let callbacks = if raised { Callbacks::Raised } else { Callbacks::Returned };
         stats.add(&counts);
-        if let [delivered, unknown_ids, to_the_end] = found[..] {
+        if let [delivered, unknown_ids, guests, to_the_end] = found[..] {
             let reach = if to_the_end == 1 { ReadExtent::End } else { ReadExtent::Short };
-            self.sample_counts = Some(SampleCounts { delivered, unknown_ids, reach });
+            self.sample_counts = Some(SampleCounts { delivered, unknown_ids, guests, reach });
         }
         let mut rest = bytes.split_off(at);
         let partial = rest.split_off(rest.len().min(size as usize));

@@ -166,7 +166,7 @@ impl<'a> RecordedEvents<'a> {
         let formats = recording.events.iter().filter_map(|event| event.format.clone()).collect();
         let machine = recording.features.arch.clone();
         let intervals = plan.interval.map(|every| Intervals::new(every, span));
-        let replay_state = ReplayState::new(layouts, routes, intervals, loss_reporting);
+        let replay_state = ReplayState::new(layouts, routes, intervals, loss_reporting).with_guests(input.guests);
         let mut replay = recording.replay(selection)?;
         replay.set_wake(signals.wake_fd());
         Ok(RecordedEvents { plan, input, part, replay, replay_state, types, formats, missing, context, machine })

@@ -133,6 +133,9 @@ pub struct Options {
     /// `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
     #[arg(long, value_name = "FROM,TO")]
     pub time: Option<TimeRanges>,
+    /// Replay the samples of virtual machines too; without this option they are only counted
+    #[arg(long, requires = "input")]
+    pub guest: bool,
     /// Replay --input in N processes, each with a part of the recording; the script merges their results
     #[arg(long, value_name = "N", requires = "input", value_parser = value_parser!(u16).range(1..))]
     pub jobs: Option<u16>,

@@ -186,6 +186,7 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
         tids: ids(&options.tids),
         tasks: if options.all_cpus { TaskSelection::ForScript } else { TaskSelection::OfSamples },
         times: options.time.clone(),
+        guests: if options.guest { Switch::On } else { Switch::Off },
         jobs: jobs(options)?,
     }))
 }
