@@ -11,7 +11,7 @@ shows the whole run.
 Needs --order, which the script's first line has: a mapping is recorded on the CPU where the process ran at that time.
 The script has to get this record before the samples of the process on other CPUs.
 
-To replay a recording in two processes (`perf record -e cycles` or `perf record -e cpu-clock` can be used instead of
+To replay a recording in two processes (`perf record -e cycles`, `-e cpu-clock` or `-e task-clock` can be used instead of
 `perf-prof record -e profile`):
 
     perf-prof record -e profile -g -a -- sleep 10

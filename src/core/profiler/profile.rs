@@ -11,11 +11,13 @@ use crate::{
 const NAME: &str = "profile";
 
 /// The entry of this source in the list of built-in sources.
-pub(super) const BUILT_IN: BuiltIn = BuiltIn { name: NAME, recorded_as: &[CYCLES, CLOCK], source };
+pub(super) const BUILT_IN: BuiltIn = BuiltIn { name: NAME, recorded_as: &[CYCLES, CLOCK, TASK_CLOCK], source };
 
 /// The event that `profile` samples. If the machine cannot sample it, `profile` samples `CLOCK` instead.
 const CYCLES: NamedEvent = NamedEvent { kind: PERF_TYPE_HARDWARE, config: PERF_COUNT_HW_CPU_CYCLES };
 const CLOCK: NamedEvent = NamedEvent { kind: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_CPU_CLOCK };
+/// Recorders sample this event if neither of the other two can be sampled, for example in containers.
+const TASK_CLOCK: NamedEvent = NamedEvent { kind: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_TASK_CLOCK };
 
 /// Returns the source with these options.
 fn source(options: &str, machine: &dyn Machine) -> Result<Source, SourceError> {
