@@ -215,6 +215,17 @@ class Log2Hist:
 
 _Step = TypeVar("_Step", bound=Callable[..., None])
 
+class Branch(dict):
+    """A branch that the CPU recorded: an entry of branch_stack.
+
+    The items are from and to (addresses), mispred, predicted, in_tx and abort (bool), and cycles (int, since
+    the previous branch; 0 if the CPU does not report it). They are attributes too, except `from`, which is a
+    keyword: branch["from"], branch.to.
+    """
+
+    def __getattr__(self, name: str) -> int:
+        """Returns an item."""
+
 class Parts:
     """Counts events in a table for each interval (-i), and merges the tables of the processes that --jobs starts.
 

@@ -81,9 +81,8 @@ impl Made {
 
     /// Adds a list of files with build ids. Each is `misc` and a path.
     pub fn build_ids(mut self, files: &[(u16, &str)]) -> Self {
-        let entry = |&(misc, path): &(u16, &str)| {
-            record(0, misc, &[u32s(&[u32::MAX]), vec![7; 20], vec![0; 4], padded(path)])
-        };
+        let entry =
+            |&(misc, path): &(u16, &str)| record(0, misc, &[u32s(&[u32::MAX]), vec![7; 20], vec![0; 4], padded(path)]);
         self.features.push((HEADER_BUILD_ID, files.iter().flat_map(entry).collect()));
         self
     }

@@ -3,7 +3,7 @@
 use perf_prof_core::abi::{perf_data::*, *};
 
 use crate::harness::{
-    made::{Made, MadeAttr, u64s, u32s},
+    made::{Made, MadeAttr, u32s, u64s},
     recording::{Folder, ours, python},
     run::{said, stdout},
 };
@@ -179,4 +179,27 @@ fn samples_of_virtual_machines_are_counted_and_shown_only_if_asked_for() {
     check(&["--guest"], "30", 0);
     assert_eq!(ours(&["script", "-F", "time"], data.as_ref()).len(), 10);
     assert_eq!(ours(&["script", "-F", "time", "--guest"], data.as_ref()).len(), 30);
+}
+
+#[test]
+fn branches_are_objects_whatever_is_recorded_beside_them() {
+    const SCRIPT: &str = "\
+import json, pickle
+def __sample__(e):
+    for b in pickle.loads(pickle.dumps(e.branch_stack)):
+        print(b['from'], b.to, b.mispred, b.predicted, b['in_tx'], b.abort, b.cycles, hasattr(b, 'x'))
+    print(json.dumps(e.to_dict()['branch_stack'][1:]))
+";
+    let entries = u64s(&[0x1000, 0x2000, 0b1001 | 77 << 4, 0x3000, 0x4000, 0b10]);
+    let expected = [
+        "4096 8192 True False False True 77 False",
+        "12288 16384 False True False False 0 False",
+        r#"[{"from": 12288, "to": 16384, "mispred": false, "predicted": true, "in_tx": false, "abort": false, "cycles": 0}]"#,
+    ];
+    for (branch_sample_type, before) in [(PERF_SAMPLE_BRANCH_ANY, &[2][..]), (PERF_SAMPLE_BRANCH_HW_INDEX, &[2, 9])] {
+        let attr =
+            MadeAttr { branch_sample_type, ..MadeAttr::new(PERF_SAMPLE_IP | TID_TIME | PERF_SAMPLE_BRANCH_STACK) };
+        let made = Made::new(attr).sample(PERF_RECORD_MISC_USER, &[at(0x1000, 1), u64s(before), entries.clone()]);
+        assert_eq!(run(&made, SCRIPT).0, expected);
+    }
 }

@@ -137,7 +137,8 @@ fn write_members(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u
                 Some(Value::Uint(value)) => Some(format!("{name}={value:#x}")),
                 _ => None,
             },
-            Raw | BranchStack | StackUser | Aux => match layout.value(member, record) {
+            BranchStack => layout.branches(record).map(|branches| format!("{name}={}", branches.len())),
+            Raw | StackUser | Aux => match layout.value(member, record) {
                 Some(Value::Bytes(bytes)) => Some(format!("{name}=<{} bytes>", bytes.len())),
                 _ => None,
             },

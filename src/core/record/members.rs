@@ -55,6 +55,8 @@ pub enum MemberType {
     Read,
     /// Registers by name.
     Registers,
+    /// Branches.
+    Branches,
 }
 
 const WEIGHT: u64 = PERF_SAMPLE_WEIGHT | PERF_SAMPLE_WEIGHT_STRUCT;
@@ -75,7 +77,7 @@ const ALL: [(SampleMember, u64, &str, MemberType, &str); 25] = [
     (Callchain, PERF_SAMPLE_CALLCHAIN, "callchain", MemberType::Callchain, "call chain, innermost first"),
     (Raw, PERF_SAMPLE_RAW, "raw", MemberType::Bytes, "raw data"),
     (Read, PERF_SAMPLE_READ, "read", MemberType::Read, "the counter's values"),
-    (BranchStack, PERF_SAMPLE_BRANCH_STACK, "branch_stack", MemberType::Bytes, "branch records, { u64 nr; lbr[nr]; }"),
+    (BranchStack, PERF_SAMPLE_BRANCH_STACK, "branch_stack", MemberType::Branches, "branches, the latest first"),
     (RegsUser, PERF_SAMPLE_REGS_USER, "regs_user", MemberType::Registers, "registers of user space"),
     (StackUser, PERF_SAMPLE_STACK_USER, "stack_user", MemberType::Bytes, "user stack, { u64 size; data[size]; }"),
     (Weight, WEIGHT, "weight", MemberType::Int, "cost of the memory access"),
@@ -225,7 +227,7 @@ impl SampleLayout {
             Cpu => self.cpu(record).map(|cpu| Value::Uint(cpu.into())),
             Period => self.period(record).map(Value::Uint),
             Raw => self.raw(record).map(Value::Bytes),
-            BranchStack | Aux => self.variable(record, of.bits()).map(Value::Bytes),
+            Aux => self.variable(record, of.bits()).map(Value::Bytes),
             StackUser => {
                 let whole = self.variable(record, of.bits())?;
                 // After the data, there is a word with the number of valid bytes. This word is not part of the
@@ -235,7 +237,7 @@ impl SampleLayout {
             Weight | DataSrc | Transaction | PhysAddr | Cgroup | DataPageSize | CodePageSize => {
                 u64_at(self.variable(record, of.bits())?, 0).map(Value::Uint)
             }
-            Callchain | Read | RegsUser | RegsIntr => None,
+            Callchain | Read | RegsUser | RegsIntr | BranchStack => None,
         }
     }
 

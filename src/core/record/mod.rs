@@ -2,6 +2,7 @@
 //! batches (`Source`). Does not know where the bytes come from.
 
 mod batch;
+mod branches;
 mod event_attr;
 mod ids;
 mod layout;
@@ -11,6 +12,7 @@ mod parse;
 mod source;
 
 pub use batch::{Batch, Chunk, Recycle, Sorted, SortedRecord};
+pub use branches::Branch;
 pub use event_attr::EventAttr;
 pub use ids::EventIds;
 pub use layout::{SampleFormat, SampleLayout, TrailerLayout};

@@ -45,7 +45,7 @@ pub fn member_python_type(member: SampleMember) -> &'static str {
     match member.kind() {
         MemberType::Int => "int",
         MemberType::Bytes => "bytes",
-        MemberType::Callchain => "list",
+        MemberType::Callchain | MemberType::Branches => "list",
         MemberType::Read | MemberType::Registers => "dict",
     }
 }

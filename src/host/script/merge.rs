@@ -58,8 +58,8 @@ pub fn prepare_for_parts() -> Result<(), ScriptError> {
     Python::attach(import).map_err(|error| ScriptError::Start(error.to_string()))
 }
 
-/// Adds the classes `Parts` and `States` to the module `perf_prof`. Their source is Python and runs in the namespace of
-/// the module.
+/// Adds the classes `Branch`, `Parts` and `States` to the module `perf_prof`. Their source is Python and runs in the
+/// namespace of the module.
 pub fn add_classes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let builtins = module.py().import("builtins")?;
     let code = builtins.call_method1("compile", (include_str!("parts.py"), "<perf_prof/parts.py>", "exec"))?;

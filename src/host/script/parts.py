@@ -1,6 +1,24 @@
-# The classes Parts and States of the module `perf_prof`. `merge.rs` runs this text in the namespace of the module, so
+# The classes Branch, Parts and States of the module `perf_prof`. `merge.rs` runs this text in the namespace of the module, so
 # realtime() and shard() need no import. There is no import at the top: an imported name would become a name of the
 # module.
+
+
+class Branch(dict):
+    """A branch that the CPU recorded: an entry of branch_stack.
+
+    The items are from and to (addresses), mispred, predicted, in_tx and abort (bool), and cycles (int, since
+    the previous branch; 0 if the CPU does not report it). They are attributes too, except `from`, which is a
+    keyword: branch["from"], branch.to.
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name):
+        """Returns an item."""
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
 
 
 class Parts:

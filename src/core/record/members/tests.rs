@@ -101,13 +101,7 @@ fn bytes(words: &[u64]) -> Vec<u8> {
 fn check(format: SampleFormat, regs_abi: u64, stack: &[u8], group: u64) {
     let record = sample(&format, regs_abi, stack, group);
     let layout = SampleLayout::from_format(format);
-    let hw_index = format.branch_sample_type & PERF_SAMPLE_BRANCH_HW_INDEX != 0;
-    let counters = format.branch_sample_type & PERF_SAMPLE_BRANCH_COUNTERS != 0;
-    let mut branches = vec![2];
-    branches.extend(hw_index.then_some(40));
-    branches.extend(41..47);
-    branches.extend(counters.then_some([47, 48]).into_iter().flatten());
-    let (branches, aux) = (bytes(&branches), bytes(&[8, 70]));
+    let aux = bytes(&[8, 70]);
     let user_stack = [&bytes(&[stack.len() as u64]), stack].concat();
     let int = |value| Some(Value::Uint(value));
     for member in ALL.map(|row| row.0) {
@@ -123,7 +117,6 @@ fn check(format: SampleFormat, regs_abi: u64, stack: &[u8], group: u64) {
             Cpu => int(8),
             Period => int(9),
             Raw => Some(Value::Bytes(&[7; 12])),
-            BranchStack => Some(Value::Bytes(&branches)),
             StackUser => Some(Value::Bytes(&user_stack)),
             Weight => int(50),
             DataSrc => int(51),
@@ -133,7 +126,7 @@ fn check(format: SampleFormat, regs_abi: u64, stack: &[u8], group: u64) {
             DataPageSize => int(62),
             CodePageSize => int(63),
             Aux => Some(Value::Bytes(&aux)),
-            Callchain | Read | RegsUser | RegsIntr => None,
+            Callchain | Read | BranchStack | RegsUser | RegsIntr => None,
         };
         let expected = match member {
             Period if format.sample_type & PERF_SAMPLE_PERIOD == 0 => int(format.period),

@@ -114,7 +114,7 @@ pub unsafe fn field(this: &EventObject, field: &Field) -> *mut ffi::PyObject {
     }
 }
 
-/// Returns a new reference to the dict of a member with several values: counters or registers.
+/// Returns a new reference to the object of a member with several values: counters, registers or branches.
 ///
 /// # Safety
 /// The GIL is held.
@@ -126,6 +126,7 @@ unsafe fn dict(this: &EventObject, member: SampleMember) -> *mut ffi::PyObject {
     let dict = match member {
         SampleMember::Read => layout.reading(record).map(|reading| convert::reading(py, &reading)),
         SampleMember::RegsUser => layout.regs_user(record).map(named),
+        SampleMember::BranchStack => layout.branches(record).map(|branches| convert::branches(py, branches)),
         SampleMember::RegsIntr => layout.regs_intr(record).map(named),
         _ => None,
     };

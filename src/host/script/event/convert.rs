@@ -5,13 +5,14 @@ use std::{ffi::c_char, sync::Arc};
 use pyo3::{
     ffi,
     prelude::*,
-    types::{PyDict, PyList, PyString, PyTuple},
+    sync::PyOnceLock,
+    types::{PyDict, PyList, PyString, PyTuple, PyType},
 };
 
 use perf_prof_core::{
     abi::RegisterSet,
     event::{Frame, Origin},
-    record::{Counter, Counters, Reading, Registers},
+    record::{Branch, Counter, Counters, Reading, Registers},
     value::Value,
 };
 
@@ -117,6 +118,24 @@ pub fn registers<'py>(py: Python<'py>, registers: &Registers<'_>, set: RegisterS
         }
     }
     Ok(dict.into_any())
+}
+
+/// Returns the branches as a list of objects of the class `perf_prof.Branch`.
+pub fn branches<'py>(py: Python<'py>, branches: impl Iterator<Item = Branch>) -> PyResult<Bound<'py, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let class = CLASS.import(py, "perf_prof", "Branch")?;
+    let object = |branch: Branch| {
+        let dict = PyDict::new(py);
+        dict.set_item(pyo3::intern!(py, "from"), branch.from)?;
+        dict.set_item(pyo3::intern!(py, "to"), branch.to)?;
+        dict.set_item(pyo3::intern!(py, "mispred"), branch.mispred())?;
+        dict.set_item(pyo3::intern!(py, "predicted"), branch.predicted())?;
+        dict.set_item(pyo3::intern!(py, "in_tx"), branch.in_tx())?;
+        dict.set_item(pyo3::intern!(py, "abort"), branch.abort())?;
+        dict.set_item(pyo3::intern!(py, "cycles"), branch.cycles())?;
+        class.call1((dict,))
+    };
+    Ok(PyList::new(py, branches.map(object).collect::<PyResult<Vec<_>>>()?)?.into_any())
 }
 
 /// Returns a dict of a counter's values by name. For a group of events, the value of `cntr` is a list with a dict for
