@@ -3,6 +3,7 @@
 
 use std::{
     borrow::Cow,
+    collections::{BTreeSet, HashMap},
     ffi::OsStr,
     fs::File,
     io::{self, BufWriter, Write},
@@ -79,11 +80,23 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
         shares: names.iter().map(|_| Shares::new(&plan.by, plan.callers)).collect(),
         stacks: plan.flame.is_some().then(Stacks::default),
         names: if names.len() > 1 { names.clone() } else { Vec::new() },
+        unnamed_tasks: BTreeSet::new(),
         failed: None,
     };
     let ReadOutcome { status, lost } = reading.run(&mut sums)?;
     if let Some(error) = sums.failed {
         return Err(error);
+    }
+    // perf gives a task without a name the first name that is reported later (`____thread__set_comm()` in
+    // `tools/perf/util/thread.c`).
+    let later = |&tid: &i32| {
+        let name =
+            sums.context.with_tasks(|tasks| tasks.name(tid, 0).map(|comm| String::from_utf8_lossy(comm).into_owned()));
+        Some((unnamed(tid), name?))
+    };
+    let later: HashMap<String, String> = sums.unnamed_tasks.iter().filter_map(later).collect();
+    if !later.is_empty() {
+        sums.shares.iter_mut().for_each(|shares| shares.rename_tasks(&later));
     }
     if let (Some(path), Some(stacks)) = (&plan.flame, &sums.stacks) {
         let write = || -> Result<()> {
@@ -135,7 +148,14 @@ struct Sums {
     /// The name of each event, which is the outermost frame in the flame graph. Without this frame, periods in
     /// different units would be added up, for example nanoseconds and calls. Empty if there is only one event.
     names: Vec<String>,
+    /// Tasks without a name at the time of one of their samples. Their names may be reported later.
+    unnamed_tasks: BTreeSet<i32>,
     failed: Option<anyhow::Error>,
+}
+
+/// Returns perf's notation for a task whose name is not known.
+fn unnamed(tid: i32) -> String {
+    format!(":{tid}")
 }
 
 impl Sink for Sums {
@@ -152,7 +172,10 @@ impl Deliver for Sums {
         let comm = self
             .context
             .with_tasks(|tasks| tasks.name(tid, sample.time()).map(|comm| String::from_utf8_lossy(comm).into_owned()));
-        let comm = comm.unwrap_or_else(|| format!(":{tid}"));
+        let comm = comm.unwrap_or_else(|| {
+            self.unnamed_tasks.insert(tid);
+            unnamed(tid)
+        });
         let chain = frames(&sample, &self.context);
         let place = ip_function(&sample, &self.context);
         let place = place.as_deref().or_else(|| chain.first().map(|frame| &**frame));

@@ -216,7 +216,7 @@ fn write_frame(shown: &Shown<'_>, columns: Columns, sample: &Sample<'_>, out: &m
 
 /// Returns whether `dso` stands for memory in which a process may generate code. Follows `is_anon_memory()` and
 /// `is_no_dso_memory()` in `tools/perf/util/map.c`.
-fn is_generated_code(dso: &str) -> bool {
+pub(super) fn is_generated_code(dso: &str) -> bool {
     ["//anon", "/dev/zero", "/anon_hugepage", "[stack", "/SYSV"].iter().any(|prefix| dso.starts_with(prefix))
         || dso == "[heap]"
 }

@@ -1,11 +1,11 @@
 //! Adds up samples by task, file and function: as a table of shares, as trees of callers, and as totals that include
 //! the samples of called functions. Does not know how the results are shown.
 
-use std::{borrow::Cow, cmp::Reverse, str::FromStr, sync::Arc};
+use std::{borrow::Cow, cmp::Reverse, collections::HashMap, str::FromStr, sync::Arc};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Frame, Origin, UNKNOWN};
+use super::{Frame, Origin, UNKNOWN, perf_line::is_generated_code};
 use crate::symbol::module_name;
 
 /// A key by which samples are grouped.
@@ -193,6 +193,19 @@ impl Shares {
         }
     }
 
+    /// Gives tasks other names: for each name in `names`, the new name. The lines of both names become one line.
+    pub fn rename_tasks(&mut self, names: &HashMap<String, String>) {
+        let is_comm: Vec<bool> = self.by.iter().map(|by| *by == GroupKey::Comm).collect();
+        for (mut key, sum) in std::mem::take(&mut self.sums) {
+            for (word, _) in key.iter_mut().zip(&is_comm).filter(|(_, is_comm)| **is_comm) {
+                if let Some(new) = names.get(&*self.texts[*word as usize]) {
+                    *word = self.word(new);
+                }
+            }
+            self.sums.entry(key).or_default().merge(sum);
+        }
+    }
+
     fn key(&mut self, added: &AddedSample<'_>, place: Option<&Frame>) -> Box<[TextId]> {
         let keys = self.by.clone();
         let word = |by: &GroupKey| match by {
@@ -239,20 +252,51 @@ impl Shares {
     }
 }
 
+impl Sum {
+    fn merge(&mut self, other: Sum) {
+        self.own = self.own.saturating_add(other.own);
+        self.with_callees = self.with_callees.saturating_add(other.with_callees);
+        self.samples += other.samples;
+        self.callers.merge(&other.callers);
+    }
+}
+
 impl Tree {
+    /// Adds the weights of another tree.
+    fn merge(&mut self, other: &Tree) {
+        if self.nodes.is_empty() {
+            self.nodes.clone_from(&other.nodes);
+            return;
+        }
+        // Pairs of nodes that stand for the same callers: in `other`, and here.
+        let mut same = if other.nodes.is_empty() { Vec::new() } else { vec![(0, 0)] };
+        while let Some((theirs, own)) = same.pop() {
+            for &caller in &other.nodes[theirs].callers {
+                let at = self.caller(own, other.nodes[caller].name);
+                self.nodes[at].weight += other.nodes[caller].weight;
+                same.push((caller, at));
+            }
+        }
+    }
+
+    /// Returns the index of a caller of a node. Adds the caller if it is new.
+    fn caller(&mut self, at: usize, name: TextId) -> usize {
+        let found = self.nodes[at].callers.iter().copied().find(|&caller| self.nodes[caller].name == name);
+        found.unwrap_or_else(|| {
+            let new = self.nodes.len();
+            self.nodes.push(Node { name, weight: 0, callers: Vec::new() });
+            self.nodes[at].callers.push(new);
+            new
+        })
+    }
+
     fn add(&mut self, names: &[TextId], weight: u64) {
         if self.nodes.is_empty() {
             self.nodes.push(Node { name: 0, weight: 0, callers: Vec::new() });
         }
         let mut at = 0;
         for &name in names {
-            let found = self.nodes[at].callers.iter().copied().find(|&caller| self.nodes[caller].name == name);
-            at = found.unwrap_or_else(|| {
-                let new = self.nodes.len();
-                self.nodes.push(Node { name, weight: 0, callers: Vec::new() });
-                self.nodes[at].callers.push(new);
-                new
-            });
+            at = self.caller(at, name);
             self.nodes[at].weight += weight;
         }
     }
@@ -288,7 +332,14 @@ fn short_name(frame: &Frame) -> Cow<'_, str> {
             return "[kernel.vmlinux]".into();
         }
     }
-    file_name(&frame.dso).into()
+    match frame.origin {
+        // perf shows code that was generated at run time as a perf map, and perf maps by the process that writes them
+        // (`dso__set_basename()` in `tools/perf/util/dsos.c`).
+        Origin::User { pid } | Origin::Inlined { pid } if is_generated_code(&frame.dso) => {
+            format!("[JIT] tid {pid}").into()
+        }
+        _ => file_name(&frame.dso).into(),
+    }
 }
 
 /// Returns the last part of a path. Names such as `[kernel.kallsyms]` are returned whole.
@@ -338,6 +389,25 @@ mod tests {
         let shown: Vec<_> = example_shares(&[GroupKey::Symbol], CallerSums::Children).lines();
         let shown: Vec<_> = shown.iter().map(|line| (&*line.keys[0], line.with_callees, line.own)).collect();
         assert_eq!(shown, [("[k] sys", 12, 1), ("[k] read", 9, 9), ("[k] vfs", 7, 2)]);
+    }
+
+    /// As if the samples had had the new name from the start.
+    #[test]
+    fn tasks_that_get_their_names_later_share_the_lines_of_these_names() {
+        let names = HashMap::from([(":8".to_owned(), "sh".to_owned())]);
+        let shares = |second: &str| {
+            let mut shares = Shares::new(&[GroupKey::Comm, GroupKey::Symbol], CallerSums::Trees);
+            for (comm, names, period) in [("sh", "read,vfs,sys", 5), (second, "read,vfs", 2), (second, "read,x,y", 1)] {
+                let chain: Vec<Arc<Frame>> = names.split(',').map(frame).collect();
+                let place = Some(&*chain[0]);
+                shares.add(&AddedSample { period, comm, ids: (7, 8), cpu: 1, place, chain: &chain });
+            }
+            shares
+        };
+        let mut renamed = shares(":8");
+        assert_eq!(renamed.lines().len(), 2);
+        renamed.rename_tasks(&names);
+        assert_eq!(renamed.lines(), shares("sh").lines());
     }
 
     #[test]
