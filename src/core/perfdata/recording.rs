@@ -15,7 +15,7 @@ use super::{
         attr::Attr,
         bytes::ByteOrder,
         features::{EventDesc, Features, feature_name},
-        first_records::FirstRecords,
+        first_records::{AuxTrace, FirstRecords, aux_warning},
         header::{self, AttrIds, FileHeader, Header, PIPE_HEADER, Section},
         kernel_mapping::KernelMapping,
         layouts::{Layouts, RawNumbers},
@@ -84,6 +84,8 @@ pub struct Recording {
     pub features: Features,
     /// The mapping of the recorded kernel.
     pub kernel: Option<KernelMapping>,
+    /// What is known about the AUX area data.
+    aux: AuxTrace,
     /// Problems of the recording that do not prevent reading it.
     pub warnings: Vec<String>,
     layouts: Arc<Layouts>,
@@ -272,7 +274,7 @@ impl Recording {
         }
         let FileHeader { order, attrs, data, .. } = header;
         let feed = FileFeed::new(input.clone(), data);
-        let FirstRecords { kernel, tracing_data } =
+        let FirstRecords { kernel, tracing_data, aux } =
             FirstRecords::read(&mut RecordReader::new(name, order, Box::new(feed)))?;
         if let (None, Some(bytes)) = (&features.tracing_data, tracing_data)
             && let Err(why) = features.add(HEADER_TRACING_DATA, &bytes, order)
@@ -281,7 +283,7 @@ impl Recording {
         }
         let stored = blocks.take_matching(StoredIndex::DATA, data);
         let part = Part { name: name.to_owned(), input, section: data, indexed: None, stored, unpacked: None };
-        let described = PipeDescription { attrs, features, kernel, warnings };
+        let described = PipeDescription { attrs, features, kernel, aux, warnings };
         let recording = Self::new(limit, order, described, Data::Parts(vec![part]));
         Ok(Recording { blocks, ..recording })
     }
@@ -318,7 +320,7 @@ impl Recording {
     }
 
     fn new(limit: MemoryLimit, order: ByteOrder, described: PipeDescription, data: Data) -> Recording {
-        let PipeDescription { attrs, features, kernel, warnings } = described;
+        let PipeDescription { attrs, features, kernel, aux, warnings } = described;
         // The event descriptions and the attrs usually have the same order. If not, a description belongs to the attr
         // that has the same ids.
         let by_ids: HashMap<_, _> =
@@ -347,7 +349,7 @@ impl Recording {
         }
         let layouts = Arc::new(layouts);
         let (name, blocks) = (limit.name().to_owned(), StoredIndex::default());
-        Recording { name, order, events, features, kernel, warnings, layouts, limit, blocks, data }
+        Recording { name, order, events, features, kernel, aux, warnings, layouts, limit, blocks, data }
     }
 
     /// Returns the layouts, with which the event and the time of each record are found.
@@ -373,6 +375,9 @@ impl Recording {
                 Some(index) => Indexed::Plain(Arc::new(index)),
                 None => blocks::index(walk, part.section, &mut self.warnings)?,
             });
+            if let Some(bytes @ 1..) = part.index().map(|index| index.aux_bytes) {
+                self.warnings.push(aux_warning(&part.name, AuxTrace { bytes, ..self.aux }));
+            }
         }
         Ok(parts.iter().map(|part| part.index().cloned()).collect())
     }
@@ -438,7 +443,8 @@ impl Recording {
             parts.iter_mut().for_each(Part::forget_side_band);
         }
         let (order, layouts, selection) = (self.order, self.layouts.clone(), Arc::new(selection));
-        Replay::new(self, ReplayContext { order, layouts, selection, pool: Arc::default() })
+        let aux = self.aux;
+        Replay::new(self, ReplayContext { order, layouts, selection, pool: Arc::default(), aux })
     }
 
     /// Moves the location of the records out of the recording. From now on the records belong to the replay.

@@ -2,13 +2,13 @@
 //! records.
 
 use super::{
-    bytes::ByteReader,
+    bytes::{ByteOrder, ByteReader},
     kernel_mapping::{KernelMapping, is_kernel_mapping},
 };
 use crate::{
     abi::perf_data::{
-        FIRST_USER_RECORD_TYPE, PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2,
-        PERF_RECORD_HEADER_TRACING_DATA,
+        FIRST_USER_RECORD_TYPE, PERF_RECORD_AUXTRACE, PERF_RECORD_AUXTRACE_INFO, PERF_RECORD_COMPRESSED,
+        PERF_RECORD_COMPRESSED2, PERF_RECORD_HEADER_TRACING_DATA,
     },
     perfdata::{
         error::PerfDataError,
@@ -23,6 +23,17 @@ pub(crate) struct FirstRecords {
     pub kernel: Option<KernelMapping>,
     /// The formats of the tracepoints, if a record contains them. Most recorders write them into a feature section.
     pub tracing_data: Option<Vec<u8>>,
+    /// What is known about the AUX area data so far.
+    pub aux: AuxTrace,
+}
+
+/// The AUX area data of a recording: traces that the CPU writes. They are not decoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AuxTrace {
+    /// The kind of trace (`enum auxtrace_type` in `tools/perf/util/auxtrace.h`).
+    pub kind: Option<u32>,
+    /// The number of bytes in the records that were already read.
+    pub bytes: u64,
 }
 
 impl FirstRecords {
@@ -41,6 +52,9 @@ impl FirstRecords {
             if found.kernel.is_some() || is_more || is_of_task {
                 break;
             }
+            if kind == PERF_RECORD_AUXTRACE_INFO {
+                found.aux.kind = aux_kind(record, order);
+            }
             if kind == PERF_RECORD_HEADER_TRACING_DATA {
                 match inner_tracing_data(record, ByteReader::new(record.get(8..).unwrap_or(&[]), order).u32()) {
                     Some(data) => found.tracing_data = Some(data.to_vec()),
@@ -51,6 +65,25 @@ impl FirstRecords {
         }
         Ok(found)
     }
+}
+
+/// Returns the kind of trace that a record of type PERF_RECORD_AUXTRACE_INFO states.
+pub(crate) fn aux_kind(record: &[u8], order: ByteOrder) -> Option<u32> {
+    ByteReader::new(record.get(8..)?, order).u32()
+}
+
+/// Returns the message about AUX area data, which are not decoded.
+pub(crate) fn aux_warning(name: &str, AuxTrace { kind, bytes }: AuxTrace) -> String {
+    let trace = match kind {
+        Some(1) => "intel_pt",
+        Some(2) => "intel_bts",
+        Some(3) => "cs_etm",
+        Some(4) => "arm_spe",
+        Some(5) => "s390_cpumsf",
+        Some(6) => "hisi_ptt",
+        _ => "AUX area",
+    };
+    format!("{name}: {bytes} bytes of {trace} trace are not decoded; only sampled events are shown")
 }
 
 /// Returns the tracing data of a record of type PERF_RECORD_HEADER_TRACING_DATA if the record itself contains them.

@@ -4,7 +4,7 @@ use super::{
     attr::Attr,
     bytes::{ByteOrder, ByteReader},
     features::{EventDesc, Features, PARSED, build_id, feature_name},
-    first_records::inner_tracing_data,
+    first_records::{AuxTrace, aux_kind, inner_tracing_data},
     header::{AttrIds, EVENT_MEMORY, ID_MEMORY},
     kernel_mapping::{KernelMapping, is_kernel_mapping},
 };
@@ -23,6 +23,8 @@ pub(crate) struct PipeDescription {
     pub attrs: Vec<AttrIds>,
     pub features: Features,
     pub kernel: Option<KernelMapping>,
+    /// What is known about the AUX area data.
+    pub aux: AuxTrace,
     /// Problems with these records.
     pub warnings: Vec<String>,
 }
@@ -123,9 +125,16 @@ impl PipeDescription {
             PERF_RECORD_HEADER_TRACING_DATA => {
                 let size = read.u32();
                 let Some(data) = inner_tracing_data(record, size) else { return Ok(size.map_or(0, u64::from)) };
-                self.features.add(HEADER_TRACING_DATA, data, order).map_err(|why| (feature_name(HEADER_TRACING_DATA), why))?;
+                self.features
+                    .add(HEADER_TRACING_DATA, data, order)
+                    .map_err(|why| (feature_name(HEADER_TRACING_DATA), why))?;
             }
-            PERF_RECORD_AUXTRACE => return Ok(read.u64().unwrap_or(0)),
+            PERF_RECORD_AUXTRACE_INFO => self.aux.kind = aux_kind(record, order),
+            PERF_RECORD_AUXTRACE => {
+                let size = read.u64().unwrap_or(0);
+                self.aux.bytes = self.aux.bytes.saturating_add(size);
+                return Ok(size);
+            }
             _ => {}
         }
         Ok(0)

@@ -79,6 +79,8 @@ pub struct BlockIndex {
     pub blocks: Vec<Block>,
     /// The earliest and the latest time of all samples. `None` if there are no samples.
     pub samples: Option<(u64, u64)>,
+    /// The number of bytes of AUX area data.
+    pub aux_bytes: u64,
     /// The side-band records that are kept in memory. If there are too many, only the first ones are kept.
     pub side_band: SideBand,
 }
@@ -181,8 +183,8 @@ pub(crate) fn payload(record: &[u8]) -> u64 {
 enum BlockEnd {
     /// The bytes that were read contain no further whole record.
     Bytes,
-    /// A payload of this many bytes comes next. It does not contain records.
-    Payload(u64),
+    /// A payload of this many bytes comes next. It does not contain records. It may be AUX area data.
+    Payload { size: u64, is_aux: bool },
     /// The next bytes are not a record.
     Damaged,
     /// The next record is compressed.
@@ -234,8 +236,8 @@ fn look(bytes: &mut [u8], walk: &IndexInput, block: Block, kept: &mut SideBand) 
         } else if is_side_band(kind) {
             side_band += 1;
             kept.add(record, time, room);
-        } else if let payload @ 1.. = payload(record) {
-            break BlockEnd::Payload(payload);
+        } else if let size @ 1.. = payload(record) {
+            break BlockEnd::Payload { size, is_aux: kind == PERF_RECORD_AUXTRACE };
         }
     };
     let (size, sampled) = (at as u32, (first_sample, last_sample));
@@ -302,14 +304,15 @@ impl IndexInput<'_> {
             offset = offset.saturating_add(u64::from(block.size));
             let left = end.saturating_sub(offset);
             let why = match ended {
-                BlockEnd::Payload(size) if size <= left => {
+                BlockEnd::Payload { size, is_aux } if size <= left => {
                     offset += size;
+                    found.aux_bytes = found.aux_bytes.saturating_add(if is_aux { size } else { 0 });
                     continue;
                 }
                 BlockEnd::Bytes if block.size != 0 => continue,
                 BlockEnd::Damaged => format!("its last {left} bytes are left out: they are not valid records"),
                 // A payload is longer than the rest of the section.
-                BlockEnd::Bytes | BlockEnd::Payload(_) | BlockEnd::Compressed => {
+                BlockEnd::Bytes | BlockEnd::Payload { .. } | BlockEnd::Compressed => {
                     format!("it is cut off: the last {left} bytes of its records are incomplete")
                 }
             };
@@ -372,6 +375,7 @@ impl IndexInput<'_> {
         found.side_band.append(&second.side_band, &mut second.blocks, self.room);
         found.blocks.append(&mut second.blocks);
         second.samples.into_iter().for_each(|samples| found.add_samples(samples));
+        found.aux_bytes += second.aux_bytes;
         warnings.extend(at_end);
         Ok(Some(Indexed::Plain(Arc::new(found))))
     }

@@ -11,7 +11,7 @@ use crate::{
     abi::PERF_RECORD_SAMPLE,
     perfdata::{
         error::PerfDataError,
-        format::{bytes::ByteOrder, layouts::Layouts},
+        format::{bytes::ByteOrder, first_records::AuxTrace, layouts::Layouts},
         index::blocks::{Block, BlockIndex, Need, swap_records},
         input::{block_pool::Pool, decompress::RunDecompressor, random_access::Input},
         select::{Selection, Wanted},
@@ -69,6 +69,8 @@ pub(crate) struct ReplayContext {
     pub layouts: Arc<Layouts>,
     pub selection: Arc<Selection>,
     pub pool: Arc<Pool>,
+    /// What is known about the AUX area data.
+    pub aux: AuxTrace,
 }
 
 impl ReplayContext {

@@ -14,10 +14,15 @@ use std::{collections::VecDeque, os::fd::RawFd};
 
 use super::block_stream::{FoundBy, Numbers, ReplayContext, Stream, StreamSetup, Warnings};
 use crate::{
-    abi::perf_data::{PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2, PERF_RECORD_FINISHED_ROUND},
+    abi::perf_data::{
+        PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2, PERF_RECORD_FINISHED_ROUND,
+    },
     perfdata::{
         error::PerfDataError,
-        format::swap,
+        format::{
+            first_records::{AuxTrace, aux_warning},
+            swap,
+        },
         index::blocks::{BLOCK, payload},
         input::{
             decompress::{Decompressor, begins_frame},
@@ -46,6 +51,8 @@ pub(crate) struct SequentialStream {
     unpacking: Unpacking,
     /// The number of places in the file with damaged compressed records.
     damaged: u64,
+    /// The AUX area data so far.
+    aux: AuxTrace,
     arrival: Arrival,
     warnings: Warnings,
     window: Window,
@@ -146,6 +153,7 @@ impl SequentialStream {
     /// Creates a stream of these records. At most about `limit` bytes are read ahead.
     pub fn new(records: RecordReader, arrival: Arrival, limit: usize, setup: StreamSetup) -> Self {
         let StreamSetup { context, mut numbers, warnings, memory } = setup;
+        let aux = context.aux;
         let window = Window {
             block: context.pool.buffer(0),
             context,
@@ -161,7 +169,7 @@ impl SequentialStream {
         };
         let (unpacker, unpacking, damaged) = (None, Unpacking::Works, 0);
         let (rounds, floor, ended) = ([0; 2], 0, false);
-        Self { records, unpacker, memory, unpacking, damaged, arrival, warnings, window, rounds, floor, ended }
+        Self { records, unpacker, memory, unpacking, damaged, aux, arrival, warnings, window, rounds, floor, ended }
     }
 
     fn warn(&self, what: impl std::fmt::Display) {
@@ -220,6 +228,9 @@ impl SequentialStream {
             let more = self.damaged - REPORTED_PLACES;
             self.warn(format_args!("compressed records are also left out at other places (count: {more})"));
         }
+        if self.aux.bytes != 0 {
+            self.warnings.add(FoundBy::AllReaders, aux_warning(&self.records.name, self.aux));
+        }
         self.window.finish_block();
         self.ended = true;
         Ok(())
@@ -263,6 +274,9 @@ impl SequentialStream {
             }
             _ => {
                 skip = payload(record);
+                if record_type(record) == PERF_RECORD_AUXTRACE {
+                    self.aux.bytes = self.aux.bytes.saturating_add(skip);
+                }
                 self.window.add(record);
             }
         }

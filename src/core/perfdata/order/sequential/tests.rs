@@ -41,7 +41,13 @@ fn context() -> ReplayContext {
     attr.format.sample_type = PERF_SAMPLE_TIME;
     let layouts = Layouts::new(&[AttrIds { attr, ids: Vec::new() }]);
     let (order, selection) = (ByteOrder::Native, Selection::default());
-    ReplayContext { order, layouts: layouts.into(), selection: selection.into(), pool: Default::default() }
+    ReplayContext {
+        order,
+        layouts: layouts.into(),
+        selection: selection.into(),
+        pool: Default::default(),
+        aux: Default::default(),
+    }
 }
 
 fn record(kind: u32, body: &[u8]) -> Vec<u8> {
