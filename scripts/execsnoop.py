@@ -105,7 +105,9 @@ def arguments(pid, file):
 
 
 def clock(ns):
-    """Returns the local time of day, to the millisecond."""
+    """Returns the local time of day, to the millisecond. A recording may not say it."""
+    if ns is None:
+        return "--:--:--.---"
     return time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
 
 

@@ -94,8 +94,8 @@ class PerfEvent:
     def common_pid(self) -> int:
         """thread id, in the initial PID namespace"""
     @property
-    def _realtime(self) -> int:
-        """time in ns since the Unix epoch; for display (int, computed at access)"""
+    def _realtime(self) -> int | None:
+        """time in ns since the Unix epoch; for display (int, computed at access; None if a recording does not say it)"""
     @property
     def _callchain(self) -> list[_Frame]:
         """call chain, innermost first: list of {'addr','symbol','offset','kernel','dso'} (resolved at access)"""

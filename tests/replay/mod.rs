@@ -8,5 +8,6 @@ mod kinds;
 mod machines;
 mod made;
 mod parts;
+mod recorders;
 mod selection;
 mod symbols;

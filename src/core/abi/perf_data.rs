@@ -46,3 +46,7 @@ numbers! { u32, "the number of a feature section, which is its bit in the header
     HEADER_BPF_PROG_INFO = 25 HEADER_BPF_BTF = 26 HEADER_COMPRESSED = 27 HEADER_CPU_PMU_CAPS = 28
     HEADER_CLOCK_DATA = 29 HEADER_HYBRID_TOPOLOGY = 30 HEADER_PMU_CAPS = 31
 }
+
+/// `FEAT_META_INFO` of simpleperf (`simpleperf/record_file.h` of Android): the number of a feature section that perf does
+/// not know.
+pub const HEADER_SIMPLEPERF_META_INFO: u32 = 129;

@@ -36,8 +36,9 @@ pub struct Context {
     /// The offset between the events' clock and the wall clock, in nanoseconds. The time of an event plus this offset
     /// is the time since the Unix epoch.
     realtime_offset: AtomicI64,
-    /// Used instead of `realtime_offset` if the offset is determined only when it is first needed.
-    lazy_offset: Option<LazyLock<i64, Box<dyn FnOnce() -> i64 + Send>>>,
+    /// Used instead of `realtime_offset` if the offset is determined only when it is first needed. `None` if it is not
+    /// known.
+    lazy_offset: Option<LazyLock<Option<i64>, FindOffset>>,
     /// The time up to which a recording has been read, in nanoseconds of the recording's clock. 0 for live events.
     reached_time: AtomicU64,
     tasks: Mutex<Tasks>,
@@ -53,6 +54,9 @@ pub struct Context {
     sides: Sides,
     endings: StackEndings,
 }
+
+/// A function that determines the offset between the events' clock and the wall clock, if it is known.
+type FindOffset = Box<dyn FnOnce() -> Option<i64> + Send>;
 
 /// How a run finds out what processes have mapped.
 #[derive(Clone, Debug, Default)]
@@ -98,14 +102,14 @@ impl Context {
     }
 
     /// Sets the function that determines the offset between the events' clock and the wall clock. `find` is called when
-    /// the offset is first needed, because it takes a while.
-    pub fn with_offset_found_by(mut self, find: impl FnOnce() -> i64 + Send + 'static) -> Self {
+    /// the offset is first needed, because it takes a while. It returns `None` if the offset is not known.
+    pub fn with_offset_found_by(mut self, find: impl FnOnce() -> Option<i64> + Send + 'static) -> Self {
         self.lazy_offset = Some(LazyLock::new(Box::new(find)));
         self
     }
 
-    fn offset(&self) -> i64 {
-        self.lazy_offset.as_ref().map_or_else(|| self.realtime_offset.load(Relaxed), |found| **found)
+    fn offset(&self) -> Option<i64> {
+        self.lazy_offset.as_ref().map_or_else(|| Some(self.realtime_offset.load(Relaxed)), |found| **found)
     }
 
     /// Sets how symbols of processes are looked up, and where the mappings of processes come from.
@@ -305,9 +309,10 @@ impl Context {
         }
     }
 
-    /// Converts an event's time to nanoseconds since the Unix epoch.
-    pub fn realtime(&self, time: u64) -> i64 {
-        (time as i64).wrapping_add(self.offset())
+    /// Converts an event's time to nanoseconds since the Unix epoch. Returns `None` if a recording does not say at what
+    /// time of day it was made.
+    pub fn realtime(&self, time: u64) -> Option<i64> {
+        self.offset().map(|offset| (time as i64).wrapping_add(offset))
     }
 
     /// Returns whether the events come from a recording. The processes of a recording do not run on this machine.
@@ -321,14 +326,14 @@ impl Context {
     }
 
     /// Returns the time up to which the recording has been read, in nanoseconds since the Unix epoch; `None` for live
-    /// events.
+    /// events. If the recording does not say at what time of day it was made, this is the time of its own clock.
     pub fn reached(&self) -> Option<i64> {
         let time = self.reached_time.load(Relaxed);
-        (time != 0).then(|| self.realtime(time))
+        (time != 0).then(|| self.realtime(time).unwrap_or(time as i64))
     }
 
     /// Converts nanoseconds since the Unix epoch to an event time.
     pub fn time_of_realtime(&self, realtime: i64) -> u64 {
-        realtime.wrapping_sub(self.offset()) as u64
+        realtime.wrapping_sub(self.offset().unwrap_or(0)) as u64
     }
 }

@@ -30,8 +30,8 @@ pub struct LineParts {
 pub struct LineContext<'a> {
     /// The task's name.
     pub comm: Option<&'a [u8]>,
-    /// The time of the sample, in nanoseconds since the Unix epoch.
-    pub realtime: i64,
+    /// The time of the sample, in nanoseconds since the Unix epoch, if it is known.
+    pub realtime: Option<i64>,
     /// The resolved call chain.
     pub frames: &'a [Arc<Frame>],
     /// The frame of the sample's instruction, if the event samples it.
@@ -44,9 +44,9 @@ pub struct LineContext<'a> {
 
 /// Appends the line with its newline, and the lines of the frames, to `out`.
 pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'_>, out: &mut Vec<u8>) {
-    if parts.timestamp {
+    if let (true, Some(realtime)) = (parts.timestamp, context.realtime) {
         // If the wall clock is wrong, this date is wrong too. The line still has the time of the perf clock.
-        push_date(context.realtime, out);
+        push_date(realtime, out);
         out.push(b' ');
     }
     let EventType { format, .. } = sample.event;

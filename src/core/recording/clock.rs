@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use super::binaries::data_file;
 use crate::{
     engine::sample_routes::Span,
-    perfdata::{ReadLimits, Recording},
+    perfdata::{Features, ReadLimits, Recording},
     plan::Input,
 };
 
@@ -22,39 +22,78 @@ pub fn span(times: &[(u64, u64)], recording: &mut Recording) -> Result<Option<Sp
     Ok(Some(Span { start: begin, last: end, intervals_after: begin, end }))
 }
 
+/// The number to add to the times of records to get nanoseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RealtimeOffset {
+    /// The number.
+    Known(i64),
+    /// The recording does not say at what time of day it was made.
+    Unknown,
+    /// The records have to be unpacked to find the time of the last sample
+    /// ([`realtime_offset_by_unpacking`]).
+    AfterUnpacking,
+}
+
 /// Returns the number to add to the times of records to get nanoseconds since the Unix epoch. The number is exact if
-/// the recording contains the relation of its clock to the time of day (`perf record -k`). Otherwise it is assumed that
-/// the last sample was taken when the file was last modified; the error is about a second. Returns `None` if the
-/// records would have to be unpacked to find the time of the last sample.
-pub fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<Option<i64>> {
+/// the recording contains the relation of its clock to the time of day (`perf record -k`). Otherwise the time of the
+/// last sample is the time at which the recorder finished the file. Some recorders store this time; else it is the time
+/// at which the file was last modified, but only if the recorder itself wrote this file. The error is about a second.
+pub fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<RealtimeOffset> {
     if let Some(clock) = recording.features.clock {
-        return Ok(Some((clock.wall as i64).wrapping_sub(clock.time as i64)));
+        return Ok(RealtimeOffset::Known((clock.wall as i64).wrapping_sub(clock.time as i64)));
     }
-    Ok(recording.known_times()?.map(|(_, last)| offset_by_file(path, last)))
+    if path.as_os_str() == "-" {
+        return Ok(RealtimeOffset::Unknown);
+    }
+    Ok(match recording.known_times()? {
+        Some(times) => {
+            offset_by_end(&recording.features, path, times).map_or(RealtimeOffset::Unknown, RealtimeOffset::Known)
+        }
+        None => RealtimeOffset::AfterUnpacking,
+    })
 }
 
 /// Like [`realtime_offset`], but for a compressed recording that does not contain the time of its last sample in its
-/// header. Unpacks the records to find this time.
+/// header. Unpacks the records to find this time. Returns `None` if the offset is not known.
 pub fn realtime_offset_by_unpacking(path: &Path, limits: &ReadLimits) -> Option<i64> {
-    let (_, last) = Recording::open_with(path, limits).ok()?.times().ok()??;
-    Some(offset_by_file(path, last))
+    let mut recording = Recording::open_with(path, limits).ok()?;
+    let times = recording.times().ok()??;
+    offset_by_end(&recording.features, path, times)
 }
 
-fn offset_by_file(path: &Path, last: u64) -> i64 {
-    let changed = fs::metadata(data_file(path)).map_or(0, |file| file.mtime() * 1_000_000_000 + file.mtime_nsec());
-    changed.wrapping_sub(last as i64)
+fn offset_by_end(features: &Features, path: &Path, times: (u64, u64)) -> Option<i64> {
+    let file = || {
+        let file = fs::metadata(data_file(path)).ok()?;
+        let was_recorded_here = features.hostname.as_ref().map(|name| *name == own_hostname());
+        let is_original = was_recorded_here != Some(false)
+            && was_written_by_recorder(&file, times).unwrap_or(was_recorded_here == Some(true));
+        is_original.then(|| file.mtime() * 1_000_000_000 + file.mtime_nsec())
+    };
+    let finished = features.finished.map(|seconds| (seconds as i64).wrapping_mul(1_000_000_000));
+    finished.or_else(file).map(|finished| finished.wrapping_sub(times.1 as i64))
+}
+
+/// Returns whether the recorder itself wrote a file. The recorder's own file was created before the first sample and
+/// last modified after the last sample. A copy of the file is recognized by these two times: they are closer together
+/// than the first and the last sample, or in reverse order. Returns `None` if the file system does not store the time
+/// at which the file was created.
+fn was_written_by_recorder(file: &fs::Metadata, (first, last): (u64, u64)) -> Option<bool> {
+    let (Ok(created), Ok(changed)) = (file.created(), file.modified()) else { return None };
+    let written = changed.duration_since(created).unwrap_or_default();
+    Some(last.checked_sub(first).is_some_and(|span| written.as_nanos() >= u128::from(span)))
+}
+
+fn own_hostname() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim_end().to_owned()
 }
 
 /// Returns the time at which the recording was started, or an earlier time, in ns since the Unix epoch. Returns `None`
 /// if the recording was made on another machine, or if the time is not known.
 ///
 /// If the recording has no clock data, the time at which its file was created is returned, but only if the recorder
-/// itself wrote this file. The recorder's own file was created before the first sample and last modified after the last
-/// sample. A copy of the file is recognized by these two times: they are closer together than the first and the last
-/// sample, or in reverse order.
+/// itself wrote this file.
 pub fn start_time(recording: &mut Recording, path: &Path) -> Result<Option<i64>> {
-    let ours = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    if recording.features.hostname.as_deref() != Some(ours.trim_end()) {
+    if recording.features.hostname != Some(own_hostname()) {
         return Ok(None);
     }
     let times = recording.known_times()?;
@@ -63,12 +102,10 @@ pub fn start_time(recording: &mut Recording, path: &Path) -> Result<Option<i64>>
         let first = times.map_or(clock.time, |(first, _)| first.min(clock.time));
         return Ok(Some((clock.wall as i64).wrapping_sub(clock.time.wrapping_sub(first) as i64)));
     }
-    let (Some((first, last)), Ok(file)) = (times, fs::metadata(data_file(path))) else { return Ok(None) };
-    let (Ok(created), Ok(changed)) = (file.created(), file.modified()) else { return Ok(None) };
-    let written = changed.duration_since(created).unwrap_or_default();
+    let (Some(times), Ok(file)) = (times, fs::metadata(data_file(path))) else { return Ok(None) };
+    let Ok(created) = file.created() else { return Ok(None) };
     let since = created.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let is_original = last.checked_sub(first).is_some_and(|span| written.as_nanos() >= u128::from(span));
-    Ok(is_original.then_some(since.as_nanos() as i64))
+    Ok(was_written_by_recorder(&file, times).unwrap_or(false).then_some(since.as_nanos() as i64))
 }
 
 /// Returns the selected time ranges, in the recording's clock. The result is empty if no range was selected.

@@ -17,7 +17,7 @@ use perf_prof_core::{
     record::Source as _,
     recording::{
         binaries::binaries,
-        clock::{realtime_offset, realtime_offset_by_unpacking, span, times},
+        clock::{RealtimeOffset, realtime_offset, realtime_offset_by_unpacking, span, times},
         empty_result::SelectionSource,
         kernel::RecordedKernel,
         open,
@@ -177,19 +177,33 @@ impl<'a> RecordedEvents<'a> {
 /// that run on this machine now.
 fn context(plan: &ScriptPlan, input: &Input, recording: &mut Recording, span: Option<Span>) -> Result<Arc<Context>> {
     let offset = realtime_offset(recording, &input.path)?;
+    let known_offset = if let RealtimeOffset::Known(offset) = offset { Some(offset) } else { None };
     let binaries = binaries(recording, &input.path)?;
     let kernel = RecordedKernel::new(recording, &binaries);
     let sides = select::sides(&plan.capture.callchain)?;
     let ids = |ids: &Option<Vec<u32>>| ids.clone().unwrap_or_default();
     let targets = Targets::new(&ids(&input.pids), &ids(&input.tids));
     let targets = (input.tasks == TaskSelection::ForScript).then_some(targets);
-    let mut context = Context::new(Box::new(kernel), offset.unwrap_or(0))
+    let mut context = Context::new(Box::new(kernel), known_offset.unwrap_or(0))
         .with_sides(sides)
         .with_targets(targets)
         .with_machine(recording.features.arch.as_deref());
-    if offset.is_none() && input.path.as_os_str() != "-" {
-        let (path, limits) = (input.path.clone(), input.limits);
-        context = context.with_offset_found_by(move || realtime_offset_by_unpacking(&path, &limits).unwrap_or(0));
+    if known_offset.is_none() {
+        let (path, name, limits) = (input.path.clone(), recording.name.clone(), input.limits);
+        context = context.with_offset_found_by(move || {
+            let found = match offset {
+                RealtimeOffset::AfterUnpacking => realtime_offset_by_unpacking(&path, &limits),
+                RealtimeOffset::Known(_) | RealtimeOffset::Unknown => None,
+            };
+            if found.is_none() {
+                // This function is called at most once.
+                messages::say(format_args!(
+                    "{name} does not say at what time of day it was recorded: _realtime is None, and realtime() is the \
+                     time of the recording's clock"
+                ));
+            }
+            found
+        });
     }
     let context = Arc::new(context.with_symbol_options(plan.symbols, Processes::Recorded(binaries)));
     span.inspect(|span| context.note_reached(span.intervals_after));

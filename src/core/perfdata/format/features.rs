@@ -39,6 +39,8 @@ pub struct Features {
     pub clock: Option<ClockData>,
     /// The version of the directory layout. `None` if the recording is not a directory.
     pub dir_format: Option<u64>,
+    /// The time at which the recorder finished the recording, in seconds since the Unix epoch. Only simpleperf stores it.
+    pub finished: Option<u64>,
     /// How the records are compressed. `None` if they are not compressed.
     pub compressed: Option<Compressed>,
 }
@@ -109,7 +111,7 @@ pub fn feature_name(bit: u32) -> String {
 }
 
 /// The features that are read. Other features are skipped, because their contents are not needed.
-const READ: [u32; 13] = [
+const READ: [u32; 14] = [
     HEADER_TRACING_DATA,
     HEADER_BUILD_ID,
     HEADER_HOSTNAME,
@@ -123,6 +125,7 @@ const READ: [u32; 13] = [
     HEADER_CLOCK_DATA,
     HEADER_DIR_FORMAT,
     HEADER_COMPRESSED,
+    HEADER_SIMPLEPERF_META_INFO,
 ];
 
 const CUT_OFF: &str = "it is cut off";
@@ -174,6 +177,7 @@ impl Features {
         match bit {
             HEADER_TRACING_DATA => self.tracing_data = Some(TracingData::parse(bytes)?),
             HEADER_BUILD_ID => self.build_ids = build_ids(bytes, order)?,
+            HEADER_SIMPLEPERF_META_INFO => self.finished = finished(bytes),
             _ => self.numbers_and_texts(bit, read).ok_or(CUT_OFF)?,
         }
         Ok(())
@@ -224,6 +228,14 @@ fn event_descs(mut read: ByteReader<'_>) -> Option<Vec<EventDesc>> {
     Some(events)
 }
 
+/// Returns the time at which simpleperf finished a recording. The feature consists of keys and values in turn, each with
+/// a NUL at its end.
+fn finished(bytes: &[u8]) -> Option<u64> {
+    let texts: Vec<&[u8]> = bytes.split(|&byte| byte == 0).collect();
+    let (_, value) = texts.chunks_exact(2).map(|pair| (pair[0], pair[1])).find(|(key, _)| *key == b"timestamp")?;
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
 /// Reads the build ids, which are consecutive records.
 fn build_ids(bytes: &[u8], order: ByteOrder) -> Result<Vec<BuildId>, &'static str> {
     let mut ids = Vec::new();
@@ -253,6 +265,19 @@ pub(crate) fn build_id(record: &[u8], misc: u16) -> Option<BuildId> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn simpleperf_says_when_it_finished() {
+        let finished = |bytes: &[u8]| {
+            let mut features = Features::default();
+            features.add(HEADER_SIMPLEPERF_META_INFO, bytes, ByteOrder::Native).unwrap();
+            features.finished
+        };
+        assert_eq!(finished(b"clockid\0monotonic\0timestamp\x001596654389\0"), Some(1_596_654_389));
+        assert_eq!(finished(b"a\0timestamp\0b\x000\0"), None);
+        assert_eq!(finished(b"timestamp\0x\0"), None);
+        assert_eq!(finished(b""), None);
+    }
 
     #[test]
     fn a_feature_that_is_cut_off_is_left_out() {

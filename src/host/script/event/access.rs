@@ -69,7 +69,11 @@ impl Member {
             Member::Time => Value::Uint(sample.time()),
             Member::Cpu => Value::Uint(sample.cpu().into()),
             Member::Period => Value::Uint(sample.period()),
-            Member::Realtime => Value::Int(realtime(this)),
+            Member::Realtime => match realtime(this) {
+                Some(realtime) => Value::Int(realtime),
+                // SAFETY: the GIL is held, and None lives as long as the interpreter.
+                None => return unsafe { ffi::Py_NewRef(ffi::Py_None()) },
+            },
             // SAFETY: guaranteed by the caller.
             Member::Callchain => return unsafe { callchain(object) },
             Member::Event => {
@@ -154,8 +158,9 @@ pub unsafe fn raise_record_too_short(this: &EventObject) -> *mut ffi::PyObject {
     std::ptr::null_mut()
 }
 
-/// Returns the event's time in nanoseconds since the Unix epoch.
-pub fn realtime(this: &EventObject) -> i64 {
+/// Returns the event's time in nanoseconds since the Unix epoch. Returns `None` if a recording does not say at what time
+/// of day it was made.
+pub fn realtime(this: &EventObject) -> Option<i64> {
     match this.extra().and_then(|extra| extra.detached.as_ref()) {
         Some(detached) => detached.realtime,
         None => this.class().context.realtime(this.sample().time()),

@@ -52,7 +52,7 @@ pub fn reduce<'py>(
     (restore, (identity, state)).into_pyobject(py).map(Bound::into_any)
 }
 
-type StateArgument = (Vec<u8>, Option<Vec<u8>>, i64, Vec<FrameParts>);
+type StateArgument = (Vec<u8>, Option<Vec<u8>>, Option<i64>, Vec<FrameParts>);
 /// The parts of a frame: address, symbol, offset, dso, process id and "is inlined" (only for user frames), source file
 /// and line (if known).
 type FrameParts = (u64, String, u64, String, Option<(i32, bool)>, Option<(String, u32)>);

@@ -23,7 +23,7 @@ pub fn own_members() -> Vec<ffi::PyGetSetDef> {
         "time of the perf clock in ns; for latencies (int)",
         "CPU (int)",
         "sample period (int)",
-        "time in ns since the Unix epoch; for display (int, computed at access)",
+        "time in ns since the Unix epoch; for display (int, computed at access; None if a recording does not say it)",
         "call chain, innermost first: list of {'addr','symbol','offset','kernel','dso'} (resolved at access)",
         "tracepoint: 'sys:name', or 'sys:alias' with alias=; other event: its name or alias (str)",
         "name of the task at the time of the event, as print() shows it; not one of keys() (str)",

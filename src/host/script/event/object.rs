@@ -44,8 +44,8 @@ pub struct Extra {
 pub struct Detached {
     /// The comm (the task's name).
     pub comm: Option<Vec<u8>>,
-    /// The event's time in nanoseconds since the Unix epoch.
-    pub realtime: i64,
+    /// The event's time in nanoseconds since the Unix epoch, if it is known.
+    pub realtime: Option<i64>,
     /// The frames of the call chain, with their symbols.
     pub frames: Vec<Arc<Frame>>,
 }
