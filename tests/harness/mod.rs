@@ -6,6 +6,7 @@ pub mod cgroup;
 pub mod compile;
 pub mod counting;
 pub mod machine;
+pub mod memory;
 pub mod plain_user;
 pub mod probe_lock;
 pub mod recorder;

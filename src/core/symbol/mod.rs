@@ -9,6 +9,7 @@ mod code;
 mod code_map;
 mod demangle;
 pub mod dwarf;
+mod dwarf_weight;
 pub mod elf;
 mod jit;
 pub mod jitdump;

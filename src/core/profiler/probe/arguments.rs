@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The most debug information of a file that is read, in bytes.
-const MOST_DWARF: u64 = 1 << 30;
+const MOST_DWARF: usize = 1 << 30;
 
 /// Why an argument cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -112,11 +112,8 @@ impl ProbedFunction {
 fn signature(elf: Elf, path: &Path, address: u64) -> Option<Signature> {
     let search = DebugSearch::default();
     let (path, elf) = if Dwarf::is_in(&elf) { (path.to_owned(), elf) } else { debug_file(&elf, path, &search)? };
-    if Dwarf::expected_bytes(&elf) > MOST_DWARF {
-        return None;
-    }
     let shared = shared_debug_file(&elf, &path, &search);
-    Dwarf::read(&elf, shared.as_ref()).ok()?.signature(address)
+    Dwarf::read(&elf, shared.as_ref(), MOST_DWARF).ok()?.signature(address)
 }
 
 /// Returns the arguments as the kernel parses them. `function` is `None` for a probe in the kernel: the kernel itself
