@@ -117,7 +117,12 @@ fn hex(addresses: &[u64]) -> String {
 /// Returns where the function `name` of a file starts. `name` is the name in the symbol table without its version, or
 /// the demangled name.
 pub fn function(file: &Path, name: &str) -> Result<FunctionOffset, FunctionError> {
-    let functions = functions(file)?;
+    function_of(&open(file)?, file, name)
+}
+
+/// Like [`function`], for a file that is open. `file` is its path.
+pub fn function_of(main: &Elf, file: &Path, name: &str) -> Result<FunctionOffset, FunctionError> {
+    let functions = functions_of(main, file)?;
     let path = || file.display().to_string();
     let plain = |function: &&Function| function.name == name || function.name.split('@').next() == Some(name);
     let mut found: Vec<&Function> = functions.iter().filter(plain).collect();
@@ -169,16 +174,24 @@ const SYMBOLS_LIMIT: usize = 256 << 20;
 
 /// Returns all functions of a file. A function with several names is returned once for each name.
 pub fn functions(file: &Path) -> Result<Vec<Function>, FunctionError> {
+    functions_of(&open(file)?, file)
+}
+
+fn open(file: &Path) -> Result<Elf, FunctionError> {
+    Elf::open(file).map_err(|error| FunctionError::File { path: file.display().to_string(), error })
+}
+
+/// Like [`functions`], for a file that is open. `file` is its path.
+pub fn functions_of(main: &Elf, file: &Path) -> Result<Vec<Function>, FunctionError> {
     let path = || file.display().to_string();
-    let main = Elf::open(file).map_err(|error| FunctionError::File { path: path(), error })?;
-    let debug = debug_file(&main, file, &DebugSearch::default()).map(|(_, debug)| debug);
-    let mini = mini_debug_info(&main, SYMBOLS_LIMIT).and_then(Result::ok);
+    let debug = debug_file(main, file, &DebugSearch::default()).map(|(_, debug)| debug);
+    let mini = mini_debug_info(main, SYMBOLS_LIMIT).and_then(Result::ok);
     let mut functions: Vec<Function> = Vec::new();
     let mut wrong = None;
     let interrupt = Interrupt::begin();
     // Many symbols may refer to the same long name, so the names can take more memory than the file.
     let mut bytes = 0;
-    for part in [Some(&main), debug.as_ref(), mini.as_ref()].into_iter().flatten() {
+    for part in [Some(main), debug.as_ref(), mini.as_ref()].into_iter().flatten() {
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
             let mut candidates = Vec::new();
             let table = RawTable::read(part, kind, SYMBOLS_LIMIT as u64).and_then(|table| match table {
