@@ -17,6 +17,13 @@ pub struct MappedFile {
     pub backing: Backing,
 }
 
+impl MappedFile {
+    /// Returns the memory that the file takes, in bytes. The table of files has a copy of the key.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of::<FileKey>() + 2 * self.key.path.as_os_str().len() + self.dso.len() + 128
+    }
+}
+
 /// The properties that distinguish mapped files.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileKey {
@@ -113,6 +120,11 @@ impl Image {
     /// Creates an image without mappings.
     pub fn new(id: u64, begin: u64) -> Self {
         Self { id, start: begin, mappings: Arc::default(), read: None }
+    }
+
+    /// Returns the memory that the list of mappings takes, in bytes; 0 if another image shares the list.
+    pub fn own_bytes(&self) -> usize {
+        if Arc::strong_count(&self.mappings) > 1 { 0 } else { self.mappings.len() * size_of::<TimedMapping>() }
     }
 
     /// Adds a mapping. Returns whether it overlaps an earlier mapping that is not anonymous, such as that of a file.
