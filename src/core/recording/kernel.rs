@@ -77,10 +77,9 @@ impl RecordedKernel {
     pub fn new(recording: &Recording, recorded: &RecordedBinaries) -> Self {
         let tracing = recording.features.tracing_data.as_ref();
         let strings = tracing.map(|tracing| printk_formats::parse(&tracing.printk_formats)).unwrap_or_default();
-        let listed = recording.features.build_ids.iter().find(|id| id.path.starts_with("[kernel.kallsyms]"));
         let mapped = recording.kernel.as_ref();
-        let build_id = listed.map(|id| &id.id).or(mapped.and_then(|kernel| kernel.build_id.as_ref()));
-        let is_running = build_id.is_some_and(|id| running_build_id().as_ref() == Some(id));
+        let build_id = recorded_build_id(recording);
+        let is_running = is_running(recording);
         let symbols = match (tracing.map(|tracing| &tracing.kallsyms).filter(|text| !text.is_empty()), build_id) {
             (Some(text), _) => Symbols::Text(text.clone()),
             (None, None) => Symbols::None(
@@ -207,6 +206,17 @@ impl Kernel for RecordedKernel {
     fn hz(&self) -> Option<u32> {
         self.running.as_ref()?.hz()
     }
+}
+
+/// Returns the build id of a recording's kernel, if the recording has it.
+fn recorded_build_id(recording: &Recording) -> Option<&Vec<u8>> {
+    let listed = recording.features.build_ids.iter().find(|id| id.path.starts_with("[kernel.kallsyms]"));
+    listed.map(|id| &id.id).or(recording.kernel.as_ref().and_then(|kernel| kernel.build_id.as_ref()))
+}
+
+/// Returns whether the kernel of a recording is the one that runs now, by its build id.
+pub(super) fn is_running(recording: &Recording) -> bool {
+    recorded_build_id(recording).is_some_and(|id| running_build_id().as_ref() == Some(id))
 }
 
 /// Reads the build id of the running kernel from /sys/kernel/notes.
