@@ -16,6 +16,7 @@ pub mod jitdump;
 mod kallsyms;
 mod kernel;
 mod mapping_history;
+mod mapping_index;
 pub mod maps;
 mod object;
 mod objects;

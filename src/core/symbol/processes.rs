@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use super::{
     Reason,
     mapping_history::{FileKey, Image, MappedFile, MappingAt, Process, TimedMapping},
+    mapping_index::{MAPPING_BYTES, Mappings},
     maps::{self, Backing, Mapping},
 };
 use crate::sys::procfs;
@@ -92,7 +93,7 @@ impl Processes {
         self.files.retain(|_, file| Arc::strong_count(file) > 1);
         let files: usize = self.files.values().map(|file| file.bytes()).sum();
         let lengths: Vec<usize> = lists.values().map(|list| list.len()).collect();
-        self.mapping_bytes = files + lengths.iter().sum::<usize>() * size_of::<TimedMapping>();
+        self.mapping_bytes = files + lengths.iter().sum::<usize>() * MAPPING_BYTES;
         if self.mapping_bytes <= MAPPING_BYTES_LIMIT {
             return;
         }
@@ -100,10 +101,10 @@ impl Processes {
         let wanted = MAPPING_BYTES_LIMIT - MAPPING_BYTES_LIMIT / 4;
         let count = lengths.iter().sum::<usize>() as u128 * wanted as u128 / self.mapping_bytes as u128;
         let most = most_for_each(lengths, count as usize);
-        let cut: FxHashMap<usize, Arc<Vec<TimedMapping>>> = lists
+        let cut: FxHashMap<usize, Arc<Mappings>> = lists
             .into_iter()
             .filter(|(_, list)| list.len() > most)
-            .map(|(at, list)| (at, Arc::new(list[list.len() - most..].to_vec())))
+            .map(|(at, list)| (at, Arc::new(list[list.len() - most..].to_vec().into())))
             .collect();
         for image in self.processes.values_mut().flat_map(|process| &mut process.images) {
             if let Some(list) = cut.get(&(Arc::as_ptr(&image.mappings) as usize)) {
@@ -113,7 +114,7 @@ impl Processes {
         let kept: usize = shared_lists(&self.processes).values().map(|list| list.len()).sum();
         self.files.retain(|_, file| Arc::strong_count(file) > 1);
         let files: usize = self.files.values().map(|file| file.bytes()).sum();
-        self.mapping_bytes = files + kept * size_of::<TimedMapping>();
+        self.mapping_bytes = files + kept * MAPPING_BYTES;
     }
 
     /// Returns the memory that the mappings of all processes and their files take at most, in bytes.
@@ -154,7 +155,7 @@ impl Processes {
             let until = image.mappings.partition_point(|known| known.time <= time);
             match until == image.mappings.len() {
                 true => Arc::clone(&image.mappings),
-                false => Arc::new(image.mappings[..until].to_vec()),
+                false => Arc::new(image.mappings[..until].to_vec().into()),
             }
         });
         let mut image = Image::new(self.next_id(), time);
@@ -366,7 +367,7 @@ impl Processes {
 }
 
 /// Returns the lists of mappings by their addresses. A list that several processes share is returned once.
-fn shared_lists(processes: &FxHashMap<u32, Process>) -> FxHashMap<usize, Arc<Vec<TimedMapping>>> {
+fn shared_lists(processes: &FxHashMap<u32, Process>) -> FxHashMap<usize, Arc<Mappings>> {
     let images = processes.values().flat_map(|process| &process.images);
     images.map(|image| (Arc::as_ptr(&image.mappings) as usize, Arc::clone(&image.mappings))).collect()
 }
@@ -407,7 +408,7 @@ mod tests {
     fn exact(processes: &Processes) -> usize {
         let lists = shared_lists(&processes.processes);
         let files: usize = processes.files.values().map(|file| file.bytes()).sum();
-        files + lists.values().map(|list| list.len()).sum::<usize>() * size_of::<TimedMapping>()
+        files + lists.values().map(|list| list.len()).sum::<usize>() * MAPPING_BYTES
     }
 
     #[test]
@@ -423,7 +424,7 @@ mod tests {
             file_offset: 0,
             file: file.clone(),
         };
-        parent.mappings = Arc::new((0..60_000).map(known).collect());
+        parent.mappings = Arc::new((0..60_000).map(known).collect::<Vec<_>>().into());
         processes.note_growth(parent.own_bytes());
         processes.processes.insert(2, Process::new(parent));
         // Each child changes the mappings of its parent, so it has a list of its own.
