@@ -7,6 +7,7 @@ pub mod compile;
 pub mod counting;
 pub mod machine;
 pub mod made;
+pub mod memory;
 pub mod plain_user;
 pub mod probe_lock;
 pub mod recorder;

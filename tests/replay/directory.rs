@@ -5,10 +5,11 @@ use std::{
     process::{Command, Stdio},
 };
 
+use super::made::NATIVE;
 use crate::harness::{
     machine::{Need, needs},
     recording::{Folder, record},
-    run::PERF_PROF,
+    run::{PERF_PROF, stdout},
 };
 
 /// The file `data` contains no events, and the files of rings are not perf.data files.
@@ -54,4 +55,31 @@ fn a_part_of_a_directory_is_not_taken_for_a_recording() {
     let why = "alone was the file `data` of a directory and has no events; the events are in the files `data.0`, \
                `data.1`, ... of this directory";
     assert_eq!((status, said), (Some(0), format!("perf-prof: warning: {why}\n")));
+}
+
+/// Whoever can write into the directory could make each reader wait for ever.
+#[test]
+fn a_pipe_in_a_directory_is_refused_and_not_waited_for() {
+    let folder = Folder::new();
+    let recording = NATIVE.file(&NATIVE.records());
+    let said = |words: &[&str]| {
+        let mut command = Command::new(PERF_PROF);
+        let output = command.args(words).current_dir(folder.path("")).stdin(Stdio::null()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for (directory, pipe) in [("a", "data"), ("b", "data.0")] {
+        fs::create_dir(folder.path(directory)).unwrap();
+        if pipe != "data" {
+            folder.write(&format!("{directory}/data"), &recording);
+        }
+        stdout(&Command::new("mkfifo").arg(folder.path(&format!("{directory}/{pipe}"))).output().unwrap());
+        let refused = (Some(1), format!("perf-prof: cannot read {directory}/{pipe}: not a regular file\n"));
+        for words in [&["script", "-i", directory][..], &["report", "-i", directory], &["evlist", "-i", directory]] {
+            assert_eq!(said(words), refused, "{words:?}");
+        }
+    }
+    folder.write("a/data.1", b"no recording");
+    assert!(said(&["script", "-i", "a/data.1"]).1.contains("a/data.1 is not a perf.data file"));
+    let refused = said(&["record", "--threads", "-o", "a", "-e", "cpu-clock", "--", "true"]);
+    assert!(refused.1.contains("this folder already contains other files"), "{refused:?}");
 }

@@ -11,8 +11,9 @@ use std::{
 };
 
 use crate::harness::{
+    compile::compile,
     machine::{Need, needs, skip},
-    recording::{Folder, perf, python, record},
+    recording::{Folder, ours, perf, python, record, record_here},
     run::{PERF_PROF, stdout},
 };
 
@@ -211,4 +212,21 @@ fn changed_files_give_no_names_and_are_reported() {
     fs::rename(other, &program).unwrap();
     assert_ne!(inode(), mapped);
     check();
+}
+
+/// The vdso is no file, so the kernel does not state its build id. But it is a part of the kernel.
+#[test]
+fn a_program_that_reads_the_clock_has_the_names_of_the_vdso() {
+    needs([Need::Tracefs, Need::Vdso]);
+    let folder = Folder::new();
+    // The coarse clock is read in the vdso, whatever the clock source.
+    let source = "#include <time.h>\nint main(void) { struct timespec t; clock_t end = clock() + CLOCKS_PER_SEC / 2;\n\
+        while (clock() < end) for (int i = 0; i < 200000; i++) clock_gettime(CLOCK_MONOTONIC_COARSE, &t); }";
+    let program = compile(&folder.path(""), "clock", source, &["-O1"]);
+    let data = folder.path("d");
+    record_here(&data, &["-e", "cpu-clock", "--", program.to_str().unwrap()]);
+    let lines = ours(&["script", "-F", "ip,sym,dso"], &data);
+    let of_vdso: Vec<&String> = lines.iter().filter(|line| line.contains("[vdso]")).collect();
+    assert!(!of_vdso.is_empty(), "{lines:?}");
+    assert!(of_vdso.iter().all(|line| line.contains("clock_gettime")), "{of_vdso:?}");
 }

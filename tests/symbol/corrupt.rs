@@ -15,17 +15,20 @@ use crate::harness::{
     running::PROGRAM,
 };
 
+/// More than undamaged files of this size need.
+const LIMIT: usize = 64 << 20;
+
 /// Does everything that is done with a file. Returns the number of symbols.
 fn use_it(bytes: &[u8]) -> Option<usize> {
     let elf = Elf::of_bytes(Arc::from(bytes)).ok()?;
-    let mini = mini_debug_info(&elf).and_then(Result::ok);
+    let mini = mini_debug_info(&elf, LIMIT).and_then(Result::ok);
     let parts: Vec<&Elf> = [Some(&elf), mini.as_ref()].into_iter().flatten().collect();
-    let symbols = Symbols::read(&parts).ok()?;
-    let dwarf = Dwarf::read(&elf, None);
+    let symbols = Symbols::read(&parts, LIMIT).ok()?;
+    let dwarf = Dwarf::read(&elf, None, LIMIT);
     for found in symbols.iter().take(200) {
         symbols.lookup(found.start.wrapping_add(1));
         if let Ok(dwarf) = &dwarf {
-            dwarf.frames(found.start.wrapping_add(1));
+            let _ = dwarf.frames(found.start.wrapping_add(1));
         }
     }
     Some(symbols.len())
@@ -56,7 +59,7 @@ fn files_that_are_cut_off() {
     std::io::Write::write_all(&mut file, &whole).unwrap();
     let elf = Elf::open(file.path()).unwrap();
     file.as_file().set_len(1000).unwrap();
-    assert!(Symbols::read(&[&elf]).is_err());
+    assert!(Symbols::read(&[&elf], LIMIT).is_err());
 }
 
 /// A damaged symbol table may have a function there. The address after it used to overflow.
@@ -64,10 +67,10 @@ fn files_that_are_cut_off() {
 fn the_last_address_of_all_is_in_no_function() {
     let whole = program();
     let elf = Elf::of_bytes(Arc::from(whole)).unwrap();
-    let dwarf = Dwarf::read(&elf, None).unwrap();
-    assert_eq!(dwarf.frames(u64::MAX), []);
-    let main = Symbols::read(&[&elf]).unwrap().iter().find(|found| found.name == b"main").unwrap().start;
-    assert_eq!(dwarf.frames(main).len(), 1);
+    let dwarf = Dwarf::read(&elf, None, LIMIT).unwrap();
+    assert_eq!(dwarf.frames(u64::MAX).unwrap(), []);
+    let main = Symbols::read(&[&elf], LIMIT).unwrap().iter().find(|found| found.name == b"main").unwrap().start;
+    assert_eq!(dwarf.frames(main).unwrap().len(), 1);
 }
 
 #[test]

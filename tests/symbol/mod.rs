@@ -3,6 +3,7 @@
 
 mod corrupt;
 mod files;
+mod hostile;
 mod kernel;
 mod mappings;
 mod processes;

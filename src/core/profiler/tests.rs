@@ -1,12 +1,14 @@
 //! Tests how selectors become requests, on simulated machines.
 
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
+
 use expect_test::{Expect, expect};
 
 use super::*;
 use crate::{
     capture::Config,
     spec::parse_events,
-    sys::{CallError, pmu::Pmu},
+    sys::{CallError, pmu::Pmu, probe_definition::ProbedCode},
 };
 
 /// A machine with a core PMU that supports precise sampling, and a PMU outside of the cores.
@@ -288,13 +290,35 @@ fn a_probe_in_a_program_names_its_file_and_offset() {
     let this = std::env::current_exe().unwrap();
     let function = crate::symbol::elf::functions(&this).unwrap().into_iter().find(|function| function.name == "main");
     let function = function.unwrap().offset;
+    let opened = crate::sys::file::SharedFile::open(&this).unwrap();
     for (place, name) in [("main", "main".to_owned()), ("", format!("{:#x}", function.address))] {
         let place = if place.is_empty() { &name } else { place };
         let shown = show_probe(&format!("uretprobe:{place}@\"{}\"", this.display()), &FakeMachine { cycles: true });
-        let (path, offset) = (this.display(), function.file_offset);
-        let config = format!("config=0x1 config1={:?} config2={offset:#x}", path.to_string());
+        let (path, offset) = (opened.path(), function.file_offset);
+        let config = format!("config=0x1 config1={:?} config2={offset:#x}", path.display().to_string());
         assert_eq!(shown, format!("uretprobe:{name} type=7 {config} Period(1) samples raw fields=2"));
     }
+}
+
+/// The owner of a file can put another one at its path after its symbols were read. The offset would be somewhere in an
+/// instruction of the other program.
+#[test]
+fn the_kernel_gets_the_file_whose_symbols_were_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, other) = (folder.path().join("program"), folder.path().join("other"));
+    fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
+    fs::write(&other, "another program").unwrap();
+    let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+    let read = inode(&path);
+    let list = format!("uprobe:main@\"{}\"", path.display());
+    let EventKind::Probe(asked) = parse_events(&list).unwrap().remove(0).kind else { panic!("{list} is not a probe") };
+    let request = probe(&asked, &[], &[], &FakeMachine { cycles: true }).unwrap().request;
+    fs::rename(&other, &path).unwrap();
+    let Config::Text(config) = &request.event.config1 else { panic!("{:?}", request.event.config1) };
+    assert_eq!(inode(Path::new(config.to_str().unwrap())), read);
+    let Some(ProbedCode::File(file, _)) = request.definition.map(|definition| definition.probed) else { panic!() };
+    assert_eq!(inode(&file.path()), read);
+    assert_ne!(inode(&path), read);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Result;
 
-use super::clock::start_time;
+use super::{clock::start_time, kernel};
 use crate::{perfdata::Recording, symbol::RecordedBinaries};
 
 /// Returns the file with the header of a recording: the recording itself, or the file `data` if it is a directory.
@@ -17,13 +17,14 @@ pub fn data_file(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("data") } else { path.to_owned() }
 }
 
-/// Returns three things: the build ids in the recording, the time at which the recording was started, and the folder
-/// where perf keeps copies of binaries.
+/// Returns what helps to find the binaries of a recording: the build ids in it, the time at which it was started, the
+/// folder where perf keeps copies of binaries, and whether its kernel is the one that runs now.
 pub fn binaries(recording: &mut Recording, path: &Path) -> Result<RecordedBinaries> {
     let begin = start_time(recording, path)?;
     let ids = recording.features.build_ids.iter();
     let build_ids = ids.map(|id| (PathBuf::from(&id.path), Arc::from(&*id.id))).collect();
     let cache = env::var_os("PERF_BUILDID_DIR").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".debug")));
-    Ok(RecordedBinaries { build_ids, cache, begin })
+    let is_running_kernel = kernel::is_running(recording);
+    Ok(RecordedBinaries { build_ids, cache, begin, is_running_kernel })
 }

@@ -13,7 +13,7 @@ use std::{
 use crate::{
     abi::{PERF_RECORD_MISC_CPUMODE_MASK, PERF_RECORD_MISC_KERNEL},
     live::kernel::RunningKernel,
-    perfdata::{KernelMapping, Recording},
+    perfdata::{BuildId, KernelMapping, Recording},
     record::{Ksymbol, KsymbolKind, Mmap2},
     symbol::{Kallsyms, KernelCode, RecordedBinaries, Symbol, module_name},
     sys::{output, tracefs::Tracefs},
@@ -80,15 +80,11 @@ impl RecordedKernel {
     pub fn new(recording: &Recording, recorded: &RecordedBinaries) -> Self {
         let tracing = recording.features.tracing_data.as_ref();
         let strings = tracing.map(|tracing| printk_formats::parse(&tracing.printk_formats)).unwrap_or_default();
-        let of_kernel = |misc: u16| misc & PERF_RECORD_MISC_CPUMODE_MASK == PERF_RECORD_MISC_KERNEL;
-        let mut kernel_files = recording.features.build_ids.iter().filter(|id| of_kernel(id.misc));
         let mut code = KernelCode::default();
-        kernel_files.clone().for_each(|id| code.list_file(&id.path));
-        // The kernel itself is listed as [kernel.kallsyms], or with the path of a vmlinux file.
-        let listed = kernel_files.find(|id| module_name(&id.path).is_none());
+        kernel_files(recording).for_each(|id| code.list_file(&id.path));
         let mapped = recording.kernel.as_ref();
-        let build_id = listed.map(|id| &id.id).or(mapped.and_then(|kernel| kernel.build_id.as_ref()));
-        let is_running = build_id.is_some_and(|id| running_build_id().as_ref() == Some(id));
+        let build_id = recorded_build_id(recording);
+        let is_running = is_running(recording);
         let symbols = match (tracing.map(|tracing| &tracing.kallsyms).filter(|text| !text.is_empty()), build_id) {
             (Some(text), _) => Symbols::Text(text.clone()),
             (None, None) => Symbols::None(
@@ -234,6 +230,24 @@ impl Kernel for RecordedKernel {
     fn hz(&self) -> Option<u32> {
         self.running.as_ref()?.hz()
     }
+}
+
+/// Returns the files of the kernel in the recording's list of build ids: the kernel itself, and its modules.
+fn kernel_files(recording: &Recording) -> impl Iterator<Item = &BuildId> {
+    let of_kernel = |misc: u16| misc & PERF_RECORD_MISC_CPUMODE_MASK == PERF_RECORD_MISC_KERNEL;
+    recording.features.build_ids.iter().filter(move |id| of_kernel(id.misc))
+}
+
+/// Returns the build id of a recording's kernel, if the recording has it.
+fn recorded_build_id(recording: &Recording) -> Option<&Vec<u8>> {
+    // The kernel itself is listed as [kernel.kallsyms], or with the path of a vmlinux file.
+    let listed = kernel_files(recording).find(|id| module_name(&id.path).is_none());
+    listed.map(|id| &id.id).or(recording.kernel.as_ref().and_then(|kernel| kernel.build_id.as_ref()))
+}
+
+/// Returns whether the kernel of a recording is the one that runs now, by its build id.
+pub(super) fn is_running(recording: &Recording) -> bool {
+    recorded_build_id(recording).is_some_and(|id| running_build_id().as_ref() == Some(id))
 }
 
 /// Reads the build id of the running kernel from /sys/kernel/notes.

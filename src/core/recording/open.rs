@@ -1,13 +1,13 @@
 //! Opens a recording by the path that the user typed. If the recording is a directory, refuses the path of a single
 //! file in this directory, because most of the events are in other files.
 
-use std::{ffi::OsStr, fs, path::Path};
+use std::{ffi::OsStr, fs, path::Path, sync::Arc};
 
 use anyhow::{Result, bail};
 
 use crate::{
     perfdata::{PerfDataError, ReadLimits, Recording},
-    sys::output_path::folder,
+    sys::{file::open_regular, output_path::folder},
 };
 
 /// Opens a recording to read its samples.
@@ -51,7 +51,13 @@ fn part_of_directory_message(path: &Path) -> String {
 
 /// Returns whether a file contains the records of a ring, and is in the same directory as a file `data`.
 fn is_ring(path: &Path, limits: &ReadLimits) -> bool {
-    path.file_name().is_some_and(is_name_of_ring) && Recording::open_with(&folder(path).join("data"), limits).is_ok()
+    // There may be a pipe with this name, which would block.
+    let data = folder(path).join("data");
+    let is_recording = || {
+        let file = open_regular(&data).ok().filter(|file| limits.check_owner(file, "data").is_ok());
+        file.is_some_and(|file| Recording::of_file(Arc::new(file), "data").is_ok())
+    };
+    path.file_name().is_some_and(is_name_of_ring) && is_recording()
 }
 
 fn has_rings(directory: &Path) -> bool {

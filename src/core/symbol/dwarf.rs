@@ -3,17 +3,22 @@
 use std::sync::Arc;
 
 use addr2line::Context;
-use gimli::{EndianArcSlice, RunTimeEndian, SectionId};
+use gimli::{RunTimeEndian, SectionId};
 use object::Endianness;
 
-use super::elf::{Elf, ElfError};
-
-type Reader = EndianArcSlice<RunTimeEndian>;
+use super::{
+    dwarf_weight::{Bytes, Weight, WeightError},
+    elf::{Elf, ElfError, NAME_LIMIT},
+};
 
 /// The DWARF of a file.
 pub struct Dwarf {
-    pub(super) context: Context<Reader>,
+    pub(super) context: Context<Bytes>,
+    sections: Arc<gimli::Dwarf<Bytes>>,
+    /// The size of the sections in bytes.
     bytes: usize,
+    /// What has been read from the sections, or will be read for the next address.
+    weight: Weight,
 }
 
 /// A function that contains an address.
@@ -26,13 +31,16 @@ pub struct DwarfFrame {
     /// The line number; 0 for code that belongs to no line.
     pub line: Option<u32>,
     /// The address at which the function's code starts. If the code has several parts, the start of the part that
-    /// contains the address.
+    /// contains the address. Only the outermost function has it.
     pub start: Option<u64>,
 }
 
 /// The maximum number of frames that are returned for an address. Undamaged DWARF has fewer inlined functions per
 /// address.
 const DEPTH: usize = 256;
+
+/// The memory for parsed data that is not counted, in bytes. A small program with a single unit takes less.
+const UNCOUNTED: usize = 64 << 10;
 
 impl Dwarf {
     /// Returns whether the file has DWARF.
@@ -47,20 +55,24 @@ impl Dwarf {
     }
 
     /// Reads the debug sections of `elf`. `shared` is the file with debug information that `elf` shares with other
-    /// files, if there is such a file. Its debug sections are read too.
-    pub fn read(elf: &Elf, shared: Option<&Elf>) -> Result<Self, DwarfError> {
+    /// files, if there is such a file. Its debug sections are read too. Fails if they take more than `limit` bytes. What
+    /// is read from them for addresses stays within the limit, too.
+    pub fn read(elf: &Elf, shared: Option<&Elf>, limit: usize) -> Result<Self, DwarfError> {
         let mut bytes = 0;
-        let mut load = |elf: &Elf, id: SectionId| -> Result<Reader, DwarfError> {
-            let data = elf.section(id.name()).map(|section| elf.data(section)).transpose()?.unwrap_or_default();
+        let mut load = |elf: &Elf, id: SectionId| -> Result<Bytes, DwarfError> {
+            let room = limit.saturating_sub(bytes) as u64;
+            let data = elf.section(id.name()).map(|section| elf.data(section, room)).transpose()?.unwrap_or_default();
             bytes += data.len();
             let order = if elf.endian == Endianness::Little { RunTimeEndian::Little } else { RunTimeEndian::Big };
-            Ok(Reader::new(Arc::from(data), order))
+            Ok(Bytes::new(Arc::from(data), order))
         };
         let mut dwarf = gimli::Dwarf::load(|id| load(elf, id))?;
         if let Some(shared) = shared {
             dwarf.load_sup(|id| load(shared, id))?;
         }
-        Ok(Self { context: Context::from_dwarf(dwarf)?, bytes })
+        let weight = Weight::new(&dwarf, limit.saturating_sub(bytes) + UNCOUNTED)?;
+        let sections = Arc::new(dwarf);
+        Ok(Self { context: Context::from_arc_dwarf(Arc::clone(&sections))?, sections, bytes, weight })
     }
 
     /// Returns the memory that debug sections of this size take, in bytes. The parsed data needs half of the size in
@@ -71,29 +83,50 @@ impl Dwarf {
 
     /// Returns the memory that is used, in bytes.
     pub fn bytes(&self) -> usize {
-        Self::in_memory(self.bytes as u64) as usize
+        let parsed = self.weight.total().saturating_sub(UNCOUNTED);
+        (Self::in_memory(self.bytes as u64) as usize).max(self.bytes + parsed)
+    }
+
+    /// Weighs what `addr2line` reads for an address. To be called before it reads.
+    pub(super) fn weigh(&self, address: u64) -> Result<(), DwarfError> {
+        match self.weight.add_address(&self.sections, address) {
+            // `addr2line` stops at the same place.
+            Ok(()) | Err(WeightError::Damaged(_)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Returns the functions that contain an address, innermost first. Each function except the last one is inlined
-    /// into the next one.
-    pub fn frames(&self, address: u64) -> Vec<DwarfFrame> {
+    /// into the next one. Fails if there is no room left for what has to be read.
+    pub fn frames(&self, address: u64) -> Result<Vec<DwarfFrame>, DwarfError> {
         let mut frames = Vec::new();
         // `addr2line` searches the range from `address` to `address + 1`, which does not exist for the last address.
         if address == u64::MAX {
-            return frames;
+            return Ok(frames);
         }
-        let Ok(mut found) = self.context.find_frames(address).skip_all_loads() else { return frames };
+        self.weigh(address)?;
+        let Ok(mut found) = self.context.find_frames(address).skip_all_loads() else { return Ok(frames) };
+        let mut outermost = None;
         while let Ok(Some(frame)) = found.next() {
-            let name = frame.function.as_ref().and_then(|function| Some(function.raw_name().ok()?.into_owned()));
+            let name = frame.function.as_ref().map(|function| text(&function.name));
             let (file, line) = frame.location.map_or((None, None), |place| (place.file.map(str::to_owned), place.line));
-            let start = frame.dw_die_offset.and_then(|die| self.start(address, die));
-            frames.push(DwarfFrame { name, file, line, start });
+            outermost = frame.dw_die_offset;
+            frames.push(DwarfFrame { name, file, line, start: None });
             if frames.len() == DEPTH {
                 break;
             }
         }
-        frames
+        if let Some(frame) = frames.last_mut() {
+            frame.start = outermost.and_then(|die| self.start(address, die));
+        }
+        Ok(frames)
     }
+}
+
+/// Returns a name as text, cut to `NAME_LIMIT` bytes.
+fn text(name: &Bytes) -> String {
+    let bytes = name.bytes();
+    String::from_utf8_lossy(&bytes[..bytes.len().min(NAME_LIMIT)]).into_owned()
 }
 
 impl Dwarf {
@@ -127,6 +160,23 @@ pub enum DwarfError {
     /// The DWARF data is damaged.
     #[error("damaged DWARF: {0}")]
     Damaged(gimli::Error),
+    /// The DWARF data is malformed in a way that only a program can have caused that wants to do harm.
+    #[error("damaged DWARF: {0}")]
+    Malformed(&'static str),
+    /// There is no room for what has to be read.
+    #[error("the debug information takes more memory than the limit")]
+    TooLarge,
+}
+
+impl From<WeightError> for DwarfError {
+    fn from(error: WeightError) -> Self {
+        match error {
+            WeightError::TooHeavy => Self::TooLarge,
+            WeightError::Damaged(error) => Self::Damaged(error),
+            WeightError::LongString => Self::Malformed("a name is too long"),
+            WeightError::TooDeep => Self::Malformed("inlined functions are nested too deep"),
+        }
+    }
 }
 
 impl From<gimli::Error> for DwarfError {

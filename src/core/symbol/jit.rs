@@ -3,6 +3,7 @@
 
 use std::{
     fs::{self, File},
+    os::unix::fs::MetadataExt,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
@@ -11,7 +12,7 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use super::{Reason, jitdump::JitDump, mapping_history::TimedMapping, open::open, perf_map::PerfMap};
-use crate::sys::{file::open_regular, procfs};
+use crate::sys::{file::open_regular, process, procfs};
 
 /// The maximum number of processes for which functions are kept.
 const PROCESSES_LIMIT: usize = 64;
@@ -21,6 +22,9 @@ const DUMPS_LIMIT: usize = 3;
 /// the address, the second one otherwise.
 const RECHECK_IF_MISSING: Duration = Duration::from_millis(20);
 const RECHECK: Duration = Duration::from_secs(1);
+/// The time to the next check for each byte that was read at the last one. So a large file that changes all the time
+/// takes only a small part of a CPU.
+const RECHECK_PER_BYTE: Duration = Duration::from_nanos(50);
 
 /// The functions that processes generated at run time, for all processes.
 #[derive(Debug)]
@@ -64,7 +68,7 @@ impl Jit {
         let process = self.processes.entry((pid, image)).or_insert_with(new);
         process.used = clock;
         let found = process.find(address);
-        let wait = if found.is_some() { RECHECK } else { RECHECK_IF_MISSING };
+        let wait = process.wait(if found.is_some() { RECHECK } else { RECHECK_IF_MISSING });
         if process.looked.is_some_and(|looked| looked.elapsed() < wait) {
             return found.ok_or_else(|| process.reason(pid));
         }
@@ -100,6 +104,12 @@ impl Process {
         Some((start, Arc::clone(name)))
     }
 
+    /// Returns the time between the last check of the files and the next one, at least `least`.
+    fn wait(&self, least: Duration) -> Duration {
+        let read = self.map.last_read() + self.dumps.iter().map(|(_, _, dump)| dump.last_read()).sum::<u64>();
+        least.max(RECHECK_PER_BYTE * u32::try_from(read).unwrap_or(u32::MAX))
+    }
+
     fn update(&mut self, pid: u32, dumps: Vec<TimedMapping>, limit: usize) {
         self.looked = Some(Instant::now());
         for known in dumps {
@@ -116,9 +126,10 @@ impl Process {
         }
         // The process may have written a new file at the path, so open it again. But if the process has exited, the
         // file at the path may belong to another process.
-        let paths = perf_map_paths(pid);
+        let PerfMapPaths { paths, owners } = perf_map_paths(pid);
         if self.file.is_none() || paths.iter().all(|(_, of)| *of == MapOwner::Running) {
-            self.file = paths.iter().find_map(|(path, _)| open_regular(path).ok()).or_else(|| self.file.take());
+            let open = |path: &PathBuf| open_regular(path).ok().filter(|file| is_owned(file, &owners));
+            self.file = paths.iter().find_map(|(path, _)| open(path)).or_else(|| self.file.take());
         }
         if let Some(file) = &self.file {
             let _ = self.map.update(file);
@@ -150,19 +161,63 @@ enum MapOwner {
     Exited,
 }
 
+/// Where the perf map of a process may be.
+struct PerfMapPaths {
+    paths: Vec<(PathBuf, MapOwner)>,
+    /// The users that may own it.
+    owners: Vec<u32>,
+}
+
 /// Returns the paths at which a process may have written its perf map. The path is in the mount namespace of the
 /// process, and it contains the pid that the process has in its own pid namespace.
-fn perf_map_paths(pid: u32) -> Vec<(PathBuf, MapOwner)> {
+///
+/// Everybody may write to /tmp, so another user may have written a file with this name. The file has to belong to root,
+/// to the user of perf-prof, or to a user of the process. perf also checks the owner.
+fn perf_map_paths(pid: u32) -> PerfMapPaths {
     let thread = procfs::living_thread(pid);
     // Read the status of the process, not of the thread, because the thread has another id in the namespace.
     let status = thread.and_then(|_| fs::read_to_string(format!("/proc/{pid}/status")).ok()).unwrap_or_default();
-    let own = status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().next_back()?.parse().ok());
-    let own: u32 = own.unwrap_or(pid);
+    let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    let own: u32 = line("NSpid:").split_whitespace().next_back().and_then(|pid| pid.parse().ok()).unwrap_or(pid);
     let path = PathBuf::from(format!("/proc/{}/root", thread.unwrap_or(pid))).join(format!("tmp/perf-{own}.map"));
     let mut paths = vec![(path, MapOwner::Running)];
     // A process that has exited has no root directory in procfs. Then its perf map is searched in perf-prof's own /tmp.
     if status.is_empty() {
         paths.push((format!("/tmp/perf-{pid}.map").into(), MapOwner::Exited));
     }
-    paths
+    // The real, effective, saved and file system user of the process.
+    let users = line("Uid:").split_whitespace().filter_map(|user| user.parse().ok());
+    PerfMapPaths { paths, owners: [0, process::effective_user()].into_iter().chain(users).collect() }
+}
+
+/// Returns whether a file belongs to one of these users.
+fn is_owned(file: &File, owners: &[u32]) -> bool {
+    file.metadata().is_ok_and(|metadata| owners.contains(&metadata.uid()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_perf_map_belongs_to_a_user_of_the_process() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let owners = perf_map_paths(child.id()).owners;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        assert!(is_owned(&file, &owners) && !is_owned(&file, &[file.metadata().unwrap().uid() + 1]));
+        assert!(owners.iter().all(|&owner| owner == 0 || owner == process::effective_user()), "{owners:?}");
+    }
+
+    #[test]
+    fn a_file_is_checked_less_often_the_more_was_read() {
+        let mut process = Process { map: PerfMap::new(1 << 20), file: None, dumps: Vec::new(), looked: None, used: 0 };
+        assert_eq!(process.wait(RECHECK_IF_MISSING), RECHECK_IF_MISSING);
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, &b"1000 10 function\n".repeat(1 << 17)).unwrap();
+        process.map.update(&file).unwrap();
+        let read = file.metadata().unwrap().len() as u32;
+        assert_eq!(process.wait(RECHECK_IF_MISSING), RECHECK_PER_BYTE * read);
+    }
 }

@@ -15,6 +15,10 @@ const MOVE: u32 = 1;
 /// The maximum number of bytes that are read from a record. The code after the name is not needed, so it need not be
 /// read.
 const HEAD_LIMIT: usize = 16 << 10;
+/// The number of bytes that are read at once. They contain many records if the records have no code.
+const BLOCK: usize = 64 << 10;
+/// The maximum number of bytes that an update reads. The next update goes on from there.
+pub const UPDATE_LIMIT: u64 = 16 << 20;
 /// The maximum number of records that are read from a file.
 const RECORDS_LIMIT: u64 = 1 << 24;
 /// The size of the prefix of each record, in bytes. The prefix consists of id, total_size and timestamp.
@@ -28,6 +32,8 @@ pub struct JitDump {
     at: u64,
     order: Option<ByteOrder>,
     records: u64,
+    /// The number of bytes that the last update read.
+    last_read: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +53,16 @@ pub fn is_jitdump_name(path: &Path) -> bool {
 impl JitDump {
     /// Creates an empty jitdump. Nothing is read yet. `limit` is the maximum memory for its functions, in bytes.
     pub fn new(limit: usize) -> Self {
-        Self { code: CodeMap::new(limit), at: 0, order: None, records: 0 }
+        Self { code: CodeMap::new(limit), at: 0, order: None, records: 0, last_read: 0 }
     }
 
-    /// Reads what was appended to the file since the last call. Returns whether there were new records.
+    /// Returns the number of bytes that the last update read.
+    pub fn last_read(&self) -> u64 {
+        self.last_read
+    }
+
+    /// Reads what was appended to the file since the last call, at most `UPDATE_LIMIT` bytes. Returns whether there were
+    /// new records.
     pub fn update(&mut self, file: &File) -> io::Result<bool> {
         let size = file.metadata()?.len();
         self.read(size, |bytes, at| fill(bytes, at, |bytes, at| file.read_at(bytes, at)))
@@ -68,23 +80,36 @@ impl JitDump {
     }
 
     fn read(&mut self, size: u64, read: impl Fn(&mut [u8], u64) -> io::Result<usize>) -> io::Result<bool> {
-        let mut head = vec![0; HEAD_LIMIT];
+        self.last_read = 0;
+        let mut block = vec![0; BLOCK];
         if self.order.is_none() {
-            let filled = read(&mut head[..40], 0)?;
-            let Some((order, header)) = header(&head[..filled]) else { return Ok(false) };
+            let filled = read(&mut block[..40], 0)?;
+            let Some((order, header)) = header(&block[..filled]) else { return Ok(false) };
             (self.order, self.at) = (Some(order), header.into());
         }
         let Some(order) = self.order else { return Ok(false) };
         let begin = self.at;
+        // The offset of `block` in the file, and the number of its bytes.
+        let (mut start, mut filled) = (0, 0);
         while self.at.saturating_add(PREFIX as u64) <= size && self.records < RECORDS_LIMIT {
-            let filled = read(&mut head, self.at)?;
-            let fields = Fields { bytes: &head[..filled], order };
+            let mut into = self.at.saturating_sub(start) as usize;
+            if self.at < start || into + HEAD_LIMIT > filled && start + (filled as u64) < size || filled == 0 {
+                if self.last_read >= UPDATE_LIMIT {
+                    break;
+                }
+                filled = read(&mut block, self.at)?;
+                (start, into) = (self.at, 0);
+                self.last_read += filled as u64;
+            }
+            let head = block.get(into..filled).unwrap_or_default();
+            let head = &head[..head.len().min(HEAD_LIMIT)];
+            let fields = Fields { bytes: head, order };
             let (Some(id), Some(total)) = (fields.u32(0), fields.u32(4)) else { break };
             // An incomplete record is still being written.
             if (total as usize) < PREFIX || self.at.saturating_add(total.into()) > size {
                 break;
             }
-            let fields = Fields { bytes: &head[..filled.min(total as usize)], order };
+            let fields = Fields { bytes: &head[..head.len().min(total as usize)], order };
             self.record(id, fields);
             self.at += u64::from(total);
             self.records += 1;
@@ -203,6 +228,32 @@ mod tests {
             assert_eq!((shown(&dump, 0x1000), shown(&dump, 0x3000)), ("-".into(), "first+0x0".into()));
             assert!(!dump.update_from(&whole));
         }
+    }
+
+    #[test]
+    fn many_small_records_are_read_once_and_in_parts() {
+        let mut writer = Writer::new(ByteOrder::Little);
+        let count = 300_000;
+        for at in 0..count {
+            writer.record(LOAD, &[16 * at, 16 * at, 16, at], b"f\0");
+        }
+        let bytes = writer.bytes;
+        let read = std::cell::Cell::new(0);
+        let mut dump = JitDump::new(1 << 30);
+        let mut parts = 0;
+        while dump.code.len() < count as usize {
+            let more = dump.read(bytes.len() as u64, |into, at| {
+                let rest = &bytes[at as usize..];
+                let size = rest.len().min(into.len());
+                into[..size].copy_from_slice(&rest[..size]);
+                read.set(read.get() + size);
+                Ok(size)
+            });
+            assert!(more.unwrap() && dump.last_read() <= UPDATE_LIMIT + BLOCK as u64);
+            parts += 1;
+        }
+        assert!(parts > 1 && read.get() < 2 * bytes.len(), "{parts} {}", read.get());
+        assert_eq!(shown(&dump, 16 * count - 1), "f+0xf");
     }
 
     #[test]

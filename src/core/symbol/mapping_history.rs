@@ -2,7 +2,12 @@
 
 use std::{sync::Arc, time::Instant};
 
-use super::maps::{Backing, Mapping};
+use rustc_hash::FxHashMap;
+
+use super::{
+    mapping_index::{MAPPING_BYTES, Mappings},
+    maps::{Backing, Mapping},
+};
 
 /// A file that a process has mapped. All mappings of the file refer to the same object.
 #[derive(Debug)]
@@ -15,6 +20,13 @@ pub struct MappedFile {
     pub dso: Arc<str>,
     /// What kind of memory it is.
     pub backing: Backing,
+}
+
+impl MappedFile {
+    /// Returns the memory that the file takes, in bytes. The table of files has a copy of the key.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of::<FileKey>() + 2 * self.key.path.as_os_str().len() + self.dso.len() + 128
+    }
 }
 
 /// The properties that distinguish mapped files.
@@ -65,11 +77,8 @@ pub struct TimedMapping {
 }
 
 impl TimedMapping {
-    fn covers(&self, address: u64) -> bool {
-        self.start <= address && address < self.end
-    }
-
-    fn overlaps(&self, start: u64, end: u64) -> bool {
+    /// Returns whether the mapping has an address in this range.
+    pub fn overlaps(&self, start: u64, end: u64) -> bool {
         self.start < end && start < self.end
     }
 }
@@ -84,7 +93,7 @@ pub struct Image {
     pub start: u64,
     /// The mappings, sorted by time. A forked process shares the list with its parent until one of the two changes its
     /// mappings.
-    pub mappings: Arc<Vec<TimedMapping>>,
+    pub mappings: Arc<Mappings>,
     /// The time at which /proc/PID/maps was last read for this image.
     pub read: Option<Instant>,
 }
@@ -115,9 +124,14 @@ impl Image {
         Self { id, start: begin, mappings: Arc::default(), read: None }
     }
 
+    /// Returns the memory that the list of mappings takes, in bytes; 0 if another image shares the list.
+    pub fn own_bytes(&self) -> usize {
+        if Arc::strong_count(&self.mappings) > 1 { 0 } else { self.mappings.len() * MAPPING_BYTES }
+    }
+
     /// Adds a mapping. Returns whether it overlaps an earlier mapping that is not anonymous, such as that of a file.
     pub fn insert(&mut self, known: TimedMapping) -> bool {
-        let overlapped = || self.mappings.iter().rev().filter(|other| other.overlaps(known.start, known.end));
+        let overlapped = self.mappings.overlapping(known.start, known.end);
         // A process that generates code changes the protection of its memory for each function, and each change causes
         // a record (mprotect_fixup() in mm/mprotect.c). Such repeated mappings are ignored.
         let again = |other: &TimedMapping| {
@@ -125,14 +139,14 @@ impl Image {
                 && (other.file_offset == known.file_offset || other.file.backing == Backing::Anonymous)
                 && other.time <= known.time
         };
-        if overlapped().next().is_some_and(again) {
+        if overlapped.last().is_some_and(|&at| again(&self.mappings[at])) {
             return false;
         }
-        let replaces = overlapped().any(|other| other.file.backing != Backing::Anonymous);
+        let replaces = overlapped.iter().any(|&at| self.mappings[at].file.backing != Backing::Anonymous);
         let mappings = Arc::make_mut(&mut self.mappings);
         if mappings.len() >= MAPPINGS_LIMIT {
             // Drop the oldest mappings. They are needed least, because most of them were replaced long ago.
-            mappings.drain(..MAPPINGS_LIMIT / 4);
+            mappings.drop_first(MAPPINGS_LIMIT / 4);
         }
         let at = mappings.partition_point(|other| other.time <= known.time);
         mappings.insert(at, known);
@@ -143,19 +157,32 @@ impl Image {
     /// the text does not show them. Returns two values: whether any mapping was new, and whether a new mapping overlaps
     /// an earlier one that is not anonymous.
     pub fn merge(&mut self, current: Vec<TimedMapping>) -> (bool, bool) {
+        // Mappings in the text do not overlap each other.
+        if self.mappings.is_empty() && current.len() <= MAPPINGS_LIMIT {
+            let new = !current.is_empty();
+            self.mappings = Arc::new(current.into());
+            return (new, false);
+        }
         let same = |one: &TimedMapping, other: &TimedMapping| {
-            (one.start, one.end, one.file.backing) == (other.start, other.end, other.file.backing)
-                // For anonymous memory, the names and the offsets in the text differ from those in records.
+            // For anonymous memory, the names and the offsets in the text differ from those in records.
+            one.file.backing == other.file.backing
                 && (one.file.backing != Backing::File
                     || one.file_offset == other.file_offset && one.file.key.path == other.file.key.path)
         };
+        let mut known_at: FxHashMap<(u64, u64), Vec<usize>> = FxHashMap::default();
+        for (at, known) in self.mappings.iter().enumerate() {
+            known_at.entry((known.start, known.end)).or_default().push(at);
+        }
+        // Side-band records contain more about a mapping (its time, its build id) than the text.
+        let is_known = |mapping: &TimedMapping| {
+            let at = known_at.get(&(mapping.start, mapping.end));
+            at.is_some_and(|at| at.iter().any(|&at| same(&self.mappings[at], mapping)))
+        };
+        let unknown: Vec<TimedMapping> = current.into_iter().filter(|mapping| !is_known(mapping)).collect();
         let (mut new, mut replaces) = (false, false);
-        for known in current {
-            // Side-band records contain more about a mapping (its time, its build id) than the text.
-            if !self.mappings.iter().any(|other| same(other, &known)) {
-                replaces |= self.insert(known);
-                new = true;
-            }
+        for known in unknown {
+            replaces |= self.insert(known);
+            new = true;
         }
         (new, replaces)
     }
@@ -163,7 +190,8 @@ impl Image {
     /// Returns the mapping that contained `address` at `time`. If there was none yet, returns the first later mapping
     /// that contains `address`.
     pub fn locate(&self, address: u64, time: u64) -> Option<MappingAt> {
-        let mut covering = self.mappings.iter().enumerate().filter(|(_, known)| known.covers(address)).peekable();
+        let covering = self.mappings.overlapping(address, address.checked_add(1)?);
+        let mut covering = covering.into_iter().map(|at| (at, &self.mappings[at])).peekable();
         let mut found = covering.next()?;
         // Mappings that were read from /proc together have the same time. Of these, the last one is used.
         while let Some(next) = covering.next_if(|(_, next)| next.time <= time) {

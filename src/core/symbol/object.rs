@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::{
     Reason,
     demangle::demangle,
-    dwarf::{Dwarf, DwarfFrame},
+    dwarf::{Dwarf, DwarfError, DwarfFrame},
     elf::{DebugSearch, Elf, Symbols, debug_file, mini_debug_info, shared_debug_file},
     options::Demangle,
 };
@@ -92,6 +92,12 @@ impl Object {
         symbols + dwarf + self.name_bytes
     }
 
+    /// Returns the memory that the object takes after `unload`, in bytes: the headers of its files.
+    pub fn header_bytes(&self) -> usize {
+        let debug = self.debug.as_ref().and_then(Option::as_ref);
+        size_of::<Self>() + self.elf.bytes() + debug.map_or(0, |(path, elf)| path.as_os_str().len() + elf.bytes())
+    }
+
     /// Drops everything that can be read again. The file stays open, because another file may be at its path now.
     pub fn unload(&mut self) {
         (self.symbols, self.dwarf, self.names, self.name_bytes) = (None, None, FxHashMap::default(), 0);
@@ -139,13 +145,34 @@ impl Object {
     /// Returns the functions that contain `address` according to DWARF, innermost first. `limit` is the same as for
     /// [`Object::name`].
     pub fn frames(&mut self, address: u64, limit: usize) -> Result<Vec<DwarfFrame>, Reason> {
-        if self.dwarf.is_none() {
+        let is_new = self.dwarf.is_none();
+        if is_new {
             self.dwarf = Some(self.read_dwarf(limit));
         }
+        match self.frames_from_dwarf(address) {
+            // What was read for other addresses takes the room. It is dropped.
+            Err(Reason::TooLarge { .. }) if !is_new && matches!(self.dwarf, Some(Ok(_))) => {
+                self.dwarf = None;
+                self.dwarf = Some(self.read_dwarf(limit));
+                self.frames_from_dwarf(address)
+            }
+            found => found,
+        }
+    }
+
+    fn frames_from_dwarf(&self, address: u64) -> Result<Vec<DwarfFrame>, Reason> {
         match &self.dwarf {
-            Some(Ok(dwarf)) => Ok(dwarf.frames(address)),
+            Some(Ok(dwarf)) => dwarf.frames(address).map_err(|error| self.dwarf_reason(error, dwarf.bytes() as u64)),
             Some(Err(reason)) => Err(reason.clone()),
             None => Err(Reason::NoSymbols),
+        }
+    }
+
+    fn dwarf_reason(&self, error: DwarfError, bytes: u64) -> Reason {
+        let path = self.path.display().to_string();
+        match error {
+            DwarfError::TooLarge => Reason::TooLarge { path, bytes },
+            error => Reason::Damaged { path, error: error.to_string() },
         }
     }
 
@@ -167,7 +194,10 @@ impl Object {
             self.find_debug();
         }
         let debug = self.debug.as_ref().and_then(Option::as_ref).filter(|_| stripped).map(|(_, debug)| debug);
-        let mini = if stripped && debug.is_none() { mini_debug_info(&self.elf).and_then(Result::ok) } else { None };
+        let mini = match stripped && debug.is_none() {
+            true => mini_debug_info(&self.elf, limit).and_then(Result::ok),
+            false => None,
+        };
         self.extent = if stripped && debug.is_none() && mini.is_none() {
             SymbolTable::DynamicOnly
         } else {
@@ -184,8 +214,8 @@ impl Object {
             self.dwarf = None;
         }
         let path = || self.path.display().to_string();
-        let damaged = |error: super::elf::ElfError| Reason::Damaged { path: path(), error: error.to_string() };
-        let symbols = Symbols::read(&parts).map_err(damaged)?;
+        let symbols =
+            Symbols::read(&parts, limit).map_err(|error| Reason::Damaged { path: path(), error: error.to_string() })?;
         if symbols.is_empty() { Err(Reason::NoSymbolsIn { path: path() }) } else { Ok(symbols) }
     }
 
@@ -207,7 +237,8 @@ impl Object {
         if expected.saturating_add(self.bytes() as u64) > limit as u64 {
             return Err(Reason::TooLarge { path: path(), bytes: expected });
         }
-        Dwarf::read(elf, shared.as_ref()).map_err(|error| Reason::Damaged { path: path(), error: error.to_string() })
+        let room = limit.saturating_sub(self.bytes());
+        Dwarf::read(elf, shared.as_ref(), room).map_err(|error| self.dwarf_reason(error, expected))
     }
 
     fn find_debug(&mut self) {

@@ -42,7 +42,19 @@ struct Entry {
     object: Object,
     keys: Vec<BinaryIdentity>,
     used: u64,
+    /// The memory that the object took after its last use, in bytes.
     bytes: usize,
+    /// The part of `bytes` that `Object::unload` would free.
+    loaded: usize,
+}
+
+impl Entry {
+    /// Computes the memory again. Returns it.
+    fn measure(&mut self) -> usize {
+        self.loaded = self.object.bytes();
+        self.bytes = self.loaded + self.object.header_bytes();
+        self.bytes
+    }
 }
 
 /// A property that shows that two files are the same binary.
@@ -135,6 +147,9 @@ impl Objects {
             return Ok(id);
         }
         let elf = Elf::of_file(opened.file).map_err(|error| wrong(error.to_string()))?;
+        if elf.bytes() > self.limit {
+            return Err(Reason::TooLarge { path: path.display().to_string(), bytes: elf.bytes() as u64 });
+        }
         if expected.is_some() && elf.build_id != expected {
             return Err(Reason::Replaced { path: path.display().to_string() });
         }
@@ -150,46 +165,66 @@ impl Objects {
     }
 
     fn add(&mut self, object: Object, keys: Vec<BinaryIdentity>) -> u64 {
-        if self.objects.len() >= HANDLES_LIMIT
-            && let Some((&id, _)) = self.objects.iter().min_by_key(|(_, entry)| entry.used)
-            && let Some(gone) = self.objects.remove(&id)
-        {
+        if self.objects.len() >= HANDLES_LIMIT {
+            self.drop_oldest(None);
+        }
+        self.ids += 1;
+        self.by_key.extend(keys.iter().map(|key| (key.clone(), self.ids)));
+        self.clock += 1;
+        let mut entry = Entry { object, keys, used: self.clock, bytes: 0, loaded: 0 };
+        self.bytes += entry.measure();
+        self.objects.insert(self.ids, entry);
+        self.make_room(self.ids);
+        self.ids
+    }
+
+    /// Closes the least recently used file, except `kept`. Returns whether there was one.
+    fn drop_oldest(&mut self, kept: Option<u64>) -> bool {
+        let others = self.objects.iter().filter(|(id, _)| Some(**id) != kept);
+        let Some((&id, _)) = others.min_by_key(|(_, entry)| entry.used) else { return false };
+        if let Some(gone) = self.objects.remove(&id) {
             self.bytes -= gone.bytes;
             for key in &gone.keys {
                 self.by_key.remove(key);
             }
         }
-        self.ids += 1;
-        self.by_key.extend(keys.iter().map(|key| (key.clone(), self.ids)));
-        self.clock += 1;
-        self.objects.insert(self.ids, Entry { object, keys, used: self.clock, bytes: 0 });
-        self.ids
+        true
+    }
+
+    /// Frees memory until all objects together are within the limit. First unloads objects, which leaves their files
+    /// open; then closes files. The object `kept` stays as it is.
+    fn make_room(&mut self, kept: u64) {
+        while self.bytes > self.limit {
+            let loaded = self.objects.iter_mut().filter(|(id, entry)| **id != kept && entry.loaded > 0);
+            if let Some((_, oldest)) = loaded.min_by_key(|(_, entry)| entry.used) {
+                oldest.object.unload();
+                self.bytes -= oldest.bytes;
+                self.bytes += oldest.measure();
+            } else if !self.drop_oldest(Some(kept)) {
+                break;
+            }
+        }
     }
 
     /// Calls `ask` with an object and the memory limit. The object may read its file for the answer. If all objects
-    /// together then need too much memory, other objects are unloaded. This object stays loaded, because it is likely
-    /// to be used next. Its own memory is within the limit.
+    /// together then need too much memory, other objects are unloaded or closed. This object stays loaded, because it is
+    /// likely to be used next. Its own memory is within the limit.
     pub fn with_object<R>(&mut self, id: u64, ask: impl FnOnce(&mut Object, usize) -> R) -> Option<R> {
         self.clock += 1;
+        let limit = self.limit;
         let entry = self.objects.get_mut(&id)?;
         entry.used = self.clock;
-        let answer = ask(&mut entry.object, self.limit);
-        if entry.object.bytes() > self.limit {
+        let answer = ask(&mut entry.object, limit);
+        if entry.object.bytes() > limit {
             entry.object.forget_names();
         }
-        let bytes = entry.object.bytes();
-        self.bytes = self.bytes - entry.bytes + bytes;
-        entry.bytes = bytes;
-        while self.bytes > self.limit {
-            let loaded = self.objects.iter_mut().filter(|(of, entry)| **of != id && entry.bytes > 0);
-            let Some((_, oldest)) = loaded.min_by_key(|(_, entry)| entry.used) else { break };
-            oldest.object.unload();
-            self.bytes -= std::mem::take(&mut oldest.bytes);
-        }
+        self.bytes -= entry.bytes;
+        self.bytes += entry.measure();
+        self.make_room(id);
         Some(answer)
     }
 
-    /// Returns the memory that symbols and debug information use, in bytes.
+    /// Returns the memory that the headers of files, symbols and debug information use, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

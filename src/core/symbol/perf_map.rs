@@ -11,6 +11,8 @@ use super::code_map::CodeMap;
 
 /// The maximum number of bytes that are read from a file. Another program writes the file, so it may contain anything.
 pub const READ_LIMIT: u64 = 256 << 20;
+/// The maximum number of bytes that an update reads. The next update goes on from there.
+pub const UPDATE_LIMIT: u64 = 16 << 20;
 /// The maximum length of a line, in bytes. Longer lines are skipped.
 const LINE_LIMIT: usize = 16 << 10;
 
@@ -29,31 +31,47 @@ pub struct PerfMap {
     tail: Vec<u8>,
     device_inode: (u64, u64),
     limit: usize,
+    /// The number of bytes that the last update read.
+    last_read: u64,
 }
 
 impl PerfMap {
     /// Creates an empty perf map. Nothing is read yet. `limit` is the maximum memory for its functions, in bytes.
     pub fn new(limit: usize) -> Self {
-        Self { code: CodeMap::new(limit), at: 0, tail: Vec::new(), device_inode: (0, 0), limit }
+        Self { code: CodeMap::new(limit), at: 0, tail: Vec::new(), device_inode: (0, 0), limit, last_read: 0 }
     }
 
-    /// Reads what was appended to the file since the last call. Reads the whole file if it is another file than at the
-    /// last call, or if it was rewritten. Returns whether there was anything to read.
+    /// Reads what was appended to the file since the last call, at most `UPDATE_LIMIT` bytes. Reads from the start of
+    /// the file if it is another file than at the last call, or if it was rewritten. Returns whether there was anything
+    /// to read.
     pub fn update(&mut self, file: &File) -> io::Result<bool> {
+        self.last_read = 0;
         let metadata = file.metadata()?;
         let device_inode = (metadata.dev(), metadata.ino());
         if device_inode != self.device_inode || metadata.len() < self.at || tail(file, self.at)? != self.tail {
             *self = Self { device_inode, ..Self::new(self.limit) };
         }
-        let more = metadata.len().min(READ_LIMIT).saturating_sub(self.at);
+        let more = metadata.len().min(READ_LIMIT).saturating_sub(self.at).min(UPDATE_LIMIT);
         if more == 0 {
             return Ok(false);
         }
         let mut input = file;
         input.seek(SeekFrom::Start(self.at))?;
+        let begin = self.at;
         self.at += read(&mut input.take(more), &mut self.code)?;
+        self.last_read = more;
+        // A part that ends in the middle of a line is read again from the start of this line. If there is no line in the
+        // whole part, the part is skipped.
+        if more == UPDATE_LIMIT && self.at == begin {
+            self.at += more;
+        }
         self.tail = tail(file, self.at)?;
         Ok(true)
+    }
+
+    /// Returns the number of bytes that the last update read.
+    pub fn last_read(&self) -> u64 {
+        self.last_read
     }
 
     /// Returns whether functions are missing because of a limit.
@@ -174,6 +192,24 @@ mod tests {
         assert!(map.update(&file).unwrap());
         let name = |at| map.code.lookup(at).unwrap().1.to_string();
         assert_eq!((name(0x1000), name(0x2000), name(0x3000)), ("another".into(), "function".into(), "three".into()));
+    }
+
+    #[test]
+    fn a_large_map_is_read_in_parts() {
+        let mut file = tempfile::tempfile().unwrap();
+        let line = format!("1000 10 {}\n", "x".repeat(8000));
+        let lines = 2 * UPDATE_LIMIT as usize / line.len() + 10;
+        file.write_all(line.repeat(lines).as_bytes()).unwrap();
+        writeln!(file, "2000 10 last").unwrap();
+        let mut map = PerfMap::new(1 << 20);
+        for part in 1.. {
+            assert!(map.update(&file).unwrap() && map.last_read() <= UPDATE_LIMIT && map.at <= part * UPDATE_LIMIT);
+            if map.code.lookup(0x2000).is_some() {
+                assert_eq!(part, 3);
+                break;
+            }
+        }
+        assert!(!map.update(&file).unwrap() && map.last_read() == 0);
     }
 
     #[test]

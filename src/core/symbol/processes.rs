@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use super::{
     Reason,
     mapping_history::{FileKey, Image, MappedFile, MappingAt, Process, TimedMapping},
+    mapping_index::{MAPPING_BYTES, Mappings},
     maps::{self, Backing, Mapping},
 };
 use crate::sys::procfs;
@@ -21,6 +22,9 @@ use crate::sys::procfs;
 const EXITED_LIMIT: usize = 4096;
 /// The maximum number of mappings that are kept for all exited processes together. They take about 16 MiB.
 const EXITED_MAPPINGS_LIMIT: usize = 1 << 18;
+/// The maximum memory for the mappings of all processes together and for their files, in bytes. Usually processes take
+/// far less: 10,000 processes with 60 mappings each take 24 MB if no two of them share their list.
+const MAPPING_BYTES_LIMIT: usize = 128 << 20;
 /// The minimum time between two reads of /proc/PID/maps for a process. An address in no known mapping causes a read,
 /// and a damaged call chain can have any number of such addresses.
 const READ_AGAIN: Duration = Duration::from_millis(500);
@@ -35,6 +39,8 @@ pub struct Processes {
     ids: u64,
     clock: u64,
     exited: usize,
+    /// At least the memory that all mappings and their files take, in bytes.
+    mapping_bytes: usize,
     whose: ProcessOrigin,
 }
 
@@ -66,10 +72,54 @@ impl Processes {
         self.note_activity(pid, time);
         let (id, first) = (self.next_id(), self.next_id());
         let image = self.entry(pid).image_for_mapping(time, || Image::new(first, 0));
+        let before = image.own_bytes();
         if image.insert(known) {
             image.id = id;
         }
+        let grown = image.own_bytes().saturating_sub(before);
+        self.note_growth(grown);
         new
+    }
+
+    /// Notes that mappings take more memory. If they take more than the limit, the processes with the most mappings
+    /// lose their oldest ones.
+    fn note_growth(&mut self, bytes: usize) {
+        self.mapping_bytes += bytes;
+        if self.mapping_bytes <= MAPPING_BYTES_LIMIT {
+            return;
+        }
+        // The exact number: lists that are shared count once, and those that were dropped do not count.
+        let lists = shared_lists(&self.processes);
+        self.files.retain(|_, file| Arc::strong_count(file) > 1);
+        let files: usize = self.files.values().map(|file| file.bytes()).sum();
+        let lengths: Vec<usize> = lists.values().map(|list| list.len()).collect();
+        self.mapping_bytes = files + lengths.iter().sum::<usize>() * MAPPING_BYTES;
+        if self.mapping_bytes <= MAPPING_BYTES_LIMIT {
+            return;
+        }
+        // A quarter is freed in addition, so that this is done rarely. Each mapping bears its share of the files.
+        let wanted = MAPPING_BYTES_LIMIT - MAPPING_BYTES_LIMIT / 4;
+        let count = lengths.iter().sum::<usize>() as u128 * wanted as u128 / self.mapping_bytes as u128;
+        let most = most_for_each(lengths, count as usize);
+        let cut: FxHashMap<usize, Arc<Mappings>> = lists
+            .into_iter()
+            .filter(|(_, list)| list.len() > most)
+            .map(|(at, list)| (at, Arc::new(list[list.len() - most..].to_vec().into())))
+            .collect();
+        for image in self.processes.values_mut().flat_map(|process| &mut process.images) {
+            if let Some(list) = cut.get(&(Arc::as_ptr(&image.mappings) as usize)) {
+                image.mappings = Arc::clone(list);
+            }
+        }
+        let kept: usize = shared_lists(&self.processes).values().map(|list| list.len()).sum();
+        self.files.retain(|_, file| Arc::strong_count(file) > 1);
+        let files: usize = self.files.values().map(|file| file.bytes()).sum();
+        self.mapping_bytes = files + kept * MAPPING_BYTES;
+    }
+
+    /// Returns the memory that the mappings of all processes and their files take at most, in bytes.
+    pub fn mapping_bytes(&self) -> usize {
+        self.mapping_bytes
     }
 
     /// Notes that a process executes another program from now on (PERF_RECORD_COMM with PERF_RECORD_MISC_COMM_EXEC).
@@ -105,11 +155,13 @@ impl Processes {
             let until = image.mappings.partition_point(|known| known.time <= time);
             match until == image.mappings.len() {
                 true => Arc::clone(&image.mappings),
-                false => Arc::new(image.mappings[..until].to_vec()),
+                false => Arc::new(image.mappings[..until].to_vec().into()),
             }
         });
         let mut image = Image::new(self.next_id(), time);
         image.mappings = parent.unwrap_or_default();
+        let grown = image.own_bytes();
+        self.note_growth(grown);
         // The pid may have belonged to another process before.
         self.add_image(pid, time, image);
     }
@@ -161,10 +213,13 @@ impl Processes {
         let id = self.next_id();
         let Some(image) = self.entry(pid).images.last_mut() else { return false };
         image.read = Some(Instant::now());
+        let before = image.own_bytes();
         let (new, replaces) = image.merge(known);
         if replaces {
             image.id = id;
         }
+        let grown = image.own_bytes().saturating_sub(before);
+        self.note_growth(grown);
         new
     }
 
@@ -274,6 +329,7 @@ impl Processes {
             _ => key.path.to_string_lossy().into(),
         };
         let file = Arc::new(MappedFile { id, key: key.clone(), dso, backing });
+        self.mapping_bytes += file.bytes();
         self.files.insert(key, Arc::clone(&file));
         file
     }
@@ -307,5 +363,98 @@ impl Processes {
             self.processes.remove(&pid);
         }
         self.exited -= gone;
+    }
+}
+
+/// Returns the lists of mappings by their addresses. A list that several processes share is returned once.
+fn shared_lists(processes: &FxHashMap<u32, Process>) -> FxHashMap<usize, Arc<Mappings>> {
+    let images = processes.values().flat_map(|process| &process.images);
+    images.map(|image| (Arc::as_ptr(&image.mappings) as usize, Arc::clone(&image.mappings))).collect()
+}
+
+/// Returns the greatest length to which all longer lists can be cut so that together they have at most `total` entries.
+fn most_for_each(mut lengths: Vec<usize>, total: usize) -> usize {
+    lengths.sort_unstable();
+    let mut left = total;
+    for (at, &length) in lengths.iter().enumerate() {
+        let share = left / (lengths.len() - at);
+        if length > share {
+            return share;
+        }
+        left -= length;
+    }
+    usize::MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(start: u64, path: &str) -> Mapping {
+        Mapping {
+            start,
+            end: start + 0x1000,
+            file_offset: 0,
+            device: (8, 1),
+            inode: start,
+            generation: 0,
+            path: path.into(),
+            deleted: false,
+            executable: true,
+            build_id: None,
+        }
+    }
+
+    fn exact(processes: &Processes) -> usize {
+        let lists = shared_lists(&processes.processes);
+        let files: usize = processes.files.values().map(|file| file.bytes()).sum();
+        files + lists.values().map(|list| list.len()).sum::<usize>() * MAPPING_BYTES
+    }
+
+    #[test]
+    fn all_processes_together_keep_a_bounded_number_of_mappings() {
+        let mut processes = Processes::new(ProcessOrigin::Recording);
+        processes.mmap(1, 1, &mapping(0x5000, "/small"));
+        let mut parent = Image::new(1_000_000, 0);
+        let file = processes.file(FileKey::from_mapping(&mapping(0, "/many")));
+        let known = |at: u64| TimedMapping {
+            time: 1,
+            start: at << 13,
+            end: (at << 13) + 4096,
+            file_offset: 0,
+            file: file.clone(),
+        };
+        parent.mappings = Arc::new((0..60_000).map(known).collect::<Vec<_>>().into());
+        processes.note_growth(parent.own_bytes());
+        processes.processes.insert(2, Process::new(parent));
+        // Each child changes the mappings of its parent, so it has a list of its own.
+        for child in 3..203 {
+            processes.forked(2, child, u64::from(child));
+            processes.mmap(child, u64::from(child), &mapping(1 << 40, "/own"));
+            assert!(exact(&processes) <= processes.mapping_bytes(), "{child}");
+        }
+        assert!(processes.mapping_bytes() <= MAPPING_BYTES_LIMIT && exact(&processes) <= MAPPING_BYTES_LIMIT);
+        // The newest mapping of each process is there, and so is the process with few mappings.
+        assert!((3..203).all(|child| processes.locate(child, 1 << 40, 1000).is_ok()));
+        assert!(processes.locate(1, 0x5000, 1000).is_ok());
+    }
+
+    #[test]
+    fn long_paths_count_too() {
+        let mut processes = Processes::new(ProcessOrigin::Recording);
+        let long = "/long".repeat(800);
+        for at in 0..20_000 {
+            processes.mmap(1 + at / 5000, 1, &mapping(u64::from(at) << 12, &format!("{long}{at}")));
+        }
+        assert!(exact(&processes) <= MAPPING_BYTES_LIMIT, "{}", exact(&processes));
+        assert!(processes.locate(4, 19_999 << 12, 1000).is_ok());
+    }
+
+    #[test]
+    fn only_long_lists_are_cut() {
+        assert_eq!(most_for_each(vec![10, 100, 50], 100), 45);
+        assert_eq!(most_for_each(vec![10, 10], 20), usize::MAX);
+        assert_eq!(most_for_each(vec![10, 10], 19), 9);
+        assert_eq!(most_for_each(Vec::new(), 0), usize::MAX);
     }
 }

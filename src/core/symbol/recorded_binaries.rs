@@ -31,6 +31,8 @@ pub struct RecordedBinaries {
     /// The time at which the recording started, or an earlier time, in ns since the Unix epoch. `None` if the time is
     /// not known, or if the recording is from another machine.
     pub begin: Option<i64>,
+    /// Whether the kernel of the recording runs now, by its build id. The vdso is a part of the kernel.
+    pub is_running_kernel: bool,
 }
 
 impl RecordedBinaries {
@@ -44,15 +46,22 @@ impl RecordedBinaries {
     /// Opens the binary of a mapping.
     pub(super) fn open(&self, known: &TimedMapping) -> Result<Elf, Reason> {
         let shown = known.file.dso.to_string();
-        let Some(build_id) = self.build_id(known) else {
+        let build_id = self.build_id(known);
+        if known.file.backing == Backing::Vdso {
+            // The kernel never states the build id of the vdso, because the vdso is no file (perf_event_mmap_event() in
+            // kernel/events/core.c). perf lists it in its recordings.
+            let own = vdso::read()?;
+            return match build_id {
+                Some(id) if own.build_id.as_deref() == Some(&*id) => Ok(own),
+                Some(id) => Err(Reason::BuildNotFound { path: shown, build_id: hex(&id) }),
+                None if self.is_running_kernel => Ok(own),
+                None => Err(Reason::NoBuildId { path: shown }),
+            };
+        }
+        let Some(build_id) = build_id else {
             let Some(file) = self.same_file(&known.file.key) else { return Err(Reason::NoBuildId { path: shown }) };
             return Elf::of_file(file).map_err(|error| Reason::Damaged { path: shown, error: error.to_string() });
         };
-        if known.file.backing == Backing::Vdso {
-            let own = vdso::read()?;
-            let same = own.build_id.as_deref() == Some(&*build_id);
-            return if same { Ok(own) } else { Err(Reason::BuildNotFound { path: shown, build_id: hex(&build_id) }) };
-        }
         let found = self.candidate_paths(&known.file.key.path, &build_id).into_iter().find_map(|path| {
             let elf = Elf::open(&path).ok()?;
             (elf.build_id.as_deref() == Some(&*build_id)).then_some(elf)
@@ -162,6 +171,34 @@ mod tests {
         assert_eq!(open(true, &removed, None), Ok(()));
         assert_eq!(open(true, "/x", Some(&build_id)), Ok(()));
         assert!(open(true, &shown, Some(&[7; 20])).is_err());
+    }
+
+    #[test]
+    fn the_vdso_is_known_by_its_build_id_or_by_the_kernel() {
+        let Ok(own) = vdso::read() else { return };
+        let open = |build_id: Option<&[u8]>, is_running_kernel| {
+            let build_ids = build_id.map(|id| (PathBuf::from("[vdso]"), Arc::from(id))).into_iter().collect();
+            let recorded = RecordedBinaries { build_ids, is_running_kernel, ..RecordedBinaries::default() };
+            let mapping = Mapping {
+                start: 0x7fff_0000_0000,
+                end: 0x7fff_0000_2000,
+                file_offset: 0,
+                device: (0, 0),
+                inode: 0,
+                generation: 0,
+                path: "[vdso]".into(),
+                deleted: false,
+                executable: true,
+                build_id: None,
+            };
+            let mut processes = Processes::new(ProcessOrigin::Recording);
+            processes.mmap(7, 1, &mapping);
+            recorded.open(&processes.locate(7, 0x7fff_0000_0010, 2).unwrap().mapping).map(|elf| elf.build_id)
+        };
+        assert!(open(own.build_id.as_deref(), false).is_ok_and(|id| id == own.build_id));
+        assert!(open(None, true).is_ok_and(|id| id == own.build_id));
+        assert!(matches!(open(Some(&[7; 20]), true), Err(Reason::BuildNotFound { .. })));
+        assert!(matches!(open(None, false), Err(Reason::NoBuildId { .. })));
     }
 
     #[test]

@@ -52,6 +52,7 @@ const MOST_TYPES: usize = 32;
 impl Dwarf {
     /// Returns the signature of the function that starts at `address`, if DWARF describes it.
     pub fn signature(&self, address: u64) -> Option<Signature> {
+        self.weigh(address).ok()?;
         let unit = self.context.find_dwarf_and_unit(address).skip_all_loads()?;
         let mut entries = unit.entries();
         while let Some(entry) = entries.next_dfs().ok()? {

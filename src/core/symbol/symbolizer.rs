@@ -89,7 +89,10 @@ pub struct Symbolizer<D = ()> {
     /// `old` is used again, it moves to `young`, so that it is not dropped.
     young: FxHashMap<(u64, u64, AddressKind), Cached<D>>,
     old: FxHashMap<(u64, u64, AddressKind), Cached<D>>,
-    /// The maximum number of entries in each of the two generations.
+    /// The estimated memory of each of the two generations, in bytes.
+    young_bytes: usize,
+    old_bytes: usize,
+    /// The maximum memory of each of the two generations, in bytes.
     results_limit: usize,
     nameless: UnnamedFrames,
     /// The dso `[unknown]`. All results share it, so that no memory is allocated for the dso of an address without a
@@ -110,9 +113,20 @@ impl<D> Cached<D> {
     }
 }
 
-/// Estimated memory per result in bytes: the result, its entry in the table, its name, and the caller's data in its
-/// slot (frames for a script).
+impl<D> Resolved<D> {
+    /// Returns the estimated memory of the result in bytes. The dso and the build id belong to the file.
+    fn bytes(&self) -> usize {
+        let name = self.symbol.as_ref().map_or(0, |symbol| symbol.name.len());
+        let inlined: usize = self.inlined.iter().map(|frame| INLINED + frame.name.len() + frame.file.len()).sum();
+        RESULT + name + inlined + self.srcline.as_ref().map_or(0, |(file, _)| file.len())
+    }
+}
+
+/// Estimated memory per result in bytes, without the text of its names: the result, its entry in the table, and the
+/// caller's data in its slot (frames for a script).
 const RESULT: usize = 1024;
+/// Estimated memory per inlined function in bytes, without the text of its name.
+const INLINED: usize = 96;
 
 impl Symbolizer {
     /// Creates a symbolizer for a caller that derives nothing from results.
@@ -133,7 +147,9 @@ impl<D> Symbolizer<D> {
             jit: Jit::new(quarter),
             young: FxHashMap::default(),
             old: FxHashMap::default(),
-            results_limit: (quarter / RESULT / 2).max(64),
+            young_bytes: 0,
+            old_bytes: 0,
+            results_limit: (quarter / 2).max(64 * RESULT),
             nameless: UnnamedFrames::default(),
             unknown: "[unknown]".into(),
         }
@@ -221,7 +237,7 @@ impl<D> Symbolizer<D> {
 
     /// Returns the approximate memory that symbols, debug information and results use, in bytes.
     pub fn bytes(&self) -> usize {
-        self.objects.bytes() + self.jit.bytes() + (self.young.len() + self.old.len()) * RESULT
+        self.objects.bytes() + self.jit.bytes() + self.young_bytes + self.old_bytes
     }
 
     fn inlined(&self, frames: Vec<DwarfFrame>) -> Vec<InlinedFrame> {
@@ -239,9 +255,11 @@ impl<D> Symbolizer<D> {
         let key = |image: u64| (image, address, kind);
         if let Some(image) = self.processes.image(pid, time).map(|image| image.id)
             && let Some(hit) = self.old.remove(&key(image))
-            && hit.holds(time)
         {
-            return self.keep(key(image), hit);
+            self.old_bytes -= hit.resolved.bytes();
+            if hit.holds(time) {
+                return self.keep(key(image), hit);
+            }
         }
         let found = match self.processes.locate(pid, at, time) {
             Ok(found) => found,
@@ -260,11 +278,16 @@ impl<D> Symbolizer<D> {
     }
 
     fn keep(&mut self, key: (u64, u64, AddressKind), cached: Cached<D>) -> Arc<Resolved<D>> {
-        if self.young.len() >= self.results_limit {
+        let bytes = cached.resolved.bytes();
+        if self.young_bytes + bytes > self.results_limit {
             self.old = std::mem::take(&mut self.young);
+            self.old_bytes = std::mem::take(&mut self.young_bytes);
         }
         let resolved = Arc::clone(&cached.resolved);
-        self.young.insert(key, cached);
+        self.young_bytes += bytes;
+        if let Some(before) = self.young.insert(key, cached) {
+            self.young_bytes -= before.resolved.bytes();
+        }
         resolved
     }
 

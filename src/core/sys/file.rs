@@ -6,24 +6,86 @@ use std::{
     io,
     os::{
         fd::{AsRawFd, FromRawFd, RawFd},
-        unix::fs::OpenOptionsExt,
+        unix::fs::{MetadataExt, OpenOptionsExt},
     },
-    path::Path,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use super::call::{CallError, check};
 
-/// Opens a regular file for reading. Returns an error for every other kind of file: a pipe would block until there is a
-/// writer, and a device might do anything.
+/// Opens a regular file for reading. Returns an error for every other kind of file, without opening it: a pipe would
+/// block until there is a writer, and opening a device may already do something, for example start a watchdog.
 pub fn open_regular(path: &Path) -> Result<File, CallError> {
     let wrong = |error| CallError::new(format!("open {}", path.display()), error);
-    let file =
-        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path).map_err(wrong)?;
-    match file.metadata().map_err(wrong)?.is_file() {
+    let open = |path: &Path| OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
+    // O_PATH finds the file and does not open it (open(2)).
+    let found = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).map_err(wrong)?;
+    let is_regular = |file: &File| file.metadata().map(|metadata| metadata.is_file());
+    if !is_regular(&found).map_err(wrong)? {
+        return Err(wrong(io::Error::other("not a regular file")));
+    }
+    // This path leads to the file that was found, even if there is another file at `path` by now (proc_pid_fd(5)).
+    match open(&path_of(&found)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened.map_err(wrong),
+    }
+    // Without procfs, the file is opened by its own path.
+    let file = open(path).map_err(wrong)?;
+    match is_regular(&file).map_err(wrong)? {
         true => Ok(file),
         false => Err(wrong(io::Error::other("not a regular file"))),
     }
 }
+
+/// Returns a path that leads to an open file as long as it is open, even if there is another file at its path by now.
+/// The path is only valid in this process.
+pub fn path_of(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+/// A regular file that is open as long as a copy of this value exists. All values for a file share one descriptor.
+#[derive(Clone, Debug)]
+pub struct SharedFile(Arc<File>);
+
+/// The files that are open as a `SharedFile`.
+static SHARED: Mutex<Vec<Weak<File>>> = Mutex::new(Vec::new());
+
+impl SharedFile {
+    /// Opens a regular file for reading. If the same file is open already, returns a copy of its value.
+    pub fn open(path: &Path) -> Result<Self, CallError> {
+        let file = open_regular(path)?;
+        let inode = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.retain(|file| file.strong_count() > 0);
+        // The numbers of an open file are not used again.
+        let same = shared.iter().filter_map(Weak::upgrade).find(|other| inode(other) == inode(&file));
+        let file = same.unwrap_or_else(|| {
+            let file = Arc::new(file);
+            shared.push(Arc::downgrade(&file));
+            file
+        });
+        Ok(Self(file))
+    }
+
+    /// Returns the file.
+    pub fn file(&self) -> &File {
+        &self.0
+    }
+
+    /// Returns a path that leads to the file, even if there is another file at its path by now.
+    pub fn path(&self) -> PathBuf {
+        path_of(&self.0)
+    }
+}
+
+impl PartialEq for SharedFile {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for SharedFile {}
 
 /// Fills `buffer` with the bytes of a file from `offset` on. Returns the number of bytes, which is smaller than the
 /// buffer only if the file ends there. `read` may return fewer bytes than requested; 0 means the end of the file.
@@ -89,4 +151,68 @@ pub fn inodes(file: &File) -> InodeNumbers {
     // include/linux/fs.h).
     let overlay = result == 0 && i128::from(found.f_type) == i128::from(libc::OVERLAYFS_SUPER_MAGIC);
     if overlay { InodeNumbers::OfOtherFiles } else { InodeNumbers::AsMapped }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::CString, os::unix::ffi::OsStrExt};
+
+    use super::*;
+
+    /// The number of times that a file is opened while `body` runs.
+    fn opened(path: &Path, body: impl FnOnce()) -> usize {
+        let name = CString::new(path.as_os_str().as_bytes()).unwrap();
+        // SAFETY: no pointers are passed. The descriptor belongs to nobody else.
+        let mut events =
+            unsafe { File::from_raw_fd(check("inotify_init1", libc::inotify_init1(libc::IN_NONBLOCK)).unwrap()) };
+        // SAFETY: `name` ends with a NUL and lives longer than the call.
+        check("inotify_add_watch", unsafe {
+            libc::inotify_add_watch(events.as_raw_fd(), name.as_ptr(), libc::IN_OPEN)
+        })
+        .unwrap();
+        body();
+        let mut bytes = [0; 4096];
+        match std::io::Read::read(&mut events, &mut bytes) {
+            Ok(size) => size / size_of::<libc::inotify_event>(),
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                0
+            }
+        }
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "text").unwrap();
+        assert_eq!(opened(&path, || drop(open_regular(&path).unwrap())), 1);
+        let pipe = folder.path().join("pipe");
+        let name = CString::new(pipe.as_os_str().as_bytes()).unwrap();
+        // SAFETY: `name` ends with a NUL and lives longer than the call.
+        check("mkfifo", unsafe { libc::mkfifo(name.as_ptr(), 0o600) }).unwrap();
+        let refused = |path: &Path| open_regular(path).unwrap_err().to_string().ends_with("not a regular file");
+        assert_eq!(opened(&pipe, || assert!(refused(&pipe))), 0);
+        assert_eq!(opened(folder.path(), || assert!(refused(folder.path()))), 0);
+        let device = folder.path().join("device");
+        let name = CString::new(device.as_os_str().as_bytes()).unwrap();
+        // SAFETY: `name` ends with a NUL and lives longer than the call.
+        if unsafe { libc::mknod(name.as_ptr(), libc::S_IFCHR | 0o600, libc::makedev(1, 3)) } == 0 {
+            assert_eq!(opened(&device, || assert!(refused(&device))), 0);
+        }
+        assert_eq!(open_regular(&folder.path().join("none")).unwrap_err().source.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn the_path_of_an_open_file_leads_to_it_after_another_file_took_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "first").unwrap();
+        let file = SharedFile::open(&path).unwrap();
+        assert_eq!(SharedFile::open(&path).unwrap(), file);
+        std::fs::rename(&path, folder.path().join("away")).unwrap();
+        std::fs::write(&path, "second").unwrap();
+        assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "first");
+        assert_ne!(SharedFile::open(&path).unwrap(), file);
+    }
 }

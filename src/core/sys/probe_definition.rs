@@ -2,18 +2,14 @@
 //! mean.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, OpenOptions},
     io::{self, Write},
-    os::{
-        fd::AsRawFd,
-        unix::{ffi::OsStrExt, fs::OpenOptionsExt},
-    },
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use super::tracefs::Tracefs;
+use super::{file::SharedFile, tracefs::Tracefs};
 
 /// The code location that is probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +17,7 @@ pub enum ProbedCode {
     /// A function of the kernel, and an offset from its start in bytes.
     Kernel(String, u64),
     /// A program or library, and an offset in the file in bytes.
-    File(PathBuf, u64),
+    File(SharedFile, u64),
 }
 
 /// The moment at which the probe fires.
@@ -67,31 +63,17 @@ impl ProbeDefinition {
         }
     }
 
-    /// Returns the line that defines the probe. The kernel splits the line at spaces and ends it at `#`. A path that
-    /// contains such characters is replaced by a path to an open descriptor. The returned file is that descriptor: it
-    /// must stay open until the line is written.
-    fn line(&self, name: &str) -> io::Result<(Vec<u8>, Option<File>)> {
+    /// Returns the line that defines the probe. The kernel splits the line at spaces and ends it at `#`. So a file is
+    /// given by its descriptor and not by its path. Besides, there may be another file at the path by now.
+    fn line(&self, name: &str) -> String {
         let letter = if self.fire_at == FireAt::Return { 'r' } else { 'p' };
-        let mut line = format!("{letter}:{name} ").into_bytes();
-        let mut opened = None;
-        match &self.probed {
-            ProbedCode::Kernel(function, 0) => line.extend(function.bytes()),
-            ProbedCode::Kernel(function, offset) => line.extend(format!("{function}+{offset}").bytes()),
-            ProbedCode::File(path, offset) => {
-                let path = path.as_os_str().as_bytes();
-                if path.iter().all(|&byte| byte.is_ascii_graphic() && byte != b'#') {
-                    line.extend(path);
-                } else {
-                    let path = Path::new(std::ffi::OsStr::from_bytes(path));
-                    let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
-                    line.extend(format!("/proc/self/fd/{}", file.as_raw_fd()).bytes());
-                    opened = Some(file);
-                }
-                line.extend(format!(":{offset:#x}").bytes());
-            }
-        }
-        line.extend(self.arguments.iter().flat_map(|argument| [" ", argument]).flat_map(str::bytes));
-        Ok((line, opened))
+        let mut line = match &self.probed {
+            ProbedCode::Kernel(function, 0) => format!("{letter}:{name} {function}"),
+            ProbedCode::Kernel(function, offset) => format!("{letter}:{name} {function}+{offset}"),
+            ProbedCode::File(file, offset) => format!("{letter}:{name} {}:{offset:#x}", file.path().display()),
+        };
+        line.extend(self.arguments.iter().flat_map(|argument| [" ", argument]));
+        line
     }
 
     /// Defines the probe under a new name. The first call also removes definitions left over by processes that have
@@ -112,8 +94,8 @@ impl ProbeDefinition {
             }
         };
         let list = tracefs.root().join(self.list());
-        let (line, _opened) = self.line(&format!("{group}/{name}"))?;
-        append(&list, &line).map_err(|error| explained(error, &tracefs, &format!("{group}/{name}")))?;
+        append(&list, self.line(&format!("{group}/{name}")).as_bytes())
+            .map_err(|error| explained(error, &tracefs, &format!("{group}/{name}")))?;
         let mut defined = DefinedProbe { list, name: format!("{group}/{name}"), id: 0 };
         defined.id = tracefs.id(&group, &name).map_err(io::Error::other)?;
         Ok(defined)
@@ -207,15 +189,14 @@ fn stale(line: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn line(probed: ProbedCode, fire_at: FireAt) -> String {
-        String::from_utf8(ProbeDefinition { probed, fire_at, arguments: Vec::new() }.line("g/e").unwrap().0).unwrap()
-    }
-
     #[test]
     fn lines_that_define_probes() {
+        let line = |probed, fire_at| ProbeDefinition { probed, fire_at, arguments: Vec::new() }.line("g/e");
         assert_eq!(line(ProbedCode::Kernel("vfs_read".into(), 0), FireAt::Return), "r:g/e vfs_read");
         assert_eq!(line(ProbedCode::Kernel("vfs_read".into(), 4), FireAt::Entry), "p:g/e vfs_read+4");
-        assert_eq!(line(ProbedCode::File("/lib/a:b.so".into(), 0x10), FireAt::Entry), "p:g/e /lib/a:b.so:0x10");
+        let file = SharedFile::open(Path::new("/proc/self/exe")).unwrap();
+        let expected = format!("p:g/e {}:0x10", file.path().display());
+        assert_eq!(line(ProbedCode::File(file, 0x10), FireAt::Entry), expected);
     }
 
     #[test]
@@ -223,8 +204,7 @@ mod tests {
         let probed = ProbedCode::Kernel("do_sys_openat2".into(), 0);
         let arguments = vec!["path=+0(%si):ustring".to_owned(), "how=%dx".to_owned()];
         let definition = ProbeDefinition { probed, fire_at: FireAt::Entry, arguments };
-        let line = String::from_utf8(definition.line("g/e").unwrap().0).unwrap();
-        assert_eq!(line, "p:g/e do_sys_openat2 path=+0(%si):ustring how=%dx");
+        assert_eq!(definition.line("g/e"), "p:g/e do_sys_openat2 path=+0(%si):ustring how=%dx");
     }
 
     #[test]
@@ -234,17 +214,6 @@ mod tests {
         assert_eq!(reason(log, "g/e1"), Some("Unknown type is specified"));
         assert_eq!(reason(log, "g/e0"), Some("Invalid register name"));
         assert_eq!(reason(log, "g/e"), None);
-    }
-
-    #[test]
-    fn a_path_that_would_be_divided_is_given_by_a_descriptor() {
-        let directory = tempfile::tempdir().unwrap();
-        for name in ["a b", "a#b", "a\nb", "ä"] {
-            let path = directory.path().join(name);
-            fs::write(&path, "").unwrap();
-            let line = line(ProbedCode::File(path, 1), FireAt::Entry);
-            assert!(line.starts_with("p:g/e /proc/self/fd/") && line.ends_with(":0x1"), "{line}");
-        }
     }
 
     /// Definitions of running processes and of other tools are kept.

@@ -184,6 +184,11 @@ extern "C" fn handler(signal: i32) {
     unsafe { *libc::__errno_location() = errno };
 }
 
+/// Returns how many requests to end the process have arrived since the handlers were installed.
+pub fn end_requests() -> u32 {
+    ASKED.load(Ordering::Relaxed)
+}
+
 /// Blocks all signals in the calling thread, so that they interrupt only the system calls of the main thread.
 pub fn block_in_this_thread() {
     // SAFETY: sigfillset initialises the set before it is read. The null pointer means that the old mask is not stored.

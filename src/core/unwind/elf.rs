@@ -11,8 +11,13 @@ use super::{Arch, Image, Missing};
 
 type Header = FileHeader64<Endianness>;
 
-/// The maximum number of sections. If a file has more, its section headers are not read.
-const MAX_SECTIONS: u32 = 1 << 18;
+/// The maximum number of sections. If a file has more, its section headers are not read. Only sections with smaller
+/// numbers can be referred to (SHN_LORESERVE).
+const MAX_SECTIONS: u32 = 0xff00;
+/// The maximum number of segments. The kernel executes only files with far fewer (load_elf_phdrs() in fs/binfmt_elf.c).
+const MAX_SEGMENTS: u32 = 0xff00;
+/// The number of bytes of a section's name that are read: the longest name that is looked for, and one more byte.
+const NAME: u64 = b".eh_frame_hdr".len() as u64 + 1;
 
 /// The parts of a file that unwinding needs.
 #[derive(Debug, Default)]
@@ -77,6 +82,9 @@ fn read<'d, R: ReadRef<'d>>(data: R, arch: &Arch, limit: u64) -> Option<Elf> {
     if endian != Endianness::Little || header.e_machine(endian) != arch.machine {
         return None;
     }
+    if header.phnum(endian, data).ok()? > MAX_SEGMENTS {
+        return None;
+    }
     let programs = header.program_headers(endian, data).ok()?;
     let mut elf = Elf::default();
     for program in programs.iter().filter(|program| program.p_type(endian) == PT_LOAD) {
@@ -106,9 +114,14 @@ fn sections<'d, R: ReadRef<'d>>(
     if header.shnum(endian, data).ok()? > MAX_SECTIONS {
         return None;
     }
-    let sections = header.sections(endian, data).ok()?;
-    for section in sections.iter() {
-        let Ok(name) = sections.section_name(endian, section) else { continue };
+    let sections = header.section_headers(endian, data).ok()?;
+    let (names, names_size) = sections.get(header.shstrndx(endian, data).ok()? as usize)?.file_range(endian)?;
+    for section in sections {
+        // Many sections may refer to the same long name, so only its first bytes are read.
+        let at = u64::from(section.sh_name(endian));
+        let size = names_size.saturating_sub(at).min(NAME);
+        let Ok(name) = data.read_bytes_at(names.saturating_add(at), size) else { continue };
+        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
         let address = section.sh_addr(endian);
         let place = match name {
             b".text" => {
@@ -127,7 +140,8 @@ fn sections<'d, R: ReadRef<'d>>(
         // A separate debug file also has headers of sections without the contents of these sections. Compressed
         // sections are not read.
         let absent = section.sh_type(endian) == SHT_NOBITS || section.sh_flags(endian).contains(SHF_COMPRESSED);
-        if absent {
+        // Any number of sections may have the same name. The first one is used.
+        if absent || place.is_some() {
             continue;
         }
         if section.sh_size(endian) > limit {

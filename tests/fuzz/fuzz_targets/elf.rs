@@ -9,16 +9,19 @@ use perf_prof_core::symbol::{
     elf::{Elf, Symbols, mini_debug_info},
 };
 
+/// The maximum memory for symbols, and for DWARF.
+const LIMIT: usize = 64 << 20;
+
 fuzz_target!(|input: &[u8]| {
     let Ok(elf) = Elf::of_bytes(Arc::from(input)) else { return };
-    let mini = mini_debug_info(&elf).and_then(Result::ok);
+    let mini = mini_debug_info(&elf, LIMIT).and_then(Result::ok);
     let parts: Vec<&Elf> = [Some(&elf), mini.as_ref()].into_iter().flatten().collect();
-    let Ok(symbols) = Symbols::read(&parts) else { return };
-    let dwarf = Dwarf::read(&elf, None);
+    let Ok(symbols) = Symbols::read(&parts, LIMIT) else { return };
+    let dwarf = Dwarf::read(&elf, None, LIMIT);
     for found in symbols.iter().take(100) {
         symbols.lookup(found.start.wrapping_add(1));
         if let Ok(dwarf) = &dwarf {
-            dwarf.frames(found.start);
+            let _ = dwarf.frames(found.start);
         }
     }
 });

@@ -1,7 +1,7 @@
 //! The arguments of a probe, as the kernel parses them: parameters become registers, and values get names and types.
 //! The names and types come from the DWARF of the probed file.
 
-use std::path::Path;
+use std::{fs::File, path::Path};
 
 use object::elf::{EM_AARCH64, EM_X86_64};
 
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The most debug information of a file that is read, in bytes.
-const MOST_DWARF: u64 = 1 << 30;
+const MOST_DWARF: usize = 1 << 30;
 
 /// Why an argument cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -84,9 +84,10 @@ pub(super) struct ProbedFunction {
 }
 
 impl ProbedFunction {
-    /// Reads what the file at `path` says about the function that starts at `address`.
-    pub fn read(path: &Path, address: u64) -> ProbedFunction {
-        let Ok(elf) = Elf::open(path) else { return ProbedFunction::default() };
+    /// Reads what a file says about the function that starts at `address`. `path` is the path of the file.
+    pub fn read(file: &File, path: &Path, address: u64) -> ProbedFunction {
+        let elf = file.try_clone().ok().and_then(|file| Elf::of_file(file).ok());
+        let Some(elf) = elf else { return ProbedFunction::default() };
         // The registers of integer arguments in the ABIs of System V for x86-64 and of Arm for AArch64.
         let registers: Option<&[&str]> = match elf.machine {
             EM_X86_64 if elf.is_64 => Some(&["di", "si", "dx", "cx", "r8", "r9"]),
@@ -112,11 +113,8 @@ impl ProbedFunction {
 fn signature(elf: Elf, path: &Path, address: u64) -> Option<Signature> {
     let search = DebugSearch::default();
     let (path, elf) = if Dwarf::is_in(&elf) { (path.to_owned(), elf) } else { debug_file(&elf, path, &search)? };
-    if Dwarf::expected_bytes(&elf) > MOST_DWARF {
-        return None;
-    }
     let shared = shared_debug_file(&elf, &path, &search);
-    Dwarf::read(&elf, shared.as_ref()).ok()?.signature(address)
+    Dwarf::read(&elf, shared.as_ref(), MOST_DWARF).ok()?.signature(address)
 }
 
 /// Returns the arguments as the kernel parses them. `function` is `None` for a probe in the kernel: the kernel itself

@@ -1,11 +1,11 @@
 //! Translates a location in a program or library to the file offset at which the kernel sets a probe. Knows nothing of
 //! processes.
 
-use std::path::Path;
+use std::{fs::File, path::Path};
 
 use crate::{
     spec::{ProbeKind, ProbeLocation},
-    symbol::elf::{Elf, ElfError, FunctionError, Segment, function, functions},
+    symbol::elf::{Elf, ElfError, FunctionError, Segment, function_of, functions_of},
 };
 
 /// Why no probe can be set at a location.
@@ -69,39 +69,39 @@ fn whereabouts(address_of: Option<u64>, code: &[(u64, u64)]) -> String {
     }
 }
 
-/// Returns the address of a location, as `nm` shows it, and its file offset.
+/// Returns the address of a location, as `nm` shows it, and its file offset. `path` is the path of `file`.
 ///
 /// The kernel accepts a probe at any offset. A probe outside of the code is never hit. A return probe in the middle of
 /// a function uses some other value as the return address and breaks the program. So both are refused here.
 pub(super) fn address_and_offset(
-    file: &Path,
+    file: &File,
+    path: &Path,
     kind: ProbeKind,
     location: &ProbeLocation,
 ) -> Result<(u64, u64), LocationError> {
-    let path = || file.display().to_string();
+    let wrong = |error| LocationError::File { path: path.display().to_string(), error };
+    let elf = file.try_clone().map_err(ElfError::from).and_then(Elf::of_file).map_err(wrong)?;
     match location {
         ProbeLocation::Function { name, offset } => {
-            let function = function(file, name)?;
+            let function = function_of(&elf, path, name)?;
             if *offset != 0 && *offset >= function.size && function.size != 0 {
                 let (name, size, offset) = (name.clone(), function.size, *offset);
-                return Err(LocationError::Beyond { path: path(), name, size, offset });
+                return Err(LocationError::Beyond { path: path.display().to_string(), name, size, offset });
             }
             let address = function.address.saturating_add(*offset);
-            Ok((address, in_code(file, address)?))
+            Ok((address, in_code(&elf, path, address)?))
         }
         ProbeLocation::Address(address) => {
-            let offset = in_code(file, *address)?;
+            let offset = in_code(&elf, path, *address)?;
             if kind.is_return() {
-                begins_function(file, *address)?;
+                begins_function(&elf, path, *address)?;
             }
             Ok((*address, offset))
         }
     }
 }
 
-fn in_code(file: &Path, address: u64) -> Result<u64, LocationError> {
-    let path = || file.display().to_string();
-    let elf = Elf::open(file).map_err(|error| LocationError::File { path: path(), error })?;
+fn in_code(elf: &Elf, path: &Path, address: u64) -> Result<u64, LocationError> {
     let code = || elf.segments.iter().filter(|segment| segment.executable);
     let into = |from: u64, segment: &Segment| address.checked_sub(from).filter(|&into| into < segment.size);
     if let Some(offset) = code().find_map(|segment| Some(segment.offset + into(segment.address, segment)?)) {
@@ -109,12 +109,12 @@ fn in_code(file: &Path, address: u64) -> Result<u64, LocationError> {
     }
     let address_of = code().find_map(|segment| segment.address.checked_add(into(segment.offset, segment)?));
     let code = code().map(|segment| (segment.address, segment.address.saturating_add(segment.size))).collect();
-    Err(LocationError::NoCode { path: path(), address, address_of, code })
+    Err(LocationError::NoCode { path: path.display().to_string(), address, address_of, code })
 }
 
 /// Fails if the address is inside a function but not at its start. Accepts an address for which the file has no symbol.
-fn begins_function(file: &Path, address: u64) -> Result<(), LocationError> {
-    let functions = functions(file).unwrap_or_default();
+fn begins_function(elf: &Elf, path: &Path, address: u64) -> Result<(), LocationError> {
+    let functions = functions_of(elf, path).unwrap_or_default();
     if functions.iter().any(|function| function.offset.address == address) {
         return Ok(());
     }
@@ -123,7 +123,7 @@ fn begins_function(file: &Path, address: u64) -> Result<(), LocationError> {
         Some((function.name.clone(), offset))
     });
     match within {
-        Some((name, offset)) => Err(LocationError::Within { path: file.display().to_string(), address, name, offset }),
+        Some((name, offset)) => Err(LocationError::Within { path: path.display().to_string(), address, name, offset }),
         None => Ok(()),
     }
 }

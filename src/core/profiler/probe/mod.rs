@@ -18,7 +18,10 @@ use crate::{
     capture::{Config, EventRequest, PerfEvent},
     spec::{Probe, ProbeArgument, ProbeLocation, Term, glob_matches},
     symbol::elf::{self, FunctionKind},
-    sys::probe_definition::{FireAt, ProbeDefinition, ProbedCode},
+    sys::{
+        file::SharedFile,
+        probe_definition::{FireAt, ProbeDefinition, ProbedCode},
+    },
     tracefs::{EventFormat, FormatError},
 };
 
@@ -99,11 +102,15 @@ pub fn probe(
     let (config1, config2, probed, note) = match (kind.is_user(), location) {
         (true, location) => {
             let path = file::find(file, processes)?;
-            let (address, offset) = location::address_and_offset(&path, *kind, location)?;
-            function = (!arguments.is_empty()).then(|| ProbedFunction::read(&path, address));
+            // The owner of the file may put another one at its path at any time. So the file is opened once, and the
+            // kernel gets the file whose symbols were read.
+            let opened = SharedFile::open(&path)
+                .map_err(|error| FileError::Path { path: path.display().to_string(), error: error.source })?;
+            let (address, offset) = location::address_and_offset(opened.file(), &path, *kind, location)?;
+            function = (!arguments.is_empty()).then(|| ProbedFunction::read(opened.file(), &path, address));
             let note = format!("{}:{location} is at offset {offset:#x} of {}", kind.name(), path.display());
-            let probed = ProbedCode::File(path.clone(), offset);
-            (text_config(path.into_os_string().into_vec())?, offset, Some(probed), Some(note))
+            let config = text_config(opened.path().into_os_string().into_vec())?;
+            (config, offset, Some(ProbedCode::File(opened, offset)), Some(note))
         }
         (false, ProbeLocation::Function { name, offset }) => {
             let probed = ProbedCode::Kernel(name.clone(), *offset);

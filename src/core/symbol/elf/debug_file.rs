@@ -9,7 +9,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Elf, ElfError};
+use liblzma::{read::XzDecoder, stream::Stream};
+
+use super::{Elf, ElfError, interrupt::Interrupt};
 
 /// The directories in which separate debug files are searched.
 #[derive(Clone, Debug)]
@@ -36,6 +38,13 @@ impl DebugSearch {
     }
 }
 
+/// The maximum size of a section with a link to another file, in bytes. It contains a path and a checksum or a build
+/// id.
+const LINK_LIMIT: u64 = 8 << 10;
+/// The maximum size of a file whose checksum is compared, in bytes. A sparse file may have any size, and it has to be
+/// read from its start to its end.
+const CHECKSUM_LIMIT: u64 = 4 << 30;
+
 /// Returns the debug file that belongs to `elf`, if there is one. `path` is the path of `elf` as the process sees it.
 pub fn debug_file(elf: &Elf, path: &Path, search: &DebugSearch) -> Option<(PathBuf, Elf)> {
     by_build_id(elf, search).or_else(|| by_link(elf, path, search))
@@ -44,7 +53,7 @@ pub fn debug_file(elf: &Elf, path: &Path, search: &DebugSearch) -> Option<(PathB
 /// Returns the file with shared debug information, if `debug` refers to such a file (`.gnu_debugaltlink`). `dwz`
 /// creates it from the debug information that several debug files have in common. `path` is the path of `debug`.
 pub fn shared_debug_file(debug: &Elf, path: &Path, search: &DebugSearch) -> Option<Elf> {
-    let link = debug.data(debug.section(".gnu_debugaltlink")?).ok()?;
+    let link = debug.data(debug.section(".gnu_debugaltlink")?, LINK_LIMIT).ok()?;
     let end = link.iter().position(|&byte| byte == 0)?;
     let id = &link[end + 1..];
     let name = path.parent()?.join(OsStr::from_bytes(&link[..end]));
@@ -77,7 +86,7 @@ fn with_build_id(id: &[u8], search: &DebugSearch) -> Option<(PathBuf, Elf)> {
 
 fn by_link(elf: &Elf, path: &Path, search: &DebugSearch) -> Option<(PathBuf, Elf)> {
     // The section has a file name that ends with a NUL, padding to a multiple of four bytes, and a checksum.
-    let link = elf.data(elf.section(".gnu_debuglink")?).ok()?;
+    let link = elf.data(elf.section(".gnu_debuglink")?, LINK_LIMIT).ok()?;
     let end = link.iter().position(|&byte| byte == 0)?;
     let name = Path::new(OsStr::from_bytes(&link[..end]));
     let crc: &[u8; 4] = link.get((end + 4) & !3..)?.first_chunk()?;
@@ -94,7 +103,8 @@ fn by_link(elf: &Elf, path: &Path, search: &DebugSearch) -> Option<(PathBuf, Elf
         let Ok(debug) = Elf::open(&path) else { continue };
         // If the link of a file leads to the file itself, the stripped file is opened here. Its checksum differs, so it
         // is not used.
-        if debug.crc32().is_ok_and(|found| found == crc) {
+        let interrupt = Interrupt::begin();
+        if debug.crc32(CHECKSUM_LIMIT, &mut || interrupt.is_requested()).is_ok_and(|found| found == crc) {
             return Some((path, debug));
         }
     }
@@ -102,20 +112,25 @@ fn by_link(elf: &Elf, path: &Path, search: &DebugSearch) -> Option<(PathBuf, Elf
 }
 
 /// Returns the ELF file with symbols that some distributions put, compressed, into the section `.gnu_debugdata` of
-/// stripped files. Returns `None` if there is no such section.
-pub fn mini_debug_info(elf: &Elf) -> Option<Result<Elf, ElfError>> {
+/// stripped files. Returns `None` if there is no such section. Fails if the file has more than `limit` bytes: a few KiB
+/// of malicious xz data could expand to any size.
+pub fn mini_debug_info(elf: &Elf, limit: usize) -> Option<Result<Elf, ElfError>> {
     let packed = elf.section(".gnu_debugdata")?;
-    Some(elf.data(packed).and_then(|packed| {
+    let limit = (limit as u64).min(MINI_LIMIT);
+    Some(elf.data(packed, limit).and_then(|packed| {
+        const DAMAGED: ElfError = ElfError::Malformed("the section .gnu_debugdata is damaged");
         let mut bytes = Vec::new();
-        let mut unpacked = liblzma::read::XzDecoder::new(&packed[..]).take(MINI_LIMIT + 1);
-        unpacked.read_to_end(&mut bytes).map_err(|_| ElfError::Malformed("the section .gnu_debugdata is damaged"))?;
-        if bytes.len() as u64 > MINI_LIMIT {
+        let stream = Stream::new_stream_decoder(DICTIONARY_LIMIT, 0).map_err(|_| DAMAGED)?;
+        let mut unpacked = XzDecoder::new_stream(&packed[..], stream).take(limit + 1);
+        unpacked.read_to_end(&mut bytes).map_err(|_| DAMAGED)?;
+        if bytes.len() as u64 > limit {
             return Err(ElfError::TooLarge(bytes.len() as u64));
         }
         Elf::of_bytes(bytes.into())
     }))
 }
 
-/// The maximum size of the decompressed `.gnu_debugdata` in bytes. In the largest binaries it is a few MiB, but a few
-/// KiB of malicious xz data could expand to any size.
+/// The maximum size of the decompressed `.gnu_debugdata` in bytes. In the largest binaries it is a few MiB.
 const MINI_LIMIT: u64 = 256 << 20;
+/// The maximum memory that the decompression of `.gnu_debugdata` takes, in bytes. `xz -9` needs 65 MiB (xz(1)).
+const DICTIONARY_LIMIT: u64 = 128 << 20;

@@ -16,8 +16,17 @@ use crate::symbol::CodeImage;
 
 /// The maximum size of a section that is read, in bytes. Undamaged files have no larger sections.
 const SECTION_LIMIT: u64 = 1 << 30;
-/// The maximum number of sections or segments in a file. A file with more is treated as damaged.
-const HEADER_LIMIT: u32 = 1 << 20;
+/// The maximum number of sections or segments in a file. A file with more is treated as damaged. Symbols cannot refer
+/// to sections with larger numbers (SHN_LORESERVE), and the kernel executes only files with far fewer segments
+/// (load_elf_phdrs() in fs/binfmt_elf.c). Without the limit, the headers of a sparse file of a few KiB would take
+/// hundreds of MiB.
+const HEADER_LIMIT: u32 = 0xff00;
+/// The maximum size of the table with the names of the sections, in bytes. Names after this limit are not read.
+const NAMES_LIMIT: u64 = 1 << 20;
+/// The maximum length of a section's name that is kept, in bytes. The names that perf-prof looks for are shorter.
+const NAME_LIMIT: usize = 64;
+/// The maximum size of a build id in bytes. Linkers make build ids of 8 to 20 bytes.
+const BUILD_ID_LIMIT: usize = 64;
 
 /// Why a file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,9 +37,12 @@ pub enum ElfError {
     /// It is not an ELF file, or it is damaged.
     #[error("{0}")]
     Malformed(&'static str),
-    /// A section is larger than the limit.
-    #[error("a section of {0} bytes is too large")]
+    /// The symbols are larger than the limit.
+    #[error("{0} bytes of symbols are too many")]
     TooLarge(u64),
+    /// The user asked perf-prof to end while the file was read.
+    #[error("perf-prof was asked to end while it read the symbols")]
+    Interrupted,
 }
 
 impl From<io::Error> for ElfError {
@@ -100,6 +112,8 @@ pub struct Section {
     pub entry_size: u64,
     /// Whether it contains code.
     pub executable: bool,
+    /// Whether it is loaded when the program runs.
+    pub loaded: bool,
     offset: u64,
     /// If the section is compressed: the kind of compression, the decompressed size in bytes, and the size of the
     /// header before the compressed data in bytes.
@@ -146,16 +160,30 @@ impl Elf {
         self.sections.iter().find(|section| &*section.name == name && section.kind != elf::SHT_NOBITS)
     }
 
-    /// Returns the bytes of a section, decompressed.
-    pub fn data(&self, section: &Section) -> Result<Vec<u8>, ElfError> {
+    /// Returns the memory that the headers take, in bytes. If the file is in memory, its bytes are included.
+    pub fn bytes(&self) -> usize {
+        let names: usize = self.sections.iter().map(|section| section.name.len()).sum();
+        let file = match &self.bytes {
+            Bytes::File(_) => 0,
+            Bytes::Memory(bytes) => bytes.len(),
+        };
+        let headers = self.sections.capacity() * size_of::<Section>() + self.segments.capacity() * size_of::<Segment>();
+        file + headers + names + self.build_id.as_ref().map_or(0, |id| id.len())
+    }
+
+    /// Returns the bytes of a section, decompressed. Fails if there are more than `limit` bytes, before or after
+    /// decompression.
+    pub fn data(&self, section: &Section, limit: u64) -> Result<Vec<u8>, ElfError> {
         if section.kind == elf::SHT_NOBITS {
             return Ok(Vec::new());
         }
-        let bytes = self.read(section.offset, section.size)?;
-        let Some((kind, size, header)) = section.compression else { return Ok(bytes) };
-        if size > SECTION_LIMIT {
-            return Err(ElfError::TooLarge(size));
+        let limit = limit.min(SECTION_LIMIT);
+        if section.uncompressed_size() > limit {
+            return Err(ElfError::TooLarge(section.uncompressed_size()));
         }
+        // Compression may enlarge a small section a little.
+        let bytes = self.read(section.offset, section.size, limit + (1 << 12))?;
+        let Some((kind, size, header)) = section.compression else { return Ok(bytes) };
         let format = match kind {
             elf::ELFCOMPRESS_ZLIB => object::CompressionFormat::Zlib,
             elf::ELFCOMPRESS_ZSTD => object::CompressionFormat::Zstandard,
@@ -166,10 +194,10 @@ impl Elf {
         Ok(compressed.decompress().map(Cow::into_owned)?)
     }
 
-    /// Reads bytes at an offset in the file.
-    pub fn read(&self, offset: u64, size: u64) -> Result<Vec<u8>, ElfError> {
+    /// Reads bytes at an offset in the file. Fails if `size` is larger than `limit`.
+    fn read(&self, offset: u64, size: u64, limit: u64) -> Result<Vec<u8>, ElfError> {
         const CUT: ElfError = ElfError::Malformed("the file is cut off");
-        if size > SECTION_LIMIT {
+        if size > limit {
             return Err(ElfError::TooLarge(size));
         }
         let end = offset.checked_add(size).ok_or(CUT)?;
@@ -186,16 +214,27 @@ impl Elf {
         }
     }
 
-    /// Returns the CRC-32 checksum of the whole file. `.gnu_debuglink` contains the same kind of checksum.
-    pub fn crc32(&self) -> Result<u32, ElfError> {
+    /// Returns the CRC-32 checksum of the whole file. `.gnu_debuglink` contains the same kind of checksum. Fails if the
+    /// file has more than `limit` bytes. Calls `is_given_up` before each block of the file, and fails if it returns
+    /// true.
+    pub fn crc32(&self, limit: u64, is_given_up: &mut dyn FnMut() -> bool) -> Result<u32, ElfError> {
         let file = match &self.bytes {
             Bytes::Memory(bytes) => return Ok(crc32fast::hash(bytes)),
             Bytes::File(file) => file,
         };
+        let size = file.metadata()?.len();
+        if size > limit {
+            return Err(ElfError::TooLarge(size));
+        }
         let (mut crc, mut block, mut at) = (crc32fast::Hasher::new(), vec![0; 1 << 20], 0);
         loop {
+            if is_given_up() {
+                return Err(ElfError::Interrupted);
+            }
             match file.read_at(&mut block, at)? {
                 0 => return Ok(crc.finalize()),
+                // The file is still growing.
+                _ if at > limit => return Err(ElfError::TooLarge(at)),
                 size => {
                     crc.update(&block[..size]);
                     at += size as u64;
@@ -237,10 +276,15 @@ impl Headers {
         let sections = std::mem::take(&mut self.sections);
         let mut elf = Elf { bytes, endian, is_64, machine, segments, sections, build_id };
         // Without names no section can be found, but the segments still show what is loaded where.
-        let names = names.map(|section| elf.data(&section)).transpose()?.unwrap_or_default();
+        let read = |section: Section| match section.compression {
+            Some(_) => elf.data(&section, NAMES_LIMIT),
+            None => elf.read(section.offset, section.size.min(NAMES_LIMIT), NAMES_LIMIT),
+        };
+        let names = names.map(read).transpose()?.unwrap_or_default();
         for (section, at) in elf.sections.iter_mut().zip(self.name_offsets) {
             let name = names.get(at as usize..).unwrap_or_default();
-            let name = &name[..name.iter().position(|&byte| byte == 0).unwrap_or(name.len()).min(255)];
+            let name = &name[..name.len().min(NAME_LIMIT)];
+            let name = &name[..name.iter().position(|&byte| byte == 0).unwrap_or(name.len())];
             section.name = String::from_utf8_lossy(name).into();
         }
         Ok(elf)
@@ -267,6 +311,13 @@ where
         return Err(ElfError::Malformed("the header claims more sections or segments than a file can have"));
     }
     let mut build_id = None;
+    let mut notes_left = NOTES_LIMIT;
+    // Counts the bytes of all notes, because any number of headers may refer to the same notes.
+    let mut may_read = |size: u64| {
+        let may = size <= notes_left;
+        notes_left -= if may { size } else { 0 };
+        may
+    };
     let mut segments = Vec::new();
     for segment in header.program_headers(endian, data)? {
         let (offset, size) = segment.file_range(endian);
@@ -277,7 +328,7 @@ where
                 address: segment.p_vaddr(endian).into(),
                 executable: segment.p_flags(endian).0 & elf::PF_X.0 != 0,
             }),
-            elf::PT_NOTE if build_id.is_none() && size <= NOTE_LIMIT => {
+            elf::PT_NOTE if build_id.is_none() && may_read(size) => {
                 build_id =
                     segment.notes(endian, data).ok().flatten().and_then(|notes| find_build_id::<E>(endian, notes));
             }
@@ -290,7 +341,7 @@ where
     for section in headers {
         let (offset, size) = (section.sh_offset(endian).into(), section.sh_size(endian).into());
         let flags = section.sh_flags(endian);
-        if build_id.is_none() && section.sh_type(endian) == elf::SHT_NOTE && size <= NOTE_LIMIT {
+        if build_id.is_none() && section.sh_type(endian) == elf::SHT_NOTE && may_read(size) {
             build_id = section.notes(endian, data).ok().flatten().and_then(|notes| find_build_id::<E>(endian, notes));
         }
         let compressed = flags.0 & elf::SHF_COMPRESSED.0 != 0;
@@ -302,6 +353,7 @@ where
             link: section.sh_link(endian) as usize,
             entry_size: section.sh_entsize(endian).into(),
             executable: flags.0 & elf::SHF_EXECINSTR.0 != 0,
+            loaded: flags.0 & elf::SHF_ALLOC.0 != 0,
             offset,
             compression: if compressed { compression::<E, R>(endian, data, offset) } else { None },
         });
@@ -318,9 +370,9 @@ where
     })
 }
 
-/// The maximum size of a note section that is read, in bytes. Notes are short, but the headers of a damaged file may
-/// contain any size.
-const NOTE_LIMIT: u64 = 1 << 20;
+/// The maximum size of all notes together that are read from a file, in bytes. Notes are short, but the headers of a
+/// damaged file may contain any size.
+const NOTES_LIMIT: u64 = 1 << 20;
 
 fn compression<'data, E, R>(endian: Endianness, data: R, offset: u64) -> Option<(elf::CompressionType, u64, u64)>
 where
@@ -336,7 +388,8 @@ fn find_build_id<E: FileHeader<Endian = Endianness>>(
     mut notes: NoteIterator<'_, E>,
 ) -> Option<Arc<[u8]>> {
     while let Ok(Some(note)) = notes.next() {
-        if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID && !note.desc().is_empty() {
+        let is_build_id = note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID;
+        if is_build_id && (1..=BUILD_ID_LIMIT).contains(&note.desc().len()) {
             return Some(note.desc().into());
         }
     }

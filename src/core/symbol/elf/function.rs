@@ -5,7 +5,9 @@ use std::path::Path;
 
 use object::elf;
 
-use super::{DebugSearch, Elf, ElfError, debug_file, debug_file::mini_debug_info, table::RawTable};
+use super::{
+    DebugSearch, Elf, ElfError, debug_file, debug_file::mini_debug_info, interrupt::Interrupt, table::RawTable,
+};
 use crate::{spec, symbol::demangle::demangle};
 
 /// The position at which a function starts in its file.
@@ -115,7 +117,12 @@ fn hex(addresses: &[u64]) -> String {
 /// Returns where the function `name` of a file starts. `name` is the name in the symbol table without its version, or
 /// the demangled name.
 pub fn function(file: &Path, name: &str) -> Result<FunctionOffset, FunctionError> {
-    let functions = functions(file)?;
+    function_of(&open(file)?, file, name)
+}
+
+/// Like [`function`], for a file that is open. `file` is its path.
+pub fn function_of(main: &Elf, file: &Path, name: &str) -> Result<FunctionOffset, FunctionError> {
+    let functions = functions_of(main, file)?;
     let path = || file.display().to_string();
     let plain = |function: &&Function| function.name == name || function.name.split('@').next() == Some(name);
     let mut found: Vec<&Function> = functions.iter().filter(plain).collect();
@@ -143,7 +150,12 @@ pub fn function(file: &Path, name: &str) -> Result<FunctionOffset, FunctionError
         }
         [only] => Ok(only.offset),
         [] => {
-            let near = spec::similar_names(name, functions.iter().map(|function| function.name.as_str()));
+            // The comparison takes as long as the product of the lengths.
+            let is_similar_length = |other: &&str| other.len() <= 2 * name.len() + 64;
+            let near = spec::similar_names(
+                name,
+                functions.iter().map(|function| function.name.as_str()).filter(is_similar_length),
+            );
             let near = near.into_iter().map(str::to_owned).collect();
             Err(FunctionError::Unknown { path: path(), name: name.to_owned(), near })
         }
@@ -157,23 +169,47 @@ pub fn function(file: &Path, name: &str) -> Result<FunctionOffset, FunctionError
 /// The maximum number of functions that a message lists.
 const NAMED: usize = 6;
 
+/// The maximum memory for the functions of a file, in bytes.
+const SYMBOLS_LIMIT: usize = 256 << 20;
+
 /// Returns all functions of a file. A function with several names is returned once for each name.
 pub fn functions(file: &Path) -> Result<Vec<Function>, FunctionError> {
+    functions_of(&open(file)?, file)
+}
+
+fn open(file: &Path) -> Result<Elf, FunctionError> {
+    Elf::open(file).map_err(|error| FunctionError::File { path: file.display().to_string(), error })
+}
+
+/// Like [`functions`], for a file that is open. `file` is its path.
+pub fn functions_of(main: &Elf, file: &Path) -> Result<Vec<Function>, FunctionError> {
     let path = || file.display().to_string();
-    let main = Elf::open(file).map_err(|error| FunctionError::File { path: path(), error })?;
-    let debug = debug_file(&main, file, &DebugSearch::default()).map(|(_, debug)| debug);
-    let mini = mini_debug_info(&main).and_then(Result::ok);
-    let mut functions = Vec::new();
+    let debug = debug_file(main, file, &DebugSearch::default()).map(|(_, debug)| debug);
+    let mini = mini_debug_info(main, SYMBOLS_LIMIT).and_then(Result::ok);
+    let mut functions: Vec<Function> = Vec::new();
     let mut wrong = None;
-    for part in [Some(&main), debug.as_ref(), mini.as_ref()].into_iter().flatten() {
+    let interrupt = Interrupt::begin();
+    // Many symbols may refer to the same long name, so the names can take more memory than the file.
+    let mut bytes = 0;
+    for part in [Some(main), debug.as_ref(), mini.as_ref()].into_iter().flatten() {
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
-            match RawTable::read(part, kind) {
+            let mut candidates = Vec::new();
+            let table = RawTable::read(part, kind, SYMBOLS_LIMIT as u64).and_then(|table| match table {
+                Some(table) => table.add_candidates(part, 0, &interrupt, &mut candidates).map(|()| Some(table)),
+                None => Ok(None),
+            });
+            match table {
                 Ok(Some(table)) => {
-                    let candidates = table.candidates(part, 0);
-                    // The offset must be the one in the file that is executed. Offsets in the debug file are different.
-                    functions.extend(candidates.iter().filter_map(|symbol| {
+                    for symbol in &candidates {
+                        // The offset must be the one in the file that is executed. Offsets in the debug file are
+                        // different.
+                        let Some(file_offset) = main.offset_of(symbol.start) else { continue };
                         let name = String::from_utf8_lossy(table.name_of(symbol)).into_owned();
-                        let file_offset = main.offset_of(symbol.start)?;
+                        bytes += name.len() + size_of::<Function>();
+                        if bytes > SYMBOLS_LIMIT {
+                            let error = ElfError::TooLarge(bytes as u64);
+                            return Err(FunctionError::File { path: path(), error });
+                        }
                         let offset = FunctionOffset { file_offset, address: symbol.start, size: symbol.size };
                         // In tables that are not for the dynamic linker, the version is part of the name.
                         let superseded = symbol.superseded || name.contains('@') && !name.contains("@@");
@@ -182,8 +218,8 @@ pub fn functions(file: &Path) -> Result<Vec<Function>, FunctionError> {
                             (false, true) => FunctionKind::Ifunc,
                             (false, false) => FunctionKind::Called,
                         };
-                        Some(Function { name, offset, kind })
-                    }));
+                        functions.push(Function { name, offset, kind });
+                    }
                 }
                 Ok(None) => {}
                 Err(error) => wrong = Some(error),

@@ -3,10 +3,15 @@
 mod debug_file;
 mod file;
 mod function;
+mod interrupt;
+mod names;
 mod plt;
 mod table;
 
 pub use debug_file::{DebugSearch, debug_file, mini_debug_info, shared_debug_file};
 pub use file::{Elf, ElfError, Section, Segment};
-pub use function::{Function, FunctionError, FunctionKind, FunctionOffset, function, functions};
+pub use function::{
+    Function, FunctionError, FunctionKind, FunctionOffset, function, function_of, functions, functions_of,
+};
+pub use names::NAME_LIMIT;
 pub use table::{FunctionAt, Symbols};

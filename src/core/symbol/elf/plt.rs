@@ -9,26 +9,49 @@ use object::{
     read::elf::Rela,
 };
 
-use super::{Elf, table::RawTable};
+use super::{Elf, Section, table::RawTable};
 
 /// The size of an entry in bytes. On x86-64 the entries of `.plt.got` may be shorter.
 const ENTRY: u64 = 16;
 
-/// Returns the PLT entries of a file: for each entry, its address, its size in bytes and its name.
-pub(super) fn entries(elf: &Elf) -> Vec<(u64, u64, Vec<u8>)> {
-    if !elf.is_64 || !matches!(elf.machine, elf::EM_X86_64 | elf::EM_AARCH64) {
-        return Vec::new();
-    }
-    slots(elf).map(|slots| entries_with_names(elf, &slots)).unwrap_or_default()
+/// The PLT entries of a file, and their names.
+#[derive(Debug, Default)]
+pub(super) struct PltEntries {
+    /// For each entry: its address, its size in bytes, and the offset of its name in `names`.
+    pub entries: Vec<(u64, u64, u32)>,
+    /// The names. Each ends with a NUL.
+    pub names: Vec<u8>,
 }
 
-/// Returns the function names by slot. A slot is an address in the global offset table. The dynamic linker will write
-/// the address of the function there.
-fn slots(elf: &Elf) -> Option<HashMap<u64, Vec<u8>>> {
-    let symbols = RawTable::read(elf, elf::SHT_DYNSYM).ok()??;
+/// The maximum size of relocations and of PLT code that is read, in bytes. The PLTs of the largest programs are smaller.
+const READ_LIMIT: u64 = 64 << 20;
+
+/// Finds the PLT entries of a file. Symbols that take more than `limit` bytes are not read. The entries and their names
+/// take at most `room` bytes; further entries are left out.
+pub(super) fn entries(elf: &Elf, limit: u64, room: usize) -> PltEntries {
+    if !elf.is_64 || !matches!(elf.machine, elf::EM_X86_64 | elf::EM_AARCH64) {
+        return PltEntries::default();
+    }
+    let Ok(Some(symbols)) = RawTable::read(elf, elf::SHT_DYNSYM, limit) else { return PltEntries::default() };
+    let mut budget = READ_LIMIT.min(limit);
+    let slots = slots(elf, &mut budget);
+    entries_with_names(elf, &symbols, &slots, &mut budget, room)
+}
+
+/// Reads a section if `budget` is large enough, and subtracts its size from `budget`. Any number of sections may refer
+/// to the same bytes of the file.
+fn read(elf: &Elf, section: &Section, budget: &mut u64) -> Option<Vec<u8>> {
+    let data = elf.data(section, *budget).ok()?;
+    *budget = budget.saturating_sub(section.size.max(data.len() as u64));
+    Some(data)
+}
+
+/// Returns the numbers of the symbols by slot. A slot is an address in the global offset table. The dynamic linker will
+/// write the address of the symbol there.
+fn slots(elf: &Elf, budget: &mut u64) -> HashMap<u64, u32> {
     let mut slots = HashMap::new();
-    for section in elf.sections.iter().filter(|section| section.kind == elf::SHT_RELA) {
-        let bytes = elf.data(section).ok()?;
+    for section in elf.sections.iter().filter(|section| section.kind == elf::SHT_RELA && section.loaded) {
+        let Some(bytes) = read(elf, section, budget) else { continue };
         let Ok((relocations, _)) =
             object::slice_from_bytes::<Rela64<Endianness>>(&bytes, bytes.len() / size_of::<Rela64<Endianness>>())
         else {
@@ -40,34 +63,44 @@ fn slots(elf: &Elf) -> Option<HashMap<u64, Vec<u8>>> {
                 elf::EM_X86_64 => kind == elf::R_X86_64_JUMP_SLOT || kind == elf::R_X86_64_GLOB_DAT,
                 _ => kind == elf::R_AARCH64_JUMP_SLOT || kind == elf::R_AARCH64_GLOB_DAT,
             };
-            if let Some(name) = jump.then(|| symbols.name(elf, relocation.r_sym(elf.endian, false) as usize)).flatten()
-                && !name.is_empty()
-            {
-                slots.insert(relocation.r_offset(elf.endian), [name, b"@plt"].concat());
+            if jump {
+                slots.insert(relocation.r_offset(elf.endian), relocation.r_sym(elf.endian, false));
             }
         }
     }
-    Some(slots)
+    slots
 }
 
 /// Finds the names of the PLT entries. The jump instruction in an entry contains its slot, and the slot determines the
 /// name. The order of the entries is not used, because it depends on the linker.
-fn entries_with_names(elf: &Elf, slots: &HashMap<u64, Vec<u8>>) -> Vec<(u64, u64, Vec<u8>)> {
-    let mut entries = Vec::new();
+fn entries_with_names(
+    elf: &Elf,
+    symbols: &RawTable,
+    slots: &HashMap<u64, u32>,
+    budget: &mut u64,
+    room: usize,
+) -> PltEntries {
+    let mut found = PltEntries::default();
     for section in elf.sections.iter().filter(|section| section.name.starts_with(".plt") && section.executable) {
-        let Ok(code) = elf.data(section) else { continue };
-        let found = match elf.machine {
+        let Some(code) = read(elf, section, budget) else { continue };
+        let jumps = match elf.machine {
             elf::EM_X86_64 => jumps_of_x86_64(&code, if section.entry_size == 8 { 8 } else { ENTRY }),
             _ => jumps_of_aarch64(&code, section.address),
         };
-        for (start, size, slot) in found {
+        for (start, size, slot) in jumps {
             let slot = if elf.machine == elf::EM_X86_64 { slot.wrapping_add(section.address) } else { slot };
-            if let Some(name) = slots.get(&slot) {
-                entries.push((section.address.wrapping_add(start), size, name.clone()));
+            let name = slots.get(&slot).and_then(|&symbol| symbols.name(elf, symbol as usize));
+            let Some(name) = name.filter(|name| !name.is_empty()) else { continue };
+            let taken = found.names.len() + found.entries.len() * size_of::<(u64, u64, u32)>();
+            if taken + name.len() + 64 > room {
+                return found;
             }
+            found.entries.push((section.address.wrapping_add(start), size, found.names.len() as u32));
+            found.names.extend_from_slice(name);
+            found.names.extend_from_slice(b"@plt\0");
         }
     }
-    entries
+    found
 }
 
 /// Finds the PLT entries that contain `jmp *slot(%rip)`. Returns the start, size and slot of each; start and slot are

@@ -7,7 +7,12 @@ use object::{
     read::elf::Sym,
 };
 
-use super::{Elf, ElfError, plt};
+use super::{
+    Elf, ElfError,
+    interrupt::Interrupt,
+    names::{NameAt, NameLengths, until_nul},
+    plt,
+};
 
 /// Functions by address.
 #[derive(Debug, Default)]
@@ -24,27 +29,6 @@ struct Entry {
     /// The size in bytes. A size of 4 GiB or more is stored as `u32::MAX`, because no function is that large.
     size: u32,
     name: NameAt,
-}
-
-/// The position of a name. The upper bits are the number of a string table, and the lower bits are the offset in this
-/// table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct NameAt(u32);
-
-/// The number of bits that the offset takes in `NameAt`. They are enough for the largest string table that is read
-/// (`SECTION_LIMIT` in file.rs).
-const PLACE_BITS: u32 = 30;
-
-impl NameAt {
-    fn new(table: usize, at: u32) -> Option<Self> {
-        (table < 4 && at >> PLACE_BITS == 0).then_some(Self((table as u32) << PLACE_BITS | at))
-    }
-
-    fn bytes(self, tables: &[Vec<u8>]) -> &[u8] {
-        let rest = tables.get((self.0 >> PLACE_BITS) as usize);
-        let rest = rest.and_then(|table| table.get((self.0 & ((1 << PLACE_BITS) - 1)) as usize..)).unwrap_or_default();
-        &rest[..rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len())]
-    }
 }
 
 /// The function that contains an address.
@@ -75,15 +59,22 @@ pub(super) struct Candidate {
 
 impl Symbols {
     /// Reads the symbols of the files that make up one binary: the file itself, its debug file, its `.gnu_debugdata`.
-    pub fn read(parts: &[&Elf]) -> Result<Self, ElfError> {
+    /// Fails if they may take more than `limit` bytes. While they are read, they may take three times as much for a
+    /// moment.
+    pub fn read(parts: &[&Elf], limit: usize) -> Result<Self, ElfError> {
+        let expected = Self::expected_bytes(parts);
+        if expected > limit as u64 {
+            return Err(ElfError::TooLarge(expected));
+        }
+        let interrupt = Interrupt::begin();
         let mut candidates = Vec::new();
         let mut names = Vec::new();
         let mut wrong = None;
         for part in parts {
             for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
-                match RawTable::read(part, kind) {
+                match RawTable::read(part, kind, limit as u64) {
                     Ok(Some(table)) if names.len() < 3 => {
-                        candidates.extend(table.candidates(part, names.len()));
+                        table.add_candidates(part, names.len(), &interrupt, &mut candidates)?;
                         names.push(table.names);
                     }
                     Ok(_) => {}
@@ -92,50 +83,55 @@ impl Symbols {
             }
         }
         if let Some(main) = parts.first() {
-            let mut text = Vec::new();
-            for (start, size, name) in plt::entries(main) {
-                let Some(at) = NameAt::new(names.len(), text.len() as u32) else { break };
-                text.extend_from_slice(&name);
-                text.push(0);
-                let limit = start.saturating_add(size);
+            let plt = plt::entries(main, limit as u64, limit.saturating_sub(expected as usize));
+            for (start, size, name) in plt.entries {
+                let Some(name) = NameAt::new(names.len(), name) else { break };
                 candidates.push(Candidate {
                     start,
                     size,
-                    limit,
-                    name: at,
+                    limit: start.saturating_add(size),
+                    name,
                     typed: true,
                     chooses: false,
                     superseded: false,
                     binding: elf::STB_LOCAL,
                 });
             }
-            names.push(text);
+            names.push(plt.names);
         }
         match wrong {
             Some(error) if candidates.is_empty() => Err(error),
-            _ => Ok(Self::from_candidates(candidates, names)),
+            _ => Self::from_candidates(candidates, names, &interrupt),
         }
     }
 
-    fn from_candidates(mut candidates: Vec<Candidate>, names: Vec<Vec<u8>>) -> Self {
+    fn from_candidates(
+        mut candidates: Vec<Candidate>,
+        names: Vec<Vec<u8>>,
+        interrupt: &Interrupt,
+    ) -> Result<Self, ElfError> {
         // The sort is stable: of equally good symbols, the first one in the file is taken.
         candidates.sort_by_key(|candidate| candidate.start);
         let mut entries: Vec<Entry> = Vec::with_capacity(candidates.len());
+        let mut lengths = NameLengths::new(&names);
         let mut rest = &candidates[..];
         while let Some(first) = rest.first() {
             let same = rest.iter().take_while(|other| other.start == first.start).count();
             let (aliases, after) = rest.split_at(same);
             let best = aliases[1..]
                 .iter()
-                .fold(first, |best, other| if is_better_name(other, best, &names) { other } else { best });
+                .fold(first, |best, other| if is_better_name(other, best, &mut lengths) { other } else { best });
             // A symbol without a size (from assembler code) extends to the next symbol.
             let next = after.first().map_or(best.limit, |next| next.start.min(best.limit));
             let size = if best.size == 0 { next.saturating_sub(best.start) } else { best.size };
             entries.push(Entry { start: best.start, size: u32::try_from(size).unwrap_or(u32::MAX), name: best.name });
             rest = after;
+            if entries.len().is_multiple_of(CHECK_EVERY) && interrupt.is_requested() {
+                return Err(ElfError::Interrupted);
+            }
         }
         entries.shrink_to_fit();
-        Self { entries, names }
+        Ok(Self { entries, names })
     }
 
     /// Returns whether there are no functions.
@@ -164,7 +160,8 @@ impl Symbols {
         let tables = parts.iter().flat_map(|part| part.sections.iter().map(move |section| (part, section)));
         let tables = tables.filter(|(_, section)| section.kind == elf::SHT_SYMTAB || section.kind == elf::SHT_DYNSYM);
         let size = |(part, section): (&&Elf, &super::Section)| {
-            section.size.saturating_add(part.sections.get(section.link).map_or(0, |names| names.size))
+            let names = part.sections.get(section.link).map_or(0, super::Section::uncompressed_size);
+            section.uncompressed_size().saturating_add(names)
         };
         tables.map(size).fold(0, u64::saturating_add)
     }
@@ -194,17 +191,23 @@ const NESTED: usize = 16;
 /// the same names as in perf (choose_best_symbol() in tools/perf/util/symbol.c). In the order of their importance, they
 /// prefer: a symbol with a size, a symbol with a type, a symbol that is not weak, a global symbol, a name with fewer
 /// leading underscores, a longer name.
-fn is_better_name(one: &Candidate, other: &Candidate, names: &[Vec<u8>]) -> bool {
+fn is_better_name(one: &Candidate, other: &Candidate, names: &mut NameLengths<'_>) -> bool {
     let rank = |candidate: &Candidate| {
         let binding = candidate.binding;
         (candidate.size > 0, candidate.typed, binding != elf::STB_WEAK, binding == elf::STB_GLOBAL)
     };
-    rank(one).cmp(&rank(other)).then_with(|| {
-        let (one, other) = (one.name.bytes(names), other.name.bytes(names));
-        let underscores = |name: &[u8]| name.iter().take_while(|&&byte| byte == b'_').count();
-        underscores(other).cmp(&underscores(one)).then(one.len().cmp(&other.len()))
-    }) == std::cmp::Ordering::Greater
+    let mut order = rank(one).cmp(&rank(other));
+    if order.is_eq() {
+        order = names.underscores(other.name).cmp(&names.underscores(one.name));
+    }
+    if order.is_eq() {
+        order = names.length(one.name).cmp(&names.length(other.name));
+    }
+    order.is_gt()
 }
+
+/// The number of symbols between two checks whether the user asked perf-prof to end.
+const CHECK_EVERY: usize = 1 << 16;
 
 /// A symbol table as it is in the file.
 pub(super) struct RawTable {
@@ -216,28 +219,34 @@ pub(super) struct RawTable {
 }
 
 impl RawTable {
-    /// Reads the file's symbol table of this kind (SHT_SYMTAB or SHT_DYNSYM), if it has one.
-    pub fn read(elf: &Elf, kind: elf::SectionType) -> Result<Option<Self>, ElfError> {
+    /// Reads the file's symbol table of this kind (SHT_SYMTAB or SHT_DYNSYM), if it has one. Fails if the symbols or
+    /// their names take more than `limit` bytes.
+    pub fn read(elf: &Elf, kind: elf::SectionType, limit: u64) -> Result<Option<Self>, ElfError> {
         let Some(section) = elf.sections.iter().find(|section| section.kind == kind) else { return Ok(None) };
         let Some(strings) = elf.sections.get(section.link) else {
             return Err(ElfError::Malformed("a symbol table has no string table"));
         };
         let versions = elf.sections.iter().find(|section| section.kind == elf::SHT_GNU_VERSYM);
-        // If the versions cannot be read, no symbol counts as superseded.
-        let versions = versions.filter(|_| kind == elf::SHT_DYNSYM).and_then(|section| elf.data(section).ok());
-        Ok(Some(Self {
-            symbols: elf.data(section)?,
-            names: elf.data(strings)?,
-            versions: versions.unwrap_or_default(),
-        }))
+        let symbols = elf.data(section, limit)?;
+        // If the versions cannot be read, no symbol counts as superseded. Each symbol has a version of two bytes.
+        let versions_limit = (symbols.len() / size_of::<Sym32<Endianness>>() * 2) as u64;
+        let versions = versions.filter(|_| kind == elf::SHT_DYNSYM);
+        let versions = versions.and_then(|section| elf.data(section, versions_limit).ok()).unwrap_or_default();
+        Ok(Some(Self { symbols, names: elf.data(strings, limit)?, versions }))
     }
 
-    /// Returns the functions and code labels in the table. `number` is the number that the string table will have in
-    /// `NameAt`.
-    pub fn candidates(&self, elf: &Elf, number: usize) -> Vec<Candidate> {
+    /// Adds the functions and code labels in the table to `candidates`. `number` is the number that the string table
+    /// will have in `NameAt`.
+    pub fn add_candidates(
+        &self,
+        elf: &Elf,
+        number: usize,
+        interrupt: &Interrupt,
+        candidates: &mut Vec<Candidate>,
+    ) -> Result<(), ElfError> {
         match elf.is_64 {
-            true => self.candidates_of_size::<Sym64<Endianness>>(elf, number),
-            false => self.candidates_of_size::<Sym32<Endianness>>(elf, number),
+            true => self.add_candidates_of_size::<Sym64<Endianness>>(elf, number, interrupt, candidates),
+            false => self.add_candidates_of_size::<Sym32<Endianness>>(elf, number, interrupt, candidates),
         }
     }
 
@@ -247,8 +256,7 @@ impl RawTable {
             true => self.slice::<Sym64<Endianness>>().get(index)?.st_name(elf.endian),
             false => self.slice::<Sym32<Endianness>>().get(index)?.st_name(elf.endian),
         };
-        let rest = self.names.get(at as usize..)?;
-        Some(&rest[..rest.iter().position(|&byte| byte == 0)?])
+        Some(until_nul(self.names.get(at as usize..)?))
     }
 
     fn is_superseded(&self, elf: &Elf, index: usize) -> bool {
@@ -269,14 +277,19 @@ impl RawTable {
         object::slice_from_bytes(&self.symbols, self.symbols.len() / size_of::<S>()).map_or(&[], |(symbols, _)| symbols)
     }
 
-    fn candidates_of_size<S: Sym<Endian = Endianness> + object::Pod>(
+    fn add_candidates_of_size<S: Sym<Endian = Endianness> + object::Pod>(
         &self,
         elf: &Elf,
         number: usize,
-    ) -> Vec<Candidate> {
+        interrupt: &Interrupt,
+        candidates: &mut Vec<Candidate>,
+    ) -> Result<(), ElfError> {
         let symbols = self.slice::<S>();
-        let mut candidates = Vec::with_capacity(symbols.len());
+        candidates.reserve_exact(symbols.len());
         for (index, symbol) in symbols.iter().enumerate() {
+            if index.is_multiple_of(CHECK_EVERY) && interrupt.is_requested() {
+                return Err(ElfError::Interrupted);
+            }
             let kind = symbol.st_type();
             let typed = kind == elf::STT_FUNC || kind == elf::STT_GNU_IFUNC;
             if !typed && kind != elf::STT_NOTYPE {
@@ -289,7 +302,7 @@ impl RawTable {
             let Some(name) = NameAt::new(number, symbol.st_name(elf.endian)) else { continue };
             // Skip labels for the assembler, because they are not functions. For example, `$x` and `$d` mark code and
             // data on arm.
-            let first = self.names.get((name.0 & ((1 << PLACE_BITS) - 1)) as usize);
+            let first = self.names.get(name.offset());
             if matches!(first, None | Some(0)) || (!typed && matches!(first, Some(b'$' | b'.'))) {
                 continue;
             }
@@ -309,6 +322,6 @@ impl RawTable {
                 binding: symbol.st_bind(),
             });
         }
-        candidates
+        Ok(())
     }
 }

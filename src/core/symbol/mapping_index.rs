@@ -1,0 +1,165 @@
+//! A list of mappings that finds the mappings in a range of addresses without looking at all of them. Knows nothing of
+//! processes.
+
+use std::{collections::BTreeSet, ops::Deref};
+
+use super::mapping_history::TimedMapping;
+
+/// The memory of a mapping in bytes: in the list, and in the index of a long list.
+pub const MAPPING_BYTES: usize = size_of::<TimedMapping>() + 40;
+/// Lists with fewer mappings have no index.
+const INDEXED: usize = 256;
+/// The maximum number of mappings that the index is asked for. If there are more in a range, the list is searched.
+const FOUND_LIMIT: usize = 256;
+
+/// Mappings in the order of their times.
+#[derive(Clone, Debug, Default)]
+pub struct Mappings {
+    list: Vec<TimedMapping>,
+    /// The positions in the list by address. `None` for short lists, and after a change that moved positions.
+    index: Option<Index>,
+}
+
+/// Positions by size class and first address. The size class is the number of the highest bit that is set in the size.
+/// So a mapping that overlaps a range starts at most two sizes of its class before the range.
+#[derive(Clone, Debug, Default)]
+struct Index {
+    places: BTreeSet<(u32, u64, usize)>,
+    /// One bit for each size class that has a mapping.
+    classes: u64,
+}
+
+impl Index {
+    fn add(&mut self, mapping: &TimedMapping, at: usize) {
+        let class = mapping.end.saturating_sub(mapping.start).max(1).ilog2();
+        self.classes |= 1 << class;
+        self.places.insert((class, mapping.start, at));
+    }
+
+    /// Returns the positions of all mappings that may overlap a range, in any order.
+    fn candidates(&self, start: u64, end: u64) -> impl Iterator<Item = usize> {
+        (0..u64::BITS).filter(|class| self.classes & 1 << class != 0).flat_map(move |class| {
+            let lowest = start.saturating_sub((1u64 << class).saturating_mul(2));
+            self.places.range((class, lowest, 0)..(class, end, 0)).map(|&(_, _, at)| at)
+        })
+    }
+}
+
+impl Mappings {
+    /// Adds a mapping before the position `at`.
+    pub fn insert(&mut self, at: usize, mapping: TimedMapping) {
+        if at < self.list.len() {
+            // Positions change. The index is made again when a mapping is added at the end.
+            self.index = None;
+        } else if let Some(index) = &mut self.index {
+            index.add(&mapping, at);
+        }
+        self.list.insert(at, mapping);
+        if self.index.is_none() && at + 1 == self.list.len() && at >= INDEXED {
+            let mut index = Index::default();
+            self.list.iter().enumerate().for_each(|(at, mapping)| index.add(mapping, at));
+            self.index = Some(index);
+        }
+    }
+
+    /// Drops the first mappings.
+    pub fn drop_first(&mut self, count: usize) {
+        self.index = None;
+        self.list.drain(..count);
+    }
+
+    /// Removes the mappings from the position `at` on, and returns them.
+    pub fn split_off(&mut self, at: usize) -> Vec<TimedMapping> {
+        self.index = None;
+        self.list.split_off(at)
+    }
+
+    /// Returns the positions of the mappings that overlap a range, in ascending order.
+    pub fn overlapping(&self, start: u64, end: u64) -> Vec<usize> {
+        let overlaps = |at: &usize| self.list[*at].overlaps(start, end);
+        if let Some(index) = &self.index {
+            let mut found: Vec<usize> = index.candidates(start, end).take(FOUND_LIMIT).collect();
+            if found.len() < FOUND_LIMIT {
+                found.retain(overlaps);
+                found.sort_unstable();
+                return found;
+            }
+        }
+        (0..self.list.len()).filter(overlaps).collect()
+    }
+}
+
+impl From<Vec<TimedMapping>> for Mappings {
+    fn from(list: Vec<TimedMapping>) -> Self {
+        Self { list, index: None }
+    }
+}
+
+impl Deref for Mappings {
+    type Target = [TimedMapping];
+
+    fn deref(&self) -> &[TimedMapping] {
+        &self.list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::symbol::{
+        mapping_history::{FileKey, MappedFile},
+        maps::Backing,
+    };
+
+    fn file() -> Arc<MappedFile> {
+        let key =
+            FileKey { path: "/f".into(), device: (0, 0), inode: 1, generation: 0, build_id: None, deleted: false };
+        Arc::new(MappedFile { id: 1, key, dso: "/f".into(), backing: Backing::File })
+    }
+
+    proptest! {
+        /// Oracle: the whole list is searched.
+        #[test]
+        fn the_index_finds_what_the_list_has(
+            ranges in prop::collection::vec((0u64..1 << 40, 0u32..40, 0u8..20), 1..700),
+            asked in prop::collection::vec((0u64..1 << 40, 0u32..40), 1..40),
+        ) {
+            let mut mappings = Mappings::default();
+            let file = file();
+            for (time, &(start, bits, kind)) in ranges.iter().enumerate() {
+                let end = start + (1 << bits) + start % 7;
+                let mapping = TimedMapping { time: time as u64, start, end, file_offset: 0, file: Arc::clone(&file) };
+                match kind {
+                    0 => mappings.insert(mappings.len() / 2, mapping),
+                    1 => mappings.drop_first(mappings.len() / 8),
+                    _ => mappings.insert(mappings.len(), mapping),
+                }
+            }
+            for &(start, bits) in &asked {
+                let end = start + (1 << bits);
+                let all = mappings.iter().enumerate().filter(|(_, mapping)| mapping.overlaps(start, end));
+                prop_assert_eq!(mappings.overlapping(start, end), all.map(|(at, _)| at).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn a_mapping_that_moves_is_compared_with_few_others() {
+        let mut mappings = Mappings::default();
+        let file = file();
+        let mut compared = 0;
+        for time in 0..60_000u64 {
+            let start = (time * 7919 % 30_000) << 13;
+            let index = mappings.index.as_ref();
+            compared += index.map_or(0, |index| index.candidates(start, start + 4096).take(FOUND_LIMIT).count());
+            assert!(index.is_some() || mappings.len() <= INDEXED);
+            let mapping = TimedMapping { time, start, end: start + 4096, file_offset: 0, file: Arc::clone(&file) };
+            mappings.insert(mappings.len(), mapping);
+        }
+        assert!(compared < 60_000 * 8, "{compared}");
+    }
+}

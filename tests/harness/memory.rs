@@ -1,0 +1,64 @@
+//! Counts the memory that a thread takes, so that a test can say how much a call may take at most.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+
+thread_local! {
+    /// The bytes that this thread has allocated, less those that it has freed.
+    static TAKEN: Cell<isize> = const { Cell::new(0) };
+    /// The largest value of `TAKEN` so far.
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count(bytes: isize) {
+    // At the end of a thread there is nothing left to count with.
+    let _ = TAKEN.try_with(|taken| {
+        taken.set(taken.get() + bytes);
+        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(taken.get())));
+    });
+}
+
+/// The system's allocator, with counts.
+struct Counting;
+
+// SAFETY: every call is passed on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: as above.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size as isize - layout.size() as isize);
+        // SAFETY: as above.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Calls `body`. Returns its answer, the most memory that this thread took during the call, and what it still takes
+/// after it, both in bytes.
+pub fn of<T>(body: impl FnOnce() -> T) -> (T, usize, usize) {
+    let before = TAKEN.get();
+    PEAK.set(before);
+    let answer = body();
+    let over = |bytes: isize| usize::try_from(bytes - before).unwrap_or(0);
+    (answer, over(PEAK.get()), over(TAKEN.get()))
+}
