@@ -11,6 +11,7 @@ mod exceptions;
 mod inherited_probes;
 mod interpreter;
 mod line;
+mod memory;
 mod misbehaviour;
 mod module;
 mod parts;

@@ -14,7 +14,7 @@ use crate::{
     },
     plan::{self, Switch, Verbosity},
     spec::{CallGraph, CpuSet, Stack},
-    sys::{cgroup, clock::Clock, mmap::page_size, output, procfs},
+    sys::{cgroup, clock::Clock, memory, mmap::page_size, output, procfs},
     unwind,
 };
 
@@ -165,8 +165,7 @@ pub fn sizes(plan: &plan::Capture) -> Sizes {
         let share = (ALL_RINGS / cpus).clamp(*RING.start(), *RING.end());
         1 << share.ilog2()
     });
-    // A quarter of the available memory leaves enough memory for the other programs on the machine.
-    let buffer = plan.buffer.unwrap_or_else(procfs::default_buffer);
+    let buffer = plan.buffer.unwrap_or_else(memory::default_buffer);
     Sizes { ring, buffer }
 }
 

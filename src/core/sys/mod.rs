@@ -12,6 +12,7 @@ pub mod eventfd;
 pub mod file;
 pub mod folder;
 pub mod limits;
+pub mod memory;
 pub mod mmap;
 pub mod output;
 pub mod output_path;

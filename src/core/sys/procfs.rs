@@ -165,18 +165,6 @@ pub const CAP_SYS_ADMIN: u32 = 21;
 /// `CAP_PERFMON`, since Linux 5.8.
 pub const CAP_PERFMON: u32 = 38;
 
-/// Returns the memory, in bytes, that new work can use without swapping.
-pub fn available_memory() -> Option<usize> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
-}
-
-/// Returns the default limit, in bytes, for events that were read and are not delivered yet (`--buffer`).
-pub fn default_buffer() -> usize {
-    available_memory().map_or(256 << 20, |free| free / 4)
-}
-
 fn sysctl(name: &str) -> Option<i32> {
     fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()
 }
