@@ -138,8 +138,8 @@ impl fmt::Display for Refusal {
             ),
             Cause::Capability { what } => write!(
                 f,
-                "{what} need CAP_PERFMON, which is missing; run as root, or give the executable the capability \
-                 (`setcap cap_perfmon,cap_dac_read_search+ep`)"
+                "{what} need CAP_PERFMON, which is missing; run as root, or give the capability to {}",
+                ForGroup("cap_perfmon")
             ),
             Cause::Level { needed, needed_for } => {
                 // To sample tracepoints, the user also has to read them in tracefs.
@@ -149,8 +149,9 @@ impl fmt::Display for Refusal {
                 };
                 write!(
                     f,
-                    "kernel.perf_event_paranoid is {level} and CAP_PERFMON is missing; run as root, give the executable the \
-                     capability (`setcap {capabilities}+ep`), or run `sysctl kernel.perf_event_paranoid={needed}`"
+                    "kernel.perf_event_paranoid is {level} and CAP_PERFMON is missing; run as root, run `sysctl \
+                     kernel.perf_event_paranoid={needed}`, or give the capability to {}",
+                    ForGroup(capabilities)
                 )?;
                 match needed_for {
                     NeededFor::CpusAlone => {
@@ -160,6 +161,22 @@ impl fmt::Display for Refusal {
                 }
             }
         }
+    }
+}
+
+/// The advice to give an executable these capabilities. Everybody who may execute the file gets them, so it must not be
+/// executable for all users. chgrp and chmod come first: the kernel removes the capabilities of a file when its owner or
+/// its group changes (capabilities(7)).
+struct ForGroup(&'static str);
+
+impl fmt::Display for ForGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ForGroup(capabilities) = self;
+        write!(
+            f,
+            "a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap {capabilities}+ep FILE`, where "
+        )?;
+        f.write_str("FILE is the executable)")
     }
 }
 
@@ -220,7 +237,7 @@ mod tests {
             own,
             &PLAIN,
             expect![
-                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or run `sysctl kernel.perf_event_paranoid=1`"
+                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, run `sysctl kernel.perf_event_paranoid=1`, or give the capability to a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap cap_perfmon+ep FILE`, where FILE is the executable)"
             ],
         );
         check(
@@ -228,7 +245,7 @@ mod tests {
             Some(AttachTo::Cpu),
             &PLAIN,
             expect![
-                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or run `sysctl kernel.perf_event_paranoid=0`; your own processes need none of this: select them with -p, or give a command"
+                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, run `sysctl kernel.perf_event_paranoid=0`, or give the capability to a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap cap_perfmon+ep FILE`, where FILE is the executable); your own processes need none of this: select them with -p, or give a command"
             ],
         );
         check(
@@ -236,7 +253,7 @@ mod tests {
             Some(AttachTo::Cpu),
             &PLAIN,
             expect![
-                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or run `sysctl kernel.perf_event_paranoid=0`"
+                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, run `sysctl kernel.perf_event_paranoid=0`, or give the capability to a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap cap_perfmon+ep FILE`, where FILE is the executable)"
             ],
         );
         check(
@@ -244,7 +261,7 @@ mod tests {
             Some(AttachTo::Cpu),
             &PLAIN,
             expect![
-                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon,cap_dac_read_search+ep`), or run `sysctl kernel.perf_event_paranoid=-1`"
+                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, run `sysctl kernel.perf_event_paranoid=-1`, or give the capability to a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap cap_perfmon,cap_dac_read_search+ep FILE`, where FILE is the executable)"
             ],
         );
         check(
@@ -261,7 +278,7 @@ mod tests {
             own,
             &Rights { paranoid: Some(4), ..PLAIN },
             expect![
-                "kernel.perf_event_paranoid is 4 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or run `sysctl kernel.perf_event_paranoid=2`"
+                "kernel.perf_event_paranoid is 4 and CAP_PERFMON is missing; run as root, run `sysctl kernel.perf_event_paranoid=2`, or give the capability to a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap cap_perfmon+ep FILE`, where FILE is the executable)"
             ],
         );
         check(

@@ -3,6 +3,7 @@
 
 pub mod blocked_signals;
 mod call;
+pub mod capability;
 pub mod cgroup;
 pub mod clock;
 pub mod close_in_child;

@@ -16,6 +16,7 @@ use perf_prof_core::{
     },
     event::{Context, EventType, Processes, Stats, Targets},
     live::{
+        file_rights,
         kernel::RunningKernel,
         refusal::open_error,
         requests,
@@ -51,7 +52,7 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     }
     let held = BlockedSignals::new()?;
     output::redirect(plan)?;
-    let tracefs = unprivileged::tracefs(&plan.capture)?;
+    let mut tracefs = unprivileged::tracefs(&plan.capture)?;
     let Selection { events: mut selected, derived } = select::select(&plan.capture, &tracefs)?;
     if plan.record.is_some() {
         recorder::check(&selected)?;
@@ -64,6 +65,7 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     // The command is forked before the interpreter starts. If a process has threads, a forked child may only call
     // async-signal-safe functions.
     let workload = plan.capture.workload().map(Workload::fork_until_end).transpose()?;
+    file_rights::give_up(&mut tracefs, &selected);
     let script = Script { module, args };
     script_run::run(plan, script, &choice, held, |signals| {
         LiveEvents::open(plan, &tracefs, (&selected, &derived), &limits, workload, signals)
