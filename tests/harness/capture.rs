@@ -38,6 +38,7 @@ pub fn options() -> Options {
         begin: EventStart::default(),
         switching: Switching::default(),
         sampling_limit: None,
+        ends_with: None,
         wake: None,
     }
 }

@@ -165,6 +165,7 @@ impl Capture {
         let layouts = layouts(events, options.members, opened.read_format);
         let kind = if target.ends_with_threads() { Kind::Thread } else { Kind::Process };
         let tasks = (!opened.tasks.is_empty()).then(|| Tasks::watch(&opened.tasks, kind));
+        let process = options.ends_with.map(|pid| Tasks::watch(&[pid], Kind::Process));
         let OpenRings { descriptors, rings, owners, ring_cpus, ring_ids, ids, attrs, read_format, contexts, .. } =
             opened;
 
@@ -203,7 +204,7 @@ impl Capture {
             outlet: Outlet::Consumer(sender),
             affinity: None,
             wake: options.wake,
-            tasks,
+            tasks: tasks.into_iter().chain(process).collect(),
             rounds,
             epoll: Epoll::new()?,
             pace: Pace::new(Instant::now()),
@@ -316,7 +317,7 @@ impl Capture {
                 outlet: Outlet::Taker(taker),
                 affinity,
                 wake: None,
-                tasks: None,
+                tasks: Vec::new(),
                 rounds: Rounds::Unmarked,
                 epoll: Epoll::new()?,
                 pace: Pace::new(Instant::now()),

@@ -294,6 +294,7 @@ mod tests {
             begin: EventStart::AtOnce,
             switching: Switching::Once,
             sampling_limit: None,
+            ends_with: None,
             wake: None,
         };
         let tries = Cell::new(0);

@@ -47,8 +47,8 @@ pub(super) struct Reader {
     /// The CPUs that the thread may run on; `None` for all.
     pub affinity: Option<CpuSet>,
     pub wake: Option<RawFd>,
-    /// The tasks that end the capture when all of them have exited; `None` if the exit of tasks does not end it.
-    pub tasks: Option<Tasks>,
+    /// Groups of tasks. The capture ends when all tasks of one of the groups have exited.
+    pub tasks: Vec<Tasks>,
     pub rounds: Rounds,
     pub epoll: Epoll,
     pub pace: Pace,
@@ -209,9 +209,7 @@ impl Reader {
             token if token >= TASK => {
                 let fd = (token - TASK) as RawFd;
                 self.epoll.remove(fd);
-                if let Some(tasks) = &mut self.tasks {
-                    tasks.exited(fd);
-                }
+                self.tasks.iter_mut().for_each(|tasks| tasks.exited(fd));
                 self.pace.hasten();
             }
             ring => {
@@ -246,7 +244,7 @@ impl Reader {
         if self.control.stop.load(SeqCst) {
             return self.end(Ended::Stopped);
         }
-        if self.tasks.as_mut().is_some_and(Tasks::all_exited) {
+        if self.tasks.iter_mut().any(Tasks::all_exited) {
             return self.end(Ended::TasksExited);
         }
         let request = self.control.flushes.load(SeqCst);
@@ -462,7 +460,7 @@ mod tests {
             outlet: Outlet::Consumer(sender),
             affinity: None,
             wake: None,
-            tasks: None,
+            tasks: vec![],
             rounds: Rounds::Marked(Duration::ZERO),
             epoll: Epoll::new().unwrap(),
             pace: Pace::new(Instant::now()),

@@ -346,6 +346,8 @@ pub struct Options {
     pub switching: Switching,
     /// The maximum number of samples per second in each ring. Further samples are dropped. `None` for no limit.
     pub sampling_limit: Option<u32>,
+    /// A process. When it exits, the capture ends, as it does when all tasks of the target have exited.
+    pub ends_with: Option<u32>,
     /// An eventfd. When it becomes readable, it is drained and [`crate::record::Wait::Woken`] is returned, before any
     /// waiting records.
     pub wake: Option<RawFd>,

@@ -261,6 +261,7 @@ pub fn options(plan: &plan::Capture, mappings: Mappings, wake: std::os::fd::RawF
         begin: EventStart::AtOnce,
         switching: Switching::Once,
         sampling_limit: plan.sampling_limit,
+        ends_with: None,
         wake: Some(wake),
     }
 }

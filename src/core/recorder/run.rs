@@ -108,9 +108,6 @@ pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
         }
     };
     source.record(recording);
-    if let Some(workload) = &workload {
-        workload.wake_at_exit(signals.wake_fd());
-    }
     let begin_at = match plan.delay {
         Delay::For(time) => Some(Instant::now() + time),
         Delay::None | Delay::UntilEnabled => None,
@@ -155,7 +152,7 @@ fn open(plan: &RecordPlan, selected: &[Selected], workload: Option<&Workload>, w
     let begin = if plan.delay == Delay::None { EventStart::AtOnce } else { EventStart::Later };
     let is_switched = begin == EventStart::Later || plan.control.is_some();
     let switching = if is_switched { Switching::Repeated } else { Switching::Once };
-    let options = Options { begin, switching, order: None, ..options };
+    let options = Options { begin, switching, order: None, ends_with: workload.map(Workload::pid), ..options };
     let (requests, options) = lifecycle::with_members_of_recordings(&plan.capture, requests, options);
     let opened = requests::open_with_rings_that_fit(&plan.capture, options, |options| {
         Capture::open(&target, &requests, options)
@@ -225,7 +222,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Called when the recorder was woken. Handles signals, commands from `--control`, and the end of the workload.
+    /// Called when the recorder was woken. Handles signals, and commands from `--control`.
     fn handle_wakeup(&mut self, signal: &mut Option<i32>) -> EndRequest {
         for (count, number) in self.signals.take_pending().end_requests() {
             // The first signal stops the events, and the records in the rings are still written. At a second signal,
@@ -240,9 +237,6 @@ impl Recorder<'_> {
             if let Some(control) = &mut self.control {
                 control.ack();
             }
-        }
-        if self.workload.as_mut().is_some_and(|workload| matches!(workload.try_wait(), Ok(Some(_)))) {
-            self.source.stop();
         }
         EndRequest::Patient
     }

@@ -119,7 +119,8 @@ impl Session<'_> {
         // A command that only runs while events are counted is not the target.
         let counted = workload.as_ref().filter(|_| matches!(capture.target, Target::Workload(_)));
         let target = requests::target(capture, counted.map(Workload::pid))?;
-        let ends = if workload.is_some() { EndCondition::Never } else { EndCondition::WithTasks };
+        let ends =
+            workload.as_ref().map_or(EndCondition::WithTasks, |workload| EndCondition::WithProcess(workload.pid()));
         let mut counters = Counters::open(&target, &self.requests, ends, wake)
             .map_err(|error| refusal::open_error(error, self.selected))?;
         if is_first {
@@ -135,9 +136,8 @@ impl Session<'_> {
         let mut shown = LastTable { begun, at: begun, readings: Vec::new() };
         if let Some(workload) = &mut workload {
             workload.start()?;
-            workload.wake_at_exit(wake);
         }
-        let waited = self.wait(&mut counters, workload.as_mut(), &mut shown, show);
+        let waited = self.wait(&mut counters, &mut shown, show);
         let has_ended = Instant::now();
         // If the command is still running when counting ends, SIGTERM is sent to the command.
         let to_end = if let Ok(RunEnd::ByItself) = waited { None } else { Some(libc::SIGTERM) };
@@ -169,7 +169,6 @@ impl Session<'_> {
     fn wait(
         &self,
         counters: &mut Counters,
-        mut workload: Option<&mut Workload>,
         shown: &mut LastTable,
         show: &mut dyn FnMut(&Table<'_>) -> Result<()>,
     ) -> Result<RunEnd> {
@@ -182,9 +181,6 @@ impl Session<'_> {
                 Waited::Woken => {
                     if let Some((_, signal)) = self.signals.take_pending().end_requests().next() {
                         return Ok(RunEnd::Signal(signal));
-                    }
-                    if workload.as_mut().is_some_and(|workload| matches!(workload.try_wait(), Ok(Some(_)))) {
-                        return Ok(RunEnd::ByItself);
                     }
                 }
                 Waited::Timeout => {}
