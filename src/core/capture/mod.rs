@@ -523,14 +523,23 @@ impl Source for Capture {
             per_ring: vec![0; self.ring_count()],
             samples_per_ring: vec![0; self.ring_count()],
         };
-        self.for_each_loss(|descriptor, _, lost| {
-            counts.per_ring[descriptor.ring] += lost;
-            if let Some(event) = descriptor.event {
-                counts.per_event[event] += lost;
-                counts.samples_per_ring[descriptor.ring] += lost;
-            }
-        })
+        self.for_each_loss(
+            |_| true,
+            |descriptor, _, lost| {
+                counts.per_ring[descriptor.ring] += lost;
+                if let Some(event) = descriptor.event {
+                    counts.per_event[event] += lost;
+                    counts.samples_per_ring[descriptor.ring] += lost;
+                }
+            },
+        )
         .then_some(counts)
+    }
+
+    fn lost_side_band(&mut self) -> Option<Vec<u64>> {
+        let mut per_ring = vec![0; self.ring_count()];
+        self.for_each_loss(Descriptor::is_dummy, |descriptor, _, lost| per_ring[descriptor.ring] += lost)
+            .then_some(per_ring)
     }
 
     fn ring_cpus(&self) -> Vec<Option<u32>> {

@@ -37,6 +37,11 @@ pub(super) struct Descriptor {
 }
 
 impl Descriptor {
+    /// Returns whether this is a dummy event. Only dummies write side-band records.
+    pub fn is_dummy(&self) -> bool {
+        self.event.is_none()
+    }
+
     /// Returns the index of the request and the descriptor, as [`Closing::close`] needs them.
     pub fn into_parts(self) -> (Option<usize>, OwnedFd) {
         (self.event, self.fd)

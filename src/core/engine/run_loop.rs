@@ -160,7 +160,7 @@ impl<S: Source> RunLoop<'_, S> {
             }
             Wait::Woken | Wait::Timeout => ControlFlow::Continue(()),
             Wait::Ended(ended) => {
-                turns.losses.add(&self.pump.take_recent_losses(), Instant::now());
+                turns.losses.add(&self.pump.take_recent_losses(), || self.source.lost_side_band(), Instant::now());
                 let of_signal = turns.signal.map(|number| Ending::Signal { number, rest: PendingEvents::Delivered });
                 let at_end = if turns.is_over { Ending::Duration } else { Ending::Source(ended) };
                 return ControlFlow::Break(of_signal.unwrap_or(at_end));
@@ -190,7 +190,7 @@ impl<S: Source> RunLoop<'_, S> {
     /// Does the periodic work that is due: reports losses, starts the flush that has to finish before `__interval__` is
     /// called, calibrates the clock, and prints statistics.
     fn attend_to_periods(&mut self, turns: &mut LoopState, now: Instant) {
-        turns.losses.add(&self.pump.take_recent_losses(), now);
+        turns.losses.add(&self.pump.take_recent_losses(), || self.source.lost_side_band(), now);
         let may_flush = !turns.flushing && turns.signal.is_none();
         if may_flush && turns.interval.as_mut().is_some_and(|interval| interval.expired(now)) {
             turns.flushing = true;

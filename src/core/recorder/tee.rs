@@ -136,6 +136,10 @@ impl<S: Source> Source for RecordingTee<S> {
         self.source.losses()
     }
 
+    fn lost_side_band(&mut self) -> Option<Vec<u64>> {
+        self.source.lost_side_band()
+    }
+
     fn ring_cpus(&self) -> Vec<Option<u32>> {
         self.source.ring_cpus()
     }
