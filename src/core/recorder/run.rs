@@ -30,7 +30,9 @@ use crate::{
     plan,
     record::{Source, Wait},
     sys::{
-        clock, output,
+        clock,
+        close_in_child::ClosingHeldOff,
+        output,
         signals::Signals,
         usage::Usage,
         workload::{Stdout, Workload},
@@ -51,6 +53,7 @@ pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
              file with -o"
         )
     }
+    let closing = ClosingHeldOff::new();
     let tracefs = unprivileged::tracefs(&plan.capture)?;
     let mut selected = select::select(&plan.capture, &tracefs)?.without_derived()?;
     lifecycle::check(&selected)?;
@@ -98,6 +101,7 @@ pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
         offset,
     };
     let mut recording = RecordingWriter::create(destination, &subject)?;
+    drop(closing);
     recording.gather(plan.flush_bytes.unwrap_or(DEFAULT_BUFFER));
     let mut source = RecordingTee::new(capture, AfterFailure::Stop);
     let shared = match begin(plan, &mut source.source, workload.as_mut(), &mut recording, signals.wake_fd()) {

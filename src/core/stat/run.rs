@@ -19,7 +19,10 @@ use crate::{
     },
     plan::{Target, Verbosity},
     spec::{Attrs, EventKind, EventSpec, Stack, parse_events},
-    sys::{output, shell::shell_quote_all, signals::Signals, usage::CpuTime, workload::Workload},
+    sys::{
+        close_in_child::ClosingHeldOff, output, shell::shell_quote_all, signals::Signals, usage::CpuTime,
+        workload::Workload,
+    },
 };
 
 /// The events that are counted by default: the first list for tasks, the second list for CPUs. They show how much CPU
@@ -41,6 +44,7 @@ pub fn run(plan: &StatPlan, show: &mut dyn FnMut(&Table<'_>) -> Result<()>) -> R
         bail!("--per-cpu: the counts of tasks are not divided by CPU; count CPUs instead (-a or -C)");
     }
     plan.capture.events.iter().try_for_each(only_counted)?;
+    let closing = ClosingHeldOff::new();
     let tracefs = unprivileged::tracefs(&plan.capture)?;
     let mut selected = select::resolve(&plan.capture, &tracefs)?.without_derived()?;
     if is_usual {
@@ -51,6 +55,7 @@ pub fn run(plan: &StatPlan, show: &mut dyn FnMut(&Table<'_>) -> Result<()>) -> R
     // (`:u`).
     let limits = if is_usual { LimitedEvents::default() } else { limits };
     let requests = requests::requests(&plan.capture, &selected)?;
+    drop(closing);
     let events = named_events(&selected);
     let subject = subject(&plan.capture.target);
     let signals = Signals::install()?;
@@ -121,8 +126,10 @@ impl Session<'_> {
         let target = requests::target(capture, counted.map(Workload::pid))?;
         let ends =
             workload.as_ref().map_or(EndCondition::WithTasks, |workload| EndCondition::WithProcess(workload.pid()));
+        let closing = ClosingHeldOff::new();
         let mut counters = Counters::open(&target, &self.requests, ends, wake)
             .map_err(|error| refusal::open_error(error, self.selected))?;
+        drop(closing);
         if is_first {
             self.limits.report();
             requests::report_missing_calls_of_children(counters.of_children());

@@ -30,6 +30,7 @@ use perf_prof_core::{
     sys::{
         blocked_signals::BlockedSignals,
         clock::{self, Calibration},
+        close_in_child::ClosingHeldOff,
         output as messages,
         signals::{self, Signals},
         tracefs::Tracefs,
@@ -52,6 +53,7 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     }
     let held = BlockedSignals::new()?;
     output::redirect(plan)?;
+    let closing = ClosingHeldOff::new();
     let mut tracefs = unprivileged::tracefs(&plan.capture)?;
     let Selection { events: mut selected, derived } = select::select(&plan.capture, &tracefs)?;
     if plan.record.is_some() {
@@ -68,7 +70,7 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     file_rights::give_up(&mut tracefs, &selected);
     let script = Script { module, args };
     script_run::run(plan, script, &choice, held, |signals| {
-        LiveEvents::open(plan, &tracefs, (&selected, &derived), &limits, workload, signals)
+        LiveEvents::open(plan, &tracefs, (&selected, &derived), &limits, workload, closing, signals)
     })
 }
 
@@ -97,6 +99,8 @@ struct LiveEvents<'a> {
     offset: i64,
     capture: Capture,
     context: Arc<Context>,
+    /// Held until the events are open, and until the formats were read that a recording contains.
+    closing: ClosingHeldOff,
 }
 
 impl<'a> LiveEvents<'a> {
@@ -106,6 +110,7 @@ impl<'a> LiveEvents<'a> {
         (selected, derived): (&'a [Selected], &'a [Derived]),
         limits: &LimitedEvents,
         workload: Option<Workload>,
+        closing: ClosingHeldOff,
         signals: &Signals,
     ) -> Result<Self> {
         let requests = requests::requests(&plan.capture, selected)?;
@@ -134,7 +139,7 @@ impl<'a> LiveEvents<'a> {
         let targets = targets(plan, workload.as_ref());
         let context = Context::new(Box::new(kernel), offset).with_targets(targets);
         let context = Arc::new(context.with_symbol_options(plan.symbols, processes));
-        Ok(LiveEvents { plan, tracefs, selected, derived, workload, calibration, offset, capture, context })
+        Ok(LiveEvents { plan, tracefs, selected, derived, workload, calibration, offset, capture, context, closing })
     }
 }
 
@@ -156,12 +161,13 @@ impl ScriptEventSource for LiveEvents<'_> {
     }
 
     fn deliver(self, mut program: Program, run: &Arc<Run>, signals: &Signals) -> Result<Outcome> {
-        let LiveEvents { plan, tracefs, selected, derived, mut workload, mut calibration, offset, capture, context } =
-            self;
+        let LiveEvents { plan, tracefs, selected, derived, capture, context, offset, closing, .. } = self;
+        let (mut workload, mut calibration) = (self.workload, self.calibration);
         note_tasks(&context);
         context.find_mappings();
         let mut source = RecordingTee::new(capture, AfterFailure::GoOn);
         let started = start(plan, &mut source, (tracefs, selected), offset, workload.as_mut());
+        drop(closing);
         let capture = &source.source;
         let pump = Pump::new(PumpSettings {
             ids: EventIds::new(capture.ids()).with_foreign_event(select::event_of_foreign_ids(selected)),
