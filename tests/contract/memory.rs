@@ -1,4 +1,4 @@
-//! The memory that waiting events may take, where less is left than the machine has.
+//! The memory that waiting events may take, where less is left than the machine has; and the room for large events.
 
 use std::process::{Command, Stdio};
 
@@ -51,4 +51,25 @@ fn waiting_events_fit_into_the_address_space_that_ulimit_allows() {
     needs([Need::Tracefs]);
     let outcome = run_after("ulimit -v 400000");
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "exit\n"), "{}", outcome.stderr);
+}
+
+/// With a copy of the stack, an event has 9 KiB. A program that samples its own stack at full speed fills a ring faster
+/// than the reader can empty it.
+#[test]
+fn a_burst_of_copied_stacks_fits_into_the_rings() {
+    needs([Need::Tracefs]);
+    let script = "
+import perf_prof
+def syscalls__sys_enter_getpgid(event):
+    pass
+def __exit__():
+    stats = perf_prof.stats()
+    print(stats['delivered'], stats['lost'])
+";
+    // The stack has to be deep enough: variables of the environment are at its start.
+    let run = Run::script(script).call_event().options(["--call-graph", "dwarf"]).workload("calls 1000");
+    let outcome = run.env("DEEP", "x".repeat(16 << 10)).run();
+    assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+    let numbers: Vec<u64> = outcome.stdout.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    assert!(numbers[0] + numbers[1] == 1000 && numbers[1] <= 10, "{outcome:?}");
 }

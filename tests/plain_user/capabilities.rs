@@ -75,7 +75,7 @@ fn what_a_script_needs_of_tracefs_is_read_before_it_starts() {
     let outcome = traces(&dir, &["-e", CALL, "--record", "r.data"], script);
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert_eq!((outcome.status, lines.len()), (Some(0), 5), "{outcome:?}");
-    assert!(lines[4].contains("sys_enter_getpgid(pid: 5)"), "{outcome:?}");
+    assert!(lines[4].contains("sys_getpgid(pid: 5)"), "{outcome:?}");
     let unselected = "syscalls__sys_enter_getppid() is never called: syscalls:sys_enter_getppid is not selected";
     assert!(outcome.stderr.contains(unselected), "{outcome:?}");
     let words = ["./perf-prof", "script", "-i", "r.data"];

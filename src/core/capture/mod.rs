@@ -22,6 +22,7 @@ mod pace;
 mod reader;
 mod refusal;
 mod request;
+mod sample_size;
 mod tasks;
 
 use std::{

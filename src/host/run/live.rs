@@ -19,7 +19,7 @@ use perf_prof_core::{
         file_rights,
         kernel::RunningKernel,
         refusal::open_error,
-        requests,
+        requests::{self, Sizes},
         select::{self, Derived, Selected, Selection},
         unprivileged::{self, LimitedEvents},
         workload_end::end_workload,
@@ -114,14 +114,14 @@ impl<'a> LiveEvents<'a> {
         signals: &Signals,
     ) -> Result<Self> {
         let requests = requests::requests(&plan.capture, selected)?;
-        let mappings = requests::mappings(&requests);
+        let (mappings, sizes) = (requests::mappings(&requests), requests::sizes(&plan.capture, &requests));
         // The clock is calibrated before the rings are opened, because the rings may use all the memory that the user
         // may lock.
         let mut calibration = Calibration::new(requests::clock(&plan.capture))?;
-        let capture = open(plan, selected, requests, workload.as_ref(), signals.wake_fd())?;
+        let capture = open(plan, selected, requests, workload.as_ref(), sizes, signals.wake_fd())?;
         limits.report();
         requests::report_missing_calls_of_children(capture.of_children());
-        requests::report_smaller_rings(&plan.capture, &capture, plan.verbosity);
+        requests::report_smaller_rings(sizes, &capture, plan.verbosity);
         for (index, event) in selected.iter().enumerate() {
             if !capture.ids().iter().any(|&(_, opened)| opened == index) {
                 messages::say(format_args!(
@@ -131,7 +131,7 @@ impl<'a> LiveEvents<'a> {
             }
         }
         if plan.verbosity >= Verbosity::Verbose {
-            requests::report_capture(&plan.capture, selected, &capture);
+            requests::report_capture(sizes, selected, &capture);
         }
         let kernel = RunningKernel::new(tracefs.clone());
         let processes = if mappings == Mappings::Delivered { Processes::Followed } else { Processes::Ignored };
@@ -282,10 +282,11 @@ fn open(
     selected: &[Selected],
     mut requests: Vec<EventRequest>,
     workload: Option<&Workload>,
+    sizes: Sizes,
     wake: RawFd,
 ) -> Result<Capture> {
     let target = requests::target(&plan.capture, workload.map(Workload::pid))?;
-    let mut options = requests::options(&plan.capture, requests::mappings(&requests), wake);
+    let mut options = requests::options(&plan.capture, sizes, requests::mappings(&requests), wake);
     if plan.record.is_some() {
         let seen = recorder::with_members_of_scripts(requests, selected);
         (requests, options) = recorder::with_members_of_recordings(&plan.capture, seen, options);
