@@ -163,9 +163,11 @@ impl Reader {
             // If this fails, the thread does the same work on other CPUs.
             let _ = thread::pin(cpus);
         }
-        // The thread needs little CPU time. But if a ring fills up while all CPUs are busy, and the thread has to wait
-        // for a CPU, records are lost.
-        thread::raise_priority();
+        // The thread needs little CPU time. But if it has to wait for a CPU while a ring fills up, records are lost. It
+        // must not get a higher priority: that would take CPU time from the traced programs. If they run in the same
+        // session, they would even lose time on other CPUs, because the CPUs share the weight of a session (`autogroup`
+        // in sched(7)).
+        thread::take_short_turns();
         let mut ready = Vec::new();
         while !self.control.quit.load(SeqCst) {
             let timeout = (self.phase != Phase::Ended).then(|| self.pace.until_round(Instant::now()));
