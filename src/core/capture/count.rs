@@ -300,7 +300,7 @@ impl OpenCounters {
         let fd = match open_event(&attr, on.attach(), leader.map(|leader| leader.fd.as_fd())) {
             Ok(fd) => fd,
             Err(error) if [libc::EMFILE, libc::ENFILE].contains(&error.errno()) => {
-                return Err(CaptureError::too_many_files(needed));
+                return Err(CaptureError::too_many_files(&error, needed, self.descriptors.len()));
             }
             Err(error) => {
                 return match CaptureError::open(event, Purpose::Counted, Some(on.to), error) {

@@ -21,8 +21,11 @@ pub struct Refusal {
 /// The reason of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// No reason was found: the sysctl allows the request, or the process has a capability that overrides the sysctl.
+    /// No reason was found: the sysctl allows the request, or the process has a capability that overrides the sysctl. Some
+    /// tracepoints may be sampled by nobody.
     Unknown,
+    /// The same, for an event other than a tracepoint. Only something outside of perf can forbid it.
+    Forbidden,
     /// The sysctl `kernel.perf_event_paranoid` has a level that is too high.
     Level {
         /// The highest level that would allow the request.
@@ -77,8 +80,10 @@ struct Rights {
 impl Refusal {
     /// Returns why `request` was refused; `to` is what the event was to be attached to, or `None` if that is not known.
     pub(super) fn explain(request: &EventRequest, purpose: Purpose, to: Option<AttachTo<'_>>) -> Refusal {
+        let own = procfs::owner(std::process::id());
         let foreign = match to {
-            Some(AttachTo::Thread(tid)) if procfs::owner(tid) != procfs::owner(std::process::id()) => Some(tid),
+            // A thread that has exited has no owner.
+            Some(AttachTo::Thread(tid)) if procfs::owner(tid).is_some_and(|owner| Some(owner) != own) => Some(tid),
             _ => None,
         };
         let rights = Rights { paranoid: procfs::perf_event_paranoid(), capable: procfs::is_perfmon_capable(), foreign };
@@ -96,8 +101,9 @@ pub(super) fn of_namespaces(side_band: &SideBand) -> Option<Refusal> {
 /// Finds out why the kernel refused the event. Follows the rules in `perf_event_open()` and `perf_uprobe_event_init()`
 /// in kernel/events/core.c, and in `perf_trace_event_perm()` in kernel/trace/trace_event_perf.c.
 fn cause(request: &EventRequest, purpose: Purpose, to: Option<AttachTo<'_>>, rights: &Rights) -> Cause {
+    let unknown = if request.event.kind == PERF_TYPE_TRACEPOINT { Cause::Unknown } else { Cause::Forbidden };
     if rights.capable {
-        return Cause::Unknown;
+        return unknown;
     }
     if matches!(request.event.config1, Config::Text(_)) {
         return Cause::Capability { what: "probes" };
@@ -116,7 +122,7 @@ fn cause(request: &EventRequest, purpose: Purpose, to: Option<AttachTo<'_>>, rig
             Cause::Level { needed: 0, needed_for: if allows(needed) { NeededFor::CpusAlone } else { NeededFor::Cpus } }
         }
         (_, Some(tid)) if allows(needed) => Cause::Foreign { tid },
-        _ if allows(needed) => Cause::Unknown,
+        _ if allows(needed) => unknown,
         _ => Cause::Level { needed, needed_for },
     }
 }
@@ -130,6 +136,11 @@ impl fmt::Display for Refusal {
                 "kernel.perf_event_paranoid is {level} and the request is allowed, so either the kernel lets nobody sample \
                  this event (irq_vectors:irq_work_exit, for example), or a security module or a container's seccomp \
                  profile forbids it"
+            ),
+            Cause::Forbidden => write!(
+                f,
+                "kernel.perf_event_paranoid is {level} and the request is allowed, so a security module or a container's \
+                 seccomp profile forbids it"
             ),
             Cause::Foreign { tid } => write!(
                 f,
@@ -211,8 +222,8 @@ mod tests {
         let of_kernel = |needed: i32, needed_for: NeededFor| Cause::Level { needed, needed_for };
         let foreign = Cause::Foreign { tid: 7 };
         for (request, purpose, to, rights, expected) in [
-            (&clock(false), Purpose::Sampled, Some(AttachTo::Cpu), at(-1, None), Cause::Unknown),
-            (&clock(false), Purpose::Sampled, Some(AttachTo::Cpu), at(0, None), Cause::Unknown),
+            (&clock(false), Purpose::Sampled, Some(AttachTo::Cpu), at(-1, None), Cause::Forbidden),
+            (&clock(false), Purpose::Sampled, Some(AttachTo::Cpu), at(0, None), Cause::Forbidden),
             (&clock(false), Purpose::Sampled, Some(AttachTo::Cpu), at(1, None), of_kernel(0, NeededFor::CpusAlone)),
             (&tracepoint, Purpose::Counted, own, at(2, None), of_kernel(1, NeededFor::Kernel)),
             (&tracepoint, Purpose::Counted, own, at(1, None), Cause::Unknown),

@@ -5,7 +5,7 @@ use std::{os::fd::RawFd, sync::Arc, thread};
 
 use anyhow::Result;
 use perf_prof_core::{
-    capture::{Capture, EventRequest, Mappings},
+    capture::{Capture, CaptureError, EventRequest, Mappings},
     derive::DerivingSink,
     engine::{
         ExitStatus,
@@ -117,7 +117,7 @@ impl<'a> LiveEvents<'a> {
         let (mappings, sizes) = (requests::mappings(&requests), requests::sizes(&plan.capture, &requests));
         // The clock is calibrated before the rings are opened, because the rings may use all the memory that the user
         // may lock.
-        let mut calibration = Calibration::new(requests::clock(&plan.capture))?;
+        let mut calibration = Calibration::new(requests::clock(&plan.capture)).map_err(CaptureError::of_clock)?;
         let capture = open(plan, selected, requests, workload.as_ref(), sizes, signals.wake_fd())?;
         limits.report();
         requests::report_missing_calls_of_children(capture.of_children());
