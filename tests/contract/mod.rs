@@ -14,6 +14,7 @@ mod line;
 mod memory;
 mod misbehaviour;
 mod module;
+mod own_events;
 mod parts;
 mod perf_prof_module;
 mod pictures;

@@ -18,6 +18,7 @@ mod losses;
 mod memory;
 mod message;
 mod open;
+mod own;
 mod pace;
 mod reader;
 mod refusal;
@@ -46,6 +47,7 @@ use self::{
     memory::Memory,
     message::{Control, Message, Rounds},
     open::{Descriptor, OpenRings},
+    own::OwnSamples,
     pace::Pace,
     reader::{Outlet, Phase, Reader},
     refusal::Purpose,
@@ -65,8 +67,8 @@ pub use losses::{Lost, LostRecords};
 pub use refusal::{Cause, NeededFor, Refusal};
 pub use request::{
     Callchain, ChildEvents, Clock, CommonMembers, Config, Contexts, EventRequest, EventStart, Excluded, Frames,
-    MappingScope, Mappings, Options, PerfEvent, Presence, RecordOrder, Sampling, SideBand, SideBandRecords, Switching,
-    Target,
+    MappingScope, Mappings, Options, OwnThreads, Owner, PerfEvent, Presence, RecordOrder, Sampling, SideBand,
+    SideBandRecords, Switching, Target,
 };
 
 /// A live source of records.
@@ -91,6 +93,8 @@ pub struct Capture {
     reader: State,
     reader_threads: Vec<ReaderThread>,
     limited: Arc<AtomicU64>,
+    /// The number of samples of perf-prof's own threads that were left out.
+    own: Arc<AtomicU64>,
     start: StartTrigger,
     begin: EventStart,
     sorter: Option<Sorter>,
@@ -187,6 +191,13 @@ impl Capture {
         // The offsets of id and time are the same for all events.
         let fixed = SampleLayout::new(common, read_format);
         let trailer = TrailerLayout::new(common);
+        let own = Arc::new(AtomicU64::new(0));
+        let own_samples = || {
+            let known = events.iter().zip(&layouts);
+            let known = known.map(|(event, &layout)| own::Event { layout, owner: event.owner, kind: event.event.kind });
+            OwnSamples::new(&ids, known.collect(), Arc::clone(&own))
+        };
+        let own_samples = (options.own_threads == OwnThreads::LeftOut).then(own_samples).flatten();
         let (rounds, sorter) = match options.order {
             None => (Rounds::Unmarked, None),
             Some(RecordOrder::Time { margin }) => {
@@ -216,6 +227,7 @@ impl Capture {
             reserve,
             release_requested: false,
             sampled: false,
+            own_samples,
             limiter: options
                 .sampling_limit
                 .map(|limit| Limiter::new(limit, fixed, ring_cpus.len(), Arc::clone(&limited))),
@@ -239,6 +251,7 @@ impl Capture {
             reader: State::Idle(reader),
             reader_threads: Vec::new(),
             limited,
+            own,
             start: match target {
                 Target::Workload { .. } => StartTrigger::Exec,
                 Target::Processes(_) => StartTrigger::EnableAgain,
@@ -288,6 +301,12 @@ impl Capture {
         self.contexts.of_children
     }
 
+    /// Returns the count of the samples of perf-prof's own threads that were left out. The count changes while the capture
+    /// runs.
+    pub fn own_samples(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.own)
+    }
+
     /// Returns the number of rings.
     pub fn ring_count(&self) -> usize {
         self.ring_cpus.len()
@@ -329,6 +348,7 @@ impl Capture {
                 reserve: 0,
                 release_requested: false,
                 sampled: false,
+                own_samples: None,
                 limiter: None,
             };
             let is_its = |number: usize| self.ring_cpus[number].is_some_and(|cpu| cpus.contains(cpu));

@@ -284,7 +284,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::capture::{Clock, CommonMembers, EventStart, MappingScope, Mappings, SideBand, Switching};
+    use crate::capture::{Clock, CommonMembers, EventStart, MappingScope, Mappings, OwnThreads, SideBand, Switching};
 
     fn check(otherwise: Option<u64>, knows: impl Fn(&perf_event_attr) -> bool) -> (perf_event_attr, usize) {
         let side_band = SideBand::default();
@@ -300,6 +300,7 @@ mod tests {
             begin: EventStart::AtOnce,
             switching: Switching::Once,
             sampling_limit: None,
+            own_threads: OwnThreads::Included,
             ends_with: None,
             wake: None,
         };

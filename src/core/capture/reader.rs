@@ -11,11 +11,12 @@ use crossbeam_channel::Sender;
 
 use super::{
     RecordConsumer,
-    drain::{Drained, drain},
+    drain::{Drained, LeftOut, drain},
     limit::Limiter,
     memory::{BLOCK, Memory},
     message::{Control, Message, Rounds},
     open::Descriptor,
+    own::OwnSamples,
     pace::Pace,
     tasks::Tasks,
 };
@@ -66,6 +67,8 @@ pub(super) struct Reader {
     /// until the next round has ended.
     pub release_requested: bool,
     pub limiter: Option<Limiter>,
+    /// Removes the samples of perf-prof's own threads.
+    pub own_samples: Option<OwnSamples>,
     /// Set if this round has found samples. A chunk of more than [`LARGE_CHUNK`] bytes is not searched; it is assumed
     /// to contain samples.
     pub sampled: bool,
@@ -423,7 +426,8 @@ impl Reader {
 
     fn drain(&mut self, index: usize, head: u64) -> Drained {
         let (outlet, sampled, number) = (&mut self.outlet, &mut self.sampled, self.numbers[index]);
-        drain(&mut self.rings[index], number, head, &self.memory, &mut self.limiter, |chunk| {
+        let left_out = LeftOut { limiter: &mut self.limiter, own_samples: &mut self.own_samples };
+        drain(&mut self.rings[index], number, head, &self.memory, left_out, |chunk| {
             *sampled |= chunk.bytes().len() > LARGE_CHUNK
                 || chunk.records().any(|record| record_type(record) == PERF_RECORD_SAMPLE);
             match outlet {
@@ -473,6 +477,7 @@ mod tests {
             reserve: 0,
             release_requested: false,
             limiter: None,
+            own_samples: None,
             sampled: false,
         };
         (reader, messages)

@@ -172,6 +172,9 @@ pub fn print_statistics(events: &[EventType], stats: &Stats, source: &dyn Source
         line.push_str(&format!(", late: {}", source.late()));
     }
     write_statistics(&line);
+    if stats.own_samples() != 0 {
+        write_statistics(&format!("  own events left out: {} (--include-self delivers them)", stats.own_samples()));
+    }
     // Longer names are not aligned. A recording may have names of any length, and formatting panics at large widths.
     const WIDEST: usize = 256;
     let widths = events.iter().map(|event| event.shown_name().len()).filter(|&width| width <= WIDEST);

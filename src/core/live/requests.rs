@@ -10,7 +10,7 @@ use crate::{
     },
     capture::{
         Callchain, Capture, CaptureError, ChildEvents, CommonMembers, Contexts, EventRequest, EventStart, Frames,
-        Mappings, Options, Presence, RecordOrder, SideBand, SideBandRecords, Switching, Target,
+        Mappings, Options, OwnThreads, Owner, Presence, RecordOrder, SideBand, SideBandRecords, Switching, Target,
     },
     plan::{self, Switch, Verbosity},
     spec::{CallGraph, CpuSet, Stack},
@@ -128,6 +128,7 @@ fn request(plan: &plan::Capture, event: &Selected) -> Result<EventRequest> {
         stack_user,
         grouping: event.spec.grouping,
         contexts: if is_of_program { Contexts::Own } else { Contexts::Any },
+        owner: owner(event),
         ..event.request.clone()
     })
 }
@@ -284,8 +285,27 @@ pub fn options(plan: &plan::Capture, sizes: Sizes, mappings: Mappings, wake: std
         begin: EventStart::AtOnce,
         switching: Switching::Once,
         sampling_limit: plan.sampling_limit,
+        own_threads: own_threads(plan),
         ends_with: None,
         wake: Some(wake),
+    }
+}
+
+/// Returns whether perf-prof's own threads are traced. If the user names tasks, these tasks are traced, whatever they are.
+fn own_threads(plan: &plan::Capture) -> OwnThreads {
+    match plan.target {
+        plan::Target::Processes(_) | plan::Target::Threads(_) | plan::Target::Workload(_) => OwnThreads::Included,
+        plan::Target::AllCpus | plan::Target::Cpus(_) | plan::Target::Cgroups { .. } => plan.own_threads,
+    }
+}
+
+/// Returns the task that an event belongs to. Events of the scheduler belong to the task in their field `pid`: it is woken
+/// up, or moved to another CPU, while any task runs.
+fn owner(event: &Selected) -> Owner {
+    match event.format.tracepoint().filter(|format| &*format.system == "sched") {
+        Some(format) if &*format.name == "sched_switch" => Owner::Nobody,
+        Some(format) => format.field("pid").map_or(Owner::Task, |field| Owner::Field(field.offset)),
+        None => Owner::Task,
     }
 }
 

@@ -146,6 +146,17 @@ pub fn is_perfmon_capable() -> bool {
     is_in_first_user_namespace() && [CAP_PERFMON, CAP_SYS_ADMIN].into_iter().any(capability::has)
 }
 
+/// Returns whether this process is in the initial PID namespace. The data of tracepoints has the process and thread ids of
+/// this namespace.
+pub fn is_in_first_pid_namespace() -> bool {
+    // `PROC_PID_INIT_INO` of include/linux/proc_ns.h. A kernel without PID namespaces has no such file.
+    const FIRST: u64 = 0xEFFF_FFFC;
+    match fs::metadata("/proc/self/ns/pid") {
+        Ok(namespace) => namespace.ino() == FIRST,
+        Err(error) => error.kind() == io::ErrorKind::NotFound && Path::new("/proc/self").exists(),
+    }
+}
+
 /// Returns whether this process is in the initial user namespace. The kernel accepts only the capabilities of this
 /// namespace. The inode number is compared because /proc/self/uid_map can look the same in a namespace that maps all
 /// users.

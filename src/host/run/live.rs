@@ -147,7 +147,8 @@ impl ScriptEventSource for LiveEvents<'_> {
     fn describe(&mut self) -> Run {
         let events = event_types(self.selected, self.derived, |event| self.capture.layout(event));
         let ring_cpus = self.capture.ring_cpus();
-        let stats = Arc::new(Stats::new(events.len(), ring_cpus.len()));
+        let stats = Stats::new(events.len(), ring_cpus.len()).with_own_samples(self.capture.own_samples());
+        let stats = Arc::new(stats);
         Run { events, context: self.context.clone(), stats, ring_cpus, machine: None }
     }
 
