@@ -17,6 +17,7 @@ mod limit;
 mod losses;
 mod memory;
 mod message;
+mod offline;
 mod open;
 mod own;
 mod pace;
@@ -25,6 +26,7 @@ mod refusal;
 mod request;
 mod sample_size;
 mod tasks;
+mod threads;
 
 use std::{
     collections::VecDeque,
@@ -34,7 +36,6 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
-    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -46,18 +47,19 @@ use self::{
     limit::Limiter,
     memory::Memory,
     message::{Control, Message, Rounds},
+    offline::{OfflineCheck, OfflineCpus},
     open::{Descriptor, OpenRings},
     own::OwnSamples,
     pace::Pace,
     reader::{Outlet, Phase, Reader},
     refusal::Purpose,
     tasks::{Kind, Tasks},
+    threads::{ReaderThread, State},
 };
 use crate::{
     record::{
-        Batch, Chunk, Ended, EventAttr, INDEX_PER_RECORD, LossCounts, SampleLayout, Sorter, Source, TrailerLayout, Wait,
+        Batch, Ended, EventAttr, INDEX_PER_RECORD, LossCounts, SampleLayout, Sorter, Source, TrailerLayout, Wait,
     },
-    spec::CpuSet,
     sys::{CallError, epoll::Epoll, eventfd::EventFd, perf, probe_definition::DefinedProbe},
 };
 
@@ -70,6 +72,7 @@ pub use request::{
     MappingScope, Mappings, Options, OwnThreads, Owner, PerfEvent, Presence, RecordOrder, Sampling, SideBand,
     SideBandRecords, Switching, Target,
 };
+pub use threads::{ExtraReader, RecordConsumer};
 
 /// A live source of records.
 pub struct Capture {
@@ -95,45 +98,12 @@ pub struct Capture {
     limited: Arc<AtomicU64>,
     /// The number of samples of perf-prof's own threads that were left out.
     own: Arc<AtomicU64>,
+    offline: OfflineCpus,
     start: StartTrigger,
     begin: EventStart,
     sorter: Option<Sorter>,
     ready: VecDeque<Wait>,
     ended: Option<Ended>,
-}
-
-enum State {
-    Idle(Box<Reader>),
-    Running(JoinHandle<()>),
-    Gone,
-}
-
-/// A consumer of records that runs in the reader thread.
-pub trait RecordConsumer: Send {
-    /// Takes records of one ring.
-    fn consume(&mut self, chunk: Chunk);
-
-    /// Called when a round over the rings found no records.
-    fn pause(&mut self);
-
-    /// Called after the last records.
-    fn end(&mut self);
-}
-
-/// A separate reader thread for some rings.
-pub struct ExtraReader {
-    /// The thread reads the rings of these CPUs.
-    pub cpus: CpuSet,
-    /// The CPUs that the thread may run on; `None` for all.
-    pub affinity: Option<CpuSet>,
-    /// The consumer of the thread's records.
-    pub taker: Box<dyn RecordConsumer>,
-}
-
-/// A separate reader thread, and the flags that make it end.
-struct ReaderThread {
-    control: Arc<Control>,
-    state: State,
 }
 
 /// What starts the events.
@@ -205,6 +175,11 @@ impl Capture {
                 (Rounds::Marked(margin), Some(sorter))
             }
         };
+        // The events of tasks go on when a CPU comes back.
+        let is_of_cpus = matches!(target, Target::SystemWide { .. } | Target::Cgroups(_));
+        let offline = OfflineCpus::default();
+        let cpus = ring_cpus.iter().copied().flatten().collect();
+        let offline_check = is_of_cpus.then(|| OfflineCheck::new(cpus, offline.clone()));
         let descriptors = Arc::new(descriptors);
         let reader = Box::new(Reader {
             numbers: (0..rings.len()).collect(),
@@ -227,6 +202,8 @@ impl Capture {
             reserve,
             release_requested: false,
             sampled: false,
+            offline: offline_check,
+            ring_cpus: ring_cpus.clone(),
             own_samples,
             limiter: options
                 .sampling_limit
@@ -252,6 +229,7 @@ impl Capture {
             reader_threads: Vec::new(),
             limited,
             own,
+            offline,
             start: match target {
                 Target::Workload { .. } => StartTrigger::Exec,
                 Target::Processes(_) => StartTrigger::EnableAgain,
@@ -348,6 +326,8 @@ impl Capture {
                 reserve: 0,
                 release_requested: false,
                 sampled: false,
+                offline: None,
+                ring_cpus: Vec::new(),
                 own_samples: None,
                 limiter: None,
             };
@@ -474,28 +454,6 @@ impl Capture {
     }
 }
 
-impl State {
-    fn start(&mut self) -> Result<(), CallError> {
-        *self = match std::mem::replace(self, State::Gone) {
-            State::Idle(mut reader) => {
-                reader.watch()?;
-                let thread = std::thread::Builder::new().name("perf-prof-reader".to_owned());
-                let running = thread.spawn(|| reader.run());
-                State::Running(running.map_err(|error| CallError::new("clone", error))?)
-            }
-            other => other,
-        };
-        Ok(())
-    }
-
-    fn join(&mut self) {
-        if let State::Running(thread) = std::mem::replace(self, State::Gone) {
-            // A reader that panicked has already printed that to stderr. There is nothing else to do.
-            let _ = thread.join();
-        }
-    }
-}
-
 fn layouts(events: &[EventRequest], members: CommonMembers, read_format: u64) -> Vec<SampleLayout> {
     let common = attr::common_members(events, members);
     events.iter().map(|event| SampleLayout::from_format(attr::samples(event, common, read_format))).collect()
@@ -561,6 +519,10 @@ impl Source for Capture {
         let mut per_ring = vec![0; self.ring_count()];
         self.for_each_loss(Descriptor::is_dummy, |descriptor, _, lost| per_ring[descriptor.ring] += lost)
             .then_some(per_ring)
+    }
+
+    fn take_offline_cpus(&mut self) -> Vec<u32> {
+        self.offline.take()
     }
 
     fn ring_cpus(&self) -> Vec<Option<u32>> {

@@ -15,6 +15,7 @@ use super::{
     limit::Limiter,
     memory::{BLOCK, Memory},
     message::{Control, Message, Rounds},
+    offline::OfflineCheck,
     open::Descriptor,
     own::OwnSamples,
     pace::Pace,
@@ -67,6 +68,10 @@ pub(super) struct Reader {
     /// until the next round has ended.
     pub release_requested: bool,
     pub limiter: Option<Limiter>,
+    /// Notices CPUs that go offline; `None` if the events belong to tasks.
+    pub offline: Option<OfflineCheck>,
+    /// The CPU of each ring of the capture.
+    pub ring_cpus: Vec<Option<u32>>,
     /// Removes the samples of perf-prof's own threads.
     pub own_samples: Option<OwnSamples>,
     /// Set if this round has found samples. A chunk of more than [`LARGE_CHUNK`] bytes is not searched; it is assumed
@@ -208,8 +213,7 @@ impl Reader {
                 if let Some(fd) = self.wake {
                     eventfd::drain(fd);
                 }
-                self.control.woken.store(true, SeqCst);
-                self.send(Message::WakeUp);
+                self.wake_consumer();
             }
             token if token >= TASK => {
                 let fd = (token - TASK) as RawFd;
@@ -242,6 +246,10 @@ impl Reader {
             // If this fails, only the regular rounds read the ring.
             let _ = self.epoll.add(self.descriptors[next].fd.as_raw_fd(), ring as u64);
             self.watched[ring] = next;
+        } else if let Some(cpu) = self.ring_cpus.get(number).copied().flatten()
+            && self.offline.as_mut().is_some_and(|offline| offline.hung_up(cpu))
+        {
+            self.wake_consumer();
         }
     }
 
@@ -251,6 +259,9 @@ impl Reader {
         }
         if self.tasks.iter_mut().any(Tasks::all_exited) {
             return self.end(Ended::TasksExited);
+        }
+        if self.offline.as_mut().is_some_and(|offline| offline.is_any_offline(Instant::now())) {
+            self.wake_consumer();
         }
         let request = self.control.flushes.load(SeqCst);
         if self.flush.is_none() && request != self.flushed {
@@ -438,6 +449,12 @@ impl Reader {
         })
     }
 
+    /// Makes the consumer's wait return.
+    fn wake_consumer(&self) {
+        self.control.woken.store(true, SeqCst);
+        self.send(Message::WakeUp);
+    }
+
     fn send(&self, message: Message) {
         if let Outlet::Consumer(messages) = &self.outlet {
             let _ = messages.send(message);
@@ -477,6 +494,8 @@ mod tests {
             reserve: 0,
             release_requested: false,
             limiter: None,
+            offline: None,
+            ring_cpus: vec![],
             own_samples: None,
             sampled: false,
         };

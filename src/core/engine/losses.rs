@@ -103,6 +103,16 @@ fn describe_losses(ring_cpus: &[Option<u32>], counts: &[u64]) -> String {
     places.join(", ")
 }
 
+/// Prints which CPUs went offline since the last call. Printed even with `-q`: the events that are missing after that are
+/// not counted by anybody.
+pub fn report_offline_cpus(source: &mut impl Source) {
+    for cpu in source.take_offline_cpus() {
+        output::say(format_args!(
+            "CPU {cpu} went offline: its events end here, even if it comes online again; to trace it, start again"
+        ));
+    }
+}
+
 /// Prints at the end of a run how many events were lost, not delivered or late, if any.
 pub fn print_totals(stats: &Stats, source: &dyn Source) {
     print_lost(stats);

@@ -201,6 +201,7 @@ impl<S: Source> RunLoop<'_, S> {
     /// called, calibrates the clock, and prints statistics.
     fn attend_to_periods(&mut self, turns: &mut LoopState, now: Instant) {
         turns.losses.add(&self.pump.take_recent_losses(), || self.source.lost_side_band(), now);
+        losses::report_offline_cpus(&mut self.source);
         let may_flush = !turns.awaits_flush && turns.signal.is_none();
         if may_flush && turns.interval.as_mut().is_some_and(|interval| interval.expired(now)) {
             turns.awaits_flush = true;

@@ -71,6 +71,11 @@ pub trait Source {
         None
     }
 
+    /// Returns the CPUs that went offline since the last call. Their events have ended for good.
+    fn take_offline_cpus(&mut self) -> Vec<u32> {
+        Vec::new()
+    }
+
     /// Returns the CPU of each ring, by ring index. The entry is `None` for a ring of a thread.
     fn ring_cpus(&self) -> Vec<Option<u32>>;
 

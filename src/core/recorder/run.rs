@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     capture::{Capture, EventRequest, EventStart, Mappings, Options, Switching},
-    engine::{ExitStatus, interval::Interval},
+    engine::{ExitStatus, interval::Interval, losses},
     live::{
         refusal,
         requests::{self, Sizes},
@@ -210,6 +210,7 @@ impl Recorder<'_> {
                 Wait::Batch(batch) => self.source.delivered(&batch, usize::MAX),
                 Wait::Timeout | Wait::Flushed => {}
                 Wait::Woken => {
+                    losses::report_offline_cpus(&mut self.source);
                     if self.handle_wakeup(&mut signal) == EndRequest::Impatient {
                         return signal;
                     }
