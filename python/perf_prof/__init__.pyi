@@ -46,6 +46,7 @@ class _Stats(TypedDict, total=False):
 
     delivered: int
     lost: int
+    own: int
     events: dict[str, _EventCounts]
     cpus: dict[int, _Counts]
 
@@ -354,9 +355,10 @@ def print(
     can have a name that changes the terminal. Files and pipes get the text as it is."""
 
 def stats() -> _Stats:
-    """Returns the counts so far: {'delivered', 'lost', 'events': {name: {'delivered', 'lost'}},
+    """Returns the counts so far: {'delivered', 'lost', 'own', 'events': {name: {'delivered', 'lost'}},
     'cpus': {cpu: {'delivered', 'lost'}}}.
 
-    The 'lost' of an event is None on kernels before 6.0, which count losses only per ring. In __exit__ the
-    counts are exact: delivered + lost is the number of events that the kernel produced.
+    'own' is the number of events of perf-prof's own threads, which are left out without --include-self. The
+    'lost' of an event is None on kernels before 6.0, which count losses only per ring. In __exit__ the counts
+    are exact: delivered + lost + own is the number of events that the kernel produced.
     """

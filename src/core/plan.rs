@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 pub use crate::perfdata::{Owner, ReadLimits};
 use crate::spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, TimeRanges};
-pub use crate::sys::clock::Clock;
+pub use crate::{capture::OwnThreads, sys::clock::Clock};
 
 /// The events to capture, what they are attached to, and how they are captured.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +39,8 @@ pub struct Capture {
     pub order: DeliveryOrder,
     /// The most samples per second and ring.
     pub sampling_limit: Option<u32>,
+    /// Says if the events of perf-prof's own threads are delivered, where the user names no tasks.
+    pub own_threads: OwnThreads,
 }
 
 /// A recording, and which part of it is read.

@@ -114,6 +114,7 @@ fn lost_side_band_records_are_no_lost_events() {
     assert_eq!(seen.total() + losses.per_event[0], TIMES);
     assert_eq!(losses.samples_per_ring[0], losses.per_event[0]);
     assert!(losses.per_ring[0] > losses.samples_per_ring[0], "a ring of one page lost none of 50,000 names");
+    assert_eq!(capture.lost_side_band().unwrap()[0], losses.per_ring[0] - losses.samples_per_ring[0]);
 }
 
 #[test]

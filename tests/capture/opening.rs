@@ -3,7 +3,7 @@
 use expect_test::{Expect, expect};
 use perf_prof_core::{
     capture::{Callchain, Capture, CaptureError, EventRequest, Frames, Options, Presence, Target},
-    sys::procfs,
+    sys::{close_in_child::ClosingHeldOff, procfs},
 };
 
 use crate::harness::{
@@ -127,11 +127,69 @@ fn the_limit_of_open_files_is_raised_or_named() {
     }
     let text = in_child("capture::opening::the_limit_of_open_files_is_raised_or_named");
     let error = text.split_once("error=").unwrap().1.lines().next().unwrap();
+    let (begin, others) = error.split_once(" event descriptors are needed, ").unwrap();
+    let (others, end) = others.split_once(' ').unwrap();
+    assert_eq!(begin, "too many open files: 101");
+    assert!((3..64).contains(&others.parse::<u64>().unwrap()), "{error}");
     expect![
-        "too many open files: 101 event descriptors are needed and the limit is 64; select fewer events or CPUs, or \
-         raise the hard limit (`ulimit -Hn`)"
+        "other files are open, and the limit is 64; select fewer events or CPUs, or raise the hard limit (`ulimit -Hn`)"
     ]
-    .assert_eq(error);
+    .assert_eq(end);
+}
+
+/// A process may exit at any moment while it is being attached to. That is no lack of rights.
+#[test]
+fn a_process_that_exits_while_attaching_is_reported_as_missing() {
+    needs([Need::Tracefs]);
+    for round in 0..60 {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        // The exit happens at another step each time.
+        std::thread::sleep(std::time::Duration::from_micros(round * 30));
+        let opened = Capture::open(&Target::Processes(vec![child.id()]), &syscalls(1), &options());
+        let error = opened.err().filter(|error| !matches!(error, CaptureError::NoSuchTask { .. }));
+        assert!(error.is_none(), "round {round}: {}", error.unwrap());
+        child.wait().unwrap();
+    }
+}
+
+/// The kernel's lock is taken for each close, and by everybody who opens a tracepoint.
+#[test]
+fn a_child_that_closes_tracepoints_waits_for_a_start_and_has_the_lowest_priority() {
+    needs([Need::Tracefs]);
+    const NAME: &str =
+        "capture::opening::a_child_that_closes_tracepoints_waits_for_a_start_and_has_the_lowest_priority";
+    if std::env::var_os(CHILD).is_none() {
+        in_child(NAME);
+        return;
+    }
+    // Orphans become ours, instead of init's.
+    // SAFETY: no pointers are passed.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
+    let capture = Capture::open(&Target::SystemWide { cpus: None }, &syscalls(10), &options()).unwrap();
+    let starting = ClosingHeldOff::new();
+    capture.close();
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let children: String =
+        tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok()).collect();
+    let child = children.split_whitespace().next().expect("a child closes them").to_owned();
+    let open = || std::fs::read_dir(format!("/proc/{child}/fd")).unwrap().flatten().count();
+    let nice = || -> i32 {
+        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap();
+        stat.rsplit_once(')').unwrap().1.split_whitespace().nth(16).unwrap().parse().unwrap()
+    };
+    // The child begins when this process has closed its own descriptors.
+    while nice() != 19 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let before = open();
+    // Long enough to close all of them.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert!(before > 10 && open() == before, "{before} before, {} now", open());
+    drop(starting);
+    let mut status = 0;
+    // SAFETY: `status` lives across the call.
+    let ended = unsafe { libc::waitpid(child.parse().unwrap(), &mut status, 0) };
+    assert_eq!((ended.to_string(), status), (child, 0));
 }
 
 #[test]

@@ -160,6 +160,8 @@ fn a_cpu_that_goes_offline_keeps_what_it_recorded() {
         std::fs::write(switch, "0").unwrap();
         getppid(10);
         let mut seen = Seen::default();
+        collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Woken));
+        assert_eq!(capture.take_offline_cpus(), [1], "{order:?}");
         capture.flush();
         collect(&mut capture, &mut seen, |wait| matches!(wait, Wait::Flushed));
         stop(&mut capture, &mut seen);

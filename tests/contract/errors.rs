@@ -293,3 +293,67 @@ fn a_failed_start_leaves_no_command_running() {
     assert_eq!(outcome.run().status, 1);
     assert!(!mark.exists());
 }
+
+/// Refuses perf_event_open, as the seccomp profiles of containers do.
+fn refuse_perf_events(command: &mut Command) {
+    // The first member of `struct seccomp_data` is the number of the call.
+    // SAFETY: plain numbers are put together.
+    let mut program = unsafe {
+        [
+            libc::BPF_STMT((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0),
+            libc::BPF_JUMP(
+                (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+                libc::SYS_perf_event_open as u32,
+                0,
+                1,
+            ),
+            libc::BPF_STMT((libc::BPF_RET | libc::BPF_K) as u16, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+            libc::BPF_STMT((libc::BPF_RET | libc::BPF_K) as u16, libc::SECCOMP_RET_ALLOW),
+        ]
+    };
+    // SAFETY: prctl is async-signal-safe, and the program lives across the call.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(command, move || {
+            let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            match libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
+}
+
+#[test]
+fn a_seccomp_profile_that_forbids_events_is_named() {
+    needs([Need::Tracefs]);
+    let run = plain().call_event();
+    let mut command = run.command();
+    refuse_perf_events(&mut command);
+    let outcome = finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap(), run.dir.path());
+    outcome.assert_civil();
+    let end = "and the request is allowed, so a security module or a container's seccomp profile forbids it\n";
+    assert!(
+        outcome.stderr.starts_with("perf-prof: no permission to trace the clock of events: "),
+        "{}",
+        outcome.stderr
+    );
+    assert!(outcome.stderr.ends_with(end) && outcome.status == 1, "{}", outcome.stderr);
+}
+
+/// Without procfs, or without a descriptor for its files, capabilities have to be known all the same.
+#[test]
+fn rights_are_not_missing_where_files_cannot_be_opened() {
+    needs([Need::Tracefs, Need::Namespaces]);
+    let files = (3..16).map(|files| format!("ulimit -n {files}"));
+    for limit in files.chain(["mount -t tmpfs none /proc".to_owned()]) {
+        for words in [&["record", "-o", "/dev/null"][..], &["stat"]] {
+            let mut command = Command::new("unshare");
+            let script = format!("{limit}; exec \"$@\"");
+            command.args(["-m", "sh", "-c", &script, "sh", PERF_PROF]).args(words);
+            let output = command.args(["-e", "uprobe:malloc@libc,cpu-clock", "--", "true"]).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!said.contains("CAP_PERFMON") && !said.contains("only events in user space"), "{limit}: {said}");
+        }
+    }
+}

@@ -310,7 +310,7 @@ fn a_handler_that_ends_the_process_at_once() {
     let text = "
 import os
 def __sample__(event):
-    print('now')
+    print('now', flush=True)
     os._exit(3)
 def __exit__(): print('never')
 ";

@@ -36,7 +36,7 @@ fn send(child: &Child, signal: i32) {
 /// A handler that prints a line and never returns.
 const BUSY: &str = "
 def __sample__(event):
-    print('busy')
+    print('busy', flush=True)
     while True: pass
 def __exit__(): print('exit')
 ";
@@ -44,12 +44,12 @@ def __exit__(): print('exit')
 /// A handler that catches every KeyboardInterrupt.
 const INSISTENT: &str = "
 def __sample__(event):
-    print('busy')
+    print('busy', flush=True)
     while True:
         try:
             n = 0
             while True: n += 1
-        except KeyboardInterrupt: print('caught')
+        except KeyboardInterrupt: print('caught', flush=True)
 ";
 
 #[test]
@@ -148,7 +148,7 @@ n = 0
 def __sample__(event):
     global n
     n += 1
-    if n == 1: print('busy')
+    if n == 1: print('busy', flush=True)
     time.sleep(0.01)
 def __exit__(): print('all' if n == 100000 else 'some')
 ";
@@ -169,7 +169,7 @@ fn a_second_ctrl_c_interrupts_exit() {
 import time
 def __interval__(): print('ready')
 def __exit__():
-    print('exit')
+    print('exit', flush=True)
     time.sleep(1000)
 ";
     let run = Run::script(text).call_event().workload("forever").options(["-i", "20"]);

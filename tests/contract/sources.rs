@@ -157,7 +157,8 @@ def __sample__(event):
     faults += event._pid == os.getpid()
 ";
     // The rings have room for the page faults of all other programs.
-    let run = |events: &str| Run::script(script).options(["-i", "500", "-m", "8M"]).event(events).run();
+    let run =
+        |events: &str| Run::script(script).options(["-i", "500", "-m", "8M", "--include-self"]).event(events).run();
     needs([Need::Tracefs]);
     let alone = run("page-faults");
     assert_eq!((alone.stdout.as_str(), alone.complaints().as_str()), ("True\n", ""));

@@ -1,9 +1,10 @@
-//! stdout and stderr of the script: line buffered, UTF-8, in order with perf-prof's own lines.
+//! stdout and stderr of the script: buffered by blocks or by lines, UTF-8, in order with perf-prof's own lines.
 
 use std::{
     ffi::OsStr,
-    io::{BufRead, BufReader},
-    os::unix::ffi::OsStrExt,
+    fs::File,
+    io::{BufRead, BufReader, Read},
+    os::{fd::FromRawFd, unix::ffi::OsStrExt},
     process::Stdio,
 };
 
@@ -29,6 +30,79 @@ fn lines_come_at_once_through_a_pipe() {
     // SAFETY: sends a signal to a child that has not been waited for.
     unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
     assert_eq!(finish(child, run.dir.path()).status, 0);
+}
+
+/// Each write into a packet pipe is read by itself.
+#[test]
+fn many_lines_are_written_together_into_a_pipe() {
+    needs([Need::Tracefs]);
+    let mut ends = [0; 2];
+    // SAFETY: the call fills both numbers, and nothing else owns the descriptors.
+    let (mut reader, writer) = unsafe {
+        assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_DIRECT | libc::O_CLOEXEC), 0);
+        (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1]))
+    };
+    let run = Run::script("def __sample__(event): print('line', event.pid)\n").call_event().workload("calls 1000");
+    let child = run.command().stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut text, mut writes, mut packet) = (Vec::new(), 0, vec![0; 1 << 16]);
+    loop {
+        match reader.read(&mut packet).unwrap() {
+            0 => break,
+            size => text.extend_from_slice(&packet[..size]),
+        }
+        writes += 1;
+    }
+    assert_eq!(finish(child, run.dir.path()).status, 0);
+    assert_eq!(text, (1..=1000).map(|number| format!("line {number}\n")).collect::<String>().into_bytes());
+    assert!(writes < 500, "{writes} writes");
+}
+
+/// The callback does not return, so nothing else can write what it has printed.
+#[test]
+fn a_terminal_shows_each_line_at_once() {
+    needs([Need::Tracefs]);
+    let (mut master, mut terminal) = (-1, -1);
+    let none = std::ptr::null_mut();
+    // SAFETY: the call fills both numbers; null means no name, the usual settings and the usual size.
+    let opened = unsafe { libc::openpty(&mut master, &mut terminal, none, none.cast(), none.cast()) };
+    assert_eq!(opened, 0);
+    // SAFETY: the kernel just made both descriptors, and nothing else owns them.
+    let (master, terminal) = unsafe { (File::from_raw_fd(master), File::from_raw_fd(terminal)) };
+    let script = "import time\ndef __sample__(event):\n    print('line')\n    time.sleep(1000)\n";
+    let run = Run::script(script).call_event().workload("calls 1 forever");
+    let mut child = run.command().stdout(terminal).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(master).read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(line.trim_end(), "line");
+}
+
+/// What a script prints stands before the messages that come later, and so do its own errors.
+#[test]
+fn messages_keep_their_place_among_collected_lines() {
+    needs([Need::Tracefs]);
+    let text = "
+import os, signal, sys
+def __sample__(event):
+    print('one')
+    if event.pid == 2: os.kill(os.getpid(), signal.SIGUSR2)
+    if event.pid == 3: print('four', file=sys.stderr); print('five'); raise SystemExit('six')
+";
+    let run = Run::script(text).call_event().workload("calls 2 sleep-ms 300 call 3");
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let mut command = run.command();
+    command.stdout(writer.try_clone().unwrap()).stderr(writer);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    child.wait().unwrap();
+    let lines: Vec<&str> = text.lines().map(|line| line.split(':').next().unwrap()).collect();
+    let place =
+        |line: &str| lines.iter().position(|of| of.trim_start().starts_with(line)).unwrap_or_else(|| panic!("{text}"));
+    assert!(place("one") < place("rings"), "{text}");
+    assert!(place("rings") < place("four") && place("four") < place("five") && place("five") < place("six"), "{text}");
 }
 
 #[test]

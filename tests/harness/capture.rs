@@ -7,7 +7,9 @@ use std::{
 };
 
 use perf_prof_core::{
-    capture::{Capture, Clock, CommonMembers, EventRequest, EventStart, Mappings, Options, SideBand, Switching},
+    capture::{
+        Capture, Clock, CommonMembers, EventRequest, EventStart, Mappings, Options, OwnThreads, SideBand, Switching,
+    },
     record::{Ended, Record, Source, Wait},
 };
 
@@ -38,6 +40,8 @@ pub fn options() -> Options {
         begin: EventStart::default(),
         switching: Switching::default(),
         sampling_limit: None,
+        own_threads: OwnThreads::Included,
+        ends_with: None,
         wake: None,
     }
 }

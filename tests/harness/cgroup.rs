@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::PathBuf,
+    process::Command,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
     thread,
     time::Duration,
@@ -26,6 +27,45 @@ impl Cgroup {
             skip(Need::Cgroups, format!("{}: {error}", path.display()));
         }
         Cgroup { name, path }
+    }
+
+    /// Makes a cgroup that may use so many bytes of memory.
+    pub fn with_memory(limit: u64) -> Cgroup {
+        Self::with_limit("memory", ["memory.limit_in_bytes", "memory.max"], limit)
+    }
+
+    /// Makes a cgroup that may have so many threads.
+    pub fn with_threads(limit: u64) -> Cgroup {
+        Self::with_limit("pids", ["pids.max", "pids.max"], limit)
+    }
+
+    /// Makes a cgroup in the hierarchy of version 1 or 2 that has this controller. The names are those of the file with the
+    /// limit in both versions.
+    fn with_limit(controller: &str, files: [&str; 2], limit: u64) -> Cgroup {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("perf-prof-test-{controller}-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
+        let first = format!("/sys/fs/cgroup/{controller}");
+        let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.subtree_control").unwrap_or_default();
+        let (root, file) = if fs::exists(format!("{first}/cgroup.procs")).unwrap_or(false) {
+            (first.as_str(), files[0])
+        } else if controllers.split_whitespace().any(|of| of == controller) {
+            ("/sys/fs/cgroup", files[1])
+        } else {
+            skip(Need::Cgroups, format!("no cgroup hierarchy has the controller {controller}"))
+        };
+        let cgroup = Cgroup { path: PathBuf::from(root).join(&name), name };
+        let made = fs::create_dir(&cgroup.path).and_then(|()| fs::write(cgroup.path.join(file), limit.to_string()));
+        if let Err(error) = made {
+            skip(Need::Cgroups, format!("{}: {error}", cgroup.path.display()));
+        }
+        cgroup
+    }
+
+    /// A shell that moves into the cgroup and then executes its arguments.
+    pub fn shell(&self) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("echo $$ > {} && exec \"$@\"", self.procs()), "sh"]);
+        shell
     }
 
     /// Returns the file to which the ids of processes are written, to move them into the cgroup.

@@ -18,7 +18,7 @@ use super::{
 };
 
 /// The user and the group `nobody`, as which programs run.
-const NOBODY: u32 = 65534;
+pub const NOBODY: u32 = 65534;
 
 /// The number of new pages that a workload touches.
 pub const PAGES: usize = 300;

@@ -148,8 +148,15 @@ impl Run {
         if self.empty_env {
             command.env_clear();
         }
-        for name in ["VIRTUAL_ENV", "CONDA_PREFIX", "PERF_PROF_PYTHON", "PERF_PROF_COMPAT", "PYTHONPATH", "PYTHONHOME"]
-        {
+        for name in [
+            "VIRTUAL_ENV",
+            "CONDA_PREFIX",
+            "PERF_PROF_PYTHON",
+            "PERF_PROF_COMPAT",
+            "PYTHONPATH",
+            "PYTHONHOME",
+            "PYTHONUNBUFFERED",
+        ] {
             command.env_remove(name);
         }
         for (name, value) in &self.env {

@@ -54,21 +54,21 @@ fn events_that_the_level_forbids_are_refused() {
         Tracefs::Closed,
         &["-e", "context-switches", "--", "true"],
         expect![
-            "perf-prof: no permission to trace context-switches: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or run `sysctl kernel.perf_event_paranoid=1`"
+            "perf-prof: no permission to trace context-switches: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, run `sysctl kernel.perf_event_paranoid=1`, or give the capability to a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap cap_perfmon+ep FILE`, where FILE is the executable)"
         ],
     );
     check(
         Tracefs::Closed,
         &["-e", "cpu-clock:k", "--", "true"],
         expect![
-            "perf-prof: no permission to trace cpu-clock:k: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or run `sysctl kernel.perf_event_paranoid=1`"
+            "perf-prof: no permission to trace cpu-clock:k: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, run `sysctl kernel.perf_event_paranoid=1`, or give the capability to a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap cap_perfmon+ep FILE`, where FILE is the executable)"
         ],
     );
     check(
         Tracefs::Closed,
         &["-e", "cpu-clock:u", "-a", "--", "true"],
         expect![
-            "perf-prof: no permission to trace cpu-clock:u: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or run `sysctl kernel.perf_event_paranoid=0`; your own processes need none of this: select them with -p, or give a command"
+            "perf-prof: no permission to trace cpu-clock:u: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, run `sysctl kernel.perf_event_paranoid=0`, or give the capability to a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap cap_perfmon+ep FILE`, where FILE is the executable); your own processes need none of this: select them with -p, or give a command"
         ],
     );
     check(
@@ -82,7 +82,7 @@ fn events_that_the_level_forbids_are_refused() {
         Tracefs::Closed,
         &["-e", "page-faults:u", "--namespaces", "--", "true"],
         expect![
-            "perf-prof: no permission to trace namespaces of tasks: namespace records need CAP_PERFMON, which is missing; run as root, or give the executable the capability (`setcap cap_perfmon,cap_dac_read_search+ep`)"
+            "perf-prof: no permission to trace namespaces of tasks: namespace records need CAP_PERFMON, which is missing; run as root, or give the capability to a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap cap_perfmon+ep FILE`, where FILE is the executable)"
         ],
     );
     if std::path::Path::new("/sys/bus/event_source/devices/msr").exists() {
@@ -91,7 +91,7 @@ fn events_that_the_level_forbids_are_refused() {
             Tracefs::Closed,
             &["-e", "msr/tsc/", "--", "true"],
             expect![
-                "perf-prof: no permission to trace msr/tsc/: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or run `sysctl kernel.perf_event_paranoid=1`"
+                "perf-prof: no permission to trace msr/tsc/: kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, run `sysctl kernel.perf_event_paranoid=1`, or give the capability to a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap cap_perfmon+ep FILE`, where FILE is the executable)"
             ],
         );
     }
@@ -100,7 +100,7 @@ fn events_that_the_level_forbids_are_refused() {
             Tracefs::NotMounted,
             &["-e", "uprobe:malloc@libc", "--", "true"],
             expect![
-                "perf-prof: no permission to trace uprobe:malloc: probes need CAP_PERFMON, which is missing; run as root, or give the executable the capability (`setcap cap_perfmon,cap_dac_read_search+ep`)"
+                "perf-prof: no permission to trace uprobe:malloc: probes need CAP_PERFMON, which is missing; run as root, or give the capability to a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap cap_perfmon+ep FILE`, where FILE is the executable)"
             ],
         );
     }

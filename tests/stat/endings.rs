@@ -5,8 +5,10 @@ use std::{fs, os::unix::process::CommandExt, process::Stdio};
 use expect_test::{Expect, expect};
 
 use crate::harness::{
+    cgroup::Cgroup,
     counting::{await_line, count, objects, run, stat},
     machine::{Need, needs},
+    run::{PATIENCE, PERF_PROF, with_patience},
 };
 
 fn words(words: &[&str]) -> Vec<String> {
@@ -58,6 +60,21 @@ fn counts_are_printed_after_a_signal() {
             let sum: u64 = intervals.iter().map(|interval| count(interval, "context-switches")).sum();
             assert_eq!(sum, count(whole, "context-switches"), "{args:?}");
         }
+    }
+}
+
+/// A cgroup that allows perf-prof and its command no more threads. perf-prof must not need a thread to notice that the
+/// command has exited.
+#[test]
+fn a_command_ends_the_counting_where_no_thread_can_be_started() {
+    needs([Need::Tracefs]);
+    // A recorder has a thread that reads the rings.
+    for (limit, words) in [(2, &["stat", "-e", "page-faults"][..]), (3, &["record", "-C", "0", "-e", "dummy"])] {
+        let (cgroup, dir) = (Cgroup::with_threads(limit), tempfile::tempdir().unwrap());
+        let mut command = cgroup.shell();
+        command.arg(PERF_PROF).args(words).args(["--", "true"]).current_dir(dir.path());
+        let output = with_patience(&mut command, PATIENCE).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {output:?}");
     }
 }
 

@@ -157,6 +157,11 @@ fn to_processes<T>(pids: &[u32], mut open: impl FnMut(&[u32]) -> Result<T, Captu
         let is_last = attempt >= LISTINGS && begun.elapsed() > PATIENCE;
         let opened = match open(&tids) {
             Err(CaptureError::NoSuchTask { .. }) if !is_last => None,
+            // There are not enough descriptors for two attempts at a time.
+            Err(CaptureError::TooManyFiles { .. }) if former.is_some() => {
+                former = None;
+                None
+            }
             opened => Some(opened?),
         };
         match opened {
@@ -204,4 +209,42 @@ fn all_exist(kind: &'static str, ids: &[u32]) -> Result<(), CaptureError> {
 
 fn is_no_such_task(error: &CaptureError) -> bool {
     matches!(error, CaptureError::Open { source, .. } if source.errno() == libc::ESRCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, sync::mpsc};
+
+    use super::*;
+
+    /// The previous attempt is kept until the next one is open. This must not fail if there are not enough descriptors for
+    /// both.
+    #[test]
+    fn an_attempt_without_enough_descriptors_is_repeated_without_the_previous_one() {
+        struct Attempt<'a>(&'a Cell<usize>);
+        impl Drop for Attempt<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.0.get() - 1);
+            }
+        }
+        let (open, attempts) = (Cell::new(0), Cell::new(0));
+        let (mut end, mut threads) = (Vec::new(), Vec::new());
+        let attached = to_processes(&[std::process::id()], |_| {
+            attempts.set(attempts.get() + 1);
+            if open.get() > 0 {
+                return Err(CaptureError::TooManyFiles { needed: 2, others: 1, limit: 2 });
+            }
+            open.set(1);
+            if attempts.get() < 4 {
+                // A thread that the attempt has missed.
+                let (sender, receiver) = mpsc::channel::<()>();
+                end.push(sender);
+                threads.push(std::thread::spawn(move || receiver.recv()));
+            }
+            Ok(Attempt(&open))
+        });
+        assert!(attached.is_ok() && attempts.get() > 4, "{} attempts", attempts.get());
+        drop((attached, end));
+        assert_eq!(open.get(), 0);
+    }
 }

@@ -64,6 +64,8 @@ pub struct CounterReading {
 pub enum EndCondition {
     /// The exit of all tasks that the events are attached to.
     WithTasks,
+    /// The exit of this process, for example of a command.
+    WithProcess(u32),
     /// Nothing.
     Never,
 }
@@ -75,7 +77,7 @@ pub enum Waited {
     Timeout,
     /// The eventfd became readable. It has been drained.
     Woken,
-    /// All tasks have exited.
+    /// The tasks that end the counting have exited.
     TasksExited,
 }
 
@@ -137,8 +139,13 @@ impl Counters {
             attach::attach(target, events, Binding::Anywhere, open)?;
         let epoll = Epoll::new()?;
         epoll.add(wake, WAKE)?;
-        let kind = if target.ends_with_threads() { Kind::Thread } else { Kind::Process };
-        let tasks = (ends == EndCondition::WithTasks && !tasks.is_empty()).then(|| Tasks::watch(&tasks, kind));
+        let tasks = match ends {
+            EndCondition::WithProcess(pid) => Some(Tasks::watch(&[pid], Kind::Process)),
+            EndCondition::Never => None,
+            EndCondition::WithTasks if tasks.is_empty() => None,
+            EndCondition::WithTasks if target.ends_with_threads() => Some(Tasks::watch(&tasks, Kind::Thread)),
+            EndCondition::WithTasks => Some(Tasks::watch(&tasks, Kind::Process)),
+        };
         for fd in tasks.iter().flat_map(Tasks::descriptors) {
             epoll.add(fd, TASK + fd as u64)?;
         }
@@ -178,7 +185,7 @@ impl Counters {
         self.descriptors.len()
     }
 
-    /// Waits until the eventfd is readable, all tasks have exited, or the time `until` is reached.
+    /// Waits until the eventfd is readable, the tasks that end the counting have exited, or the time `until` is reached.
     pub fn wait(&mut self, until: Option<Instant>) -> Result<Waited, CallError> {
         let mut ready = Vec::new();
         loop {
@@ -293,7 +300,7 @@ impl OpenCounters {
         let fd = match open_event(&attr, on.attach(), leader.map(|leader| leader.fd.as_fd())) {
             Ok(fd) => fd,
             Err(error) if [libc::EMFILE, libc::ENFILE].contains(&error.errno()) => {
-                return Err(CaptureError::too_many_files(needed));
+                return Err(CaptureError::too_many_files(&error, needed, self.descriptors.len()));
             }
             Err(error) => {
                 return match CaptureError::open(event, Purpose::Counted, Some(on.to), error) {

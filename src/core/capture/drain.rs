@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{
     limit::Limiter,
     memory::{BLOCK, Memory},
+    own::OwnSamples,
 };
 use crate::{
     record::{Chunk, Records, Recycle},
@@ -22,6 +23,14 @@ pub(super) enum Drained {
     Partly,
 }
 
+/// Which samples are removed after they were copied.
+pub(super) struct LeftOut<'a> {
+    /// Removes the samples above a limit.
+    pub limiter: &'a mut Option<Limiter>,
+    /// Removes the samples of perf-prof's own threads.
+    pub own_samples: &'a mut Option<OwnSamples>,
+}
+
 /// Copies everything up to `head` and passes it to `take`, as long as there is free memory. The caller reads the head
 /// once.
 ///
@@ -32,7 +41,7 @@ pub(super) fn drain(
     index: usize,
     head: u64,
     memory: &Arc<Memory>,
-    limiter: &mut Option<Limiter>,
+    left_out: LeftOut<'_>,
     mut take: impl FnMut(Chunk),
 ) -> Drained {
     let mut at = ring.tail();
@@ -59,7 +68,10 @@ pub(super) fn drain(
             // the head is skipped; otherwise the reader would read the same bytes forever.
             at = head;
         }
-        if let Some(limiter) = limiter {
+        if let Some(own_samples) = left_out.own_samples {
+            own_samples.remove(&mut bytes);
+        }
+        if let Some(limiter) = left_out.limiter {
             limiter.apply(index, &mut bytes);
         }
         take(Chunk::new(index as u32, bytes, Some(Arc::clone(memory) as Arc<dyn Recycle>)));
@@ -74,6 +86,13 @@ mod tests {
 
     use super::*;
     use crate::sys::eventfd::EventFd;
+
+    /// Nothing is left out.
+    macro_rules! nothing {
+        () => {
+            LeftOut { limiter: &mut None, own_samples: &mut None }
+        };
+    }
 
     /// Returns a record whose body is filled with a number.
     fn record(number: u8, size: usize) -> Vec<u8> {
@@ -92,7 +111,7 @@ mod tests {
     fn check(ring: &mut Ring, memory: &Arc<Memory>, expected: Expect) -> Vec<Chunk> {
         let mut chunks = Vec::new();
         let head = ring.head();
-        let drained = drain(ring, 0, head, memory, &mut None, |chunk| chunks.push(chunk));
+        let drained = drain(ring, 0, head, memory, nothing!(), |chunk| chunks.push(chunk));
         let show = |chunk: &Chunk| {
             let records: Vec<String> =
                 chunk.records().map(|record| format!("{}:{}", record[8], record.len())).collect();
@@ -172,7 +191,7 @@ mod tests {
         (0..5).for_each(|_| assert!(ring.write(&vec![0; 65_536])));
         let mut chunks = 0;
         let head = ring.head();
-        assert_eq!(drain(&mut ring, 0, head, &memory, &mut None, |_| chunks += 1), Drained::All);
+        assert_eq!(drain(&mut ring, 0, head, &memory, nothing!(), |_| chunks += 1), Drained::All);
         assert_eq!((chunks, ring.tail()), (1, head));
     }
 }

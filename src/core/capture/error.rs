@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use super::{EventRequest, Refusal, Sampling, attach::AttachTo, refusal::Purpose};
+use super::{EventRequest, Excluded, PerfEvent, Refusal, Sampling, attach::AttachTo, refusal::Purpose};
 use crate::{
     abi::*,
     spec::CpuSet,
@@ -22,14 +22,25 @@ pub enum CaptureError {
     },
     /// More descriptors are needed than the hard limit allows.
     #[error(
-        "too many open files: {needed} event descriptors are needed and the limit is {limit}; select fewer events or \
-         CPUs, or raise the hard limit (`ulimit -Hn`)"
+        "too many open files: {needed} event descriptors are needed, {others} other files are open, and the limit is \
+         {limit}; select fewer events or CPUs, or raise the hard limit (`ulimit -Hn`)"
     )]
     TooManyFiles {
         /// The number of event descriptors needed.
         needed: usize,
+        /// The number of other open files.
+        others: u64,
         /// The limit on open files.
         limit: u64,
+    },
+    /// The whole machine has too many open files.
+    #[error(
+        "the machine has too many open files ({needed} event descriptors are needed here); select fewer events or CPUs, or \
+         raise the limit with `sysctl fs.file-max`"
+    )]
+    TooManyFilesOfAll {
+        /// The number of event descriptors needed.
+        needed: usize,
     },
     /// The kernel refused the memory of a ring.
     #[error(
@@ -202,6 +213,7 @@ impl CaptureError {
             | CaptureError::Unsupported { event, .. }
             | CaptureError::Open { event, .. } => Some(event),
             CaptureError::TooManyFiles { .. }
+            | CaptureError::TooManyFilesOfAll { .. }
             | CaptureError::Mmap { .. }
             | CaptureError::NoSuchCpu { .. }
             | CaptureError::NoSuchTask { .. }
@@ -216,9 +228,25 @@ impl CaptureError {
         CaptureError::Unsupported { event: "--all-cgroups".to_owned(), cause, source }
     }
 
-    /// Returns the error if no descriptors are left although the soft limit was raised.
-    pub(super) fn too_many_files(needed: usize) -> Self {
-        CaptureError::TooManyFiles { needed, limit: limits::file_limit().map_or(0, |limit| limit.soft) }
+    /// Returns the error if no descriptors are left although the soft limit was raised. `needed` descriptors were to be
+    /// opened, and `open` are open.
+    pub(super) fn too_many_files(error: &CallError, needed: usize, open: usize) -> Self {
+        if error.errno() == libc::ENFILE {
+            return CaptureError::TooManyFilesOfAll { needed };
+        }
+        let limit = limits::file_limit().map_or(0, |limit| limit.soft);
+        CaptureError::TooManyFiles { needed, others: limit.saturating_sub(open as u64), limit }
+    }
+
+    /// Returns the error if the event that reads the clock of events was refused. It needs no rights: it counts nothing.
+    pub fn of_clock(error: CallError) -> Self {
+        if error.call != "perf_event_open" {
+            return error.into();
+        }
+        let event = PerfEvent { kind: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_DUMMY.into(), ..PerfEvent::default() };
+        let excluded = Excluded { kernel: true, hv: true, ..Excluded::default() };
+        let request = EventRequest { excluded, ..EventRequest::new("the clock of events", event) };
+        CaptureError::open(&request, Purpose::Sampled, None, error)
     }
 }
 

@@ -35,22 +35,29 @@ impl Capture {
     /// not count lost records.
     pub fn lost(&self) -> Option<Vec<Lost>> {
         let mut all = Vec::new();
-        self.for_each_loss(|descriptor, id, count| {
-            if count != 0 {
-                let what = if descriptor.event.is_some() { LostRecords::Samples } else { LostRecords::SideBand };
-                all.push(Lost { id, cpu: self.ring_cpus[descriptor.ring], what, count });
-            }
-        })
+        self.for_each_loss(
+            |_| true,
+            |descriptor, id, count| {
+                if count != 0 {
+                    let what = if descriptor.event.is_some() { LostRecords::Samples } else { LostRecords::SideBand };
+                    all.push(Lost { id, cpu: self.ring_cpus[descriptor.ring], what, count });
+                }
+            },
+        )
         .then_some(all)
     }
 
-    /// Calls `each` with each descriptor that can be read, its id and its number of lost records. Returns false if the
-    /// kernel does not count lost records.
-    pub(super) fn for_each_loss(&self, mut each: impl FnMut(&Descriptor, u64, u64)) -> bool {
+    /// Calls `each` with each descriptor that is wanted and can be read, its id and its number of lost records. Returns
+    /// false if the kernel does not count lost records.
+    pub(super) fn for_each_loss(
+        &self,
+        wanted: impl Fn(&Descriptor) -> bool,
+        mut each: impl FnMut(&Descriptor, u64, u64),
+    ) -> bool {
         if self.read_format & PERF_FORMAT_LOST == 0 {
             return false;
         }
-        for descriptor in self.descriptors.iter() {
+        for descriptor in self.descriptors.iter().filter(|descriptor| wanted(descriptor)) {
             // The values have the order of perf_read_one(): value, the times, id, lost. An event in error state gives
             // no values, but it has not lost records either.
             let format = descriptor.event.map_or(self.read_format, |event| self.layouts[event].format.read_format);

@@ -17,12 +17,16 @@ mod limit;
 mod losses;
 mod memory;
 mod message;
+mod offline;
 mod open;
+mod own;
 mod pace;
 mod reader;
 mod refusal;
 mod request;
+mod sample_size;
 mod tasks;
+mod threads;
 
 use std::{
     collections::VecDeque,
@@ -32,7 +36,6 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
-    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
@@ -44,17 +47,19 @@ use self::{
     limit::Limiter,
     memory::Memory,
     message::{Control, Message, Rounds},
+    offline::{OfflineCheck, OfflineCpus},
     open::{Descriptor, OpenRings},
+    own::OwnSamples,
     pace::Pace,
     reader::{Outlet, Phase, Reader},
     refusal::Purpose,
     tasks::{Kind, Tasks},
+    threads::{ReaderThread, State},
 };
 use crate::{
     record::{
-        Batch, Chunk, Ended, EventAttr, INDEX_PER_RECORD, LossCounts, SampleLayout, Sorter, Source, TrailerLayout, Wait,
+        Batch, Ended, EventAttr, INDEX_PER_RECORD, LossCounts, SampleLayout, Sorter, Source, TrailerLayout, Wait,
     },
-    spec::CpuSet,
     sys::{CallError, epoll::Epoll, eventfd::EventFd, perf, probe_definition::DefinedProbe},
 };
 
@@ -64,9 +69,10 @@ pub use losses::{Lost, LostRecords};
 pub use refusal::{Cause, NeededFor, Refusal};
 pub use request::{
     Callchain, ChildEvents, Clock, CommonMembers, Config, Contexts, EventRequest, EventStart, Excluded, Frames,
-    MappingScope, Mappings, Options, PerfEvent, Presence, RecordOrder, Sampling, SideBand, SideBandRecords, Switching,
-    Target,
+    MappingScope, Mappings, Options, OwnThreads, Owner, PerfEvent, Presence, RecordOrder, Sampling, SideBand,
+    SideBandRecords, Switching, Target,
 };
+pub use threads::{ExtraReader, RecordConsumer};
 
 /// A live source of records.
 pub struct Capture {
@@ -90,45 +96,14 @@ pub struct Capture {
     reader: State,
     reader_threads: Vec<ReaderThread>,
     limited: Arc<AtomicU64>,
+    /// The number of samples of perf-prof's own threads that were left out.
+    own: Arc<AtomicU64>,
+    offline: OfflineCpus,
     start: StartTrigger,
     begin: EventStart,
     sorter: Option<Sorter>,
     ready: VecDeque<Wait>,
     ended: Option<Ended>,
-}
-
-enum State {
-    Idle(Box<Reader>),
-    Running(JoinHandle<()>),
-    Gone,
-}
-
-/// A consumer of records that runs in the reader thread.
-pub trait RecordConsumer: Send {
-    /// Takes records of one ring.
-    fn consume(&mut self, chunk: Chunk);
-
-    /// Called when a round over the rings found no records.
-    fn pause(&mut self);
-
-    /// Called after the last records.
-    fn end(&mut self);
-}
-
-/// A separate reader thread for some rings.
-pub struct ExtraReader {
-    /// The thread reads the rings of these CPUs.
-    pub cpus: CpuSet,
-    /// The CPUs that the thread may run on; `None` for all.
-    pub affinity: Option<CpuSet>,
-    /// The consumer of the thread's records.
-    pub taker: Box<dyn RecordConsumer>,
-}
-
-/// A separate reader thread, and the flags that make it end.
-struct ReaderThread {
-    control: Arc<Control>,
-    state: State,
 }
 
 /// What starts the events.
@@ -165,6 +140,7 @@ impl Capture {
         let layouts = layouts(events, options.members, opened.read_format);
         let kind = if target.ends_with_threads() { Kind::Thread } else { Kind::Process };
         let tasks = (!opened.tasks.is_empty()).then(|| Tasks::watch(&opened.tasks, kind));
+        let process = options.ends_with.map(|pid| Tasks::watch(&[pid], Kind::Process));
         let OpenRings { descriptors, rings, owners, ring_cpus, ring_ids, ids, attrs, read_format, contexts, .. } =
             opened;
 
@@ -185,6 +161,13 @@ impl Capture {
         // The offsets of id and time are the same for all events.
         let fixed = SampleLayout::new(common, read_format);
         let trailer = TrailerLayout::new(common);
+        let own = Arc::new(AtomicU64::new(0));
+        let own_samples = || {
+            let known = events.iter().zip(&layouts);
+            let known = known.map(|(event, &layout)| own::Event { layout, owner: event.owner, kind: event.event.kind });
+            OwnSamples::new(&ids, known.collect(), Arc::clone(&own))
+        };
+        let own_samples = (options.own_threads == OwnThreads::LeftOut).then(own_samples).flatten();
         let (rounds, sorter) = match options.order {
             None => (Rounds::Unmarked, None),
             Some(RecordOrder::Time { margin }) => {
@@ -192,6 +175,11 @@ impl Capture {
                 (Rounds::Marked(margin), Some(sorter))
             }
         };
+        // The events of tasks go on when a CPU comes back.
+        let is_of_cpus = matches!(target, Target::SystemWide { .. } | Target::Cgroups(_));
+        let offline = OfflineCpus::default();
+        let cpus = ring_cpus.iter().copied().flatten().collect();
+        let offline_check = is_of_cpus.then(|| OfflineCheck::new(cpus, offline.clone()));
         let descriptors = Arc::new(descriptors);
         let reader = Box::new(Reader {
             numbers: (0..rings.len()).collect(),
@@ -203,7 +191,7 @@ impl Capture {
             outlet: Outlet::Consumer(sender),
             affinity: None,
             wake: options.wake,
-            tasks,
+            tasks: tasks.into_iter().chain(process).collect(),
             rounds,
             epoll: Epoll::new()?,
             pace: Pace::new(Instant::now()),
@@ -214,6 +202,9 @@ impl Capture {
             reserve,
             release_requested: false,
             sampled: false,
+            offline: offline_check,
+            ring_cpus: ring_cpus.clone(),
+            own_samples,
             limiter: options
                 .sampling_limit
                 .map(|limit| Limiter::new(limit, fixed, ring_cpus.len(), Arc::clone(&limited))),
@@ -237,6 +228,8 @@ impl Capture {
             reader: State::Idle(reader),
             reader_threads: Vec::new(),
             limited,
+            own,
+            offline,
             start: match target {
                 Target::Workload { .. } => StartTrigger::Exec,
                 Target::Processes(_) => StartTrigger::EnableAgain,
@@ -286,6 +279,12 @@ impl Capture {
         self.contexts.of_children
     }
 
+    /// Returns the count of the samples of perf-prof's own threads that were left out. The count changes while the capture
+    /// runs.
+    pub fn own_samples(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.own)
+    }
+
     /// Returns the number of rings.
     pub fn ring_count(&self) -> usize {
         self.ring_cpus.len()
@@ -316,7 +315,7 @@ impl Capture {
                 outlet: Outlet::Taker(taker),
                 affinity,
                 wake: None,
-                tasks: None,
+                tasks: Vec::new(),
                 rounds: Rounds::Unmarked,
                 epoll: Epoll::new()?,
                 pace: Pace::new(Instant::now()),
@@ -327,6 +326,9 @@ impl Capture {
                 reserve: 0,
                 release_requested: false,
                 sampled: false,
+                offline: None,
+                ring_cpus: Vec::new(),
+                own_samples: None,
                 limiter: None,
             };
             let is_its = |number: usize| self.ring_cpus[number].is_some_and(|cpu| cpus.contains(cpu));
@@ -452,28 +454,6 @@ impl Capture {
     }
 }
 
-impl State {
-    fn start(&mut self) -> Result<(), CallError> {
-        *self = match std::mem::replace(self, State::Gone) {
-            State::Idle(mut reader) => {
-                reader.watch()?;
-                let thread = std::thread::Builder::new().name("perf-prof-reader".to_owned());
-                let running = thread.spawn(|| reader.run());
-                State::Running(running.map_err(|error| CallError::new("clone", error))?)
-            }
-            other => other,
-        };
-        Ok(())
-    }
-
-    fn join(&mut self) {
-        if let State::Running(thread) = std::mem::replace(self, State::Gone) {
-            // A reader that panicked has already printed that to stderr. There is nothing else to do.
-            let _ = thread.join();
-        }
-    }
-}
-
 fn layouts(events: &[EventRequest], members: CommonMembers, read_format: u64) -> Vec<SampleLayout> {
     let common = attr::common_members(events, members);
     events.iter().map(|event| SampleLayout::from_format(attr::samples(event, common, read_format))).collect()
@@ -522,14 +502,27 @@ impl Source for Capture {
             per_ring: vec![0; self.ring_count()],
             samples_per_ring: vec![0; self.ring_count()],
         };
-        self.for_each_loss(|descriptor, _, lost| {
-            counts.per_ring[descriptor.ring] += lost;
-            if let Some(event) = descriptor.event {
-                counts.per_event[event] += lost;
-                counts.samples_per_ring[descriptor.ring] += lost;
-            }
-        })
+        self.for_each_loss(
+            |_| true,
+            |descriptor, _, lost| {
+                counts.per_ring[descriptor.ring] += lost;
+                if let Some(event) = descriptor.event {
+                    counts.per_event[event] += lost;
+                    counts.samples_per_ring[descriptor.ring] += lost;
+                }
+            },
+        )
         .then_some(counts)
+    }
+
+    fn lost_side_band(&mut self) -> Option<Vec<u64>> {
+        let mut per_ring = vec![0; self.ring_count()];
+        self.for_each_loss(Descriptor::is_dummy, |descriptor, _, lost| per_ring[descriptor.ring] += lost)
+            .then_some(per_ring)
+    }
+
+    fn take_offline_cpus(&mut self) -> Vec<u32> {
+        self.offline.take()
     }
 
     fn ring_cpus(&self) -> Vec<Option<u32>> {

@@ -37,6 +37,11 @@ pub(super) struct Descriptor {
 }
 
 impl Descriptor {
+    /// Returns whether this is a dummy event. Only dummies write side-band records.
+    pub fn is_dummy(&self) -> bool {
+        self.event.is_none()
+    }
+
     /// Returns the index of the request and the descriptor, as [`Closing::close`] needs them.
     pub fn into_parts(self) -> (Option<usize>, OwnedFd) {
         (self.event, self.fd)
@@ -110,7 +115,8 @@ impl Opener<'_> {
         };
         opened.contexts = context::keep(self.events, on, follow, until);
         let gone = attach::to_each(on, |attachment| self.attach(opened, attachment, follow, needed))?;
-        if opened.rings.is_empty() {
+        // A thread may exit after its dummy was opened. If no event was opened for this reason, there is no lack of rights.
+        if opened.rings.is_empty() || opened.ids.is_empty() && !gone.is_empty() {
             return Err(CaptureError::NoSuchTask { kind: "thread", ids: gone });
         }
         Ok(())
@@ -132,7 +138,7 @@ impl Opener<'_> {
         let open = |attr: &_| open_event(attr, attach, None);
         let (attr, fd) = open_supported_dummy(opened.read_format, otherwise, dummy, open);
         opened.read_format = attr.read_format;
-        let fd = fd.map_err(|error| self.dummy_error(on, error, needed))?;
+        let fd = fd.map_err(|error| self.dummy_error(on, error, needed, opened.descriptors.len()))?;
         let owner = on.cpu.and_then(|cpu| opened.ring_cpus.iter().position(|&ring| ring == Some(cpu)));
         let id = perf::id(fd.as_fd())?;
         let ring = match owner {
@@ -167,7 +173,7 @@ impl Opener<'_> {
                     continue;
                 }
                 Err(error) if [libc::EMFILE, libc::ENFILE].contains(&error.errno()) => {
-                    return Err(CaptureError::too_many_files(needed));
+                    return Err(CaptureError::too_many_files(&error, needed, opened.descriptors.len()));
                 }
                 result => result.map_err(|error| CaptureError::open(event, Purpose::Sampled, Some(on.to), error))?,
             };
@@ -186,13 +192,13 @@ impl Opener<'_> {
     /// Returns the error for a dummy that was refused. A dummy needs fewer rights than any event. So a user who may not
     /// open the dummy may open no event, and the error of the first event is returned. The exceptions are namespace and
     /// cgroup records: the dummy delivers them, so they can be the reason.
-    fn dummy_error(&self, on: Attachment<'_>, error: CallError, needed: usize) -> CaptureError {
+    fn dummy_error(&self, on: Attachment<'_>, error: CallError, needed: usize, open: usize) -> CaptureError {
         if let (libc::EINVAL, SideBandRecords::Delivered) = (error.errno(), self.options.side_band.cgroups) {
             return CaptureError::no_cgroups(error);
         }
         let of_namespaces = refusal::of_namespaces(&self.options.side_band);
         match (error.errno(), of_namespaces, self.events.first()) {
-            (libc::EMFILE | libc::ENFILE, ..) => CaptureError::too_many_files(needed),
+            (libc::EMFILE | libc::ENFILE, ..) => CaptureError::too_many_files(&error, needed, open),
             (libc::EACCES | libc::EPERM, Some(refusal), _) => {
                 CaptureError::Permission { event: "namespaces of tasks".to_owned(), refusal }
             }
@@ -278,7 +284,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::capture::{Clock, CommonMembers, EventStart, MappingScope, Mappings, SideBand, Switching};
+    use crate::capture::{Clock, CommonMembers, EventStart, MappingScope, Mappings, OwnThreads, SideBand, Switching};
 
     fn check(otherwise: Option<u64>, knows: impl Fn(&perf_event_attr) -> bool) -> (perf_event_attr, usize) {
         let side_band = SideBand::default();
@@ -294,6 +300,8 @@ mod tests {
             begin: EventStart::AtOnce,
             switching: Switching::Once,
             sampling_limit: None,
+            own_threads: OwnThreads::Included,
+            ends_with: None,
             wake: None,
         };
         let tries = Cell::new(0);

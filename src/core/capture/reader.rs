@@ -11,11 +11,13 @@ use crossbeam_channel::Sender;
 
 use super::{
     RecordConsumer,
-    drain::{Drained, drain},
+    drain::{Drained, LeftOut, drain},
     limit::Limiter,
     memory::{BLOCK, Memory},
     message::{Control, Message, Rounds},
+    offline::OfflineCheck,
     open::Descriptor,
+    own::OwnSamples,
     pace::Pace,
     tasks::Tasks,
 };
@@ -47,8 +49,8 @@ pub(super) struct Reader {
     /// The CPUs that the thread may run on; `None` for all.
     pub affinity: Option<CpuSet>,
     pub wake: Option<RawFd>,
-    /// The tasks that end the capture when all of them have exited; `None` if the exit of tasks does not end it.
-    pub tasks: Option<Tasks>,
+    /// Groups of tasks. The capture ends when all tasks of one of the groups have exited.
+    pub tasks: Vec<Tasks>,
     pub rounds: Rounds,
     pub epoll: Epoll,
     pub pace: Pace,
@@ -66,6 +68,12 @@ pub(super) struct Reader {
     /// until the next round has ended.
     pub release_requested: bool,
     pub limiter: Option<Limiter>,
+    /// Notices CPUs that go offline; `None` if the events belong to tasks.
+    pub offline: Option<OfflineCheck>,
+    /// The CPU of each ring of the capture.
+    pub ring_cpus: Vec<Option<u32>>,
+    /// Removes the samples of perf-prof's own threads.
+    pub own_samples: Option<OwnSamples>,
     /// Set if this round has found samples. A chunk of more than [`LARGE_CHUNK`] bytes is not searched; it is assumed
     /// to contain samples.
     pub sampled: bool,
@@ -163,9 +171,11 @@ impl Reader {
             // If this fails, the thread does the same work on other CPUs.
             let _ = thread::pin(cpus);
         }
-        // The thread needs little CPU time. But if a ring fills up while all CPUs are busy, and the thread has to wait
-        // for a CPU, records are lost.
-        thread::raise_priority();
+        // The thread needs little CPU time. But if it has to wait for a CPU while a ring fills up, records are lost. It
+        // must not get a higher priority: that would take CPU time from the traced programs. If they run in the same
+        // session, they would even lose time on other CPUs, because the CPUs share the weight of a session (`autogroup`
+        // in sched(7)).
+        thread::take_short_turns();
         let mut ready = Vec::new();
         while !self.control.quit.load(SeqCst) {
             let timeout = (self.phase != Phase::Ended).then(|| self.pace.until_round(Instant::now()));
@@ -203,15 +213,12 @@ impl Reader {
                 if let Some(fd) = self.wake {
                     eventfd::drain(fd);
                 }
-                self.control.woken.store(true, SeqCst);
-                self.send(Message::WakeUp);
+                self.wake_consumer();
             }
             token if token >= TASK => {
                 let fd = (token - TASK) as RawFd;
                 self.epoll.remove(fd);
-                if let Some(tasks) = &mut self.tasks {
-                    tasks.exited(fd);
-                }
+                self.tasks.iter_mut().for_each(|tasks| tasks.exited(fd));
                 self.pace.hasten();
             }
             ring => {
@@ -239,6 +246,10 @@ impl Reader {
             // If this fails, only the regular rounds read the ring.
             let _ = self.epoll.add(self.descriptors[next].fd.as_raw_fd(), ring as u64);
             self.watched[ring] = next;
+        } else if let Some(cpu) = self.ring_cpus.get(number).copied().flatten()
+            && self.offline.as_mut().is_some_and(|offline| offline.hung_up(cpu))
+        {
+            self.wake_consumer();
         }
     }
 
@@ -246,8 +257,11 @@ impl Reader {
         if self.control.stop.load(SeqCst) {
             return self.end(Ended::Stopped);
         }
-        if self.tasks.as_mut().is_some_and(Tasks::all_exited) {
+        if self.tasks.iter_mut().any(Tasks::all_exited) {
             return self.end(Ended::TasksExited);
+        }
+        if self.offline.as_mut().is_some_and(|offline| offline.is_any_offline(Instant::now())) {
+            self.wake_consumer();
         }
         let request = self.control.flushes.load(SeqCst);
         if self.flush.is_none() && request != self.flushed {
@@ -423,7 +437,8 @@ impl Reader {
 
     fn drain(&mut self, index: usize, head: u64) -> Drained {
         let (outlet, sampled, number) = (&mut self.outlet, &mut self.sampled, self.numbers[index]);
-        drain(&mut self.rings[index], number, head, &self.memory, &mut self.limiter, |chunk| {
+        let left_out = LeftOut { limiter: &mut self.limiter, own_samples: &mut self.own_samples };
+        drain(&mut self.rings[index], number, head, &self.memory, left_out, |chunk| {
             *sampled |= chunk.bytes().len() > LARGE_CHUNK
                 || chunk.records().any(|record| record_type(record) == PERF_RECORD_SAMPLE);
             match outlet {
@@ -432,6 +447,12 @@ impl Reader {
                 Outlet::Taker(taker) => taker.consume(chunk),
             }
         })
+    }
+
+    /// Makes the consumer's wait return.
+    fn wake_consumer(&self) {
+        self.control.woken.store(true, SeqCst);
+        self.send(Message::WakeUp);
     }
 
     fn send(&self, message: Message) {
@@ -462,7 +483,7 @@ mod tests {
             outlet: Outlet::Consumer(sender),
             affinity: None,
             wake: None,
-            tasks: None,
+            tasks: vec![],
             rounds: Rounds::Marked(Duration::ZERO),
             epoll: Epoll::new().unwrap(),
             pace: Pace::new(Instant::now()),
@@ -473,6 +494,9 @@ mod tests {
             reserve: 0,
             release_requested: false,
             limiter: None,
+            offline: None,
+            ring_cpus: vec![],
+            own_samples: None,
             sampled: false,
         };
         (reader, messages)

@@ -21,8 +21,11 @@ pub struct Refusal {
 /// The reason of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// No reason was found: the sysctl allows the request, or the process has a capability that overrides the sysctl.
+    /// No reason was found: the sysctl allows the request, or the process has a capability that overrides the sysctl. Some
+    /// tracepoints may be sampled by nobody.
     Unknown,
+    /// The same, for an event other than a tracepoint. Only something outside of perf can forbid it.
+    Forbidden,
     /// The sysctl `kernel.perf_event_paranoid` has a level that is too high.
     Level {
         /// The highest level that would allow the request.
@@ -77,8 +80,10 @@ struct Rights {
 impl Refusal {
     /// Returns why `request` was refused; `to` is what the event was to be attached to, or `None` if that is not known.
     pub(super) fn explain(request: &EventRequest, purpose: Purpose, to: Option<AttachTo<'_>>) -> Refusal {
+        let own = procfs::owner(std::process::id());
         let foreign = match to {
-            Some(AttachTo::Thread(tid)) if procfs::owner(tid) != procfs::owner(std::process::id()) => Some(tid),
+            // A thread that has exited has no owner.
+            Some(AttachTo::Thread(tid)) if procfs::owner(tid).is_some_and(|owner| Some(owner) != own) => Some(tid),
             _ => None,
         };
         let rights = Rights { paranoid: procfs::perf_event_paranoid(), capable: procfs::is_perfmon_capable(), foreign };
@@ -96,8 +101,9 @@ pub(super) fn of_namespaces(side_band: &SideBand) -> Option<Refusal> {
 /// Finds out why the kernel refused the event. Follows the rules in `perf_event_open()` and `perf_uprobe_event_init()`
 /// in kernel/events/core.c, and in `perf_trace_event_perm()` in kernel/trace/trace_event_perf.c.
 fn cause(request: &EventRequest, purpose: Purpose, to: Option<AttachTo<'_>>, rights: &Rights) -> Cause {
+    let unknown = if request.event.kind == PERF_TYPE_TRACEPOINT { Cause::Unknown } else { Cause::Forbidden };
     if rights.capable {
-        return Cause::Unknown;
+        return unknown;
     }
     if matches!(request.event.config1, Config::Text(_)) {
         return Cause::Capability { what: "probes" };
@@ -116,7 +122,7 @@ fn cause(request: &EventRequest, purpose: Purpose, to: Option<AttachTo<'_>>, rig
             Cause::Level { needed: 0, needed_for: if allows(needed) { NeededFor::CpusAlone } else { NeededFor::Cpus } }
         }
         (_, Some(tid)) if allows(needed) => Cause::Foreign { tid },
-        _ if allows(needed) => Cause::Unknown,
+        _ if allows(needed) => unknown,
         _ => Cause::Level { needed, needed_for },
     }
 }
@@ -131,6 +137,11 @@ impl fmt::Display for Refusal {
                  this event (irq_vectors:irq_work_exit, for example), or a security module or a container's seccomp \
                  profile forbids it"
             ),
+            Cause::Forbidden => write!(
+                f,
+                "kernel.perf_event_paranoid is {level} and the request is allowed, so a security module or a container's \
+                 seccomp profile forbids it"
+            ),
             Cause::Foreign { tid } => write!(
                 f,
                 "task {tid} belongs to another user or has more rights than perf-prof, and CAP_PERFMON is missing; run as \
@@ -138,8 +149,8 @@ impl fmt::Display for Refusal {
             ),
             Cause::Capability { what } => write!(
                 f,
-                "{what} need CAP_PERFMON, which is missing; run as root, or give the executable the capability \
-                 (`setcap cap_perfmon,cap_dac_read_search+ep`)"
+                "{what} need CAP_PERFMON, which is missing; run as root, or give the capability to {}",
+                ForGroup("cap_perfmon")
             ),
             Cause::Level { needed, needed_for } => {
                 // To sample tracepoints, the user also has to read them in tracefs.
@@ -149,8 +160,9 @@ impl fmt::Display for Refusal {
                 };
                 write!(
                     f,
-                    "kernel.perf_event_paranoid is {level} and CAP_PERFMON is missing; run as root, give the executable the \
-                     capability (`setcap {capabilities}+ep`), or run `sysctl kernel.perf_event_paranoid={needed}`"
+                    "kernel.perf_event_paranoid is {level} and CAP_PERFMON is missing; run as root, run `sysctl \
+                     kernel.perf_event_paranoid={needed}`, or give the capability to {}",
+                    ForGroup(capabilities)
                 )?;
                 match needed_for {
                     NeededFor::CpusAlone => {
@@ -160,6 +172,22 @@ impl fmt::Display for Refusal {
                 }
             }
         }
+    }
+}
+
+/// The advice to give an executable these capabilities. Everybody who may execute the file gets them, so it must not be
+/// executable for all users. chgrp and chmod come first: the kernel removes the capabilities of a file when its owner or
+/// its group changes (capabilities(7)).
+struct ForGroup(&'static str);
+
+impl fmt::Display for ForGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ForGroup(capabilities) = self;
+        write!(
+            f,
+            "a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap {capabilities}+ep FILE`, where "
+        )?;
+        f.write_str("FILE is the executable)")
     }
 }
 
@@ -194,8 +222,8 @@ mod tests {
         let of_kernel = |needed: i32, needed_for: NeededFor| Cause::Level { needed, needed_for };
         let foreign = Cause::Foreign { tid: 7 };
         for (request, purpose, to, rights, expected) in [
-            (&clock(false), Purpose::Sampled, Some(AttachTo::Cpu), at(-1, None), Cause::Unknown),
-            (&clock(false), Purpose::Sampled, Some(AttachTo::Cpu), at(0, None), Cause::Unknown),
+            (&clock(false), Purpose::Sampled, Some(AttachTo::Cpu), at(-1, None), Cause::Forbidden),
+            (&clock(false), Purpose::Sampled, Some(AttachTo::Cpu), at(0, None), Cause::Forbidden),
             (&clock(false), Purpose::Sampled, Some(AttachTo::Cpu), at(1, None), of_kernel(0, NeededFor::CpusAlone)),
             (&tracepoint, Purpose::Counted, own, at(2, None), of_kernel(1, NeededFor::Kernel)),
             (&tracepoint, Purpose::Counted, own, at(1, None), Cause::Unknown),
@@ -220,7 +248,7 @@ mod tests {
             own,
             &PLAIN,
             expect![
-                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or run `sysctl kernel.perf_event_paranoid=1`"
+                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, run `sysctl kernel.perf_event_paranoid=1`, or give the capability to a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap cap_perfmon+ep FILE`, where FILE is the executable)"
             ],
         );
         check(
@@ -228,7 +256,7 @@ mod tests {
             Some(AttachTo::Cpu),
             &PLAIN,
             expect![
-                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or run `sysctl kernel.perf_event_paranoid=0`; your own processes need none of this: select them with -p, or give a command"
+                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, run `sysctl kernel.perf_event_paranoid=0`, or give the capability to a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap cap_perfmon+ep FILE`, where FILE is the executable); your own processes need none of this: select them with -p, or give a command"
             ],
         );
         check(
@@ -236,7 +264,7 @@ mod tests {
             Some(AttachTo::Cpu),
             &PLAIN,
             expect![
-                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or run `sysctl kernel.perf_event_paranoid=0`"
+                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, run `sysctl kernel.perf_event_paranoid=0`, or give the capability to a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap cap_perfmon+ep FILE`, where FILE is the executable)"
             ],
         );
         check(
@@ -244,7 +272,7 @@ mod tests {
             Some(AttachTo::Cpu),
             &PLAIN,
             expect![
-                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon,cap_dac_read_search+ep`), or run `sysctl kernel.perf_event_paranoid=-1`"
+                "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing; run as root, run `sysctl kernel.perf_event_paranoid=-1`, or give the capability to a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap cap_perfmon,cap_dac_read_search+ep FILE`, where FILE is the executable)"
             ],
         );
         check(
@@ -261,7 +289,7 @@ mod tests {
             own,
             &Rights { paranoid: Some(4), ..PLAIN },
             expect![
-                "kernel.perf_event_paranoid is 4 and CAP_PERFMON is missing; run as root, give the executable the capability (`setcap cap_perfmon+ep`), or run `sysctl kernel.perf_event_paranoid=2`"
+                "kernel.perf_event_paranoid is 4 and CAP_PERFMON is missing; run as root, run `sysctl kernel.perf_event_paranoid=2`, or give the capability to a group of trusted users (`chgrp GROUP FILE; chmod 0750 FILE; setcap cap_perfmon+ep FILE`, where FILE is the executable)"
             ],
         );
         check(

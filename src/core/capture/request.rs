@@ -162,6 +162,28 @@ pub enum ChildEvents {
     MayBeMissing,
 }
 
+/// The task that an event belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Owner {
+    /// The task that was running. If the event happened in an interrupt, it belongs to nobody.
+    #[default]
+    Task,
+    /// The thread with the id at this offset of the tracepoint's data, for example the thread that is woken up.
+    Field(usize),
+    /// No single task, for example because it is a switch from one task to another.
+    Nobody,
+}
+
+/// Says if the samples of perf-prof's own threads are delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwnThreads {
+    /// They are delivered.
+    #[default]
+    Included,
+    /// They are left out and counted.
+    LeftOut,
+}
+
 /// An event to capture.
 #[derive(Clone, Debug)]
 pub struct EventRequest {
@@ -196,6 +218,8 @@ pub struct EventRequest {
     pub grouping: Grouping,
     /// Says if tasks that inherit the event may exchange their contexts.
     pub contexts: Contexts,
+    /// The task that the event belongs to.
+    pub owner: Owner,
 }
 
 impl EventRequest {
@@ -216,6 +240,7 @@ impl EventRequest {
             presence: Presence::Required,
             grouping: Grouping::Alone,
             contexts: Contexts::Any,
+            owner: Owner::Task,
         }
     }
 
@@ -346,6 +371,10 @@ pub struct Options {
     pub switching: Switching,
     /// The maximum number of samples per second in each ring. Further samples are dropped. `None` for no limit.
     pub sampling_limit: Option<u32>,
+    /// Says if the samples of perf-prof's own threads are delivered.
+    pub own_threads: OwnThreads,
+    /// A process. When it exits, the capture ends, as it does when all tasks of the target have exited.
+    pub ends_with: Option<u32>,
     /// An eventfd. When it becomes readable, it is drained and [`crate::record::Wait::Woken`] is returned, before any
     /// waiting records.
     pub wake: Option<RawFd>,

@@ -54,6 +54,10 @@ impl<S: Sink> Sink for DerivingSink<'_, S> {
         }
         sink.enter(&mut |program| body(&mut Deriving { program, derivations, feeds }));
     }
+
+    fn collects_output(&self) -> bool {
+        self.sink.collects_output()
+    }
 }
 
 /// The sink during a delivery: the entered sink, and the derivations that run before it.
@@ -87,6 +91,10 @@ impl Deliver for Deriving<'_> {
 
     fn kept_events(&self) -> usize {
         self.program.kept_events()
+    }
+
+    fn flush(&mut self) -> Flow {
+        self.program.flush()
     }
 
     fn exit(&mut self) -> Flow {

@@ -2,6 +2,7 @@
 //! the end of the run. It does not know whether the source is live or a file, and it does not know what the sink does.
 
 pub mod exit_status;
+mod flushing;
 pub mod interval;
 pub mod losses;
 pub mod pump;

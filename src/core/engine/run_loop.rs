@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    flushing::Flushing,
     interval::Interval,
     losses::{self, LossReport},
     pump::{BreakReason, Pump},
@@ -110,8 +111,10 @@ pub struct LoopState {
     calibration: Interval,
     usage: Usage,
     losses: LossReport,
+    /// When the program's output was last written; `None` before the first turn.
+    output: Option<Flushing>,
     /// True while a flush is in progress. When the flush is done, `__interval__` is called.
-    flushing: bool,
+    awaits_flush: bool,
     /// The signal that stopped the source. Records from before the signal are still delivered.
     signal: Option<i32>,
 }
@@ -140,7 +143,8 @@ impl<S: Source> RunLoop<'_, S> {
             calibration: Interval::new(CALIBRATE_EVERY, now),
             usage: Usage::default(),
             losses: LossReport::new(self.source.ring_cpus(), self.loss_advice),
-            flushing: false,
+            output: None,
+            awaits_flush: false,
             signal: None,
         }
     }
@@ -148,28 +152,34 @@ impl<S: Source> RunLoop<'_, S> {
     /// Makes one turn of the loop: waits for the source, delivers at most one batch, handles signals, and does the
     /// periodic work that is due. Returns at the time `until` at the latest.
     pub fn turn(&mut self, turns: &mut LoopState, sink: &mut impl Sink, until: Option<Instant>) -> ControlFlow<Ending> {
-        let interval_at = turns.interval.filter(|_| !turns.flushing).map(|interval| interval.next());
+        let interval_at = turns.interval.filter(|_| !turns.awaits_flush).map(|interval| interval.next());
         let usage_at = turns.usage_interval.map(|interval| interval.next());
-        let next =
-            [interval_at, usage_at, turns.end, until].into_iter().flatten().chain([turns.calibration.next()]).min();
-        let flow = match self.source.wait(next) {
-            Wait::Batch(batch) => self.deliver(&batch, sink, &mut turns.signal, &mut turns.usage),
+        let output = turns.output.get_or_insert_with(|| Flushing::new(sink.collects_output(), Instant::now()));
+        let flush_at = output.next();
+        let next = [interval_at, usage_at, turns.end, until, flush_at]
+            .into_iter()
+            .flatten()
+            .chain([turns.calibration.next()])
+            .min();
+        // If there is more to deliver, output is still collected.
+        let wait = if output.is_due() { self.source.wait(Some(Instant::now())) } else { self.source.wait(next) };
+        let flow = match wait {
+            Wait::Batch(batch) => self.deliver(&batch, sink, turns),
             Wait::Flushed => {
-                turns.flushing = false;
-                if turns.signal.is_none() { self.on_interval(sink) } else { ControlFlow::Continue(()) }
+                turns.awaits_flush = false;
+                if turns.signal.is_none() { self.on_interval(sink, turns) } else { ControlFlow::Continue(()) }
             }
-            Wait::Woken | Wait::Timeout => ControlFlow::Continue(()),
+            Wait::Woken => ControlFlow::Continue(()),
+            Wait::Timeout => self.flush_output(sink, turns),
             Wait::Ended(ended) => {
-                turns.losses.add(&self.pump.take_recent_losses(), Instant::now());
+                turns.losses.add(&self.pump.take_recent_losses(), || self.source.lost_side_band(), Instant::now());
                 let of_signal = turns.signal.map(|number| Ending::Signal { number, rest: PendingEvents::Delivered });
                 let at_end = if turns.is_over { Ending::Duration } else { Ending::Source(ended) };
                 return ControlFlow::Break(of_signal.unwrap_or(at_end));
             }
         };
         let flow = match flow {
-            ControlFlow::Continue(()) if self.signals.is_pending() => {
-                self.attend(sink, &mut turns.signal, &mut turns.usage)
-            }
+            ControlFlow::Continue(()) if self.signals.is_pending() => self.attend(sink, turns),
             flow => flow,
         };
         if let ControlFlow::Break(why) = flow {
@@ -190,10 +200,11 @@ impl<S: Source> RunLoop<'_, S> {
     /// Does the periodic work that is due: reports losses, starts the flush that has to finish before `__interval__` is
     /// called, calibrates the clock, and prints statistics.
     fn attend_to_periods(&mut self, turns: &mut LoopState, now: Instant) {
-        turns.losses.add(&self.pump.take_recent_losses(), now);
-        let may_flush = !turns.flushing && turns.signal.is_none();
+        turns.losses.add(&self.pump.take_recent_losses(), || self.source.lost_side_band(), now);
+        losses::report_offline_cpus(&mut self.source);
+        let may_flush = !turns.awaits_flush && turns.signal.is_none();
         if may_flush && turns.interval.as_mut().is_some_and(|interval| interval.expired(now)) {
-            turns.flushing = true;
+            turns.awaits_flush = true;
             self.source.flush();
         }
         if turns.end.take_if(|end| now >= *end).is_some() {
@@ -224,14 +235,17 @@ impl<S: Source> RunLoop<'_, S> {
         &mut self,
         batch: &crate::record::Batch,
         sink: &mut impl Sink,
-        signal: &mut Option<i32>,
-        usage: &mut Usage,
+        turns: &mut LoopState,
     ) -> ControlFlow<BreakReason> {
         let Self { source, pump, events, stats, signals, reopen, .. } = self;
+        let LoopState { signal, usage, output, .. } = turns;
         let left = pump.samples_left();
         let mut flow = ControlFlow::Continue(());
         sink.enter(&mut |program| {
             flow = pump.deliver(batch, program, |program| {
+                if let Some(output) = output.as_mut() {
+                    output.before_sample(program)?;
+                }
                 if !signals.is_pending() {
                     return ControlFlow::Continue(());
                 }
@@ -240,30 +254,41 @@ impl<S: Source> RunLoop<'_, S> {
                 attention.to(signals.take_pending(), program, signal)
             });
         });
+        output.iter_mut().for_each(Flushing::called);
         source.delivered(batch, if flow.is_break() { pump.records_handled(batch, left) } else { usize::MAX });
         flow
     }
 
-    fn attend(
-        &mut self,
-        sink: &mut impl Sink,
-        signal: &mut Option<i32>,
-        usage: &mut Usage,
-    ) -> ControlFlow<BreakReason> {
+    fn attend(&mut self, sink: &mut impl Sink, turns: &mut LoopState) -> ControlFlow<BreakReason> {
         let Self { source, events, stats, signals, reopen, .. } = self;
+        let LoopState { signal, usage, output, .. } = turns;
         let mut flow = ControlFlow::Continue(());
         sink.enter(&mut |program| {
             let mut attention =
                 LoopDelivery { source: &mut *source, events, stats, reopen: *reopen, usage: &mut *usage };
             flow = attention.to(signals.take_pending(), program, signal);
         });
+        output.iter_mut().for_each(Flushing::called);
         flow
     }
 
-    fn on_interval(&mut self, sink: &mut impl Sink) -> ControlFlow<BreakReason> {
+    fn on_interval(&mut self, sink: &mut impl Sink, turns: &mut LoopState) -> ControlFlow<BreakReason> {
         self.stats.set_kernel_counts(self.source.losses());
         let mut flow = ControlFlow::Continue(());
         sink.enter(&mut |program| flow = program.interval().map_break(BreakReason::Stop));
+        turns.output.iter_mut().for_each(Flushing::called);
+        flow
+    }
+
+    /// Called when there is nothing to deliver. Writes the output of the program.
+    fn flush_output(&mut self, sink: &mut impl Sink, turns: &mut LoopState) -> ControlFlow<BreakReason> {
+        let now = Instant::now();
+        let mut flow = ControlFlow::Continue(());
+        if let Some(output) =
+            turns.output.as_mut().filter(|output| output.is_due() || output.next().is_some_and(|next| next <= now))
+        {
+            sink.enter(&mut |program| flow = output.flush(program));
+        }
         flow
     }
 
@@ -315,6 +340,8 @@ impl<S: Source> LoopDelivery<'_, S> {
         signal: &mut Option<i32>,
     ) -> ControlFlow<BreakReason> {
         if pending.user1 != 0 {
+            // What was printed before belongs to the old file.
+            program.flush().map_break(BreakReason::Stop)?;
             (self.reopen)();
         }
         if pending.user2 != 0 {

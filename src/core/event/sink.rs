@@ -39,6 +39,10 @@ pub trait Deliver {
     fn kept_events(&self) -> usize {
         0
     }
+    /// Writes the output that the program has collected.
+    fn flush(&mut self) -> Flow {
+        Flow::Continue(())
+    }
     /// Reports the end of the run. This is called exactly once, however the run ends.
     fn exit(&mut self) -> Flow {
         Flow::Continue(())
@@ -50,4 +54,9 @@ pub trait Deliver {
 pub trait Sink {
     /// Enters the sink, calls `body`, and leaves the sink.
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver));
+
+    /// Returns whether the program collects its output. Then [`Deliver::flush`] has to be called from time to time.
+    fn collects_output(&self) -> bool {
+        false
+    }
 }

@@ -1,7 +1,7 @@
 //! Counts of delivered and lost samples. The run loop updates them and the program reads them.
 
 use std::sync::{
-    Mutex,
+    Arc, Mutex,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
@@ -27,6 +27,8 @@ pub struct Stats {
     unattributed: AtomicU64,
     /// How often the kernel throttled an event.
     throttled: AtomicU64,
+    /// The number of samples of perf-prof's own threads that were left out.
+    own: Arc<AtomicU64>,
     /// The numbers of lost samples that the kernel itself counts, as of the last read.
     kernel: Mutex<Option<LossCounts>>,
 }
@@ -41,8 +43,19 @@ impl Stats {
             lost_in_ring: zeros(rings),
             unattributed: 0.into(),
             throttled: 0.into(),
+            own: Arc::default(),
             kernel: Mutex::new(None),
         }
+    }
+
+    /// Uses this count of the samples of perf-prof's own threads that are left out.
+    pub fn with_own_samples(self, own: Arc<AtomicU64>) -> Self {
+        Self { own, ..self }
+    }
+
+    /// Returns the number of samples of perf-prof's own threads that were left out. They are neither delivered nor lost.
+    pub fn own_samples(&self) -> u64 {
+        self.own.load(Relaxed)
     }
 
     /// Counts a delivered sample.

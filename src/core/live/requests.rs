@@ -10,19 +10,25 @@ use crate::{
     },
     capture::{
         Callchain, Capture, CaptureError, ChildEvents, CommonMembers, Contexts, EventRequest, EventStart, Frames,
-        Mappings, Options, Presence, RecordOrder, SideBand, SideBandRecords, Switching, Target,
+        Mappings, Options, OwnThreads, Owner, Presence, RecordOrder, SideBand, SideBandRecords, Switching, Target,
     },
     plan::{self, Switch, Verbosity},
     spec::{CallGraph, CpuSet, Stack},
-    sys::{cgroup, clock::Clock, mmap::page_size, output, procfs},
+    sys::{cgroup, clock::Clock, memory, mmap::page_size, output, procfs},
     unwind,
 };
 
 /// The maximum default memory of all rings together, in bytes.
 const ALL_RINGS: usize = 256 << 20;
-/// The smallest and the largest default size of a ring, in bytes. On machines with many CPUs, the smallest size is used
-/// even if all rings together then need more than [`ALL_RINGS`].
+/// The smallest and the largest usual size of a ring, in bytes. On machines with many CPUs, the smallest size is used
+/// even if all rings together then need more than [`ALL_RINGS`]. If samples are large, rings are larger.
 const RING: std::ops::RangeInclusive<usize> = 512 << 10..=2 << 20;
+
+/// The smallest default size of a ring, in bytes, on machines with little memory.
+const SMALLEST_RING: usize = 64 << 10;
+/// The number of samples that a ring has room for. A program that samples its own stack at full speed fills a ring
+/// faster than the reader can empty it.
+const BURST: usize = 1024;
 
 /// Returns the target of the capture. `workload` is the pid of the command, if the command is the target.
 pub fn target(plan: &plan::Capture, workload: Option<u32>) -> Result<Target> {
@@ -122,6 +128,7 @@ fn request(plan: &plan::Capture, event: &Selected) -> Result<EventRequest> {
         stack_user,
         grouping: event.spec.grouping,
         contexts: if is_of_program { Contexts::Own } else { Contexts::Any },
+        owner: owner(event),
         ..event.request.clone()
     })
 }
@@ -158,21 +165,37 @@ pub struct Sizes {
     pub buffer: usize,
 }
 
-/// Returns the sizes in the plan. If the plan does not set a size, the size depends on the machine.
-pub fn sizes(plan: &plan::Capture) -> Sizes {
-    let cpus = procfs::online_cpus().map_or(1, |cpus| cpus.iter().count().max(1));
+/// Returns the sizes in the plan. If the plan does not set a size, the size depends on the machine and on the events.
+pub fn sizes(plan: &plan::Capture, requests: &[EventRequest]) -> Sizes {
+    let available = memory::available();
+    let buffer = plan.buffer.unwrap_or_else(memory::default_buffer);
     let ring = plan.ring_size.map(|size| size.pages(page_size()) * page_size()).unwrap_or_else(|| {
-        let share = (ALL_RINGS / cpus).clamp(*RING.start(), *RING.end());
-        1 << share.ilog2()
+        let cpus = procfs::online_cpus().map_or(1, |cpus| cpus.iter().count());
+        let rings = match &plan.target {
+            plan::Target::Threads(tids) if requests.iter().all(|request| request.cpus.is_none()) => tids.len(),
+            _ => cpus,
+        };
+        let largest = requests.iter().map(EventRequest::largest_sample).max().unwrap_or(0);
+        default_ring(rings.max(1), largest, available.unwrap_or(usize::MAX))
     });
-    // A quarter of the available memory leaves enough memory for the other programs on the machine.
-    let buffer = plan.buffer.unwrap_or_else(procfs::default_buffer);
     Sizes { ring, buffer }
 }
 
+/// Returns the default size of a ring. `largest` is the size of the largest sample, and `available` the memory that can
+/// be used, in bytes. A ring has room for [`BURST`] of these samples, if all rings together then need at most
+/// [`ALL_RINGS`]. On machines with little memory, rings are smaller, because the rings are locked in memory and the
+/// buffer has to hold their contents twice.
+fn default_ring(rings: usize, largest: usize, available: usize) -> usize {
+    let share = ALL_RINGS / rings;
+    let usual = share.clamp(*RING.start(), *RING.end());
+    let burst = (BURST * largest).next_power_of_two();
+    let ring = usual.max(burst.min(share)).min(available / 8 / rings).max(SMALLEST_RING);
+    1 << ring.ilog2()
+}
+
 /// Reports if rings are smaller than planned. A busy CPU fills smaller rings sooner, and then events are lost.
-pub fn report_smaller_rings(plan: &plan::Capture, capture: &Capture, verbosity: Verbosity) {
-    let (planned, ring) = (sizes(plan).ring, capture.ring_bytes());
+pub fn report_smaller_rings(planned: Sizes, capture: &Capture, verbosity: Verbosity) {
+    let (planned, ring) = (planned.ring, capture.ring_bytes());
     if ring < planned && verbosity > Verbosity::Quiet {
         output::say(format_args!(
             "rings have {} KiB instead of {} KiB, because no more memory may be locked; if events are lost, raise \
@@ -195,9 +218,9 @@ pub fn report_missing_calls_of_children(of_children: ChildEvents) {
 
 /// Prints the number of events, descriptors and rings in a capture, its memory sizes, and the notes about its events
 /// (`-v`).
-pub fn report_capture(plan: &plan::Capture, selected: &[Selected], capture: &Capture) {
+pub fn report_capture(planned: Sizes, selected: &[Selected], capture: &Capture) {
     let (rings, ids) = (capture.ring_count(), capture.ids().len());
-    let (ring, buffer) = (capture.ring_bytes() >> 10, sizes(plan).buffer >> 20);
+    let (ring, buffer) = (capture.ring_bytes() >> 10, planned.buffer >> 20);
     output::say(format_args!(
         "{} events, {ids} descriptors, {rings} rings of {ring} KiB, at most {buffer} MiB of backlog",
         selected.len()
@@ -242,8 +265,8 @@ pub fn mappings(requests: &[EventRequest]) -> Mappings {
 }
 
 /// Returns the options of the capture. `wake` is an eventfd that wakes the reader of the capture.
-pub fn options(plan: &plan::Capture, mappings: Mappings, wake: std::os::fd::RawFd) -> Options {
-    let Sizes { ring, buffer } = sizes(plan);
+pub fn options(plan: &plan::Capture, sizes: Sizes, mappings: Mappings, wake: std::os::fd::RawFd) -> Options {
+    let Sizes { ring, buffer } = sizes;
     Options {
         ring_bytes: ring,
         buffer,
@@ -262,7 +285,27 @@ pub fn options(plan: &plan::Capture, mappings: Mappings, wake: std::os::fd::RawF
         begin: EventStart::AtOnce,
         switching: Switching::Once,
         sampling_limit: plan.sampling_limit,
+        own_threads: own_threads(plan),
+        ends_with: None,
         wake: Some(wake),
+    }
+}
+
+/// Returns whether perf-prof's own threads are traced. If the user names tasks, these tasks are traced, whatever they are.
+fn own_threads(plan: &plan::Capture) -> OwnThreads {
+    match plan.target {
+        plan::Target::Processes(_) | plan::Target::Threads(_) | plan::Target::Workload(_) => OwnThreads::Included,
+        plan::Target::AllCpus | plan::Target::Cpus(_) | plan::Target::Cgroups { .. } => plan.own_threads,
+    }
+}
+
+/// Returns the task that an event belongs to. Events of the scheduler belong to the task in their field `pid`: it is woken
+/// up, or moved to another CPU, while any task runs.
+fn owner(event: &Selected) -> Owner {
+    match event.format.tracepoint().filter(|format| &*format.system == "sched") {
+        Some(format) if &*format.name == "sched_switch" => Owner::Nobody,
+        Some(format) => format.field("pid").map_or(Owner::Task, |field| Owner::Field(field.offset)),
+        None => Owner::Task,
     }
 }
 
@@ -300,7 +343,7 @@ mod tests {
             CaptureError::Mmap { kib, place: String::new(), mlock_kb: None, source }
         };
         let open = |plan: &plan::Capture, room: usize| {
-            let options = options(plan, Mappings::Ignored, -1);
+            let options = options(plan, sizes(plan, &[]), Mappings::Ignored, -1);
             open_with_rings_that_fit(plan, options, |options| match options.ring_bytes {
                 bytes if bytes > room => Err(refused(bytes / 1024)),
                 bytes => Ok(bytes),
@@ -311,6 +354,17 @@ mod tests {
         assert!(open(&plan, 0).is_err());
         let asked = plan::Capture { ring_size: Some(crate::spec::parse_pages("1M").unwrap()), ..plan };
         assert!(open(&asked, 100 << 10).is_err());
+    }
+
+    /// With a copy of the stack, a sample has 9 KiB.
+    #[test]
+    fn rings_have_room_for_bursts_of_large_samples_and_stay_small_in_all() {
+        let ring = |rings, largest, available| default_ring(rings, largest, available) >> 10;
+        let (plenty, mib) = (usize::MAX, 1 << 20);
+        assert_eq!([2, 256, 10_000].map(|rings| ring(rings, 200, plenty)), [2048, 1024, 512]);
+        assert_eq!([2, 16, 32, 256].map(|rings| ring(rings, 9 << 10, plenty)), [16 << 10, 16 << 10, 8 << 10, 1024]);
+        assert_eq!(ring(2, 65_535, plenty), 64 << 10);
+        assert_eq!([100, 10, 0].map(|available| ring(2, 9 << 10, available * mib)), [4096, 512, 64]);
     }
 
     #[test]

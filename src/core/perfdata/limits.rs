@@ -4,7 +4,7 @@
 use std::{fs::File, io, os::unix::fs::MetadataExt};
 
 use super::error::PerfDataError;
-use crate::sys::{process, procfs};
+use crate::sys::{memory, process};
 
 /// Limits for reading a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum Owner {
 impl ReadLimits {
     /// Returns the limit for the recording `name`.
     pub(crate) fn limit(&self, name: &str) -> MemoryLimit {
-        MemoryLimit { name: name.to_owned(), bytes: self.memory.unwrap_or_else(procfs::default_buffer) as u64 }
+        MemoryLimit { name: name.to_owned(), bytes: self.memory.unwrap_or_else(memory::default_buffer) as u64 }
     }
 
     /// Refuses the file of another owner. Pipes and terminals have no owner that matters.

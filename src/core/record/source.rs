@@ -65,6 +65,17 @@ pub trait Source {
     /// Returns the kernel's own loss counts (PERF_FORMAT_LOST, kernel 6.0), or `None` if the kernel does not keep them.
     fn losses(&mut self) -> Option<LossCounts>;
 
+    /// Returns how many of the lost records of each ring are side-band records, or `None` if that is not known. This is
+    /// cheaper than [`Source::losses`].
+    fn lost_side_band(&mut self) -> Option<Vec<u64>> {
+        None
+    }
+
+    /// Returns the CPUs that went offline since the last call. Their events have ended for good.
+    fn take_offline_cpus(&mut self) -> Vec<u32> {
+        Vec::new()
+    }
+
     /// Returns the CPU of each ring, by ring index. The entry is `None` for a ring of a thread.
     fn ring_cpus(&self) -> Vec<Option<u32>>;
 

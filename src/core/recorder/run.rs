@@ -19,10 +19,11 @@ use super::{
     writer_threads::{self, Files, WriterResults},
 };
 use crate::{
-    capture::{Capture, EventStart, Mappings, Options, Switching},
-    engine::{ExitStatus, interval::Interval},
+    capture::{Capture, EventRequest, EventStart, Mappings, Options, Switching},
+    engine::{ExitStatus, interval::Interval, losses},
     live::{
-        refusal, requests,
+        refusal,
+        requests::{self, Sizes},
         select::{self, Selected},
         unprivileged, workload_end,
     },
@@ -30,12 +31,17 @@ use crate::{
     plan,
     record::{Source, Wait},
     sys::{
-        clock, output,
+        clock,
+        close_in_child::ClosingHeldOff,
+        output,
         signals::Signals,
         usage::Usage,
         workload::{Stdout, Workload},
     },
 };
+
+/// The most memory, in bytes, that records take by default until they are written.
+const DEFAULT_BACKLOG: usize = 256 << 20;
 
 /// Carries out a plan and returns the exit status.
 pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
@@ -51,6 +57,7 @@ pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
              file with -o"
         )
     }
+    let closing = ClosingHeldOff::new();
     let tracefs = unprivileged::tracefs(&plan.capture)?;
     let mut selected = select::select(&plan.capture, &tracefs)?.without_derived()?;
     lifecycle::check(&selected)?;
@@ -66,15 +73,17 @@ pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
     // The clocks are compared before the rings are opened, because the rings may use all the memory that the user may
     // lock.
     let offset = clock::realtime_offset(requests::clock(&plan.capture)).ok();
-    let capture = open(plan, &selected, workload.as_ref(), signals.wake_fd())?;
+    let requests = requests::requests(&plan.capture, &selected)?;
+    let sizes = sizes(&plan.capture, &requests);
+    let capture = open(plan, &selected, requests, workload.as_ref(), sizes, signals.wake_fd())?;
     limits.report();
     requests::report_missing_calls_of_children(capture.of_children());
-    requests::report_smaller_rings(&plan.capture, &capture, plan.verbosity);
+    requests::report_smaller_rings(sizes, &capture, plan.verbosity);
     for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
         output::say(format_args!("{} is not recorded: the kernel does not allow sampling of this event", event.name));
     }
     if plan.verbosity >= plan::Verbosity::Verbose {
-        requests::report_capture(&plan.capture, &selected, &capture);
+        requests::report_capture(sizes, &selected, &capture);
     }
     if (plan.delay, &plan.control) == (Delay::UntilEnabled, &None) && plan.verbosity > plan::Verbosity::Quiet {
         output::say("-D -1 without --control: nothing can turn the events on, so no event will be recorded");
@@ -98,6 +107,7 @@ pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
         offset,
     };
     let mut recording = RecordingWriter::create(destination, &subject)?;
+    drop(closing);
     recording.gather(plan.flush_bytes.unwrap_or(DEFAULT_BUFFER));
     let mut source = RecordingTee::new(capture, AfterFailure::Stop);
     let shared = match begin(plan, &mut source.source, workload.as_mut(), &mut recording, signals.wake_fd()) {
@@ -108,9 +118,6 @@ pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
         }
     };
     source.record(recording);
-    if let Some(workload) = &workload {
-        workload.wake_at_exit(signals.wake_fd());
-    }
     let begin_at = match plan.delay {
         Delay::For(time) => Some(Instant::now() + time),
         Delay::None | Delay::UntilEnabled => None,
@@ -146,16 +153,29 @@ fn begin(
     Ok(shared)
 }
 
-fn open(plan: &RecordPlan, selected: &[Selected], workload: Option<&Workload>, wake: RawFd) -> Result<Capture> {
-    let requests = requests::requests(&plan.capture, selected)?;
+/// Returns the sizes in the plan, or default sizes. Records only wait until they are written to the file. So the default
+/// buffer is small: with more memory, a recorder that is slower than the events for long would lose as many of them.
+fn sizes(plan: &plan::Capture, requests: &[EventRequest]) -> Sizes {
+    let sizes = requests::sizes(plan, requests);
+    Sizes { buffer: plan.buffer.unwrap_or(sizes.buffer.min(DEFAULT_BACKLOG)), ..sizes }
+}
+
+fn open(
+    plan: &RecordPlan,
+    selected: &[Selected],
+    requests: Vec<EventRequest>,
+    workload: Option<&Workload>,
+    sizes: Sizes,
+    wake: RawFd,
+) -> Result<Capture> {
     // A command that only runs during the recording is not the target.
     let traced = workload.filter(|_| matches!(plan.capture.target, plan::Target::Workload(_)));
     let target = requests::target(&plan.capture, traced.map(Workload::pid))?;
-    let options = requests::options(&plan.capture, Mappings::Ignored, wake);
+    let options = requests::options(&plan.capture, sizes, Mappings::Ignored, wake);
     let begin = if plan.delay == Delay::None { EventStart::AtOnce } else { EventStart::Later };
     let is_switched = begin == EventStart::Later || plan.control.is_some();
     let switching = if is_switched { Switching::Repeated } else { Switching::Once };
-    let options = Options { begin, switching, order: None, ..options };
+    let options = Options { begin, switching, order: None, ends_with: workload.map(Workload::pid), ..options };
     let (requests, options) = lifecycle::with_members_of_recordings(&plan.capture, requests, options);
     let opened = requests::open_with_rings_that_fit(&plan.capture, options, |options| {
         Capture::open(&target, &requests, options)
@@ -190,6 +210,7 @@ impl Recorder<'_> {
                 Wait::Batch(batch) => self.source.delivered(&batch, usize::MAX),
                 Wait::Timeout | Wait::Flushed => {}
                 Wait::Woken => {
+                    losses::report_offline_cpus(&mut self.source);
                     if self.handle_wakeup(&mut signal) == EndRequest::Impatient {
                         return signal;
                     }
@@ -225,7 +246,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Called when the recorder was woken. Handles signals, commands from `--control`, and the end of the workload.
+    /// Called when the recorder was woken. Handles signals, and commands from `--control`.
     fn handle_wakeup(&mut self, signal: &mut Option<i32>) -> EndRequest {
         for (count, number) in self.signals.take_pending().end_requests() {
             // The first signal stops the events, and the records in the rings are still written. At a second signal,
@@ -240,9 +261,6 @@ impl Recorder<'_> {
             if let Some(control) = &mut self.control {
                 control.ack();
             }
-        }
-        if self.workload.as_mut().is_some_and(|workload| matches!(workload.try_wait(), Ok(Some(_)))) {
-            self.source.stop();
         }
         EndRequest::Patient
     }

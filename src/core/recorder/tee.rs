@@ -136,6 +136,14 @@ impl<S: Source> Source for RecordingTee<S> {
         self.source.losses()
     }
 
+    fn lost_side_band(&mut self) -> Option<Vec<u64>> {
+        self.source.lost_side_band()
+    }
+
+    fn take_offline_cpus(&mut self) -> Vec<u32> {
+        self.source.take_offline_cpus()
+    }
+
     fn ring_cpus(&self) -> Vec<Option<u32>> {
         self.source.ring_cpus()
     }

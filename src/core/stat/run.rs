@@ -19,7 +19,10 @@ use crate::{
     },
     plan::{Target, Verbosity},
     spec::{Attrs, EventKind, EventSpec, Stack, parse_events},
-    sys::{output, shell::shell_quote_all, signals::Signals, usage::CpuTime, workload::Workload},
+    sys::{
+        close_in_child::ClosingHeldOff, output, shell::shell_quote_all, signals::Signals, usage::CpuTime,
+        workload::Workload,
+    },
 };
 
 /// The events that are counted by default: the first list for tasks, the second list for CPUs. They show how much CPU
@@ -41,6 +44,7 @@ pub fn run(plan: &StatPlan, show: &mut dyn FnMut(&Table<'_>) -> Result<()>) -> R
         bail!("--per-cpu: the counts of tasks are not divided by CPU; count CPUs instead (-a or -C)");
     }
     plan.capture.events.iter().try_for_each(only_counted)?;
+    let closing = ClosingHeldOff::new();
     let tracefs = unprivileged::tracefs(&plan.capture)?;
     let mut selected = select::resolve(&plan.capture, &tracefs)?.without_derived()?;
     if is_usual {
@@ -51,6 +55,7 @@ pub fn run(plan: &StatPlan, show: &mut dyn FnMut(&Table<'_>) -> Result<()>) -> R
     // (`:u`).
     let limits = if is_usual { LimitedEvents::default() } else { limits };
     let requests = requests::requests(&plan.capture, &selected)?;
+    drop(closing);
     let events = named_events(&selected);
     let subject = subject(&plan.capture.target);
     let signals = Signals::install()?;
@@ -119,9 +124,12 @@ impl Session<'_> {
         // A command that only runs while events are counted is not the target.
         let counted = workload.as_ref().filter(|_| matches!(capture.target, Target::Workload(_)));
         let target = requests::target(capture, counted.map(Workload::pid))?;
-        let ends = if workload.is_some() { EndCondition::Never } else { EndCondition::WithTasks };
+        let ends =
+            workload.as_ref().map_or(EndCondition::WithTasks, |workload| EndCondition::WithProcess(workload.pid()));
+        let closing = ClosingHeldOff::new();
         let mut counters = Counters::open(&target, &self.requests, ends, wake)
             .map_err(|error| refusal::open_error(error, self.selected))?;
+        drop(closing);
         if is_first {
             self.limits.report();
             requests::report_missing_calls_of_children(counters.of_children());
@@ -135,9 +143,8 @@ impl Session<'_> {
         let mut shown = LastTable { begun, at: begun, readings: Vec::new() };
         if let Some(workload) = &mut workload {
             workload.start()?;
-            workload.wake_at_exit(wake);
         }
-        let waited = self.wait(&mut counters, workload.as_mut(), &mut shown, show);
+        let waited = self.wait(&mut counters, &mut shown, show);
         let has_ended = Instant::now();
         // If the command is still running when counting ends, SIGTERM is sent to the command.
         let to_end = if let Ok(RunEnd::ByItself) = waited { None } else { Some(libc::SIGTERM) };
@@ -169,7 +176,6 @@ impl Session<'_> {
     fn wait(
         &self,
         counters: &mut Counters,
-        mut workload: Option<&mut Workload>,
         shown: &mut LastTable,
         show: &mut dyn FnMut(&Table<'_>) -> Result<()>,
     ) -> Result<RunEnd> {
@@ -182,9 +188,6 @@ impl Session<'_> {
                 Waited::Woken => {
                     if let Some((_, signal)) = self.signals.take_pending().end_requests().next() {
                         return Ok(RunEnd::Signal(signal));
-                    }
-                    if workload.as_mut().is_some_and(|workload| matches!(workload.try_wait(), Ok(Some(_)))) {
-                        return Ok(RunEnd::ByItself);
                     }
                 }
                 Waited::Timeout => {}

@@ -120,7 +120,7 @@ fn perf_event_hierarchy(mounts: &str) -> Option<PathBuf> {
 }
 
 /// Replaces each `\040` with a space. The mount table writes spaces in this form.
-fn unescape(place: &str) -> PathBuf {
+pub(super) fn unescape(place: &str) -> PathBuf {
     place.replace("\\040", " ").into()
 }
 

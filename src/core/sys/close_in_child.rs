@@ -1,12 +1,60 @@
-//! A child process that closes descriptors, so that perf-prof does not have to wait until they are closed. Does not
-//! know what the descriptors are.
+//! A child process that closes descriptors, so that perf-prof does not have to wait until they are closed. The child
+//! also lets other processes go first. Does not know what the descriptors are.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::{
+    ffi::CStr,
+    fs::File,
+    os::fd::{AsRawFd, OwnedFd, RawFd},
+    time::{Duration, Instant},
+};
 
 use super::{
     call::{CallError, check},
+    capability::with_right_to_read,
     pipe, signals,
 };
+
+/// The folder whose lock (flock(2)) decides if events are opened or closed. Everybody who opens tracepoints may read it,
+/// and nobody else can lock it.
+const TRACEFS: &CStr = c"/sys/kernel/tracing";
+
+/// While this value exists, the children of other perf-prof processes close no descriptors. The kernel holds its lock of
+/// all tracepoints (`event_mutex`) while it closes one for about 40 ms. To read a format and to open a tracepoint takes
+/// the same lock. So without this, each of these steps could take 40 ms.
+#[derive(Debug)]
+pub struct ClosingHeldOff {
+    /// The locked folder. Closing it releases the lock. `None` if it could not be opened or locked.
+    _folder: Option<File>,
+}
+
+impl ClosingHeldOff {
+    /// Waits until no child is in the middle of a close, and holds further ones off. Without permission to read tracefs,
+    /// this does nothing.
+    pub fn new() -> ClosingHeldOff {
+        /// Some closes take longer on a busy machine.
+        const PATIENCE: Duration = Duration::from_millis(300);
+        let Ok(folder) = with_right_to_read(|| File::open(TRACEFS.to_str().unwrap_or_default())) else {
+            return ClosingHeldOff { _folder: None };
+        };
+        let begun = Instant::now();
+        loop {
+            // SAFETY: the descriptor is open.
+            if unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) } == 0 {
+                return ClosingHeldOff { _folder: Some(folder) };
+            }
+            if begun.elapsed() > PATIENCE {
+                return ClosingHeldOff { _folder: None };
+            }
+            std::thread::sleep(Duration::from_micros(500));
+        }
+    }
+}
+
+impl Default for ClosingHeldOff {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 /// Closes `descriptors`. For some files, closing the last descriptor takes a long time. A forked child therefore gets
 /// copies of the descriptors and closes its copies last. So the child waits, and this process does not.
@@ -73,11 +121,42 @@ unsafe fn wait_and_close(descriptors: &[RawFd], gaps: &[(u32, u32)], ends: RawFd
         signals::reset_in_child();
         let mut byte = 0u8;
         while libc::read(ends, (&raw mut byte).cast(), 1) == -1 && *libc::__errno_location() == libc::EINTR {}
+        // The lowest priority of ordinary processes. Not SCHED_IDLE: on a busy machine, the child would then get no CPU
+        // while it holds the kernel's lock, and everybody who traces would wait.
+        libc::setpriority(libc::PRIO_PROCESS, 0, 19);
+        let folder = libc::open(TRACEFS.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+        let mut pauses = MOST_PAUSES;
         for &fd in descriptors {
+            while folder != -1 && pauses != 0 && libc::flock(folder, libc::LOCK_EX | libc::LOCK_NB) != 0 {
+                pauses -= 1;
+                libc::usleep(PAUSE_US);
+            }
+            let begun = monotonic_us();
             libc::close(fd);
+            libc::flock(folder, libc::LOCK_UN);
+            if monotonic_us() - begun > SLOW_US {
+                // A process that waits for the lock has time to take it.
+                libc::usleep(GAP_US);
+            }
         }
         libc::_exit(0)
     }
+}
+
+/// How often, and for how long, the child waits in all while others open events. After a minute it goes on: a process
+/// that holds it off may have been stopped.
+const MOST_PAUSES: u32 = 60_000_000 / PAUSE_US;
+const PAUSE_US: u32 = 10_000;
+/// A close that takes longer than this has waited in the kernel.
+const SLOW_US: i64 = 2_000;
+/// The time between two closes.
+const GAP_US: u32 = 2_000;
+
+fn monotonic_us() -> i64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` outlives the call, which is async-signal-safe. The clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec * 1_000_000 + time.tv_nsec / 1000
 }
 
 /// Returns the ranges (first, last) of all descriptors that are not in `kept`. `kept` must be sorted.

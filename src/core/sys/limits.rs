@@ -1,4 +1,4 @@
-//! The limit on open files. Does not know what the files are.
+//! The limits of this process on open files and on memory. Does not know what the files and the memory are for.
 
 use super::call::{CallError, check};
 
@@ -29,4 +29,24 @@ pub fn raise_file_limit() -> Result<bool, CallError> {
     // SAFETY: `limit` outlives the call.
     check("setrlimit", unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) })?;
     Ok(true)
+}
+
+/// The limits on the memory of this process, in bytes; `None` if there is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// The limit on all of its memory (`RLIMIT_AS`).
+    pub address_space: Option<u64>,
+    /// The limit on its private writable memory (`RLIMIT_DATA`).
+    pub data: Option<u64>,
+}
+
+/// Returns the limits in force.
+pub fn memory_limits() -> MemoryLimits {
+    let [address_space, data] = [libc::RLIMIT_AS, libc::RLIMIT_DATA].map(|resource| {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: `limit` outlives the call.
+        let result = unsafe { libc::getrlimit(resource, &mut limit) };
+        (result == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    });
+    MemoryLimits { address_space, data }
 }

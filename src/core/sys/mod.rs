@@ -3,6 +3,7 @@
 
 pub mod blocked_signals;
 mod call;
+pub mod capability;
 pub mod cgroup;
 pub mod clock;
 pub mod close_in_child;
@@ -12,6 +13,7 @@ pub mod eventfd;
 pub mod file;
 pub mod folder;
 pub mod limits;
+pub mod memory;
 pub mod mmap;
 pub mod output;
 pub mod output_path;

@@ -9,7 +9,7 @@ use std::{
     path::Path,
     sync::{
         OnceLock,
-        atomic::{AtomicI32, Ordering},
+        atomic::{AtomicI32, AtomicPtr, Ordering, Ordering::SeqCst},
     },
 };
 
@@ -77,6 +77,36 @@ pub fn terminal_width() -> Option<usize> {
     (result == 0 && size.ws_col != 0).then_some(usize::from(size.ws_col))
 }
 
+/// A function that writes what this process has printed elsewhere and collected; null if there is none.
+static COLLECTED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Sets a function that is called before each message, so that messages and other output keep their order. `None` removes
+/// it.
+pub fn before_messages(function: Option<fn()>) {
+    COLLECTED.store(function.map_or(std::ptr::null_mut(), |function| function as *mut ()), SeqCst);
+}
+
+fn write_collected() {
+    let function = COLLECTED.load(SeqCst);
+    if !function.is_null() {
+        // SAFETY: `before_messages` stored a function of this type.
+        unsafe { std::mem::transmute::<*mut (), fn()>(function)() }
+    }
+}
+
+/// Returns whether stdout and stderr are the same file.
+pub fn are_the_same() -> bool {
+    let of = |fd: RawFd| {
+        // SAFETY: all zeroes is a valid `stat`, which outlives the call.
+        unsafe {
+            let mut found: libc::stat = std::mem::zeroed();
+            (libc::fstat(fd, &mut found) == 0).then_some((found.st_dev, found.st_ino))
+        }
+    };
+    let out = of(libc::STDOUT_FILENO);
+    out.is_some() && out == of(libc::STDERR_FILENO)
+}
+
 /// Writes a message of perf-prof to stderr as one line. A stderr without a reader is not an error. On a terminal,
 /// control characters are shown as text: the message may contain names of tasks and files.
 pub fn say(text: impl std::fmt::Display) {
@@ -90,6 +120,7 @@ pub fn shown_on_stderr(text: &str) -> Cow<'_, str> {
 
 /// Writes a line to stderr without a prefix. If this fails, writes it to the stderr from before [`append_to`].
 pub fn write_line(text: &str) {
+    write_collected();
     let line = format!("{text}\n");
     let Err(error) = io::stderr().write_all(line.as_bytes()) else { return };
     note_write_error(&error);
@@ -117,5 +148,6 @@ pub fn write_error() -> Option<io::Error> {
 
 /// Writes a line to stdout. Errors are ignored: a closed pipe is noticed when the script writes.
 pub fn print_line(text: &str) {
+    write_collected();
     let _ = io::stdout().write_all(format!("{text}\n").as_bytes());
 }

@@ -3,7 +3,10 @@
 
 use std::{fs, io, os::unix::fs::MetadataExt, path::Path, str::FromStr};
 
-use super::call::CallError;
+use super::{
+    call::CallError,
+    capability::{self, CAP_PERFMON, CAP_SYS_ADMIN},
+};
 use crate::spec::CpuSet;
 
 /// Returns the CPUs that are online.
@@ -137,18 +140,21 @@ pub fn perf_event_max_sample_rate() -> Option<u64> {
     sysctl("perf_event_max_sample_rate").and_then(|rate| u64::try_from(rate).ok())
 }
 
-/// Returns whether this thread has a capability in its effective set. `number` is the capability's number in
-/// `include/uapi/linux/capability.h`.
-pub fn has_capability(number: u32) -> bool {
-    let Ok(status) = fs::read_to_string("/proc/thread-self/status") else { return false };
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|set| set >> number & 1 != 0)
-}
-
 /// Returns whether this thread has a capability that makes the kernel ignore `kernel.perf_event_paranoid`, as
 /// `perfmon_capable()` in `include/linux/capability.h` checks. Capabilities inside a user namespace do not count.
 pub fn is_perfmon_capable() -> bool {
-    is_in_first_user_namespace() && [CAP_PERFMON, CAP_SYS_ADMIN].into_iter().any(has_capability)
+    is_in_first_user_namespace() && [CAP_PERFMON, CAP_SYS_ADMIN].into_iter().any(capability::has)
+}
+
+/// Returns whether this process is in the initial PID namespace. The data of tracepoints has the process and thread ids of
+/// this namespace.
+pub fn is_in_first_pid_namespace() -> bool {
+    // `PROC_PID_INIT_INO` of include/linux/proc_ns.h. A kernel without PID namespaces has no such file.
+    const FIRST: u64 = 0xEFFF_FFFC;
+    match fs::metadata("/proc/self/ns/pid") {
+        Ok(namespace) => namespace.ino() == FIRST,
+        Err(error) => error.kind() == io::ErrorKind::NotFound && Path::new("/proc/self").exists(),
+    }
 }
 
 /// Returns whether this process is in the initial user namespace. The kernel accepts only the capabilities of this
@@ -158,23 +164,6 @@ pub fn is_in_first_user_namespace() -> bool {
     // `PROC_USER_INIT_INO` of include/linux/proc_ns.h. A kernel without user namespaces has no such file.
     const FIRST: u64 = 0xEFFF_FFFD;
     fs::metadata("/proc/self/ns/user").map_or(true, |namespace| namespace.ino() == FIRST)
-}
-
-/// `CAP_SYS_ADMIN`.
-pub const CAP_SYS_ADMIN: u32 = 21;
-/// `CAP_PERFMON`, since Linux 5.8.
-pub const CAP_PERFMON: u32 = 38;
-
-/// Returns the memory, in bytes, that new work can use without swapping.
-pub fn available_memory() -> Option<usize> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
-}
-
-/// Returns the default limit, in bytes, for events that were read and are not delivered yet (`--buffer`).
-pub fn default_buffer() -> usize {
-    available_memory().map_or(256 << 20, |free| free / 4)
 }
 
 fn sysctl(name: &str) -> Option<i32> {

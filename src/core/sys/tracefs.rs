@@ -1,14 +1,19 @@
 //! tracefs: its mount point and its text files. Does not know what the texts mean; the `tracefs` room does.
 
 use std::{
+    collections::HashMap,
     ffi::CStr,
     fs,
     io::{self, Read},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
-use super::call::{CallError, check};
+use super::{
+    call::{CallError, check},
+    capability::with_right_to_read,
+};
 
 /// The folders where tracefs may be mounted: its own mount point, and a folder in debugfs for old programs.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -17,6 +22,8 @@ const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracefs {
     root: PathBuf,
+    /// The texts of files that are still needed when files can no longer be read, by path below `root`.
+    kept: Arc<HashMap<String, String>>,
 }
 
 /// Why tracefs cannot be used.
@@ -51,8 +58,8 @@ impl Tracefs {
             // The root directory of tracefs is only for root (mode 0700). At its own mount point, "permission denied"
             // therefore means that tracefs is mounted. Inside debugfs it means nothing: /sys/kernel/debug itself
             // refuses access, with or without tracefs in it.
-            match fs::metadata(Path::new(place).join("events")) {
-                Ok(_) => return Ok(Some(Tracefs { root: place.into() })),
+            match with_right_to_read(|| fs::metadata(Path::new(place).join("events"))) {
+                Ok(_) => return Ok(Some(Tracefs::at(place))),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied && place == PLACES[0] => {
                     return Err(TracefsError::Permission(place.into()));
                 }
@@ -64,7 +71,23 @@ impl Tracefs {
 
     /// Returns a tracefs at its usual mount point without checking it, for callers that can do without its files.
     pub fn at_usual_place() -> Tracefs {
-        Tracefs { root: PLACES[0].into() }
+        Tracefs::at(PLACES[0])
+    }
+
+    fn at(place: &str) -> Tracefs {
+        Tracefs { root: place.into(), kept: Arc::default() }
+    }
+
+    /// Keeps the texts of these files; each path is relative to the mount point. Later reads return these texts. A file
+    /// that cannot be read is left out.
+    pub fn keep(&mut self, paths: impl IntoIterator<Item = String>) {
+        let texts = paths.into_iter().filter_map(|path| self.read(&path).ok().map(|text| (path, text)));
+        self.kept = Arc::new(texts.collect());
+    }
+
+    /// Returns the path of an event's format file, relative to the mount point.
+    pub fn format_path(system: &str, name: &str) -> String {
+        format!("events/{system}/{name}/format")
     }
 
     /// Returns the mount point.
@@ -88,7 +111,7 @@ impl Tracefs {
 
     /// Returns whether the kernel has this event.
     pub fn has_event(&self, system: &str, name: &str) -> bool {
-        self.root.join(format!("events/{system}/{name}/id")).exists()
+        with_right_to_read(|| self.root.join(format!("events/{system}/{name}/id")).exists())
     }
 
     /// Returns the id of an event, which is the `config` of its perf attr.
@@ -100,7 +123,7 @@ impl Tracefs {
 
     /// Returns the text of an event's format file.
     pub fn format(&self, system: &str, name: &str) -> Result<String, TracefsError> {
-        self.read(&format!("events/{system}/{name}/format"))
+        self.read(&Self::format_path(system, name))
     }
 
     /// Returns whether an event is a user-space probe that is defined in tracefs. The list of these probes has lines
@@ -121,8 +144,11 @@ impl Tracefs {
 
     /// Returns the text of a file; `path` is relative to the mount point.
     pub fn read(&self, path: &str) -> Result<String, TracefsError> {
+        if let Some(text) = self.kept.get(path) {
+            return Ok(text.clone());
+        }
         let path = self.root.join(path);
-        match read_at_once(&path) {
+        match with_right_to_read(|| read_at_once(&path)) {
             // The kernel's tables contain strings of drivers, and not all of them are UTF-8.
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(TracefsError::Permission(path)),

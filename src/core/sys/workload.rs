@@ -5,7 +5,7 @@ use std::{
     ffi::{CString, OsString},
     io::{self, Read, Write},
     os::{
-        fd::{OwnedFd, RawFd},
+        fd::OwnedFd,
         unix::{ffi::OsStrExt, process::ExitStatusExt},
     },
     process::ExitStatus,
@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     call::{CallError, check},
-    eventfd, pipe, process, signals,
+    pipe, process, signals,
 };
 
 /// A child process that waits to execute its command, or has executed it.
@@ -125,24 +125,6 @@ impl Workload {
             // exec closed the pipe, and nothing was written to it: the command runs.
             Err(_) => Ok(()),
         }
-    }
-
-    /// Makes the eventfd `wake` readable when the child exits.
-    pub fn wake_at_exit(&self, wake: RawFd) {
-        let pid = self.pid;
-        let wait = move || {
-            signals::block_in_this_thread();
-            // SAFETY: all zeroes is a valid siginfo, and it outlives the call. WNOWAIT does not reap the child.
-            while unsafe {
-                let mut info: libc::siginfo_t = std::mem::zeroed();
-                libc::waitid(libc::P_PID, pid, &mut info, libc::WEXITED | libc::WNOWAIT)
-            } == -1
-                && CallError::last("waitid").errno() == libc::EINTR
-            {}
-            eventfd::signal(wake);
-        };
-        // If the thread cannot be started, the exit is noticed later, when something else wakes the run loop.
-        let _ = std::thread::Builder::new().name("perf-prof-child".to_owned()).spawn(wait);
     }
 
     /// Returns the child's status if it has exited.

@@ -24,6 +24,8 @@ use std::{
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use perf_prof_core::sys::capability;
+
 use self::failure::{Failure, from_clap};
 
 /// Run Python scripts on Linux kernel events, and record, count, print and report events
@@ -66,6 +68,8 @@ fn program() -> clap::Command {
 
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
+    // Only tracefs is read with more rights than the user has.
+    capability::hold_back_right_to_read();
     let argv: Vec<OsString> = std::env::args_os().collect();
     run(&argv).unwrap_or_else(|failure| failure::report(&failure))
 }

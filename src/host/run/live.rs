@@ -5,7 +5,7 @@ use std::{os::fd::RawFd, sync::Arc, thread};
 
 use anyhow::Result;
 use perf_prof_core::{
-    capture::{Capture, EventRequest, Mappings},
+    capture::{Capture, CaptureError, EventRequest, Mappings},
     derive::DerivingSink,
     engine::{
         ExitStatus,
@@ -16,9 +16,10 @@ use perf_prof_core::{
     },
     event::{Context, EventType, Processes, Stats, Targets},
     live::{
+        file_rights,
         kernel::RunningKernel,
         refusal::open_error,
-        requests,
+        requests::{self, Sizes},
         select::{self, Derived, Selected, Selection},
         unprivileged::{self, LimitedEvents},
         workload_end::end_workload,
@@ -29,6 +30,7 @@ use perf_prof_core::{
     sys::{
         blocked_signals::BlockedSignals,
         clock::{self, Calibration},
+        close_in_child::ClosingHeldOff,
         output as messages,
         signals::{self, Signals},
         tracefs::Tracefs,
@@ -51,7 +53,8 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     }
     let held = BlockedSignals::new()?;
     output::redirect(plan)?;
-    let tracefs = unprivileged::tracefs(&plan.capture)?;
+    let closing = ClosingHeldOff::new();
+    let mut tracefs = unprivileged::tracefs(&plan.capture)?;
     let Selection { events: mut selected, derived } = select::select(&plan.capture, &tracefs)?;
     if plan.record.is_some() {
         recorder::check(&selected)?;
@@ -64,9 +67,10 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     // The command is forked before the interpreter starts. If a process has threads, a forked child may only call
     // async-signal-safe functions.
     let workload = plan.capture.workload().map(Workload::fork_until_end).transpose()?;
+    file_rights::give_up(&mut tracefs, &selected);
     let script = Script { module, args };
     script_run::run(plan, script, &choice, held, |signals| {
-        LiveEvents::open(plan, &tracefs, (&selected, &derived), &limits, workload, signals)
+        LiveEvents::open(plan, &tracefs, (&selected, &derived), &limits, workload, closing, signals)
     })
 }
 
@@ -95,6 +99,8 @@ struct LiveEvents<'a> {
     offset: i64,
     capture: Capture,
     context: Arc<Context>,
+    /// Held until the events are open, and until the formats were read that a recording contains.
+    closing: ClosingHeldOff,
 }
 
 impl<'a> LiveEvents<'a> {
@@ -104,17 +110,18 @@ impl<'a> LiveEvents<'a> {
         (selected, derived): (&'a [Selected], &'a [Derived]),
         limits: &LimitedEvents,
         workload: Option<Workload>,
+        closing: ClosingHeldOff,
         signals: &Signals,
     ) -> Result<Self> {
         let requests = requests::requests(&plan.capture, selected)?;
-        let mappings = requests::mappings(&requests);
+        let (mappings, sizes) = (requests::mappings(&requests), requests::sizes(&plan.capture, &requests));
         // The clock is calibrated before the rings are opened, because the rings may use all the memory that the user
         // may lock.
-        let mut calibration = Calibration::new(requests::clock(&plan.capture))?;
-        let capture = open(plan, selected, requests, workload.as_ref(), signals.wake_fd())?;
+        let mut calibration = Calibration::new(requests::clock(&plan.capture)).map_err(CaptureError::of_clock)?;
+        let capture = open(plan, selected, requests, workload.as_ref(), sizes, signals.wake_fd())?;
         limits.report();
         requests::report_missing_calls_of_children(capture.of_children());
-        requests::report_smaller_rings(&plan.capture, &capture, plan.verbosity);
+        requests::report_smaller_rings(sizes, &capture, plan.verbosity);
         for (index, event) in selected.iter().enumerate() {
             if !capture.ids().iter().any(|&(_, opened)| opened == index) {
                 messages::say(format_args!(
@@ -124,7 +131,7 @@ impl<'a> LiveEvents<'a> {
             }
         }
         if plan.verbosity >= Verbosity::Verbose {
-            requests::report_capture(&plan.capture, selected, &capture);
+            requests::report_capture(sizes, selected, &capture);
         }
         let kernel = RunningKernel::new(tracefs.clone());
         let processes = if mappings == Mappings::Delivered { Processes::Followed } else { Processes::Ignored };
@@ -132,7 +139,7 @@ impl<'a> LiveEvents<'a> {
         let targets = targets(plan, workload.as_ref());
         let context = Context::new(Box::new(kernel), offset).with_targets(targets);
         let context = Arc::new(context.with_symbol_options(plan.symbols, processes));
-        Ok(LiveEvents { plan, tracefs, selected, derived, workload, calibration, offset, capture, context })
+        Ok(LiveEvents { plan, tracefs, selected, derived, workload, calibration, offset, capture, context, closing })
     }
 }
 
@@ -140,7 +147,8 @@ impl ScriptEventSource for LiveEvents<'_> {
     fn describe(&mut self) -> Run {
         let events = event_types(self.selected, self.derived, |event| self.capture.layout(event));
         let ring_cpus = self.capture.ring_cpus();
-        let stats = Arc::new(Stats::new(events.len(), ring_cpus.len()));
+        let stats = Stats::new(events.len(), ring_cpus.len()).with_own_samples(self.capture.own_samples());
+        let stats = Arc::new(stats);
         Run { events, context: self.context.clone(), stats, ring_cpus, machine: None }
     }
 
@@ -154,12 +162,13 @@ impl ScriptEventSource for LiveEvents<'_> {
     }
 
     fn deliver(self, mut program: Program, run: &Arc<Run>, signals: &Signals) -> Result<Outcome> {
-        let LiveEvents { plan, tracefs, selected, derived, mut workload, mut calibration, offset, capture, context } =
-            self;
+        let LiveEvents { plan, tracefs, selected, derived, capture, context, offset, closing, .. } = self;
+        let (mut workload, mut calibration) = (self.workload, self.calibration);
         note_tasks(&context);
         context.find_mappings();
         let mut source = RecordingTee::new(capture, AfterFailure::GoOn);
         let started = start(plan, &mut source, (tracefs, selected), offset, workload.as_mut());
+        drop(closing);
         let capture = &source.source;
         let pump = Pump::new(PumpSettings {
             ids: EventIds::new(capture.ids()).with_foreign_event(select::event_of_foreign_ids(selected)),
@@ -274,10 +283,11 @@ fn open(
     selected: &[Selected],
     mut requests: Vec<EventRequest>,
     workload: Option<&Workload>,
+    sizes: Sizes,
     wake: RawFd,
 ) -> Result<Capture> {
     let target = requests::target(&plan.capture, workload.map(Workload::pid))?;
-    let mut options = requests::options(&plan.capture, requests::mappings(&requests), wake);
+    let mut options = requests::options(&plan.capture, sizes, requests::mappings(&requests), wake);
     if plan.record.is_some() {
         let seen = recorder::with_members_of_scripts(requests, selected);
         (requests, options) = recorder::with_members_of_recordings(&plan.capture, seen, options);

@@ -24,7 +24,7 @@ use perf_prof_core::{
         replay::{ReplayRun, Warnings},
         select::{self, Selected},
     },
-    sys::{blocked_signals::BlockedSignals, output as messages, procfs, signals::Signals},
+    sys::{blocked_signals::BlockedSignals, capability, memory, output as messages, signals::Signals},
     tracefs::EventFormat,
 };
 
@@ -40,6 +40,7 @@ use crate::script::{Program, PythonChoice, Run};
 
 /// Runs the script on a recording.
 pub(super) fn run(plan: &ScriptPlan, input: &Input) -> Result<ExitStatus> {
+    capability::give_up_right_to_read();
     output::redirect(plan)?;
     // Opening a pipe may block. Ctrl-C has to end the process while it is blocked, so signals are not blocked yet.
     let recording = open::open(&input.path, &limits(input))?;
@@ -67,7 +68,7 @@ pub(super) fn run(plan: &ScriptPlan, input: &Input) -> Result<ExitStatus> {
 /// Returns how the recording is opened. Several processes share the allowed memory.
 fn limits(input: &Input) -> ReadLimits {
     let processes = input.jobs.map_or(1, |jobs| jobs.count);
-    let memory = input.limits.memory.unwrap_or_else(procfs::default_buffer) / processes;
+    let memory = input.limits.memory.unwrap_or_else(memory::default_buffer) / processes;
     ReadLimits { memory: Some(memory), ..input.limits }
 }
 

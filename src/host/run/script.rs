@@ -79,8 +79,8 @@ pub(super) enum Flushed {
 impl Flushed {
     /// Returns the status to exit with, for a run that ended with `status`.
     pub fn status(self, status: u8) -> u8 {
-        // 120 is also the exit status of python3 if it cannot flush its output.
-        if status == 0 && self == Flushed::No { 120 } else { status }
+        // 120 is also the exit status of python3 if it cannot flush its output. A write error has a message of its own.
+        if status == 0 && self == Flushed::No && output::write_error().is_none() { 120 } else { status }
     }
 }
 

@@ -13,14 +13,18 @@ use perf_prof_core::{
     parallel,
     sys::{compat, output},
 };
-use pyo3::{exceptions::PyOSError, ffi, prelude::*};
+use pyo3::{
+    exceptions::{PyBrokenPipeError, PyOSError},
+    ffi,
+    prelude::*,
+};
 
 use super::{
     callbacks::{Callback, Callbacks, handler_like_names},
     error::ScriptError,
     event::{Class, EventSlot, kept_events, register_class},
     failure::{Failures, OnError, exit_status},
-    forked,
+    forked, interpreter,
     loader::{self, Loaded},
     module::{self, Run},
 };
@@ -155,6 +159,10 @@ impl Sink for Program {
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
         Python::attach(|py| body(&mut AttachedProgram { py, program: self }));
     }
+
+    fn collects_output(&self) -> bool {
+        interpreter::collects_output()
+    }
 }
 
 /// The program while the GIL is held.
@@ -230,6 +238,20 @@ impl Deliver for AttachedProgram<'_, '_> {
 
     fn kept_events(&self) -> usize {
         kept_events()
+    }
+
+    fn flush(&mut self) -> Flow {
+        match flush(self.py) {
+            Err(error) if error.is_instance_of::<PyBrokenPipeError>(self.py) => {
+                self.program.failures.handle(self.py, &error, "print")
+            }
+            // A full disk, for example. Python keeps the text and tries again, the last time at the end of the run.
+            Err(error) => {
+                note_write_error(self.py, &error);
+                Flow::Continue(())
+            }
+            Ok(()) => Flow::Continue(()),
+        }
     }
 
     fn exit(&mut self) -> Flow {

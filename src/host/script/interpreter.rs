@@ -4,15 +4,16 @@ use std::{
     ffi::{CStr, CString, c_char, c_int},
     os::unix::ffi::OsStrExt,
     path::Path,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use perf_prof_core::sys::signals;
+use perf_prof_core::sys::{output, signals};
 use pyo3::{ffi, prelude::*};
 
 use super::{
     choice::{self, PythonChoice},
     error::ScriptError,
-    module,
+    host, module,
 };
 
 /// The running interpreter. A process starts it once. The thread that started it is Python's main thread.
@@ -42,6 +43,7 @@ impl Interpreter {
     /// Ends CPython: joins the script's threads, runs the `atexit` functions, flushes stdout and stderr. Returns 0, or
     /// another number if a flush failed.
     pub fn finish(self) -> c_int {
+        output::before_messages(None);
         // SAFETY: this is the thread that released the GIL in `start`, and Python is not used afterwards.
         unsafe {
             ffi::PyEval_RestoreThread(self.main_thread);
@@ -93,17 +95,54 @@ fn check(status: ffi::PyStatus) -> Result<(), ScriptError> {
     }
 }
 
-/// Does the part of the set-up that is simpler in Python than in `PyConfig`: line buffering and package folders.
+/// Makes stderr write the collected lines of stdout before its own, so that they keep their order in one file. A forked
+/// child must not write the collected lines of its parent again.
+const STREAMS: &CStr = c"
+import io, os, sys
+
+class Stderr(io.FileIO):
+    def write(self, data):
+        try:
+            sys.__stdout__.flush()
+        except (OSError, ValueError):
+            pass
+        return super().write(data)
+
+def collect(is_one_file):
+    os.register_at_fork(before=lambda: sys.__stdout__.closed or sys.__stdout__.flush())
+    if is_one_file and sys.stderr is not None:
+        errors = sys.stderr.errors
+        raw = io.BufferedWriter(Stderr(2, 'w', closefd=False))
+        sys.stderr = io.TextIOWrapper(raw, encoding='utf-8', errors=errors, line_buffering=True)
+        sys.stderr.mode = 'w'
+        sys.__stderr__ = sys.stderr
+";
+
+/// Does the part of the set-up that is simpler in Python than in `PyConfig`: buffering and package folders.
+///
+/// On a terminal, stdout writes each line at once. Into files and pipes, it collects lines: see [`flush_collected`].
 fn configure_streams_and_packages(py: Python<'_>, choice: &PythonChoice) -> PyResult<()> {
     let sys = py.import("sys")?;
     for name in ["stdout", "stderr"] {
         // The stream is None if its descriptor is closed, as for `python3 >&-`.
         let stream = sys.getattr(name)?;
-        if !stream.is_none() {
-            let options = pyo3::types::PyDict::new(py);
-            options.set_item("line_buffering", true)?;
-            stream.call_method("reconfigure", (), Some(&options))?;
+        if stream.is_none() {
+            continue;
         }
+        // With PYTHONUNBUFFERED, the user wants each piece of text to be written at once.
+        let is_unbuffered = stream.getattr("write_through")?.is_truthy()?;
+        let is_terminal = stream.call_method0("isatty")?.is_truthy()?;
+        let options = pyo3::types::PyDict::new(py);
+        options.set_item("line_buffering", is_terminal || name == "stderr")?;
+        stream.call_method("reconfigure", (), Some(&options))?;
+        if name == "stdout" && !is_terminal && !is_unbuffered {
+            COLLECTS.store(true, Relaxed);
+        }
+    }
+    if collects_output() {
+        let module = PyModule::from_code(py, STREAMS, c"perf-prof", c"perf_prof_streams")?;
+        module.getattr("collect")?.call1((output::are_the_same(),))?;
+        output::before_messages(Some(flush_collected));
     }
     if !choice.packages.is_empty() {
         let site = py.import("site")?;
@@ -112,6 +151,20 @@ fn configure_streams_and_packages(py: Python<'_>, choice: &PythonChoice) -> PyRe
         }
     }
     Ok(())
+}
+
+/// True if stdout collects lines.
+static COLLECTS: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether stdout collects lines instead of writing each one at once.
+pub fn collects_output() -> bool {
+    COLLECTS.load(Relaxed)
+}
+
+/// Writes the lines that stdout has collected.
+fn flush_collected() {
+    // If this fails, the next write of the script fails too and reports it.
+    let _ = Python::attach(host::flush);
 }
 
 /// Raises KeyboardInterrupt in the script; called for the second Ctrl-C. CPython documents `PyErr_SetInterrupt` as

@@ -214,11 +214,12 @@ fn realtime() -> i64 {
     run().and_then(|run| run.context.reached()).unwrap_or_else(clock::realtime)
 }
 
-/// Returns the counts so far: {'delivered', 'lost', 'events': {name: {'delivered', 'lost'}},
+/// Returns the counts so far: {'delivered', 'lost', 'own', 'events': {name: {'delivered', 'lost'}},
 /// 'cpus': {cpu: {'delivered', 'lost'}}}.
 ///
-/// The 'lost' of an event is None on kernels before 6.0, which count losses only per ring. In __exit__ the
-/// counts are exact: delivered + lost is the number of events that the kernel produced.
+/// 'own' is the number of events of perf-prof's own threads, which are left out without --include-self. The
+/// 'lost' of an event is None on kernels before 6.0, which count losses only per ring. In __exit__ the counts
+/// are exact: delivered + lost + own is the number of events that the kernel produced.
 #[pyfunction]
 fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let all = PyDict::new(py);
@@ -231,6 +232,7 @@ fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     };
     all.set_item("delivered", run.stats.total_delivered())?;
     all.set_item("lost", run.stats.total_lost())?;
+    all.set_item("own", run.stats.own_samples())?;
     let events = PyDict::new(py);
     for (event, count) in run.events.iter().zip(run.stats.per_event()) {
         // If an event is selected twice, its counts are added up.

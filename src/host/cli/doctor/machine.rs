@@ -5,6 +5,7 @@ use std::{fmt, fs, os::fd::AsFd, path::Path};
 use perf_prof_core::{
     abi::{PERF_SAMPLE_RAW, PERF_TYPE_TRACEPOINT, perf_event_attr},
     sys::{
+        capability::{self, CAP_IPC_LOCK},
         limits, perf, procfs,
         tracefs::{Tracefs, TracefsError},
     },
@@ -14,9 +15,6 @@ use super::{
     Check,
     rights::{self, may_trace},
 };
-
-/// The number of the capability in `include/uapi/linux/capability.h`.
-const CAP_IPC_LOCK: u32 = 14;
 
 /// The size in KiB of the ring that a run maps on each CPU if `-m` is not given: 128 pages and the control page.
 const RING_KIB: i32 = 516;
@@ -161,7 +159,7 @@ pub(super) fn ring_memory() -> Check {
         "kernel.perf_event_mlock_kb is {}, RLIMIT_MEMLOCK {locked}",
         kib.map_or("unknown".to_owned(), |kib| kib.to_string())
     );
-    if procfs::has_capability(CAP_IPC_LOCK) || procfs::perf_event_paranoid().is_some_and(|level| level < 0) {
+    if capability::has(CAP_IPC_LOCK) || procfs::perf_event_paranoid().is_some_and(|level| level < 0) {
         return Check::ok(name, format!("{detail}; neither limits this user"));
     }
     match kib {

@@ -8,16 +8,12 @@ use std::{
 use perf_prof_core::{
     abi::{PERF_COUNT_SW_DUMMY, PERF_TYPE_SOFTWARE, perf_event_attr},
     sys::{
-        perf,
-        procfs::{self, CAP_PERFMON, CAP_SYS_ADMIN},
+        capability::{self, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SYSLOG},
+        perf, procfs,
     },
 };
 
 use super::Check;
-
-// The numbers are those of `include/uapi/linux/capability.h`.
-const CAP_SYS_PTRACE: u32 = 19;
-const CAP_SYSLOG: u32 = 34;
 
 pub(super) fn may_trace() -> bool {
     procfs::is_perfmon_capable()
@@ -102,7 +98,7 @@ pub(super) fn tracepoint_fix(level: Option<i32>) -> String {
 
 pub(super) fn capabilities() -> Check {
     let known = [("CAP_PERFMON", CAP_PERFMON), ("CAP_SYS_ADMIN", CAP_SYS_ADMIN), ("CAP_SYS_PTRACE", CAP_SYS_PTRACE)];
-    let (held, missing): (Vec<_>, Vec<_>) = known.into_iter().partition(|(_, number)| procfs::has_capability(*number));
+    let (held, missing): (Vec<_>, Vec<_>) = known.into_iter().partition(|(_, number)| capability::has(*number));
     let names = |set: &[(&str, u32)]| set.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     let name = "capabilities";
     if !held.is_empty() && !procfs::is_in_first_user_namespace() {
@@ -113,7 +109,7 @@ pub(super) fn capabilities() -> Check {
         return Check::ok(name, format!("perf-prof has {}", names(&held)));
     }
     let detail = format!("perf-prof does not have {}", names(&missing));
-    if may_trace() && procfs::has_capability(CAP_SYS_PTRACE) {
+    if may_trace() && capability::has(CAP_SYS_PTRACE) {
         return Check::ok(name, format!("perf-prof has {}, which is enough", names(&held)));
     }
     Check::warn(name, format!("{detail}: processes of other users cannot be traced"), Some("sudo perf-prof ..."))
@@ -134,7 +130,7 @@ struct Symbols {
 pub(super) fn kernel_symbols() -> Check {
     let name = "kernel symbols";
     let restrict = fs::read_to_string("/proc/sys/kernel/kptr_restrict").ok().and_then(|text| text.trim().parse().ok());
-    let is_capable = procfs::has_capability(CAP_SYSLOG) && procfs::is_in_first_user_namespace();
+    let is_capable = capability::has(CAP_SYSLOG) && procfs::is_in_first_user_namespace();
     let symbols = Symbols { restrict, level: procfs::perf_event_paranoid(), is_capable };
     let mut line = String::new();
     // The first symbols may really have address 0 (per-CPU variables); functions (`T`) never have address 0.

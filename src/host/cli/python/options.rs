@@ -158,6 +158,10 @@ pub struct Options {
     /// Only these cgroups: paths or globs, separated by commas
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cgroups: Vec<String>,
+    /// Also deliver the events of perf-prof's own threads. Without this option, they are left out and counted, unless -p or
+    /// -t names them
+    #[arg(long)]
+    pub include_self: bool,
     /// For events other than tracepoints: take one sample every N events
     #[arg(short = 'c', long, value_name = "N", value_parser = parse_count)]
     pub count: Option<Rate>,

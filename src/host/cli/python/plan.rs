@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use perf_prof_core::{
+    capture::OwnThreads,
     plan::{Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, ReadLimits, SplitBy, Switch, Target, TaskSelection},
     spec::{EventSpec, SpecError, parse_events},
     symbol::{self, Demangle, Inline, Srcline},
@@ -141,6 +142,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
             clock: if options.monotonic { Clock::Monotonic } else { Clock::Perf },
             order: if options.order { DeliveryOrder::Time } else { DeliveryOrder::PerCpu },
             sampling_limit: options.sampling_limit,
+            own_threads: if options.include_self { OwnThreads::Included } else { OwnThreads::LeftOut },
         },
         own_events,
         input,

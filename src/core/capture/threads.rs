@@ -1,0 +1,68 @@
+//! The threads that read the rings of a capture: what they are given, and how they start and end.
+
+use std::{sync::Arc, thread::JoinHandle};
+
+use super::{message::Control, reader::Reader};
+use crate::{record::Chunk, spec::CpuSet, sys::CallError};
+
+/// A consumer of records that runs in the reader thread.
+pub trait RecordConsumer: Send {
+    /// Takes records of one ring.
+    fn consume(&mut self, chunk: Chunk);
+
+    /// Called when a round over the rings found no records.
+    fn pause(&mut self);
+
+    /// Called after the last records.
+    fn end(&mut self);
+}
+
+/// A separate reader thread for some rings.
+pub struct ExtraReader {
+    /// The thread reads the rings of these CPUs.
+    pub cpus: CpuSet,
+    /// The CPUs that the thread may run on; `None` for all.
+    pub affinity: Option<CpuSet>,
+    /// The consumer of the thread's records.
+    pub taker: Box<dyn RecordConsumer>,
+}
+
+/// A separate reader thread, and the flags that make it end.
+pub(super) struct ReaderThread {
+    pub control: Arc<Control>,
+    pub state: State,
+}
+
+/// The state of a reader.
+pub(super) enum State {
+    /// It does not run yet.
+    Idle(Box<Reader>),
+    /// It runs in this thread.
+    Running(JoinHandle<()>),
+    /// It has ended.
+    Gone,
+}
+
+impl State {
+    /// Starts the thread, if it does not run yet.
+    pub fn start(&mut self) -> Result<(), CallError> {
+        *self = match std::mem::replace(self, State::Gone) {
+            State::Idle(mut reader) => {
+                reader.watch()?;
+                let thread = std::thread::Builder::new().name("perf-prof-reader".to_owned());
+                let running = thread.spawn(|| reader.run());
+                State::Running(running.map_err(|error| CallError::new("clone", error))?)
+            }
+            other => other,
+        };
+        Ok(())
+    }
+
+    /// Waits until the thread has ended.
+    pub fn join(&mut self) {
+        if let State::Running(thread) = std::mem::replace(self, State::Gone) {
+            // A reader that panicked has already printed that to stderr. There is nothing else to do.
+            let _ = thread.join();
+        }
+    }
+}

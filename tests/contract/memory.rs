@@ -1,0 +1,75 @@
+//! The memory that waiting events may take, where less is left than the machine has; and the room for large events.
+
+use std::process::{Command, Stdio};
+
+use crate::harness::{
+    cgroup::Cgroup,
+    machine::{Need, needs},
+    run::{PATIENCE, with_patience},
+    script::{Outcome, Run, finish},
+};
+
+/// Nothing takes events out of the memory until all calls have been made. The calls need more than 200 MB.
+const SLOW: &str = r#"
+import sys, time
+def state(pid):
+    try:
+        return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return "X"
+def syscalls__sys_enter_getpgid(event):
+    while state(event._pid) not in "ZX":
+        time.sleep(0.01)
+    sys.exit(0)
+def __exit__():
+    print("exit")
+"#;
+
+/// Runs the script after these shell commands.
+fn run_after(commands: &str) -> Outcome {
+    let run = Run::script(SLOW).call_event().workload("calls 3000000");
+    let command = run.command();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{commands} && exec \"$@\""), "sh"]).arg(command.get_program());
+    shell.args(command.get_args()).current_dir(run.dir.path()).stdin(Stdio::null());
+    with_patience(&mut shell, PATIENCE).stdout(Stdio::piped()).stderr(Stdio::piped());
+    finish(shell.spawn().unwrap(), run.dir.path())
+}
+
+/// The kernel kills a process that takes more memory than its cgroup allows. Then `__exit__` is not called.
+#[test]
+fn waiting_events_fit_into_the_memory_of_the_cgroup() {
+    needs([Need::Tracefs]);
+    let cgroup = Cgroup::with_memory(100 << 20);
+    let outcome = run_after(&format!("echo $$ > {}", cgroup.procs()));
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "exit\n"), "{}", outcome.stderr);
+}
+
+/// A process ends if an allocation fails.
+#[test]
+fn waiting_events_fit_into_the_address_space_that_ulimit_allows() {
+    needs([Need::Tracefs]);
+    let outcome = run_after("ulimit -v 400000");
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "exit\n"), "{}", outcome.stderr);
+}
+
+/// With a copy of the stack, an event has 9 KiB. A program that samples its own stack at full speed fills a ring faster
+/// than the reader can empty it.
+#[test]
+fn a_burst_of_copied_stacks_fits_into_the_rings() {
+    needs([Need::Tracefs]);
+    let script = "
+import perf_prof
+def syscalls__sys_enter_getpgid(event):
+    pass
+def __exit__():
+    stats = perf_prof.stats()
+    print(stats['delivered'], stats['lost'])
+";
+    // The stack has to be deep enough: variables of the environment are at its start.
+    let run = Run::script(script).call_event().options(["--call-graph", "dwarf"]).workload("calls 1000");
+    let outcome = run.env("DEEP", "x".repeat(16 << 10)).run();
+    assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+    let numbers: Vec<u64> = outcome.stdout.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    assert!(numbers[0] + numbers[1] == 1000 && numbers[1] <= 10, "{outcome:?}");
+}
