@@ -63,8 +63,8 @@ struct Kind {
     names: Names,
 }
 
-/// The command only waits, and all tasks are recorded meanwhile.
-const SLEEP: &[&str] = &["-a", "--", "sleep", "0.3"];
+/// The commands only wait, and all tasks are recorded meanwhile. On an idle machine, these commands are the only tasks.
+const SLEEP: &[&str] = &["-a", "--", "sh", "-c", "for i in 1 2 3 4 5 6; do sleep 0.05; done"];
 /// A command that works for a while.
 const LS: &[&str] = &["--", "ls", "-lR", "/usr/share/doc"];
 

@@ -28,7 +28,7 @@ fn check(args: &[&str], names: Names) {
     println!("{}", compare(&path, &[], names));
 }
 
-const SLEEP: [&str; 4] = ["-a", "--", "sleep", "0.3"];
+const SLEEP: [&str; 5] = ["-a", "--", "sh", "-c", "for i in 1 2 3 4 5 6; do sleep 0.05; done"];
 /// Tasks that start, sleep, wait and end, on two CPUs. Other tasks are not recorded, because perf 6.1 may abort on
 /// their records.
 const TASKS: [&str; 4] = [
