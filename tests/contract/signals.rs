@@ -233,6 +233,8 @@ fn a_command_ignores_what_was_ignored_at_the_start() {
     let run = run.exec(["grep", "SigIgn", "/proc/self/status"]);
     let (child, lines) = start_ignoring(&run, &[libc::SIGINT, libc::SIGHUP]);
     let mask = lines.last().unwrap().split_whitespace().last().map(|mask| u64::from_str_radix(mask, 16).unwrap());
+    // The C library uses the signals 32 and 33. A shell may ignore them, and then all its commands do.
+    let mask = mask.map(|mask| mask & 0x7fff_ffff);
     assert_eq!(mask, Some(1 << (libc::SIGINT - 1) | 1 << (libc::SIGHUP - 1)));
     assert_eq!(finish(child, run.dir.path()).status, 0);
 }
