@@ -120,7 +120,7 @@ fn a_bpf_program_that_is_loaded_later_has_its_name_at_once() {
     needs([Need::Tracefs, Need::Bpf]);
     let text = include_str!("later_bpf_program.py");
     prints(
-        Run::script(text).event("bpf_trace:bpf_trace_printk").options(["-g", "-i", "100"]),
+        Run::script(text).event("bpf_trace:bpf_trace_printk").options(["-g", "-i", "100", "--include-self"]),
         expect![[r#"
             True
             ['later_prog']

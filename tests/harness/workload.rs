@@ -3,12 +3,12 @@
 use std::{env, thread};
 
 use super::{counting, plain_user, recorder};
-use crate::{record, scripts};
+use crate::{record, replay, scripts};
 
 /// The first argument that makes this program a workload. The second argument is the workload's name.
 const WORKLOAD: &str = "--workload";
 
-const WORKLOADS: [(&str, fn()); 13] = [
+const WORKLOADS: [(&str, fn()); 14] = [
     ("burst", record::burst::workload),
     ("calls", scripts::syscalls::calls),
     ("children", scripts::processes::children),
@@ -16,6 +16,7 @@ const WORKLOADS: [(&str, fn()); 13] = [
     ("generator", || in_thread("generator", recorder::generator)),
     ("loader", record::side_band::loader),
     ("naps", scripts::scheduling::naps),
+    ("peak", replay::hostile::measured),
     ("ping-pong", scripts::scheduling::ping_pong),
     ("signals", scripts::signals::signals),
     ("sleeps", scripts::scheduling::sleeps),

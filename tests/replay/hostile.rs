@@ -14,24 +14,36 @@ use super::made::NATIVE;
 use crate::harness::{
     machine::{Need, skip},
     recording::Folder,
-    run::PERF_PROF,
+    run::{PERF_PROF, said, stdout},
+    workload,
 };
 
 /// Returns the exit status, stderr, and the peak memory in MiB of perf-prof with these arguments.
-#[expect(clippy::zombie_processes, reason = "wait4 waits for the child")]
 fn peak(args: &[&str], path: &Path) -> (Option<i32>, String, u64) {
+    // The peak memory of a process includes that of the process it was forked from, until it executes a program. The
+    // tests take much memory, so a small process of its own starts perf-prof.
+    let words = workload::words("peak");
+    let output = Command::new(&words[0]).args(&words[1..]).args(args).arg("-i").arg(path).output().unwrap();
+    let text = stdout(&output);
+    let mut numbers = text.split_whitespace().map(|number| number.parse::<u64>().unwrap());
+    let (status, kib) = (numbers.next().unwrap(), numbers.next().unwrap());
+    ((status < 256).then_some(status as i32), said(&output), kib / 1024)
+}
+
+/// Runs perf-prof with the arguments of this process. Prints its exit status, or 256 if a signal ended it, and its peak
+/// memory in KiB.
+#[expect(clippy::zombie_processes, reason = "wait4 waits for the child")]
+pub fn measured() {
     let mut command = Command::new(PERF_PROF);
-    command.args(args).arg("-i").arg(path).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let said = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
+    let child = command.args(std::env::args_os().skip(3)).stdout(Stdio::null()).spawn().unwrap();
     // SAFETY: rusage consists of plain numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     let mut status = 0;
     // SAFETY: the pointers lead to values of the types that the call fills, and the child is this process's own.
     let waited = unsafe { libc::wait4(child.id() as i32, &raw mut status, 0, &raw mut usage) };
     assert_eq!(waited, child.id() as i32);
-    let code = libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
-    (code, said, usage.ru_maxrss as u64 / 1024)
+    let code = if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 256 };
+    println!("{code} {}", usage.ru_maxrss);
 }
 
 /// Compressed records that contain `count` samples. `time` returns the time of each.

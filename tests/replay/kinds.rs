@@ -131,7 +131,7 @@ fn periods_that_are_only_in_the_attr_are_delivered() {
     let lines = |program: &str| {
         let mut command = Command::new(program);
         let output = command.args(["script", "-F", "tid,time,period,event", "-i", path]).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
+        String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let expected = lines("perf");
     assert!(samples > 10 && samples == expected.lines().count(), "{samples}: {expected}");

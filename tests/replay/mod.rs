@@ -3,7 +3,7 @@
 mod damaged;
 mod directory;
 mod found;
-mod hostile;
+pub mod hostile;
 mod kinds;
 mod machines;
 mod made;
