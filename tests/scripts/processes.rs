@@ -62,7 +62,8 @@ fn execsnoop_tells_how_processes_end() {
     let this = env::current_exe().unwrap().display().to_string();
     let main = out.lines().find(|line| line.contains(" exec ") && line.contains(&this)).unwrap();
     let pid = main.split_whitespace().nth(2).unwrap();
-    let comm = String::from_utf8_lossy(&this.as_bytes()[this.rfind('/').unwrap() + 1..][..15]).into_owned();
+    // The kernel cuts names of tasks to 15 bytes (TASK_COMM_LEN).
+    let comm: String = this.rsplit('/').next().unwrap().chars().take(15).collect();
     let killed = ["KILL", "TERM", "ABRT"].map(|signal| format!("killed by SIG{signal} from {comm} {pid}"));
     assert_eq!(ends("tail"), killed, "{out}");
 
