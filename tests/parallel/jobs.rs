@@ -9,7 +9,10 @@ use std::{
 };
 
 use super::recording;
-use crate::harness::run::{PERF_PROF, said};
+use crate::harness::{
+    recording::record,
+    run::{PERF_PROF, said},
+};
 
 /// Runs a script on the recording with `-q`, so that only the script prints something.
 fn replayed(folder: &Path, options: &[&str]) -> Output {
@@ -206,12 +209,7 @@ fn intervals_of_a_long_silence_are_those_of_the_serial_run() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let rests = "for i in 1 2 3 4; do sleep 0.2; done";
-    let mut perf = Command::new("perf");
-    perf.args(["record", "-q", "-e", "sched:sched_process_exec", "-o", "perf.data", "sh", "-c", rests]);
-    match perf.current_dir(folder).output() {
-        Ok(output) if output.status.success() => {}
-        other => panic!("perf record: {other:?}"),
-    }
+    record(&folder.join("perf.data"), &["-e", "sched:sched_process_exec", "sh", "-c", rests]);
     let script = "\
 import perf_prof
 intervals = 0

@@ -101,7 +101,7 @@ fn perf_reads_events_and_features() {
 fn with_a_period_every_nth_software_event_is_recorded() {
     needs([Need::Tracefs, Need::Perf]);
     // Nearly all page faults are minor faults.
-    let events = ["-e", "page-faults/period=10/", "-e", "minor-faults", "-a"];
+    let events = ["-e", "page-faults/period=10/", "-e", "minor-faults"];
     let busy = "i=0; while [ $i -lt 50 ]; do /bin/true; i=$((i + 1)); done";
     let recorded = record(&[&events[..], &["--", "sh", "-c", busy]].concat());
     assert_eq!(recorded.status, 0, "{}", recorded.said);
@@ -109,7 +109,7 @@ fn with_a_period_every_nth_software_event_is_recorded() {
     let with_period = |period: &str| script.lines().filter(|line| line.trim() == period).count();
     let (tenths, all) = (with_period("10"), with_period("1"));
     assert_eq!(tenths + all, script.lines().count(), "{script}");
-    // The last faults on a CPU may be fewer than a period, and the two events do not start at exactly the same time.
+    // The last faults of each process are fewer than a period.
     assert!(all > 1000 && tenths * 10 > all / 2 && tenths * 10 < all * 2, "{tenths} of {all}");
     let mut evlist = std::process::Command::new(crate::harness::run::PERF_PROF);
     let evlist = evlist.args(["evlist", "-v", "-i"]).arg(recorded.path()).output().unwrap();
@@ -123,11 +123,21 @@ fn build_ids_are_those_that_perf_records() {
     let ours = record(&["-e", "cpu-clock", "-a", "--", "sleep", "0.3"]);
     let theirs = ours.dir.path().join("theirs.data");
     let theirs_path = theirs.to_str().unwrap();
-    let status = std::process::Command::new("perf")
-        .args(["record", "-q", "-N", "-e", "cpu-clock", "-a", "-o", theirs_path, "--", "sleep", "0.3"])
-        .env("HOME", ours.dir.path())
-        .status();
-    assert!(status.unwrap().success());
+    let perf = || {
+        std::process::Command::new("perf")
+            .args(["record", "-q", "-N", "-e", "cpu-clock", "-a", "-o", theirs_path, "--", "sleep", "0.3"])
+            .env("HOME", ours.dir.path())
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    // perf 6.1 fails an assertion while another program on the machine asks for build ids.
+    let recorded = (0..20).any(|_| {
+        perf() || {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            false
+        }
+    });
+    assert!(recorded);
     let ids = |path| -> HashMap<String, String> {
         let text = crate::harness::recorder::perf(path, &["buildid-list"]);
         let lines = text.lines().filter_map(|line| line.split_once(' '));
