@@ -344,8 +344,12 @@ impl ReplayState {
         counted.then(|| LossCounts { per_event: self.lost_per_event(), per_ring, samples_per_ring })
     }
 
-    /// Returns the number of lost samples of each selected event, as perf counted them.
+    /// Returns the number of lost samples of each selected event, as perf counted them. Returns nothing if perf counted
+    /// no losses. If it counted only losses of other events, such as those of side-band records, all numbers are 0.
     pub fn lost_per_event(&self) -> Vec<u64> {
+        if self.lost.iter().all(|&lost| lost == 0) {
+            return Vec::new();
+        }
         let mut per_event = vec![0; self.events];
         for (routes, &lost) in self.routes.iter().zip(&self.lost) {
             for route in routes {

@@ -430,7 +430,7 @@ fn count_losses(left: &[ShardResult], run: &Run) -> u64 {
         per_event.iter_mut().zip(&left.lost).for_each(|(sum, lost)| *sum += lost);
     }
     let counted: u64 = per_event.iter().sum();
-    if counted == 0 {
+    if left.iter().all(|left| left.lost.is_empty()) {
         return 0;
     }
     let rings = run.ring_cpus.len();
