@@ -1,4 +1,5 @@
-//! What a user can do who has rights from the file of the executable, and what a script of this user cannot do.
+//! The file of the executable can give rights to a plain user. These tests check what this user can do with perf-prof, and
+//! what a script of this user cannot do.
 
 use std::{
     fs,

@@ -168,7 +168,7 @@ pub struct Sizes {
 /// Returns the sizes in the plan. If the plan does not set a size, the size depends on the machine and on the events.
 pub fn sizes(plan: &plan::Capture, requests: &[EventRequest]) -> Sizes {
     let available = memory::available();
-    let buffer = plan.buffer.unwrap_or_else(memory::default_buffer);
+    let buffer = plan.buffer.unwrap_or_else(|| memory::share_for_buffer(available));
     let ring = plan.ring_size.map(|size| size.pages(page_size()) * page_size()).unwrap_or_else(|| {
         let cpus = procfs::online_cpus().map_or(1, |cpus| cpus.iter().count());
         let rings = match &plan.target {

@@ -20,10 +20,16 @@ pub fn available() -> Option<usize> {
     Some(usize::try_from(least).unwrap_or(usize::MAX))
 }
 
-/// Returns the default limit, in bytes, for events that were read and are not delivered yet (`--buffer`). A quarter of the
-/// available memory leaves enough memory for the script, and for the other programs on the machine or in the cgroup.
+/// Returns the default limit, in bytes, for events that were read and are not delivered yet (`--buffer`), from the memory
+/// that is available now.
 pub fn default_buffer() -> usize {
-    available().map_or(256 << 20, |free| free / 4)
+    share_for_buffer(available())
+}
+
+/// Returns the default limit, in bytes, if `available` bytes are available. A quarter leaves enough memory for the script,
+/// and for the other programs on the machine or in the cgroup.
+pub fn share_for_buffer(available: Option<usize>) -> usize {
+    available.map_or(256 << 20, |free| free / 4)
 }
 
 /// Returns the memory that new work can use without swapping, according to the text of /proc/meminfo.

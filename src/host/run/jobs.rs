@@ -399,7 +399,7 @@ pub(super) fn merge(shards: &mut [Shard], mut program: Program, run: &Run) -> Re
     let last = left.iter().map(|left| left.last).max().unwrap_or(0);
     let found = sum_sample_counts(shards);
     let untold = count_losses(&left, run);
-    let mut callbacks = left.iter().map(|left| left.callbacks).find(|&callbacks| callbacks == Callbacks::Raised);
+    let has_raised = left.iter().any(|left| left.callbacks == Callbacks::Raised);
     run.context.note_reached(last);
     let merged = program.merge(left.into_iter().map(|left| left.partial));
     let mut stop = None;
@@ -409,7 +409,7 @@ pub(super) fn merge(shards: &mut [Shard], mut program: Program, run: &Run) -> Re
             stop = told.or(program.exit().break_value());
         });
     }
-    let callbacks = *callbacks.get_or_insert(program.callbacks());
+    let callbacks = if has_raised { Callbacks::Raised } else { program.callbacks() };
     program.clear();
     losses::print_lost(stats);
     let stop = match merged {
@@ -425,14 +425,14 @@ pub(super) fn merge(shards: &mut [Shard], mut program: Program, run: &Run) -> Re
 /// Adds the lost samples to the counts of the run. perf stored the numbers of lost samples at the end of the recording.
 /// Returns how many of these lost samples were not reported by any shard.
 fn count_losses(left: &[ShardResult], run: &Run) -> u64 {
+    if left.iter().all(|left| left.lost.is_empty()) {
+        return 0;
+    }
     let mut per_event = vec![0; run.events.len()];
     for left in left {
         per_event.iter_mut().zip(&left.lost).for_each(|(sum, lost)| *sum += lost);
     }
     let counted: u64 = per_event.iter().sum();
-    if left.iter().all(|left| left.lost.is_empty()) {
-        return 0;
-    }
     let rings = run.ring_cpus.len();
     let untold = counted.saturating_sub(run.stats.total_lost());
     run.stats.count_lost(rings.saturating_sub(1), untold);
