@@ -16,7 +16,7 @@ use crate::{
     event::{Context, EventType, Processes, Sink, Stats},
     perfdata::{Recording, Selection},
     plan::{Input, Verbosity},
-    record::Source as _,
+    record::{OtherRecords, Source as _},
     recording::{
         binaries::binaries,
         clock::times,
@@ -69,6 +69,7 @@ impl OpenRecording {
             pids: input.pids.clone(),
             tids: input.tids.clone(),
             times: times(input, &mut recording)?,
+            others: OtherRecords::NONE,
         };
         let recorded = binaries(&mut recording, &input.path)?;
         let kernel = RecordedKernel::new(&recording, &recorded);

@@ -81,6 +81,10 @@ impl Deliver for Deriving<'_> {
         self.program.lost(start, end)
     }
 
+    fn other_record(&mut self, record: &[u8], time: u64) -> Flow {
+        self.program.other_record(record, time)
+    }
+
     fn interval(&mut self) -> Flow {
         self.program.interval()
     }

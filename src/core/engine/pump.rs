@@ -7,7 +7,7 @@ use super::sample_routes::{ReplayState, SampleOrigin};
 use crate::{
     abi::{PERF_RECORD_SAMPLE, perf_data::HOST_KERNEL_ID},
     event::{Context, Deliver, Stats, Stop},
-    record::{Batch, EventIds, Record, SampleLayout, TrailerLayout, record_type},
+    record::{Batch, EventIds, OtherRecords, Record, SampleLayout, TrailerLayout, record_type},
 };
 
 /// The reason why delivery stopped in the middle of a batch.
@@ -59,6 +59,8 @@ pub struct Pump {
     recent_losses: Vec<u64>,
     /// Parses records other than samples.
     parse: Parse,
+    /// The types of records other than samples that the program receives.
+    others: OtherRecords,
     /// The state of the replay, if the records come from a recording. It decides which events get the samples.
     replay_state: Option<Box<ReplayState>>,
 }
@@ -99,6 +101,7 @@ impl Pump {
             has_unreported_losses: false,
             recent_losses: vec![0; rings],
             parse: |record| Record::parse_without_build_ids(record),
+            others: OtherRecords::NONE,
             replay_state: None,
         }
     }
@@ -107,6 +110,12 @@ impl Pump {
     pub fn with_build_ids(mut self) -> Self {
         self.parse = |record| Record::parse(record);
         self
+    }
+
+    /// Makes the pump deliver records of these types to the program ([`Deliver::other_record`]). By default, it delivers
+    /// only samples.
+    pub fn with_other_records(self, others: OtherRecords) -> Self {
+        Self { others, ..self }
     }
 
     /// Makes a pump for a recording. The events of a recording may have different layouts; `replay_state` contains all of
@@ -201,8 +210,13 @@ impl Pump {
             attend(program)?;
             return self.sample(ring, record, program);
         }
-        self.side_band(ring, (self.parse)(record), self.trailer.time(record).unwrap_or(0));
-        ControlFlow::Continue(())
+        let time = self.trailer.time(record).unwrap_or(0);
+        self.side_band(ring, (self.parse)(record), time);
+        if !self.others.contains(record_type(record)) {
+            return ControlFlow::Continue(());
+        }
+        attend(program)?;
+        other_record(record, time, program)
     }
 
     fn deliver_recorded(
@@ -237,7 +251,12 @@ impl Pump {
         attend: &mut impl FnMut(&mut dyn Deliver) -> ControlFlow<BreakReason>,
     ) -> ControlFlow<BreakReason> {
         if record_type(record) != PERF_RECORD_SAMPLE {
-            return self.recorded_side_band(replay_state, record, program);
+            self.recorded_side_band(replay_state, record, program)?;
+            if !self.others.contains(record_type(record)) {
+                return ControlFlow::Continue(());
+            }
+            attend(program)?;
+            return self.recorded_other(replay_state, record, program);
         }
         attend(program)?;
         if replay_state.leaves_out(record) {
@@ -279,6 +298,25 @@ impl Pump {
             self.interval(end, program)?;
         }
         self.report_loss_before(ring, time, program)
+    }
+
+    /// Delivers a record of a recording that is not a sample.
+    #[inline(never)]
+    fn recorded_other(
+        &self,
+        replay_state: &mut ReplayState,
+        record: &[u8],
+        program: &mut dyn Deliver,
+    ) -> ControlFlow<BreakReason> {
+        let (_, time) = replay_state.ring_and_time(record, self.rings.len());
+        // A record without a time comes after the last sample before it.
+        let time = if time == 0 { replay_state.last() } else { time };
+        while time != 0
+            && let Some(end) = replay_state.interval_passed(time)
+        {
+            self.interval(end, program)?;
+        }
+        other_record(record, time, program)
     }
 
     /// Reports to the program that an interval of a recording ended at time `end`.
@@ -455,6 +493,12 @@ impl Pump {
         let rings = self.recent_losses.len();
         std::mem::replace(&mut self.recent_losses, vec![0; rings])
     }
+}
+
+/// Delivers a record other than a sample. It is a function of its own, so that the loops over samples stay small.
+#[inline(never)]
+fn other_record(record: &[u8], time: u64, program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
+    program.other_record(record, time).map_break(BreakReason::Stop)
 }
 
 #[cfg(test)]

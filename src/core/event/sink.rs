@@ -27,6 +27,12 @@ pub trait Deliver {
     fn lost(&mut self, _start: u64, _end: u64) -> Flow {
         Flow::Continue(())
     }
+    /// Delivers a record that is not a sample, such as one about a context switch or a count of `perf stat record`.
+    /// Only records of the types that the run requests are delivered ([`crate::record::OtherRecords`]), at their place
+    /// among the samples. A record without a time gets the time of the last sample before it, or 0 if there is none.
+    fn other_record(&mut self, _record: &[u8], _time: u64) -> Flow {
+        Flow::Continue(())
+    }
     /// Reports that another interval has passed.
     fn interval(&mut self) -> Flow {
         Flow::Continue(())

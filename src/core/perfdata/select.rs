@@ -7,7 +7,7 @@ use crate::{
         PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL, PERF_RECORD_LOST,
         PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MMAP, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE,
     },
-    record::record_type,
+    record::{OtherRecords, record_type},
     spec::CpuSet,
 };
 
@@ -25,6 +25,8 @@ pub struct Selection {
     /// The selected ranges of time. Each range is given by its first and its last nanosecond. If there is no range, all
     /// times are selected.
     pub times: Vec<(u64, u64)>,
+    /// The types of records other than samples that the program requests. They are selected by CPU and time.
+    pub others: OtherRecords,
 }
 
 /// The result of checking a record against a selection.
@@ -32,7 +34,8 @@ pub struct Selection {
 pub enum Wanted {
     /// A selected sample.
     Sample,
-    /// Side-band records: comm, fork, exit and mapping records, and records of lost events and of throttling.
+    /// Side-band records: comm, fork, exit and mapping records, records of lost events and of throttling, and the records
+    /// that the program requests (see [`Selection::others`]).
     SideBand,
     /// The record is not delivered.
     No,
@@ -58,7 +61,7 @@ pub(crate) fn is_side_band(kind: u32) -> bool {
 impl Selection {
     /// Returns whether every sample is selected.
     pub fn takes_all(&self) -> bool {
-        *self == Selection::default()
+        *self == Selection { others: self.others, ..Selection::default() }
     }
 
     /// Returns whether all times are selected.
@@ -87,18 +90,19 @@ impl Selection {
     pub fn wants(&self, record: &[u8], time: u64, layouts: &Layouts) -> Wanted {
         match record_type(record) {
             PERF_RECORD_SAMPLE if self.sample(record, time, layouts) => Wanted::Sample,
-            PERF_RECORD_LOST | PERF_RECORD_LOST_SAMPLES if !self.lost(record, time, layouts) => Wanted::No,
+            PERF_RECORD_LOST | PERF_RECORD_LOST_SAMPLES if !self.is_near(record, time, layouts) => Wanted::No,
             // Samples are missing after this record, but no other record depends on it. So it is delivered only with the
             // samples around it, and indexes do not count it.
-            PERF_RECORD_THROTTLE if self.lost(record, time, layouts) => Wanted::SideBand,
+            PERF_RECORD_THROTTLE if self.is_near(record, time, layouts) => Wanted::SideBand,
             kind if is_side_band(kind) && time <= self.last_time() => Wanted::SideBand,
+            kind if self.others.contains(kind) && self.is_near(record, time, layouts) => Wanted::SideBand,
             _ => Wanted::No,
         }
     }
 
     #[inline]
     fn sample(&self, record: &[u8], time: u64, layouts: &Layouts) -> bool {
-        let Selection { attrs, cpus, pids, tids, times } = self;
+        let Selection { attrs, cpus, pids, tids, times, .. } = self;
         if !times.is_empty() && !self.time(time) {
             return false;
         }
@@ -125,9 +129,9 @@ impl Selection {
         among(pids, pid) && among(tids, tid)
     }
 
-    /// Returns whether a record about lost events or throttling may concern the selected samples. Checks the record's time, and the
+    /// Returns whether a record about lost events, throttling or context switches may concern the selected samples. Checks the record's time, and the
     /// record's CPU if the record contains it.
-    fn lost(&self, record: &[u8], time: u64, layouts: &Layouts) -> bool {
+    fn is_near(&self, record: &[u8], time: u64, layouts: &Layouts) -> bool {
         if record_type(record) == PERF_RECORD_LOST_SAMPLES && layouts.time(record).is_none() {
             // perf writes this record at the end of a recording; it contains a total count. The CPU in the record is
             // always 0, even if the samples were lost on another CPU. So the record is delivered for every selection of

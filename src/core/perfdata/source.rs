@@ -14,7 +14,7 @@ use super::{
     },
     recording::{Data, Part, Recording, Stored},
 };
-use crate::record::{Batch, Ended, LossCounts, Source, Wait};
+use crate::record::{Batch, Ended, LossCounts, OtherRecords, Source, Wait};
 
 /// The maximum number of bytes to read ahead in a recording that can only be read from front to back, for all streams
 /// together. Runs of compressed records that are read independently have the same limit, because each such run is in
@@ -41,6 +41,7 @@ pub struct Replay {
     warnings: Warnings,
     failure: Option<PerfDataError>,
     cpus: u32,
+    others: OtherRecords,
     total: u64,
     stopped: Option<Ended>,
     flush: bool,
@@ -51,7 +52,7 @@ impl Replay {
         let warnings = Warnings::default();
         recording.warnings.drain(..).for_each(|warning| warnings.add(FoundBy::AllReaders, warning));
         let cpus = recording.features.cpus.map_or(CPUS, |(available, _)| available.clamp(1, 1 << 16));
-        let (data, order) = (recording.take_data(), recording.order);
+        let (data, order, others) = (recording.take_data(), recording.order, context.selection.others);
         let is_file = !matches!(data, Data::Stream(_, _, None));
         // What is read ahead takes at most a quarter of the allowed memory, and so do the decompressors. The rest is for
         // records that overlap in time.
@@ -105,7 +106,7 @@ impl Replay {
             }
         }
         let batches = Batches::new(Merger::new(streams, release, limit));
-        Ok(Replay { batches, is_file, warnings, failure: None, cpus, total, stopped: None, flush: false })
+        Ok(Replay { batches, is_file, warnings, failure: None, cpus, others, total, stopped: None, flush: false })
     }
 
     /// Sets the eventfd that interrupts a wait for data from a pipe.
@@ -136,6 +137,11 @@ impl Replay {
     /// Returns the error that ended the replay early.
     pub fn take_failure(&mut self) -> Option<PerfDataError> {
         self.failure.take()
+    }
+
+    /// Returns the types of records other than samples that the program requested.
+    pub fn other_records(&self) -> OtherRecords {
+        self.others
     }
 
     /// Returns the progress of the replay.

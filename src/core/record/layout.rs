@@ -4,7 +4,7 @@
 //! The kernel writes the members in this order (`kernel/events/core.c`): `perf_output_sample()` for samples,
 //! `perf_event__output_id_sample()` for trailers.
 
-use super::parse::RECORD_HEADER;
+use super::{other::SampleId, parse::RECORD_HEADER};
 use crate::abi::*;
 
 /// The value that stands for "no offset": the layout does not have the member.
@@ -109,11 +109,7 @@ impl SampleLayout {
     /// Returns the process id and the thread id of the task that the sample was taken in.
     #[inline]
     pub fn pid_tid(&self, record: &[u8]) -> Option<(u32, u32)> {
-        let both = member(record, self.tid)?.to_ne_bytes();
-        Some((
-            u32::from_ne_bytes([both[0], both[1], both[2], both[3]]),
-            u32::from_ne_bytes([both[4], both[5], both[6], both[7]]),
-        ))
+        member(record, self.tid).map(words)
     }
 
     /// Returns the sample's time in nanoseconds of the attr's clock.
@@ -131,8 +127,7 @@ impl SampleLayout {
     /// Returns the CPU that the sample was taken on.
     #[inline]
     pub fn cpu(&self, record: &[u8]) -> Option<u32> {
-        let both = member(record, self.cpu)?.to_ne_bytes();
-        Some(u32::from_ne_bytes([both[0], both[1], both[2], both[3]]))
+        member(record, self.cpu).map(|both| words(both).0)
     }
 
     /// Returns the sample's period, or the attr's period if samples do not hold one.
@@ -183,6 +178,10 @@ pub struct TrailerLayout {
     id: u16,
     /// The distance of the CPU from the record's end, or 0.
     cpu: u16,
+    /// The distance of the process id and the thread id from the record's end, or 0.
+    tid: u16,
+    /// The distance of the stream id from the record's end, or 0.
+    stream_id: u16,
     /// The size of the whole sample id.
     size: u16,
 }
@@ -198,11 +197,11 @@ impl TrailerLayout {
         };
         let identifier = distance(PERF_SAMPLE_IDENTIFIER);
         let cpu = distance(PERF_SAMPLE_CPU);
-        distance(PERF_SAMPLE_STREAM_ID);
+        let stream_id = distance(PERF_SAMPLE_STREAM_ID);
         let id = distance(PERF_SAMPLE_ID);
         let time = distance(PERF_SAMPLE_TIME);
-        distance(PERF_SAMPLE_TID);
-        Self { time, id: if identifier != ABSENT { identifier } else { id }, cpu, size }
+        let tid = distance(PERF_SAMPLE_TID);
+        Self { time, id: if identifier != ABSENT { identifier } else { id }, cpu, tid, stream_id, size }
     }
 
     /// Returns the time at which the record was written, in nanoseconds of the attr's clock.
@@ -218,8 +217,18 @@ impl TrailerLayout {
 
     /// Returns the CPU that the record was written on.
     pub fn cpu(&self, record: &[u8]) -> Option<u32> {
-        let both = self.member(record, self.cpu)?.to_ne_bytes();
-        Some(u32::from_ne_bytes([both[0], both[1], both[2], both[3]]))
+        Some(words(self.member(record, self.cpu)?).0)
+    }
+
+    /// Returns all members of the sample id.
+    pub fn sample_id(&self, record: &[u8]) -> SampleId {
+        SampleId {
+            pid_tid: self.member(record, self.tid).map(words),
+            time: self.time(record),
+            id: self.id(record),
+            stream_id: self.member(record, self.stream_id),
+            cpu: self.cpu(record),
+        }
     }
 
     /// Writes `id`, `cpu` and `time` into the sample id at the end of `record`. The record must have room for a sample
@@ -245,6 +254,13 @@ impl TrailerLayout {
         }
         u64_at(record, record.len() - distance as usize)
     }
+}
+
+/// Returns the two 32-bit numbers that 8 bytes of a record contain, in their order in the record.
+#[inline]
+fn words(both: u64) -> (u32, u32) {
+    let both = both.to_ne_bytes();
+    (u32::from_ne_bytes([both[0], both[1], both[2], both[3]]), u32::from_ne_bytes([both[4], both[5], both[6], both[7]]))
 }
 
 #[inline]

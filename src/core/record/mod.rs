@@ -8,6 +8,7 @@ mod ids;
 mod layout;
 mod members;
 mod order;
+mod other;
 mod parse;
 mod source;
 
@@ -18,6 +19,7 @@ pub use ids::EventIds;
 pub use layout::{SampleFormat, SampleLayout, TrailerLayout};
 pub use members::{Counter, Counters, MemberType, Reading, Registers, SampleMember};
 pub use order::{INDEX_PER_RECORD, MARGIN, Sorter};
+pub use other::{OtherRecords, SampleId, Switch, SwitchDirection, Throttle};
 pub use parse::{
     Ksymbol, KsymbolKind, Mmap2, MmapFile, RECORD_HEADER, Record, Records, is_of_guest, record_size, record_type,
 };

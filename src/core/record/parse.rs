@@ -316,15 +316,15 @@ impl<'a> Record<'a> {
     }
 }
 
-fn misc(bytes: &[u8]) -> Option<u16> {
+pub(super) fn misc(bytes: &[u8]) -> Option<u16> {
     bytes.get(4..)?.first_chunk().map(|b| u16::from_ne_bytes(*b))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|b| u32::from_ne_bytes(*b))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|b| u64::from_ne_bytes(*b))
 }
 

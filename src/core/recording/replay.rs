@@ -92,10 +92,11 @@ impl ReplayRun<'_> {
             verbosity,
             warnings,
         } = self;
-        let rings = replay.ring_cpus().len();
+        let (rings, others) = (replay.ring_cpus().len(), replay.other_records());
         let mut run_loop = RunLoop {
             source: ReplayWithProgress::new(replay, verbosity, warnings),
-            pump: Pump::for_recording(replay_state, context.clone(), stats.clone(), rings, limit),
+            pump: Pump::for_recording(replay_state, context.clone(), stats.clone(), rings, limit)
+                .with_other_records(others),
             events,
             stats: stats.clone(),
             signals,

@@ -143,8 +143,14 @@ impl<'a> RecordedEvents<'a> {
     ) -> Result<Self> {
         let times = times(input, &mut recording)?;
         let (pids, tids) = input.tasks_of_samples();
-        let mut selection =
-            Selection { attrs: selected.attrs(&recording), cpus: input.cpus.clone(), pids, tids, times };
+        let mut selection = Selection {
+            attrs: selected.attrs(&recording),
+            cpus: input.cpus.clone(),
+            pids,
+            tids,
+            times,
+            ..Selection::default()
+        };
         let needs_span = plan.interval.is_some() || input.jobs.is_some();
         let mut span = if needs_span { span(&selection.times, &mut recording)? } else { None };
         let mut loss_reporting = LossReporting::for_cpus(selection.cpus.as_ref());

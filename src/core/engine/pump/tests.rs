@@ -24,6 +24,10 @@ impl Deliver for CallLog {
         writeln!(self.0, "lost between {start} and {end}").unwrap();
         Flow::Continue(())
     }
+    fn other_record(&mut self, record: &[u8], time: u64) -> Flow {
+        writeln!(self.0, "record of type {} at {time}", record_type(record)).unwrap();
+        Flow::Continue(())
+    }
 }
 
 fn record(kind: u32, words: &[u64]) -> Vec<u8> {
@@ -98,6 +102,33 @@ fn records_of_throttling_are_counted() {
     let batch = Batch::Ring(Chunk::new(0, records.concat(), None));
     assert!(pump.deliver(&batch, &mut CallLog::default(), |_| ControlFlow::Continue(())).is_continue());
     assert_eq!((stats.total_throttled(), stats.total_lost()), (2, 0));
+}
+
+#[test]
+fn other_records_are_delivered_if_they_are_requested() {
+    let stats = Arc::new(Stats::new(1, 1));
+    let others = [OtherRecords::NONE, OtherRecords::of(&[PERF_RECORD_SWITCH, PERF_RECORD_THROTTLE])];
+    let lines = others.map(|others| {
+        let context = Arc::new(Context::new(Box::new(NoKernel), 0));
+        let ids = EventIds::new(&[(50, 0)]);
+        let mut pump = make_pump(ids, context, &stats, LossWindow::Times, 1, None).with_other_records(others);
+        let of = |kind, time| record(kind, &[5, 50, 50, 0, time, 50, 0]);
+        let [throttle, end] = [of(PERF_RECORD_THROTTLE, 8), of(PERF_RECORD_UNTHROTTLE, 9)];
+        let records = [sample(50, 7), throttle, end, sample(50, 10), of(PERF_RECORD_SWITCH, 12)];
+        let batch = Batch::Ring(Chunk::new(0, records.concat(), None));
+        let mut program = CallLog::default();
+        assert!(pump.deliver(&batch, &mut program, |_| ControlFlow::Continue(())).is_continue());
+        program.0
+    });
+    let samples = "sample of event 0 at 7\nsample of event 0 at 10\n";
+    assert_eq!(lines[0], samples);
+    expect![[r#"
+        sample of event 0 at 7
+        record of type 5 at 8
+        sample of event 0 at 10
+        record of type 14 at 12
+    "#]]
+    .assert_eq(&lines[1]);
 }
 
 #[test]

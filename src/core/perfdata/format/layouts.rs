@@ -211,7 +211,16 @@ impl Layouts {
         if record_type(record) == PERF_RECORD_SAMPLE {
             return self.attrs[self.attr_of(record)?].0.cpu(record);
         }
-        self.attrs[self.attr_of_trailer(record)].1?.cpu(record)
+        self.trailer_of(record)?.cpu(record)
+    }
+
+    /// Returns the layout of the sample id at the end of a record other than a sample. Returns `None` if the record has no
+    /// sample id. The records that perf's user space writes have none.
+    pub fn trailer_of(&self, record: &[u8]) -> Option<&TrailerLayout> {
+        if record_type(record) >= FIRST_USER_RECORD_TYPE {
+            return None;
+        }
+        self.attrs[self.attr_of_trailer(record)].1.as_ref()
     }
 
     /// Returns the attr that a sample id belongs to.

@@ -37,7 +37,8 @@ pub struct Block {
     /// The number of samples in the block.
     pub samples: u32,
     /// The number of side-band records in the block: records about tasks, mappings and lost events. Records that are
-    /// neither samples nor side-band records, such as ends of rounds and throttle records, are never delivered.
+    /// neither samples nor side-band records, such as ends of rounds and throttle records, are delivered only if the
+    /// program requests them, or with the samples around them.
     pub side_band: u32,
     /// The number of side-band records in the section before this block.
     pub side_band_from: u32,
@@ -65,8 +66,6 @@ impl Block {
             self.sampled = (self.sampled.0.min(time), self.sampled.1.max(time));
         } else if is_side_band(kind) {
             self.side_band += 1;
-        } else {
-            return;
         }
         self.first = self.first.min(time);
     }
@@ -119,11 +118,15 @@ impl BlockIndex {
         self.blocks.iter().map(|block| u64::from(block.samples)).sum()
     }
 
-    /// Returns how to get the selected records of a block. The block has to be read if it may contain selected samples.
-    /// It also has to be read if it contains side-band records up to the last selected time and they are not kept in
-    /// memory.
+    /// Returns how to get the selected records of a block. The block has to be read if it may contain selected samples,
+    /// or other records that the program requests. It also has to be read if it contains side-band records up to the
+    /// last selected time and they are not kept in memory.
     pub(crate) fn need(&self, block: &Block, selection: &Selection) -> Need {
         if block.samples != 0 && selection.some_time(block.sampled.0, block.sampled.1) {
+            return Need::Read;
+        }
+        let others = block.records.saturating_sub(block.samples).saturating_sub(block.side_band);
+        if !selection.others.is_empty() && others != 0 && block.first <= selection.last_time() {
             return Need::Read;
         }
         match block.side_band != 0 && block.first <= selection.last_time() {

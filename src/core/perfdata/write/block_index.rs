@@ -41,7 +41,6 @@ impl Blocks {
             self.before = time;
             self.block.size += record.len() as u32;
             self.block.count(record_type(record), time);
-            self.block.first = self.block.first.min(time);
         }
     }
 
