@@ -10,6 +10,8 @@ fn main() {
 
 #[cfg(feature = "python")]
 fn python() {
+    // `cfg(Py_3_14)` and the like.
+    pyo3_build_config::use_pyo3_cfgs();
     let config = pyo3_build_config::get();
     // The extension module does not link libpython, because the process that imports it has an interpreter.
     println!("cargo::rerun-if-env-changed=PYO3_BUILD_EXTENSION_MODULE");

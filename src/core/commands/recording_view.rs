@@ -93,11 +93,7 @@ impl OpenRecording {
 
     /// Returns, for each event in [`OpenRecording::types`], its index among all events of the recording.
     pub fn attrs(&self) -> Vec<usize> {
-        let mut attrs = vec![0; self.selected.types.len()];
-        for (attr, routes) in self.selected.routes.iter().enumerate() {
-            routes.iter().for_each(|route| attrs[route.event] = attr);
-        }
-        attrs
+        self.selected.attr_of_each_type()
     }
 
     /// Delivers the selected samples to the sink, ordered by time.

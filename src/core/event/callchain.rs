@@ -162,9 +162,15 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
     chain(sample, context).frames
 }
 
+/// Returns whether the samples of this event have a call chain, recorded by the kernel or unwound from a copy of the
+/// stack.
+pub fn has_callchain(sample: &Sample<'_>) -> bool {
+    sample.event.layout.format.sample_type & (PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_STACK_USER) != 0
+}
+
 /// Resolves a sample's call chain.
 pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
-    if sample.event.layout.format.sample_type & (PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_STACK_USER) == 0 {
+    if !has_callchain(sample) {
         return Chain::default();
     }
     let sides = context.sides();

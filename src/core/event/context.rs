@@ -42,6 +42,8 @@ pub struct Context {
     /// The time up to which a recording has been read, in nanoseconds of the recording's clock. 0 for live events.
     reached_time: AtomicU64,
     tasks: Mutex<Tasks>,
+    /// How often the tasks were changed by records.
+    task_changes: AtomicU64,
     /// The tasks that the user selected, if the events of all tasks are delivered.
     targets: Mutex<Option<Targets>>,
     kernel_frames: Mutex<KernelFrames>,
@@ -89,6 +91,7 @@ impl Context {
             lazy_offset: None,
             reached_time: 0.into(),
             tasks: Mutex::default(),
+            task_changes: 0.into(),
             targets: Mutex::default(),
             kernel_frames: Mutex::default(),
             symbols: Mutex::new(Symbolizer::deriving(Options::default())),
@@ -220,10 +223,18 @@ impl Context {
         self.realtime_offset.store(offset, Relaxed);
     }
 
-    /// Calls `work` with the task names.
+    /// Calls `work` with the task names, which it may change.
     pub fn with_tasks<R>(&self, work: impl FnOnce(&mut Tasks) -> R) -> R {
+        self.task_changes.fetch_add(1, Relaxed);
         // A panic elsewhere leaves the names incomplete at worst, so a poisoned lock is no reason to stop.
         work(&mut self.tasks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns a number that is another one after each change of the task names by [`Context::with_tasks`]. As long as
+    /// it is the same, a task has the same name at all later times.
+    #[inline]
+    pub fn task_changes(&self) -> u64 {
+        self.task_changes.load(Relaxed)
     }
 
     /// Notes that a process created a process or a thread during the run.

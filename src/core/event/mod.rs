@@ -16,7 +16,7 @@ mod tasks;
 mod types;
 mod unwound;
 
-pub use callchain::{Frame, Origin, Sides, Symbolizer, UNKNOWN, frames, ip_frame, ip_function};
+pub use callchain::{Frame, Origin, Sides, Symbolizer, UNKNOWN, frames, has_callchain, ip_frame, ip_function};
 pub use columns::{Column, Columns, Fields, FieldsError};
 pub use context::{Context, Processes};
 pub use endings::StackEndings;

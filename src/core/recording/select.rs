@@ -146,6 +146,15 @@ impl Selected {
         of_some.map(text).collect()
     }
 
+    /// Returns, for each selected event, the index of its attr among all events of the recording.
+    pub fn attr_of_each_type(&self) -> Vec<usize> {
+        let mut attrs = vec![0; self.types.len()];
+        for (attr, routes) in self.routes.iter().enumerate() {
+            routes.iter().for_each(|route| attrs[route.event] = attr);
+        }
+        attrs
+    }
+
     /// Returns for each attr whether a selected event gets its samples. Returns `None` if all samples have to be read.
     pub fn attrs(&self, recording: &Recording) -> Option<Vec<bool>> {
         let wanted: Vec<bool> = self.routes.iter().map(|routes| !routes.is_empty()).collect();

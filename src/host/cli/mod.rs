@@ -8,6 +8,8 @@ mod list;
 mod option_error;
 mod parallel;
 #[cfg(feature = "python")]
+mod perf_script;
+#[cfg(feature = "python")]
 mod python;
 mod record;
 mod report;

@@ -19,6 +19,14 @@ use super::{
     values::{Ids, owner, parse_recorded_ids},
 };
 
+#[cfg(feature = "python")]
+use super::perf_script::PerfScript;
+#[cfg(feature = "python")]
+use crate::run::{
+    self,
+    plan::{PerfScriptOptions, Signs},
+};
+
 const LONG_ABOUT: &str = "Print the events in a recording as text.
 
 Each event is printed on one line, in the order of time, in the format of `perf script`: comm, tid, CPU, time and \
@@ -62,6 +70,18 @@ pub struct Script {
     /// Do not show inlined functions in call chains
     #[arg(long)]
     no_inline: bool,
+    /// Run a Python script that was written for `perf script`
+    #[cfg(feature = "python")]
+    #[arg(short = 's', long, value_name = "FILE")]
+    script: Option<std::ffi::OsString>,
+    /// Give scripts the true values of negative numbers, which perf shows as large positive ones
+    #[cfg(feature = "python")]
+    #[arg(long, requires = "script")]
+    signed: bool,
+    /// The arguments of the script
+    #[cfg(feature = "python")]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, requires = "script", value_name = "ARGS")]
+    args: Vec<std::ffi::OsString>,
 }
 
 /// The options of all commands that print a recording: they select the recording and its samples.
@@ -142,15 +162,23 @@ impl Script {
         if let Some(status) = self.of.header()? {
             return Ok(status);
         }
+        let symbols = Options {
+            inline: if self.no_inline || self.hide_call_graph { Inline::No } else { Inline::Yes },
+            ..Options::default()
+        };
+        #[cfg(feature = "python")]
+        if let Some(script) = self.script {
+            let signs = if self.signed { Signs::True } else { Signs::AsPerf };
+            let options = PerfScriptOptions { signs };
+            let script = PerfScript { script, args: self.args, symbols, options };
+            return Ok(ExitCode::from(run::run(&script.plan_for_recording(&self.of))?.0));
+        }
         let plan = ScriptTextPlan {
             input: self.of.input(),
             fields: self.fields.unwrap_or_default(),
             digits: if self.ns { Digits::Nanos } else { Digits::Micros },
             chains: if self.hide_call_graph { Chains::Hidden } else { Chains::Shown },
-            symbols: Options {
-                inline: if self.no_inline || self.hide_call_graph { Inline::No } else { Inline::Yes },
-                ..Options::default()
-            },
+            symbols,
             verbosity: self.of.verbosity(),
         };
         Ok(ExitCode::from(script_text::run(&plan)?.0))

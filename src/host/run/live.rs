@@ -31,7 +31,7 @@ use perf_prof_core::{
         blocked_signals::BlockedSignals,
         clock::{self, Calibration},
         close_in_child::ClosingHeldOff,
-        output as messages,
+        output as messages, perf,
         signals::{self, Signals},
         tracefs::Tracefs,
         workload::Workload,
@@ -149,7 +149,9 @@ impl ScriptEventSource for LiveEvents<'_> {
         let ring_cpus = self.capture.ring_cpus();
         let stats = Stats::new(events.len(), ring_cpus.len()).with_own_samples(self.capture.own_samples());
         let stats = Arc::new(stats);
-        Run { events, context: self.context.clone(), stats, ring_cpus, machine: None }
+        let opened = self.capture.attrs().iter().take(self.selected.len());
+        let attrs = opened.map(|opened| perf::attr_bytes(&opened.attr).to_vec()).collect();
+        Run { events, attrs, context: self.context.clone(), stats, ring_cpus, machine: None }
     }
 
     fn with_available<R>(&self, load: impl FnOnce(&AvailableEvents<'_>) -> R) -> R {

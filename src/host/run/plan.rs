@@ -7,7 +7,7 @@ use perf_prof_core::{
     symbol,
 };
 
-pub use crate::script::OnError;
+pub use crate::script::{Dialect, OnError, PerfScriptOptions, Signs};
 
 /// All settings of a run.
 #[derive(Clone, Debug)]
@@ -39,6 +39,8 @@ pub struct ScriptPlan {
     pub verbosity: Verbosity,
     /// The interpreter or venv that the user selected.
     pub python: Option<PathBuf>,
+    /// How events are delivered to the script's functions.
+    pub dialect: Dialect,
     /// What happens after an exception in a callback.
     pub on_error: OnError,
     /// The script to run.

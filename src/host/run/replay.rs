@@ -126,6 +126,8 @@ struct RecordedEvents<'a> {
     replay: Replay,
     replay_state: ReplayState,
     types: Vec<EventType>,
+    /// The attr of each event in `types`, as bytes.
+    attrs: Vec<Vec<u8>>,
     /// The formats of all tracepoints in the recording.
     formats: Vec<Arc<EventFormat>>,
     missing: MissingEvents,
@@ -163,6 +165,8 @@ impl<'a> RecordedEvents<'a> {
         }
         let context = context(plan, input, &mut recording, span)?;
         let layouts = recording.layouts().clone();
+        let attr_of = |attr: usize| recording.events[attr].attr.bytes.to_vec();
+        let attrs = selected.attr_of_each_type().into_iter().map(attr_of).collect();
         let Selected { types, routes, missing_events, .. } = selected;
         let missing = MissingEvents {
             names: missing_events,
@@ -176,7 +180,7 @@ impl<'a> RecordedEvents<'a> {
         let replay_state = ReplayState::new(layouts, routes, intervals, loss_reporting).with_guests(input.guests);
         let mut replay = recording.replay(selection)?;
         replay.set_wake(signals.wake_fd());
-        Ok(RecordedEvents { plan, input, part, replay, replay_state, types, formats, missing, context, machine })
+        Ok(RecordedEvents { plan, input, part, replay, replay_state, types, attrs, formats, missing, context, machine })
     }
 }
 
@@ -219,10 +223,10 @@ fn context(plan: &ScriptPlan, input: &Input, recording: &mut Recording, span: Op
 
 impl ScriptEventSource for RecordedEvents<'_> {
     fn describe(&mut self) -> Run {
-        let events = mem::take(&mut self.types);
+        let (events, attrs) = (mem::take(&mut self.types), mem::take(&mut self.attrs));
         let ring_cpus = self.replay.ring_cpus();
         let stats = Arc::new(Stats::new(events.len(), ring_cpus.len()));
-        Run { events, context: self.context.clone(), stats, ring_cpus, machine: self.machine.take() }
+        Run { events, attrs, context: self.context.clone(), stats, ring_cpus, machine: self.machine.take() }
     }
 
     fn with_available<R>(&self, load: impl FnOnce(&AvailableEvents<'_>) -> R) -> R {

@@ -8,7 +8,10 @@ use std::{
 
 use perf_prof_core::{live::select, plan::Verbosity, sys::output};
 
-use super::{missing_events::MissingEvents, plan::ScriptPlan};
+use super::{
+    missing_events::MissingEvents,
+    plan::{Dialect, ScriptPlan},
+};
 use crate::script::{
     Interpreter, Module, Program, Run, ScriptError, announce, path_that_others_can_change, prepare_for_parts,
 };
@@ -48,15 +51,26 @@ pub(super) fn load(
     if plan.input.as_ref().is_some_and(|input| input.jobs.is_some()) {
         prepare_for_parts()?;
     }
-    let module = Module::load(script.module, script.args)?;
-    announce(module.path(), plan.verbosity == Verbosity::Quiet);
+    let module = Module::load(script.module, script.args, plan.dialect)?;
+    // Scripts of perf script may write to the same terminal what other programs read, and perf prints nothing here.
+    if plan.dialect == Dialect::PerfProf {
+        announce(module.path(), plan.verbosity == Verbosity::Quiet);
+    }
     if let Some(missing) = available.missing {
         missing.check(plan, &module, run.events.len())?;
     }
-    for (name, why) in select::uncalled_handlers(&module.handler_like_names(), &run.events, available.events) {
-        output::say(format_args!("warning: {name}() is never called: {why}"));
+    if plan.dialect == Dialect::PerfProf {
+        for (name, why) in select::uncalled_handlers(&module.handler_like_names(), &run.events, available.events) {
+            output::say(format_args!("warning: {name}() is never called: {why}"));
+        }
     }
     let mut program = module.bind(run, plan.on_error)?;
+    if plan.dialect != Dialect::PerfProf {
+        // These scripts often have handlers for the events of several kernels.
+        program.check_handles_an_event()?;
+        program.init()?;
+        return Ok(program);
+    }
     // With live events, a script that has only `__interval__` is useful. With a recording, such a script is not useful:
     // its result is empty, as if no event had happened.
     let is_useful = program.has_handlers() || (program.has_interval() && plan.input.is_none());

@@ -64,6 +64,19 @@ impl Callbacks {
         Ok(found)
     }
 
+    /// Looks up the callbacks of a script of `perf script`, except for those that are looked up when they are needed.
+    pub fn of_perf_script(module: &Bound<'_, PyModule>, path: &str) -> Result<Callbacks, ScriptError> {
+        let dict = module.dict();
+        let find = |name: &str| callback(&dict, name, path);
+        Ok(Callbacks {
+            init: find("trace_begin")?,
+            parts: find("__partial__")?
+                .zip(find("__merge__")?)
+                .map(|(partial, merge)| MergeCallbacks { partial, merge }),
+            ..Callbacks::default()
+        })
+    }
+
     fn is_empty(&self) -> bool {
         let others = [&self.init, &self.exit, &self.interval, &self.print_stat, &self.lost];
         self.handlers.iter().chain(others).all(Option::is_none)

@@ -2,11 +2,20 @@
 
 use std::path::PathBuf;
 
+use pyo3::{PyErr, exceptions::PyTypeError};
+
 /// Returns what a user can do about an exception during the import, in a form that can be appended to a message.
 fn way_out(exception: &str) -> &'static str {
     match exception {
         "ModuleNotFoundError" => "; for the packages of a venv, use --python VENV",
         _ => "",
+    }
+}
+
+impl From<ScriptError> for PyErr {
+    /// Returns the error as an exception, for a function that was defined while the script ran.
+    fn from(error: ScriptError) -> PyErr {
+        PyTypeError::new_err(error.to_string())
     }
 }
 
@@ -83,6 +92,36 @@ pub enum ScriptError {
         /// The handlers that would be called for the selected events.
         expected: String,
     },
+    /// The handler of a script of `perf script` cannot be called with the values of its event.
+    #[error(
+        "{place}: {name}() has {parameters} parameters, and its event has {values} values{}{}",
+        if unknown.is_empty() { String::new() } else { format!("; no field has the name of {unknown}") },
+        if fields.is_empty() { String::new() } else { format!("; the fields are {fields}") }
+    )]
+    Parameters {
+        /// The file, and the line if it is known.
+        place: String,
+        /// The handler's name.
+        name: String,
+        /// The parameters that are no fields of the event.
+        unknown: String,
+        /// The number of parameters.
+        parameters: usize,
+        /// The number of values.
+        values: usize,
+        /// The names of the event's fields.
+        fields: String,
+    },
+    /// The recording has no event that the script handles.
+    #[error("{module} has functions for no event of this run: the functions are {functions}; the events are {events}")]
+    NoEvents {
+        /// The script.
+        module: String,
+        /// The names of the script's functions.
+        functions: String,
+        /// The names of the events.
+        events: String,
+    },
     /// The recording does not have an event that the script needs.
     #[error(
         "{module} needs {events}, which {recording} does not have; to record all events that {module} needs, run: \
@@ -122,7 +161,7 @@ pub enum ScriptError {
     /// `__partial__` or `__merge__` raised an exception. The traceback has been printed.
     #[error("{0}() failed")]
     PartialOrMergeFailed(&'static str),
-    /// `__init__` raised an exception. The traceback has been printed.
-    #[error("__init__() failed")]
-    Init,
+    /// `__init__` or `trace_begin` raised an exception. The traceback has been printed.
+    #[error("{0}() failed")]
+    Init(String),
 }

@@ -27,25 +27,40 @@ use super::{
     forked, interpreter,
     loader::{self, Loaded},
     module::{self, Run},
+    perf_script,
 };
+
+/// How events are delivered to the script's functions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// `system__name(event)`, with an event object.
+    #[default]
+    PerfProf,
+    /// As `perf script -s` does: `system__name(event_name, context, ..., fields...)`.
+    PerfScript(perf_script::Options),
+}
 
 /// The user's module, after its import.
 pub struct Module {
     pub(super) loaded: Loaded,
+    dialect: Dialect,
 }
 
 impl Module {
     /// Imports the module. `args` become the rest of `sys.argv`.
-    pub fn load(module: &OsStr, args: &[OsString]) -> Result<Module, ScriptError> {
+    pub fn load(module: &OsStr, args: &[OsString], dialect: Dialect) -> Result<Module, ScriptError> {
         forked::install_fork_hook();
         Python::attach(|py| {
-            let loaded = loader::load(py, module, args);
+            let loaded = match dialect {
+                Dialect::PerfProf => loader::load(py, module, args),
+                Dialect::PerfScript(_) => loader::load_as_main(py, module, args),
+            };
             forked::leave_if_child(py, || match &loaded {
                 Ok(_) => 0,
                 Err(ScriptError::Exited(status)) => *status,
                 Err(_) => 1,
             });
-            Ok(Module { loaded: loaded? })
+            Ok(Module { loaded: loaded?, dialect })
         })
     }
 
@@ -59,14 +74,26 @@ impl Module {
         Python::attach(|py| handler_like_names(self.loaded.module.bind(py)))
     }
 
-    /// Looks up the callbacks and creates the Python classes of the events.
+    /// Looks up the callbacks, and prepares what they get for the events.
     pub fn bind(self, run: Arc<Run>, on_error: OnError) -> Result<Program, ScriptError> {
-        let Module { loaded } = self;
+        let Module { loaded, dialect } = self;
         Python::attach(|py| {
-            let callbacks = Callbacks::find(loaded.module.bind(py), &loaded.path, &run.events)?;
-            let handlers = handlers(py, &callbacks.handlers, &run).map_err(|e| ScriptError::Start(e.to_string()))?;
+            let module = loaded.module.bind(py);
+            let (callbacks, receiver) = match dialect {
+                Dialect::PerfProf => {
+                    let callbacks = Callbacks::find(module, &loaded.path, &run.events)?;
+                    let handlers = handlers(py, &callbacks.handlers, &run);
+                    let handlers = handlers.map_err(|e| ScriptError::Start(e.to_string()))?;
+                    (callbacks, Receiver::EventObjects(handlers))
+                }
+                Dialect::PerfScript(options) => {
+                    let callbacks = Callbacks::of_perf_script(module, &loaded.path)?;
+                    let handlers = perf_script::Handlers::new(py, &module.dict(), &run, options)?;
+                    (callbacks, Receiver::PerfScript(Box::new(handlers)))
+                }
+            };
             module::set_run(run);
-            Ok(Program { callbacks, handlers, failures: Failures::new(on_error), module: loaded })
+            Ok(Program { callbacks, receiver, failures: Failures::new(on_error), module: loaded })
         })
     }
 }
@@ -74,11 +101,19 @@ impl Module {
 /// The user's functions, bound to the selected events.
 pub struct Program {
     pub(super) callbacks: Callbacks,
-    handlers: Vec<Option<Handler>>,
+    receiver: Receiver,
     pub(super) failures: Failures,
     /// Keeps the module alive. A script may delete itself from `sys.modules`, but the script's functions still need the
     /// module's globals.
     pub(super) module: Loaded,
+}
+
+/// What gets the samples.
+enum Receiver {
+    /// Functions that get an event object, one for each event that has a handler.
+    EventObjects(Vec<Option<Handler>>),
+    /// Functions that get the fields, as in `perf script`.
+    PerfScript(Box<perf_script::Handlers>),
 }
 
 /// The handler of an event type, the Python class of the event type, and the object that is passed to the handler.
@@ -108,7 +143,7 @@ fn handlers(py: Python<'_>, found: &[Option<Callback>], run: &Arc<Run>) -> PyRes
 }
 
 impl Program {
-    /// Calls `__init__()`.
+    /// Calls `__init__()` or `trace_begin()`.
     pub fn init(&mut self) -> Result<(), ScriptError> {
         let Some(init) = &self.callbacks.init else { return Ok(()) };
         Python::attach(|py| {
@@ -121,15 +156,29 @@ impl Program {
                 }
                 Err(error) => {
                     super::failure::print_traceback(py, &error);
-                    Err(ScriptError::Init)
+                    Err(ScriptError::Init(init.name.clone()))
                 }
             }
         })
     }
 
+    /// Fails if the script of `perf script` has handlers of tracepoints, but no function for any of the events.
+    pub fn check_handles_an_event(&self) -> Result<(), ScriptError> {
+        match &self.receiver {
+            Receiver::EventObjects(_) => Ok(()),
+            Receiver::PerfScript(handlers) => Python::attach(|py| {
+                let names = handler_like_names(self.module.module.bind(py));
+                handlers.check_handles_an_event(py, &self.module.path, &names)
+            }),
+        }
+    }
+
     /// Returns whether at least one event has a handler.
     pub fn has_handlers(&self) -> bool {
-        self.handlers.iter().any(Option::is_some)
+        match &self.receiver {
+            Receiver::EventObjects(handlers) => handlers.iter().any(Option::is_some),
+            Receiver::PerfScript(handlers) => Python::attach(|py| handlers.has_functions(py)),
+        }
     }
 
     /// Returns whether the module has `__interval__`.
@@ -145,9 +194,11 @@ impl Program {
     /// Releases all Python objects, before the interpreter ends.
     pub fn clear(mut self) {
         Python::attach(|_| {
-            for handler in self.handlers.iter_mut().flatten() {
-                // SAFETY: this thread is attached, so the GIL is held.
-                unsafe { handler.slot.clear() };
+            if let Receiver::EventObjects(handlers) = &mut self.receiver {
+                for handler in handlers.iter_mut().flatten() {
+                    // SAFETY: this thread is attached, so the GIL is held.
+                    unsafe { handler.slot.clear() };
+                }
             }
             module::clear_run();
             drop(self);
@@ -157,7 +208,14 @@ impl Program {
 
 impl Sink for Program {
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
-        Python::attach(|py| body(&mut AttachedProgram { py, program: self }));
+        Python::attach(|py| {
+            let Program { callbacks, receiver, failures, .. } = self;
+            let attached = Attached { py, callbacks, failures };
+            match receiver {
+                Receiver::EventObjects(handlers) => body(&mut AttachedProgram { attached, handlers }),
+                Receiver::PerfScript(handlers) => body(&mut AttachedPerfScript { attached, handlers }),
+            }
+        });
     }
 
     fn collects_output(&self) -> bool {
@@ -165,37 +223,82 @@ impl Sink for Program {
     }
 }
 
-/// The program while the GIL is held.
-struct AttachedProgram<'a, 'py> {
+/// The callbacks of a program while the GIL is held.
+struct Attached<'a, 'py> {
     py: Python<'py>,
-    program: &'a mut Program,
+    callbacks: &'a Callbacks,
+    failures: &'a mut Failures,
 }
 
-impl AttachedProgram<'_, '_> {
-    fn call(
-        &mut self,
-        which: fn(&Callbacks) -> &Option<Callback>,
-        args: impl Fn(Python<'_>) -> Vec<Py<PyAny>>,
-    ) -> Flow {
+impl Attached<'_, '_> {
+    fn call(&mut self, callback: Option<&Callback>, args: impl Fn(Python<'_>) -> Vec<Py<PyAny>>) -> Flow {
         let py = self.py;
-        let Some(callback) = which(&self.program.callbacks) else { return Flow::Continue(()) };
+        let Some(callback) = callback else { return Flow::Continue(()) };
         let args = pyo3::types::PyTuple::new(py, args(py));
         let result = args.and_then(|args| callback.function.call1(py, args));
-        forked::leave_if_child(py, || forked::status(py, result.as_ref().err()));
+        self.handle(result.map(drop), &callback.name)
+    }
+
+    /// Handles the result of a callback.
+    #[inline]
+    fn handle(&mut self, result: PyResult<()>, name: &str) -> Flow {
+        forked::leave_if_child(self.py, || forked::status(self.py, result.as_ref().err()));
         match result {
-            Ok(_) => Flow::Continue(()),
+            Ok(()) => Flow::Continue(()),
+            Err(error) => self.failures.handle(self.py, &error, name),
+        }
+    }
+
+    fn flush(&mut self) -> Flow {
+        match flush(self.py) {
+            Err(error) if error.is_instance_of::<PyBrokenPipeError>(self.py) => {
+                self.failures.handle(self.py, &error, "print")
+            }
+            // A full disk, for example. Python keeps the text and tries again, the last time at the end of the run.
             Err(error) => {
-                let name = callback.name.clone();
-                self.program.failures.handle(py, &error, &name)
+                note_write_error(self.py, &error);
+                Flow::Continue(())
+            }
+            Ok(()) => Flow::Continue(()),
+        }
+    }
+
+    /// Calls the callback for the end of the run, and writes the output.
+    fn exit(&mut self, callback: Option<&Callback>) -> Flow {
+        // A pending interrupt is discarded here. It arrived while no callback was running, and must not end the callback
+        // before it has started.
+        if let Err(error) = self.py.check_signals() {
+            drop(error);
+        }
+        let flow = self.call(callback, |_| Vec::new());
+        self.failures.print_totals();
+        match flush(self.py) {
+            Ok(()) => flow,
+            Err(error) if output::reader_is_gone() => {
+                drop(error);
+                output::discard();
+                flow
+            }
+            // The script itself may have closed stdout. That is not an error.
+            Err(error) => {
+                note_write_error(self.py, &error);
+                flow
             }
         }
     }
 }
 
+/// A program whose functions get event objects, while the GIL is held.
+struct AttachedProgram<'a, 'py> {
+    attached: Attached<'a, 'py>,
+    handlers: &'a mut Vec<Option<Handler>>,
+}
+
 impl Deliver for AttachedProgram<'_, '_> {
     #[inline]
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
-        let Some(Some(handler)) = self.program.handlers.get_mut(event) else { return Flow::Continue(()) };
+        let Some(Some(handler)) = self.handlers.get_mut(event) else { return Flow::Continue(()) };
+        let py = self.attached.py;
         // SAFETY: the GIL is held. The record outlives the call. `after_callback` is called after the call, with the
         // GIL still held.
         let result = unsafe {
@@ -214,26 +317,26 @@ impl Deliver for AttachedProgram<'_, '_> {
             }
         };
         if result.is_null() {
-            let error = PyErr::fetch(self.py);
-            forked::leave_if_child(self.py, || forked::status(self.py, Some(&error)));
-            return self.program.failures.handle(self.py, &error, &handler.callback.name);
+            let error = PyErr::fetch(py);
+            return self.attached.handle(Err(error), &handler.callback.name);
         }
-        forked::leave_if_child(self.py, || 0);
+        forked::leave_if_child(py, || 0);
         // SAFETY: the call returned a new reference, which is released here.
         unsafe { ffi::Py_DECREF(result) };
         Flow::Continue(())
     }
 
     fn lost(&mut self, start: u64, end: u64) -> Flow {
-        self.call(|callbacks| &callbacks.lost, |py| [start, end].map(|time| number(py, time)).into())
+        let callback = self.attached.callbacks.lost.as_ref();
+        self.attached.call(callback, |py| [start, end].map(|time| number(py, time)).into())
     }
 
     fn interval(&mut self) -> Flow {
-        self.call(|callbacks| &callbacks.interval, |_| Vec::new())
+        self.attached.call(self.attached.callbacks.interval.as_ref(), |_| Vec::new())
     }
 
     fn print_stat(&mut self, indent: u32) -> Flow {
-        self.call(|callbacks| &callbacks.print_stat, |py| vec![number(py, indent.into())])
+        self.attached.call(self.attached.callbacks.print_stat.as_ref(), |py| vec![number(py, indent.into())])
     }
 
     fn kept_events(&self) -> usize {
@@ -241,40 +344,40 @@ impl Deliver for AttachedProgram<'_, '_> {
     }
 
     fn flush(&mut self) -> Flow {
-        match flush(self.py) {
-            Err(error) if error.is_instance_of::<PyBrokenPipeError>(self.py) => {
-                self.program.failures.handle(self.py, &error, "print")
-            }
-            // A full disk, for example. Python keeps the text and tries again, the last time at the end of the run.
-            Err(error) => {
-                note_write_error(self.py, &error);
-                Flow::Continue(())
-            }
-            Ok(()) => Flow::Continue(()),
-        }
+        self.attached.flush()
     }
 
     fn exit(&mut self) -> Flow {
-        // A pending interrupt is discarded here. It arrived while no callback was running, and must not end `__exit__`
-        // before it has started.
-        if let Err(error) = self.py.check_signals() {
-            drop(error);
-        }
-        let flow = self.call(|callbacks| &callbacks.exit, |_| Vec::new());
-        self.program.failures.print_totals();
-        match flush(self.py) {
-            Ok(()) => flow,
-            Err(error) if output::reader_is_gone() => {
-                drop(error);
-                output::discard();
-                flow
+        self.attached.exit(self.attached.callbacks.exit.as_ref())
+    }
+}
+
+/// A program whose functions get the fields of events, as in `perf script`, while the GIL is held.
+struct AttachedPerfScript<'a, 'py> {
+    attached: Attached<'a, 'py>,
+    handlers: &'a mut perf_script::Handlers,
+}
+
+impl Deliver for AttachedPerfScript<'_, '_> {
+    #[inline]
+    fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+        match self.handlers.sample(self.attached.py, event, record) {
+            Ok(()) => {
+                forked::leave_if_child(self.attached.py, || 0);
+                Flow::Continue(())
             }
-            // The script itself may have closed stdout. That is not an error.
-            Err(error) => {
-                note_write_error(self.py, &error);
-                flow
-            }
+            Err(perf_script::Raised { function, error }) => self.attached.handle(Err(error), &function),
         }
+    }
+
+    fn flush(&mut self) -> Flow {
+        self.attached.flush()
+    }
+
+    fn exit(&mut self) -> Flow {
+        // A script can define this function at any time, as all of its functions.
+        let end = self.handlers.trace_end(self.attached.py);
+        self.attached.exit(end.as_ref())
     }
 }
 

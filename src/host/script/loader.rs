@@ -66,7 +66,6 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Loaded,
             let file = loaded.getattr("__file__").and_then(|file| file.extract::<String>());
             Ok(Loaded { module: loaded.unbind(), path: file.unwrap_or(typed) })
         }
-        Err(error) if error.is_instance_of::<PySystemExit>(py) => Err(ScriptError::Exited(exit_status(py, &error))),
         Err(error) => {
             if let Kind::Name(name) = &kind
                 && is_missing(py, &error, name)
@@ -77,12 +76,51 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Loaded,
                 );
                 return Err(not_found(typed, cause));
             }
-            drop_loader_frames(py, &error);
-            let exception = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
-            print_traceback(py, &error);
-            Err(ScriptError::Raised { module: typed, exception })
+            Err(failed(py, typed, &error))
         }
     }
+}
+
+/// Runs a script of `perf script` as `__main__`, as perf and python3 do. `sys.argv` is the script and then `args`.
+pub fn load_as_main(py: Python<'_>, script: &OsStr, args: &[OsString]) -> Result<Loaded, ScriptError> {
+    let typed = script.to_string_lossy().into_owned();
+    let path = Path::new(script);
+    if !path.is_file() {
+        let cause = match path.metadata() {
+            Ok(metadata) if metadata.is_dir() => "it is a directory".to_owned(),
+            Ok(_) => "it is not a regular file".to_owned(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => "no such file".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        return Err(not_found(typed, cause));
+    }
+    let run = || -> PyResult<Bound<'_, PyModule>> {
+        let sys = py.import("sys")?;
+        py.import("importlib.machinery")?;
+        let argv: Vec<&OsStr> = std::iter::once(script).chain(args.iter().map(OsString::as_os_str)).collect();
+        sys.setattr("argv", argv)?;
+        let folder = folder(&Kind::Script(path.to_owned()));
+        sys.getattr("path")?.call_method1("insert", (0, folder.as_os_str()))?;
+        let main = py.import("__main__")?;
+        main.setattr("__file__", path.as_os_str())?;
+        run_source(py, path, &main)?;
+        Ok(main)
+    };
+    match run() {
+        Ok(main) => Ok(Loaded { module: main.unbind(), path: typed }),
+        Err(error) => Err(failed(py, typed, &error)),
+    }
+}
+
+/// Returns the error for a script that raised an exception while it was loaded. Prints the traceback.
+fn failed(py: Python<'_>, module: String, error: &PyErr) -> ScriptError {
+    if error.is_instance_of::<PySystemExit>(py) {
+        return ScriptError::Exited(exit_status(py, error));
+    }
+    drop_loader_frames(py, error);
+    let exception = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
+    print_traceback(py, error);
+    ScriptError::Raised { module, exception }
 }
 
 /// Returns the path through which users other than root and the user of this process can change what the script does:
@@ -188,6 +226,14 @@ fn run_file<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyModule>>
     if !taken {
         sys.getattr("modules")?.set_item(name, &module)?;
     }
+    run_source(py, path, &module)?;
+    Ok(module)
+}
+
+/// Runs the source in a file, with the names of `module`.
+fn run_source(py: Python<'_>, path: &Path, module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let loader =
+        py.import("importlib.machinery")?.getattr("SourceFileLoader")?.call1((module.name()?, path.as_os_str()))?;
     // The source is compiled here, as python3 compiles the script that it runs. `get_code` would run the file that it
     // finds in `__pycache__` instead, which may come from anybody who can write to the script's folder.
     let source = loader.call_method1("get_data", (path.as_os_str(),))?;
@@ -198,7 +244,7 @@ fn run_file<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyModule>>
     let result = unsafe {
         Bound::from_owned_ptr_or_err(py, ffi::PyEval_EvalCode(code.as_ptr(), globals.as_ptr(), globals.as_ptr()))
     };
-    result.map(|_| module)
+    result.map(drop)
 }
 
 /// Loads an extension module from its file. The module's name is the file name up to the first dot:

@@ -14,13 +14,14 @@ mod loader;
 mod merge;
 mod module;
 mod optional_events;
+mod perf_script;
 mod printing;
 mod system_calls;
 
 pub use choice::PythonChoice;
 pub use error::ScriptError;
 pub use failure::OnError;
-pub use host::{Module, Program, announce};
+pub use host::{Dialect, Module, Program, announce};
 pub use interpreter::{
     Interpreter, description as interpreter_description, interrupt, libpython, version as interpreter_version,
 };
@@ -28,3 +29,4 @@ pub use loader::path_that_others_can_change;
 pub use merge::{Shard, prepare_for_parts};
 pub use module::{Run, perf_prof};
 pub use optional_events::OptionalEvents;
+pub use perf_script::{Options as PerfScriptOptions, Signs};

@@ -18,6 +18,7 @@ use super::{
     flame_graph::FlameGraph,
     histogram::Log2Hist,
     merge::{add_classes, shard},
+    perf_script::perf_trace_context,
     printing::print,
     system_calls,
 };
@@ -26,6 +27,8 @@ use super::{
 pub struct Run {
     /// The selected events.
     pub events: Vec<EventType>,
+    /// The `perf_event_attr` of each event, as bytes.
+    pub attrs: Vec<Vec<u8>>,
     /// Symbols, task names and clocks.
     pub context: Arc<Context>,
     /// The counts of delivered and lost events.
@@ -38,9 +41,11 @@ pub struct Run {
 
 static RUN: Mutex<Option<Arc<Run>>> = Mutex::new(None);
 
-/// Makes the module importable. Must be called before the interpreter starts.
+/// Makes the module importable, and the built-in module of scripts of `perf script`. Must be called before the
+/// interpreter starts.
 pub fn register() {
     pyo3::append_to_inittab!(perf_prof);
+    pyo3::append_to_inittab!(perf_trace_context);
 }
 
 /// Sets the current run, when it begins.

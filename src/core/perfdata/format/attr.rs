@@ -27,6 +27,8 @@ pub struct Attr {
     pub clockid: i32,
     /// The members that determine the layout of samples.
     pub format: SampleFormat,
+    /// The bytes of the attr as the recording has them.
+    pub bytes: Box<[u8]>,
 }
 
 /// A flag of an attr. The value is the number of the flag's bit.
@@ -70,7 +72,8 @@ impl Attr {
         let (config, sample_period) = (read.u64()?, read.u64()?);
         let (sample_type, read_format) = (read.u64()?, read.u64()?);
         let flags = flags(read.read_bytes(8)?, order);
-        let mut attr = Attr { kind, config, sample_period, flags, ..Attr::default() };
+        let stored = bytes[..size.min(bytes.len())].into();
+        let mut attr = Attr { kind, config, sample_period, flags, bytes: stored, ..Attr::default() };
         attr.format = SampleFormat { sample_type, read_format, period: sample_period, ..SampleFormat::default() };
         // Skips wakeup_events and bp_type.
         read.read_bytes(8)?;

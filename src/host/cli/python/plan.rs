@@ -18,7 +18,7 @@ use crate::cli::{
     option_error::OptionError,
     values::{Ids, owner, rate, verbosity},
 };
-use crate::run::plan::{Module, RecordingOutput, ScriptPlan};
+use crate::run::plan::{Dialect, Module, RecordingOutput, ScriptPlan};
 
 /// Why no plan can be made from the options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -155,6 +155,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         usage_self: options.usage_self,
         verbosity: verbosity(options.verbose, options.quiet),
         python: options.python,
+        dialect: Dialect::PerfProf,
         on_error: options.on_error.unwrap_or_default(),
         module,
     })

@@ -1,0 +1,127 @@
+//! Makes the arguments of the script's functions from a sample.
+
+use std::sync::Arc;
+
+use perf_prof_core::event::{EventType, Format, Sample};
+use pyo3::{
+    intern,
+    prelude::*,
+    types::{PyDict, PyString},
+};
+
+use super::{
+    super::module::Run,
+    Options, Signs,
+    cache::Objects,
+    common::CommonValues,
+    context::SampleContext,
+    field::FieldReader,
+    passing::{Common, Value},
+    sample::SampleDict,
+};
+
+/// What the arguments for the samples of one event are made with.
+pub struct EventArguments {
+    name: Py<PyString>,
+    /// The readers of the fields after the common ones.
+    pub fields: Vec<FieldReader>,
+    /// The names of the fields, as Python objects.
+    keys: Vec<Py<PyString>>,
+    /// The reader of `common_pid`.
+    pid: Option<FieldReader>,
+}
+
+impl EventArguments {
+    /// Prepares the arguments of an event.
+    pub fn new(py: Python<'_>, event: &EventType, options: Options) -> EventArguments {
+        let (common, fields) = match &event.format {
+            Format::Tracepoint(format) => (format.common_fields(), format.fields()),
+            Format::Source(_) => (&[][..], &[][..]),
+        };
+        let pid = common.iter().find(|field| field.name == "common_pid");
+        EventArguments {
+            name: PyString::intern(py, &event.handler_name()).unbind(),
+            fields: fields.iter().map(|field| FieldReader::new(field, options.signs)).collect(),
+            keys: fields.iter().map(|field| PyString::intern(py, &field.name).unbind()).collect(),
+            // The thread id of the idle task's events is 0, of others positive, but a program can write any events into
+            // a recording.
+            pid: pid.map(|pid| FieldReader::new(pid, Signs::True)),
+        }
+    }
+
+    /// Returns the names of the fields.
+    pub fn field_names(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().map(|field| field.name.as_str())
+    }
+}
+
+/// Makes arguments.
+pub struct Arguments {
+    pub context: Py<SampleContext>,
+    common: CommonValues,
+    objects: Objects,
+    sample: SampleDict,
+}
+
+impl Arguments {
+    /// Prepares the arguments for the events of a run.
+    pub fn new(py: Python<'_>, run: &Arc<Run>) -> PyResult<Arguments> {
+        Ok(Arguments {
+            context: Py::new(py, SampleContext::default())?,
+            common: CommonValues::new(run.context.clone()),
+            objects: Objects::default(),
+            sample: SampleDict::new(py, run),
+        })
+    }
+
+    /// Makes one argument for a sample of the event with the index `at`.
+    #[inline]
+    pub fn make<'py>(
+        &mut self,
+        py: Python<'py>,
+        value: Value,
+        (at, event): (usize, &EventArguments),
+        sample: &Sample<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match value {
+            Value::Common(Common::EventName) => Ok(event.name.bind(py).clone().into_any()),
+            Value::Common(Common::Context) => Ok(self.context.bind(py).clone().into_any()),
+            Value::Common(Common::Cpu) => self.common.cpu(py, sample, &mut self.objects),
+            Value::Common(Common::Secs) => self.common.secs(py, sample),
+            Value::Common(Common::Nsecs) => self.common.nsecs(py, sample, &self.objects),
+            Value::Common(Common::Pid) => match &event.pid {
+                Some(pid) => pid.object(py, sample.raw(), &mut self.objects),
+                None => self.objects.signed(py, sample.pid_tid().1.into()),
+            },
+            Value::Common(Common::Comm) => self.common.comm(py, sample),
+            Value::Common(Common::Callchain) => self.common.callchain(py, sample),
+            Value::Field(field) => event.fields[field].object(py, sample.raw(), &mut self.objects),
+            Value::Fields => self.fields(py, (at, event), sample),
+            Value::Sample => self.sample.make(py, at, sample, &mut self.common).map(Bound::into_any),
+        }
+    }
+
+    /// Makes the dict of all fields for `trace_unhandled`.
+    fn fields<'py>(
+        &mut self,
+        py: Python<'py>,
+        event: (usize, &EventArguments),
+        sample: &Sample<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let fields = PyDict::new(py);
+        for (key, common) in [
+            (intern!(py, "common_cpu"), Common::Cpu),
+            (intern!(py, "common_s"), Common::Secs),
+            (intern!(py, "common_ns"), Common::Nsecs),
+            (intern!(py, "common_pid"), Common::Pid),
+            (intern!(py, "common_comm"), Common::Comm),
+            (intern!(py, "common_callchain"), Common::Callchain),
+        ] {
+            fields.set_item(key, self.make(py, Value::Common(common), event, sample)?)?;
+        }
+        for (key, field) in event.1.keys.iter().zip(&event.1.fields) {
+            fields.set_item(key, field.object(py, sample.raw(), &mut self.objects)?)?;
+        }
+        Ok(fields.into_any())
+    }
+}

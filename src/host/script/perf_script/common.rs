@@ -1,0 +1,92 @@
+//! The values that all tracepoints have: time, CPU, task, call chain.
+
+use std::{collections::HashMap, sync::Arc};
+
+use perf_prof_core::event::{self, Context, Sample};
+use pyo3::{ffi, prelude::*, types::PyList};
+
+use super::{super::event::text, cache::Objects, callchain};
+
+/// The largest number of tasks whose names are kept as Python objects.
+const TASKS: usize = 1 << 14;
+
+/// Makes the values that all tracepoints have.
+pub struct CommonValues {
+    context: Arc<Context>,
+    /// The names of tasks, by thread id. They are valid as long as no task changes.
+    comms: HashMap<i32, Py<PyAny>>,
+    /// The state of the context's tasks to which `comms` belongs.
+    changes: u64,
+    /// The second of the last event.
+    secs: Option<(u64, Py<PyAny>)>,
+}
+
+impl CommonValues {
+    /// Creates the values for the events of a run.
+    pub fn new(context: Arc<Context>) -> CommonValues {
+        CommonValues { context, comms: HashMap::new(), changes: 0, secs: None }
+    }
+
+    /// Returns the CPU, or -1 if it was not recorded.
+    #[inline]
+    pub fn cpu<'py>(&self, py: Python<'py>, sample: &Sample<'_>, objects: &mut Objects) -> PyResult<Bound<'py, PyAny>> {
+        objects.signed(py, sample.event.layout.cpu(sample.record).map_or(-1, |cpu| i64::from(cpu as i32)))
+    }
+
+    /// Returns the second of the event's time.
+    #[inline]
+    pub fn secs<'py>(&mut self, py: Python<'py>, sample: &Sample<'_>) -> PyResult<Bound<'py, PyAny>> {
+        let secs = sample.time() / 1_000_000_000;
+        match &self.secs {
+            Some((of, object)) if *of == secs => Ok(object.bind(py).clone()),
+            _ => {
+                let object = secs.into_pyobject(py)?.into_any();
+                self.secs = Some((secs, object.clone().unbind()));
+                Ok(object)
+            }
+        }
+    }
+
+    /// Returns the nanoseconds of the event's time within its second.
+    #[inline]
+    pub fn nsecs<'py>(&self, py: Python<'py>, sample: &Sample<'_>, objects: &Objects) -> PyResult<Bound<'py, PyAny>> {
+        objects.rare(py, sample.time() % 1_000_000_000)
+    }
+
+    /// Returns the name of the sample's task: `:TID` if it is not known, as in perf.
+    #[inline]
+    pub fn comm<'py>(&mut self, py: Python<'py>, sample: &Sample<'_>) -> PyResult<Bound<'py, PyAny>> {
+        let changes = self.context.task_changes();
+        if self.changes != changes {
+            self.changes = changes;
+            self.comms.clear();
+        }
+        let tid = sample.pid_tid().1;
+        match self.comms.get(&tid) {
+            Some(comm) => Ok(comm.bind(py).clone()),
+            None => self.find_comm(py, tid, sample.time()),
+        }
+    }
+
+    #[cold]
+    fn find_comm<'py>(&mut self, py: Python<'py>, tid: i32, time: u64) -> PyResult<Bound<'py, PyAny>> {
+        let name = self.context.comm(tid, time);
+        let comm = text(py, &name.unwrap_or_else(|| format!(":{tid}").into_bytes()))?;
+        if self.comms.len() >= TASKS {
+            self.comms.clear();
+        }
+        self.comms.insert(tid, comm.clone().unbind());
+        Ok(comm)
+    }
+
+    /// Returns the call chain as a list of dicts, which is empty if none was recorded.
+    pub fn callchain<'py>(&self, py: Python<'py>, sample: &Sample<'_>) -> PyResult<Bound<'py, PyAny>> {
+        if !event::has_callchain(sample) {
+            // SAFETY: the GIL is held (`py`).
+            return unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyList_New(0)) };
+        }
+        let frames = event::frames(sample, &self.context);
+        let entries = frames.iter().map(|frame| callchain::entry(py, frame)).collect::<PyResult<Vec<_>>>()?;
+        Ok(PyList::new(py, entries)?.into_any())
+    }
+}

@@ -1,0 +1,114 @@
+//! A function of the script that is called for events: found by its name in `__main__`, with the values that it gets.
+
+use std::ptr;
+
+use pyo3::{
+    ffi,
+    prelude::*,
+    types::{PyDict, PyString, PyTuple},
+};
+
+use super::{
+    super::error::ScriptError,
+    parameters::{self, Parameters},
+    passing::{Mismatch, Passing, Value},
+};
+
+/// A name, and the function that had this name when it was last called.
+pub struct Function {
+    /// The name in `__main__`.
+    pub name: Py<PyString>,
+    found: Option<Found>,
+}
+
+/// A function, and the values that it gets.
+pub struct Found {
+    function: Py<PyAny>,
+    /// The values, first those that are passed by position.
+    pub values: Box<[Value]>,
+    positional: usize,
+    /// The names of the values that are passed by name.
+    names: Option<Py<PyTuple>>,
+}
+
+impl Function {
+    /// Creates the function with this name. It may not be defined yet.
+    pub fn new(py: Python<'_>, name: &str) -> Function {
+        Function { name: PyString::intern(py, name).unbind(), found: None }
+    }
+
+    /// Returns the object that has this name now, if it can be called. A script can define or replace a function at any
+    /// time. So the name is looked up for each event; this costs less than to find out whether anything has changed.
+    #[inline]
+    pub fn look_up<'py>(&self, main: &Bound<'py, PyDict>) -> Option<Bound<'py, PyAny>> {
+        // SAFETY: the GIL is held. The result is a borrowed reference, from which a new one is made.
+        let found = unsafe {
+            let found = ffi::PyDict_GetItemWithError(main.as_ptr(), self.name.as_ptr());
+            Bound::from_borrowed_ptr_or_opt(main.py(), found)
+        };
+        found.filter(|found| found.is_callable())
+    }
+
+    /// Decides what `function` gets, from its parameters. Does nothing if it is the function of the last call.
+    #[inline]
+    pub fn bind(
+        &mut self,
+        function: &Bound<'_, PyAny>,
+        decide: impl FnOnce(Option<&Parameters>) -> Result<Passing, Mismatch>,
+    ) -> Result<(), Mismatch> {
+        if self.found.as_ref().is_none_or(|found| !found.function.is(function)) {
+            self.found = None;
+            let Passing { positional, named } = decide(Parameters::of(function).as_ref())?;
+            let py = function.py();
+            let keywords = named.iter().map(|(name, _)| PyString::intern(py, name));
+            let names = if named.is_empty() { None } else { PyTuple::new(py, keywords).ok().map(Bound::unbind) };
+            let count = positional.len();
+            let values = positional.into_iter().chain(named.into_iter().map(|(_, value)| value)).collect();
+            self.found = Some(Found { function: function.clone().unbind(), values, positional: count, names });
+        }
+        Ok(())
+    }
+
+    /// Returns the function that was bound last.
+    #[inline]
+    pub fn found(&self) -> Option<&Found> {
+        self.found.as_ref()
+    }
+
+    /// Returns the error for a function that cannot be called. `fields` are the names of the event's fields.
+    pub fn error(&self, function: &Bound<'_, PyAny>, mismatch: &Mismatch, fields: &str) -> ScriptError {
+        ScriptError::Parameters {
+            place: parameters::place(function).unwrap_or_else(|| "__main__".into()),
+            name: self.name.bind(function.py()).to_string(),
+            unknown: mismatch.unknown.join(", "),
+            parameters: mismatch.parameters,
+            values: mismatch.values,
+            fields: fields.to_owned(),
+        }
+    }
+}
+
+impl Found {
+    /// Calls the function. The first element of `arguments` is not an argument, but room for the `self` of a bound
+    /// method. The others are new references, which are released.
+    #[inline]
+    pub fn call(&self, py: Python<'_>, arguments: &mut Vec<*mut ffi::PyObject>) -> PyResult<()> {
+        let names = self.names.as_ref().map_or(ptr::null_mut(), Py::as_ptr);
+        let count = self.positional | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
+        // SAFETY: the GIL is held. The arguments are live objects, as many as `positional` and `names` say.
+        let result = unsafe {
+            let first = arguments.as_ptr().add(1);
+            Bound::from_owned_ptr_or_err(py, ffi::PyObject_Vectorcall(self.function.as_ptr(), first, count, names))
+        };
+        release(arguments);
+        result.map(drop)
+    }
+}
+
+/// Releases the arguments of a call, after the room in front of them.
+pub fn release(arguments: &mut Vec<*mut ffi::PyObject>) {
+    for object in arguments.drain(..).skip(1) {
+        // SAFETY: the GIL is held by the caller, who has the references.
+        unsafe { ffi::Py_DECREF(object) };
+    }
+}

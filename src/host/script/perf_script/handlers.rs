@@ -1,0 +1,192 @@
+//! The handlers of a script of `perf script`: decides which function of `__main__` gets a sample, and calls it.
+
+use std::{ptr, sync::Arc};
+
+use perf_prof_core::event::Sample;
+use pyo3::{ffi, prelude::*, types::PyDict};
+
+use super::{
+    super::{callbacks::Callback, error::ScriptError, module::Run},
+    Options,
+    arguments::{Arguments, EventArguments},
+    function::{Function, release},
+    parameters,
+    passing::{Passing, Value},
+};
+
+/// The handlers of a script.
+pub struct Handlers {
+    run: Arc<Run>,
+    /// The dict of `__main__`.
+    main: Py<PyDict>,
+    events: Vec<EventHandler>,
+    /// `trace_unhandled`, for tracepoints without a function of their own.
+    unhandled: Function,
+    /// `process_event`, for events other than tracepoints.
+    process: Function,
+    arguments: Arguments,
+    /// The arguments of the current call, see [`super::function::Found::call`].
+    passed: Vec<*mut ffi::PyObject>,
+}
+
+// SAFETY: `passed` is empty between the calls, and is only used with the GIL held.
+unsafe impl Send for Handlers {}
+
+/// An event, and the function that handles it.
+struct EventHandler {
+    kind: Kind,
+    function: Function,
+    arguments: EventArguments,
+}
+
+/// Which functions can handle an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The function with the tracepoint's name, else `trace_unhandled`.
+    Tracepoint,
+    /// `process_event`.
+    Other,
+}
+
+/// An exception of a function.
+pub struct Raised {
+    /// The name of the function.
+    pub function: String,
+    /// The exception.
+    pub error: PyErr,
+}
+
+impl Handlers {
+    /// Creates the handlers. Fails if the script has a handler that cannot be called with the values of its event.
+    pub fn new(
+        py: Python<'_>,
+        main: &Bound<'_, PyDict>,
+        run: &Arc<Run>,
+        options: Options,
+    ) -> Result<Handlers, ScriptError> {
+        let mut handlers = Handlers::prepare(py, main, run, options).map_err(|e| ScriptError::Start(e.to_string()))?;
+        for event in &mut handlers.events {
+            if event.kind == Kind::Tracepoint
+                && let Some(function) = event.function.look_up(main)
+            {
+                event.bind(&function)?;
+            }
+        }
+        Ok(handlers)
+    }
+
+    fn prepare(py: Python<'_>, main: &Bound<'_, PyDict>, run: &Arc<Run>, options: Options) -> PyResult<Handlers> {
+        let events = run.events.iter().map(|event| EventHandler {
+            kind: if event.format.tracepoint().is_some() { Kind::Tracepoint } else { Kind::Other },
+            function: Function::new(py, &event.handler_name()),
+            arguments: EventArguments::new(py, event, options),
+        });
+        let handlers = Handlers {
+            run: run.clone(),
+            main: main.clone().unbind(),
+            events: events.collect(),
+            unhandled: Function::new(py, "trace_unhandled"),
+            process: Function::new(py, "process_event"),
+            arguments: Arguments::new(py, run)?,
+            passed: Vec::new(),
+        };
+        for place in [main, &py.import("perf_trace_context")?.dict()] {
+            place.set_item("perf_script_context", &handlers.arguments.context)?;
+        }
+        Ok(handlers)
+    }
+
+    /// Fails if the script has functions for tracepoints, their names are `names`, but no function for any of the events.
+    pub fn check_handles_an_event(&self, py: Python<'_>, script: &str, names: &[String]) -> Result<(), ScriptError> {
+        let main = self.main.bind(py);
+        let others = ["throttle", "unthrottle", "context_switch", "auxtrace_error"];
+        let has_other = others.iter().any(|name| parameters::callable(main, name).is_some());
+        let is_of_counts = |name: &String| name.starts_with("stat__");
+        if names.is_empty() || has_other || names.iter().any(is_of_counts) || self.has_functions(py) {
+            return Ok(());
+        }
+        let events: Vec<String> = self.run.events.iter().map(|event| event.real_name()).collect();
+        Err(ScriptError::NoEvents { module: script.to_owned(), functions: names.join(", "), events: events.join(", ") })
+    }
+
+    /// Returns whether the script has a function for at least one event.
+    pub fn has_functions(&self, py: Python<'_>) -> bool {
+        let main = self.main.bind(py);
+        let is_defined = |function: &Function| function.look_up(main).is_some();
+        self.events.iter().any(|event| match event.kind {
+            Kind::Tracepoint => is_defined(&event.function) || is_defined(&self.unhandled),
+            Kind::Other => is_defined(&self.process),
+        })
+    }
+
+    /// Returns the function for the end of the run, if there is one.
+    pub fn trace_end(&self, py: Python<'_>) -> Option<Callback> {
+        let name = "trace_end";
+        let function = parameters::callable(self.main.bind(py), name)?;
+        Some(Callback { function: function.unbind(), name: name.to_owned() })
+    }
+
+    /// Calls the function that handles a sample, if there is one.
+    #[inline]
+    pub fn sample(&mut self, py: Python<'_>, event: usize, record: &[u8]) -> Result<(), Raised> {
+        let main = self.main.bind(py);
+        let handler = &mut self.events[event];
+        let own = if handler.kind == Kind::Tracepoint { handler.function.look_up(main) } else { None };
+        let function = match own {
+            Some(object) => {
+                handler.bind(&object).map_err(|error| Raised::new(py, &handler.function, error.into()))?;
+                &handler.function
+            }
+            None => {
+                let function = if handler.kind == Kind::Tracepoint { &mut self.unhandled } else { &mut self.process };
+                let Some(object) = function.look_up(main) else { return Ok(()) };
+                let bound = function.bind(&object, |parameters| match handler.kind {
+                    Kind::Tracepoint => Passing::to_unhandled(parameters),
+                    // If it has other parameters than one, Python raises an exception.
+                    Kind::Other => Ok(Passing { positional: vec![Value::Sample], named: Vec::new() }),
+                });
+                bound.map_err(|mismatch| Raised::new(py, function, function.error(&object, &mismatch, "").into()))?;
+                &*function
+            }
+        };
+        let sample = Sample { event: &self.run.events[event], record };
+        // SAFETY: the GIL is held until `clear` below. The record and the formats outlive the call.
+        let context = unsafe {
+            let context = self.arguments.context.clone_ref(py);
+            context.get().set(sample.raw(), sample.event.format.tracepoint().map(Arc::as_ref));
+            context
+        };
+        let result = function.found().map_or(Ok(()), |found| {
+            self.passed.push(ptr::null_mut());
+            for value in &found.values {
+                match self.arguments.make(py, *value, (event, &handler.arguments), &sample) {
+                    Ok(object) => self.passed.push(object.into_ptr()),
+                    Err(error) => {
+                        release(&mut self.passed);
+                        return Err(error);
+                    }
+                }
+            }
+            found.call(py, &mut self.passed)
+        });
+        context.get().clear();
+        result.map_err(|error| Raised::new(py, function, error))
+    }
+}
+
+impl EventHandler {
+    /// Decides what the event's own function gets.
+    #[inline]
+    fn bind(&mut self, function: &Bound<'_, PyAny>) -> Result<(), ScriptError> {
+        let names = || self.arguments.field_names().map(str::to_owned).collect::<Vec<_>>();
+        let bound = self.function.bind(function, |parameters| Passing::to(parameters, &names()));
+        bound.map_err(|mismatch| self.function.error(function, &mismatch, &names().join(", ")))
+    }
+}
+
+impl Raised {
+    #[cold]
+    fn new(py: Python<'_>, function: &Function, error: PyErr) -> Raised {
+        Raised { function: function.name.bind(py).to_string(), error }
+    }
+}

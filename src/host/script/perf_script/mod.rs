@@ -1,0 +1,28 @@
+//! The second way to deliver events to Python functions: as `perf script -s` does, with the fields as arguments. Scripts
+//! that were written for perf run here without a change.
+//!
+//! `handlers` finds the function of an event in `__main__` (`function`) and calls it. `passing` decides which values the
+//! function gets, from its `parameters`. `arguments` makes the values.
+
+mod arguments;
+mod cache;
+mod callchain;
+mod common;
+mod context;
+mod field;
+mod function;
+mod handlers;
+mod parameters;
+mod passing;
+mod sample;
+
+pub use context::perf_trace_context;
+pub use field::Signs;
+pub use handlers::{Handlers, Raised};
+
+/// The settings that only scripts of `perf script` have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The values of signed fields that are smaller than 8 bytes.
+    pub signs: Signs,
+}

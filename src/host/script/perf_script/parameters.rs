@@ -1,0 +1,83 @@
+//! The parameters of a Python function, as far as they decide how it can be called.
+
+use pyo3::{prelude::*, types::PyDict};
+
+/// The parameters of a function, without `self` if it is a bound method.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parameters {
+    /// The parameters that can be passed by position.
+    pub positional: Vec<Parameter>,
+    /// Whether the function has `*args`.
+    pub rest: Rest,
+    /// The parameters that can only be passed by name.
+    pub by_name: Vec<Parameter>,
+    /// Whether the function has `**kwargs`.
+    pub named_rest: Rest,
+}
+
+/// One parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its name.
+    pub name: String,
+    /// Whether it must be passed.
+    pub need: Need,
+}
+
+/// Whether a parameter must be passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It has no default value.
+    Required,
+    /// It has a default value.
+    Optional,
+}
+
+/// Whether a function takes any number of further arguments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rest {
+    /// It takes no further arguments.
+    #[default]
+    None,
+    /// It takes all further arguments.
+    Taken,
+}
+
+impl Parameters {
+    /// Returns the parameters of a callable, or `None` if Python does not know them, as for most functions of extension
+    /// modules.
+    pub fn of(function: &Bound<'_, PyAny>) -> Option<Parameters> {
+        let inspect = function.py().import("inspect").ok()?;
+        let signature = inspect.call_method1("signature", (function,)).ok()?;
+        let parameter_class = inspect.getattr("Parameter").ok()?;
+        let none = parameter_class.getattr("empty").ok()?;
+        let all = signature.getattr("parameters").ok()?.call_method0("values").ok()?;
+        let mut parameters = Parameters::default();
+        for parameter in all.try_iter().ok()? {
+            let parameter = parameter.ok()?;
+            let name: String = parameter.getattr("name").ok()?.extract().ok()?;
+            let has_default = !parameter.getattr("default").ok()?.is(&none);
+            let need = if has_default { Need::Optional } else { Need::Required };
+            let kind: String = parameter.getattr("kind").ok()?.getattr("name").ok()?.extract().ok()?;
+            match kind.as_str() {
+                "VAR_POSITIONAL" => parameters.rest = Rest::Taken,
+                "VAR_KEYWORD" => parameters.named_rest = Rest::Taken,
+                "KEYWORD_ONLY" => parameters.by_name.push(Parameter { name, need }),
+                _ => parameters.positional.push(Parameter { name, need }),
+            }
+        }
+        Some(parameters)
+    }
+}
+
+/// Returns where the function was defined, for messages: `file:line`, or `None` if that is not known.
+pub fn place(function: &Bound<'_, PyAny>) -> Option<String> {
+    let code = function.getattr("__code__").ok()?;
+    let file: String = code.getattr("co_filename").ok()?.extract().ok()?;
+    Some(format!("{file}:{}", code.getattr("co_firstlineno").ok()?.extract::<u32>().ok()?))
+}
+
+/// Returns the callable of this name in `module`, if there is one.
+pub fn callable<'py>(module: &Bound<'py, PyDict>, name: &str) -> Option<Bound<'py, PyAny>> {
+    module.get_item(name).ok().flatten().filter(|found| found.is_callable())
+}
