@@ -4,6 +4,7 @@
 mod callchain;
 mod columns;
 mod context;
+mod data_source;
 mod endings;
 mod line;
 mod perf_line;
@@ -19,6 +20,7 @@ mod unwound;
 pub use callchain::{Frame, Origin, Sides, Symbolizer, UNKNOWN, frames, has_callchain, ip_frame, ip_function};
 pub use columns::{Column, Columns, Fields, FieldsError};
 pub use context::{Context, Processes};
+pub use data_source::{NO_DATA_SOURCE, data_source_text};
 pub use endings::StackEndings;
 pub use line::{LineContext, LineParts, UNKNOWN_COMM, write_line};
 pub use perf_line::{Chains, Digits, PerfEvent, PerfLines};

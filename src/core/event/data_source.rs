@@ -1,0 +1,146 @@
+//! The text of a sample's data source, as `perf script` prints it and passes it to scripts.
+
+use std::fmt::Write;
+
+/// The names of the bits of `mem_lvl`. The bits for a hit and a miss are shown after the levels.
+const LEVELS: [&str; 14] = [
+    "N/A",
+    "HIT",
+    "MISS",
+    "L1",
+    "LFB/MAB",
+    "L2",
+    "L3",
+    "Local RAM",
+    "Remote RAM (1 hop)",
+    "Remote RAM (2 hops)",
+    "Remote Cache (1 hop)",
+    "Remote Cache (2 hops)",
+    "I/O",
+    "Uncached",
+];
+
+/// The names of the bits of `mem_snoop`.
+const SNOOPS: [&str; 5] = ["N/A", "None", "Hit", "Miss", "HitM"];
+
+/// The names of the bits of `mem_dtlb`. The bits for a hit and a miss are shown after the others.
+const TLBS: [&str; 7] = ["N/A", "HIT", "MISS", "L1", "L2", "Walker", "Fault"];
+
+/// The bits of `mem_lvl` and of `mem_dtlb` for a hit and for a miss.
+const HIT: u64 = 1 << 1;
+const MISS: u64 = 1 << 2;
+
+/// The data source that perf shows for samples without one: nothing is available.
+pub const NO_DATA_SOURCE: u64 = 0x0508_0021;
+
+/// Returns the text of a data source: operation, level, snoop, TLB, lock, and what blocked it. The bits are those of
+/// `union perf_mem_data_src` in `include/uapi/linux/perf_event.h`.
+pub fn data_source_text(source: u64) -> String {
+    let bits = |at: u32, count: u32| source >> at & ((1 << count) - 1);
+    let mut text = String::from("|OP ");
+    let op = bits(0, 5);
+    let ops = [(1, "N/A"), (2, "LOAD"), (4, "STORE"), (8, "PFETCH"), (16, "EXEC")];
+    text.push_str(ops.iter().find(|(bit, _)| op & bit != 0).map_or("No", |(_, name)| name));
+    text.push_str("|LVL ");
+    level(&mut text, bits(5, 14), bits(33, 4), bits(37, 1), bits(43, 3));
+    text.push_str("|SNP ");
+    let mut snoops = named(bits(19, 5), &SNOOPS);
+    snoops.extend(named(bits(38, 2), &["Fwd", "Peer"]));
+    text.push_str(&joined(&snoops));
+    text.push_str("|TLB ");
+    let tlb = bits(26, 7);
+    text.push_str(&joined(&named(tlb & !(HIT | MISS), &TLBS)));
+    hit_or_miss(&mut text, tlb);
+    let lock = bits(24, 2);
+    text.push_str(if lock & 1 != 0 {
+        "|LCK N/A"
+    } else if lock & 2 != 0 {
+        "|LCK Yes"
+    } else {
+        "|LCK No"
+    });
+    let blocked = bits(40, 3);
+    text.push_str("|BLK ");
+    if blocked == 0 || blocked & 1 != 0 {
+        text.push_str(" N/A");
+    } else {
+        named(blocked, &["", "Data", "Addr"]).iter().for_each(|name| drop(write!(text, " {name}")));
+    }
+    text
+}
+
+/// Appends the level of the memory hierarchy. Recent kernels report it as a number.
+fn level(text: &mut String, levels: u64, number: u64, remote: u64, hops: u64) {
+    // With a number of hops, perf shows only the level that is reported as a number.
+    let shown = if hops == 0 { levels & !(HIT | MISS) } else { 0 };
+    let mut names: Vec<String> = named(shown, &LEVELS).iter().map(|&name| name.to_owned()).collect();
+    match number {
+        0 => {}
+        0x9 => names.push("CXL".to_owned()),
+        0xa => names.push("I/O".to_owned()),
+        0xb => names.push("Any cache".to_owned()),
+        0xc => names.push("LFB/MAB".to_owned()),
+        0xd => names.push("RAM".to_owned()),
+        0xe => names.push("PMEM".to_owned()),
+        0xf => names.push("N/A".to_owned()),
+        other => names.push(format!("L{other}")),
+    }
+    let remote = if remote != 0 { "Remote " } else { "" };
+    let hops = match hops {
+        1 => "core, same node ",
+        2 => "node, same socket ",
+        3 => "socket, same board ",
+        4 => "board ",
+        _ => "",
+    };
+    text.push_str(remote);
+    text.push_str(hops);
+    if names.is_empty() && remote.is_empty() && hops.is_empty() {
+        names.push("N/A".to_owned());
+    }
+    text.push_str(&names.join(" or "));
+    hit_or_miss(text, levels);
+}
+
+fn hit_or_miss(text: &mut String, bits: u64) {
+    if bits & HIT != 0 {
+        text.push_str(" hit");
+    }
+    if bits & MISS != 0 {
+        text.push_str(" miss");
+    }
+}
+
+fn named(bits: u64, names: &[&'static str]) -> Vec<&'static str> {
+    names.iter().enumerate().filter(|(at, _)| bits >> at & 1 != 0).map(|(_, &name)| name).collect()
+}
+
+fn joined(names: &[&str]) -> String {
+    if names.is_empty() { "N/A".to_owned() } else { names.join(" or ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Data sources, each with the text that perf 6.1 printed for it: every bit of every member, and random numbers.
+    /// Left out are those for which perf prints `(null)`, as it does for unknown numbers of hops, and those that perf cuts
+    /// off because they are too long.
+    const OF_PERF: &str = include_str!("data_source/of_perf.txt");
+
+    #[test]
+    fn texts_are_those_of_perf() {
+        for line in OF_PERF.lines() {
+            let (source, text) = line.split_once(' ').unwrap();
+            assert_eq!(data_source_text(u64::from_str_radix(source, 16).unwrap()).trim_end(), text, "{source}");
+        }
+    }
+
+    #[test]
+    fn texts_of_software_events_are_those_of_perf() {
+        let none = "|OP N/A|LVL N/A|SNP N/A|TLB N/A|LCK N/A|BLK  N/A";
+        assert_eq!(data_source_text(NO_DATA_SOURCE), none);
+        let software = "|OP N/A|LVL N/A or N/A|SNP N/A|TLB N/A|LCK N/A|BLK  N/A";
+        assert_eq!(data_source_text(0x1e_0508_0021), software);
+    }
+}
