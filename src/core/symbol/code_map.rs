@@ -1,7 +1,7 @@
 //! Functions that were generated at run time, by address. A new function replaces all functions that it overlaps. Does
 //! not know any file format.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 /// Functions by address, with a memory limit.
 #[derive(Debug)]
@@ -46,8 +46,13 @@ impl CodeMap {
 
     /// Returns the function that contains an address: its start and its name.
     pub fn lookup(&self, address: u64) -> Option<(u64, &Arc<str>)> {
+        self.lookup_range(address).map(|(range, name)| (range.start, name))
+    }
+
+    /// Returns the function that contains an address: its addresses and its name.
+    pub fn lookup_range(&self, address: u64) -> Option<(Range<u64>, &Arc<str>)> {
         let (&start, (end, name)) = self.functions.range(..=address).next_back()?;
-        (address < *end).then_some((start, name))
+        (address < *end).then_some((start..*end, name))
     }
 
     /// Returns the number of functions.

@@ -11,6 +11,15 @@ const LONGEST: usize = 64 << 10;
 
 /// Returns the name as it is written in the source; `None` if the name is not mangled or cannot be parsed.
 pub fn demangle(name: &str) -> Option<String> {
+    demangle_with(name, DemangleOptions::new())
+}
+
+/// Returns the name as [`demangle`] does, but without the parameters and the return type of a C++ function.
+pub fn demangle_name(name: &str) -> Option<String> {
+    demangle_with(name, DemangleOptions::new().no_params().no_return_type())
+}
+
+fn demangle_with(name: &str, options: DemangleOptions) -> Option<String> {
     if name.len() > LONGEST {
         return None;
     }
@@ -29,7 +38,7 @@ pub fn demangle(name: &str) -> Option<String> {
     )
     .ok()?;
     let mut text = Bounded(String::new());
-    symbol.structured_demangle(&mut text, &DemangleOptions::new().recursion_limit(DEPTH)).ok()?;
+    symbol.structured_demangle(&mut text, &options.recursion_limit(DEPTH)).ok()?;
     let mut text = text.0;
     if !tail.is_empty() {
         text.push_str(" [clone ");
@@ -71,6 +80,16 @@ mod tests {
         assert_eq!(shown("_ZN3foo3barEi.cold"), "foo::bar(int) [clone .cold]");
         assert_eq!(shown("main"), "-");
         assert_eq!(shown("_Zweird"), "-");
+    }
+
+    #[test]
+    fn names_without_parameters() {
+        let shown = |name| demangle_name(name).unwrap_or_else(|| "-".to_owned());
+        assert_eq!(shown("_ZN3foo3barEi"), "foo::bar");
+        assert_eq!(shown("_ZNK4llvm8Function14hasFnAttributeENS_9StringRefE"), "llvm::Function::hasFnAttribute");
+        assert_eq!(shown("_Z3maxIiET_S0_S0_"), "max<int>");
+        assert_eq!(shown("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"), "core::fmt::Write::write_fmt");
+        assert_eq!(shown("main"), "-");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::{
     fs::{self, File},
+    ops::Range,
     os::unix::fs::MetadataExt,
     path::PathBuf,
     sync::Arc,
@@ -50,7 +51,7 @@ impl Jit {
         Self { processes: FxHashMap::default(), clock: 0, limit }
     }
 
-    /// Returns the function that contains an address: its start and its name. `image` is the time at which the
+    /// Returns the function that contains an address: its addresses and its name. `image` is the time at which the
     /// process's current image started, and `dumps` returns the jitdump files that the process has mapped.
     pub fn lookup(
         &mut self,
@@ -58,7 +59,7 @@ impl Jit {
         image: u64,
         address: u64,
         dumps: impl FnOnce() -> Vec<TimedMapping>,
-    ) -> Result<(u64, Arc<str>), Reason> {
+    ) -> Result<(Range<u64>, Arc<str>), Reason> {
         self.clock += 1;
         let clock = self.clock;
         // Each process has one perf map and at most `DUMPS_LIMIT` jitdumps. Each of these files gets an equal part of
@@ -98,10 +99,10 @@ impl Jit {
 }
 
 impl Process {
-    fn find(&self, address: u64) -> Option<(u64, Arc<str>)> {
-        let dumped = self.dumps.iter().find_map(|(_, _, dump)| dump.code.lookup(address));
-        let (start, name) = dumped.or_else(|| self.map.code.lookup(address))?;
-        Some((start, Arc::clone(name)))
+    fn find(&self, address: u64) -> Option<(Range<u64>, Arc<str>)> {
+        let dumped = self.dumps.iter().find_map(|(_, _, dump)| dump.code.lookup_range(address));
+        let (range, name) = dumped.or_else(|| self.map.code.lookup_range(address))?;
+        Some((range, Arc::clone(name)))
     }
 
     /// Returns the time between the last check of the files and the next one, at least `least`.

@@ -1,15 +1,15 @@
 //! The kernel's symbols from the text of /proc/kallsyms. The lookup gives the same results as the kernel's `%pS`.
 
-use std::{borrow::Cow, collections::HashMap, path::Path};
+use std::{borrow::Cow, collections::HashMap, path::Path, sync::OnceLock};
 
-use super::Reason;
+use super::{Extent, Reason};
 
 /// The kernel's symbols by address.
 #[derive(Debug)]
 pub struct Kallsyms {
-    /// Sorted by address. If several symbols have the same address, only the first one in the list is kept.
+    /// Sorted by address. Symbols with the same address are in the order of the list.
     entries: Vec<Entry>,
-    /// All names, one after the other without separators.
+    /// All names, one after the other without separators. In front of each name is the letter of the symbol's type.
     names: String,
     modules: Vec<String>,
     /// The addresses of the symbols in `BOUNDS`.
@@ -17,6 +17,17 @@ pub struct Kallsyms {
     /// The address ranges of the kernel itself. Outside of these ranges, only symbols of modules are used. Empty if the
     /// list does not show the ranges; then there is no such restriction.
     kernel: Vec<(u64, u64)>,
+    /// The symbols that perf uses. They are selected when they are first needed.
+    of_perf: OnceLock<PerfSymbols>,
+}
+
+/// The symbols that perf uses.
+#[derive(Debug)]
+struct PerfSymbols {
+    /// Indexes into `Kallsyms::entries`. One entry per address.
+    entries: Vec<u32>,
+    /// The address of the first symbol of the kernel itself, and the end of the last one.
+    kernel: Option<(u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +59,20 @@ pub struct Symbol<'a> {
     pub module: Option<&'a str>,
 }
 
+/// The symbol that contains an address, as perf chooses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerfSymbol<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its addresses and its binding.
+    pub extent: Extent,
+    /// The module that contains the symbol, as in [`Symbol`].
+    pub module: Option<&'a str>,
+}
+
+/// The size of the pages to which perf rounds up the end of a symbol that is followed by no other symbol.
+const PAGE: u64 = 4096;
+
 impl Symbol<'_> {
     /// Returns the dso of the symbol as perf shows it, for example `[kernel.kallsyms]`, `[ext4]` or `[bpf]`.
     pub fn dso(&self) -> Cow<'static, str> {
@@ -73,10 +98,11 @@ impl Kallsyms {
             modules: Vec::new(),
             bounds: HashMap::new(),
             kernel: Vec::new(),
+            of_perf: OnceLock::new(),
         };
         let mut modules = HashMap::new();
         let mut hidden = false;
-        for (address, name, module) in text.lines().filter_map(line) {
+        for (address, letter, name, module) in text.lines().filter_map(line) {
             hidden |= address == 0;
             // Skip symbols of modules that only the assembler needs. The list contains them, but the kernel's own
             // lookups skip them (is_mapping_symbol()).
@@ -95,6 +121,7 @@ impl Kallsyms {
                     (symbols.modules.len() - 1) as u16
                 }),
             };
+            symbols.names.push(letter);
             let (start, name_size) = (symbols.names.len() as u32, name.len() as u16);
             symbols.names.push_str(name);
             symbols.entries.push(Entry { address, name: start, name_size, module });
@@ -106,11 +133,10 @@ impl Kallsyms {
         // The sort is stable: of the symbols at one address, the first one in the list stays first. The kernel uses
         // this symbol too: in get_symbol_pos() for the kernel itself, and in find_kallsyms_symbol() for modules.
         symbols.entries.sort_by_key(|entry| entry.address);
-        symbols.entries.dedup_by_key(|entry| entry.address);
         Ok(symbols)
     }
 
-    /// Returns the number of symbols.
+    /// Returns the number of symbols. Several may have the same address.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -128,7 +154,8 @@ impl Kallsyms {
     /// Returns the symbol that contains an address.
     pub fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
         let next = self.entries.partition_point(|entry| entry.address <= address);
-        let entry = self.entries[..next].last()?;
+        let last = self.entries[..next].last()?;
+        let entry = &self.entries[self.entries.partition_point(|entry| entry.address < last.address)];
         let end = self.entries.get(next).map_or(u64::MAX, |next| next.address);
         let end = if entry.module == KERNEL {
             let in_text = |&&(from, to): &&(u64, u64)| from <= address && address < to;
@@ -148,6 +175,68 @@ impl Kallsyms {
             size: end - entry.address,
             module: self.modules.get(usize::from(entry.module)).map(String::as_str),
         })
+    }
+
+    /// Returns the symbol that contains an address, as perf chooses it (`__dso__load_kallsyms()` in
+    /// `tools/perf/util/symbol.c`). perf uses only some types of symbols, and of the symbols at one address the last one
+    /// in the list: the sizes are computed from the next symbol, so all others have the size 0
+    /// (`symbols__fixup_end()` and `choose_best_symbol()`).
+    pub fn lookup_as_perf(&self, address: u64) -> Option<PerfSymbol<'_>> {
+        let of_perf = self.of_perf();
+        let next = of_perf.entries.partition_point(|&at| self.entries[at as usize].address <= address);
+        let at = next.checked_sub(1)?;
+        let entry = &self.entries[*of_perf.entries.get(at)? as usize];
+        let end = self.perf_end(entry, of_perf.entries.get(next));
+        (address < end).then(|| PerfSymbol {
+            name: self.name(entry),
+            extent: Extent { start: entry.address, end, binding: binding(self.letter(entry)) },
+            module: self.modules.get(usize::from(entry.module)).map(String::as_str),
+        })
+    }
+
+    /// Returns the range of the kernel itself as perf computes it from the symbols: from the start of its first symbol
+    /// to the end of its last one (`map__fixup_start()` and `map__fixup_end()` in `tools/perf/util/map.c`).
+    pub fn perf_range(&self) -> Option<(u64, u64)> {
+        self.of_perf().kernel
+    }
+
+    fn of_perf(&self) -> &PerfSymbols {
+        self.of_perf.get_or_init(|| {
+            let is_used = |entry: &Entry| matches!(self.letter(entry).to_ascii_uppercase(), b'T' | b'W' | b'D' | b'B');
+            let mut entries: Vec<u32> = Vec::with_capacity(self.entries.len());
+            for (index, entry) in self.entries.iter().enumerate().filter(|(_, entry)| is_used(entry)) {
+                match entries.last_mut() {
+                    Some(last) if self.entries[*last as usize].address == entry.address => *last = index as u32,
+                    _ => entries.push(index as u32),
+                }
+            }
+            let is_kernel = |at: &u32| self.entries[*at as usize].module == KERNEL;
+            let first = entries.iter().find(|at| is_kernel(at));
+            let last = entries.iter().rposition(is_kernel);
+            let kernel = first.zip(last).map(|(&first, last)| {
+                let entry = &self.entries[entries[last] as usize];
+                (self.entries[first as usize].address, self.perf_end(entry, entries.get(last + 1)))
+            });
+            PerfSymbols { entries, kernel }
+        })
+    }
+
+    /// Returns the end of a symbol. `next` is the index of the next symbol with another address.
+    fn perf_end(&self, entry: &Entry, next: Option<&u32>) -> u64 {
+        let rounded = |address: u64| address.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
+        match next.map(|&at| &self.entries[at as usize]) {
+            // A large gap may be between the kernel and its modules. No symbol fills it.
+            Some(next) if (next.module == KERNEL) != (entry.module == KERNEL) => {
+                rounded(entry.address.saturating_add(PAGE))
+            }
+            Some(next) => next.address,
+            None => rounded(entry.address).saturating_add(PAGE),
+        }
+    }
+
+    fn letter(&self, entry: &Entry) -> u8 {
+        // `line` replaces letters of more than one byte.
+        (entry.name as usize).checked_sub(1).and_then(|at| self.names.as_bytes().get(at)).copied().unwrap_or(b'?')
     }
 
     fn name(&self, entry: &Entry) -> &str {
@@ -170,14 +259,26 @@ fn kernel_text(bounds: &HashMap<&str, u64>) -> Vec<(u64, u64)> {
     }
 }
 
-fn line(line: &str) -> Option<(u64, &str, Option<&str>)> {
+/// Returns the binding of a symbol with this letter, as perf does (`kallsyms2elf_binding()` in
+/// `tools/perf/util/symbol.c`).
+fn binding(letter: u8) -> u8 {
+    match letter {
+        b'W' => object::elf::STB_WEAK.0,
+        letter if letter.is_ascii_uppercase() => object::elf::STB_GLOBAL.0,
+        _ => object::elf::STB_LOCAL.0,
+    }
+}
+
+/// Returns the address, the letter of the type, the name and the module in a line.
+fn line(line: &str) -> Option<(u64, char, &str, Option<&str>)> {
     let (address, rest) = line.split_once(' ')?;
-    let (_, rest) = rest.split_once(' ')?;
+    let (letter, rest) = rest.split_once(' ')?;
+    let letter = letter.chars().next().filter(char::is_ascii).unwrap_or('?');
     let (name, module) = match rest.split_once('\t') {
         Some((name, module)) => (name, Some(module.trim_start_matches('[').trim_end_matches(']'))),
         None => (rest, None),
     };
-    Some((u64::from_str_radix(address, 16).ok()?, name, module))
+    Some((u64::from_str_radix(address, 16).ok()?, letter, name, module))
 }
 
 #[cfg(test)]
@@ -230,6 +331,37 @@ mod tests {
         }
     }
 
+    /// perf takes the last symbol at an address, ignores some types of symbols, and knows no end of the kernel's text.
+    #[test]
+    fn lookups_as_perf() {
+        let text = LIST.replace("ffffffff81000100 T", "ffffffff81000080 R constant\nffffffff81000100 W");
+        let symbols = Kallsyms::parse(&text).unwrap();
+        let shown = |address| {
+            let PerfSymbol { name, extent: Extent { start, end, binding }, module } =
+                symbols.lookup_as_perf(address)?;
+            Some(format!("{name} {:#x}+{:#x} {binding} {module:?}", start as u32, end - start))
+        };
+        for (address, expected) in [
+            (0xffffffff80ffffff, None),
+            (0xffffffff81000000, Some("_text 0x81000000+0x40 1 None")),
+            (0xffffffff81000041, Some("second_alias 0x81000040+0xc0 1 None")),
+            (0xffffffff81000090, Some("second_alias 0x81000040+0xc0 1 None")),
+            (0xffffffff81000100, Some("__x64_sys_read 0x81000100+0x100 2 None")),
+            (0xffffffff81000200, Some("_etext 0x81000200+0xfffe00 1 None")),
+            (0xffffffff83000010, Some("start_kernel 0x83000010+0x70 0 None")),
+            (0xffffffff83001fff, Some("_einittext 0x83000080+0x1f80 1 None")),
+            (0xffffffff83002000, None),
+            (0xffffffffc0001004, Some("ext4_alias 0xc0001000+0x2000 1 Some(\"ext4\")")),
+            (0xffffffffc0003004, Some("later 0xc0003000+0xfd000 0 Some(\"ext4\")")),
+            (0xffffffffc0100fff, Some("bpf_prog_6deef7357e7b4530 0xc0100000+0x1000 0 Some(\"bpf\")")),
+            (0xffffffffc0101000, None),
+            (u64::MAX, None),
+        ] {
+            assert_eq!(shown(address).as_deref(), expected, "{address:#x}");
+        }
+        assert_eq!(symbols.perf_range(), Some((0xffffffff81000000, 0xffffffff83002000)));
+    }
+
     #[test]
     fn with_data_the_whole_image_has_names() {
         let text = format!("{LIST}ffffffff84000000 B _end\n");
@@ -254,6 +386,11 @@ mod tests {
                     && let Some(symbol) = symbols.lookup(at)
                 {
                     prop_assert!(symbol.offset < symbol.size);
+                }
+                if let Ok(symbols) = Kallsyms::parse(&text)
+                    && let Some(symbol) = symbols.lookup_as_perf(at)
+                {
+                    prop_assert!((symbol.extent.start..symbol.extent.end).contains(&at));
                 }
             }
         }

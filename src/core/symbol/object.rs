@@ -6,8 +6,8 @@ use std::{path::PathBuf, sync::Arc};
 use rustc_hash::FxHashMap;
 
 use super::{
-    Reason,
-    demangle::demangle,
+    Extent, Reason,
+    demangle::{demangle, demangle_name},
     dwarf::{Dwarf, DwarfError, DwarfFrame},
     elf::{DebugSearch, Elf, Symbols, debug_file, mini_debug_info, shared_debug_file},
     options::Demangle,
@@ -44,6 +44,8 @@ pub struct NamedFunction {
     pub name: Arc<str>,
     /// The address at which it starts, as the file's headers count addresses.
     pub start: u64,
+    /// Where the symbol table has the function.
+    pub extent: Extent,
 }
 
 impl Object {
@@ -112,13 +114,16 @@ impl Object {
     /// this file, in bytes.
     pub fn name(&mut self, address: u64, style: Demangle, limit: usize) -> Result<NamedFunction, Reason> {
         let found = match self.symbols(limit) {
-            Ok(symbols) => symbols.lookup(address).map(|found| (found.index, found.start, found.name.to_vec())),
+            Ok(symbols) => symbols.lookup(address).map(|found| {
+                let extent = Extent { start: found.start, end: found.end, binding: found.binding.0 };
+                (found.index, extent, found.name.to_vec())
+            }),
             Err(reason @ Reason::NoSymbols) | Err(reason @ Reason::NoSymbolsIn { .. }) => {
                 return self.name_from_dwarf(address, style, limit).ok_or(reason);
             }
             Err(reason) => return Err(reason),
         };
-        let Some((index, start, name)) = found else {
+        let Some((index, extent, name)) = found else {
             let path = self.path.display().to_string();
             let none = match self.extent {
                 SymbolTable::Complete => Reason::NoFunction { path },
@@ -126,20 +131,31 @@ impl Object {
             };
             return self.name_from_dwarf(address, style, limit).ok_or(none);
         };
+        let start = extent.start;
+        let extent = self.in_file(extent);
         if let Some(name) = self.names.get(&index) {
-            return Ok(NamedFunction { name: Arc::clone(name), start });
+            return Ok(NamedFunction { name: Arc::clone(name), start, extent });
         }
         let name = styled_name(&String::from_utf8_lossy(&name), style);
         self.name_bytes += name.len() + 64;
         self.names.insert(index, Arc::clone(&name));
-        Ok(NamedFunction { name, start })
+        Ok(NamedFunction { name, start, extent })
+    }
+
+    /// Converts the addresses of an extent to offsets in the file.
+    fn in_file(&self, extent: Extent) -> Extent {
+        let start = self.elf.offset_of(extent.start).unwrap_or(extent.start);
+        Extent { start, end: start.saturating_add(extent.end.saturating_sub(extent.start)), ..extent }
     }
 
     /// Looks up the function in DWARF. This is for addresses that no symbol covers, for example if only the symbol
     /// table was removed from the file.
     fn name_from_dwarf(&mut self, address: u64, style: Demangle, limit: usize) -> Option<NamedFunction> {
         let outer = self.frames(address, limit).ok()?.pop()?;
-        Some(NamedFunction { name: styled_name(&outer.name?, style), start: outer.start.unwrap_or(address) })
+        let start = outer.start.unwrap_or(address);
+        // DWARF states no binding, and the end of a function in several parts would say little.
+        let extent = self.in_file(Extent { start, end: address.saturating_add(1), binding: object::elf::STB_GLOBAL.0 });
+        Some(NamedFunction { name: styled_name(&outer.name?, style), start, extent })
     }
 
     /// Returns the functions that contain `address` according to DWARF, innermost first. `limit` is the same as for
@@ -252,6 +268,7 @@ impl Object {
 pub fn styled_name(name: &str, style: Demangle) -> Arc<str> {
     match style {
         Demangle::Yes => demangle(name).map_or_else(|| name.into(), Arc::from),
+        Demangle::NameOnly => demangle_name(name).map_or_else(|| name.into(), Arc::from),
         Demangle::No => name.into(),
     }
 }

@@ -90,6 +90,11 @@ impl Objects {
         self.recorded.is_some()
     }
 
+    /// Returns the build id that a recording has for a mapping's file. The file may be missing on this machine.
+    pub fn recorded_build_id(&self, known: &TimedMapping) -> Option<Arc<[u8]>> {
+        self.recorded.as_ref()?.build_id(known)
+    }
+
     /// Returns the id of the object for a mapping's file, for use with `with_object`. Opens the file if it is not open
     /// yet.
     pub fn object_id(&mut self, pid: u32, known: &TimedMapping) -> Result<u64, Reason> {

@@ -24,6 +24,9 @@ impl Default for Options {
 pub enum Demangle {
     /// As written in the source.
     Yes,
+    /// As written in the source, but without the parameters and the return type. perf shows names in this form
+    /// (`dso__demangle_sym()` in `tools/perf/util/symbol-elf.c`).
+    NameOnly,
     /// Mangled, as in the symbol table.
     No,
 }

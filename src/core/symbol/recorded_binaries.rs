@@ -38,7 +38,7 @@ pub struct RecordedBinaries {
 impl RecordedBinaries {
     /// Returns the build id of a mapping's file. A removed file is looked up by its name with the suffix "(deleted)",
     /// because a newer file may be listed under the path without the suffix.
-    fn build_id(&self, known: &TimedMapping) -> Option<Arc<[u8]>> {
+    pub(super) fn build_id(&self, known: &TimedMapping) -> Option<Arc<[u8]>> {
         let key = &known.file.key;
         key.build_id.as_deref().map(Arc::from).or_else(|| self.build_ids.get(Path::new(&*known.file.dso)).cloned())
     }

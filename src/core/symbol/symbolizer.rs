@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::{
-    Reason, Slot,
+    Extent, Reason, Slot,
     dwarf::DwarfFrame,
     jit::Jit,
     mapping_history::{MappingAt, TimedMapping},
@@ -44,16 +44,30 @@ pub struct Resolved<D = ()> {
     pub dso: Arc<str>,
     /// The offset of the address in the file, in bytes.
     pub dso_offset: u64,
+    /// The mapping that contains the address.
+    pub mapped: Option<Mapped>,
     /// The file's build id.
     pub build_id: Option<Arc<[u8]>>,
     /// With `Inline::Yes`: the functions that were inlined into `symbol` at this address, innermost first.
     pub inlined: Vec<InlinedFrame>,
+    /// With `Inline::Yes`: the name of the function `symbol` in DWARF. It may be another one than that in the symbol
+    /// table, which may have several names for a function.
+    pub source_name: Option<Arc<str>>,
     /// With `Srcline::Yes`: the source file and line of the address. With `Inline::Yes`, this is the line in `symbol`,
     /// and `inlined` has the lines in the inlined functions. With `Inline::No`, it is the line in the innermost
     /// function.
     pub srcline: Option<(Arc<str>, u32)>,
     /// Data that the caller derives from this result. It is cached together with the result.
     pub slot: Slot<D>,
+}
+
+/// The addresses of a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// The first address.
+    pub start: u64,
+    /// The address after the last one.
+    pub end: u64,
 }
 
 /// A function, and the distance of an address from its start.
@@ -63,6 +77,8 @@ pub struct Name {
     pub name: Arc<str>,
     /// The distance in bytes.
     pub offset: u64,
+    /// Where its symbol table has the function.
+    pub extent: Extent,
 }
 
 /// A function that was inlined.
@@ -296,8 +312,10 @@ impl<D> Symbolizer<D> {
             symbol: Err(reason),
             dso: Arc::clone(&self.unknown),
             dso_offset: at,
+            mapped: None,
             build_id: None,
             inlined: Vec::new(),
+            source_name: None,
             srcline: None,
             slot: Slot::default(),
         }
@@ -309,6 +327,7 @@ impl<D> Symbolizer<D> {
         let mut resolved = Resolved {
             dso: Arc::clone(&mapping.file.dso),
             dso_offset: offset_in(mapping, at),
+            mapped: Some(Mapped { start: mapping.start, end: mapping.end }),
             ..self.nameless(Reason::NotMapped, at)
         };
         match mapping.file.backing {
@@ -318,6 +337,7 @@ impl<D> Symbolizer<D> {
                     (resolved, true)
                 }
                 Err(reason) => {
+                    resolved.build_id = self.objects.recorded_build_id(mapping);
                     // The mapping may contain generated code: processes also generate code in files without a name and
                     // in shared memory.
                     resolved.symbol = self.run_time_name(pid, time, at, kind).map_err(|_| reason);
@@ -358,8 +378,9 @@ impl<D> Symbolizer<D> {
         }
         let begin = self.processes.image(pid, time).map_or(0, |image| image.start);
         let processes = &self.processes;
-        let (start, name) = self.jit.lookup(pid, begin, at, || processes.jitdumps(pid, time))?;
-        Ok(Name { name, offset: at + kind.lookup_distance() - start })
+        let (range, name) = self.jit.lookup(pid, begin, at, || processes.jitdumps(pid, time))?;
+        let extent = Extent { start: range.start, end: range.end, binding: object::elf::STB_GLOBAL.0 };
+        Ok(Name { name, offset: at + kind.lookup_distance() - range.start, extent })
     }
 
     fn name(&mut self, id: u64, known: &TimedMapping, at: u64, kind: AddressKind, resolved: &mut Resolved<D>) {
@@ -377,9 +398,11 @@ impl<D> Symbolizer<D> {
                     }
                 },
             };
-            resolved.symbol = object
-                .name(address, options.demangle, limit)
-                .map(|named| Name { name: named.name, offset: address - named.start + kind.lookup_distance() });
+            resolved.symbol = object.name(address, options.demangle, limit).map(|named| Name {
+                name: named.name,
+                offset: address - named.start + kind.lookup_distance(),
+                extent: named.extent,
+            });
             match (options.inline, options.srcline) {
                 (Inline::No, Srcline::No) => Vec::new(),
                 _ => object.frames(address, limit).unwrap_or_default(),
@@ -393,6 +416,8 @@ impl<D> Symbolizer<D> {
             resolved.srcline = line(of_line.first());
         }
         if options.inline == Inline::Yes {
+            let name = outer.and_then(|outer| outer.name);
+            resolved.source_name = name.map(|name| styled_name(&name, options.demangle));
             resolved.inlined = self.inlined(frames);
         }
     }

@@ -19,6 +19,8 @@ use super::{
 pub struct Symbols {
     /// Sorted by address; one entry per address.
     entries: Vec<Entry>,
+    /// What the symbol table says about each entry besides its range and name.
+    marks: Vec<Mark>,
     /// The string tables. Names are offsets into them.
     names: Vec<Vec<u8>>,
 }
@@ -38,9 +40,35 @@ pub struct FunctionAt<'a> {
     pub name: &'a [u8],
     /// The address at which it starts.
     pub start: u64,
+    /// The address after its end. A function to which the file gives no size extends to the next function, also beyond
+    /// the end of its section. This is how perf extends it (`symbols__fixup_end()` in `tools/perf/util/symbol.c`).
+    pub end: u64,
+    /// Its binding in the symbol table: STB_LOCAL, STB_GLOBAL or STB_WEAK.
+    pub binding: elf::SymbolBind,
     /// Its index in the table. Callers can use it to store data for each function.
     pub index: u32,
 }
+
+/// Properties of an entry that are needed less often than its range and name.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    binding: elf::SymbolBind,
+    size: SizeSource,
+}
+
+/// Where the size of an entry comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SizeSource {
+    /// The symbol table states it.
+    Table,
+    /// It was computed from the next symbol, because the symbol table states 0.
+    NextSymbol,
+    /// The entry is not in a symbol table, but an entry of the procedure linkage table.
+    Linkage,
+}
+
+/// The size of the pages to which perf rounds up the end of a file's last symbol, if the symbol has no size.
+const PAGE: u64 = 4096;
 
 /// A symbol that may become an entry of the table.
 pub(super) struct Candidate {
@@ -55,6 +83,7 @@ pub(super) struct Candidate {
     /// True if only programs that were linked with an earlier version of the file call it.
     pub superseded: bool,
     binding: elf::SymbolBind,
+    source: SizeSource,
 }
 
 impl Symbols {
@@ -94,7 +123,8 @@ impl Symbols {
                     typed: true,
                     chooses: false,
                     superseded: false,
-                    binding: elf::STB_LOCAL,
+                    binding: elf::STB_GLOBAL,
+                    source: SizeSource::Linkage,
                 });
             }
             names.push(plt.names);
@@ -113,6 +143,7 @@ impl Symbols {
         // The sort is stable: of equally good symbols, the first one in the file is taken.
         candidates.sort_by_key(|candidate| candidate.start);
         let mut entries: Vec<Entry> = Vec::with_capacity(candidates.len());
+        let mut marks: Vec<Mark> = Vec::with_capacity(candidates.len());
         let mut lengths = NameLengths::new(&names);
         let mut rest = &candidates[..];
         while let Some(first) = rest.first() {
@@ -125,13 +156,15 @@ impl Symbols {
             let next = after.first().map_or(best.limit, |next| next.start.min(best.limit));
             let size = if best.size == 0 { next.saturating_sub(best.start) } else { best.size };
             entries.push(Entry { start: best.start, size: u32::try_from(size).unwrap_or(u32::MAX), name: best.name });
+            marks.push(Mark { binding: best.binding, size: best.source });
             rest = after;
             if entries.len().is_multiple_of(CHECK_EVERY) && interrupt.is_requested() {
                 return Err(ElfError::Interrupted);
             }
         }
         entries.shrink_to_fit();
-        Ok(Self { entries, names })
+        marks.shrink_to_fit();
+        Ok(Self { entries, marks, names })
     }
 
     /// Returns whether there are no functions.
@@ -146,12 +179,7 @@ impl Symbols {
 
     /// Iterates over all functions in the order of their addresses.
     pub fn iter(&self) -> impl Iterator<Item = FunctionAt<'_>> {
-        let found = |(index, entry): (usize, &Entry)| (entry.start, entry.name, index as u32);
-        self.entries.iter().enumerate().map(found).map(|(start, name, index)| FunctionAt {
-            name: name.bytes(&self.names),
-            start,
-            index,
-        })
+        self.entries.iter().enumerate().map(|(index, entry)| self.function(index, entry))
     }
 
     /// Returns the maximum memory that the symbols of these files take, in bytes. The number is computed from the
@@ -168,7 +196,8 @@ impl Symbols {
 
     /// Returns the memory that is used, in bytes.
     pub fn bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>() + self.names.iter().map(Vec::capacity).sum::<usize>()
+        let tables = self.entries.capacity() * size_of::<Entry>() + self.marks.capacity() * size_of::<Mark>();
+        tables + self.names.iter().map(Vec::capacity).sum::<usize>()
     }
 
     /// Returns the function that contains an address.
@@ -179,7 +208,28 @@ impl Symbols {
         // limited. Without the limit, an address in a gap of a large file would need a walk through all entries.
         let before = self.entries[..next].iter().enumerate().rev().take(NESTED);
         let (index, entry) = before.into_iter().find(|(_, entry)| address - entry.start < u64::from(entry.size))?;
-        Some(FunctionAt { name: entry.name.bytes(&self.names), start: entry.start, index: index as u32 })
+        Some(self.function(index, entry))
+    }
+
+    fn function(&self, index: usize, entry: &Entry) -> FunctionAt<'_> {
+        let mark = self.marks.get(index).copied();
+        let end = match mark.map(|mark| mark.size) {
+            Some(SizeSource::NextSymbol) => {
+                // perf adds the procedure linkage table only after it has computed the sizes.
+                let mut after = self.entries.iter().zip(&self.marks).skip(index + 1);
+                let next = after.find(|(_, mark)| mark.size != SizeSource::Linkage);
+                next.map(|(next, _)| next.start)
+                    .unwrap_or_else(|| entry.start.next_multiple_of(PAGE).saturating_add(PAGE))
+            }
+            _ => entry.start.saturating_add(entry.size.into()),
+        };
+        FunctionAt {
+            name: entry.name.bytes(&self.names),
+            start: entry.start,
+            end,
+            binding: mark.map_or(elf::STB_LOCAL, |mark| mark.binding),
+            index: index as u32,
+        }
     }
 }
 
@@ -320,6 +370,7 @@ impl RawTable {
                 chooses: kind == elf::STT_GNU_IFUNC,
                 superseded: self.is_superseded(elf, index),
                 binding: symbol.st_bind(),
+                source: if symbol.st_size(elf.endian).into() == 0 { SizeSource::NextSymbol } else { SizeSource::Table },
             });
         }
         Ok(())
