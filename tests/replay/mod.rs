@@ -8,6 +8,7 @@ mod kinds;
 mod machines;
 mod made;
 mod parts;
+mod perf_frames;
 mod recorders;
 mod selection;
 mod symbols;

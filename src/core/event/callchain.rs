@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::{
     Context, Sample,
+    perf_frame::PerfFrames,
     unwound::{self, Copied},
 };
 use crate::{
@@ -18,9 +19,17 @@ use crate::{
 };
 
 /// Resolves addresses of processes. Each cached result also keeps the frames that were created from it.
-pub type Symbolizer = symbol::Symbolizer<Vec<Arc<Frame>>>;
+pub type Symbolizer = symbol::Symbolizer<Derived>;
 
-type Resolved = symbol::Resolved<Vec<Arc<Frame>>>;
+pub(super) type Resolved = symbol::Resolved<Derived>;
+
+/// The frames that were created from the result for an address.
+#[derive(Clone, Debug, Default)]
+pub struct Derived {
+    frames: Slot<Vec<Arc<Frame>>>,
+    /// The frames as perf has them.
+    pub(super) perf: PerfFrames,
+}
 
 /// One frame of a call chain. The innermost frame is the first of its chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -288,12 +297,13 @@ fn user_frames(sample: &Sample<'_>, addr: u64, kind: AddressKind, context: &Cont
     let pid = sample.pid_tid().0;
     let resolved = context.with_symbols(|symbols| symbols.user(pid as u32, addr, sample.time(), kind));
     // The frames in the slot can be used again, because a cached result belongs to one address of one process.
-    match resolved.slot.get() {
+    let cached = &resolved.slot.get_or_default().frames;
+    match cached.get() {
         Some(made) => frames.extend_from_slice(made),
         None => {
             let made: Vec<Arc<Frame>> = user(&resolved, pid, addr, kind).map(Arc::new).collect();
             frames.extend_from_slice(&made);
-            resolved.slot.put(made);
+            cached.put(made);
         }
     }
 }

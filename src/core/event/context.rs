@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Sides, StackEndings, Symbolizer, Targets, Tasks, callchain::KernelFrames};
+use super::{Sides, StackEndings, Symbolizer, Targets, Tasks, callchain::KernelFrames, perf_frame::PerfKernelFrames};
 use crate::{
     abi::RegisterSet,
     symbol::{Options, RecordedBinaries},
@@ -47,6 +47,7 @@ pub struct Context {
     /// The tasks that the user selected, if the events of all tasks are delivered.
     targets: Mutex<Option<Targets>>,
     kernel_frames: Mutex<KernelFrames>,
+    perf_kernel_frames: Mutex<PerfKernelFrames>,
     symbols: Mutex<Symbolizer>,
     unwinder: Mutex<Unwinder>,
     /// The registers of the machine on which the events happened.
@@ -94,6 +95,7 @@ impl Context {
             task_changes: 0.into(),
             targets: Mutex::default(),
             kernel_frames: Mutex::default(),
+            perf_kernel_frames: Mutex::default(),
             symbols: Mutex::new(Symbolizer::deriving(Options::default())),
             unwinder: Mutex::new(Unwinder::new(UNWIND_CACHE)),
             registers: RegisterSet::native(),
@@ -215,6 +217,12 @@ impl Context {
     /// meet the conditions of [`Context::with_symbols`], and may call `with_symbols` while it holds the guard.
     pub(super) fn kernel_frames(&self) -> MutexGuard<'_, KernelFrames> {
         self.kernel_frames.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `work` with the cached frames of the kernel as perf has them. The caller must meet the conditions of
+    /// [`Context::with_symbols`].
+    pub(super) fn with_perf_kernel_frames<R>(&self, work: impl FnOnce(&mut PerfKernelFrames) -> R) -> R {
+        work(&mut self.perf_kernel_frames.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Updates the offset between the events' clock and the wall clock. The offset changes because the two clocks drift

@@ -9,9 +9,11 @@ use std::{
 
 use crate::{
     record::Ksymbol,
-    symbol::{KernelSymbols, Symbol},
+    symbol::{Extent, KernelSymbols, PerfSymbol, Symbol},
     sys::{output, tracefs::Tracefs},
-    tracefs::{BitField, Btf, EventFormat, Kernel, KernelSymbol, dso_of_symbol, kernel_facts, printk_formats},
+    tracefs::{
+        BitField, Btf, EventFormat, Kernel, KernelSymbol, PerfKernelSymbol, dso_of_symbol, kernel_facts, printk_formats,
+    },
 };
 
 /// The running kernel.
@@ -26,6 +28,7 @@ pub struct RunningKernel {
     /// all of BTF, but keeping all structs would need as much memory as BTF itself.
     structs: Mutex<HashMap<String, Btf>>,
     hz: OnceLock<Option<u32>>,
+    build_id: OnceLock<Option<Arc<[u8]>>>,
 }
 
 impl RunningKernel {
@@ -39,6 +42,7 @@ impl RunningKernel {
             constants: OnceLock::new(),
             structs: Mutex::default(),
             hz: OnceLock::new(),
+            build_id: OnceLock::new(),
         }
     }
 
@@ -69,6 +73,25 @@ impl Kernel for RunningKernel {
                 None
             }
         }
+    }
+
+    fn perf_symbol(&self, addr: u64) -> Option<PerfKernelSymbol<'_>> {
+        let list = self.symbols().list(addr).ok()?;
+        let PerfSymbol { name, extent, module } = list.lookup_as_perf(addr)?;
+        let module = module.map(|module| module.to_owned().into());
+        let Extent { start, end, binding } = extent;
+        Some(PerfKernelSymbol { name: name.to_owned().into(), start, end, binding, module })
+    }
+
+    fn perf_map(&self, addr: u64) -> Option<(u64, u64)> {
+        let mut symbols = self.symbols();
+        let list = symbols.list(addr).ok()?;
+        symbols.module_range(addr).or_else(|| list.perf_range())
+    }
+
+    fn build_id(&self, dso: &str) -> Option<Arc<[u8]>> {
+        let read = || running_build_id().map(Arc::from);
+        if dso == "[kernel.kallsyms]" { self.build_id.get_or_init(read).clone() } else { None }
     }
 
     fn symbol_changed(&self, _: &Ksymbol<'_>) {
@@ -111,7 +134,47 @@ impl Kernel for RunningKernel {
     }
 }
 
+/// Reads the build id of the running kernel from /sys/kernel/notes.
+pub fn running_build_id() -> Option<Vec<u8>> {
+    build_id(&fs::read("/sys/kernel/notes").ok()?)
+}
+
+/// Returns the build id in ELF notes. A note is three 4-byte words (size of the name, size of the description, type),
+/// then the name and the description, each padded to a multiple of 4 bytes.
+fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
+    const NT_GNU_BUILD_ID: u32 = 3;
+    loop {
+        let (head, rest) = notes.split_at_checked(12)?;
+        let word = |at: usize| head[at..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
+        let filled = |size: u32| (size as usize).next_multiple_of(4);
+        let (name, rest) = rest.split_at_checked(filled(word(0)))?;
+        let description = rest.get(..word(4) as usize)?;
+        if word(8) == NT_GNU_BUILD_ID && name == b"GNU\0" {
+            return Some(description.to_vec());
+        }
+        notes = rest.get(filled(word(4))..)?;
+    }
+}
+
 /// Reads the kernel's types. Returns an empty [`Btf`] if the kernel has no BTF.
 fn read_btf(wanted: impl Fn(&str) -> bool) -> Btf {
     fs::read("/sys/kernel/btf/vmlinux").ok().and_then(|bytes| Btf::parse(&bytes, wanted)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes() {
+        let note = |kind: u32, text: &[u8]| {
+            let mut note = [4u32, text.len() as u32, kind].map(u32::to_ne_bytes).concat();
+            note.extend([b"GNU\0", text].concat());
+            note.resize(note.len().next_multiple_of(4), 0);
+            note
+        };
+        let notes = [note(1, b"x"), note(3, b"build")].concat();
+        assert_eq!(build_id(&notes), Some(b"build".to_vec()));
+        (0..notes.len() - 3).for_each(|cut| assert_eq!(build_id(&notes[..cut]), None, "{cut}"));
+    }
 }

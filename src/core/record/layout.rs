@@ -141,6 +141,11 @@ impl SampleLayout {
         member(record, self.ip)
     }
 
+    /// Returns the address that the sampled instruction accessed, or the address of the page fault.
+    pub fn addr(&self, record: &[u8]) -> Option<u64> {
+        member(record, self.addr)
+    }
+
     /// Returns the call chain's addresses as they are in the record: one u64 in native byte order for each address,
     /// including context markers such as `PERF_CONTEXT_KERNEL`.
     pub fn callchain<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {

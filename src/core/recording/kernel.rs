@@ -4,7 +4,6 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fs,
     ops::Range,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -12,12 +11,12 @@ use std::{
 
 use crate::{
     abi::{PERF_RECORD_MISC_CPUMODE_MASK, PERF_RECORD_MISC_KERNEL},
-    live::kernel::RunningKernel,
+    live::kernel::{RunningKernel, running_build_id},
     perfdata::{BuildId, KernelMapping, Recording},
     record::{Ksymbol, KsymbolKind, Mmap2},
-    symbol::{Kallsyms, KernelCode, RecordedBinaries, Symbol, module_name},
+    symbol::{Extent, Kallsyms, KernelCode, PerfSymbol, RecordedBinaries, Symbol, module_name},
     sys::{output, tracefs::Tracefs},
-    tracefs::{BitField, Kernel, KernelSymbol, printk_formats},
+    tracefs::{BitField, Kernel, KernelSymbol, PerfKernelSymbol, printk_formats},
 };
 
 /// The recorded kernel.
@@ -30,6 +29,8 @@ pub struct RecordedKernel {
     /// Where the kernel's own code and its modules are.
     code: Mutex<KernelCode>,
     strings: HashMap<u64, Box<[u8]>>,
+    /// The build ids of the kernel and of its modules, by their names.
+    build_ids: HashMap<String, Arc<[u8]>>,
     /// The running kernel, if it is the same build.
     running: Option<RunningKernel>,
 }
@@ -84,6 +85,11 @@ impl RecordedKernel {
         kernel_files(recording).for_each(|id| code.list_file(&id.path));
         let mapped = recording.kernel.as_ref();
         let build_id = recorded_build_id(recording);
+        let mut build_ids: HashMap<String, Arc<[u8]>> =
+            kernel_files(recording).map(|id| (id.path.clone(), Arc::from(&*id.id))).collect();
+        if let Some(id) = build_id {
+            build_ids.entry(KERNEL.to_owned()).or_insert_with(|| Arc::from(&**id));
+        }
         let is_running = is_running(recording);
         let symbols = match (tracing.map(|tracing| &tracing.kallsyms).filter(|text| !text.is_empty()), build_id) {
             (Some(text), _) => Symbols::Text(text.clone()),
@@ -104,7 +110,7 @@ impl RecordedKernel {
         };
         let running = Tracefs::find().ok().filter(|_| is_running).map(RunningKernel::new);
         let (list, generated_code, code) = (OnceLock::new(), Mutex::default(), Mutex::new(code));
-        Self { symbols, list, generated_code, code, strings, running }
+        Self { symbols, list, generated_code, code, strings, build_ids, running }
     }
 
     /// Locks the ranges of code. Callers hold the lock of the Python interpreter, so no thread ever waits here.
@@ -115,6 +121,30 @@ impl RecordedKernel {
     /// Locks the generated code. Callers hold the lock of the Python interpreter, so no thread ever waits here.
     fn generated_code(&self) -> MutexGuard<'_, BTreeMap<u64, GeneratedCode>> {
         self.generated_code.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn list(&self) -> Option<&ShiftedSymbols> {
+        self.list.get_or_init(|| self.read()).as_ref()
+    }
+
+    /// Returns the generated code at an address: its first address, the address after its last one, its name, and the
+    /// module that kallsyms gives for it.
+    fn generated(&self, addr: u64) -> Option<(u64, u64, String, Option<&'static str>)> {
+        let generated_code = self.generated_code();
+        let (&start, GeneratedCode { end, name, module }) = generated_code.range(..=addr).next_back()?;
+        (addr < *end).then(|| (start, *end, name.to_string(), *module))
+    }
+
+    /// Returns whether a symbol of the list, which belongs to `module`, was at this address in the recorded kernel.
+    fn is_at(&self, addr: u64, module: Option<&str>) -> bool {
+        // If the list was made at another time, other BPF programs were at these addresses. So the names of BPF
+        // programs in such a list are ignored.
+        if module == Some(BPF) && !matches!(self.symbols, Symbols::Text(_)) {
+            return false;
+        }
+        // If the list was made in another boot, other modules were at these addresses.
+        let code = self.code();
+        code.module(addr).is_none_or(|mapped| module.is_some_and(|name| mapped.is_named(name)))
     }
 
     fn read(&self) -> Option<ShiftedSymbols> {
@@ -132,6 +162,9 @@ impl RecordedKernel {
         list.map_err(|why| output::say(format_args!("kernel addresses have no names: {why}"))).ok()
     }
 }
+
+/// The name of the kernel's own code, if no file of it is listed.
+const KERNEL: &str = "[kernel.kallsyms]";
 
 /// The module name that kallsyms has for BPF programs.
 const BPF: &str = "bpf";
@@ -168,27 +201,54 @@ impl ShiftedSymbols {
             }
         }
     }
+
+    fn lookup_as_perf(&self, addr: u64) -> Option<PerfSymbol<'_>> {
+        let Shift::Shifted { shift, .. } = &self.from else { return self.list.lookup_as_perf(addr) };
+        let found = self.list.lookup_as_perf(addr.wrapping_sub(*shift)).filter(|symbol| symbol.module.is_none())?;
+        let Extent { start, end, binding } = found.extent;
+        let extent = Extent { start: start.wrapping_add(*shift), end: end.wrapping_add(*shift), binding };
+        Some(PerfSymbol { extent, ..found })
+    }
+
+    fn perf_range(&self) -> Option<(u64, u64)> {
+        let shift = if let Shift::Shifted { shift, .. } = &self.from { *shift } else { 0 };
+        self.list.perf_range().map(|(start, end)| (start.wrapping_add(shift), end.wrapping_add(shift)))
+    }
 }
 
 impl Kernel for RecordedKernel {
     fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
-        if let Some((&start, GeneratedCode { end, name, module })) = self.generated_code().range(..=addr).next_back()
-            && addr < *end
-        {
-            let (name, module) = (name.to_string().into(), module.map(Into::into));
+        if let Some((start, end, name, module)) = self.generated(addr) {
+            let (name, module) = (name.into(), module.map(Into::into));
             return Some(KernelSymbol { name, offset: addr - start, size: end - start, module });
         }
-        // If the list was made at another time, other BPF programs were at these addresses. So the names of BPF
-        // programs in such a list are ignored.
-        let found = self.list.get_or_init(|| self.read()).as_ref()?.lookup(addr);
-        let found = found.filter(|found| found.module != Some(BPF) || matches!(self.symbols, Symbols::Text(_)))?;
-        // If the list was made in another boot, other modules were at these addresses.
-        let code = self.code();
-        if code.module(addr).is_some_and(|module| !found.module.is_some_and(|name| module.is_named(name))) {
-            return None;
-        }
+        let found = self.list()?.lookup(addr).filter(|found| self.is_at(addr, found.module))?;
         let (name, module) = (found.name.into(), found.module.map(Into::into));
         Some(KernelSymbol { name, offset: found.offset, size: found.size, module })
+    }
+
+    fn perf_symbol(&self, addr: u64) -> Option<PerfKernelSymbol<'_>> {
+        if let Some((start, end, name, module)) = self.generated(addr) {
+            let (name, module) = (name.into(), module.map(Into::into));
+            // As `symbol__new()` is called in `machine__process_ksymbol_register()` (`tools/perf/util/machine.c`).
+            return Some(PerfKernelSymbol { name, start, end, binding: 0, module });
+        }
+        let found = self.list()?.lookup_as_perf(addr).filter(|found| self.is_at(addr, found.module))?;
+        let Extent { start, end, binding } = found.extent;
+        Some(PerfKernelSymbol { name: found.name.into(), start, end, binding, module: found.module.map(Into::into) })
+    }
+
+    fn perf_map(&self, addr: u64) -> Option<(u64, u64)> {
+        if let Some((start, end, ..)) = self.generated(addr) {
+            return Some((start, end));
+        }
+        let listed = self.list().and_then(ShiftedSymbols::perf_range);
+        let code = self.code();
+        code.module_range(addr).or(listed).or_else(|| code.kernel_range())
+    }
+
+    fn build_id(&self, dso: &str) -> Option<Arc<[u8]>> {
+        self.build_ids.get(dso).cloned()
     }
 
     fn symbol_changed(&self, symbol: &Ksymbol<'_>) {
@@ -250,28 +310,6 @@ pub(super) fn is_running(recording: &Recording) -> bool {
     recorded_build_id(recording).is_some_and(|id| running_build_id().as_ref() == Some(id))
 }
 
-/// Reads the build id of the running kernel from /sys/kernel/notes.
-fn running_build_id() -> Option<Vec<u8>> {
-    build_id(&fs::read("/sys/kernel/notes").ok()?)
-}
-
-/// Returns the build id in ELF notes. A note is three 4-byte words (size of the name, size of the description, type),
-/// then the name and the description, each padded to a multiple of 4 bytes.
-fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
-    const NT_GNU_BUILD_ID: u32 = 3;
-    loop {
-        let (head, rest) = notes.split_at_checked(12)?;
-        let word = |at: usize| head[at..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
-        let filled = |size: u32| (size as usize).next_multiple_of(4);
-        let (name, rest) = rest.split_at_checked(filled(word(0)))?;
-        let description = rest.get(..word(4) as usize)?;
-        if word(8) == NT_GNU_BUILD_ID && name == b"GNU\0" {
-            return Some(description.to_vec());
-        }
-        notes = rest.get(filled(word(4))..)?;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -300,8 +338,8 @@ mod tests {
     #[test]
     fn generated_code_has_the_module_of_kallsyms() {
         let (symbols, list, generated_code) = (Symbols::Text(Vec::new()), OnceLock::from(None), Mutex::default());
-        let (code, strings) = (Mutex::default(), HashMap::new());
-        let kernel = RecordedKernel { symbols, list, generated_code, code, strings, running: None };
+        let (code, strings, build_ids) = (Mutex::default(), HashMap::new(), HashMap::new());
+        let kernel = RecordedKernel { symbols, list, generated_code, code, strings, build_ids, running: None };
         let shown = |addr: u64, kind: KsymbolKind, name: &str| {
             let generated_code = Ksymbol { addr, len: 0x10, kind, removed: false, name: name.as_bytes() };
             kernel.symbol_changed(&generated_code);
@@ -321,18 +359,5 @@ mod tests {
             let expected = (name.to_owned(), 8, module.map(str::to_owned));
             assert_eq!(shown(0xffffffffc0000000, kind, name), Some(expected));
         }
-    }
-
-    #[test]
-    fn notes() {
-        let note = |kind: u32, text: &[u8]| {
-            let mut note = [4u32, text.len() as u32, kind].map(u32::to_ne_bytes).concat();
-            note.extend([b"GNU\0", text].concat());
-            note.resize(note.len().next_multiple_of(4), 0);
-            note
-        };
-        let notes = [note(1, b"x"), note(3, b"build")].concat();
-        assert_eq!(build_id(&notes), Some(b"build".to_vec()));
-        (0..notes.len() - 3).for_each(|cut| assert_eq!(build_id(&notes[..cut]), None, "{cut}"));
     }
 }

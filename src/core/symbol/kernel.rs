@@ -63,6 +63,12 @@ impl KernelSymbols {
         self.modules.module(address).map(|_| self.modules.dso(address, None))
     }
 
+    /// Returns the addresses of the loaded module that contains an address. The modules are those of the last read of
+    /// the list.
+    pub fn module_range(&self, address: u64) -> Option<(u64, u64)> {
+        self.modules.module_range(address)
+    }
+
     /// Notes that the list has changed (PERF_RECORD_KSYMBOL). The next lookup of an address that may have a new name
     /// reads the list again.
     pub fn mark_changed(&mut self) {

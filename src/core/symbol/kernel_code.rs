@@ -89,6 +89,17 @@ impl KernelCode {
         (addr < module.end).then_some(module)
     }
 
+    /// Returns the addresses of the module that contains an address.
+    pub fn module_range(&self, addr: u64) -> Option<(u64, u64)> {
+        let (&start, module) = self.modules.range(..=addr).next_back()?;
+        (addr < module.end).then_some((start, module.end))
+    }
+
+    /// Returns the addresses of the kernel's own code, if they are known.
+    pub fn kernel_range(&self) -> Option<(u64, u64)> {
+        (!self.kernel.is_empty()).then_some((self.kernel.start, self.kernel.end))
+    }
+
     /// Returns the name of the code at an address, as perf shows it. `symbol` is the function at the address, if it is
     /// known; its value is the module that kallsyms states for the function.
     pub fn dso(&self, addr: u64, symbol: Option<Option<&str>>) -> Arc<str> {
@@ -176,6 +187,8 @@ mod tests {
         let shown: Vec<&str> = shown.iter().map(|name| &**name).collect();
         let expected = ["[unknown]", KALLSYMS, "[unknown]", "[a]", "[a]", "/m/b-c.ko", "[unknown]", "[d]"];
         assert_eq!(shown, expected);
+        assert_eq!((code.module_range(0x8fff), code.module_range(0xa000)), (Some((0x8000, 0x9000)), None));
+        assert_eq!((code.kernel_range(), KernelCode::default().kernel_range()), (Some((0x1000, 0x2000)), None));
         assert!(code.module(0x9000).is_some_and(|module| module.is_named("b_c") && !module.is_named("b-c")));
         // A program that was loaded between the modules.
         assert_eq!(&*code.dso(0xa000, Some(Some("bpf"))), "[bpf]");

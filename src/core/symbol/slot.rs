@@ -21,6 +21,14 @@ impl<T> Slot<T> {
     }
 }
 
+impl<T: Default> Slot<T> {
+    /// Returns the value. If there is none, stores the default value first.
+    #[inline]
+    pub fn get_or_default(&self) -> &T {
+        self.0.get_or_init(T::default)
+    }
+}
+
 impl<T> Default for Slot<T> {
     fn default() -> Self {
         Slot(OnceLock::new())

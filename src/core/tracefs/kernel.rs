@@ -19,12 +19,45 @@ pub struct KernelSymbol<'a> {
     pub module: Option<Cow<'a, str>>,
 }
 
+/// A kernel symbol as perf chooses it. It may have another name and another end than [`KernelSymbol`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PerfKernelSymbol<'a> {
+    /// Name of the symbol.
+    pub name: Cow<'a, str>,
+    /// Its first address.
+    pub start: u64,
+    /// The address after its last one.
+    pub end: u64,
+    /// Its binding as a number of ELF files: 0 for local, 1 for global, 2 for weak symbols.
+    pub binding: u8,
+    /// The module that contains the symbol, or `None` if the symbol belongs to the kernel itself.
+    pub module: Option<Cow<'a, str>>,
+}
+
 /// Facts about the kernel that wrote the events. A query returns `None` if the fact is not known. The text of the event
 /// then contains a `?` instead. For an address without a symbol, it contains the plain number, as in the kernel's own
 /// text.
 pub trait Kernel {
     /// Returns the symbol that contains an address (`/proc/kallsyms`).
     fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>>;
+
+    /// Returns the symbol that contains an address, as perf chooses it.
+    fn perf_symbol(&self, addr: u64) -> Option<PerfKernelSymbol<'_>> {
+        let KernelSymbol { name, offset, size, module } = self.symbol(addr)?;
+        let start = addr.wrapping_sub(offset);
+        Some(PerfKernelSymbol { name, start, end: start.saturating_add(size), binding: 1, module })
+    }
+
+    /// Returns the addresses of the kernel's own code, or of the module that contains an address, as perf has them: the
+    /// first address, and the address after the last one.
+    fn perf_map(&self, _addr: u64) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// Returns the build id of the kernel or of a module, by the name that [`Kernel::dso`] returns.
+    fn build_id(&self, _dso: &str) -> Option<Arc<[u8]>> {
+        None
+    }
 
     /// Reports that kernel code was added or removed: for example, a BPF program was loaded or unloaded.
     fn symbol_changed(&self, _symbol: &Ksymbol<'_>) {}

@@ -18,5 +18,5 @@ pub(crate) use field::Extent;
 pub use field::{Array, ElementType, Field, FieldKind};
 pub use filter::{Filter, FilterError};
 pub use format::{EventFormat, FormatError};
-pub use kernel::{Kernel, KernelSymbol, NoKernel, dso_of_symbol};
+pub use kernel::{Kernel, KernelSymbol, NoKernel, PerfKernelSymbol, dso_of_symbol};
 pub use print_fmt::{PrintFmt, PrintFmtError, ctype::IntType};
