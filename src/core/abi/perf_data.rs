@@ -47,6 +47,12 @@ numbers! { u32, "the number of a feature section, which is its bit in the header
     HEADER_CLOCK_DATA = 29 HEADER_HYBRID_TOPOLOGY = 30 HEADER_PMU_CAPS = 31
 }
 
+/// `PERF_EVENT_UPDATE__NAME` of `enum perf_event_update_type`: an update that sets the name of an event.
+pub const EVENT_UPDATE_NAME: u64 = 2;
+
+/// `PERF_EVENT_UPDATE__CPUS` of `enum perf_event_update_type`: an update that sets the CPUs of an event.
+pub const EVENT_UPDATE_CPUS: u64 = 3;
+
 /// `FEAT_META_INFO` of simpleperf (`simpleperf/record_file.h` of Android): the number of a feature section that perf does
 /// not know.
 pub const HEADER_SIMPLEPERF_META_INFO: u32 = 129;

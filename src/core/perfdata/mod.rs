@@ -23,6 +23,9 @@ pub use format::header::{AttrIds, FileHeader, Header, Section};
 pub use format::kernel_mapping::KernelMapping;
 pub use format::layouts::Layouts;
 pub use format::tracing_data::TracingData;
+pub use format::user_records::{
+    Aggregation, AuxtraceError, CpuMap, EventCpus, RoundKind, Scaling, Stat, StatConfig, StatRound, ThreadMap,
+};
 pub use index::blocks::{BLOCK, Block, BlockIndex};
 pub use index::shards;
 pub use index::side_band::SideBand;

@@ -9,3 +9,4 @@ pub mod kernel;
 pub mod open;
 pub mod replay;
 pub mod select;
+pub mod stat_counts;

@@ -10,3 +10,4 @@ pub mod layouts;
 pub mod pipe_header;
 pub mod swap;
 pub mod tracing_data;
+pub mod user_records;

@@ -29,34 +29,37 @@ pub(crate) struct PipeDescription {
     pub warnings: Vec<String>,
 }
 
-/// The type of update that sets the name of an event (`enum perf_event_update_type`).
-const UPDATE_NAME: u64 = 2;
-
-/// The maximum number of bytes of kernel and module mappings to read. Updates of events may come after these mappings,
-/// so the mappings are read to find the updates.
-const MAX_MAPPING_BYTES: usize = 1 << 20;
+/// The maximum number of bytes of records to put back. Updates of events may come after these records, so the records are
+/// read to find the updates.
+const MAX_PUT_BACK: usize = 1 << 20;
 
 /// Reads the records at the start that perf itself wrote, up to the first record that the kernel wrote. perf also
 /// writes the mappings of the kernel and of its modules. Reading does not end at these mappings, because updates of
-/// events may come after them. The mappings are put back at the end, so that they are read again as normal records. The
-/// description may take at most `limit`.
+/// events may come after them. The mappings are put back at the end, so that they are read again as normal records, and
+/// so are the records that describe counts. Reading ends at the first count, because `perf stat record -I` writes the
+/// next counts only after an interval. The description may take at most `limit`.
 pub(crate) fn read_description(
     records: &mut RecordReader,
     limit: &MemoryLimit,
 ) -> Result<PipeDescription, PerfDataError> {
     let order = records.order;
     let mut described = PipeDescription::default();
-    let (mut mappings, mut used) = (Vec::new(), 0u64);
+    let (mut again, mut used) = (Vec::new(), 0u64);
     while let Next::Record(size) = next(records)? {
         let record = records.peek(size);
         let kind = ByteReader::new(record, order).u32().unwrap_or(0);
-        if is_kernel_mapping(record, order) && mappings.len() < MAX_MAPPING_BYTES {
+        if is_kernel_mapping(record, order) && again.len() < MAX_PUT_BACK {
             described.kernel = described.kernel.or_else(|| KernelMapping::parse(record, order));
-            mappings.extend_from_slice(record);
+            again.extend_from_slice(record);
             records.advance(size);
             continue;
         }
-        if kind < FIRST_USER_RECORD_TYPE || [PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2].contains(&kind) {
+        if describes_counts(record, kind, order) && again.len() < MAX_PUT_BACK {
+            again.extend_from_slice(record);
+            records.advance(size);
+            continue;
+        }
+        if kind < FIRST_USER_RECORD_TYPE || ENDS_DESCRIPTION.contains(&kind) {
             break;
         }
         // A record may consist of ids only, and a stream may contain such records without end.
@@ -80,11 +83,31 @@ pub(crate) fn read_description(
             records.skip_payload(payload);
         }
     }
-    records.put_back(&mappings);
+    records.put_back(&again);
     if described.attrs.is_empty() {
         return Err(PerfDataError::NoEvents { name: records.name.clone() });
     }
     Ok(described)
+}
+
+/// The types of perf's own records that do not belong to the description.
+const ENDS_DESCRIPTION: [u32; 5] = [
+    PERF_RECORD_COMPRESSED,
+    PERF_RECORD_COMPRESSED2,
+    PERF_RECORD_STAT,
+    PERF_RECORD_STAT_ROUND,
+    PERF_RECORD_AUXTRACE_ERROR,
+];
+
+/// Returns whether a record says what the counts of `perf stat record` belong to.
+fn describes_counts(record: &[u8], kind: u32, order: ByteOrder) -> bool {
+    match kind {
+        PERF_RECORD_THREAD_MAP | PERF_RECORD_CPU_MAP | PERF_RECORD_STAT_CONFIG => true,
+        PERF_RECORD_EVENT_UPDATE => {
+            ByteReader::new(record.get(8..).unwrap_or(&[]), order).u64() == Some(EVENT_UPDATE_CPUS)
+        }
+        _ => false,
+    }
 }
 
 /// Returns the next record. Ignores interruptions, because the caller can be interrupted only after the first records
@@ -142,7 +165,7 @@ impl PipeDescription {
 
     fn update(&mut self, mut read: ByteReader<'_>) -> Option<()> {
         let (kind, id) = (read.u64()?, read.u64()?);
-        if kind != UPDATE_NAME {
+        if kind != EVENT_UPDATE_NAME {
             return Some(());
         }
         let AttrIds { attr, ids } = self.attrs.iter().find(|attr| attr.ids.contains(&id))?.clone();

@@ -101,6 +101,28 @@ fn body_of(kind: u32, misc: u16, body: &mut [u8]) -> Option<()> {
         PERF_RECORD_KSYMBOL => words.numbers(&[8, 4, 2, 2]),
         PERF_RECORD_AUXTRACE => words.numbers(&[8, 8, 8, 4, 4, 4, 4]),
         PERF_RECORD_HEADER_TRACING_DATA => words.number(4).map(drop),
+        PERF_RECORD_SWITCH_CPU_WIDE => words.numbers(&[4, 4]),
+        PERF_RECORD_STAT => words.numbers(&[8, 4, 4, 8, 8, 8]),
+        PERF_RECORD_THREAD_MAP => {
+            for _ in 0..words.number(8)? {
+                words.number(8)?;
+                words.next_bytes(16)?;
+            }
+            Some(())
+        }
+        PERF_RECORD_CPU_MAP => cpu_map(&mut words),
+        PERF_RECORD_EVENT_UPDATE => {
+            let update = words.number(8)?;
+            words.number(8)?;
+            if update == EVENT_UPDATE_CPUS { cpu_map(&mut words) } else { None }
+        }
+        PERF_RECORD_AUXTRACE_ERROR => {
+            words.numbers(&[4; 5])?;
+            let format = words.number(4)?;
+            words.longs(if format == 0 { 1 } else { 2 })?;
+            words.next_bytes(64)?;
+            words.numbers(&[4, 4])
+        }
         PERF_RECORD_COMPRESSED => None,
         PERF_RECORD_COMPRESSED2 => words.number(8).map(drop),
         // The bodies of lost-events and throttle records consist of 8-byte numbers. The bodies of all other records are
@@ -109,6 +131,27 @@ fn body_of(kind: u32, misc: u16, body: &mut [u8]) -> Option<()> {
             let count = words.rest.len() as u64 / 8;
             words.longs(count)
         }
+    }
+}
+
+/// Swaps a list, a mask or a range of CPUs (`struct perf_record_cpu_map_data` in
+/// `tools/lib/perf/include/perf/event.h`).
+fn cpu_map(words: &mut SwappingCursor<'_>) -> Option<()> {
+    match words.number(2)? {
+        0 => (0..words.number(2)?).try_for_each(|_| words.number(2).map(drop)),
+        1 => {
+            let (count, size) = (words.number(2)?, words.number(2)?);
+            let width = if size == 8 { 8 } else { 4 };
+            if width == 8 {
+                words.next_bytes(4)?;
+            }
+            (0..count).try_for_each(|_| words.number(width).map(drop))
+        }
+        2 => {
+            words.next_bytes(2)?;
+            words.numbers(&[2, 2])
+        }
+        _ => None,
     }
 }
 

@@ -16,6 +16,7 @@ use super::block_stream::{FoundBy, Numbers, ReplayContext, Stream, StreamSetup, 
 use crate::{
     abi::perf_data::{
         PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2, PERF_RECORD_FINISHED_ROUND,
+        PERF_RECORD_STAT_ROUND,
     },
     perfdata::{
         error::PerfDataError,
@@ -133,6 +134,14 @@ impl Window {
         self.first = self.first.min(time);
         self.listed.push(SortedRecord { time, chunk: self.number, offset: self.block.len() as u32 });
         self.block.extend_from_slice(record);
+    }
+
+    /// Ends a round of `perf stat record`. The records of counts have no times, and are delivered in the order of the
+    /// input. So the records after the round get a later time for the order, and the round can be delivered at once.
+    fn end_round_of_counts(&mut self) {
+        self.before = self.newest.saturating_add(1);
+        self.newest = self.before;
+        self.finish_block();
     }
 
     fn finish_block(&mut self) {
@@ -271,6 +280,11 @@ impl SequentialStream {
                 if self.arrival == Arrival::Live {
                     self.window.finish_block();
                 }
+            }
+            PERF_RECORD_STAT_ROUND if self.arrival == Arrival::Live => {
+                self.window.add(record);
+                self.window.end_round_of_counts();
+                self.rounds = [self.window.newest; 2];
             }
             _ => {
                 skip = payload(record);
