@@ -1,5 +1,6 @@
 //! Compares the commands that show recordings with those of the real perf.
 
+mod counts;
 mod evlist;
 mod header;
 mod kinds;

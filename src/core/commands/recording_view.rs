@@ -96,6 +96,12 @@ impl OpenRecording {
         self.selected.attr_of_each_type()
     }
 
+    /// Requests records other than samples. They are delivered to the sink too.
+    pub fn with_other_records(mut self, others: OtherRecords) -> OpenRecording {
+        self.selection.others = others;
+        self
+    }
+
     /// Delivers the selected samples to the sink, ordered by time.
     pub fn run(self, sink: &mut impl Sink) -> Result<ReadOutcome> {
         let signals = Signals::install()?;

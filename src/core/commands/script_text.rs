@@ -1,5 +1,7 @@
 //! `perf-prof script`: prints the events of a recording as lines of text. Keeps no events in memory.
 
+mod counts;
+
 use std::{
     io::{self, StdoutLock, Write},
     ops::ControlFlow,
@@ -8,13 +10,17 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
+use self::counts::CountLines;
 use super::recording_view::OpenRecording;
 use crate::{
+    abi::perf_data::PERF_RECORD_STAT_ROUND,
     engine::ExitStatus,
     event::{Chains, Context, Deliver, Digits, EventType, Fields, Flow, PerfEvent, PerfLines, Sample, Sink, Stop},
     plan::{Input, Verbosity},
+    record::{OtherRecords, record_type},
+    recording::stat_counts::StatCounts,
     symbol,
-    sys::terminal::ShownOnStdout,
+    sys::{output, terminal::ShownOnStdout},
 };
 
 /// The plan of a text output: the recording, and the columns to print.
@@ -41,6 +47,14 @@ const WRITTEN_AT_ONCE: usize = 64 << 10;
 pub fn run(plan: &ScriptTextPlan) -> Result<ExitStatus> {
     let reading = OpenRecording::open(&plan.input, &[], plan.symbols, plan.verbosity)?;
     let names = names(&reading);
+    let recording = reading.recording();
+    let (counts, others) = match recording.holds_counts() {
+        true => {
+            let counts = StatCounts::new(recording.layouts().clone());
+            (Some(CountLines::new(counts, names.clone())), StatCounts::records())
+        }
+        false => (None, OtherRecords::NONE),
+    };
     let of_attr = |(event, name): (&crate::perfdata::RecordedEvent, String)| PerfEvent {
         name,
         kind: event.attr.kind,
@@ -52,13 +66,17 @@ pub fn run(plan: &ScriptTextPlan) -> Result<ExitStatus> {
         attrs: reading.attrs(),
         types: reading.types().to_vec(),
         context: reading.context.clone(),
+        counts,
         written: BufferedStdout {
             waiting: Vec::with_capacity(2 * WRITTEN_AT_ONCE),
             to: ShownOnStdout::new(io::stdout().lock()),
             failure: None,
         },
     };
-    let status = reading.run(&mut text)?.status;
+    let status = reading.with_other_records(others).run(&mut text)?.status;
+    if let Some(why) = text.counts.as_ref().and_then(|counts| counts.failure) {
+        output::say(format_args!("warning: {}: {why}; it is left out", plan.input.path.display()));
+    }
     match text.written.failure {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write the output"),
         _ => Ok(status),
@@ -84,6 +102,8 @@ struct Text {
     attrs: Vec<usize>,
     types: Vec<EventType>,
     context: Arc<Context>,
+    /// The counts, if the recording has counts instead of samples.
+    counts: Option<CountLines>,
     written: BufferedStdout,
 }
 
@@ -95,6 +115,10 @@ struct BufferedStdout {
 }
 
 impl BufferedStdout {
+    fn write_if_much(&mut self) -> Flow {
+        if self.waiting.len() < WRITTEN_AT_ONCE { ControlFlow::Continue(()) } else { self.write() }
+    }
+
     fn write(&mut self) -> Flow {
         let result = self.to.write_all(&self.waiting).and_then(|()| self.to.flush());
         self.waiting.clear();
@@ -123,10 +147,14 @@ impl Deliver for Text {
         };
         let sample = Sample { event: of_type, record };
         self.lines.write(attr, &sample, &self.context, &mut self.written.waiting);
-        if self.written.waiting.len() < WRITTEN_AT_ONCE {
-            return ControlFlow::Continue(());
-        }
-        self.written.write()
+        self.written.write_if_much()
+    }
+
+    fn other_record(&mut self, record: &[u8], _time: u64) -> Flow {
+        let Some(counts) = &mut self.counts else { return ControlFlow::Continue(()) };
+        counts.add(record, &mut self.written.waiting);
+        // The next round may come an interval later, if the recording is still being made.
+        if record_type(record) == PERF_RECORD_STAT_ROUND { self.written.write() } else { ControlFlow::Continue(()) }
     }
 
     fn exit(&mut self) -> Flow {

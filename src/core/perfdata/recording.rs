@@ -39,7 +39,7 @@ use super::{
     source::Replay,
 };
 use crate::{
-    abi::{PERF_TYPE_TRACEPOINT, perf_data::HEADER_TRACING_DATA},
+    abi::{PERF_SAMPLE_IDENTIFIER, PERF_TYPE_TRACEPOINT, perf_data::HEADER_TRACING_DATA},
     record::{SampleLayout, TrailerLayout},
     sys::file::open_regular,
     tracefs::EventFormat,
@@ -355,6 +355,12 @@ impl Recording {
     /// Returns the layouts, with which the event and the time of each record are found.
     pub fn layouts(&self) -> &Arc<Layouts> {
         &self.layouts
+    }
+
+    /// Returns whether the recording contains counts instead of samples. `perf stat record` requests nothing for samples
+    /// but the id of their event, and in a pipe not even that.
+    pub fn holds_counts(&self) -> bool {
+        self.events.iter().all(|event| event.attr.format.sample_type & !PERF_SAMPLE_IDENTIFIER == 0)
     }
 
     /// Returns the block index of each part. If an index is not known yet, reads the times of all records to make it.
