@@ -68,6 +68,16 @@ impl Maker {
         self.record(PERF_RECORD_LOST, 0, &[self.u64(50), self.u64(3), self.trailer(time, 50)])
     }
 
+    pub fn switch(self, time: u64) -> Vec<u8> {
+        self.record(PERF_RECORD_SWITCH_CPU_WIDE, 0, &[self.u32(7), self.u32(8), self.trailer(time, 50)])
+    }
+
+    pub fn aux_error(self) -> Vec<u8> {
+        let numbers = [1, 5, 0, 7, 8, 1].map(|number| self.u32(number)).concat();
+        let message = [&b"Lost trace data"[..], &[0; 49]].concat();
+        self.record(PERF_RECORD_AUXTRACE_ERROR, 0, &[numbers, self.u64(0x40_0010), self.u64(9), message])
+    }
+
     /// A sample with a call chain and raw data: a u16, two ints, a text, and an array of u32 in another place.
     pub fn sample(self, id: u64, time: u64) -> Vec<u8> {
         self.larger_sample(id, time, 0)

@@ -7,6 +7,7 @@ pub mod hostile;
 mod kinds;
 mod machines;
 mod made;
+mod other_records;
 mod parts;
 mod perf_frames;
 mod recorders;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use perf_prof_core::{
     abi::{perf_data::*, *},
     perfdata::{BLOCK, Block, BlockIndex, Progress, Recording, Replay, Selection, StoredIndex, shards},
-    record::{Batch, Source, Wait, record_type},
+    record::{Batch, OtherRecords, Source, Wait, record_type},
 };
 use proptest::prelude::*;
 
@@ -129,7 +129,9 @@ fn of_part(whole: &[(u64, Vec<u8>)], times: &[(u64, u64)]) -> Vec<(u64, Vec<u8>)
     let within = |time: u64| times.iter().any(|&(first, last)| first <= time && time <= last);
     let last = times.iter().map(|time| time.1).max().unwrap();
     let belongs = |(time, record): &&(u64, Vec<u8>)| match record_type(record) {
-        PERF_RECORD_SAMPLE | PERF_RECORD_LOST => within(*time),
+        PERF_RECORD_SAMPLE | PERF_RECORD_LOST | PERF_RECORD_SWITCH_CPU_WIDE | PERF_RECORD_AUXTRACE_ERROR => {
+            within(*time)
+        }
         _ => *time <= last,
     };
     whole.iter().filter(belongs).cloned().collect()
@@ -144,6 +146,9 @@ enum Kind {
     Lost,
     /// A task name without a time. It gets the time of the record before it.
     Timeless,
+    Switch,
+    /// An error of AUX decoding. It has no time either.
+    AuxError,
 }
 
 fn made(maker: Maker, kind: Kind, time: u64) -> Vec<u8> {
@@ -153,12 +158,15 @@ fn made(maker: Maker, kind: Kind, time: u64) -> Vec<u8> {
         Kind::Mmap2 => maker.mmap2(time),
         Kind::Lost => maker.lost(time),
         Kind::Timeless => maker.comm(0),
+        Kind::Switch => maker.switch(time),
+        Kind::AuxError => maker.aux_error(),
     }
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
     let side_band = prop_oneof![Just(Kind::Comm), Just(Kind::Mmap2), Just(Kind::Lost), Just(Kind::Timeless)];
-    prop_oneof![60 => Just(Kind::Sample), 1 => side_band]
+    let other = prop_oneof![3 => Just(Kind::Switch), 1 => Just(Kind::AuxError)];
+    prop_oneof![60 => Just(Kind::Sample), 1 => side_band, 1 => other]
 }
 
 fn form() -> impl Strategy<Value = Form> {
@@ -189,11 +197,14 @@ fn times() -> impl Strategy<Value = Vec<(u64, u64)>> {
     prop::collection::vec(range, 1..3)
 }
 
-/// A selection of all times, and possibly of one CPU and one process.
+/// A selection of all times, and possibly of one CPU, one process, and records other than samples.
 fn selection() -> impl Strategy<Value = Selection> {
-    (prop::option::of(0u32..2), prop::option::of(7u32..9)).prop_map(|(cpu, pid)| Selection {
+    let others = [OtherRecords::NONE, OtherRecords::of(&[PERF_RECORD_SWITCH_CPU_WIDE, PERF_RECORD_AUXTRACE_ERROR])];
+    let others = prop::sample::select(others.to_vec());
+    (prop::option::of(0u32..2), prop::option::of(7u32..9), others).prop_map(|(cpu, pid, others)| Selection {
         cpus: cpu.map(|cpu| [cpu].into_iter().collect()),
         pids: pid.map(|pid| vec![pid]),
+        others,
         ..Selection::default()
     })
 }
