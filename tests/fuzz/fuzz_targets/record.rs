@@ -3,7 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::record::{Record, Records, SampleFormat, SampleLayout, SampleMember, TrailerLayout};
+use perf_prof_core::record::{
+    Record, Records, SampleFormat, SampleLayout, SampleMember, Switch, Throttle, TrailerLayout,
+};
 
 fuzz_target!(|input: &[u8]| {
     let Some((words, records)) = input.split_first_chunk::<40>() else { return };
@@ -20,6 +22,7 @@ fuzz_target!(|input: &[u8]| {
     let trailer = TrailerLayout::new(format.sample_type);
     for record in Records::new(records) {
         let _ = Record::parse(record);
+        let _ = (Throttle::parse(record, Some(&trailer)), Switch::parse(record, Some(&trailer)));
         let _ = (layout.pid_tid(record), layout.time(record), layout.id(record), layout.cpu(record));
         let _ = (layout.period(record), layout.callchain(record), layout.raw(record), trailer.time(record));
         for member in SampleMember::of_sample_type(!0) {
