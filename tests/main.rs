@@ -17,6 +17,7 @@ mod harness;
 mod ignoring;
 mod messages;
 mod parallel;
+mod perf_script;
 mod plain_user;
 mod print_fmt;
 mod print_fmt_oracle;

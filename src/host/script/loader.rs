@@ -17,6 +17,7 @@ use pyo3::{
 use super::{
     error::ScriptError,
     failure::{exit_status, print_traceback},
+    perf_script,
 };
 
 /// In tracebacks, the file names of Python's own loader start with this text.
@@ -97,6 +98,7 @@ pub fn load_as_main(py: Python<'_>, script: &OsStr, args: &[OsString]) -> Result
     let run = || -> PyResult<Bound<'_, PyModule>> {
         let sys = py.import("sys")?;
         py.import("importlib.machinery")?;
+        perf_script::install_modules(py)?;
         let argv: Vec<&OsStr> = std::iter::once(script).chain(args.iter().map(OsString::as_os_str)).collect();
         sys.setattr("argv", argv)?;
         let folder = folder(&Kind::Script(path.to_owned()));

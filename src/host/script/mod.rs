@@ -29,4 +29,4 @@ pub use loader::path_that_others_can_change;
 pub use merge::{Shard, prepare_for_parts};
 pub use module::{Run, perf_prof};
 pub use optional_events::OptionalEvents;
-pub use perf_script::{Options as PerfScriptOptions, Signs};
+pub use perf_script::{Options as PerfScriptOptions, Signs, exec_path as perf_exec_path};

@@ -2,7 +2,7 @@
 //! that were written for perf run here without a change.
 //!
 //! `handlers` finds the function of an event in `__main__` (`function`) and calls it. `passing` decides which values the
-//! function gets, from its `parameters`. `arguments` makes the values.
+//! function gets, from its `parameters`. `arguments` makes the values. `modules` are the modules that scripts import.
 
 mod arguments;
 mod cache;
@@ -12,6 +12,7 @@ mod context;
 mod field;
 mod function;
 mod handlers;
+mod modules;
 mod parameters;
 mod passing;
 mod sample;
@@ -19,6 +20,7 @@ mod sample;
 pub use context::perf_trace_context;
 pub use field::Signs;
 pub use handlers::{Handlers, Raised};
+pub use modules::{exec_path, install as install_modules};
 
 /// The settings that only scripts of `perf script` have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,168 @@
+//! Makes the Python modules that scripts of `perf script` import importable without an installed perf: Core, Util and
+//! EventClass. Also sets PERF_EXEC_PATH, in which scripts look for them.
+
+use std::{
+    env,
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
+
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyList, PyString},
+};
+
+/// A module, with its source.
+struct BuiltIn {
+    name: &'static str,
+    source: &'static str,
+}
+
+static BUILT_IN: [BuiltIn; 3] = [
+    BuiltIn { name: "Core", source: include_str!("../../../../python/perf_script/Core.py") },
+    BuiltIn { name: "EventClass", source: include_str!("../../../../python/perf_script/EventClass.py") },
+    BuiltIn { name: "Util", source: include_str!("../../../../python/perf_script/Util.py") },
+];
+
+/// The end of the folder in which perf installs modules of the same names.
+const FOLDER_OF_PERF: &str = "Perf-Trace-Util/lib/Perf/Trace";
+
+/// Makes the modules importable and sets PERF_EXEC_PATH. Must be called before the script's folder is in `sys.path`,
+/// because files in this folder may have the names of modules that are imported here.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    let machinery = py.import("importlib.machinery")?;
+    let finder = Finder {
+        path_finder: machinery.getattr("PathFinder")?.unbind(),
+        spec: machinery.getattr("ModuleSpec")?.unbind(),
+        source_lines: py.import("linecache")?.getattr("cache")?.unbind(),
+    };
+    py.import("sys")?.getattr("meta_path")?.call_method1("insert", (0, finder))?;
+    // In `os.environ`, not with `set_var`: Python has already copied the environment.
+    let environ = py.import("os")?.getattr("environ")?;
+    if !environ.call_method1("get", ("PERF_EXEC_PATH",))?.is_truthy()? {
+        environ.set_item("PERF_EXEC_PATH", exec_path().as_os_str())?;
+    }
+    Ok(())
+}
+
+/// Returns the folder that `perf --exec-path` prints, with the scripts of the installed perf. If there is no perf,
+/// returns the folder where it would be.
+pub fn exec_path() -> PathBuf {
+    match env::var_os("PERF_EXEC_PATH").filter(|path| !path.is_empty()) {
+        Some(path) => path.into(),
+        None => installed_in(env::var_os("PATH").as_deref().unwrap_or_default()),
+    }
+}
+
+/// The folder in the prefix of an installation, for perf's own Makefile and for Debian.
+const EXEC_FOLDERS: [&str; 2] = ["libexec/perf-core", "lib/perf-core"];
+
+/// Returns the folder with perf's scripts. It is beside the folder of the executable, in the same prefix.
+fn installed_in(path: &OsStr) -> PathBuf {
+    let programs = env::split_paths(path).filter(|folder| folder.is_absolute() && folder.join("perf").is_file());
+    let prefixes: Vec<PathBuf> = programs.filter_map(|folder| folder.parent().map(Path::to_owned)).collect();
+    let usual = ["/usr", "/usr/local"].map(PathBuf::from);
+    let folders = prefixes.iter().chain(&usual).flat_map(|prefix| EXEC_FOLDERS.map(|folder| prefix.join(folder)));
+    let mut with_scripts = folders.filter(|folder| folder.join("scripts").is_dir());
+    with_scripts.next().unwrap_or_else(|| usual[0].join(EXEC_FOLDERS[0]))
+}
+
+/// Finds the modules for the `import` statement. An object of `sys.meta_path`.
+#[pyclass(frozen)]
+struct Finder {
+    /// The class `importlib.machinery.PathFinder`, which looks for modules in folders.
+    path_finder: Py<PyAny>,
+    /// The class `importlib.machinery.ModuleSpec`.
+    spec: Py<PyAny>,
+    /// The lines of source files, which tracebacks show.
+    source_lines: Py<PyAny>,
+}
+
+#[pymethods]
+impl Finder {
+    /// Returns the spec of one of the modules. A module of the same name that the user has, for example beside the
+    /// script, is preferred; that of an installed perf is not.
+    #[pyo3(signature = (fullname, path = None, target = None))]
+    fn find_spec<'py>(
+        &self,
+        py: Python<'py>,
+        fullname: &str,
+        path: Option<&Bound<'py, PyAny>>,
+        target: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let _ = target;
+        let Some(module) = BUILT_IN.iter().find(|module| module.name == fullname && path.is_none()) else {
+            return Ok(None);
+        };
+        let folders = folders_of_the_user(py)?;
+        let found = self.path_finder.bind(py).call_method1("find_spec", (fullname, folders))?;
+        // A folder of this name without `__init__.py` has no loader. Python too prefers a module to such a folder.
+        if !found.is_none() && !found.getattr("loader")?.is_none() {
+            return Ok(Some(found));
+        }
+        let loader = Loader { module, source_lines: self.source_lines.clone_ref(py) };
+        let options = PyDict::new(py);
+        options.set_item("origin", module.file())?;
+        self.spec.bind(py).call((fullname, loader), Some(&options)).map(Some)
+    }
+}
+
+/// Returns the entries of `sys.path` in which modules of the user may be.
+fn folders_of_the_user(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
+    let folders = PyList::empty(py);
+    for folder in py.import("sys")?.getattr("path")?.try_iter()? {
+        let folder = folder?;
+        let is_of_perf = folder.cast::<PyString>().is_ok_and(|text| is_of_perf(&text.to_string_lossy()));
+        if !is_of_perf {
+            folders.append(folder)?;
+        }
+    }
+    Ok(folders)
+}
+
+fn is_of_perf(folder: &str) -> bool {
+    Path::new(folder).ends_with(FOLDER_OF_PERF)
+}
+
+impl BuiltIn {
+    /// Returns the name of the file in tracebacks. Python opens no file of such a name.
+    fn file(&self) -> String {
+        format!("<perf_prof {}.py>", self.name)
+    }
+}
+
+/// Runs one of the modules when it is imported.
+#[pyclass(frozen)]
+struct Loader {
+    module: &'static BuiltIn,
+    source_lines: Py<PyAny>,
+}
+
+#[pymethods]
+impl Loader {
+    /// Returns None: Python creates the module as usual.
+    fn create_module(&self, _spec: &Bound<'_, PyAny>) -> Option<()> {
+        None
+    }
+
+    fn exec_module(&self, module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let py = module.py();
+        let (file, source) = (self.module.file(), self.module.source);
+        let lines: Vec<&str> = source.split_inclusive('\n').collect();
+        // An entry without a time of change: `linecache` does not compare it with a file.
+        self.source_lines.bind(py).set_item(&file, (source.len(), None::<f64>, lines, &file))?;
+        let builtins = py.import("builtins")?;
+        let code = builtins.call_method1("compile", (source, &file, "exec"))?;
+        builtins.call_method1("exec", (code, module.dict()))?;
+        Ok(())
+    }
+
+    /// Returns the source, for programs that show it.
+    fn get_source(&self, _fullname: &str) -> &'static str {
+        self.module.source
+    }
+
+    fn is_package(&self, _fullname: &str) -> bool {
+        false
+    }
+}
