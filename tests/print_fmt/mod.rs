@@ -19,14 +19,15 @@ use crate::harness::machine::{Need, skip};
 /// All `format` files of Linux 6.18, one after the other, each after a line `=== system`.
 const FORMATS: &[u8] = include_bytes!("../data/formats-6.18.zst");
 
-fn recorded() -> Vec<(String, String)> {
+/// Returns the formats of Linux 6.18, each with its system.
+pub fn recorded() -> Vec<(String, String)> {
     let text = String::from_utf8(zstd::decode_all(FORMATS).unwrap()).unwrap();
     let events = text.split("=== ").skip(1).map(|event| event.split_once('\n').unwrap());
     events.map(|(system, text)| (system.to_owned(), text.to_owned())).collect()
 }
 
 /// Returns the formats of the running kernel, or why they cannot be read.
-fn live() -> Result<Vec<(String, String)>, String> {
+pub fn live() -> Result<Vec<(String, String)>, String> {
     let events = std::path::Path::new("/sys/kernel/tracing/events");
     let mut formats = Vec::new();
     let entries = |path: &std::path::Path| {

@@ -5,4 +5,5 @@ pub mod evlist;
 pub mod header;
 pub mod recording_view;
 pub mod report;
+pub mod script_template;
 pub mod script_text;

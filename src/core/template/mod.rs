@@ -2,7 +2,9 @@
 //! files.
 
 mod field;
+mod perf_script;
 mod script;
 
 pub use field::{METHODS, access_by_key, field_line, member_line, member_python_type, python_type};
+pub use perf_script::{FieldSigns, perf_script_template};
 pub use script::script;
