@@ -14,7 +14,7 @@ use perf_prof_core::{
 use crate::{
     harness::{
         machine::{Need, needs, skip},
-        recording::{Folder, record},
+        recording::{Folder, perf, record},
         run::{said, stdout},
         script::Run,
     },
@@ -190,4 +190,29 @@ fn frames_of_call_chains_are_printed_as_by_perfs_own_template() {
         &["-g", "-e", "sched:sched_process_fork,sched:sched_process_exit"],
         &["\t[ffffffff", "kernel_clone+0x"],
     );
+}
+
+#[test]
+fn samples_of_events_other_than_tracepoints_are_printed() {
+    needs([Need::Perf]);
+    let folder = Folder::new();
+    let recording = folder.path("perf.data");
+    record(&recording, &["-g", "-e", "page-faults,sched:sched_process_exit", "-c", "1", "--", "sh", "-c", "(exit 0)"]);
+    let ours = folder.path("ours.py");
+    write(&recording, &ReadLimits::default(), &ours, FieldSigns::True).unwrap();
+    assert!(fs::read_to_string(&ours).unwrap().starts_with("#!/usr/bin/env -S perf-prof script --signed -s\n"));
+    let generated =
+        Command::new("perf").args(["script", "-g", "python"]).current_dir(folder.path("")).output().unwrap();
+    if said(&generated).contains("invalid language") {
+        skip(Need::Perf, "this perf runs no Python scripts");
+    }
+    let printed = output(&folder, &ours);
+    let of = |event: &str| printed.lines().filter(|line| line.starts_with(event)).count();
+    let samples =
+        |event: &str| perf(&["script", "-F", "event"], &recording).iter().filter(|line| line.contains(event)).count();
+    let faults = samples("page-faults");
+    assert!(faults > 5, "{faults}");
+    assert_eq!((of("page-faults "), of("sched__sched_process_exit ")), (faults, samples("sched_process_exit")));
+    assert_eq!(of("Sample: {"), faults + of("sched__sched_process_exit "));
+    assert!(printed.contains(" symbol=") && printed.contains("\n\t["), "{printed}");
 }
