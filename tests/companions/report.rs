@@ -47,6 +47,19 @@ fn shares_are_those_of_perf() {
     compare(&path, &["--children", "--sort", "comm"], &["--children", "--sort", "comm"]);
 }
 
+/// Users of perf write these options for what is the default here.
+#[test]
+fn options_for_text_without_callees_change_nothing() {
+    needs([Need::Perf]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("perf.data");
+    record(&path, &[&["-g", "-e", "cpu-clock"][..], &LS].concat());
+    compare(&path, &["--no-children", "--sort", "comm,dso"], &["--stdio", "--no-children", "--sort", "comm,dso"]);
+    let last_wins = ["report", "--no-children", "--children", "--sort", "comm"];
+    assert_eq!(ours(&last_wins, &path), ours(&["report", "--children", "--sort", "comm"], &path));
+    assert_ne!(ours(&last_wins, &path), ours(&["report", "--sort", "comm"], &path));
+}
+
 #[test]
 fn shares_of_tracepoints_and_of_all_tasks_are_those_of_perf() {
     needs([Need::Perf]);

@@ -50,6 +50,12 @@ pub struct Report {
     /// Include called functions in the percentage of a function
     #[arg(long)]
     children: bool,
+    /// Leave called functions out, as without --children
+    #[arg(long, overrides_with = "children")]
+    no_children: bool,
+    /// Print text, as perf report does with this option. The report is always text
+    #[arg(long)]
+    stdio: bool,
     /// Write a flame graph: a picture (x.svg), or folded stacks as text for other programs (x.folded)
     #[arg(long, value_name = "FILE", value_parser = parse_flame)]
     flame: Option<PathBuf>,
@@ -82,7 +88,7 @@ impl Report {
             input: self.of.input(),
             events,
             by: self.sort,
-            callers: match (self.call_graph, self.children) {
+            callers: match (self.call_graph, self.children && !self.no_children) {
                 (true, _) => CallerSums::Trees,
                 (_, true) => CallerSums::Children,
                 _ => CallerSums::Ignored,
