@@ -178,8 +178,9 @@ fn on_a_full_disk(size: &str, options: &[&str]) {
         skip(Need::Namespaces, "tmpfs cannot be mounted");
     }
     let path = disk.join("perf.data");
-    let work =
-        "while :; do :; done </dev/null & P=$!; dd if=/dev/zero of=/dev/null bs=1 count=600000 2>/dev/null; kill $P";
+    // The command gets SIGTERM when the disk is full.
+    let work = "while :; do :; done </dev/null & P=$!; trap 'kill $P' TERM; \
+                dd if=/dev/zero of=/dev/null bs=1 count=600000 2>/dev/null; kill $P";
     let args = [options, &["-a", "-o", path.to_str().unwrap(), "--", "sh", "-c", work]].concat();
     let output = command(&dir, &args).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -3,6 +3,7 @@
 
 mod blocks;
 pub mod burst;
+mod command_end;
 mod compressed;
 mod control;
 mod errors;

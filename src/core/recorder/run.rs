@@ -125,8 +125,7 @@ pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
     let now = Instant::now();
     let end_at = plan.duration.and_then(|duration| begin_at.unwrap_or(now).checked_add(duration));
     let usage = plan.usage_self.map(|every| (Interval::new(every, now), Usage::default()));
-    let mut recorder =
-        Recorder { control, begin_at, end_at, is_over: false, usage, source, shared, signals: &signals, workload };
+    let mut recorder = Recorder { control, begin_at, end_at, usage, source, shared, signals: &signals, workload };
     let signal = recorder.run();
     let status = recorder.status(signal);
     let is_whole = recorder.finish(plan)?;
@@ -194,8 +193,6 @@ struct Recorder<'a> {
     begin_at: Option<Instant>,
     /// The time at which the recording has to end, until it is reached.
     end_at: Option<Instant>,
-    /// True after `end_at` was reached.
-    is_over: bool,
     /// When perf-prof's own CPU and memory use is printed, and the use since the last line.
     usage: Option<(Interval, Usage)>,
 }
@@ -228,7 +225,6 @@ impl Recorder<'_> {
             self.command(Command::Enable);
         }
         if self.end_at.take_if(|at| now >= *at).is_some() {
-            self.is_over = true;
             self.source.stop();
         }
         if let Some((interval, usage)) = &mut self.usage
@@ -281,15 +277,17 @@ impl Recorder<'_> {
         }
     }
 
-    /// Ends the workload. Returns the exit status of perf-prof: if a signal ended the recording, the status for this
-    /// signal; 0 if the recording ended because its time was over; otherwise the exit status of the workload.
+    /// Ends the workload, as perf does, if it is still running. Returns the exit status of perf-prof: if a signal ended
+    /// the recording, the status for this signal; the exit status of the workload if the workload ended by itself;
+    /// otherwise 0.
     fn status(&mut self, signal: Option<i32>) -> u8 {
-        let to_end = (signal.is_some() || self.is_over).then_some(libc::SIGTERM);
+        let has_exited = |workload: &mut Workload| matches!(workload.try_wait(), Ok(Some(_)) | Err(_));
+        let to_end = (!self.workload.as_mut().is_none_or(has_exited)).then_some(libc::SIGTERM);
         let command = self.workload.take().and_then(|workload| workload_end::end_workload(workload, to_end));
         match (signal, command) {
             (Some(libc::SIGINT), _) => 0,
             (Some(signal), _) => 128 + signal as u8,
-            (None, _) if self.is_over => 0,
+            (None, _) if to_end.is_some() => 0,
             (None, command) => command.unwrap_or(0),
         }
     }
