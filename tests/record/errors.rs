@@ -17,7 +17,9 @@ fn said(args: &[&str]) -> (i32, String) {
 fn wrong_usage() {
     for (args, text) in [
         (&[][..], "no event selected; use -e"),
-        (&["-e", "a:b", "-a", "-p", "1"], "-a and -p cannot be combined"),
+        (&["-e", "a:b", "-p", "1", "-t", "1"], "-p and -t cannot be combined"),
+        (&["--filter", "x>0", "-e", "a:b"], "--filter 'x>0' has no event"),
+        (&["-e", "cpu-clock", "--filter", "x>0"], "--filter cannot be applied to `cpu-clock`"),
         (&["-e", "a:b", "-C", "0", "-t", "1"], "-C and -t cannot be combined"),
         (&["-e", "a:b", "-c", "1", "-F", "2"], "-c and -F cannot be combined"),
         (&["-e", "a:b", "-k", "sundial"], "invalid value 'sundial'"),

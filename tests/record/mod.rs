@@ -9,6 +9,7 @@ mod control;
 mod errors;
 mod groups;
 mod output_place;
+mod perf_options;
 mod pipe;
 mod plain;
 pub mod side_band;

@@ -18,6 +18,16 @@ fn calls_of_a_command_are_counted_exactly() {
     }
 }
 
+/// As in perf, a filter applies to the events of the last `-e` before it.
+#[test]
+fn only_calls_that_pass_the_filter_are_counted() {
+    needs([Need::Tracefs]);
+    let filter = format!("id=={}", libc::SYS_getpgid);
+    let objects = json(&["-e", "raw_syscalls:sys_enter", "--filter", &filter, "-e", CALL, "--"], &words(321, 0, 0));
+    assert_eq!(count(&objects[0], "raw_syscalls:sys_enter"), 321);
+    assert_eq!(count(&objects[0], CALL), 321);
+}
+
 #[test]
 fn a_process_is_counted_from_now_on_with_its_threads_and_what_it_starts() {
     needs([Need::Tracefs]);

@@ -191,9 +191,9 @@ fn errors_name_the_thing_the_cause_and_the_way_out() {
     "#]],
     );
     check(
-        &["-p", "1", "-a"],
+        &["-p", "1", "-C", "0"],
         expect![[r#"
-        perf-prof: -a and -p cannot be combined: select only one target for the events
+        perf-prof: -C and -p cannot be combined: select only one target for the events
         `perf-prof stat --help` explains the options, with examples
         status 2
     "#]],

@@ -2,6 +2,7 @@
 //! inspect the machine. The only room that knows argv.
 
 mod doctor;
+mod event_filters;
 mod evlist;
 mod failure;
 mod list;

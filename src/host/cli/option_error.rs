@@ -1,6 +1,6 @@
 //! Errors of options that several commands share.
 
-use perf_prof_core::spec::SpecError;
+use perf_prof_core::{spec::SpecError, sys::shell::shell_quote};
 
 /// Why the options of a command are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +14,17 @@ pub enum OptionError {
     /// An event selector is wrong.
     #[error("-e {0}")]
     Event(#[from] SpecError),
+    /// `--filter` before the first `-e`.
+    #[error(
+        "--filter {filter} has no event: write it after the -e of the tracepoints that it selects", filter = shell_quote(.0)
+    )]
+    FilterBeforeEvent(String),
+    /// `--filter` for an event without fields.
+    #[error(
+        "--filter cannot be applied to `{0}`: only tracepoints have fields; use an -e of its own for the tracepoints, \
+         and write --filter after it"
+    )]
+    FilterOfOtherEvent(String),
     /// Two options that select different targets.
     #[error("{0} and {1} cannot be combined: select only one target for the events")]
     TwoTargets(&'static str, &'static str),

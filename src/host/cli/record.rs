@@ -4,15 +4,14 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{ArgAction, Args, builder::PossibleValuesParser};
 use perf_prof_core::{
-    plan::{Callchain, Capture, Clock, Switch, Target},
+    plan::{Callchain, Capture, Clock, Switch, Target, Verbosity},
     recorder::{self, Delay, Level, Output, RecordPlan},
-    spec::{
-        CallGraph, Control, CpuSet, EventSpec, Rate, RingSize, Threads, parse_events, parse_interval, parse_pages,
-        parse_size,
-    },
+    spec::{CallGraph, Control, CpuSet, Rate, RingSize, Threads, parse_interval, parse_pages, parse_size},
+    sys::output,
 };
 
 use super::{
+    event_filters::EventFilters,
     failure::Failure,
     option_error::OptionError,
     values::{self, Ids},
@@ -56,8 +55,11 @@ Exit status
 #[derive(Args, Clone, Debug)]
 #[command(args_override_self = true, override_usage = USAGE, after_help = "--help explains more, with examples.", after_long_help = LONG_HELP, next_help_heading = "Events and targets")]
 pub struct Record {
+    // Before `events`, because clap takes the values of each member away.
+    #[command(flatten)]
+    filters: EventFilters,
     /// Events: tracepoints as system:name[/FILTER/ATTR/.../], or profile, cycles:u, groups as {a,b}:S,...
-    #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append)]
+    #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append, display_order = 0)]
     events: Vec<String>,
     /// All CPUs; with a command, for as long as it runs
     #[arg(short, long)]
@@ -177,10 +179,7 @@ impl Record {
     }
 
     fn plan(self, argv: &[OsString]) -> Result<RecordPlan, OptionError> {
-        let mut events: Vec<EventSpec> = Vec::new();
-        for list in &self.events {
-            events.extend(parse_events(list)?);
-        }
+        let events = self.filters.events(&self.events)?;
         if events.is_empty() {
             return Err(OptionError::NoEvent);
         }
@@ -189,7 +188,9 @@ impl Record {
         let callchain =
             Callchain { every_event: chains, how: self.call_graph.unwrap_or_default(), user: frames, kernel: frames };
         let command = Some(self.command).filter(|command| !command.is_empty());
-        let (target, untraced_command) = target_and_command(self.all_cpus, self.cpus, self.pids, self.tids, command)?;
+        let verbosity = values::verbosity(self.verbose, self.quiet);
+        let (target, untraced_command) =
+            target_and_command(self.all_cpus, self.cpus, self.pids, self.tids, command, verbosity)?;
         let command_line: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let switch = |on| if on { Switch::On } else { Switch::Off };
         let capture = Capture {
@@ -218,7 +219,7 @@ impl Record {
             control: self.control,
             compression: self.compression_level,
             untraced_command,
-            verbosity: values::verbosity(self.verbose, self.quiet),
+            verbosity,
         })
     }
 }
@@ -245,7 +246,14 @@ pub(super) fn target_and_command(
     pids: Option<Ids>,
     tids: Option<Ids>,
     command: Option<Vec<OsString>>,
+    verbosity: Verbosity,
 ) -> Result<(Target, Option<Vec<OsString>>), OptionError> {
+    // As in perf, tasks are a more precise target than all CPUs.
+    let of_tasks = [("-p", pids.is_some()), ("-t", tids.is_some())].into_iter().find(|(_, given)| *given);
+    if let (Some((option, _)), true, true) = (of_tasks, all_cpus, verbosity > Verbosity::Quiet) {
+        output::say(format_args!("-a has no effect: {option} selects the tasks"));
+    }
+    let all_cpus = all_cpus && of_tasks.is_none();
     let given = [("-a", all_cpus), ("-C", cpus.is_some()), ("-p", pids.is_some()), ("-t", tids.is_some())];
     let given: Vec<&'static str> = given.into_iter().filter_map(|(name, given)| given.then_some(name)).collect();
     match given[..] {

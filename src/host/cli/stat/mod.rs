@@ -16,11 +16,12 @@ use anyhow::Context;
 use clap::{ArgAction, Args, value_parser};
 use perf_prof_core::{
     plan::{Capture, Target},
-    spec::{CpuSet, EventSpec, parse_events, parse_interval},
+    spec::{CpuSet, parse_interval},
     stat::{self, Rows, StatPlan, Table, Totals},
 };
 
 use super::{
+    event_filters::EventFilters,
     failure::Failure,
     option_error::OptionError,
     record,
@@ -79,9 +80,12 @@ Exit status
 #[derive(Args, Clone, Debug)]
 #[command(args_override_self = true, override_usage = USAGE, after_help = "--help explains more, with examples.", after_long_help = LONG_HELP, next_help_heading = "Events and targets")]
 pub struct Stat {
+    // Before `events`, because clap takes the values of each member away.
+    #[command(flatten)]
+    filters: EventFilters,
     /// Events: tracepoints as system:name[/FILTER/], or cycles:u, page-faults,... [default: clock, switches, faults,
     /// cycles, instructions]
-    #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append)]
+    #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append, display_order = 0)]
     events: Vec<String>,
     /// All CPUs; with a command, for as long as it runs
     #[arg(short, long)]
@@ -191,18 +195,16 @@ impl Stat {
     }
 
     fn plan(self) -> Result<StatPlan, OptionError> {
-        let mut events: Vec<EventSpec> = Vec::new();
-        for list in &self.events {
-            events.extend(parse_events(list)?);
-        }
+        let events = self.filters.events(&self.events)?;
         let command = Some(self.command).filter(|command| !command.is_empty());
         let of_tasks = [("-p", self.pids.is_some()), ("-t", self.tids.is_some())];
         if let (Some((option, _)), false) = (of_tasks.iter().find(|(_, given)| *given), self.cgroups.is_empty()) {
             return Err(OptionError::TwoTargets("--cgroups", option));
         }
+        let verbosity = values::verbosity(self.verbose, self.quiet);
         let all_cpus = self.all_cpus || !self.cgroups.is_empty();
         let (target, untraced_command) =
-            record::target_and_command(all_cpus, self.cpus, self.pids, self.tids, command)?;
+            record::target_and_command(all_cpus, self.cpus, self.pids, self.tids, command, verbosity)?;
         let target = match target {
             Target::AllCpus if !self.cgroups.is_empty() => Target::Cgroups { cgroups: self.cgroups, cpus: None },
             Target::Cpus(cpus) if !self.cgroups.is_empty() => {
@@ -218,7 +220,7 @@ impl Stat {
             totals: if self.summary { Totals::Shown } else { Totals::Left },
             runs: self.repeat,
             rows: if self.per_cpu { Rows::Cpus } else { Rows::Events },
-            verbosity: values::verbosity(self.verbose, self.quiet),
+            verbosity,
         })
     }
 }
