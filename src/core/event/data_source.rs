@@ -1,7 +1,5 @@
 //! The text of a sample's data source, as `perf script` prints it and passes it to scripts.
 
-use std::fmt::Write;
-
 /// The names of the bits of `mem_lvl`. The bits for a hit and a miss are shown after the levels.
 const LEVELS: [&str; 14] = [
     "N/A",
@@ -64,7 +62,7 @@ pub fn data_source_text(source: u64) -> String {
     if blocked == 0 || blocked & 1 != 0 {
         text.push_str(" N/A");
     } else {
-        named(blocked, &["", "Data", "Addr"]).iter().for_each(|name| drop(write!(text, " {name}")));
+        named(blocked, &["", " Data", " Addr"]).iter().for_each(|name| text.push_str(name));
     }
     text
 }

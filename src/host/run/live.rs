@@ -44,7 +44,7 @@ use super::{
     script::{AvailableEvents, Script},
     script_run::{self, Outcome, ScriptEventSource},
 };
-use crate::script::{Program, PythonChoice, Run};
+use crate::script::{Program, PythonChoice, Run, Trailers};
 
 /// Runs the script on live events.
 pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
@@ -151,7 +151,8 @@ impl ScriptEventSource for LiveEvents<'_> {
         let stats = Arc::new(stats);
         let opened = self.capture.attrs().iter().take(self.selected.len());
         let attrs = opened.map(|opened| perf::attr_bytes(&opened.attr).to_vec()).collect();
-        Run { events, attrs, context: self.context.clone(), stats, ring_cpus, machine: None }
+        let trailers = Trailers::Live(self.capture.trailer());
+        Run { events, attrs, trailers, context: self.context.clone(), stats, ring_cpus, machine: None }
     }
 
     fn with_available<R>(&self, load: impl FnOnce(&AvailableEvents<'_>) -> R) -> R {
@@ -181,7 +182,8 @@ impl ScriptEventSource for LiveEvents<'_> {
             window: if plan.capture.order == DeliveryOrder::Time { LossWindow::Times } else { LossWindow::Zero },
             rings: run.ring_cpus.len(),
             limit: plan.exit_n.or(selected.iter().find_map(|event| event.limit)),
-        });
+        })
+        .with_other_records(plan.dialect.other_records());
         let reopen = || output::reopen(plan);
         let mut calibrate = || {
             // If the measurement fails, the last measured offset is still used.

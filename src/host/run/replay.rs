@@ -12,7 +12,7 @@ use perf_prof_core::{
         sample_routes::{Intervals, LossReporting, ReplayState, Span},
     },
     event::{Context, EventType, Processes, Stats, Targets},
-    perfdata::{Recording, Replay, Selection},
+    perfdata::{Layouts, Recording, Replay, Selection},
     plan::{Input, ReadLimits, TaskSelection, Verbosity},
     record::Source as _,
     recording::{
@@ -36,7 +36,7 @@ use super::{
     script::{AvailableEvents, Script},
     script_run::{self, Outcome, ScriptEventSource},
 };
-use crate::script::{Program, PythonChoice, Run};
+use crate::script::{Program, PythonChoice, Run, Trailers};
 
 /// Runs the script on a recording.
 pub(super) fn run(plan: &ScriptPlan, input: &Input) -> Result<ExitStatus> {
@@ -128,6 +128,7 @@ struct RecordedEvents<'a> {
     types: Vec<EventType>,
     /// The attr of each event in `types`, as bytes.
     attrs: Vec<Vec<u8>>,
+    layouts: Arc<Layouts>,
     /// The formats of all tracepoints in the recording.
     formats: Vec<Arc<EventFormat>>,
     missing: MissingEvents,
@@ -151,7 +152,7 @@ impl<'a> RecordedEvents<'a> {
             pids,
             tids,
             times,
-            ..Selection::default()
+            others: plan.dialect.other_records(),
         };
         let needs_span = plan.interval.is_some() || input.jobs.is_some();
         let mut span = if needs_span { span(&selection.times, &mut recording)? } else { None };
@@ -177,10 +178,24 @@ impl<'a> RecordedEvents<'a> {
         let formats = recording.events.iter().filter_map(|event| event.format.clone()).collect();
         let machine = recording.features.arch.clone();
         let intervals = plan.interval.map(|every| Intervals::new(every, span));
-        let replay_state = ReplayState::new(layouts, routes, intervals, loss_reporting).with_guests(input.guests);
+        let replay_state =
+            ReplayState::new(layouts.clone(), routes, intervals, loss_reporting).with_guests(input.guests);
         let mut replay = recording.replay(selection)?;
         replay.set_wake(signals.wake_fd());
-        Ok(RecordedEvents { plan, input, part, replay, replay_state, types, attrs, formats, missing, context, machine })
+        Ok(RecordedEvents {
+            plan,
+            input,
+            part,
+            replay,
+            replay_state,
+            types,
+            attrs,
+            layouts,
+            formats,
+            missing,
+            context,
+            machine,
+        })
     }
 }
 
@@ -226,7 +241,8 @@ impl ScriptEventSource for RecordedEvents<'_> {
         let (events, attrs) = (mem::take(&mut self.types), mem::take(&mut self.attrs));
         let ring_cpus = self.replay.ring_cpus();
         let stats = Arc::new(Stats::new(events.len(), ring_cpus.len()));
-        Run { events, attrs, context: self.context.clone(), stats, ring_cpus, machine: self.machine.take() }
+        let trailers = Trailers::Recorded(self.layouts.clone());
+        Run { events, attrs, trailers, context: self.context.clone(), stats, ring_cpus, machine: self.machine.take() }
     }
 
     fn with_available<R>(&self, load: impl FnOnce(&AvailableEvents<'_>) -> R) -> R {

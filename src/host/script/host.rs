@@ -11,6 +11,7 @@ use perf_prof_core::{
     engine::exit_status,
     event::{Deliver, EventType, Flow, Sink},
     parallel,
+    record::OtherRecords,
     sys::{compat, output},
 };
 use pyo3::{
@@ -38,6 +39,16 @@ pub enum Dialect {
     PerfProf,
     /// As `perf script -s` does: `system__name(event_name, context, ..., fields...)`.
     PerfScript(perf_script::Options),
+}
+
+impl Dialect {
+    /// Returns the records other than samples that scripts get.
+    pub fn other_records(self) -> OtherRecords {
+        match self {
+            Dialect::PerfProf => OtherRecords::NONE,
+            Dialect::PerfScript(_) => perf_script::RecordFunctions::records(),
+        }
+    }
 }
 
 /// The user's module, after its import.
@@ -366,6 +377,13 @@ impl Deliver for AttachedPerfScript<'_, '_> {
                 forked::leave_if_child(self.attached.py, || 0);
                 Flow::Continue(())
             }
+            Err(perf_script::Raised { function, error }) => self.attached.handle(Err(error), &function),
+        }
+    }
+
+    fn other_record(&mut self, record: &[u8], _time: u64) -> Flow {
+        match self.handlers.other_record(self.attached.py, record) {
+            Ok(()) => Flow::Continue(()),
             Err(perf_script::Raised { function, error }) => self.attached.handle(Err(error), &function),
         }
     }

@@ -4,6 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use perf_prof_core::{
     event::{Context, EventType, Stats},
+    perfdata::Layouts,
+    record::TrailerLayout,
     symbol::{AddressKind, Reason},
     sys::clock,
 };
@@ -27,6 +29,8 @@ use super::{
 pub struct Run {
     /// The selected events.
     pub events: Vec<EventType>,
+    /// The layouts of the sample ids in records other than samples.
+    pub trailers: Trailers,
     /// The `perf_event_attr` of each event, as bytes.
     pub attrs: Vec<Vec<u8>>,
     /// Symbols, task names and clocks.
@@ -37,6 +41,24 @@ pub struct Run {
     pub ring_cpus: Vec<Option<u32>>,
     /// The architecture of the recording, in the form of `uname -m`; `None` if it is this machine's architecture.
     pub machine: Option<String>,
+}
+
+/// The layouts of the sample ids at the end of records other than samples.
+pub enum Trailers {
+    /// All records of a live run have the same layout.
+    Live(TrailerLayout),
+    /// The events of a recording may have different layouts.
+    Recorded(Arc<Layouts>),
+}
+
+impl Trailers {
+    /// Returns the layout for a record, or `None` if the record has no sample id.
+    pub fn of(&self, record: &[u8]) -> Option<&TrailerLayout> {
+        match self {
+            Trailers::Live(layout) => Some(layout),
+            Trailers::Recorded(layouts) => layouts.trailer_of(record),
+        }
+    }
 }
 
 static RUN: Mutex<Option<Arc<Run>>> = Mutex::new(None);

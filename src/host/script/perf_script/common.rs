@@ -2,10 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use perf_prof_core::event::{self, Context, Sample};
+use perf_prof_core::event::{self, Context, PerfFrame, Sample};
 use pyo3::{ffi, prelude::*, types::PyList};
 
-use super::{super::event::text, cache::Objects, callchain};
+use super::{super::event::text, cache::Objects, frame::FrameObjects};
 
 /// The largest number of tasks whose names are kept as Python objects.
 const TASKS: usize = 1 << 14;
@@ -85,8 +85,9 @@ impl CommonValues {
             // SAFETY: the GIL is held (`py`).
             return unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyList_New(0)) };
         }
-        let frames = event::frames(sample, &self.context);
-        let entries = frames.iter().map(|frame| callchain::entry(py, frame)).collect::<PyResult<Vec<_>>>()?;
+        let frames = event::perf_chain(sample, &self.context);
+        let entry = |frame: &Arc<PerfFrame>| FrameObjects::of(py, frame)?.entry(py, frame);
+        let entries = frames.iter().map(entry).collect::<PyResult<Vec<_>>>()?;
         Ok(PyList::new(py, entries)?.into_any())
     }
 }

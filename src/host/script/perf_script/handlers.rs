@@ -12,6 +12,7 @@ use super::{
     function::{Function, release},
     parameters,
     passing::{Passing, Value},
+    records::RecordFunctions,
 };
 
 /// The handlers of a script.
@@ -24,6 +25,7 @@ pub struct Handlers {
     unhandled: Function,
     /// `process_event`, for events other than tracepoints.
     process: Function,
+    records: RecordFunctions,
     arguments: Arguments,
     /// The arguments of the current call, see [`super::function::Found::call`].
     passed: Vec<*mut ffi::PyObject>,
@@ -87,6 +89,7 @@ impl Handlers {
             events: events.collect(),
             unhandled: Function::new(py, "trace_unhandled"),
             process: Function::new(py, "process_event"),
+            records: RecordFunctions::new(py),
             arguments: Arguments::new(py, run)?,
             passed: Vec::new(),
         };
@@ -99,8 +102,7 @@ impl Handlers {
     /// Fails if the script has functions for tracepoints, their names are `names`, but no function for any of the events.
     pub fn check_handles_an_event(&self, py: Python<'_>, script: &str, names: &[String]) -> Result<(), ScriptError> {
         let main = self.main.bind(py);
-        let others = ["throttle", "unthrottle", "context_switch", "auxtrace_error"];
-        let has_other = others.iter().any(|name| parameters::callable(main, name).is_some());
+        let has_other = self.records.is_any_defined(main);
         let is_of_counts = |name: &String| name.starts_with("stat__");
         if names.is_empty() || has_other || names.iter().any(is_of_counts) || self.has_functions(py) {
             return Ok(());
@@ -124,6 +126,11 @@ impl Handlers {
         let name = "trace_end";
         let function = parameters::callable(self.main.bind(py), name)?;
         Some(Callback { function: function.unbind(), name: name.to_owned() })
+    }
+
+    /// Calls the function for a record other than a sample, if there is one.
+    pub fn other_record(&mut self, py: Python<'_>, record: &[u8]) -> Result<(), Raised> {
+        self.records.record(self.main.bind(py), &self.run, record)
     }
 
     /// Calls the function that handles a sample, if there is one.
@@ -185,8 +192,9 @@ impl EventHandler {
 }
 
 impl Raised {
+    /// Creates the value for an exception of `function`.
     #[cold]
-    fn new(py: Python<'_>, function: &Function, error: PyErr) -> Raised {
+    pub fn new(py: Python<'_>, function: &Function, error: PyErr) -> Raised {
         Raised { function: function.name.bind(py).to_string(), error }
     }
 }

@@ -5,22 +5,25 @@
 //! function gets, from its `parameters`. `arguments` makes the values. `modules` are the modules that scripts import.
 
 mod arguments;
+mod branches;
 mod cache;
-mod callchain;
 mod common;
 mod context;
 mod field;
+mod frame;
 mod function;
 mod handlers;
 mod modules;
 mod parameters;
 mod passing;
+mod records;
 mod sample;
 
 pub use context::perf_trace_context;
 pub use field::Signs;
 pub use handlers::{Handlers, Raised};
 pub use modules::{exec_path, install as install_modules};
+pub use records::RecordFunctions;
 
 /// The settings that only scripts of `perf script` have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
