@@ -45,11 +45,11 @@ fn round(time: u64) -> Vec<u8> {
     longs(PERF_RECORD_STAT_ROUND, &[0, time])
 }
 
-/// Adds the records. Returns what `counts` returns after each round, as (event, CPU, thread, val, ena, run).
-fn rounds(
-    records: &[Vec<u8>],
-    counts: impl Fn(&StatCounts) -> Vec<RoundCount>,
-) -> Vec<Vec<(usize, i32, i32, u64, u64, u64)>> {
+/// Event, CPU, thread, val, ena and run of a count.
+type Row = (usize, i32, i32, u64, u64, u64);
+
+/// Adds the records. Returns what `counts` returns after each round.
+fn rounds(records: &[Vec<u8>], counts: impl Fn(&StatCounts) -> Vec<RoundCount>) -> Vec<Vec<Row>> {
     let mut all = StatCounts::new(layouts());
     let mut rounds = Vec::new();
     for record in records {
