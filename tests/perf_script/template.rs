@@ -59,12 +59,8 @@ def __sample__(event):
 fn events(formats: &[(String, String)]) -> Vec<EventType> {
     let parsed = formats.iter().filter_map(|(system, text)| EventFormat::parse(system, text).ok());
     let layout = SampleLayout::from_format(Default::default());
-    let event = |format| EventType {
-        alias: None,
-        format: Format::Tracepoint(Arc::new(format)),
-        layout: layout.clone(),
-        max_stack: None,
-    };
+    let event =
+        |format| EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout, max_stack: None };
     parsed.map(event).collect()
 }
 
