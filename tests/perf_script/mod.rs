@@ -1,4 +1,5 @@
-//! Scripts that were written for `perf script -s`: the modules that they import, and templates.
+//! Scripts that were written for `perf script -s`: the modules that they import, templates, and what they are told.
 
+mod definitions;
 mod modules;
 mod template;

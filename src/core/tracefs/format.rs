@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::{
     ElementType, Field, FieldKind, Kernel,
     kernel_text::TextSource,
-    print_fmt::{PrintFmt, PrintFmtError, ctype::IntType},
+    print_fmt::{Definition, PrintFmt, PrintFmtError, ctype::IntType},
 };
 use crate::value::Value;
 
@@ -130,6 +130,13 @@ impl EventFormat {
     /// Returns the compiled print format. The first call compiles it.
     pub fn print_fmt(&self) -> Result<&PrintFmt, &PrintFmtError> {
         self.print_fmt.get_or_init(|| PrintFmt::compile(self.print_fmt_text(), &self.fields)).as_ref()
+    }
+
+    /// Returns the names of flags and of values that the print format defines, as `perf script` tells them to a script.
+    /// perf also counts each number and each name outside of a list as a flag of value 0 of the field before it. That
+    /// field may be one of the event before: `field` is the last field that was seen, in this event or in those before.
+    pub fn definitions(&self, kernel: &dyn Kernel, field: &mut Option<String>) -> Vec<Definition> {
+        PrintFmt::definitions(self.print_fmt_text(), kernel, field)
     }
 
     /// Appends the text that the kernel prints for the event, without the event's name and without a line end. Appends

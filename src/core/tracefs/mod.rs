@@ -19,4 +19,4 @@ pub use field::{Array, ElementType, Field, FieldKind};
 pub use filter::{Filter, FilterError};
 pub use format::{EventFormat, FormatError};
 pub use kernel::{Kernel, KernelSymbol, NoKernel, PerfKernelSymbol, dso_of_symbol};
-pub use print_fmt::{PrintFmt, PrintFmtError, ctype::IntType};
+pub use print_fmt::{Defined, Definition, PrintFmt, PrintFmtError, ctype::IntType};

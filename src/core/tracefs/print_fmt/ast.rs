@@ -1,6 +1,6 @@
 //! The syntax tree of a print format. No name in it is resolved yet.
 
-use super::ctype::{BinaryOp, IntType};
+use super::{ctype::BinaryOp, lex::Number};
 
 /// A type name in a cast, a `sizeof` or a declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(super) enum UnaryOp {
 /// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ast<'t> {
-    Int(u64, IntType),
+    Int(Number<'t>),
     Text(Box<[u8]>),
     Name(&'t str),
     Unary(UnaryOp, Box<Ast<'t>>),

@@ -7,6 +7,7 @@ use super::{
     ctype::{BinaryOp, IntType},
     expr::{Expr, Scale},
     functions::Function,
+    lex::Number,
     parse::MAX_HEIGHT,
     spec::{self, Part, Size},
     types::{Element, TEXT, Type, binary, cast, element, folded, indexed, pointee, scale, type_of, wrapped},
@@ -22,21 +23,17 @@ const MAX_LOCALS: usize = 16;
 
 /// Compiles a format string and its arguments.
 pub(super) fn compile(format: &[u8], arguments: &[Ast<'_>], fields: &[Field]) -> Result<PrintFmt, PrintFmtError> {
-    let mut compiler = Compiler {
-        fields,
-        locals: Vec::new(),
-        visible: 0,
-        left: MAX_EXPRESSIONS,
-        names: Vec::new(),
-        used: Vec::new(),
-        inlined: 0,
-        depth: 0,
-    };
+    let mut compiler = Compiler::new(fields);
     let mut print_fmt = compiler.printf(format, arguments)?;
     compiler.names.sort();
     compiler.names.dedup();
     print_fmt.names = compiler.names.into();
     Ok(print_fmt)
+}
+
+/// Compiles an expression that uses no field.
+pub(super) fn constant(ast: &Ast<'_>) -> Compiled {
+    Compiler::new(&[]).compile(ast)
 }
 
 pub(super) type Compiled = Result<(Expr, Type), PrintFmtError>;
@@ -68,6 +65,19 @@ pub(super) struct Compiler<'c, 't> {
 }
 
 impl<'c, 't> Compiler<'c, 't> {
+    fn new(fields: &'c [Field]) -> Self {
+        Compiler {
+            fields,
+            locals: Vec::new(),
+            visible: 0,
+            left: MAX_EXPRESSIONS,
+            names: Vec::new(),
+            used: Vec::new(),
+            inlined: 0,
+            depth: 0,
+        }
+    }
+
     fn printf(&mut self, format: &[u8], arguments: &'c [Ast<'t>]) -> Result<PrintFmt, PrintFmtError> {
         let mut arguments = arguments.iter();
         let mut pieces = Vec::new();
@@ -128,7 +138,7 @@ impl<'c, 't> Compiler<'c, 't> {
 
     fn resolve(&mut self, ast: &'c Ast<'t>) -> Compiled {
         Ok(match ast {
-            Ast::Int(value, ty) => (Expr::Int(ty.wrap(*value)), Type::Int(*ty)),
+            Ast::Int(Number { value, ty, .. }) => (Expr::Int(ty.wrap(*value)), Type::Int(*ty)),
             Ast::Text(text) => (Expr::Text(text.clone()), TEXT),
             Ast::Name(name) => self.name(name)?,
             Ast::Member(base, member) => self.member(base, member)?,

@@ -6,9 +6,18 @@ use super::{PrintFmtError, ctype::IntType};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token<'t> {
     Name(&'t str),
-    Int(u64, IntType),
+    Int(Number<'t>),
     Text(Box<[u8]>),
     Op(&'static str),
+}
+
+/// A number or a character.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Number<'t> {
+    pub value: u64,
+    pub ty: IntType,
+    /// The text, without the quotes of a character.
+    pub text: &'t str,
 }
 
 /// All operators. The longest come first, so that the first match is the right one.
@@ -104,7 +113,7 @@ impl<'t> Lexer<'t> {
             return Err(PrintFmtError::Unexpected { what: excerpt(rest), at: self.at });
         };
         self.at += len + 1;
-        Ok(Token::Int(value.into(), IntType::INT))
+        Ok(Token::Int(Number { value: value.into(), ty: IntType::INT, text: &rest[1..len] }))
     }
 
     fn number(&mut self) -> Result<Token<'t>, PrintFmtError> {
@@ -132,7 +141,7 @@ impl<'t> Lexer<'t> {
             (false, false) => IntType::new(width, false),
         };
         self.at += len;
-        Ok(Token::Int(value, ty))
+        Ok(Token::Int(Number { value, ty, text: &rest[..len] }))
     }
 }
 

@@ -4,6 +4,7 @@
 mod ast;
 mod compile;
 pub(crate) mod ctype;
+mod definitions;
 mod expr;
 mod functions;
 mod lex;
@@ -17,6 +18,7 @@ mod types;
 use thiserror::Error;
 
 use super::{Field, Kernel};
+pub use definitions::{Defined, Definition};
 use expr::{Context, Expr};
 use spec::Spec;
 
@@ -116,6 +118,14 @@ impl PrintFmt {
         let tokens = lex::tokens(text)?;
         let (format, arguments) = parse::parse(&tokens)?;
         compile::compile(&format, &arguments, fields)
+    }
+
+    /// Returns what the text after `print fmt:` defines, as [`EventFormat::definitions`](super::EventFormat::definitions)
+    /// describes it.
+    pub(super) fn definitions(text: &str, kernel: &dyn Kernel, field: &mut Option<String>) -> Vec<Definition> {
+        let tokens = lex::tokens(text).unwrap_or_default();
+        let Ok((_, arguments)) = parse::parse(&tokens) else { return Vec::new() };
+        definitions::definitions(&arguments, kernel, field)
     }
 
     /// Appends the text of an event.

@@ -77,7 +77,7 @@ impl<'t> Parser<'_, 't> {
         let what = match self.peek() {
             None => return PrintFmtError::UnexpectedEnd,
             Some(Token::Name(name)) => name.to_string(),
-            Some(Token::Int(value, _)) => value.to_string(),
+            Some(Token::Int(number)) => number.value.to_string(),
             Some(Token::Text(text)) => format!("\"{}\"", String::from_utf8_lossy(text)),
             Some(Token::Op(op)) => op.to_string(),
         };
@@ -220,9 +220,9 @@ impl<'t> Parser<'_, 't> {
     fn primary(&mut self) -> Parsed<'t> {
         self.height = 1;
         match self.peek().cloned() {
-            Some(Token::Int(value, ty)) => {
+            Some(Token::Int(number)) => {
                 self.at += 1;
-                Ok(Ast::Int(value, ty))
+                Ok(Ast::Int(number))
             }
             Some(Token::Text(text)) => {
                 self.at += 1;

@@ -9,6 +9,7 @@ use super::{
     super::{callbacks::Callback, error::ScriptError, module::Run},
     Options,
     arguments::{Arguments, EventArguments},
+    definitions::Definitions,
     function::{Function, release},
     parameters,
     passing::{Passing, Value},
@@ -25,6 +26,7 @@ pub struct Handlers {
     unhandled: Function,
     /// `process_event`, for events other than tracepoints.
     process: Function,
+    definitions: Definitions,
     records: RecordFunctions,
     arguments: Arguments,
     /// The arguments of the current call, see [`super::function::Found::call`].
@@ -89,6 +91,7 @@ impl Handlers {
             events: events.collect(),
             unhandled: Function::new(py, "trace_unhandled"),
             process: Function::new(py, "process_event"),
+            definitions: Definitions::new(&run.events),
             records: RecordFunctions::new(py),
             arguments: Arguments::new(py, run)?,
             passed: Vec::new(),
@@ -137,6 +140,7 @@ impl Handlers {
     #[inline]
     pub fn sample(&mut self, py: Python<'_>, event: usize, record: &[u8]) -> Result<(), Raised> {
         let main = self.main.bind(py);
+        self.definitions.before(main, (event, &self.run.events[event]), &*self.run.context.kernel)?;
         let handler = &mut self.events[event];
         let own = if handler.kind == Kind::Tracepoint { handler.function.look_up(main) } else { None };
         let function = match own {

@@ -9,6 +9,7 @@ mod branches;
 mod cache;
 mod common;
 mod context;
+mod definitions;
 mod field;
 mod frame;
 mod function;
