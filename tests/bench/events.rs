@@ -13,7 +13,7 @@ use perf_prof_core::{
     record::{Batch, Chunk, EventIds, Recycle, SampleLayout, Sorter, TrailerLayout},
     tracefs::{EventFormat, NoKernel},
 };
-use perf_prof_host::script::{Program, Run};
+use perf_prof_host::script::{EventAttr, Program, Run, Trailers};
 
 pub const FORMAT: &str = "name: sched_wakeup
 ID: 374
@@ -92,7 +92,8 @@ pub fn run_with_chains(context: Context) -> Arc<Run> {
 fn run_of(event: EventType, context: Context, rings: usize) -> Arc<Run> {
     let stats = Arc::new(Stats::new(1, rings));
     let ring_cpus = (0..rings as u32).map(Some).collect();
-    Arc::new(Run { events: vec![event], context: Arc::new(context), stats, ring_cpus, machine: None })
+    let (attrs, trailers) = (vec![EventAttr::default()], Trailers::Live(TrailerLayout::new(0)));
+    Arc::new(Run { events: vec![event], trailers, attrs, context: Arc::new(context), stats, ring_cpus, machine: None })
 }
 
 /// Chunks of records that can be delivered again and again without a copy.

@@ -25,6 +25,11 @@ impl OtherRecords {
         OtherRecords { types: types.iter().filter_map(|&kind| bit(kind)).fold(0, |set, bit| set | bit) }
     }
 
+    /// Returns the set of the types in both sets together.
+    pub fn and(self, other: OtherRecords) -> OtherRecords {
+        OtherRecords { types: self.types | other.types }
+    }
+
     /// Returns whether the set contains no type.
     #[inline]
     pub fn is_empty(self) -> bool {

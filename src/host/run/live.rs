@@ -25,7 +25,7 @@ use perf_prof_core::{
         workload_end::end_workload,
     },
     plan::{self, DeliveryOrder, Verbosity},
-    record::{EventIds, SampleLayout, Source},
+    record::{EventAttr, EventIds, SampleLayout, Source},
     recorder::{self, AfterFailure, RecordingTee, RecordingWriter, Subject, Summary},
     sys::{
         blocked_signals::BlockedSignals,
@@ -44,7 +44,7 @@ use super::{
     script::{AvailableEvents, Script},
     script_run::{self, Outcome, ScriptEventSource},
 };
-use crate::script::{Program, PythonChoice, Run, Trailers};
+use crate::script::{self, Program, PythonChoice, Run, Trailers};
 
 /// Runs the script on live events.
 pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
@@ -138,7 +138,8 @@ impl<'a> LiveEvents<'a> {
         let offset = calibration.realtime_offset()?;
         let targets = targets(plan, workload.as_ref());
         let context = Context::new(Box::new(kernel), offset).with_targets(targets);
-        let context = Arc::new(context.with_symbol_options(plan.symbols, processes));
+        let events = event_types(selected, derived, |event| capture.layout(event));
+        let context = Arc::new(context.with_symbol_options(plan.symbols_for(&events), processes));
         Ok(LiveEvents { plan, tracefs, selected, derived, workload, calibration, offset, capture, context, closing })
     }
 }
@@ -150,7 +151,11 @@ impl ScriptEventSource for LiveEvents<'_> {
         let stats = Stats::new(events.len(), ring_cpus.len()).with_own_samples(self.capture.own_samples());
         let stats = Arc::new(stats);
         let opened = self.capture.attrs().iter().take(self.selected.len());
-        let attrs = opened.map(|opened| perf::attr_bytes(&opened.attr).to_vec()).collect();
+        let attr = |(index, opened): (usize, &EventAttr)| script::EventAttr {
+            index,
+            bytes: perf::attr_bytes(&opened.attr).to_vec(),
+        };
+        let attrs = opened.enumerate().map(attr).collect();
         let trailers = Trailers::Live(self.capture.trailer());
         Run { events, attrs, trailers, context: self.context.clone(), stats, ring_cpus, machine: None }
     }

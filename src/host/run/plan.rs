@@ -3,8 +3,10 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use perf_prof_core::{
+    abi::PERF_SAMPLE_STACK_USER,
+    event::EventType,
     plan::{Capture, Input, Verbosity},
-    symbol,
+    symbol::{self, Demangle, Inline, Srcline},
 };
 
 pub use crate::script::{Dialect, OnError, PerfScriptOptions, Signs};
@@ -45,6 +47,22 @@ pub struct ScriptPlan {
     pub on_error: OnError,
     /// The script to run.
     pub module: Module,
+}
+
+impl ScriptPlan {
+    /// Returns how addresses are resolved for these events. perf shows names without parameters, and it shows source lines
+    /// and inlined functions only in stacks that it unwinds itself.
+    pub fn symbols_for(&self, events: &[EventType]) -> symbol::Options {
+        if self.dialect == Dialect::PerfProf {
+            return self.symbols;
+        }
+        let unwinds = |event: &EventType| event.layout.format.sample_type & PERF_SAMPLE_STACK_USER != 0;
+        let (inline, srcline) = match events.iter().any(unwinds) {
+            true => (self.symbols.inline, Srcline::Yes),
+            false => (Inline::No, Srcline::No),
+        };
+        symbol::Options { demangle: Demangle::NameOnly, inline, srcline, ..self.symbols }
+    }
 }
 
 /// A recording that is written while a script runs.

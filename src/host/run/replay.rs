@@ -36,7 +36,7 @@ use super::{
     script::{AvailableEvents, Script},
     script_run::{self, Outcome, ScriptEventSource},
 };
-use crate::script::{Program, PythonChoice, Run, Trailers};
+use crate::script::{EventAttr, Program, PythonChoice, Run, Trailers};
 
 /// Runs the script on a recording.
 pub(super) fn run(plan: &ScriptPlan, input: &Input) -> Result<ExitStatus> {
@@ -126,8 +126,8 @@ struct RecordedEvents<'a> {
     replay: Replay,
     replay_state: ReplayState,
     types: Vec<EventType>,
-    /// The attr of each event in `types`, as bytes.
-    attrs: Vec<Vec<u8>>,
+    /// The attr of each event in `types`.
+    attrs: Vec<EventAttr>,
     layouts: Arc<Layouts>,
     /// The formats of all tracepoints in the recording.
     formats: Vec<Arc<EventFormat>>,
@@ -164,9 +164,9 @@ impl<'a> RecordedEvents<'a> {
             loss_reporting =
                 if loss_reporting == LossReporting::Here { LossReporting::AfterMerge } else { loss_reporting };
         }
-        let context = context(plan, input, &mut recording, span)?;
+        let context = context(plan, input, &mut recording, (&selected.types, span))?;
         let layouts = recording.layouts().clone();
-        let attr_of = |attr: usize| recording.events[attr].attr.bytes.to_vec();
+        let attr_of = |index: usize| EventAttr { index, bytes: recording.events[index].attr.bytes.to_vec() };
         let attrs = selected.attr_of_each_type().into_iter().map(attr_of).collect();
         let Selected { types, routes, missing_events, .. } = selected;
         let missing = MissingEvents {
@@ -201,7 +201,12 @@ impl<'a> RecordedEvents<'a> {
 
 /// Creates the context of the replay. All names and clock offsets come from the recording. None comes from the programs
 /// that run on this machine now.
-fn context(plan: &ScriptPlan, input: &Input, recording: &mut Recording, span: Option<Span>) -> Result<Arc<Context>> {
+fn context(
+    plan: &ScriptPlan,
+    input: &Input,
+    recording: &mut Recording,
+    (events, span): (&[EventType], Option<Span>),
+) -> Result<Arc<Context>> {
     let offset = realtime_offset(recording, &input.path)?;
     let known_offset = if let RealtimeOffset::Known(offset) = offset { Some(offset) } else { None };
     let binaries = binaries(recording, &input.path)?;
@@ -231,7 +236,7 @@ fn context(plan: &ScriptPlan, input: &Input, recording: &mut Recording, span: Op
             found
         });
     }
-    let context = Arc::new(context.with_symbol_options(plan.symbols, Processes::Recorded(binaries)));
+    let context = Arc::new(context.with_symbol_options(plan.symbols_for(events), Processes::Recorded(binaries)));
     span.inspect(|span| context.note_reached(span.intervals_after));
     Ok(context)
 }

@@ -104,7 +104,9 @@ pub fn load_as_main(py: Python<'_>, script: &OsStr, args: &[OsString]) -> Result
         let folder = folder(&Kind::Script(path.to_owned()));
         sys.getattr("path")?.call_method1("insert", (0, folder.as_os_str()))?;
         let main = py.import("__main__")?;
+        // As in python3. In perf, scripts have these names only while they are loaded.
         main.setattr("__file__", path.as_os_str())?;
+        main.setattr("__cached__", py.None())?;
         run_source(py, path, &main)?;
         Ok(main)
     };

@@ -27,6 +27,6 @@ pub use interpreter::{
 };
 pub use loader::path_that_others_can_change;
 pub use merge::{Shard, prepare_for_parts};
-pub use module::{Run, Trailers, perf_prof};
+pub use module::{EventAttr, Run, Trailers, perf_prof};
 pub use optional_events::OptionalEvents;
 pub use perf_script::{Options as PerfScriptOptions, Signs, exec_path as perf_exec_path};

@@ -31,8 +31,8 @@ pub struct Run {
     pub events: Vec<EventType>,
     /// The layouts of the sample ids in records other than samples.
     pub trailers: Trailers,
-    /// The `perf_event_attr` of each event, as bytes.
-    pub attrs: Vec<Vec<u8>>,
+    /// The attr of each event.
+    pub attrs: Vec<EventAttr>,
     /// Symbols, task names and clocks.
     pub context: Arc<Context>,
     /// The counts of delivered and lost events.
@@ -41,6 +41,15 @@ pub struct Run {
     pub ring_cpus: Vec<Option<u32>>,
     /// The architecture of the recording, in the form of `uname -m`; `None` if it is this machine's architecture.
     pub machine: Option<String>,
+}
+
+/// The attr of an event.
+#[derive(Clone, Debug, Default)]
+pub struct EventAttr {
+    /// The index among the attrs of the capture or the recording.
+    pub index: usize,
+    /// The bytes of the `perf_event_attr`.
+    pub bytes: Vec<u8>,
 }
 
 /// The layouts of the sample ids at the end of records other than samples.

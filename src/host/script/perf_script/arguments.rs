@@ -13,9 +13,9 @@ use super::{
     super::module::Run,
     Options, Signs,
     cache::Objects,
-    common::CommonValues,
     context::SampleContext,
     field::FieldReader,
+    header::HeaderValues,
     passing::{Common, Value},
     sample::SampleDict,
 };
@@ -58,7 +58,7 @@ impl EventArguments {
 /// Makes arguments.
 pub struct Arguments {
     pub context: Py<SampleContext>,
-    common: CommonValues,
+    common: HeaderValues,
     objects: Objects,
     sample: SampleDict,
 }
@@ -68,7 +68,7 @@ impl Arguments {
     pub fn new(py: Python<'_>, run: &Arc<Run>) -> PyResult<Arguments> {
         Ok(Arguments {
             context: Py::new(py, SampleContext::default())?,
-            common: CommonValues::new(run.context.clone()),
+            common: HeaderValues::new(run.context.clone()),
             objects: Objects::default(),
             sample: SampleDict::new(py, run),
         })

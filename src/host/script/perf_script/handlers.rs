@@ -92,7 +92,7 @@ impl Handlers {
             unhandled: Function::new(py, "trace_unhandled"),
             process: Function::new(py, "process_event"),
             definitions: Definitions::new(&run.events),
-            records: RecordFunctions::new(py),
+            records: RecordFunctions::new(py, run),
             arguments: Arguments::new(py, run)?,
             passed: Vec::new(),
         };

@@ -7,13 +7,13 @@
 mod arguments;
 mod branches;
 mod cache;
-mod common;
 mod context;
 mod definitions;
 mod field;
 mod frame;
 mod function;
 mod handlers;
+mod header;
 mod modules;
 mod parameters;
 mod passing;

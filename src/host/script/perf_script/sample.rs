@@ -14,7 +14,7 @@ use pyo3::{
     types::{PyBytes, PyDict, PyList, PyString},
 };
 
-use super::{super::module::Run, branches, common::CommonValues, frame::FrameObjects};
+use super::{super::module::Run, branches, frame::FrameObjects, header::HeaderValues};
 
 /// The size of the attr in perf 6.1, in bytes.
 const ATTR: usize = 128;
@@ -37,7 +37,7 @@ impl SampleDict {
     /// Prepares the dicts for the events of a run.
     pub fn new(py: Python<'_>, run: &Arc<Run>) -> SampleDict {
         let part = |(at, event): (usize, &perf_prof_core::event::EventType)| {
-            let mut attr = run.attrs.get(at).cloned().unwrap_or_default();
+            let mut attr = run.attrs.get(at).map(|attr| attr.bytes.clone()).unwrap_or_default();
             attr.resize(ATTR, 0);
             EventPart { name: PyString::new(py, &event.shown_name()).unbind(), attr: PyBytes::new(py, &attr).unbind() }
         };
@@ -54,7 +54,7 @@ impl SampleDict {
         py: Python<'py>,
         event: usize,
         sample: &Sample<'_>,
-        common: &mut CommonValues,
+        common: &mut HeaderValues,
     ) -> PyResult<Bound<'py, PyDict>> {
         let values = self.values(py, sample)?;
         let EventPart { name, attr } = &self.events[event];
@@ -109,8 +109,9 @@ impl SampleDict {
         };
         let dict = PyDict::new(py);
         let (pid, tid) = sample.pid_tid();
-        dict.set_item(intern!(py, "pid"), pid)?;
-        dict.set_item(intern!(py, "tid"), tid)?;
+        // As in perf, the ids of a task that has gone are not -1, but all ones.
+        dict.set_item(intern!(py, "pid"), pid as u32)?;
+        dict.set_item(intern!(py, "tid"), tid as u32)?;
         dict.set_item(intern!(py, "cpu"), layout.cpu(sample.record).unwrap_or(u32::MAX))?;
         dict.set_item(intern!(py, "ip"), layout.ip(sample.record).unwrap_or(0))?;
         dict.set_item(intern!(py, "time"), sample.time())?;

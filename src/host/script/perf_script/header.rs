@@ -11,7 +11,7 @@ use super::{super::event::text, cache::Objects, frame::FrameObjects};
 const TASKS: usize = 1 << 14;
 
 /// Makes the values that all tracepoints have.
-pub struct CommonValues {
+pub struct HeaderValues {
     context: Arc<Context>,
     /// The names of tasks, by thread id. They are valid as long as no task changes.
     comms: HashMap<i32, Py<PyAny>>,
@@ -21,10 +21,10 @@ pub struct CommonValues {
     secs: Option<(u64, Py<PyAny>)>,
 }
 
-impl CommonValues {
+impl HeaderValues {
     /// Creates the values for the events of a run.
-    pub fn new(context: Arc<Context>) -> CommonValues {
-        CommonValues { context, comms: HashMap::new(), changes: 0, secs: None }
+    pub fn new(context: Arc<Context>) -> HeaderValues {
+        HeaderValues { context, comms: HashMap::new(), changes: 0, secs: None }
     }
 
     /// Returns the CPU, or -1 if it was not recorded.
