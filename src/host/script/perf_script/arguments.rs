@@ -67,7 +67,7 @@ impl Arguments {
     /// Prepares the arguments for the events of a run.
     pub fn new(py: Python<'_>, run: &Arc<Run>) -> PyResult<Arguments> {
         Ok(Arguments {
-            context: Py::new(py, SampleContext::default())?,
+            context: Py::new(py, SampleContext::new(run.context.clone()))?,
             common: HeaderValues::new(run.context.clone()),
             objects: Objects::default(),
             sample: SampleDict::new(py, run),

@@ -1,56 +1,87 @@
 //! The module `perf_trace_context`: functions about the current sample, which a handler calls with its argument
 //! `context`.
 
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::Relaxed},
+    },
+};
 
-use perf_prof_core::tracefs::EventFormat;
-use pyo3::{exceptions::PyValueError, prelude::*};
+use perf_prof_core::{
+    event::{Context, EventType, Sample},
+    symbol::AddressKind,
+    value::Value,
+};
+use pyo3::{exceptions::PyValueError, prelude::*, types::PyBytes};
 
 /// The current sample, as the argument `context` of handlers.
 #[pyclass(frozen, module = "perf_trace_context", name = "Context")]
-#[derive(Default)]
 pub struct SampleContext {
-    /// The raw data of the current sample. Null if no handler runs.
-    raw: AtomicPtr<u8>,
+    /// Names and symbols.
+    context: Arc<Context>,
+    /// The record of the current sample. Null if no handler runs.
+    record: AtomicPtr<u8>,
     size: AtomicUsize,
-    /// The format of the current sample. Null if it is no tracepoint's.
-    format: AtomicPtr<EventFormat>,
+    event: AtomicPtr<EventType>,
 }
 
 impl SampleContext {
+    /// Creates the object without a current sample.
+    pub fn new(context: Arc<Context>) -> SampleContext {
+        SampleContext { context, record: AtomicPtr::default(), size: 0.into(), event: AtomicPtr::default() }
+    }
+
     /// Sets the current sample.
     ///
     /// # Safety
-    /// `raw` and `format` live until [`SampleContext::clear`] is called. The GIL is held all the time.
+    /// The sample lives until [`SampleContext::clear`] is called. Both calls hold the GIL.
     #[inline]
-    pub unsafe fn set(&self, raw: &[u8], format: Option<&EventFormat>) {
-        self.raw.store(raw.as_ptr().cast_mut(), Relaxed);
-        self.size.store(raw.len(), Relaxed);
-        self.format.store(format.map_or(std::ptr::null_mut(), |format| std::ptr::from_ref(format).cast_mut()), Relaxed);
+    pub unsafe fn set(&self, sample: &Sample<'_>) {
+        self.record.store(sample.record.as_ptr().cast_mut(), Relaxed);
+        self.size.store(sample.record.len(), Relaxed);
+        self.event.store(std::ptr::from_ref(sample.event).cast_mut(), Relaxed);
     }
 
     /// Says that there is no current sample.
     #[inline]
     pub fn clear(&self) {
-        self.raw.store(std::ptr::null_mut(), Relaxed);
+        self.record.store(std::ptr::null_mut(), Relaxed);
+    }
+
+    /// Returns the current sample. The caller holds the GIL, and does not release it while it uses the sample.
+    fn sample(&self) -> Option<Sample<'_>> {
+        let (record, event) = (self.record.load(Relaxed), self.event.load(Relaxed));
+        if record.is_null() {
+            return None;
+        }
+        // SAFETY: the pointers are valid until `clear` is called, which needs the GIL.
+        unsafe { Some(Sample { record: std::slice::from_raw_parts(record, self.size.load(Relaxed)), event: &*event }) }
     }
 
     /// Returns the value of a common field of the current sample: 0 if the sample does not have the field.
     fn common_field(&self, name: &str) -> PyResult<i64> {
-        let (raw, format) = (self.raw.load(Relaxed), self.format.load(Relaxed));
-        if raw.is_null() {
-            return Err(PyValueError::new_err("the context describes a sample only while the sample's handler runs"));
-        }
-        // SAFETY: the pointers are set while a handler runs, and the GIL is held: see `set`. Only this thread can clear
-        // them.
-        let (raw, format) = unsafe { (std::slice::from_raw_parts(raw, self.size.load(Relaxed)), format.as_ref()) };
+        let sample = self.sample().ok_or_else(|| {
+            PyValueError::new_err("the context describes a sample only while the sample's handler runs")
+        })?;
+        let format = sample.event.format.tracepoint();
         let field = format.and_then(|format| format.common_fields().iter().find(|field| field.name == name));
-        let number = field.and_then(|field| field.value(raw));
-        Ok(match number {
-            Some(perf_prof_core::value::Value::Int(number)) => number,
-            Some(perf_prof_core::value::Value::Uint(number)) => number as i64,
+        Ok(match field.and_then(|field| sample.field(field)) {
+            Some(Value::Int(number)) => number,
+            Some(Value::Uint(number)) => number as i64,
             _ => 0,
         })
+    }
+
+    /// Returns the source file and the line of the current sample's instruction, if they are known.
+    fn srcline(&self) -> Option<(Arc<str>, u32)> {
+        let sample = self.sample()?;
+        if sample.is_in_kernel() == Some(true) {
+            return None;
+        }
+        let (pid, ip, time) = (sample.pid_tid().0, sample.event.layout.ip(sample.record)?, sample.time());
+        self.context.with_symbols(|symbols| symbols.srcline(pid as u32, ip, time, AddressKind::Instruction).ok())
     }
 }
 
@@ -60,7 +91,11 @@ pub fn perf_trace_context(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("perf_script_context", module.py().None())?;
     module.add_function(wrap_pyfunction!(common_pc, module)?)?;
     module.add_function(wrap_pyfunction!(common_flags, module)?)?;
-    module.add_function(wrap_pyfunction!(common_lock_depth, module)?)
+    module.add_function(wrap_pyfunction!(common_lock_depth, module)?)?;
+    module.add_function(wrap_pyfunction!(perf_set_itrace_options, module)?)?;
+    module.add_function(wrap_pyfunction!(perf_sample_insn, module)?)?;
+    module.add_function(wrap_pyfunction!(perf_sample_srcline, module)?)?;
+    module.add_function(wrap_pyfunction!(perf_sample_srccode, module)?)
 }
 
 /// Returns the field common_preempt_count of the current event.
@@ -82,4 +117,48 @@ fn common_flags(context: &SampleContext) -> PyResult<i64> {
 #[pyo3(signature = (context, /))]
 fn common_lock_depth(context: &SampleContext) -> PyResult<i64> {
     context.common_field("common_lock_depth")
+}
+
+/// Returns 0 at the first call, and 1 at all later calls, because the options can be set only once. Hardware traces are
+/// not decoded, so the options have no effect.
+#[pyfunction]
+#[pyo3(signature = (context, options, /))]
+fn perf_set_itrace_options(context: &SampleContext, options: &str) -> i32 {
+    static IS_SET: AtomicBool = AtomicBool::new(false);
+    let _ = (context, options);
+    IS_SET.swap(true, Relaxed).into()
+}
+
+/// Returns the bytes of the current sample's instruction, or None. They are known only in decoded hardware traces, which
+/// perf-prof does not decode, so the result is None.
+#[pyfunction]
+#[pyo3(signature = (context, /))]
+fn perf_sample_insn<'py>(py: Python<'py>, context: &SampleContext) -> Option<Bound<'py, PyBytes>> {
+    let _ = (py, context);
+    None
+}
+
+/// Returns the source file and the line of the current sample's instruction: (str, int), or (None, 0) if they are not
+/// known.
+#[pyfunction]
+#[pyo3(signature = (context, /))]
+fn perf_sample_srcline(context: &SampleContext) -> (Option<String>, u32) {
+    match context.srcline() {
+        Some((file, line)) => (Some(file.as_ref().to_owned()), line),
+        None => (None, 0),
+    }
+}
+
+/// Returns the source file, the line and the text of the line: (str, int, str). The text is None if the file cannot be
+/// read. Returns (None, 0, None) if the line is not known.
+#[pyfunction]
+#[pyo3(signature = (context, /))]
+fn perf_sample_srccode(context: &SampleContext) -> (Option<String>, u32, Option<String>) {
+    let (file, line) = perf_sample_srcline(context);
+    let text = file.as_ref().and_then(|file| fs::read(file).ok());
+    let text = text.and_then(|text| {
+        let line = text.split(|&byte| byte == b'\n').nth((line as usize).checked_sub(1)?)?;
+        Some(String::from_utf8_lossy(line).into_owned())
+    });
+    (file, line, text)
 }

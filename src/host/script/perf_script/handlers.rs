@@ -161,10 +161,10 @@ impl Handlers {
             }
         };
         let sample = Sample { event: &self.run.events[event], record };
-        // SAFETY: the GIL is held until `clear` below. The record and the formats outlive the call.
+        // SAFETY: the GIL is held now and at `clear` below. The sample lives longer.
         let context = unsafe {
             let context = self.arguments.context.clone_ref(py);
-            context.get().set(sample.raw(), sample.event.format.tracepoint().map(Arc::as_ref));
+            context.get().set(&sample);
             context
         };
         let result = function.found().map_or(Ok(()), |found| {
