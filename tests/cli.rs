@@ -143,8 +143,8 @@ fn wrong_usage() {
     check(
         "script perf.data",
         expect![[r#"
-            perf-prof: unexpected argument 'perf.data' found
-            to select a recording, use -i: `-i perf.data`
+            perf-prof: `perf.data` is no script
+            `perf-prof script -l` lists the scripts that have names; to select a recording, use -i: `-i perf.data`
         "#]],
     );
     check(

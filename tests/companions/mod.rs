@@ -4,6 +4,7 @@ mod counts;
 mod evlist;
 mod header;
 mod kinds;
+mod perf_scripts;
 mod report;
 mod script;
 mod text;

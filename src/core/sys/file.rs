@@ -6,7 +6,7 @@ use std::{
     io,
     os::{
         fd::{AsRawFd, FromRawFd, RawFd},
-        unix::fs::{MetadataExt, OpenOptionsExt},
+        unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     },
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -36,6 +36,12 @@ pub fn open_regular(path: &Path) -> Result<File, CallError> {
         true => Ok(file),
         false => Err(wrong(io::Error::other("not a regular file"))),
     }
+}
+
+/// Returns whether the standard input is a pipe.
+pub fn stdin_is_pipe() -> bool {
+    let stdin = duplicate(libc::STDIN_FILENO).ok().and_then(|stdin| stdin.metadata().ok());
+    stdin.is_some_and(|metadata| metadata.file_type().is_fifo())
 }
 
 /// Returns a path that leads to an open file as long as it is open, even if there is another file at its path by now.
@@ -71,6 +77,12 @@ impl SharedFile {
     /// Returns the file.
     pub fn file(&self) -> &File {
         &self.0
+    }
+
+    /// Returns whether the standard input is a pipe.
+    pub fn stdin_is_pipe() -> bool {
+        let stdin = duplicate(libc::STDIN_FILENO).ok().and_then(|stdin| stdin.metadata().ok());
+        stdin.is_some_and(|metadata| metadata.file_type().is_fifo())
     }
 
     /// Returns a path that leads to the file, even if there is another file at its path by now.

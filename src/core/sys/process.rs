@@ -1,4 +1,4 @@
-//! This process: a hook for its forks, its user, and its immediate end. Does not know what the hook does.
+//! This process: a hook for its forks, its user, and its immediate end; and signals to others. Does not know what the hook does.
 
 use std::{io, os::unix::process::CommandExt, process::Command};
 
@@ -21,6 +21,12 @@ pub fn effective_user() -> u32 {
 pub fn exit_now(status: u8) -> ! {
     // SAFETY: the call has no preconditions.
     unsafe { libc::_exit(status.into()) }
+}
+
+/// Sends a signal to a process. Nothing happens if there is no such process.
+pub fn send_signal(pid: u32, signal: i32) {
+    // SAFETY: the call takes only numbers.
+    unsafe { libc::kill(pid as i32, signal) };
 }
 
 /// Makes the kernel send SIGTERM to a command when the thread that starts it ends, however it ends. A program that is

@@ -8,7 +8,7 @@ use perf_prof_core::{
     plan::ReadLimits,
 };
 
-use super::{failure::Failure, values::owner};
+use super::{failure::Failure, script::recording_path, values::owner};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -25,9 +25,9 @@ The list also has events without samples. One of them is `dummy`: perf adds it t
 #[derive(Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub struct Evlist {
-    /// The recording: a file, a directory, or - for a pipe
-    #[arg(short, long, value_name = "PATH", default_value = "perf.data")]
-    input: PathBuf,
+    /// The recording: a file, a directory, or - for a pipe [default: a pipe on stdin, else perf.data]
+    #[arg(short, long, value_name = "PATH")]
+    input: Option<PathBuf>,
     /// Read the recording of another user too
     #[arg(short, long)]
     force: bool,
@@ -47,7 +47,11 @@ impl Evlist {
             (_, true) => EventListing::Attrs,
             _ => EventListing::Names,
         };
-        evlist::run(&self.input, &ReadLimits { owner: owner(self.force), memory: None }, shown)?;
+        evlist::run(
+            &recording_path(self.input.as_deref()),
+            &ReadLimits { owner: owner(self.force), memory: None },
+            shown,
+        )?;
         Ok(ExitCode::SUCCESS)
     }
 }

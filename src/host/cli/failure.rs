@@ -13,7 +13,7 @@ use perf_prof_core::sys::{output, shell::shell_quote};
 /// Why a command ended early.
 #[derive(Debug)]
 pub enum Failure {
-    /// Wrong usage: status 2. The first text is the message, the second one says where the user finds help.
+    /// Wrong usage. The first text is the message, the second one says where the user finds help.
     Usage(String, Cow<'static, str>),
     /// The command could not start, or an error ended it: status 1.
     Error(anyhow::Error),
@@ -36,10 +36,13 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Reports a failure on stderr and returns the exit status.
-pub fn report(failure: &Failure) -> ExitCode {
+/// The exit status after wrong usage.
+pub const WRONG_USAGE: u8 = 2;
+
+/// Reports a failure on stderr and returns the exit status. `wrong_usage` is the status after wrong usage.
+pub fn report(failure: &Failure, wrong_usage: u8) -> ExitCode {
     let (message, status) = match failure {
-        Failure::Usage(message, read_on) => (format!("{message}\n{read_on}"), 2),
+        Failure::Usage(message, read_on) => (format!("{message}\n{read_on}"), wrong_usage),
         Failure::Error(error) => (one_line(error), 1),
         Failure::ClosedPipe => return ExitCode::SUCCESS,
     };

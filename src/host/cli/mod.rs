@@ -1,6 +1,7 @@
 //! The command line: turns argv into options, and options into plans. Contains the help texts and the commands that
 //! inspect the machine. The only room that knows argv.
 
+mod as_perf;
 mod doctor;
 mod event_filters;
 mod evlist;
@@ -9,7 +10,6 @@ mod list;
 mod option_error;
 mod parallel;
 #[cfg(feature = "python")]
-mod perf_script;
 #[cfg(feature = "python")]
 mod python;
 mod record;
@@ -74,7 +74,8 @@ pub fn main() -> ExitCode {
     // Only tracefs is read with more rights than the user has.
     capability::hold_back_right_to_read();
     let argv: Vec<OsString> = std::env::args_os().collect();
-    run(&argv).unwrap_or_else(|failure| failure::report(&failure))
+    let wrong_usage = if as_perf::is_started_as_perf(&argv) { as_perf::WRONG_USAGE } else { failure::WRONG_USAGE };
+    run(&argv).unwrap_or_else(|failure| failure::report(&failure, wrong_usage))
 }
 
 fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
@@ -87,7 +88,8 @@ fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
         }
         _ => {}
     }
-    let commands = program();
+    let is_perf = as_perf::is_started_as_perf(argv);
+    let commands = if is_perf { as_perf::with_options_of_perf(program()) } else { program() };
     let command = argv.get(1).and_then(|arg| commands.find_subcommand(arg));
     let read_on = match command {
         Some(command) => format!("`perf-prof {} --help` explains the options", command.get_name()),
@@ -102,9 +104,14 @@ fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
     };
     match program.command {
         _ if program.version => version::print(program.verbose, None),
-        Some(Subcommands::Record(record)) => record.run(argv),
+        Some(Subcommands::Record(mut record)) => {
+            if is_perf {
+                record.use_defaults_of_perf();
+            }
+            record.run(argv)
+        }
         Some(Subcommands::Stat(stat)) => stat.run(),
-        Some(Subcommands::Script(script)) => script.run(),
+        Some(Subcommands::Script(script)) => script.run(argv),
         Some(Subcommands::Report(report)) => report.run(),
         Some(Subcommands::Evlist(evlist)) => evlist.run(),
         Some(Subcommands::List(list)) => list.run(),

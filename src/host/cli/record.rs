@@ -11,6 +11,7 @@ use perf_prof_core::{
 };
 
 use super::{
+    as_perf,
     event_filters::EventFilters,
     failure::Failure,
     option_error::OptionError,
@@ -178,6 +179,16 @@ impl Record {
         Ok(ExitCode::from(status.0))
     }
 
+    /// Uses the defaults of `perf record`: the event that is recorded if none is selected, and the rate.
+    pub fn use_defaults_of_perf(&mut self) {
+        if self.events.is_empty() {
+            self.events.push(as_perf::default_event().to_owned());
+        }
+        if self.count.is_none() && self.freq.is_none() {
+            self.freq = Some(as_perf::default_rate());
+        }
+    }
+
     fn plan(self, argv: &[OsString]) -> Result<RecordPlan, OptionError> {
         let events = self.filters.events(&self.events)?;
         if events.is_empty() {
@@ -222,6 +233,15 @@ impl Record {
             verbosity,
         })
     }
+}
+
+/// Returns whether these arguments of `record` have a command. If they are wrong, the recorder says so itself.
+#[cfg(feature = "python")]
+pub(super) fn has_command(args: &[OsString]) -> bool {
+    let words = std::iter::once(OsString::from("record")).chain(args.iter().cloned());
+    let parsed = as_perf::with_options_of_record(Record::augment_args(clap::Command::new("record")));
+    let command = parsed.try_get_matches_from(words).map(|matches| matches.contains_id("command"));
+    command.unwrap_or(true)
 }
 
 fn parse_delay(text: &str) -> Result<Delay, String> {

@@ -10,7 +10,7 @@ use std::{ffi::OsString, process::ExitCode};
 use clap::{FromArgMatches, error::ErrorKind};
 use perf_prof_core::sys::output;
 
-pub use self::options::command;
+pub use self::options::{command, on_error};
 use super::{
     failure::{Failure, from_clap},
     version,

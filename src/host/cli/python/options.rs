@@ -281,6 +281,7 @@ pub fn command() -> Command {
     command
 }
 
-fn on_error(action: &str) -> OnError {
+/// Returns the value of `--on-error`.
+pub fn on_error(action: &str) -> OnError {
     if action == "stop" { OnError::Stop } else { OnError::Continue }
 }

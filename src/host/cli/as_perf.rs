@@ -1,0 +1,58 @@
+//! perf-prof under the name `perf`: the options of perf that change nothing here are accepted, `record` has the default
+//! event and rate of perf, and wrong usage ends with the status of perf. Wrappers of scripts call perf-prof in this way.
+
+use std::{ffi::OsString, path::Path};
+
+use clap::{Arg, ArgAction, Command};
+use perf_prof_core::{spec::Rate, sys::procfs};
+
+/// The exit status of perf after wrong usage.
+pub const WRONG_USAGE: u8 = 129;
+
+/// Returns whether this program was started under the name `perf`.
+pub fn is_started_as_perf(argv: &[OsString]) -> bool {
+    argv.first().and_then(|program| Path::new(program).file_name()).is_some_and(|name| name == "perf")
+}
+
+/// The options of `perf record` without a value that change nothing here, with their letters. A recording always has
+/// what they request: raw data, times, periods, CPUs and build ids. The last one reads a recording of any owner.
+const OF_RECORD: [(&str, Option<char>); 8] = [
+    ("raw-samples", Some('R')),
+    ("timestamp", Some('T')),
+    ("period", Some('P')),
+    ("sample-cpu", None),
+    ("no-buildid", Some('B')),
+    ("no-buildid-cache", Some('N')),
+    ("buildid-all", None),
+    ("force", Some('f')),
+];
+
+/// Adds the options of perf that are accepted only under its name.
+pub fn with_options_of_perf(commands: Command) -> Command {
+    commands.mut_subcommand("record", with_options_of_record)
+}
+
+/// Adds options of `perf record` that change nothing.
+pub fn with_options_of_record(record: Command) -> Command {
+    OF_RECORD.into_iter().fold(record, |record, (name, letter)| {
+        let option = Arg::new(name).long(name).action(ArgAction::Count).hide(true);
+        record.arg(if let Some(letter) = letter { option.short(letter) } else { option })
+    })
+}
+
+/// Returns the rate of events other than tracepoints: 4000 samples a second, or the highest rate that the kernel allows.
+pub fn default_rate() -> Rate {
+    const USUAL: u64 = 4000;
+    if procfs::perf_event_max_sample_rate().is_some_and(|highest| highest < USUAL) {
+        return Rate::MaxFrequency;
+    }
+    Rate::Frequency(USUAL)
+}
+
+/// Returns the event that is recorded if none is selected: cycles, or a clock on machines without this event.
+pub fn default_event() -> &'static str {
+    // PMUs of processors have these names on x86, and on processors with two kinds of cores.
+    let devices = ["cpu", "cpu_core", "armv8_pmuv3_0", "armv8_pmuv3"];
+    let has_pmu = |name: &&str| Path::new("/sys/bus/event_source/devices").join(name).exists();
+    if devices.iter().any(has_pmu) { "cycles" } else { "cpu-clock" }
+}

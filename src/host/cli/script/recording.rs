@@ -1,0 +1,112 @@
+//! The options of all commands that print a recording: which recording, and which of its samples.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::Args;
+use perf_prof_core::{
+    commands::header,
+    plan::{Input, ReadLimits, Switch, TaskSelection, Verbosity},
+    spec::{CpuSet, TimeRanges, parse_size},
+    sys::file,
+};
+
+use crate::cli::{
+    failure::Failure,
+    values::{Ids, owner, parse_recorded_ids},
+};
+
+/// Returns the path of the recording. As in perf, a recording that comes through a pipe needs no `-i -`.
+pub fn recording_path(written: Option<&Path>) -> PathBuf {
+    match written {
+        Some(path) => path.to_owned(),
+        None if file::stdin_is_pipe() => "-".into(),
+        None => "perf.data".into(),
+    }
+}
+
+/// The options of all commands that print a recording: they select the recording and its samples.
+#[derive(Args)]
+pub struct RecordingOptions {
+    /// The recording: a file, a directory, or - for a pipe [default: a pipe on stdin, else perf.data]
+    #[arg(short, long, value_name = "PATH")]
+    input: Option<PathBuf>,
+    /// Only these CPUs, for example 0-3,7
+    #[arg(short = 'C', long = "cpu", alias = "cpus", value_name = "LIST")]
+    cpus: Option<CpuSet>,
+    /// Only these processes, for example 1,2,3
+    #[arg(short, long = "pid", alias = "pids", value_name = "LIST", value_parser = parse_recorded_ids)]
+    pids: Option<Ids>,
+    /// Only these threads, for example 1,2,3
+    #[arg(short, long = "tid", alias = "tids", value_name = "LIST", value_parser = parse_recorded_ids)]
+    tids: Option<Ids>,
+    /// Print only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%-20%` or
+    /// `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
+    #[arg(long, value_name = "FROM,TO")]
+    time: Option<TimeRanges>,
+    /// Read the recording of another user too
+    #[arg(short, long)]
+    force: bool,
+    /// Memory limit for records that were read and not printed yet, for example 512M
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    buffer: Option<usize>,
+    /// Also use the samples of virtual machines; without this option they are only counted
+    #[arg(long)]
+    guest: bool,
+    /// Print only errors and losses
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print only the header of the recording: host, command line, times of the samples
+    #[arg(long)]
+    header_only: bool,
+}
+
+impl RecordingOptions {
+    /// Prints the header of the recording and returns the exit status if `--header-only` is given.
+    pub fn header(&self) -> Result<Option<ExitCode>, Failure> {
+        if !self.header_only {
+            return Ok(None);
+        }
+        header::run(&recording_path(self.input.as_deref()), &self.limits())?;
+        Ok(Some(ExitCode::SUCCESS))
+    }
+
+    /// Returns the path of the recording if the user wrote one.
+    #[cfg(feature = "python")]
+    pub fn written_input(&self) -> Option<&Path> {
+        self.input.as_deref()
+    }
+
+    /// Returns the CPUs, processes and threads, for live events.
+    #[cfg(feature = "python")]
+    pub fn tasks(&self) -> (Option<CpuSet>, Option<Ids>, Option<Ids>) {
+        (self.cpus.clone(), self.pids.clone(), self.tids.clone())
+    }
+
+    fn limits(&self) -> ReadLimits {
+        ReadLimits { owner: owner(self.force), memory: self.buffer }
+    }
+
+    /// Returns the recording and the selection of samples, for a plan.
+    pub fn input(&self) -> Input {
+        let ids = |ids: &Option<Ids>| ids.clone().map(|Ids(ids)| ids);
+        Input {
+            path: recording_path(self.input.as_deref()),
+            limits: self.limits(),
+            cpus: self.cpus.clone(),
+            pids: ids(&self.pids),
+            tids: ids(&self.tids),
+            tasks: TaskSelection::OfSamples,
+            times: self.time.clone(),
+            guests: if self.guest { Switch::On } else { Switch::Off },
+            jobs: None,
+        }
+    }
+
+    /// Returns how many messages are printed to stderr.
+    pub fn verbosity(&self) -> Verbosity {
+        if self.quiet { Verbosity::Quiet } else { Verbosity::Normal }
+    }
+}

@@ -1,0 +1,306 @@
+//! `perf-prof script` with scripts that were written for `perf script`: the forms of the command line, scripts with
+//! names and their wrappers, and live events.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use tempfile::TempDir;
+
+use crate::harness::{
+    machine::{Need, needs},
+    recorder::generator_words,
+    recording::{record, record_pipe},
+    run::{PERF_PROF, perf_prof, said, stdout, with_patience},
+};
+
+/// A script that prints its arguments and how often the handler was called.
+const COUNTER: &str = r#"
+import sys
+calls = 0
+def trace_begin():
+    print('begin', sys.argv[1:], flush=True)
+def syscalls__sys_enter_getppid(event_name, context, cpu, secs, nsecs, pid, comm, callchain, nr):
+    global calls
+    calls += 1
+    if calls == 1:
+        print('called', flush=True)
+def trace_end():
+    print('end', calls)
+"#;
+
+const EVENT: &str = "syscalls:sys_enter_getppid";
+
+/// A command that makes this many calls.
+fn calls(calls: u32) -> Vec<String> {
+    ["env".to_owned(), format!("PERF_PROF_TEST_CALLS={calls}")].into_iter().chain(generator_words()).collect()
+}
+
+/// Returns what the script printed. The command prints a line, too.
+#[track_caller]
+fn shown(output: &Output) -> String {
+    let lines = stdout(output);
+    lines.lines().filter(|line| !line.starts_with("made ")).map(|line| format!("{line}\n")).collect()
+}
+
+/// A folder with the script `counter` and its wrappers, as perf's folders are.
+struct Scripts(TempDir);
+
+impl Scripts {
+    fn new() -> Scripts {
+        let dir = tempfile::tempdir().unwrap();
+        let bin = dir.path().join("scripts/python/bin");
+        fs::create_dir_all(&bin).unwrap();
+        let script = "scripts/python/counter.py";
+        fs::write(dir.path().join(script), COUNTER).unwrap();
+        let wrappers = [
+            ("counter-record", format!("perf record -R -e {EVENT} \"$@\"")),
+            (
+                "counter-report",
+                format!(
+                    "# description: counts calls\n# args: [word]\nperf script \"$@\" -s \"$PERF_EXEC_PATH\"/{script} x"
+                ),
+            ),
+            ("counttop-record", format!("perf record -e {EVENT} \"$@\"")),
+            ("counttop-report", format!("# args: [word]\nperf script -s \"$PERF_EXEC_PATH\"/{script} \"$@\"")),
+            ("needy-record", "perf record \"$@\"".to_owned()),
+            ("needy-report", "# args: <comm>\nperf script \"$@\"".to_owned()),
+        ];
+        for (name, text) in wrappers {
+            fs::write(bin.join(name), format!("#!/bin/sh\n{text}\n")).unwrap();
+        }
+        Scripts(dir)
+    }
+
+    fn script(&self) -> PathBuf {
+        self.0.path().join("scripts/python/counter.py")
+    }
+
+    /// Returns a command of `perf-prof script` in this folder. Its PATH has no perf.
+    fn command(&self, args: &[&str]) -> Command {
+        let tools = self.0.path().join("tools");
+        if fs::create_dir(&tools).is_ok() {
+            for tool in ["env", "true"] {
+                let path = std::env::var_os("PATH").unwrap();
+                let found = std::env::split_paths(&path).map(|folder| folder.join(tool));
+                symlink(found.into_iter().find(|path| path.exists()).unwrap(), tools.join(tool)).unwrap();
+            }
+        }
+        let mut command = perf_prof(&["script"]);
+        command.args(args).env("PERF_EXEC_PATH", self.0.path()).env("PATH", &tools).current_dir(self.0.path());
+        with_patience(command.stdin(Stdio::null()), 100);
+        command
+    }
+
+    #[track_caller]
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+}
+
+/// Returns words and a command as one list of arguments.
+fn with_command<'a>(words: &[&'a str], command: &'a [String]) -> Vec<&'a str> {
+    words.iter().copied().chain(command.iter().map(String::as_str)).collect()
+}
+
+#[test]
+fn scripts_get_the_arguments_that_perf_gives_them() {
+    needs([Need::Tracefs, Need::Perf]);
+    let dir = tempfile::tempdir().unwrap();
+    record(&dir.path().join("perf.data"), &with_command(&["-e", EVENT, "--"], &calls(7)));
+    fs::write(dir.path().join("x.py"), "import sys\nprint(sys.argv)\n").unwrap();
+    let run = |program: &str, args: &[&str]| {
+        let mut command = Command::new(program);
+        let output = command.arg("script").args(args).current_dir(dir.path()).stdin(Stdio::null()).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    for args in [
+        &["-s", "x.py"][..],
+        &["-s", "Python:x.py", "a"],
+        &["-s", "python:x.py", "a", "-i", "b"],
+        &["-s", "py:x.py", "--", "-x", "--", "y"],
+        &["-sx.py", "-i", "perf.data", "a", "-v"],
+        &["--script=x.py", "-f", "--", "--", "a"],
+        &["-i", "perf.data", "x.py", "a", "--", "-s"],
+        &["-a", "x.py"],
+    ] {
+        let ours = run(PERF_PROF, args);
+        assert_eq!(ours, run("perf", args), "{args:?}");
+        assert!(ours.0 && ours.1.starts_with("['x.py'"), "{args:?}: {ours:?}");
+    }
+}
+
+#[test]
+fn a_recording_that_comes_through_a_pipe_needs_no_option() {
+    needs([Need::Tracefs, Need::Perf]);
+    let scripts = Scripts::new();
+    let path = scripts.0.path().join("pipe.data");
+    record_pipe(&path, &with_command(&["-e", EVENT, "--"], &calls(9)));
+    let through_pipe = |args: &[&str]| {
+        let mut cat = Command::new("cat").arg(&path).stdout(Stdio::piped()).spawn().unwrap();
+        let output = perf_prof(args).current_dir(scripts.0.path()).stdin(cat.stdout.take().unwrap()).output().unwrap();
+        cat.wait().unwrap();
+        output
+    };
+    assert_eq!(
+        stdout(&through_pipe(&["script", "-s", scripts.script().to_str().unwrap()])),
+        "begin []\ncalled\nend 9\n"
+    );
+    assert_eq!(stdout(&through_pipe(&["script"])).lines().filter(|line| line.contains(EVENT)).count(), 9);
+    assert!(stdout(&through_pipe(&["report", "--stdio"])).contains(&format!("# Samples: 9  of event '{EVENT}'")));
+    assert!(stdout(&through_pipe(&["evlist"])).contains(EVENT));
+    // A file or a device is no pipe: the recording is perf.data.
+    let output = scripts.run(&[]);
+    assert!(output.status.code() == Some(1) && said(&output).contains("perf.data"), "{}", said(&output));
+}
+
+#[test]
+fn lines_of_the_list_are_those_of_perf() {
+    needs([Need::Perf]);
+    let list = |program: &str| {
+        let output = Command::new(program).args(["script", "-l"]).output().unwrap();
+        stdout(&output).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (ours, of_perf) = (list(PERF_PROF), list("perf"));
+    assert_eq!(ours[0], of_perf[0]);
+    assert!(ours.iter().all(|line| of_perf.contains(line)), "{ours:#?}\n{of_perf:#?}");
+    let of_scripts = Scripts::new().run(&["-l"]);
+    let line = format!("  {:<36} counts calls\n", "counter [word]");
+    assert!(stdout(&of_scripts).contains(&line), "{}", stdout(&of_scripts));
+}
+
+#[test]
+fn a_script_with_a_name_is_recorded_and_reported_without_perf() {
+    needs([Need::Tracefs]);
+    let scripts = Scripts::new();
+    let command = calls(11);
+    stdout(&scripts.run(&with_command(&["record", "counter", "--"], &command)));
+    assert!(scripts.0.path().join("perf.data").exists());
+    assert_eq!(shown(&scripts.run(&["report", "counter"])), "begin ['x']\ncalled\nend 11\n");
+    // Both at once, through a pipe.
+    fs::remove_file(scripts.0.path().join("perf.data")).unwrap();
+    assert_eq!(shown(&scripts.run(&with_command(&["counter", "--"], &command))), "begin ['x']\ncalled\nend 11\n");
+    assert!(!scripts.0.path().join("perf.data").exists());
+}
+
+#[test]
+fn a_script_without_wrappers_runs_on_the_recording() {
+    needs([Need::Tracefs, Need::Perf]);
+    let scripts = Scripts::new();
+    record(&scripts.0.path().join("perf.data"), &with_command(&["-e", EVENT, "--"], &calls(5)));
+    fs::remove_dir_all(scripts.0.path().join("scripts/python/bin")).unwrap();
+    assert_eq!(shown(&scripts.run(&["counter", "5"])), "begin ['5']\ncalled\nend 5\n");
+}
+
+/// Without a command, all CPUs are recorded until Ctrl-C. Here only perf-prof gets the signal, not its process group.
+#[test]
+fn ctrl_c_ends_both_wrappers_and_the_script_prints_its_result() {
+    needs([Need::Tracefs]);
+    let scripts = Scripts::new();
+    for name in ["counter", "counttop"] {
+        let mut running = scripts.command(&[name]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
+        assert!(lines.next().unwrap().unwrap().starts_with("begin ["));
+        let mut caller = Command::new("python3");
+        let caller = caller.args(["-c", "import os, time\nwhile 1: os.getppid(); time.sleep(0.001)"]);
+        let mut caller = caller.spawn().unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "called");
+        // SAFETY: the child was not waited for.
+        unsafe { libc::kill(running.id() as i32, libc::SIGINT) };
+        let end = lines.next();
+        caller.kill().unwrap();
+        caller.wait().unwrap();
+        assert!(end.unwrap().unwrap().starts_with("end "));
+        assert_eq!(running.wait().unwrap().code(), Some(0));
+    }
+}
+
+#[test]
+fn scripts_run_on_live_events() {
+    needs([Need::Tracefs]);
+    let scripts = Scripts::new();
+    let (script, command) = (scripts.script(), calls(13));
+    let script = script.to_str().unwrap();
+    let live =
+        |words: &[&str]| shown(&scripts.run(&with_command(&[&["-s", script, "-e", EVENT], words].concat(), &command)));
+    assert_eq!(live(&["--"]), "begin []\ncalled\nend 13\n");
+    assert_eq!(live(&["5", "-v", "--"]), "begin ['5', '-v']\ncalled\nend 13\n");
+    assert_eq!(live(&["--filter", "common_pid==0", "--"]), "begin []\nend 0\n");
+}
+
+#[test]
+fn a_template_is_written_for_a_recording_and_runs_on_it() {
+    needs([Need::Tracefs, Need::Perf]);
+    let scripts = Scripts::new();
+    record(&scripts.0.path().join("perf.data"), &with_command(&["-e", EVENT, "--"], &calls(3)));
+    for (spec, file) in [("python", "perf-script.py"), ("python:x.py", "x.py"), ("y.py", "y.py")] {
+        let output = scripts.run(&["-g", spec]);
+        stdout(&output);
+        assert_eq!(said(&output), format!("generated Python script: {file}\n"));
+        let text = stdout(&scripts.run(&["-s", file]));
+        assert_eq!(text.matches("syscalls__sys_enter_getppid").count(), 3, "{text}");
+    }
+    // A wrong recording leaves the file as it is.
+    fs::write(scripts.0.path().join("y.py"), "kept").unwrap();
+    assert_eq!(scripts.run(&["-i", "y.py", "-g", "y.py"]).status.code(), Some(1));
+    assert_eq!(fs::read_to_string(scripts.0.path().join("y.py")).unwrap(), "kept");
+}
+
+#[test]
+fn errors_name_what_is_wrong() {
+    let scripts = Scripts::new();
+    fs::write(scripts.0.path().join("x.py"), "").unwrap();
+    for (args, text) in [
+        (&["nonexistent"][..], "`nonexistent` is no script"),
+        (&["scripts"], "to select a recording, use -i: `-i scripts`"),
+        (&["record", "nonexistent"], "there is no script `nonexistent`"),
+        (&["report", "../counter"], "there is no script `../counter`"),
+        (&["record"], "record needs the name of a script"),
+        (&["needy"], "the script `needy` needs arguments: <comm>"),
+        (&["-s", "nonexistent.py"], "cannot open the script nonexistent.py"),
+        (&["-s", "perl:x.pl"], "`perl` is not a language of scripts"),
+        (&["-g", "perl"], "`perl` is no Python script"),
+        (&["-s", "x.py", "--bogus"], "unexpected argument '--bogus'"),
+        (&["-s", "x.py", "-e", "a:b", "-i", "x"], "-e and -i cannot be combined"),
+    ] {
+        let output = scripts.run(args);
+        assert!(output.status.code() == Some(2) && said(&output).contains(text), "{args:?}: {}", said(&output));
+        assert!(output.stdout.is_empty() && !scripts.0.path().join("perf.data").exists(), "{args:?}");
+    }
+}
+
+/// Runs perf-prof under the name `perf`.
+fn as_perf(folder: &Path, args: &[&str]) -> Output {
+    let perf = folder.join("perf");
+    if !perf.exists() {
+        symlink(PERF_PROF, &perf).unwrap();
+    }
+    Command::new(perf).args(args).current_dir(folder).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn under_the_name_perf_options_that_change_nothing_are_accepted() {
+    needs([Need::Tracefs, Need::Perf]);
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["record", "-R", "-T", "-B", "-N", "-q", "-m", "64", "-e", EVENT, "--", "true"];
+    let output = as_perf(dir.path(), &args);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
+    assert_eq!(fs::metadata(dir.path().join("perf.data")).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(stdout(&as_perf(dir.path(), &["report", "--header-only"])).contains("# cmdline : "));
+    // Without -e, the event of perf is recorded.
+    let output = as_perf(dir.path(), &["record", "-q", "-o", "default.data", "--", "true"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let attrs = stdout(&as_perf(dir.path(), &["evlist", "-v", "-i", "default.data"]));
+    assert!(attrs.contains(" samples per second;") && !attrs.contains(" 997 samples"), "{attrs}");
+    let events = stdout(&as_perf(dir.path(), &["evlist", "-i", "default.data"]));
+    assert!(events.starts_with("cycles\n") || events.starts_with("cpu-clock\n"), "{events}");
+    // perf ends with 129 after wrong usage. Its own name is needed for all of this.
+    let output = as_perf(dir.path(), &["record", "--bogus", "--", "true"]);
+    assert!(output.status.code() == Some(129) && said(&output).contains("'--bogus'"), "{}", said(&output));
+    let output = perf_prof(&["record", "-R", "-e", EVENT, "--", "true"]).output().unwrap();
+    assert!(output.status.code() == Some(2) && said(&output).contains("'-R'"), "{}", said(&output));
+}
