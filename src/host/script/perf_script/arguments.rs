@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use perf_prof_core::event::{EventType, Format, Sample};
 use pyo3::{
-    intern,
     prelude::*,
     types::{PyDict, PyString},
 };
@@ -20,33 +19,52 @@ use super::{
     sample::SampleDict,
 };
 
+/// The names of the common values in the dict for `trace_unhandled`.
+const COMMON_KEYS: [(&str, Common); 6] = [
+    ("common_cpu", Common::Cpu),
+    ("common_s", Common::Secs),
+    ("common_ns", Common::Nsecs),
+    ("common_pid", Common::Pid),
+    ("common_comm", Common::Comm),
+    ("common_callchain", Common::Callchain),
+];
+
 /// What the arguments for the samples of one event are made with.
 pub struct EventArguments {
     name: Py<PyString>,
     /// The readers of the fields after the common ones.
     pub fields: Vec<FieldReader>,
-    /// The names of the fields, as Python objects.
+    /// The names of the common values and of the fields, in the order of `trace_unhandled`.
     keys: Vec<Py<PyString>>,
+    /// A dict with these names. A copy of it has room for all values.
+    names: Py<PyDict>,
     /// The reader of `common_pid`.
     pid: Option<FieldReader>,
 }
 
 impl EventArguments {
     /// Prepares the arguments of an event.
-    pub fn new(py: Python<'_>, event: &EventType, options: Options) -> EventArguments {
+    pub fn new(py: Python<'_>, event: &EventType, options: Options) -> PyResult<EventArguments> {
         let (common, fields) = match &event.format {
             Format::Tracepoint(format) => (format.common_fields(), format.fields()),
             Format::Source(_) => (&[][..], &[][..]),
         };
         let pid = common.iter().find(|field| field.name == "common_pid");
-        EventArguments {
+        let keys = COMMON_KEYS.iter().map(|(key, _)| *key).chain(fields.iter().map(|field| field.name.as_str()));
+        let keys: Vec<Py<PyString>> = keys.map(|key| PyString::intern(py, key).unbind()).collect();
+        let names = PyDict::new(py);
+        for key in &keys {
+            names.set_item(key, py.None())?;
+        }
+        Ok(EventArguments {
             name: PyString::intern(py, &event.handler_name()).unbind(),
             fields: fields.iter().map(|field| FieldReader::new(field, options.signs)).collect(),
-            keys: fields.iter().map(|field| PyString::intern(py, &field.name).unbind()).collect(),
+            names: names.unbind(),
+            keys,
             // The thread id of the idle task's events is 0, of others positive, but a program can write any events into
             // a recording.
             pid: pid.map(|pid| FieldReader::new(pid, Signs::True)),
-        }
+        })
     }
 
     /// Returns the names of the fields.
@@ -70,18 +88,18 @@ impl Arguments {
             context: Py::new(py, SampleContext::new(run.context.clone()))?,
             common: HeaderValues::new(run.context.clone()),
             objects: Objects::default(),
-            sample: SampleDict::new(py, run),
+            sample: SampleDict::new(py, run)?,
         })
     }
 
-    /// Makes one argument for a sample of the event with the index `at`.
+    /// Makes one argument for a sample of the event with the index `at`. `raw` is the sample's raw data.
     #[inline]
     pub fn make<'py>(
         &mut self,
         py: Python<'py>,
         value: Value,
         (at, event): (usize, &EventArguments),
-        sample: &Sample<'_>,
+        (sample, raw): (&Sample<'_>, &[u8]),
     ) -> PyResult<Bound<'py, PyAny>> {
         match value {
             Value::Common(Common::EventName) => Ok(event.name.bind(py).clone().into_any()),
@@ -90,13 +108,13 @@ impl Arguments {
             Value::Common(Common::Secs) => self.common.secs(py, sample),
             Value::Common(Common::Nsecs) => self.common.nsecs(py, sample, &self.objects),
             Value::Common(Common::Pid) => match &event.pid {
-                Some(pid) => pid.object(py, sample.raw(), &mut self.objects),
+                Some(pid) => pid.object(py, raw, &mut self.objects),
                 None => self.objects.signed(py, sample.pid_tid().1.into()),
             },
             Value::Common(Common::Comm) => self.common.comm(py, sample),
             Value::Common(Common::Callchain) => self.common.callchain(py, sample),
-            Value::Field(field) => event.fields[field].object(py, sample.raw(), &mut self.objects),
-            Value::Fields => self.fields(py, (at, event), sample),
+            Value::Field(field) => event.fields[field].object(py, raw, &mut self.objects),
+            Value::Fields => self.fields(py, (at, event), (sample, raw)),
             Value::Sample => self.sample.make(py, at, sample, &mut self.common).map(Bound::into_any),
         }
     }
@@ -106,21 +124,15 @@ impl Arguments {
         &mut self,
         py: Python<'py>,
         event: (usize, &EventArguments),
-        sample: &Sample<'_>,
+        (sample, raw): (&Sample<'_>, &[u8]),
     ) -> PyResult<Bound<'py, PyAny>> {
-        let fields = PyDict::new(py);
-        for (key, common) in [
-            (intern!(py, "common_cpu"), Common::Cpu),
-            (intern!(py, "common_s"), Common::Secs),
-            (intern!(py, "common_ns"), Common::Nsecs),
-            (intern!(py, "common_pid"), Common::Pid),
-            (intern!(py, "common_comm"), Common::Comm),
-            (intern!(py, "common_callchain"), Common::Callchain),
-        ] {
-            fields.set_item(key, self.make(py, Value::Common(common), event, sample)?)?;
+        let fields = event.1.names.bind(py).copy()?;
+        let (common_keys, keys) = event.1.keys.split_at(COMMON_KEYS.len());
+        for (key, (_, common)) in common_keys.iter().zip(COMMON_KEYS) {
+            fields.set_item(key, self.make(py, Value::Common(common), event, (sample, raw))?)?;
         }
-        for (key, field) in event.1.keys.iter().zip(&event.1.fields) {
-            fields.set_item(key, field.object(py, sample.raw(), &mut self.objects)?)?;
+        for (key, field) in keys.iter().zip(&event.1.fields) {
+            fields.set_item(key, field.object(py, raw, &mut self.objects)?)?;
         }
         Ok(fields.into_any())
     }

@@ -16,14 +16,21 @@ const LONGEST: usize = 64;
 
 /// Numbers and texts that were used lately.
 pub struct Objects {
-    numbers: Box<[Option<(u64, Py<PyAny>)>]>,
-    texts: Box<[Option<(Box<[u8]>, Py<PyAny>)>]>,
+    numbers: Table<u64>,
+    /// The names of tasks: arrays of 16 bytes, as two words.
+    comms: Table<[u64; 2]>,
+    texts: Table<Box<[u8]>>,
 }
+
+/// Values with their objects, each at the place that its hash decides.
+type Table<T> = Box<[Option<(T, Py<PyAny>)>]>;
 
 impl Default for Objects {
     fn default() -> Objects {
-        let none = |_| None;
-        Objects { numbers: (0..KEPT).map(none).collect(), texts: (0..KEPT).map(|_| None).collect() }
+        fn table<T>() -> Table<T> {
+            (0..KEPT).map(|_| None).collect()
+        }
+        Objects { numbers: table(), comms: table(), texts: table() }
     }
 }
 
@@ -63,6 +70,24 @@ impl Objects {
             // SAFETY: the GIL is held (`py`).
             Err(_) => unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyLong_FromLongLong(number)) },
         }
+    }
+
+    /// Returns the text in an array of 16 bytes; see [`Objects::text`].
+    #[inline]
+    pub fn comm<'py>(&mut self, py: Python<'py>, bytes: &[u8; 16]) -> Option<PyResult<Bound<'py, PyAny>>> {
+        let whole = u128::from_ne_bytes(*bytes);
+        let words = [whole as u64, (whole >> 64) as u64];
+        let place = spread(words[0] ^ words[1].rotate_left(23));
+        if let Some((of, object)) = &self.comms[place]
+            && *of == words
+        {
+            return Some(Ok(object.bind(py).clone()));
+        }
+        let made = self.text(py, bytes)?;
+        if let Ok(made) = &made {
+            self.comms[place] = Some((words, made.clone().unbind()));
+        }
+        Some(made)
     }
 
     /// Returns the text before the first NUL as a str, or `None` if perf would pass a bytearray: perf passes text only

@@ -83,8 +83,14 @@ impl FieldReader {
             Kind::Text(place) => (self.bytes(raw, place).ok_or_else(|| self.too_short())?, true),
             Kind::Bytes(place) => (self.bytes(raw, place).ok_or_else(|| self.too_short())?, false),
         };
-        if is_text && let Some(text) = objects.text(py, bytes) {
-            return text;
+        if is_text {
+            let text = match bytes.try_into() {
+                Ok(comm) => objects.comm(py, comm),
+                Err(_) => objects.text(py, bytes),
+            };
+            if let Some(text) = text {
+                return text;
+            }
         }
         // SAFETY: the GIL is held (`py`). Pointer and length are those of a live slice.
         unsafe {

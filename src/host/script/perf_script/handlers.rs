@@ -2,7 +2,7 @@
 
 use std::{ptr, sync::Arc};
 
-use perf_prof_core::event::Sample;
+use perf_prof_core::event::{EventType, Sample};
 use pyo3::{ffi, prelude::*, types::PyDict};
 
 use super::{
@@ -80,15 +80,16 @@ impl Handlers {
     }
 
     fn prepare(py: Python<'_>, main: &Bound<'_, PyDict>, run: &Arc<Run>, options: Options) -> PyResult<Handlers> {
-        let events = run.events.iter().map(|event| EventHandler {
-            kind: if event.format.tracepoint().is_some() { Kind::Tracepoint } else { Kind::Other },
-            function: Function::new(py, &event.handler_name()),
-            arguments: EventArguments::new(py, event, options),
-        });
+        let event = |event: &EventType| {
+            let kind = if event.format.tracepoint().is_some() { Kind::Tracepoint } else { Kind::Other };
+            let arguments = EventArguments::new(py, event, options)?;
+            Ok(EventHandler { kind, function: Function::new(py, &event.handler_name()), arguments })
+        };
+        let events = run.events.iter().map(event).collect::<PyResult<_>>()?;
         let handlers = Handlers {
             run: run.clone(),
             main: main.clone().unbind(),
-            events: events.collect(),
+            events,
             unhandled: Function::new(py, "trace_unhandled"),
             process: Function::new(py, "process_event"),
             definitions: Definitions::new(&run.events),
@@ -167,10 +168,11 @@ impl Handlers {
             context.get().set(&sample);
             context
         };
+        let raw = sample.raw();
         let result = function.found().map_or(Ok(()), |found| {
             self.passed.push(ptr::null_mut());
             for value in &found.values {
-                match self.arguments.make(py, *value, (event, &handler.arguments), &sample) {
+                match self.arguments.make(py, *value, (event, &handler.arguments), (&sample, raw)) {
                     Ok(object) => self.passed.push(object.into_ptr()),
                     Err(error) => {
                         release(&mut self.passed);

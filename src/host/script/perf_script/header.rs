@@ -1,9 +1,10 @@
 //! The values that all tracepoints have: time, CPU, task, call chain.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use perf_prof_core::event::{self, Context, PerfFrame, Sample};
 use pyo3::{ffi, prelude::*, types::PyList};
+use rustc_hash::FxHashMap;
 
 use super::{super::event::text, cache::Objects, frame::FrameObjects};
 
@@ -14,17 +15,19 @@ const TASKS: usize = 1 << 14;
 pub struct HeaderValues {
     context: Arc<Context>,
     /// The names of tasks, by thread id. They are valid as long as no task changes.
-    comms: HashMap<i32, Py<PyAny>>,
+    comms: FxHashMap<i32, Py<PyAny>>,
     /// The state of the context's tasks to which `comms` belongs.
     changes: u64,
     /// The second of the last event.
     secs: Option<(u64, Py<PyAny>)>,
+    /// The empty call chain that was passed last.
+    no_frames: Option<Py<PyList>>,
 }
 
 impl HeaderValues {
     /// Creates the values for the events of a run.
     pub fn new(context: Arc<Context>) -> HeaderValues {
-        HeaderValues { context, comms: HashMap::new(), changes: 0, secs: None }
+        HeaderValues { context, comms: FxHashMap::default(), changes: 0, secs: None, no_frames: None }
     }
 
     /// Returns the CPU, or -1 if it was not recorded.
@@ -79,11 +82,27 @@ impl HeaderValues {
         Ok(comm)
     }
 
+    /// Returns an empty list. A list is used again if the script has neither kept nor filled it.
+    #[inline]
+    fn empty_callchain<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyAny> {
+        if let Some(list) = &self.no_frames {
+            let list = list.bind(py);
+            // SAFETY: the GIL is held (`py`), and the list is a live object.
+            let count = unsafe { ffi::Py_REFCNT(list.as_ptr()) };
+            if count == 1 && list.is_empty() {
+                return list.clone().into_any();
+            }
+        }
+        let list = PyList::empty(py);
+        self.no_frames = Some(list.clone().unbind());
+        list.into_any()
+    }
+
     /// Returns the call chain as a list of dicts, which is empty if none was recorded.
-    pub fn callchain<'py>(&self, py: Python<'py>, sample: &Sample<'_>) -> PyResult<Bound<'py, PyAny>> {
+    #[inline]
+    pub fn callchain<'py>(&mut self, py: Python<'py>, sample: &Sample<'_>) -> PyResult<Bound<'py, PyAny>> {
         if !event::has_callchain(sample) {
-            // SAFETY: the GIL is held (`py`).
-            return unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyList_New(0)) };
+            return Ok(self.empty_callchain(py));
         }
         let frames = event::perf_chain(sample, &self.context);
         let entry = |frame: &Arc<PerfFrame>| FrameObjects::of(py, frame)?.entry(py, frame);
