@@ -30,6 +30,8 @@ pub struct PerfFrame {
     /// The address. In a call chain, recorded frames have the recorded address. A frame that was unwound from a copy of
     /// the stack has the address before the return address, except the innermost one.
     pub ip: u64,
+    /// The offset of the address in the mapped file. Outside of files, and in the kernel, it is the address itself.
+    pub file_offset: u64,
     /// The symbol that contains the address.
     pub symbol: Option<PerfFrameSymbol>,
     /// The mapping that contains the address.
@@ -129,7 +131,14 @@ pub fn perf_address(sample: &Sample<'_>, addr: u64, context: &Context) -> Arc<Pe
 fn frame(sample: &Sample<'_>, addr: u64, is_kernel: bool, context: &Context) -> Arc<PerfFrame> {
     if sample.is_of_guest() {
         // The virtual machine's code is not known.
-        return Arc::new(PerfFrame { slot: Slot::default(), ip: addr, symbol: None, map: None, srcline: None });
+        return Arc::new(PerfFrame {
+            slot: Slot::default(),
+            ip: addr,
+            file_offset: addr,
+            symbol: None,
+            map: None,
+            srcline: None,
+        });
     }
     if is_kernel {
         return context.with_perf_kernel_frames(|cached| cached.get(addr, context));
@@ -178,7 +187,8 @@ fn user_frame(resolved: &Resolved, pid: i32, addr: u64) -> PerfFrame {
         start: mapped.start,
         end: mapped.end,
     });
-    PerfFrame { slot: Slot::default(), ip: addr, symbol, map, srcline: None }
+    let file_offset = resolved.dso_offset;
+    PerfFrame { slot: Slot::default(), ip: addr, file_offset, symbol, map, srcline: None }
 }
 
 /// Returns the frames of an unwound address: those of the functions that were inlined there, and `outer`.
@@ -265,7 +275,7 @@ fn kernel_frame(addr: u64, context: &Context) -> (PerfFrame, bool) {
         let dso = symbol.as_ref().filter(|_| is_generated).map_or(dso, |symbol| Arc::clone(&symbol.name));
         PerfMap { dso, build_id, start, end }
     });
-    (PerfFrame { slot: Slot::default(), ip: addr, symbol, map, srcline: None }, keep)
+    (PerfFrame { slot: Slot::default(), ip: addr, file_offset: addr, symbol, map, srcline: None }, keep)
 }
 
 #[cfg(test)]
