@@ -28,7 +28,7 @@ use super::{
     forked, interpreter,
     loader::{self, Loaded},
     module::{self, Run},
-    perf_script,
+    perf_script::{self, Raised},
 };
 
 /// How events are delivered to the script's functions.
@@ -156,21 +156,31 @@ fn handlers(py: Python<'_>, found: &[Option<Callback>], run: &Arc<Run>) -> PyRes
 impl Program {
     /// Calls `__init__()` or `trace_begin()`.
     pub fn init(&mut self) -> Result<(), ScriptError> {
-        let Some(init) = &self.callbacks.init else { return Ok(()) };
         Python::attach(|py| {
-            let result = init.function.call0(py);
-            forked::leave_if_child(py, || forked::status(py, result.as_ref().err()));
+            let result = self.begin(py);
+            forked::leave_if_child(py, || forked::status(py, result.as_ref().err().map(|raised| &raised.error)));
             match result {
-                Ok(_) => Ok(()),
-                Err(error) if error.is_instance_of::<pyo3::exceptions::PySystemExit>(py) => {
+                Ok(()) => Ok(()),
+                Err(Raised { error, .. }) if error.is_instance_of::<pyo3::exceptions::PySystemExit>(py) => {
                     Err(ScriptError::Exited(exit_status(py, &error)))
                 }
-                Err(error) => {
+                Err(Raised { function, error }) => {
                     super::failure::print_traceback(py, &error);
-                    Err(ScriptError::Init(init.name.clone()))
+                    Err(ScriptError::Init(function))
                 }
             }
         })
+    }
+
+    fn begin(&mut self, py: Python<'_>) -> Result<(), Raised> {
+        if let Some(init) = &self.callbacks.init {
+            let result = init.function.call0(py);
+            result.map_err(|error| Raised { function: init.name.clone(), error })?;
+        }
+        match &mut self.receiver {
+            Receiver::EventObjects(_) => Ok(()),
+            Receiver::PerfScript(handlers) => handlers.begin(py),
+        }
     }
 
     /// Fails if the script of `perf script` has handlers of tracepoints, but no function for any of the events.
@@ -377,14 +387,14 @@ impl Deliver for AttachedPerfScript<'_, '_> {
                 forked::leave_if_child(self.attached.py, || 0);
                 Flow::Continue(())
             }
-            Err(perf_script::Raised { function, error }) => self.attached.handle(Err(error), &function),
+            Err(Raised { function, error }) => self.attached.handle(Err(error), &function),
         }
     }
 
     fn other_record(&mut self, record: &[u8], _time: u64) -> Flow {
         match self.handlers.other_record(self.attached.py, record) {
             Ok(()) => Flow::Continue(()),
-            Err(perf_script::Raised { function, error }) => self.attached.handle(Err(error), &function),
+            Err(Raised { function, error }) => self.attached.handle(Err(error), &function),
         }
     }
 

@@ -9,6 +9,7 @@ use super::{
     super::{callbacks::Callback, error::ScriptError, module::Run},
     Options,
     arguments::{Arguments, EventArguments},
+    db_export::{self, Export},
     definitions::Definitions,
     function::{Function, release},
     parameters,
@@ -27,6 +28,8 @@ pub struct Handlers {
     /// `process_event`, for events other than tracepoints.
     process: Function,
     definitions: Definitions,
+    /// The database export, if the script requests it. It gets the samples of events other than tracepoints.
+    export: Option<Box<Export>>,
     records: RecordFunctions,
     arguments: Arguments,
     /// The arguments of the current call, see [`super::function::Found::call`].
@@ -93,6 +96,7 @@ impl Handlers {
             unhandled: Function::new(py, "trace_unhandled"),
             process: Function::new(py, "process_event"),
             definitions: Definitions::new(&run.events),
+            export: None,
             records: RecordFunctions::new(py, run),
             arguments: Arguments::new(py, run)?,
             passed: Vec::new(),
@@ -121,8 +125,17 @@ impl Handlers {
         let is_defined = |function: &Function| function.look_up(main).is_some();
         self.events.iter().any(|event| match event.kind {
             Kind::Tracepoint => is_defined(&event.function) || is_defined(&self.unhandled),
-            Kind::Other => is_defined(&self.process),
+            Kind::Other => is_defined(&self.process) || db_export::is_requested(main),
         })
+    }
+
+    /// Starts the database export if the script requests it. This is called after `trace_begin`, which may do so.
+    pub fn begin(&mut self, py: Python<'_>) -> Result<(), Raised> {
+        let main = self.main.bind(py);
+        if db_export::is_requested(main) {
+            self.export = Some(Box::new(Export::new(main, &self.run)?));
+        }
+        Ok(())
     }
 
     /// Returns the function for the end of the run, if there is one.
@@ -134,7 +147,10 @@ impl Handlers {
 
     /// Calls the function for a record other than a sample, if there is one.
     pub fn other_record(&mut self, py: Python<'_>, record: &[u8]) -> Result<(), Raised> {
-        self.records.record(self.main.bind(py), &self.run, record)
+        match &mut self.export {
+            Some(export) if db_export::exports(record) => export.record(py, record),
+            _ => self.records.record(self.main.bind(py), &self.run, record),
+        }
     }
 
     /// Calls the function that handles a sample, if there is one.
@@ -143,6 +159,13 @@ impl Handlers {
         let main = self.main.bind(py);
         self.definitions.before(main, (event, &self.run.events[event]), &*self.run.context.kernel)?;
         let handler = &mut self.events[event];
+        if let Some(export) = &mut self.export {
+            let sample = Sample { event: &self.run.events[event], record };
+            match handler.kind {
+                Kind::Tracepoint => export.note_task(&sample),
+                Kind::Other => return export.sample(py, event, &sample),
+            }
+        }
         let own = if handler.kind == Kind::Tracepoint { handler.function.look_up(main) } else { None };
         let function = match own {
             Some(object) => {

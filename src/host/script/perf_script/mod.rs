@@ -8,6 +8,7 @@ mod arguments;
 mod branches;
 mod cache;
 mod context;
+mod db_export;
 mod definitions;
 mod field;
 mod frame;

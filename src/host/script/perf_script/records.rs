@@ -3,8 +3,8 @@
 
 use perf_prof_core::{
     abi::{
-        PERF_RECORD_SWITCH, PERF_RECORD_SWITCH_CPU_WIDE, PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE,
-        perf_data::PERF_RECORD_AUXTRACE_ERROR,
+        PERF_RECORD_COMM, PERF_RECORD_FORK, PERF_RECORD_SWITCH, PERF_RECORD_SWITCH_CPU_WIDE, PERF_RECORD_THROTTLE,
+        PERF_RECORD_UNTHROTTLE, perf_data::PERF_RECORD_AUXTRACE_ERROR,
     },
     perfdata::AuxtraceError,
     record::{OtherRecords, SampleId, Switch, SwitchDirection, Throttle, record_type},
@@ -54,6 +54,9 @@ impl RecordFunctions {
             PERF_RECORD_SWITCH,
             PERF_RECORD_SWITCH_CPU_WIDE,
             PERF_RECORD_AUXTRACE_ERROR,
+            // For the database export.
+            PERF_RECORD_COMM,
+            PERF_RECORD_FORK,
         ];
         OtherRecords::of(&own).and(StatCounts::records())
     }

@@ -1,0 +1,85 @@
+//! The functions of the script that get the rows of the tables, and the numbers of the rows.
+
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyTuple},
+};
+
+use super::super::{super::event::text, Raised, parameters};
+
+/// The tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Table {
+    Evsel,
+    Machine,
+    Thread,
+    Comm,
+    CommThread,
+    Dso,
+    Symbol,
+    BranchType,
+    Sample,
+    CallPath,
+    ContextSwitch,
+}
+
+impl Table {
+    const ALL: [(Table, &str); 11] = [
+        (Table::Evsel, "evsel_table"),
+        (Table::Machine, "machine_table"),
+        (Table::Thread, "thread_table"),
+        (Table::Comm, "comm_table"),
+        (Table::CommThread, "comm_thread_table"),
+        (Table::Dso, "dso_table"),
+        (Table::Symbol, "symbol_table"),
+        (Table::BranchType, "branch_type_table"),
+        (Table::Sample, "sample_table"),
+        (Table::CallPath, "call_path_table"),
+        (Table::ContextSwitch, "context_switch_table"),
+    ];
+}
+
+/// A value in a row.
+#[derive(Clone, Copy, Debug)]
+pub enum Cell<'a> {
+    /// A number. All numbers are signed: an address of the kernel is negative.
+    Number(i64),
+    Text(&'a [u8]),
+}
+
+/// Returns the cell for a number.
+pub fn number(number: u64) -> Cell<'static> {
+    Cell::Number(number as i64)
+}
+
+/// The functions, and the numbers of the last rows.
+pub struct Tables {
+    functions: [Option<Py<PyAny>>; Table::ALL.len()],
+    last: [u64; Table::ALL.len()],
+}
+
+impl Tables {
+    /// Looks up the functions. A table without a function has numbers too.
+    pub fn new(main: &Bound<'_, PyDict>) -> Tables {
+        let function = |(_, name)| parameters::callable(main, name).map(Bound::unbind);
+        Tables { functions: Table::ALL.map(function), last: [0; Table::ALL.len()] }
+    }
+
+    /// Returns the number of the next row.
+    pub fn next(&mut self, table: Table) -> u64 {
+        self.last[table as usize] += 1;
+        self.last[table as usize]
+    }
+
+    /// Passes a row to the table's function, if there is one.
+    pub fn add(&self, py: Python<'_>, table: Table, row: &[Cell<'_>]) -> Result<(), Raised> {
+        let Some(function) = &self.functions[table as usize] else { return Ok(()) };
+        let object = |cell: &Cell<'_>| match *cell {
+            Cell::Number(number) => Ok(number.into_pyobject(py)?.into_any()),
+            Cell::Text(bytes) => text(py, bytes),
+        };
+        let row = row.iter().map(object).collect::<PyResult<Vec<_>>>();
+        let called = row.and_then(|row| function.bind(py).call1(PyTuple::new(py, row)?));
+        called.map(drop).map_err(|error| Raised { function: Table::ALL[table as usize].1.to_owned(), error })
+    }
+}
