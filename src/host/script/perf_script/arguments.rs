@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use perf_prof_core::event::{EventType, Format, Sample};
 use pyo3::{
+    ffi,
     prelude::*,
     types::{PyDict, PyString},
 };
@@ -11,7 +12,7 @@ use pyo3::{
 use super::{
     super::module::Run,
     Options, Signs,
-    cache::Objects,
+    cache::{NewReference, Objects},
     context::SampleContext,
     field::FieldReader,
     header::HeaderValues,
@@ -94,16 +95,16 @@ impl Arguments {
 
     /// Makes one argument for a sample of the event with the index `at`. `raw` is the sample's raw data.
     #[inline]
-    pub fn make<'py>(
+    pub fn make(
         &mut self,
-        py: Python<'py>,
+        py: Python<'_>,
         value: Value,
         (at, event): (usize, &EventArguments),
         (sample, raw): (&Sample<'_>, &[u8]),
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> NewReference {
         match value {
-            Value::Common(Common::EventName) => Ok(event.name.bind(py).clone().into_any()),
-            Value::Common(Common::Context) => Ok(self.context.bind(py).clone().into_any()),
+            Value::Common(Common::EventName) => event.name.clone_ref(py).into_ptr(),
+            Value::Common(Common::Context) => self.context.clone_ref(py).into_ptr(),
             Value::Common(Common::Cpu) => self.common.cpu(py, sample, &mut self.objects),
             Value::Common(Common::Secs) => self.common.secs(py, sample),
             Value::Common(Common::Nsecs) => self.common.nsecs(py, sample, &self.objects),
@@ -112,10 +113,10 @@ impl Arguments {
                 None => self.objects.signed(py, sample.pid_tid().1.into()),
             },
             Value::Common(Common::Comm) => self.common.comm(py, sample),
-            Value::Common(Common::Callchain) => self.common.callchain(py, sample),
+            Value::Common(Common::Callchain) => pointer(py, self.common.callchain(py, sample)),
             Value::Field(field) => event.fields[field].object(py, raw, &mut self.objects),
-            Value::Fields => self.fields(py, (at, event), (sample, raw)),
-            Value::Sample => self.sample.make(py, at, sample, &mut self.common).map(Bound::into_any),
+            Value::Fields => pointer(py, self.fields(py, (at, event), (sample, raw))),
+            Value::Sample => pointer(py, self.sample.make(py, at, sample, &mut self.common)),
         }
     }
 
@@ -125,15 +126,42 @@ impl Arguments {
         py: Python<'py>,
         event: (usize, &EventArguments),
         (sample, raw): (&Sample<'_>, &[u8]),
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Bound<'py, PyDict>> {
         let fields = event.1.names.bind(py).copy()?;
         let (common_keys, keys) = event.1.keys.split_at(COMMON_KEYS.len());
         for (key, (_, common)) in common_keys.iter().zip(COMMON_KEYS) {
-            fields.set_item(key, self.make(py, Value::Common(common), event, (sample, raw))?)?;
+            set(&fields, key, self.make(py, Value::Common(common), event, (sample, raw)))?;
         }
         for (key, field) in keys.iter().zip(&event.1.fields) {
-            fields.set_item(key, field.object(py, raw, &mut self.objects)?)?;
+            set(&fields, key, field.object(py, raw, &mut self.objects))?;
         }
-        Ok(fields.into_any())
+        Ok(fields)
     }
+}
+
+/// Returns the object as a new reference, or null with the exception set.
+fn pointer<T>(py: Python<'_>, object: PyResult<Bound<'_, T>>) -> NewReference {
+    match object {
+        Ok(object) => object.into_ptr(),
+        Err(error) => {
+            error.restore(py);
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// Sets an item of a dict, and releases the reference to its value.
+#[inline]
+pub fn set(dict: &Bound<'_, PyDict>, key: &Py<PyString>, value: NewReference) -> PyResult<()> {
+    let py = dict.py();
+    if value.is_null() {
+        return Err(PyErr::fetch(py));
+    }
+    // SAFETY: the GIL is held, and all three are live objects.
+    let result = unsafe {
+        let result = ffi::PyDict_SetItem(dict.as_ptr(), key.as_ptr(), value);
+        ffi::Py_DECREF(value);
+        result
+    };
+    if result == 0 { Ok(()) } else { Err(PyErr::fetch(py)) }
 }

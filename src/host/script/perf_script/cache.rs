@@ -34,88 +34,100 @@ impl Default for Objects {
     }
 }
 
+/// A new reference to an object. It is null if an exception is set, as in CPython's own functions: a plain pointer is
+/// returned in a register, which a `PyResult` is not, and there are many arguments.
+pub type NewReference = *mut ffi::PyObject;
+
+/// The methods return new references. The GIL is held (`Python`).
 impl Objects {
     /// Returns an int.
     #[inline]
-    pub fn unsigned<'py>(&mut self, py: Python<'py>, number: u64) -> PyResult<Bound<'py, PyAny>> {
+    pub fn unsigned(&mut self, py: Python<'_>, number: u64) -> NewReference {
         // Python itself keeps one object for each number up to 256.
         if number <= 256 {
-            // SAFETY: the GIL is held (`py`).
-            return unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyLong_FromLong(number as _)) };
+            return self.rare(py, number);
         }
-        let kept = &mut self.numbers[spread(number)];
-        if let Some((of, object)) = kept
+        if let Some((of, object)) = &self.numbers[spread(number)]
             && *of == number
         {
-            return Ok(object.bind(py).clone());
+            return object.clone_ref(py).into_ptr();
         }
-        // SAFETY: the GIL is held (`py`).
-        let made = unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyLong_FromUnsignedLongLong(number))? };
-        *kept = Some((number, made.clone().unbind()));
-        Ok(made)
+        let made = self.rare(py, number);
+        self.keep_number(py, number, made);
+        made
+    }
+
+    #[cold]
+    fn keep_number(&mut self, py: Python<'_>, number: u64, made: NewReference) {
+        if let Some(made) = kept(py, made) {
+            self.numbers[spread(number)] = Some((number, made));
+        }
     }
 
     /// Returns an int that is not expected to occur again.
     #[inline]
-    pub fn rare<'py>(&self, py: Python<'py>, number: u64) -> PyResult<Bound<'py, PyAny>> {
-        // SAFETY: the GIL is held (`py`).
-        unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyLong_FromUnsignedLongLong(number)) }
+    pub fn rare(&self, _: Python<'_>, number: u64) -> NewReference {
+        // SAFETY: the GIL is held.
+        unsafe { ffi::PyLong_FromUnsignedLongLong(number) }
     }
 
     /// Returns an int that may be negative.
     #[inline]
-    pub fn signed<'py>(&mut self, py: Python<'py>, number: i64) -> PyResult<Bound<'py, PyAny>> {
+    pub fn signed(&mut self, py: Python<'_>, number: i64) -> NewReference {
         match u64::try_from(number) {
             Ok(number) => self.unsigned(py, number),
-            // SAFETY: the GIL is held (`py`).
-            Err(_) => unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyLong_FromLongLong(number)) },
+            // SAFETY: the GIL is held.
+            Err(_) => unsafe { ffi::PyLong_FromLongLong(number) },
         }
     }
 
     /// Returns the text in an array of 16 bytes; see [`Objects::text`].
     #[inline]
-    pub fn comm<'py>(&mut self, py: Python<'py>, bytes: &[u8; 16]) -> Option<PyResult<Bound<'py, PyAny>>> {
+    pub fn comm(&mut self, py: Python<'_>, bytes: &[u8; 16]) -> Option<NewReference> {
         let whole = u128::from_ne_bytes(*bytes);
         let words = [whole as u64, (whole >> 64) as u64];
         let place = spread(words[0] ^ words[1].rotate_left(23));
         if let Some((of, object)) = &self.comms[place]
             && *of == words
         {
-            return Some(Ok(object.bind(py).clone()));
+            return Some(object.clone_ref(py).into_ptr());
         }
         let made = self.text(py, bytes)?;
-        if let Ok(made) = &made {
-            self.comms[place] = Some((words, made.clone().unbind()));
+        if let Some(made) = kept(py, made) {
+            self.comms[place] = Some((words, made));
         }
         Some(made)
     }
 
     /// Returns the text before the first NUL as a str, or `None` if perf would pass a bytearray: perf passes text only
     /// if the last byte is NUL, and if all bytes before the first NUL are printable or space in Latin-1.
-    #[inline]
-    pub fn text<'py>(&mut self, py: Python<'py>, bytes: &[u8]) -> Option<PyResult<Bound<'py, PyAny>>> {
+    pub fn text(&mut self, py: Python<'_>, bytes: &[u8]) -> Option<NewReference> {
         if bytes.last() != Some(&0) {
             return None;
         }
         let text = &bytes[..bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len())];
-        let kept = &mut self.texts[spread(hash(text))];
-        if let Some((of, object)) = kept
+        let place = &mut self.texts[spread(hash(text))];
+        if let Some((of, object)) = place
             && **of == *text
         {
-            return Some(Ok(object.bind(py).clone()));
+            return Some(object.clone_ref(py).into_ptr());
         }
         if !text.iter().all(|&byte| matches!(byte, b'\t'..=b'\r' | b' '..=b'~' | 0xa0..)) {
             return None;
         }
-        let made = match event::text(py, text) {
-            Ok(made) => made,
-            Err(error) => return Some(Err(error)),
-        };
+        // SAFETY: the GIL is held.
+        let made = unsafe { event::string(text) };
         if text.len() <= LONGEST {
-            *kept = Some((text.into(), made.clone().unbind()));
+            *place = kept(py, made).map(|made| (text.into(), made));
         }
-        Some(Ok(made))
+        Some(made)
     }
+}
+
+/// Returns a reference that can be kept, beside the new reference to the same object. Returns `None` for null.
+pub fn kept(py: Python<'_>, made: NewReference) -> Option<Py<PyAny>> {
+    // SAFETY: the GIL is held. `made` is null or a live object.
+    unsafe { Bound::from_borrowed_ptr_or_opt(py, made) }.map(Bound::unbind)
 }
 
 /// Returns a place in a table of `KEPT` places. The multiplier is that of Fibonacci hashing, 2^64 / golden ratio.

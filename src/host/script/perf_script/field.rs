@@ -4,7 +4,7 @@
 use perf_prof_core::tracefs::{Field, FieldKind};
 use pyo3::{exceptions::PyValueError, ffi, prelude::*};
 
-use super::cache::Objects;
+use super::cache::{NewReference, Objects};
 
 /// The values of signed fields that are smaller than 8 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,32 +70,35 @@ impl FieldReader {
         FieldReader { name: field.name.clone(), offset: field.offset, size: field.size, kind }
     }
 
-    /// Returns the value of the field as a new object. Raises ValueError if the raw data ends before the field.
+    /// Returns a new reference to the value of the field. Sets a ValueError if the raw data ends before the field.
     #[inline]
-    pub fn object<'py>(&self, py: Python<'py>, raw: &[u8], objects: &mut Objects) -> PyResult<Bound<'py, PyAny>> {
-        let (bytes, is_text) = match self.kind {
-            Kind::Unsigned => return objects.unsigned(py, self.number(raw).ok_or_else(|| self.too_short())?),
-            Kind::Signed { width } => {
-                let number = self.number(raw).ok_or_else(|| self.too_short())?;
-                let unused = 64 - 8 * width.clamp(1, 8) as u32;
-                return objects.signed(py, (number << unused) as i64 >> unused);
-            }
-            Kind::Text(place) => (self.bytes(raw, place).ok_or_else(|| self.too_short())?, true),
-            Kind::Bytes(place) => (self.bytes(raw, place).ok_or_else(|| self.too_short())?, false),
-        };
-        if is_text {
-            let text = match bytes.try_into() {
-                Ok(comm) => objects.comm(py, comm),
-                Err(_) => objects.text(py, bytes),
-            };
-            if let Some(text) = text {
-                return text;
-            }
-        }
-        // SAFETY: the GIL is held (`py`). Pointer and length are those of a live slice.
-        unsafe {
-            let made = ffi::PyByteArray_FromStringAndSize(bytes.as_ptr().cast(), bytes.len() as ffi::Py_ssize_t);
-            Bound::from_owned_ptr_or_err(py, made)
+    pub fn object(&self, py: Python<'_>, raw: &[u8], objects: &mut Objects) -> NewReference {
+        match self.kind {
+            Kind::Unsigned => match self.number(raw) {
+                Some(number) => objects.unsigned(py, number),
+                None => self.too_short(py),
+            },
+            Kind::Signed { width } => match self.number(raw) {
+                Some(number) => {
+                    let unused = 64 - 8 * width.clamp(1, 8) as u32;
+                    objects.signed(py, (number << unused) as i64 >> unused)
+                }
+                None => self.too_short(py),
+            },
+            Kind::Text(place) => match self.bytes(raw, place) {
+                Some(bytes) => {
+                    let text = match bytes.try_into() {
+                        Ok(comm) => objects.comm(py, comm),
+                        Err(_) => objects.text(py, bytes),
+                    };
+                    text.unwrap_or_else(|| bytearray(py, bytes))
+                }
+                None => self.too_short(py),
+            },
+            Kind::Bytes(place) => match self.bytes(raw, place) {
+                Some(bytes) => bytearray(py, bytes),
+                None => self.too_short(py),
+            },
         }
     }
 
@@ -128,7 +131,13 @@ impl FieldReader {
     }
 
     #[cold]
-    fn too_short(&self) -> PyErr {
-        PyValueError::new_err(format!("the sample's data ends before its field {}", self.name))
+    fn too_short(&self, py: Python<'_>) -> NewReference {
+        PyValueError::new_err(format!("the sample's data ends before its field {}", self.name)).restore(py);
+        std::ptr::null_mut()
     }
+}
+
+fn bytearray(_: Python<'_>, bytes: &[u8]) -> NewReference {
+    // SAFETY: the GIL is held. Pointer and length are those of a live slice.
+    unsafe { ffi::PyByteArray_FromStringAndSize(bytes.as_ptr().cast(), bytes.len() as ffi::Py_ssize_t) }
 }

@@ -195,13 +195,12 @@ impl Handlers {
         let result = function.found().map_or(Ok(()), |found| {
             self.passed.push(ptr::null_mut());
             for value in &found.values {
-                match self.arguments.make(py, *value, (event, &handler.arguments), (&sample, raw)) {
-                    Ok(object) => self.passed.push(object.into_ptr()),
-                    Err(error) => {
-                        release(&mut self.passed);
-                        return Err(error);
-                    }
+                let object = self.arguments.make(py, *value, (event, &handler.arguments), (&sample, raw));
+                if object.is_null() {
+                    release(&mut self.passed);
+                    return Err(PyErr::fetch(py));
                 }
+                self.passed.push(object);
             }
             found.call(py, &mut self.passed)
         });

@@ -3,10 +3,18 @@
 use std::sync::Arc;
 
 use perf_prof_core::event::{self, Context, PerfFrame, Sample};
-use pyo3::{ffi, prelude::*, types::PyList};
+use pyo3::{
+    ffi,
+    prelude::*,
+    types::{PyInt, PyList},
+};
 use rustc_hash::FxHashMap;
 
-use super::{super::event::text, cache::Objects, frame::FrameObjects};
+use super::{
+    super::event::string,
+    cache::{NewReference, Objects, kept},
+    frame::FrameObjects,
+};
 
 /// The largest number of tasks whose names are kept as Python objects.
 const TASKS: usize = 1 << 14;
@@ -32,33 +40,33 @@ impl HeaderValues {
 
     /// Returns the CPU, or -1 if it was not recorded.
     #[inline]
-    pub fn cpu<'py>(&self, py: Python<'py>, sample: &Sample<'_>, objects: &mut Objects) -> PyResult<Bound<'py, PyAny>> {
+    pub fn cpu(&self, py: Python<'_>, sample: &Sample<'_>, objects: &mut Objects) -> NewReference {
         objects.signed(py, sample.event.layout.cpu(sample.record).map_or(-1, |cpu| i64::from(cpu as i32)))
     }
 
     /// Returns the second of the event's time.
     #[inline]
-    pub fn secs<'py>(&mut self, py: Python<'py>, sample: &Sample<'_>) -> PyResult<Bound<'py, PyAny>> {
+    pub fn secs(&mut self, py: Python<'_>, sample: &Sample<'_>) -> NewReference {
         let secs = sample.time() / 1_000_000_000;
         match &self.secs {
-            Some((of, object)) if *of == secs => Ok(object.bind(py).clone()),
+            Some((of, object)) if *of == secs => object.clone_ref(py).into_ptr(),
             _ => {
-                let object = secs.into_pyobject(py)?.into_any();
+                let object = PyInt::new(py, secs).into_any();
                 self.secs = Some((secs, object.clone().unbind()));
-                Ok(object)
+                object.into_ptr()
             }
         }
     }
 
     /// Returns the nanoseconds of the event's time within its second.
     #[inline]
-    pub fn nsecs<'py>(&self, py: Python<'py>, sample: &Sample<'_>, objects: &Objects) -> PyResult<Bound<'py, PyAny>> {
+    pub fn nsecs(&self, py: Python<'_>, sample: &Sample<'_>, objects: &Objects) -> NewReference {
         objects.rare(py, sample.time() % 1_000_000_000)
     }
 
     /// Returns the name of the sample's task: `:TID` if it is not known, as in perf.
     #[inline]
-    pub fn comm<'py>(&mut self, py: Python<'py>, sample: &Sample<'_>) -> PyResult<Bound<'py, PyAny>> {
+    pub fn comm(&mut self, py: Python<'_>, sample: &Sample<'_>) -> NewReference {
         let changes = self.context.task_changes();
         if self.changes != changes {
             self.changes = changes;
@@ -66,20 +74,23 @@ impl HeaderValues {
         }
         let tid = sample.pid_tid().1;
         match self.comms.get(&tid) {
-            Some(comm) => Ok(comm.bind(py).clone()),
+            Some(comm) => comm.clone_ref(py).into_ptr(),
             None => self.find_comm(py, tid, sample.time()),
         }
     }
 
     #[cold]
-    fn find_comm<'py>(&mut self, py: Python<'py>, tid: i32, time: u64) -> PyResult<Bound<'py, PyAny>> {
+    fn find_comm(&mut self, py: Python<'_>, tid: i32, time: u64) -> NewReference {
         let name = self.context.comm(tid, time);
-        let comm = text(py, &name.unwrap_or_else(|| format!(":{tid}").into_bytes()))?;
+        // SAFETY: the GIL is held (`py`).
+        let comm = unsafe { string(&name.unwrap_or_else(|| format!(":{tid}").into_bytes())) };
         if self.comms.len() >= TASKS {
             self.comms.clear();
         }
-        self.comms.insert(tid, comm.clone().unbind());
-        Ok(comm)
+        if let Some(kept) = kept(py, comm) {
+            self.comms.insert(tid, kept);
+        }
+        comm
     }
 
     /// Returns an empty list. A list is used again if the script has neither kept nor filled it.
