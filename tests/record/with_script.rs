@@ -202,7 +202,8 @@ fn a_process_with_threads_that_runs_already() {
     needs([Need::Tracefs, Need::Perf]);
     let dir = folder();
     let mut generator = waiting_generator(700);
-    let run = live(&dir, Path::new("perf.data"), &["-e", CALL, "-p", &generator.id().to_string()]).spawn().unwrap();
+    let options = ["--order", "-e", CALL, "-p", &generator.id().to_string()];
+    let run = live(&dir, Path::new("perf.data"), &options).spawn().unwrap();
     await_events(&run, &dir.path().join("perf.data"));
     drop(generator.stdin.take());
     generator.wait().unwrap();
