@@ -2,8 +2,11 @@
 
 use std::{path::PathBuf, sync::OnceLock};
 
+use perf_prof_core::abi::*;
+
 use crate::harness::{
     machine::{Need, needs, skip},
+    made::{Made, MadeAttr, padded, u32s, u64s},
     recording::{Folder, LIST, perf, perf_script, perf_script_with, python, record},
     run::stdout,
 };
@@ -285,4 +288,27 @@ fn a_template_for_a_recording_runs() {
     let script = folder.write("template.py", template.as_bytes());
     let output = stdout(&python(&["-q", "--input", data, "-N", "100", script.to_str().unwrap()]));
     assert!(output.ends_with("100 events\n"), "{output}");
+}
+
+/// The process that `-p` names is selected, with its children, and no other process: the process may start in the recording.
+#[test]
+fn a_process_that_starts_during_the_recording_is_selected_with_its_children_only() {
+    const SAMPLE_ID_ALL: u64 = 1 << 18;
+    let attr = MadeAttr { flags: SAMPLE_ID_ALL, ..MadeAttr::new(PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_TIME) };
+    let id = |time| [u32s(&[3, 3]), u64s(&[time])].concat();
+    let forked = |made: Made, child, parent, time| {
+        let numbers = u32s(&[child, parent, child, parent]);
+        made.record(PERF_RECORD_FORK, 0, &[numbers, u64s(&[time]), id(time)])
+    };
+    let made = Made::new(attr).record(PERF_RECORD_COMM, 0, &[u32s(&[3, 3]), padded("sh"), id(1)]);
+    let made = made.sample(PERF_RECORD_MISC_USER, &[u64s(&[1]), id(2)]);
+    let made = forked(forked(forked(made, 7, 3, 10), 8, 7, 20), 9, 3, 30);
+    let made = made.sample(PERF_RECORD_MISC_USER, &[u64s(&[1]), id(40)]);
+    let folder = Folder::new();
+    let data = made.write(&folder);
+    let script = "from perf_prof import is_target\n\
+                  def __sample__(event): print([tid for tid in (3, 7, 8, 9, 999999) if is_target(tid)])\n";
+    let script = folder.write("s.py", script.as_bytes());
+    let output = python(&["-q", "--all-cpus", "--input", &data, "-p", "7", script.to_str().unwrap()]);
+    assert_eq!(stdout(&output), "[]\n[7, 8]\n");
 }

@@ -272,9 +272,9 @@ fn start(
 /// Returns the tasks that the user selected, if the events of all tasks are delivered.
 fn targets(plan: &ScriptPlan, workload: Option<&Workload>) -> Option<Targets> {
     Some(match (plan.capture.selected_tasks.as_ref()?, workload) {
-        (plan::Target::Processes(pids), _) => Targets::new(pids, &[]),
-        (plan::Target::Threads(tids), _) => Targets::new(&[], tids),
-        (_, Some(workload)) => Targets::new(&[workload.pid()], &[]),
+        (plan::Target::Processes(pids), _) => Targets::running(pids, &[]),
+        (plan::Target::Threads(tids), _) => Targets::running(&[], tids),
+        (_, Some(workload)) => Targets::running(&[workload.pid()], &[]),
         _ => return None,
     })
 }

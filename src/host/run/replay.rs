@@ -213,7 +213,7 @@ fn context(
     let kernel = RecordedKernel::new(recording, &binaries);
     let sides = select::sides(&plan.capture.callchain)?;
     let ids = |ids: &Option<Vec<u32>>| ids.clone().unwrap_or_default();
-    let targets = Targets::new(&ids(&input.pids), &ids(&input.tids));
+    let targets = Targets::recorded(&ids(&input.pids), &ids(&input.tids));
     let targets = (input.tasks == TaskSelection::ForScript).then_some(targets);
     let mut context = Context::new(Box::new(kernel), known_offset.unwrap_or(0))
         .with_sides(sides)
