@@ -323,6 +323,12 @@ def __sample__(event): pass
         --- status 0
     "#]],
     );
+    check(
+        calls(text, "calls 1").options(["-q"]),
+        expect![[r#"
+        --- status 0
+    "#]],
+    );
 }
 
 #[test]

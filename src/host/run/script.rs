@@ -59,7 +59,7 @@ pub(super) fn load(
     if let Some(missing) = available.missing {
         missing.check(plan, &module, run.events.len())?;
     }
-    if plan.dialect == Dialect::PerfProf {
+    if plan.dialect == Dialect::PerfProf && plan.verbosity > Verbosity::Quiet {
         for (name, why) in select::uncalled_handlers(&module.handler_like_names(), &run.events, available.events) {
             output::say(format_args!("warning: {name}() is never called: {why}"));
         }
