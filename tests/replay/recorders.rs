@@ -145,6 +145,18 @@ fn copies_have_no_time_of_day_and_this_is_reported_once() {
     }
 }
 
+/// The samples took less time than the copy of their file, but they are older than this file.
+#[test]
+fn a_copy_of_a_short_recording_has_no_time_of_day() {
+    let hostname = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let made = Made::new(MadeAttr::new(PERF_SAMPLE_IP | TID_TIME)).text(HEADER_HOSTNAME, hostname.trim_end());
+    let samples = [1_000_000_000, 1_000_000_001].map(|time| at(0x1000, time));
+    let made = samples.into_iter().fold(made, |made, sample| made.sample(PERF_RECORD_MISC_USER, &[sample]));
+    let output = replay(&made.file(), "def __sample__(e): print(e._realtime)\n", &[]);
+    assert_eq!(stdout(&output), "None\nNone\n");
+    assert!(said(&output).contains("does not say at what time of day it was recorded"), "{}", said(&output));
+}
+
 #[test]
 fn a_recorder_that_states_when_it_finished_gives_the_time_of_day() {
     let mut made = hours();

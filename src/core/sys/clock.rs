@@ -100,6 +100,21 @@ pub fn realtime() -> i64 {
     now(libc::CLOCK_REALTIME)
 }
 
+/// What the clocks say about the machine since it was started.
+#[derive(Clone, Copy, Debug)]
+pub struct Boot {
+    /// The time of day at which the machine was started, in nanoseconds since the Unix epoch.
+    pub began: i64,
+    /// How long the machine was suspended since then, in nanoseconds.
+    pub suspended: i64,
+}
+
+/// Returns what the clocks say about the machine since it was started.
+pub fn boot() -> Boot {
+    let running = now(libc::CLOCK_BOOTTIME);
+    Boot { began: realtime() - running, suspended: running - now(libc::CLOCK_MONOTONIC) }
+}
+
 fn now(clock: i32) -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` outlives the call, and the clocks exist on every Linux.
