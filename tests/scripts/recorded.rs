@@ -122,6 +122,36 @@ int main(void) { for (int i = 0; i < 10; i++) nap(); return 0; }
     assert!(calls[1..3] == ["10", "calls,"] && mean > 1950.0, "{out}");
 }
 
+/// A recording has the names of probes, but not their files.
+#[test]
+fn a_file_that_the_recording_cannot_tell_is_reported() {
+    needs([Need::Tracefs, Need::Uprobes]);
+    const NAP: &str = "__attribute__((noinline)) void nap(void) { __asm__(\"\"); }
+int main(void) { nap(); return 0; }
+";
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    compile(folder, "naps", NAP, FRAMES);
+    let record = shell(folder, "perf-prof record -q -e uprobe:nap@./naps,uretprobe:nap@./naps -- ./naps");
+    assert!(record.status.success(), "{}", String::from_utf8_lossy(&record.stderr));
+    fs::write(folder.join("s.py"), "def uprobe__nap(event): print('nap')\n").unwrap();
+    let said = "perf-prof: warning: perf.data does not contain the files of probes; uprobe:nap@./other selects by the \
+                name of the probe only\n";
+    for command in ["python -q --input perf.data -e uprobe:nap@./other s.py", "report -q -e uprobe:nap@./other"] {
+        let (status, out, err) = shown(folder, &format!("perf-prof {command}"));
+        assert_eq!((status, &*err), (Some(0), said), "{command}");
+        assert!(out.contains("nap"), "{out}");
+    }
+    // Without quotes, the path goes on to the end.
+    let (status, _, err) =
+        shown(folder, "perf-prof python --input perf.data -e 'uprobe:nap@./naps/common_pid>0/' s.py");
+    let error = "uprobe:nap@./naps/common_pid>0/: ./naps/common_pid>0/ is not a program or library; put the path in \
+                 quotes if a filter follows\n";
+    assert!(status == Some(1) && err.ends_with(error), "{err}");
+    let quoted = "perf-prof python -q --input perf.data -e 'uprobe:nap@\"./naps\"/common_pid>0/' s.py";
+    assert_eq!(shown(folder, quoted).1, "nap\n");
+}
+
 /// Records the whole machine for a short time.
 #[track_caller]
 fn recorded(folder: &Path, options: &str) {

@@ -28,6 +28,7 @@ use crate::{
     },
     spec::EventSpec,
     symbol,
+    sys::output,
     sys::signals::Signals,
 };
 
@@ -63,6 +64,8 @@ impl OpenRecording {
         // process.
         let mut recording = open::open(&input.path, &input.limits)?;
         let selected = select::select(events, 0, &recording)?;
+        // This is printed with -q too: the result may be that of other probes than the user has selected.
+        selected.unknown_files(&recording).iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
         let selection = Selection {
             attrs: selected.attrs(&recording),
             cpus: input.cpus.clone(),

@@ -28,6 +28,8 @@ pub struct Selected {
     pub routes: Vec<Vec<Route>>,
     /// The names of events that the script's first line selects, but that were not recorded.
     pub missing_events: Vec<String>,
+    /// The selectors of probes in files. A recording has the names of probes, but not their files.
+    with_files: Vec<String>,
     /// The names of selected events for which call chains were requested in the selector, but not recorded.
     without_chains: Vec<String>,
 }
@@ -46,6 +48,14 @@ pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<
             bail!("{} has no events with samples", recording.name);
         }
     }
+    for spec in specs {
+        if let EventKind::Probe(probe) = &spec.kind
+            && probe.file.ends_with('/')
+        {
+            let (selector, file) = (&spec.selector, &probe.file);
+            bail!("{selector}: {file} is not a program or library; put the path in quotes if a filter follows");
+        }
+    }
     let mut matching = specs.iter().map(|spec| matching(spec, recording, &formats)).collect::<Vec<_>>();
     for (spec, found) in specs.iter().zip(&mut matching).take(own).filter(|(_, found)| found.is_err()) {
         selected.missing_events.push(name(spec));
@@ -53,6 +63,12 @@ pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<
     }
     let matching = matching.into_iter().collect::<Result<Vec<_>>>()?;
     for (spec, attrs) in specs.iter().zip(pair_with_selectors(matching, &formats)) {
+        if let EventKind::Probe(probe) = &spec.kind
+            && !attrs.is_empty()
+            && !probe.file.is_empty()
+        {
+            selected.with_files.push(spec.selector.clone());
+        }
         for attr in attrs {
             let filter = filter(spec, &formats[attr])?;
             let event = event_type(&recording.events[attr], &formats[attr], Some(spec));
@@ -144,6 +160,18 @@ impl Selected {
             )
         };
         of_some.map(text).collect()
+    }
+
+    /// Returns a warning if the files of probes were selected: the recording cannot tell which file a probe was in.
+    pub fn unknown_files(&self, recording: &Recording) -> Option<String> {
+        let selectors: Vec<&str> = self.with_files.iter().map(String::as_str).collect();
+        (!selectors.is_empty()).then(|| {
+            format!(
+                "{} does not contain the files of probes; {} selects by the name of the probe only",
+                recording.name,
+                selectors.join(", ")
+            )
+        })
     }
 
     /// Returns, for each selected event, the index of its attr among all events of the recording.

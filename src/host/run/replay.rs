@@ -53,6 +53,8 @@ pub(super) fn run(plan: &ScriptPlan, input: &Input) -> Result<ExitStatus> {
         return output::print_template(plan, &selected.types);
     };
     select::sides(&plan.capture.callchain)?;
+    // This is printed with -q too: the result may be that of other probes than the user has selected.
+    selected.unknown_files(&recording).iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
     if plan.verbosity > Verbosity::Quiet {
         for missing in selected.missing_chains(&plan.capture.callchain, &recording) {
             messages::say(format_args!("warning: {missing}"));
