@@ -1,4 +1,4 @@
-#!/usr/bin/env -S perf-prof python -q -e raw_syscalls:sys_enter,raw_syscalls:sys_exit
+#!/usr/bin/env -S perf-prof python -q --order -e raw_syscalls:sys_enter,raw_syscalls:sys_exit
 """System calls: how often each one was called, how long the calls took, and which errors they returned.
 
 usage: syscalls.py [OPTION of perf-prof python]... [--top N] [--sort calls|time|errors|max] [--by-pid]
@@ -12,14 +12,17 @@ To replay a recording in two processes (`perf record` can be used instead of `pe
     perf-prof record -a -e raw_syscalls:sys_enter,raw_syscalls:sys_exit -- sleep 10
     syscalls.py --input perf.data --jobs 2
 
-A thread may enter a call on one CPU and leave the call on another CPU. Events from a recording are always in the order
-of time. For live events, use --order.
+Needs --order, which the script's first line has: a thread may enter a call on one CPU and leave the call on another
+CPU. An exit that does not belong to the last entry of its thread is counted, but the call is not timed.
 """
 import argparse
 import time
 from collections import Counter, defaultdict
 
 from perf_prof import Parts, States, errno_name, print, syscall_name
+
+# System calls that do not return to the caller.
+RESTORING = ("rt_sigreturn", "sigreturn")
 
 SORTS = {
     "calls": lambda row: row.calls,
@@ -92,7 +95,8 @@ def show(rows, end):
     print(f"{calls} calls of {len({number for _, number in rows})} kinds{more}\n")
 
 
-parts = Parts(lambda: defaultdict(Row), show)
+counts = Counter()  # for the whole run, with the key "unpaired"
+parts = Parts(lambda: defaultdict(Row), show, counts)
 entered = States(parts)  # tid -> (number of the system call, time of its entry)
 
 
@@ -106,10 +110,14 @@ def leaves(now, tid, process, number, result):
     # There is an exit without an entry if the call was entered before the script started, or if a new task returns from
     # the clone call of its parent.
     began = entered.pop(tid, None)
-    if began is None or began[0] != number:
+    if began is None:
+        return
+    took = now - began[1]
+    if began[0] != number or took < 0:
+        # rt_sigreturn restores the registers of the interrupted code, so its exit has another number, often -1.
+        counts["unpaired"] += syscall_name(began[0]) not in RESTORING
         return
     row = parts.table[process, number]
-    took = now - began[1]
     row.time += took
     row.timed += 1
     if took > row.longest:
@@ -136,4 +144,9 @@ def __lost__(lost_start, lost_end):
 __interval__ = parts.interval
 __partial__ = parts.partial
 __merge__ = parts.merge
-__exit__ = parts.exit
+
+
+def __exit__():
+    parts.exit()
+    if unpaired := counts["unpaired"]:
+        print(f"(calls that are not timed, because their entry or exit was not seen or came in the wrong order: {unpaired})")

@@ -8,13 +8,14 @@ use crate::{record, replay, scripts};
 /// The first argument that makes this program a workload. The second argument is the workload's name.
 const WORKLOAD: &str = "--workload";
 
-const WORKLOADS: [(&str, fn()); 14] = [
+const WORKLOADS: [(&str, fn()); 15] = [
     ("burst", record::burst::workload),
     ("calls", scripts::syscalls::calls),
     ("children", scripts::processes::children),
     ("counting-generator", || in_thread("generator", recorder::counting_generator)),
     ("generator", || in_thread("generator", recorder::generator)),
     ("loader", record::side_band::loader),
+    ("moves", scripts::syscalls::moves),
     ("naps", scripts::scheduling::naps),
     ("peak", replay::hostile::measured),
     ("ping-pong", scripts::scheduling::ping_pong),
