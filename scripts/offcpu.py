@@ -25,7 +25,7 @@ import sys
 import time
 from collections import Counter
 
-from perf_prof import FlameGraph, Parts, States, is_target, print
+from perf_prof import FlameGraph, Parts, States, is_target, print, process_of
 
 # Tests of the bits of prev_state (include/linux/sched.h). A runnable task has none of the low eight bits; a preempted
 # task is runnable too and has the bit 0x100.
@@ -133,13 +133,21 @@ def comes_to_cpu(now, cpu, tid):
     running[cpu] = tid
 
 
+def is_of_process(event, tid):
+    """Returns whether the task that leaves its CPU belongs to the process of --pid."""
+    if args.pid is None:
+        return True
+    # While a task exits, its events have no process.
+    return args.pid == (event._pid if event._pid > 0 else process_of(tid))
+
+
 def sched__sched_switch(event):
     now, cpu, tid = event._time, event._cpu, event.prev_pid
     leaves_cpu(now, cpu, tid)
     comes_to_cpu(now, cpu, event.next_pid)
     if event.next_pid:
         came(now, event.next_pid)
-    if tid and is_target(tid) and args.tid in (None, tid) and args.pid in (None, event._pid):
+    if tid and is_target(tid) and args.tid in (None, tid) and is_of_process(event, tid):
         counted = (
             not event.prev_state & EXITED
             and in_state(event.prev_state)
