@@ -87,6 +87,13 @@ parts = Parts(Counter, show) if args.table else Parts()
 lines = [] if shard() else None  # (time, text)
 
 
+def clock(ns):
+    """Returns the local time of day, to the millisecond. A recording may not say it."""
+    if ns is None:
+        return "--:--:--.---"
+    return time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
+
+
 def line(now, text):
     if lines is None:
         print(text)
@@ -101,9 +108,7 @@ def signal__signal_generate(event):
     if args.table:
         parts.table[what, source, target] += 1
         return
-    ns = event._realtime
-    clock = time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
-    line(event._time, f"{clock} {what:<12} {source:<32} {target:<24} {result(event)}")
+    line(event._time, f"{clock(event._realtime)} {what:<12} {source:<32} {target:<24} {result(event)}")
 
 
 def __init__():

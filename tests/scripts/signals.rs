@@ -2,7 +2,7 @@
 
 use crate::harness::{
     machine::{Need, needs},
-    scripts::{on_workload, script, text},
+    scripts::{on_made_up_events, on_workload, script, text},
     task::named,
 };
 
@@ -98,4 +98,20 @@ fn signals_prints_in_several_processes_what_it_prints_in_one() {
         assert!(serial.contains("sig-sender") && serial.contains("sig-target"), "{serial}");
         assert_eq!(shown("3"), serial);
     }
+}
+
+/// A recording may not say the time of day. Its signals are shown nevertheless.
+#[test]
+fn signals_without_a_time_of_day_are_shown() {
+    needs([Need::Tracefs]);
+    let out = on_made_up_events(
+        "signals.py",
+        "
+script.is_target = lambda tid: True
+sent = dict(_tid=5, _comm='a', pid=6, comm='b', sig=10, code=0, result=0, common_flags=0, _time=7)
+script.signal__signal_generate(event(**sent, group=1, _realtime=None))
+",
+    );
+    let words: Vec<&str> = out.split_whitespace().collect();
+    assert_eq!(words, ["--:--:--.---", "SIGUSR1", "a", "5", "b", "6", "delivered"]);
 }
