@@ -128,8 +128,10 @@ def wanted(text):
 
 
 def sender(event):
-    """Returns the sender of a signal. A positive code means that the kernel sent it (sigaction(2), si_code)."""
-    if event.code > 0 or event.common_flags & IN_INTERRUPT:
+    """Returns the sender of a signal. The kernel sent it if its code is positive (sigaction(2), si_code), or if the code
+    is 0 and the signal is for one thread alone: write() raises SIGPIPE by send_sig() with priv 0 (kernel/signal.c)."""
+    of_kernel = event.code > 0 or (event.code == 0 and event.get("group") == 0)
+    if of_kernel or event.common_flags & IN_INTERRUPT:
         return " of the kernel"
     return f" from {event._comm} {event._pid}"
 

@@ -58,12 +58,18 @@ def number(text):
 wanted = {number(text) for text in args.signal or ()}
 
 
+def is_of_kernel(event):
+    """Returns whether the kernel sent the signal. Then its code is positive (sigaction(2), si_code), or it is 0 and the
+    signal is for the running thread alone: write() raises SIGPIPE by send_sig() with priv 0 (kernel/signal.c). A signal of
+    kill() has the code 0 too, but it is for a process, and a signal of tgkill() has the code -6 (SI_TKILL)."""
+    return event.code > 0 or (event.code == 0 and event.get("group") == 0)
+
+
 def sender(event):
     if event.common_flags & IN_INTERRUPT:
         return "interrupt"
     task = f"{event._comm} {event._tid}"
-    # A positive code means that the kernel sent the signal (sigaction(2), si_code).
-    return f"kernel ({task})" if event.code > 0 else task
+    return f"kernel ({task})" if is_of_kernel(event) else task
 
 
 def result(event):

@@ -115,3 +115,16 @@ script.signal__signal_generate(event(**sent, group=1, _realtime=None))
     let words: Vec<&str> = out.split_whitespace().collect();
     assert_eq!(words, ["--:--:--.---", "SIGUSR1", "a", "5", "b", "6", "delivered"]);
 }
+
+/// The kernel sends SIGPIPE with the code of kill(), but to one thread. A task may also send it to itself.
+#[test]
+fn a_write_to_a_closed_pipe_is_a_signal_of_the_kernel() {
+    needs([Need::Tracefs]);
+    let command = "yes | head -1 >/dev/null; sh -c 'kill -USR2 $$'; true";
+    let words = |out: String| out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut signals = script("signals.py");
+    let out = words(text(signals.args(["--table", "--exec", "sh", "-c", command]).output().unwrap()));
+    assert!(out.contains("1 SIGPIPE kernel (yes ") && out.contains("1 SIGUSR2 sh "), "{out}");
+    let out = text(script("execsnoop.py").args(["--name", "yes", "--exec", "sh", "-c", command]).output().unwrap());
+    assert!(out.contains("killed by SIGPIPE of the kernel"), "{out}");
+}
