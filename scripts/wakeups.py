@@ -48,6 +48,7 @@ class Row:
 
 
 total = defaultdict(Row)
+intervals = 0
 
 
 def add_to_total(rows):
@@ -78,7 +79,10 @@ def table(rows, title):
 
 def show(rows, end):
     """Prints the table of an interval, and adds its rows to the table of the whole run."""
-    table(rows, time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
+    global intervals
+    intervals += 1
+    at = "after the last interval" if end is None else time.strftime("%H:%M:%S", time.localtime(end // 10**9))
+    table(rows, at)
     add_to_total(rows)
 
 
@@ -104,5 +108,8 @@ __merge__ = parts.merge
 
 
 def __exit__():
-    add_to_total(parts.table)
+    if intervals and parts.table:
+        show(parts.table, None)
+    else:
+        add_to_total(parts.table)
     table(total, "whole run")

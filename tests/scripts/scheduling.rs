@@ -380,3 +380,42 @@ print(script.counts['unseen'])
         assert!(on_made_up_events(name, &test).starts_with("0\n2\n"), "{name}");
     }
 }
+
+/// The kernel gives events of a task that exits no process.
+#[test]
+fn offcpu_knows_the_process_of_a_task_that_exits() {
+    needs([Need::Tracefs]);
+    let out = on_made_up_events(
+        "offcpu.py",
+        "
+script.is_target = lambda tid: True
+script.process_of = {5: 7, 6: 8}.get
+script.args.pid = 7
+for tid, pid in (5, -1), (5, 7), (5, 8), (6, -1):
+    script.sched__sched_switch(event(
+        _time=5, _cpu=0, _pid=pid, prev_pid=tid, prev_comm='t', prev_state=0x100, next_pid=0))
+    print(len(script.left))
+    script.left.clear()
+",
+    );
+    assert_eq!(out, "1\n1\n0\n0\n");
+}
+
+/// Events after the end of the last interval have a table of their own, so all tables add up to the whole run.
+#[test]
+fn wakeups_after_the_last_interval_have_a_table() {
+    needs([Need::Tracefs]);
+    let out = on_made_up_events(
+        "wakeups.py",
+        "
+def wake(): script.sched__sched_wakeup(event(comm='a', pid=5, target_cpu=0))
+wake()
+script.__interval__()
+wake(); wake()
+script.__exit__()
+",
+    );
+    let titles: Vec<&str> = out.lines().filter(|line| line.contains(" wake-ups, ")).collect();
+    assert!(titles.len() == 3 && titles[0].ends_with(": 1 wake-ups, 1 task"), "{out}");
+    assert_eq!(titles[1..], ["after the last interval: 2 wake-ups, 1 task", "whole run: 3 wake-ups, 1 task"]);
+}
