@@ -24,7 +24,7 @@ import sys
 import time
 from collections import defaultdict
 
-from perf_prof import FlameGraph, Parts, print
+from perf_prof import FlameGraph, Parts, at_least, print
 
 SORTS = {
     "minor": lambda row: (-row.minor, -row.major, -row.total),
@@ -39,7 +39,7 @@ parser = argparse.ArgumentParser(
 parser.add_argument(
     "--by", choices=("function", "stack", "process"), default="function", help="what the rows are (default: function)"
 )
-parser.add_argument("--top", type=int, default=20, metavar="N", help="number of rows in a table (default: 20)")
+parser.add_argument("--top", type=at_least(1), default=20, metavar="N", help="number of rows in a table (default: 20)")
 parser.add_argument("--sort", choices=SORTS, default="all", help="what the rows are sorted by (default: all)")
 parser.add_argument("--major", action="store_true", help="major faults only")
 parser.add_argument("--flame", metavar="FILE", help="write a flame graph: FILE.svg, or FILE.folded as text")

@@ -25,7 +25,7 @@ import sys
 import time
 from collections import Counter
 
-from perf_prof import FlameGraph, Parts, States, is_target, print, process_of
+from perf_prof import FlameGraph, Parts, States, at_least, is_target, print, process_of
 
 # Tests of the bits of prev_state (include/linux/sched.h). A runnable task has none of the low eight bits; a preempted
 # task is runnable too and has the bit 0x100.
@@ -44,13 +44,13 @@ title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
-parser.add_argument("--top", type=int, default=10, metavar="N", help="number of stacks in a table (default: 10)")
+parser.add_argument("--top", type=at_least(1), default=10, metavar="N", help="number of stacks in a table (default: 10)")
 parser.add_argument("--flame", metavar="FILE", help="write a flame graph: FILE.svg, or FILE.folded as text")
 parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")
-parser.add_argument("--pid", type=int, help="only the threads of this process")
-parser.add_argument("--tid", type=int, help="only this thread")
+parser.add_argument("--pid", type=at_least(1), help="only the threads of this process")
+parser.add_argument("--tid", type=at_least(1), help="only this thread")
 parser.add_argument("--state", choices=STATES, default="any", help="only tasks that left in this state (default: any)")
-parser.add_argument("--min", type=int, default=0, metavar="US", help="only times of at least US microseconds")
+parser.add_argument("--min", type=at_least(0), default=0, metavar="US", help="only times of at least US microseconds")
 parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
 args = parser.parse_args()
 if args.flame:

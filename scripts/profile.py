@@ -22,13 +22,13 @@ import sys
 import time
 from collections import defaultdict
 
-from perf_prof import FlameGraph, Parts, print
+from perf_prof import FlameGraph, Parts, at_least, print
 
 title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
-parser.add_argument("--top", type=int, default=20, metavar="N", help="number of rows in a table (default: 20)")
+parser.add_argument("--top", type=at_least(1), default=20, metavar="N", help="number of rows in a table (default: 20)")
 parser.add_argument("--sort", choices=("self", "total"), default="self", help="what the rows are sorted by (default: self)")
 parser.add_argument("--by-pid", action="store_true", help="one row for each process and function")
 parser.add_argument("--flame", metavar="FILE", help="write a flame graph: FILE.svg, or FILE.folded as text")

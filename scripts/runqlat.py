@@ -23,16 +23,16 @@ import argparse
 import time
 from collections import Counter, defaultdict
 
-from perf_prof import Log2Hist, Parts, States, is_target, print, process_of
+from perf_prof import Log2Hist, Parts, States, at_least, is_target, print, process_of
 
 title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
-parser.add_argument("--top", type=int, default=10, metavar="N", help="number of rows of tasks; 0: none (default: 10)")
+parser.add_argument("--top", type=at_least(0), default=10, metavar="N", help="number of rows of tasks; 0: none (default: 10)")
 parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")
-parser.add_argument("--pid", type=int, help="only the threads of this process")
-parser.add_argument("--tid", type=int, help="only this thread")
+parser.add_argument("--pid", type=at_least(1), help="only the threads of this process")
+parser.add_argument("--tid", type=at_least(1), help="only this thread")
 parser.add_argument("--all", action="store_true", help="one histogram for all commands together")
 parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
 args = parser.parse_args()

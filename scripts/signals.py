@@ -23,7 +23,7 @@ import signal
 import time
 from collections import Counter
 
-from perf_prof import Parts, is_target, print, shard
+from perf_prof import Parts, at_least, is_target, print, shard
 
 title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(
@@ -31,7 +31,7 @@ parser = argparse.ArgumentParser(
 )
 parser.add_argument("--signal", action="append", metavar="NAME", help="only this signal, for example TERM or 15")
 parser.add_argument("--table", action="store_true", help="print a table instead of a line for each signal")
-parser.add_argument("--top", type=int, default=20, metavar="N", help="number of rows in a table (default: 20)")
+parser.add_argument("--top", type=at_least(1), default=20, metavar="N", help="number of rows in a table (default: 20)")
 parser.add_argument("--usage", action="help", help="show this text (--help shows the options of perf-prof)")
 args = parser.parse_args()
 
@@ -50,9 +50,12 @@ def name(number):
 def number(text):
     """TERM, SIGTERM or 15 -> 15"""
     try:
-        return int(text) if text.isdigit() else signal.Signals["SIG" + text.upper().removeprefix("SIG")].value
+        found = int(text) if text.isdecimal() else signal.Signals["SIG" + text.upper().removeprefix("SIG")].value
+        if 1 <= found <= signal.SIGRTMAX:
+            return found
     except KeyError:
-        parser.error(f"--signal {text}: there is no such signal; `kill -l` lists the signals")
+        pass
+    parser.error(f"--signal {text}: there is no such signal; `kill -l` lists the signals")
 
 
 wanted = {number(text) for text in args.signal or ()}

@@ -19,7 +19,7 @@ import argparse
 import time
 from collections import Counter, defaultdict
 
-from perf_prof import Parts, States, errno_name, print, syscall_name
+from perf_prof import Parts, States, at_least, errno_name, print, syscall_name
 
 # System calls that do not return to the caller.
 RESTORING = ("rt_sigreturn", "sigreturn")
@@ -35,7 +35,7 @@ title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
-parser.add_argument("--top", type=int, default=20, metavar="N", help="number of rows in a table (default: 20)")
+parser.add_argument("--top", type=at_least(1), default=20, metavar="N", help="number of rows in a table (default: 20)")
 parser.add_argument("--sort", choices=SORTS, default="time", help="what the rows are sorted by (default: time)")
 parser.add_argument("--by-pid", action="store_true", help="one row for each process and call")
 parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")

@@ -31,14 +31,14 @@ import time
 from array import array
 from collections import defaultdict
 
-from perf_prof import Log2Hist, is_recording, print, realtime, shard, stats
+from perf_prof import Log2Hist, at_least, is_recording, print, realtime, shard, stats
 
 title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
 parser.add_argument("--ns", action="store_true", help="histograms of nanoseconds, not of microseconds")
-parser.add_argument("--min", type=float, default=0, metavar="US", help="only calls of at least US microseconds")
+parser.add_argument("--min", type=at_least(0.0), default=0, metavar="US", help="only calls of at least US microseconds")
 parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
 args = parser.parse_args()
 

@@ -17,13 +17,13 @@ import argparse
 import time
 from collections import defaultdict
 
-from perf_prof import Parts, print
+from perf_prof import Parts, at_least, print
 
 title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
-parser.add_argument("--top", type=int, default=10, metavar="N", help="number of rows in a table (default: 10)")
+parser.add_argument("--top", type=at_least(1), default=10, metavar="N", help="number of rows in a table (default: 10)")
 parser.add_argument("--comm", help="only tasks of this name")
 parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
 args = parser.parse_args()

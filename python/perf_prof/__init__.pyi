@@ -301,6 +301,11 @@ class States(dict):
     def forget(self, now: int) -> None:
         """Removes all states. Call forget(lost_end) in __lost__: lost events may have changed states. now is in ns."""
 
+def at_least(least: float) -> Callable[[str], Any]:
+    """Returns a function for the parameter type of argparse's add_argument: it turns the text of an option into a
+    number of the type of least (int or float). A number below least is wrong usage, with exit status 2.
+    """
+
 def syscall_name(nr: int) -> str:
     """Returns the name of a system call, or 'sys_NR' if the number has no name. The number is looked up for this
     machine's architecture; with --input, for the recording's architecture (from __init__ on)."""

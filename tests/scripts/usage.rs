@@ -50,6 +50,39 @@ fn scripts_explain_themselves() {
     }
 }
 
+/// A negative number of rows would leave out the last rows, and count them wrongly.
+#[test]
+fn numbers_out_of_range_are_wrong_usage() {
+    needs([Need::Tracefs]);
+    let top =
+        ["wakeups.py", "syscalls.py", "offcpu.py", "profile.py", "faults.py", "signals.py"].map(|name| (name, "--top"));
+    let others = [("offcpu.py", "--pid"), ("offcpu.py", "--tid"), ("runqlat.py", "--pid"), ("runqlat.py", "--tid")];
+    for (name, option) in top.into_iter().chain(others) {
+        for wrong in ["0", "-3", "x", "1.5"] {
+            is_refused(name, option, wrong, &format!("'{wrong}' is not an integer of at least 1"));
+        }
+    }
+    for (name, option) in [("runqlat.py", "--top"), ("offcpu.py", "--min")] {
+        is_refused(name, option, "-1", "'-1' is not an integer of at least 0");
+    }
+    for wrong in ["-0.5", "nan", "x"] {
+        is_refused("uprobe_latency.py", "--min", wrong, &format!("'{wrong}' is not a number of at least 0"));
+    }
+    for wrong in ["0", "65", "99999", "NONE"] {
+        is_refused("signals.py", "--signal", wrong, &format!("--signal {wrong}: there is no such signal"));
+    }
+    text(script("runqlat.py").args(["--top", "0", "--exec", "true"]).output().unwrap());
+    text(script("offcpu.py").args(["--top", "1", "--min", "0", "--exec", "true"]).output().unwrap());
+}
+
+#[track_caller]
+fn is_refused(name: &str, option: &str, value: &str, why: &str) {
+    let out = script(name).args([&format!("{option}={value}"), "--exec", "true"]).output().unwrap();
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert_eq!((out.status.code(), &*out.stdout), (Some(2), &b""[..]), "{name} {option}={value}: {err}");
+    assert!(err.contains(why), "{name} {option}={value}: {err}");
+}
+
 /// A script without a docstring has only perf-prof's help.
 #[test]
 fn help_of_a_script_with_a_first_line_is_the_scripts_then_says_where_perf_profs_is() {

@@ -1,5 +1,5 @@
-# The classes Branch, Parts and States of the module `perf_prof`. `merge.rs` runs this text in the namespace of the module, so
-# realtime() and shard() need no import. There is no import at the top: an imported name would become a name of the
+# Branch, Parts, States and at_least of the module `perf_prof`. `merge.rs` runs this text in the namespace of the
+# module, so realtime() and shard() need no import. There is no import at the top: an imported name would become a name of the
 # module.
 
 
@@ -221,6 +221,26 @@ class States(dict):
             for key in known:
                 self.pop(key, None)
         self.update(at_end)
+
+
+def at_least(least):
+    """Returns a function for the parameter type of argparse's add_argument: it turns the text of an option into a
+    number of the type of least (int or float). A number below least is wrong usage, with exit status 2.
+    """
+
+    def number(text):
+        from argparse import ArgumentTypeError
+
+        try:
+            value = type(least)(text)
+            if value >= least:
+                return value
+        except ValueError:
+            pass
+        kind = "an integer" if isinstance(least, int) else "a number"
+        raise ArgumentTypeError(f"'{text}' is not {kind} of at least {least}")
+
+    return number
 
 
 def _steps(partial):
