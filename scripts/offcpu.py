@@ -10,8 +10,15 @@ graph (FILE.svg, or FILE.folded for text) shows the whole run.
 
 -p PID, -t TID and --exec COMMAND select the tasks that are off CPU: all threads of the processes, and the processes
 that they create. For this, the first line of the script has --all-cpus: the event that shows the return of a task
-belongs to the other task, which leaves this CPU, so the script has to see the events of all tasks. --pid and --tid
-select one process or thread of a run.
+belongs to the other task, which leaves this CPU, so the script has to see the events of all tasks. --pid selects a
+process without the processes that it creates, and --tid a thread. A live run with -p ends with the process, a run with
+--pid does not. All of them work with --input too.
+
+Stacks of programs without frame pointers, and waits in libc, may lack callers: --call-graph dwarf finds them.
+
+If events of a CPU are lost, the tasks that left this CPU before may have come back and left again unseen. Their times
+are not counted, and the last lines say how many there were. Another line counts switches that were not seen: some
+kernels do not trace all of them.
 
 Needs --order, which the script's first line has: a task may leave one CPU and come back on another.
 
@@ -25,7 +32,7 @@ import sys
 import time
 from collections import Counter
 
-from perf_prof import FlameGraph, Parts, States, at_least, is_target, print, process_of
+from perf_prof import FlameGraph, Losses, Parts, States, at_least, is_target, print, process_of
 
 # Tests of the bits of prev_state (include/linux/sched.h). A runnable task has none of the low eight bits; a preempted
 # task is runnable too and has the bit 0x100.
@@ -62,7 +69,7 @@ if args.flame:
 
 in_state = STATES[args.state]
 whole = FlameGraph(colors="offcpu", count_name="us") if args.flame else None
-counts = Counter()  # for the whole run, with the key "unseen"
+counts = Counter()  # for the whole run, with the keys "unseen" and "untold"
 has_frames = None  # True if a stack had frames; None before the first stack
 
 
@@ -100,16 +107,23 @@ def show(table, end):
 
 parts = Parts(FlameGraph, show, counts)
 left = States(parts)  # tid -> the event with which the task left its CPU
+losses = Losses(parts)
 running = States(parts)  # CPU -> the task that the last switch on this CPU brought there
 
 
 @left.ends
 def came(now, tid):
     began = left.pop(tid, None)
-    if began is not None:
-        us = (now - began._time) // 1000
-        if us >= args.min:
-            parts.table.add(began, us)
+    if began is None:
+        return
+    if losses.since(began._time, began._cpu):
+        # A task mostly comes back to the CPU that it left. If events of this CPU were lost, the task may have come back
+        # and left again with another stack.
+        counts["untold"] += 1
+        return
+    us = (now - began._time) // 1000
+    if us >= args.min:
+        parts.table.add(began, us)
 
 
 @left.sets
@@ -157,9 +171,7 @@ def sched__sched_switch(event):
 
 
 def __lost__(lost_start, lost_end):
-    # A task that was off CPU may have come back and left again while events were lost.
-    left.forget(lost_end)
-    running.forget(lost_end)
+    losses.note(lost_end)
 
 
 __interval__ = parts.interval
@@ -169,6 +181,8 @@ __merge__ = parts.merge
 
 def __exit__():
     parts.exit()
+    if untold := counts["untold"]:
+        print(f"(times that are not counted, because events of their CPU were lost meanwhile: {untold})")
     if unseen := counts["unseen"]:
         print(f"(switches that were not seen, by losses, a filter or the kernel: {unseen} or more; times may be missing or wrong)")
     if whole:

@@ -9,7 +9,12 @@ two. In the rows of tasks, P50 and P99 are at most 1 % too high, and MAX is exac
 
 -p PID, -t TID and --exec COMMAND select the tasks that wait: all threads of the processes, and the processes that they
 create. For this, the first line of the script has --all-cpus: a wake-up is an event of the task that wakes the other
-task up, so the script has to see the events of all tasks. --pid and --tid select one process or thread of a run.
+task up, so the script has to see the events of all tasks. --pid selects a process without the processes that it creates, and
+--tid a thread. A live run with -p ends with the process, a run with --pid does not. All of them work with --input too.
+
+If events of a CPU are lost, the tasks that waited for this CPU may have run unseen. Their waits are not counted, and the
+last lines say how many there were. Another line counts switches that were not seen: some kernels do not trace all of
+them.
 
 Needs --order, which the script's first line has: a wake-up and the switch that ends the wait may happen on different
 CPUs.
@@ -23,7 +28,7 @@ import argparse
 import time
 from collections import Counter, defaultdict
 
-from perf_prof import Log2Hist, Parts, States, at_least, is_target, print, process_of
+from perf_prof import Log2Hist, Losses, Parts, States, at_least, is_target, print, process_of
 
 title, _, explained = __doc__.split("\n\n", 2)
 parser = argparse.ArgumentParser(
@@ -40,7 +45,7 @@ args = parser.parse_args()
 # What is missing in the result if the recording does not have this event.
 __without__ = {"sched:sched_wakeup_new": "the first wait of each new task is not counted"}
 
-counts = Counter()  # for the whole run, with the keys "unpaired" and "unseen"
+counts = Counter()  # for the whole run, with the keys "unpaired", "unseen" and "untold"
 
 
 class Waits:
@@ -118,7 +123,8 @@ def show(table, end):
 
 
 parts = Parts(Table, show, counts)
-waiting = States(parts)  # tid -> when its wait started
+waiting = States(parts)  # tid -> (when its wait started, the CPU in whose run queue it is)
+losses = Losses(parts)
 running = States(parts)  # CPU -> the task that the last switch on this CPU brought there
 
 
@@ -127,8 +133,11 @@ def wanted(tid):
 
 
 @waiting.step
-def woken(now, tid):
-    waiting.setdefault(tid, now)
+def woken(now, tid, cpu):
+    since = waiting.get(tid)
+    # After a loss, the task may have run and slept since the first wake-up, on any CPU. Then the wait starts now.
+    if since is None or losses.since(since[0]):
+        waiting[tid] = (now, cpu)
 
 
 @waiting.ends
@@ -138,16 +147,19 @@ def came(now, tid, command):
         return
     if since is None:
         counts["unpaired"] += 1
+    elif losses.since(*since):
+        # Events of this CPU were lost. The task may have got the CPU meanwhile.
+        counts["untold"] += 1
     else:
-        ns = max(now - since, 0)
+        ns = max(now - since[0], 0)
         parts.table.commands["all commands" if args.all else command].add(ns / 1000)
         parts.table.tasks[command, tid].add(ns)
 
 
 @waiting.sets
-def left(now, tid, runnable):
+def left(now, tid, runnable, cpu):
     if runnable:
-        waiting[tid] = now
+        waiting[tid] = (now, cpu)
     else:
         # The task goes to sleep. An earlier wake-up has no effect.
         waiting.pop(tid, None)
@@ -167,7 +179,7 @@ def comes_to_cpu(now, cpu, tid):
 
 def sched__sched_wakeup(event):
     if wanted(event.pid):
-        woken(event._time, event.pid)
+        woken(event._time, event.pid, event.target_cpu)
 
 
 # Not __sample__, because a recording may have other events too.
@@ -185,13 +197,11 @@ def sched__sched_switch(event):
     state = event.prev_state
     tid = event.prev_pid
     if tid and wanted(tid):
-        left(now, tid, state == 0 or state & 0x100 != 0)
+        left(now, tid, state == 0 or state & 0x100 != 0, cpu)
 
 
 def __lost__(lost_start, lost_end):
-    # A CPU may have switched to a waiting task while events were lost.
-    waiting.forget(lost_end)
-    running.forget(lost_end)
+    losses.note(lost_end)
 
 
 __interval__ = parts.interval
@@ -203,5 +213,7 @@ def __exit__():
     parts.exit()
     if unpaired := counts["unpaired"]:
         print(f"(waits that are not counted, because their start was not seen: {unpaired})")
+    if untold := counts["untold"]:
+        print(f"(waits that are not counted, because events of their CPU were lost meanwhile: {untold})")
     if unseen := counts["unseen"]:
         print(f"(switches that were not seen, by losses, a filter or the kernel: {unseen} or more; waits may be missing or wrong)")

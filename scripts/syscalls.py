@@ -13,13 +13,14 @@ To replay a recording in two processes (`perf record` can be used instead of `pe
     syscalls.py --input perf.data --jobs 2
 
 Needs --order, which the script's first line has: a thread may enter a call on one CPU and leave the call on another
-CPU. An exit that does not belong to the last entry of its thread is counted, but the call is not timed.
+CPU. Calls during which events of their CPU were lost are not timed, nor are calls whose exit does not match the last
+entry of their thread. The last lines say how many there were.
 """
 import argparse
 import time
 from collections import Counter, defaultdict
 
-from perf_prof import Parts, States, at_least, errno_name, print, syscall_name
+from perf_prof import Losses, Parts, States, at_least, errno_name, print, syscall_name
 
 # System calls that do not return to the caller.
 RESTORING = ("rt_sigreturn", "sigreturn")
@@ -95,14 +96,15 @@ def show(rows, end):
     print(f"{calls} calls of {len({number for _, number in rows})} kinds{more}\n")
 
 
-counts = Counter()  # for the whole run, with the key "unpaired"
+counts = Counter()  # for the whole run, with the keys "unpaired" and "untold"
 parts = Parts(lambda: defaultdict(Row), show, counts)
-entered = States(parts)  # tid -> (number of the system call, time of its entry)
+entered = States(parts)  # tid -> (number of the system call, time of its entry, CPU of its entry)
+losses = Losses(parts)
 
 
 @entered.sets
-def enters(now, tid, number):
-    entered[tid] = (number, now)
+def enters(now, tid, number, cpu):
+    entered[tid] = (number, now, cpu)
 
 
 @entered.ends
@@ -111,6 +113,10 @@ def leaves(now, tid, process, number, result):
     # the clone call of its parent.
     began = entered.pop(tid, None)
     if began is None:
+        return
+    if losses.since(*began[1:]):
+        # The exit and the entry of the next call may be among the lost events.
+        counts["untold"] += 1
         return
     took = now - began[1]
     if began[0] != number or took < 0:
@@ -130,7 +136,7 @@ def leaves(now, tid, process, number, result):
 def raw_syscalls__sys_enter(event):
     number = event.id
     parts.table[event._pid if args.by_pid else None, number].calls += 1
-    enters(event._time, event._tid, number)
+    enters(event._time, event._tid, number, event._cpu)
 
 
 def raw_syscalls__sys_exit(event):
@@ -138,7 +144,7 @@ def raw_syscalls__sys_exit(event):
 
 
 def __lost__(lost_start, lost_end):
-    entered.forget(lost_end)
+    losses.note(lost_end)
 
 
 __interval__ = parts.interval
@@ -148,5 +154,7 @@ __merge__ = parts.merge
 
 def __exit__():
     parts.exit()
+    if untold := counts["untold"]:
+        print(f"(calls that are not timed, because events of their CPU were lost meanwhile: {untold})")
     if unpaired := counts["unpaired"]:
         print(f"(calls that are not timed, because their entry or exit was not seen or came in the wrong order: {unpaired})")

@@ -301,6 +301,21 @@ class States(dict):
     def forget(self, now: int) -> None:
         """Removes all states. Call forget(lost_end) in __lost__: lost events may have changed states. now is in ns."""
 
+class Losses:
+    """Tells whether events were lost on a CPU after a time, so that a script need not forget all states.
+
+    Call note(lost_end) in __lost__. Where a state ends, ask since(time, cpu), with the time and the CPU of the
+    event at which the state began: if events of this CPU were lost meanwhile, the state may have ended and
+    begun again, so it should be counted as one that cannot be told. Events have to be delivered in the order of
+    time. With --jobs, ask only in a step (see States).
+    """
+
+    def __init__(self, parts: Parts) -> None: ...
+    def note(self, now: int) -> None:
+        """Notes the loss that __lost__ reports. now is its end in ns."""
+    def since(self, time: int, cpu: int | None = None) -> bool:
+        """Returns whether events of the CPU were lost after a time in ns. Without cpu: events of any CPU."""
+
 def at_least(least: float) -> Callable[[str], Any]:
     """Returns a function for the parameter type of argparse's add_argument: it turns the text of an option into a
     number of the type of least (int or float). A number below least is wrong usage, with exit status 2.
@@ -344,6 +359,10 @@ def is_target(tid: int) -> bool:
 
 def process_of(tid: int) -> int | None:
     """Returns the process id of the thread tid, or None if it is not known."""
+
+def lost_cpu() -> int | None:
+    """Returns the CPU of the lost events that __lost__ reports. Returns None outside of __lost__, or if the CPU is
+    not known: with -p, -t and --exec, events are not lost per CPU."""
 
 def realtime() -> int:
     """Returns the wall clock time in ns since the epoch. With --input, it is the time that the replay has

@@ -334,7 +334,7 @@ fn runqlat_shows_percentiles_of_each_task() {
         "
 script.args.top = 2
 def wait(tid, comm, start, ns):
-    script.woken(start, tid)
+    script.woken(start, tid, 0)
     script.came(start + ns, tid, comm)
 for n in range(1, 101): wait(5, 'a', 10**6 * n, n * 1000)
 wait(6, 'a', 5, 300)
@@ -418,4 +418,48 @@ script.__exit__()
     let titles: Vec<&str> = out.lines().filter(|line| line.contains(" wake-ups, ")).collect();
     assert!(titles.len() == 3 && titles[0].ends_with(": 1 wake-ups, 1 task"), "{out}");
     assert_eq!(titles[1..], ["after the last interval: 2 wake-ups, 1 task", "whole run: 3 wake-ups, 1 task"]);
+}
+
+/// A loss on one CPU says nothing about tasks that left another one. What a loss may have made wrong is counted.
+#[test]
+fn a_loss_drops_the_waits_of_its_own_cpu_only() {
+    needs([Need::Tracefs]);
+    let losses = "
+import perf_prof
+def loses(at, cpu):
+    perf_prof.lost_cpu = lambda: cpu
+    script.__lost__(at - 1, at)
+def switch(at, cpu, prev, state, next):
+    script.sched__sched_switch(event(_time=at * 1000, _cpu=cpu, _pid=prev, prev_pid=prev, prev_comm='t',
+                                     prev_state=state, next_pid=next, next_comm='t'))
+";
+    let offcpu = "
+class Table(list):
+    def add(self, began, us): self.append((began.prev_pid, us))
+script.parts.table = Table()
+switch(10, 0, 5, 1, 0); switch(10, 1, 6, 1, 0)
+loses(20_000, 0)
+switch(20, 0, 0, 0, 5); switch(30, 1, 0, 0, 6)
+switch(40, 0, 5, 1, 6); switch(45, 1, 6, 1, 5)
+print(script.parts.table, script.counts['untold'])
+loses(46_000, None)
+switch(60, 1, 0, 0, 6)
+print(script.parts.table, script.counts['untold'])
+";
+    let out = on_made_up_events("offcpu.py", &format!("{losses}{offcpu}"));
+    assert_eq!(out, "[(6, 20), (5, 5)] 1\n[(6, 20), (5, 5)] 2\n");
+    let runqlat = "
+switch(10, 0, 5, 0, 9); switch(10, 1, 6, 0, 9)
+loses(20_000, 0)
+switch(30, 0, 9, 1, 5); switch(30, 1, 9, 1, 6)
+print([(tid, waits.longest) for (_, tid), waits in script.parts.table.tasks.items()], script.counts['untold'])
+def wake(at, tid): script.sched__sched_wakeup(event(_time=at * 1000, _cpu=0, pid=tid, target_cpu=1))
+wake(40, 7)
+loses(50_000, 1)
+wake(60, 7)
+switch(70, 1, 6, 1, 7)
+print(script.parts.table.tasks['t', 7].longest, script.counts['untold'])
+";
+    let out = on_made_up_events("runqlat.py", &format!("{losses}{runqlat}"));
+    assert!(out.starts_with("[(6, 20000)] 1\n10000 1\n"), "{out}");
 }

@@ -118,7 +118,7 @@ fn syscalls_counts_exits_of_other_calls_than_the_last_one_entered() {
         "
 from perf_prof import syscall_nr
 read, write, restores = (syscall_nr(name) for name in ('read', 'write', 'rt_sigreturn'))
-def enter(at, number): script.raw_syscalls__sys_enter(event(_time=at, _tid=5, _pid=5, id=number))
+def enter(at, number): script.raw_syscalls__sys_enter(event(_time=at, _cpu=0, _tid=5, _pid=5, id=number))
 def leave(at, number): script.raw_syscalls__sys_exit(event(_time=at, _tid=5, _pid=5, id=number, ret=0))
 enter(10, read); leave(15, read)
 enter(20, read); leave(25, write)
@@ -129,4 +129,28 @@ script.__exit__()
     );
     assert!(out.contains("wrong order: 2)\n"), "{out}");
     assert_eq!(row(&out, "read")[1..4], ["2", "5", "ns"], "{out}");
+}
+
+#[test]
+fn syscalls_does_not_time_calls_during_which_events_of_their_cpu_were_lost() {
+    needs([Need::Tracefs]);
+    let out = on_made_up_events(
+        "syscalls.py",
+        "
+import perf_prof
+from perf_prof import syscall_nr
+read, write = syscall_nr('read'), syscall_nr('write')
+def enter(at, cpu, number): script.raw_syscalls__sys_enter(event(_time=at, _cpu=cpu, _tid=cpu, _pid=5, id=number))
+def leave(at, cpu, number): script.raw_syscalls__sys_exit(event(_time=at, _cpu=cpu, _tid=cpu, _pid=5, id=number, ret=0))
+enter(10, 0, read); enter(10, 1, write)
+perf_prof.lost_cpu = lambda: 1
+script.__lost__(15, 20)
+leave(30, 0, read); leave(30, 1, write)
+enter(40, 1, write); leave(45, 1, write)
+script.__exit__()
+",
+    );
+    assert_eq!(row(&out, "read")[1..4], ["1", "20", "ns"], "{out}");
+    assert_eq!(row(&out, "write")[1..6], ["2", "5", "ns", "5", "ns"], "{out}");
+    assert!(out.contains("were lost meanwhile: 1)\n"), "{out}");
 }

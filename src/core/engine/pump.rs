@@ -396,19 +396,28 @@ impl Pump {
         if std::mem::take(&mut seen.lost) == 0 {
             return ControlFlow::Continue(());
         }
-        self.report_ring_loss(program, before, after)
+        self.report_ring_loss(ring, program, before, after)
     }
 
     #[cold]
-    fn report_ring_loss(&mut self, program: &mut dyn Deliver, start: u64, end: u64) -> ControlFlow<BreakReason> {
+    fn report_ring_loss(
+        &mut self,
+        ring: usize,
+        program: &mut dyn Deliver,
+        start: u64,
+        end: u64,
+    ) -> ControlFlow<BreakReason> {
         self.has_unreported_losses = self.rings.iter().any(|ring| ring.lost != 0);
-        self.report_loss(program, start, end)
+        self.report_loss(ring, program, start, end)
     }
 
     #[cold]
-    fn report_loss(&self, program: &mut dyn Deliver, start: u64, end: u64) -> ControlFlow<BreakReason> {
+    fn report_loss(&self, ring: usize, program: &mut dyn Deliver, start: u64, end: u64) -> ControlFlow<BreakReason> {
         let (start, end) = if self.window == LossWindow::Times { (start, end) } else { (0, 0) };
-        program.lost(start, end).map_break(BreakReason::Stop)
+        self.stats.set_reported_ring(Some(ring));
+        let flow = program.lost(start, end);
+        self.stats.set_reported_ring(None);
+        flow.map_break(BreakReason::Stop)
     }
 
     #[cold]
@@ -482,7 +491,7 @@ impl Pump {
             self.recent_losses[ring] += unsaid;
             let seen = std::mem::take(&mut self.rings[ring]);
             if seen.lost + unsaid != 0 {
-                self.report_loss(program, seen.last, now.max(seen.last))?;
+                self.report_loss(ring, program, seen.last, now.max(seen.last))?;
             }
         }
         ControlFlow::Continue(())

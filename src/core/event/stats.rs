@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
 use crate::record::LossCounts;
@@ -31,7 +31,12 @@ pub struct Stats {
     own: Arc<AtomicU64>,
     /// The numbers of lost samples that the kernel itself counts, as of the last read.
     kernel: Mutex<Option<LossCounts>>,
+    /// The ring whose loss is reported to the program now, or [`NO_RING`].
+    reported_ring: AtomicUsize,
 }
+
+/// No ring has this number.
+const NO_RING: usize = usize::MAX;
 
 impl Stats {
     /// Creates counts for this many events and rings.
@@ -45,6 +50,7 @@ impl Stats {
             throttled: 0.into(),
             own: Arc::default(),
             kernel: Mutex::new(None),
+            reported_ring: NO_RING.into(),
         }
     }
 
@@ -72,6 +78,16 @@ impl Stats {
         if let Some(lost) = self.lost_in_ring.get(ring) {
             lost.fetch_add(count, Relaxed);
         }
+    }
+
+    /// Notes the ring whose loss is reported to the program from now on. `None` if the report is over.
+    pub fn set_reported_ring(&self, ring: Option<usize>) {
+        self.reported_ring.store(ring.unwrap_or(NO_RING), Relaxed);
+    }
+
+    /// Returns the ring whose loss is reported to the program now.
+    pub fn reported_ring(&self) -> Option<usize> {
+        Some(self.reported_ring.load(Relaxed)).filter(|&ring| ring != NO_RING)
     }
 
     /// Counts a sample with an unknown event.

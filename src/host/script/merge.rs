@@ -58,7 +58,7 @@ pub fn prepare_for_parts() -> Result<(), ScriptError> {
     Python::attach(import).map_err(|error| ScriptError::Start(error.to_string()))
 }
 
-/// Adds `Branch`, `Parts`, `States` and `at_least` to the module `perf_prof`. Their source is Python and runs in the
+/// Adds `Branch`, `Parts`, `States`, `Losses` and `at_least` to the module `perf_prof`. Their source is Python and runs in the
 /// namespace of the module.
 pub fn add_classes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let builtins = module.py().import("builtins")?;

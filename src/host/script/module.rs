@@ -110,6 +110,7 @@ pub fn perf_prof(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(srcline, module)?)?;
     module.add_function(wrap_pyfunction!(build_id, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
+    module.add_function(wrap_pyfunction!(lost_cpu, module)?)?;
     module.add_function(wrap_pyfunction!(is_recording, module)?)?;
     module.add_function(wrap_pyfunction!(is_target, module)?)?;
     module.add_function(wrap_pyfunction!(process_of, module)?)?;
@@ -241,6 +242,14 @@ fn is_target(tid: i32) -> bool {
 #[pyfunction]
 fn process_of(tid: i32) -> Option<i32> {
     run().and_then(|run| run.context.process(tid))
+}
+
+/// Returns the CPU of the lost events that __lost__ reports. Returns None outside of __lost__, or if the CPU is
+/// not known: with -p, -t and --exec, events are not lost per CPU.
+#[pyfunction]
+fn lost_cpu() -> Option<u32> {
+    let run = run()?;
+    run.ring_cpus.get(run.stats.reported_ring()?).copied().flatten()
 }
 
 /// Returns the wall clock time in ns since the epoch. With --input, it is the time that the replay has

@@ -1,5 +1,5 @@
-# Branch, Parts, States and at_least of the module `perf_prof`. `merge.rs` runs this text in the namespace of the
-# module, so realtime() and shard() need no import. There is no import at the top: an imported name would become a name of the
+# Branch, Parts, States, Losses and at_least of the module `perf_prof`. `merge.rs` runs this text in the namespace of the
+# module, so realtime(), shard() and lost_cpu() need no import. There is no import at the top: an imported name would become a name of the
 # module.
 
 
@@ -221,6 +221,39 @@ class States(dict):
             for key in known:
                 self.pop(key, None)
         self.update(at_end)
+
+
+class Losses:
+    """Tells whether events were lost on a CPU after a time, so that a script need not forget all states.
+
+    Call note(lost_end) in __lost__. Where a state ends, ask since(time, cpu), with the time and the CPU of the
+    event at which the state began: if events of this CPU were lost meanwhile, the state may have ended and
+    begun again, so it should be counted as one that cannot be told. Events have to be delivered in the order of
+    time. With --jobs, ask only in a step (see States).
+    """
+
+    def __init__(self, parts):
+        self._parts = parts
+        self._last = {}  # CPU -> the end of the last loss on this CPU; None stands for a CPU that is not known
+        self._last_of_all = 0
+        self._notes = parts._number(self._note)
+
+    def note(self, now):
+        """Notes the loss that __lost__ reports. now is its end in ns."""
+        cpu = lost_cpu()
+        self._note(now, cpu)
+        if self._parts._split:
+            # A state that began in an earlier part ends in a step that is put off. Then the loss has to be known too.
+            self._parts._put_off_step(now, self._notes, cpu)
+
+    def since(self, time, cpu=None):
+        """Returns whether events of the CPU were lost after a time in ns. Without cpu: events of any CPU."""
+        if cpu is None:
+            return self._last_of_all > time
+        return self._last.get(cpu, 0) > time or self._last.get(None, 0) > time
+
+    def _note(self, now, cpu):
+        self._last[cpu] = self._last_of_all = now
 
 
 def at_least(least):

@@ -220,3 +220,32 @@ fn without_order_losses_have_no_times_and_the_limit_ends_delivery() {
         "#]],
     );
 }
+
+/// A program that stores the ring of each loss.
+struct RingLog(Arc<Stats>, Vec<Option<usize>>);
+
+impl Deliver for RingLog {
+    fn sample(&mut self, _: usize, _: &[u8]) -> Flow {
+        assert_eq!(self.0.reported_ring(), None);
+        Flow::Continue(())
+    }
+    fn lost(&mut self, _: u64, _: u64) -> Flow {
+        self.1.push(self.0.reported_ring());
+        Flow::Continue(())
+    }
+}
+
+#[test]
+fn the_ring_of_a_loss_is_known_while_the_loss_is_reported() {
+    let context = Arc::new(Context::new(Box::new(NoKernel), 0));
+    let (ids, stats) = (EventIds::new(&[(50, 0)]), Arc::new(Stats::new(1, 2)));
+    let mut pump = make_pump(ids, context, &stats, LossWindow::Times, 2, None);
+    let mut program = RingLog(stats.clone(), Vec::new());
+    for ring in [1, 0] {
+        let records = [sample(50, 1), lost(3), sample(50, 9)].concat();
+        let batch = Batch::Ring(Chunk::new(ring, records, None));
+        assert!(pump.deliver(&batch, &mut program, |_| ControlFlow::Continue(())).is_continue());
+    }
+    assert!(pump.report_remaining(&mut program, Some(&[3, 5]), 20).is_continue());
+    assert_eq!((program.1, stats.reported_ring()), (vec![Some(1), Some(0), Some(1)], None));
+}
