@@ -69,7 +69,7 @@ class PerfEvent:
 
     @property
     def _pid(self) -> int:
-        """process id (int)"""
+        """process id (int), -1 while the task exits"""
     @property
     def _tid(self) -> int:
         """thread id (int)"""

@@ -18,7 +18,7 @@ use super::{
 /// Returns the descriptors of the members that do not come from an event's format. They belong to the base class.
 pub fn own_members() -> Vec<ffi::PyGetSetDef> {
     const DOCS: [&str; 9] = [
-        "process id (int)",
+        "process id (int), -1 while the task exits",
         "thread id (int)",
         "time of the perf clock in ns; for latencies (int)",
         "CPU (int)",
