@@ -2,5 +2,6 @@
 
 mod db_export;
 mod definitions;
+mod handlers;
 mod modules;
 mod template;

@@ -85,11 +85,16 @@ impl Passing {
         if !must_name && (count == all.len() || parameters.rest == Rest::Taken && required <= all.len()) {
             return Ok(Passing { positional: all, named: Vec::new() });
         }
-        if !must_name && count > all.len() && required <= all.len() + 1 {
-            let positional = all.into_iter().chain([Value::Sample]).collect();
-            return Ok(Passing { positional, named: Vec::new() });
+        let has_room = !must_name && count > all.len() && required <= all.len() + 1;
+        let values = all.len();
+        let with_sample =
+            || Passing { positional: all.into_iter().chain([Value::Sample]).collect(), named: Vec::new() };
+        // With more parameters, those at the end keep their default values. Then the names decide first.
+        match by_name(parameters, fields, values) {
+            _ if has_room && count == values + 1 => Ok(with_sample()),
+            Err(_) if has_room => Ok(with_sample()),
+            passing => passing,
         }
-        by_name(parameters, fields, all.len())
     }
 
     /// Decides what `trace_unhandled(event_name, context, event_fields_dict[, perf_sample_dict])` gets. In scripts from

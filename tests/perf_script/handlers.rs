@@ -1,0 +1,211 @@
+//! How the handlers of scripts of `perf script` are called: by position, by name, late, and when they fail.
+
+use std::{fs, path::PathBuf, process::Output};
+
+use crate::harness::{
+    machine::{Need, needs},
+    recording::Folder,
+    run::{perf_prof, said, stdout},
+};
+
+/// The first parameters of a handler.
+const FIRST: &str =
+    "event_name, context, common_cpu, common_secs, common_nsecs, common_pid, common_comm, common_callchain";
+
+/// A recording of a shell that executes the program `true` three times.
+struct Recorded {
+    folder: Folder,
+    data: PathBuf,
+}
+
+impl Recorded {
+    fn new() -> Recorded {
+        let folder = Folder::new();
+        let data = folder.path("exec.data");
+        let mut command = perf_prof(&["record", "-q", "-e", "sched:sched_process_exec,sched:sched_process_exit", "-o"]);
+        command.arg(&data).args(["--", "sh", "-c", "/bin/true; /bin/true; /bin/true; exit 0"]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        Recorded { folder, data }
+    }
+
+    /// Runs a script on the recording. `FIRST` stands for the first parameters.
+    fn run(&self, script: &str) -> Output {
+        self.run_with(&[], script)
+    }
+
+    fn run_with(&self, options: &[&str], script: &str) -> Output {
+        let script = self.folder.write("s.py", script.replace("FIRST", FIRST).as_bytes());
+        perf_prof(&["script", "-i"]).arg(&self.data).args(options).arg("-s").arg(script).output().unwrap()
+    }
+
+    /// What a script prints that must not fail.
+    fn printed(&self, script: &str) -> String {
+        let output = self.run(script);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        stdout(&output)
+    }
+}
+
+/// What a script prints that may fail.
+fn printed_by(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn fields_are_passed_by_position_and_by_name() {
+    needs([Need::Tracefs, Need::Python]);
+    let recorded = Recorded::new();
+    let body = "print(str(filename).rsplit('/')[-1], pid > 0, old_pid > 0)";
+    let all = "def sched__sched_process_exec(FIRST, filename, pid, old_pid):\n    ";
+    let by_position = recorded.printed(&format!("{all}{body}"));
+    assert_eq!(by_position.lines().filter(|line| *line == "true True True").count(), 3, "{by_position}");
+    for parameters in [
+        "FIRST, a_name, pid, old_pid, perf_sample_dict",
+        "FIRST, pid, filename, *, old_pid",
+        "FIRST, pid, unknown=1, other=2, filename='', old_pid=0",
+        "FIRST, **fields",
+        "*values",
+    ] {
+        let unpack = match parameters {
+            "FIRST, a_name, pid, old_pid, perf_sample_dict" => "filename = a_name",
+            "*values" => "filename, pid, old_pid = values[8:]",
+            "FIRST, **fields" => "filename, pid, old_pid = fields['filename'], fields['pid'], fields['old_pid']",
+            _ => "pass",
+        };
+        let script = format!("def sched__sched_process_exec({parameters}):\n    {unpack}\n    {body}");
+        assert_eq!(recorded.printed(&script), by_position, "{parameters}");
+    }
+    let older = FIRST.strip_suffix(", common_callchain").unwrap();
+    let script = format!("def sched__sched_process_exec({older}, old_pid, pid):\n    print(pid > 0, old_pid > 0)");
+    assert!(recorded.printed(&script).lines().all(|line| line == "True True"));
+}
+
+#[test]
+fn methods_and_functions_that_are_defined_late_are_called() {
+    needs([Need::Tracefs, Need::Python]);
+    let printed = Recorded::new().printed(
+        "class Counter:
+    def __init__(self):
+        self.count = 0
+    def handle(self, FIRST, filename, pid, old_pid):
+        self.count += 1
+        global sched__sched_process_exit
+        sched__sched_process_exit = late
+
+counter = Counter()
+sched__sched_process_exec = counter.handle
+exits = 0
+
+def late(*values):
+    global exits
+    exits += 1
+
+def trace_end():
+    print(counter.count >= 3, exits >= 3)
+",
+    );
+    assert_eq!(printed, "True True\n");
+}
+
+#[test]
+fn parameters_that_name_no_field_are_refused_before_the_start() {
+    needs([Need::Tracefs, Need::Python]);
+    let recorded = Recorded::new();
+    let start = "def trace_begin():\n    print('begin')\n";
+    for (parameters, expected) in [
+        ("FIRST, pid, prio", "no field has the name of prio; the fields are filename, pid, old_pid"),
+        ("event_name, context", "sched__sched_process_exec() has 2 parameters, and its event has 11 values"),
+    ] {
+        let output = recorded.run(&format!("{start}def sched__sched_process_exec({parameters}): pass"));
+        assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(1), ""), "{}", said(&output));
+        assert!(said(&output).contains(expected), "{}", said(&output));
+    }
+    let output = recorded.run(&format!("{start}def sched__sched_switch(FIRST): pass"));
+    assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(1), ""));
+    assert!(said(&output).contains("the functions are sched__sched_switch; the events are sched:sched_process_exec"));
+    let output = recorded.run(&format!("{start}sched__sched_process_exec = 5\ndef trace_unhandled(*all): pass"));
+    assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(0), "begin\n"), "{}", said(&output));
+}
+
+#[test]
+fn an_exception_is_reported_and_the_end_is_reached() {
+    needs([Need::Tracefs, Need::Python]);
+    let recorded = Recorded::new();
+    let end = "def trace_end():\n    print('end')\n";
+    let output = recorded.run(&format!("{end}def trace_unhandled(name, context, fields):\n    1 / 0\n"));
+    assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(1), "end\n"));
+    assert!(said(&output).contains("ZeroDivisionError: division by zero"), "{}", said(&output));
+    let script = format!("{end}import sys\ndef trace_unhandled(name, context, fields):\n    sys.exit(3)\n");
+    let output = recorded.run(&script);
+    assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(3), "end\n"), "{}", said(&output));
+    let output = recorded.run_with(&["--on-error", "stop"], &format!("{end}def trace_unhandled(*all):\n    nothing\n"));
+    assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(1), "end\n"));
+    assert_eq!(said(&output).matches("NameError").count(), 1, "{}", said(&output));
+    let output = recorded.run("def trace_begin():\n    open('/nonexistent')\n");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("trace_begin() failed"), "{}", said(&output));
+}
+
+#[test]
+fn a_recording_that_is_cut_off_gives_the_events_before_its_end() {
+    needs([Need::Tracefs, Need::Python]);
+    let recorded = Recorded::new();
+    let whole = fs::read(&recorded.data).unwrap();
+    let script =
+        "n = 0\ndef trace_unhandled(*all):\n    global n\n    n += 1\ndef trace_end():\n    print('end', n >= 0)\n";
+    for cut in [whole.len() / 2, whole.len() - 100, whole.len() - 1] {
+        fs::write(&recorded.data, &whole[..cut]).unwrap();
+        let output = recorded.run(script);
+        let status = output.status.code();
+        assert!(status == Some(0) && printed_by(&output) == "end True\n" || status == Some(1), "{}", said(&output));
+        assert!(!said(&output).contains("panicked"), "{}", said(&output));
+    }
+}
+
+#[test]
+fn names_of_tasks_may_be_any_bytes() {
+    needs([Need::Tracefs, Need::Python]);
+    let folder = Folder::new();
+    let data = folder.path("names.data");
+    let rename = "import ctypes, os\nctypes.CDLL(None).prctl(15, b'\\xff\\xfe\\x1b[1m')\nos.kill(os.getpid(), 0)";
+    let mut command = perf_prof(&["record", "-q", "-e", "syscalls:sys_enter_kill", "-o"]);
+    command.arg(&data).args(["--", "python3", "-c", rename]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let script = "def trace_unhandled(name, context, fields, sample):
+    comm = fields['common_comm']
+    print(comm.encode(errors='surrogateescape'), sample['comm'] == comm)
+";
+    let script = folder.write("s.py", script.as_bytes());
+    let output = perf_prof(&["script", "-i"]).arg(&data).arg("-s").arg(script).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(stdout(&output).contains(r"b'\xff\xfe\x1b[1m' True"), "{}", stdout(&output));
+}
+
+#[test]
+fn negative_numbers_are_as_in_perf_or_true() {
+    needs([Need::Tracefs, Need::Python]);
+    let folder = Folder::new();
+    let data = folder.path("signal.data");
+    // The code of the signal is a signed number of 4 bytes.
+    let mut command = perf_prof(&["record", "-q", "-e", "signal:signal_generate", "-o"]);
+    command.arg(&data).args([
+        "--",
+        "python3",
+        "-c",
+        "import os, signal, threading\n\
+         signal.signal(10, lambda *_: None)\nsignal.pthread_kill(threading.get_ident(), 10)",
+    ]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let script = "def trace_unhandled(name, context, fields):\n    if fields['sig'] == 10: print(fields['code'])\n";
+    let script = folder.write("s.py", script.as_bytes());
+    let run = |options: &[&str]| {
+        let output = perf_prof(&["script", "-i"]).arg(&data).args(options).arg("-s").arg(&script).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        stdout(&output)
+    };
+    // SI_TKILL, `include/uapi/asm-generic/siginfo.h`.
+    assert_eq!((run(&[]).as_str(), run(&["--signed"]).as_str()), ("4294967290\n", "-6\n"));
+}
