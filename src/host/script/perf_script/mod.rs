@@ -4,6 +4,7 @@
 //! `handlers` finds the function of an event in `__main__` (`function`) and calls it. `passing` decides which values the
 //! function gets, from its `parameters`. `arguments` makes the values. `modules` are the modules that scripts import.
 
+mod address;
 mod arguments;
 mod branches;
 mod cache;

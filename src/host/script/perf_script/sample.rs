@@ -14,7 +14,9 @@ use pyo3::{
     types::{PyBytes, PyDict, PyList, PyString, PyTuple},
 };
 
-use super::{super::module::Run, arguments::set, branches, frame::FrameObjects, header::HeaderValues};
+use super::{
+    super::module::Run, address::Address, arguments::set, branches, frame::FrameObjects, header::HeaderValues,
+};
 
 /// The size of the attr in perf 6.1, in bytes.
 const ATTR: usize = 128;
@@ -46,6 +48,7 @@ pub struct SampleDict {
 struct EventPart {
     name: Py<PyString>,
     attr: Py<PyBytes>,
+    address: Address,
     /// Dicts of earlier samples without rare members: for samples with and without a mapping, with and without a symbol.
     /// A copy of such a dict has all names in the right order, and the values that are always the same.
     earlier: [Option<Earlier>; 4],
@@ -115,7 +118,12 @@ impl SampleDict {
             let mut attr = run.attrs.get(at).map(|attr| attr.bytes.clone()).unwrap_or_default();
             attr.resize(ATTR, 0);
             let name = PyString::new(py, &event.shown_name()).unbind();
-            EventPart { name, attr: PyBytes::new(py, &attr).unbind(), earlier: Default::default() }
+            EventPart {
+                name,
+                address: Address::of(&attr),
+                attr: PyBytes::new(py, &attr).unbind(),
+                earlier: Default::default(),
+            }
         };
         Ok(SampleDict {
             events: run.events.iter().enumerate().map(part).collect(),
@@ -142,7 +150,7 @@ impl SampleDict {
         let (all, numbers) = match &self.events[event].earlier[shape] {
             Some(earlier) => (earlier.all.bind(py).copy()?, earlier.numbers.bind(py).copy()?),
             None => {
-                let numbers = self.numbers(py, sample)?;
+                let numbers = self.numbers(py, event, sample)?;
                 let all = self.all(py, event, sample, place)?;
                 if !has_rare {
                     let [all, numbers] = [all.copy()?.unbind(), numbers.copy()?.unbind()];
@@ -218,7 +226,7 @@ impl SampleDict {
 
     /// Makes the dict `sample`: the numbers of the sample. Members that were not recorded are 0. The values that
     /// `set_numbers` sets are not set yet.
-    fn numbers<'py>(&mut self, py: Python<'py>, sample: &Sample<'_>) -> PyResult<Bound<'py, PyDict>> {
+    fn numbers<'py>(&mut self, py: Python<'py>, event: usize, sample: &Sample<'_>) -> PyResult<Bound<'py, PyDict>> {
         let layout = &sample.event.layout;
         let number = |member| match layout.value(member, sample.record) {
             Some(Value::Uint(number)) => Some(number),
@@ -245,7 +253,9 @@ impl SampleDict {
         dict.set_item(intern!(py, "datasrc"), source)?;
         dict.set_item(intern!(py, "datasrc_decode"), &self.data_source.1)?;
         dict.set_item(&keys.cpumode, &none)?;
-        if let Some(addr) = addr {
+        if let Some(addr) = addr
+            && self.events[event].address == Address::Resolved
+        {
             dict.set_item(intern!(py, "addr_correlates_sym"), true)?;
             let frame = perf_address(sample, addr, &self.run.context);
             let place = FrameObjects::of(py, &frame)?;
