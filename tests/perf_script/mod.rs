@@ -1,7 +1,9 @@
-//! Scripts that were written for `perf script -s`: the modules that they import, templates, and what they are told.
+//! Scripts that were written for `perf script -s`: the modules that they import, templates, what they are told, and their
+//! output beside that of perf.
 
 mod db_export;
 mod definitions;
 mod handlers;
 mod modules;
+mod same_output;
 mod template;
