@@ -69,7 +69,7 @@ if args.flame:
 
 in_state = STATES[args.state]
 whole = FlameGraph(colors="offcpu", count_name="us") if args.flame else None
-counts = Counter()  # for the whole run, with the keys "unseen" and "untold"
+counts = Counter()  # for the whole run, with the keys "unseen", "untold" and "untold us"
 has_frames = None  # True if a stack had frames; None before the first stack
 
 
@@ -116,12 +116,13 @@ def came(now, tid):
     began = left.pop(tid, None)
     if began is None:
         return
+    us = (now - began._time) // 1000
     if losses.since(began._time, began._cpu):
         # A task mostly comes back to the CPU that it left. If events of this CPU were lost, the task may have come back
         # and left again with another stack.
         counts["untold"] += 1
+        counts["untold us"] += us
         return
-    us = (now - began._time) // 1000
     if us >= args.min:
         parts.table.add(began, us)
 
@@ -182,7 +183,7 @@ __merge__ = parts.merge
 def __exit__():
     parts.exit()
     if untold := counts["untold"]:
-        print(f"(times that are not counted, because events of their CPU were lost meanwhile: {untold})")
+        print(f"(times that are not counted, because events of their CPU were lost meanwhile: {untold}, at most {duration(counts['untold us'])})")
     if unseen := counts["unseen"]:
         print(f"(switches that were not seen, by losses, a filter or the kernel: {unseen} or more; times may be missing or wrong)")
     if whole:

@@ -444,10 +444,10 @@ switch(40, 0, 5, 1, 6); switch(45, 1, 6, 1, 5)
 print(script.parts.table, script.counts['untold'])
 loses(46_000, None)
 switch(60, 1, 0, 0, 6)
-print(script.parts.table, script.counts['untold'])
+print(script.parts.table, script.counts['untold'], script.counts['untold us'])
 ";
     let out = on_made_up_events("offcpu.py", &format!("{losses}{offcpu}"));
-    assert_eq!(out, "[(6, 20), (5, 5)] 1\n[(6, 20), (5, 5)] 2\n");
+    assert_eq!(out, "[(6, 20), (5, 5)] 1\n[(6, 20), (5, 5)] 2 25\n");
     let runqlat = "
 switch(10, 0, 5, 0, 9); switch(10, 1, 6, 0, 9)
 loses(20_000, 0)
