@@ -2,6 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
+pub use crate::event::Names;
 pub use crate::perfdata::{Owner, ReadLimits};
 use crate::spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, TimeRanges};
 pub use crate::{capture::OwnThreads, sys::clock::Clock};
@@ -58,6 +59,8 @@ pub struct Input {
     pub tids: Option<Vec<u32>>,
     /// What `pids` and `tids` select.
     pub tasks: TaskSelection,
+    /// The names of tasks and functions of which samples are delivered.
+    pub names: Names,
     /// If set, only the samples in these time ranges are read.
     pub times: Option<TimeRanges>,
     /// On if the samples of virtual machines are read too.

@@ -1,6 +1,6 @@
 //! What can be selected in a recording: events, filters, CPUs, tasks, times.
 
-use std::{path::PathBuf, sync::OnceLock};
+use std::{path::PathBuf, process::Command, sync::OnceLock};
 
 use perf_prof_core::abi::*;
 
@@ -8,7 +8,7 @@ use crate::harness::{
     machine::{Need, needs, skip},
     made::{Made, MadeAttr, padded, u32s, u64s},
     recording::{Folder, LIST, perf, perf_script, perf_script_with, python, record},
-    run::stdout,
+    run::{perf_prof, stdout},
 };
 
 /// A short recording that is made once and shared by the tests.
@@ -146,6 +146,20 @@ fn cpus_and_tasks_are_selected_as_in_perf_script() {
     let task = list(&[]).iter().map(|line| line.split(' ').nth(2).unwrap().to_owned()).find(|tid| tid != "0").unwrap();
     same(list(&["-t", &task]), perf_script_with(data, &["--tid", &task]));
     same(list(&["-p", &task]), perf_script_with(data, &["--pid", &task]));
+}
+
+#[test]
+fn names_of_tasks_and_functions_are_selected_as_in_perf_script() {
+    needs([Need::Perf]);
+    let (_, data) = recording();
+    let comm = list(&[])[0].split(' ').next().unwrap().to_owned();
+    for names in [&["--comms", &comm][..], &["--comms", "swapper,nobody"], &["-S", "schedule,__schedule"]] {
+        let lines = |command: &mut Command| {
+            let output = command.arg("script").args(["-G", "-F", "event,time", "-i"]).arg(data).args(names).output();
+            stdout(&output.unwrap())
+        };
+        assert_eq!(lines(&mut perf_prof(&[])), lines(&mut Command::new("perf")), "{names:?}");
+    }
 }
 
 /// The idle tasks have the id 0, which used to be refused.

@@ -13,7 +13,7 @@ use crate::{
         run_loop::FinishAs,
         sample_routes::{LossReporting, ReplayState},
     },
-    event::{Context, EventType, Processes, Sink, Stats},
+    event::{Context, EventType, NamedSamples, Processes, Sink, Stats},
     perfdata::{Recording, Selection},
     plan::{Input, Verbosity},
     record::{OtherRecords, Source as _},
@@ -130,7 +130,7 @@ impl OpenRecording {
             verbosity,
             warnings: Warnings::Printed,
         };
-        let mut outcome = delivery.run(sink);
+        let mut outcome = delivery.run(&mut NamedSamples::new(sink, &input.names, &types, context.clone()));
         losses::print_endings(context.endings(), verbosity);
         context.with_symbols(|symbols| losses::print_unnamed_frames(symbols.unnamed_frames(), verbosity));
         outcome.sample_counts.report(&input, &events, SelectionSource::User(verbosity));

@@ -11,7 +11,7 @@ use perf_prof_core::{
         run_loop::{Ending, FinishAs},
         sample_routes::{Intervals, LossReporting, ReplayState, Span},
     },
-    event::{Context, EventType, Processes, Stats, Targets},
+    event::{Context, EventType, NamedSamples, Processes, Stats, Targets},
     perfdata::{Layouts, Recording, Replay, Selection},
     plan::{Input, ReadLimits, TaskSelection, Verbosity},
     record::Source as _,
@@ -294,7 +294,8 @@ impl ScriptEventSource for RecordedEvents<'_> {
             verbosity: plan.verbosity,
             warnings,
         };
-        let mut outcome = delivery.run(&mut program);
+        let mut selected = NamedSamples::new(&mut program, &input.names, &run.events, run.context.clone());
+        let mut outcome = delivery.run(&mut selected);
         losses::print_endings(run.context.endings(), plan.verbosity);
         let nameless = run.context.with_symbols(|symbols| symbols.unnamed_frames().clone());
         let mut callbacks = program.callbacks();

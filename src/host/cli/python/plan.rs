@@ -4,7 +4,10 @@ use std::ffi::OsString;
 
 use perf_prof_core::{
     capture::OwnThreads,
-    plan::{Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, ReadLimits, SplitBy, Switch, Target, TaskSelection},
+    plan::{
+        Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, Names, ReadLimits, SplitBy, Switch, Target,
+        TaskSelection,
+    },
     spec::{EventSpec, SpecError, parse_events},
     symbol::{self, Demangle, Inline, Srcline},
     sys::{
@@ -184,6 +187,7 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
     Ok(Some(Input {
         path: path.clone(),
         limits: ReadLimits { owner: owner(options.force), memory: options.buffer },
+        names: Names::default(),
         cpus: options.cpus.clone(),
         pids: ids(&options.pids),
         tids: ids(&options.tids),

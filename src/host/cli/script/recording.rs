@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 use perf_prof_core::{
     commands::header,
-    plan::{Input, ReadLimits, Switch, TaskSelection, Verbosity},
+    plan::{Input, Names, ReadLimits, Switch, TaskSelection, Verbosity},
     spec::{CpuSet, TimeRanges, parse_size},
     sys::file,
 };
@@ -42,6 +42,12 @@ pub struct RecordingOptions {
     /// Only these threads, for example 1,2,3
     #[arg(short, long = "tid", alias = "tids", value_name = "LIST", value_parser = parse_recorded_ids)]
     tids: Option<Ids>,
+    /// Only samples of tasks with these names, for example sh,make
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    comms: Vec<String>,
+    /// Only samples in these functions, for example schedule,do_exit
+    #[arg(short = 'S', long, value_name = "NAMES", value_delimiter = ',')]
+    symbols: Vec<String>,
     /// Print only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%-20%` or
     /// `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
     #[arg(long, value_name = "FROM,TO")]
@@ -99,6 +105,7 @@ impl RecordingOptions {
             pids: ids(&self.pids),
             tids: ids(&self.tids),
             tasks: TaskSelection::OfSamples,
+            names: Names { comms: self.comms.clone(), symbols: self.symbols.clone() },
             times: self.time.clone(),
             guests: if self.guest { Switch::On } else { Switch::Off },
             jobs: None,

@@ -1,0 +1,107 @@
+//! Selects samples by the names of their tasks and of their functions, before they reach a sink.
+
+use std::sync::Arc;
+
+use super::{Context, Deliver, EventType, Flow, Sample, Sink, perf_ip};
+
+/// The names of tasks and of functions, of which samples are delivered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// The names of tasks (`--comms`); empty for all tasks.
+    pub comms: Vec<String>,
+    /// The names of the functions in which samples were taken (`--symbols`); empty for all functions.
+    pub symbols: Vec<String>,
+}
+
+impl Names {
+    /// Returns whether all samples are selected.
+    pub fn are_all(&self) -> bool {
+        self.comms.is_empty() && self.symbols.is_empty()
+    }
+
+    fn select(&self, sample: &Sample<'_>, context: &Context) -> bool {
+        let is_named = |name: &[u8]| self.comms.iter().any(|comm| comm.as_bytes() == name);
+        let of_task = || context.comm(sample.pid_tid().1, sample.time()).is_some_and(|name| is_named(&name));
+        let of_function = || {
+            let frame = perf_ip(sample, context);
+            let symbol = frame.as_ref().and_then(|frame| frame.symbol.as_ref());
+            symbol.is_some_and(|symbol| self.symbols.iter().any(|name| **name == *symbol.name))
+        };
+        (self.comms.is_empty() || of_task()) && (self.symbols.is_empty() || of_function())
+    }
+}
+
+/// A sink that gets only the samples with the selected names.
+pub struct NamedSamples<'a, S> {
+    sink: &'a mut S,
+    names: &'a Names,
+    events: &'a [EventType],
+    context: Arc<Context>,
+}
+
+impl<'a, S: Sink> NamedSamples<'a, S> {
+    /// Creates the sink. `events` are the event types of the samples.
+    pub fn new(sink: &'a mut S, names: &'a Names, events: &'a [EventType], context: Arc<Context>) -> Self {
+        NamedSamples { sink, names, events, context }
+    }
+}
+
+impl<S: Sink> Sink for NamedSamples<'_, S> {
+    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+        let Self { sink, names, events, context } = self;
+        if names.are_all() {
+            return sink.enter(body);
+        }
+        sink.enter(&mut |program| body(&mut Selecting { program, names, events, context }));
+    }
+
+    fn collects_output(&self) -> bool {
+        self.sink.collects_output()
+    }
+}
+
+/// The sink during a delivery: the entered sink, and what selects the samples for it.
+struct Selecting<'a> {
+    program: &'a mut dyn Deliver,
+    names: &'a Names,
+    events: &'a [EventType],
+    context: &'a Context,
+}
+
+impl Deliver for Selecting<'_> {
+    fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+        let Some(of) = self.events.get(event) else { return Flow::Continue(()) };
+        match self.names.select(&Sample { event: of, record }, self.context) {
+            true => self.program.sample(event, record),
+            false => Flow::Continue(()),
+        }
+    }
+
+    fn lost(&mut self, start: u64, end: u64) -> Flow {
+        self.program.lost(start, end)
+    }
+
+    fn other_record(&mut self, record: &[u8], time: u64) -> Flow {
+        self.program.other_record(record, time)
+    }
+
+    fn interval(&mut self) -> Flow {
+        self.program.interval()
+    }
+
+    fn print_stat(&mut self, indent: u32) -> Flow {
+        self.program.print_stat(indent)
+    }
+
+    fn kept_events(&self) -> usize {
+        self.program.kept_events()
+    }
+
+    fn flush(&mut self) -> Flow {
+        self.program.flush()
+    }
+
+    fn exit(&mut self) -> Flow {
+        self.program.exit()
+    }
+}
