@@ -86,7 +86,7 @@ pub enum StatError {
     /// The recording does not list the thread.
     #[error("a count is for thread number {0}, which the recording does not list")]
     UnknownThread(u32),
-    /// There are more counts than [`MAX_COUNTS`].
+    /// There are more counts than a recording may have.
     #[error("a round has more than {MAX_COUNTS} counts")]
     TooMany,
 }
