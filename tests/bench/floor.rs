@@ -55,16 +55,22 @@ pub fn and_memory(table: &mut Table) {
 
 /// Calls the function `count` times in a loop. Returns the CPU time of one call, in ns.
 pub fn calls((function, argument): &(Py<PyAny>, Py<PyAny>), count: u64) -> f64 {
+    calls_of(function, std::slice::from_ref(argument), count)
+}
+
+/// Calls the function with these arguments `count` times in a loop. Returns the CPU time of one call, in ns.
+pub fn calls_of(function: &Py<PyAny>, arguments: &[Py<PyAny>], count: u64) -> f64 {
     Python::attach(|_| {
+        let free = std::iter::once(std::ptr::null_mut());
+        let mut args: Vec<*mut ffi::PyObject> = free.chain(arguments.iter().map(Py::as_ptr)).collect();
+        let flags = arguments.len() | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
         let begun = thread_ns();
         for _ in 0..count {
             // SAFETY: the thread is attached to the interpreter, and the free entry before the argument is what
             // PY_VECTORCALL_ARGUMENTS_OFFSET promises.
             unsafe {
-                let args = [std::ptr::null_mut(), argument.as_ptr()];
-                let flags = 1 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
-                let result =
-                    ffi::PyObject_Vectorcall(function.as_ptr(), args.as_ptr().add(1), flags, std::ptr::null_mut());
+                let first = args.as_mut_ptr().add(1);
+                let result = ffi::PyObject_Vectorcall(function.as_ptr(), first, flags, std::ptr::null_mut());
                 assert!(!result.is_null());
                 ffi::Py_DECREF(result);
             }

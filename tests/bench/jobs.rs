@@ -50,7 +50,7 @@ pub fn rows(table: &mut Table) {
 
 /// Returns the body of a handler that takes about a microsecond on this machine, and the time that it takes, in ns. The
 /// fastest of several runs counts: a run that had to wait for a CPU would give a handler that is too short.
-fn busy() -> (String, f64) {
+pub fn busy() -> (String, f64) {
     let body = |rounds: f64| format!("    global n\n    n += 1\n    for _ in range({rounds:.0}):\n        pass\n");
     let cost = |rounds: f64| {
         let bare = python::bare(&body(rounds));
@@ -62,7 +62,7 @@ fn busy() -> (String, f64) {
 }
 
 /// Adds two rows, the second compared with the first. The two measurements alternate.
-fn pair(table: &mut Table, names: [&str; 2], note: &str, command: impl Fn(usize) -> Command) {
+pub fn pair(table: &mut Table, names: [&str; 2], note: &str, command: impl Fn(usize) -> Command) {
     let (mut one, mut two) = (Vec::new(), Vec::new());
     for _ in 0..table.effort.runs().min(3) {
         for (row, seconds) in [&mut one, &mut two].into_iter().enumerate() {

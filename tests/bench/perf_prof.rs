@@ -3,8 +3,8 @@
 //! The table is printed to stdout and written to `docs/benchmarks.md`. `cargo bench -- --table` leaves out the single
 //! functions. With `--quick`, the measurements are so short that the figures mean nothing, and the table is not
 //! written; `cargo test` runs this, to check that every row is there. `cargo bench -- --table --scale` measures only
-//! the merge of the rings of large machines, `--recordings` only the rows about recordings, and `--access` only those
-//! about reading events.
+//! the merge of the rings of large machines, `--recordings` only the rows about recordings, `--access` only those about
+//! reading events, and `--perf-script` only those about scripts of `perf script`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,6 +17,7 @@ mod keep;
 mod live;
 mod memory;
 mod parts;
+mod perf_script;
 mod python;
 mod recording;
 mod replay;
@@ -75,6 +76,10 @@ fn main() {
         access::rows(&mut table);
         return table.print();
     }
+    if has("--perf-script") {
+        perf_script::rows(&mut table);
+        return table.print();
+    }
     if has("--recordings") {
         recordings(&mut table);
         return table.print();
@@ -86,6 +91,7 @@ fn main() {
     stacks::rows(&mut table);
     symbols::rows(&mut table);
     live::rows(&mut table);
+    perf_script::rows(&mut table);
     recordings(&mut table);
     interpreter.finish();
     table.print();

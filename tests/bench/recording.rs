@@ -45,6 +45,21 @@ impl Recording {
         let path = dir.path().join("recording");
         let own = [&["record", "-q", "-m", "64M"], options].concat();
         record(env!("CARGO_BIN_EXE_perf-prof"), &own, &path, calls);
+        Recording::written(dir, path)
+    }
+
+    /// Records this command.
+    pub fn of_command(options: &[&str], recorded: &Command) -> Recording {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("recording");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+        command.args(["record", "-q", "-m", "64M"]).args(options).arg("-o").arg(&path).arg("--");
+        command.arg(recorded.get_program()).args(recorded.get_args());
+        cpu::run(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
+        Recording::written(dir, path)
+    }
+
+    fn written(dir: TempDir, path: PathBuf) -> Recording {
         // The data is written to disk now, so that no write-back disturbs the measurement.
         match fs::read_dir(&path) {
             Ok(files) => files.for_each(|file| sync(&file.unwrap().path())),

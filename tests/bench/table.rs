@@ -64,7 +64,7 @@ impl Table {
 
     /// Checks that every expected row is there, with a figure or with the reason why it has none.
     pub fn check_rows(&self) {
-        const ROWS: [&str; 39] = [
+        const ROWS: [&str; 54] = [
             "floor h0",
             "floor h1",
             "floor h3",
@@ -93,6 +93,21 @@ impl Table {
             "symbols of 1,000 processes",
             "live h1",
             "live h3",
+            "floor, named arguments",
+            "perf-prof script -s, named arguments",
+            "perf script -s, named arguments",
+            "perf-prof script -s, one process",
+            "perf-prof script -s --jobs 2",
+            "perf-prof script -s, perf_sample_dict",
+            "perf script -s, perf_sample_dict",
+            "perf-prof script -s, trace_unhandled",
+            "perf script -s, trace_unhandled",
+            "perf-prof script -s, call chains",
+            "perf script -s, call chains",
+            "perf-prof script -s, stackcollapse.py",
+            "perf script -s, stackcollapse.py",
+            "perf-prof script -s, syscall-counts.py",
+            "perf script -s, syscall-counts.py",
             "perf record --threads -z",
             "record --threads -z",
             "read + order",
