@@ -186,8 +186,13 @@ impl CpuMap {
             // PERF_CPU_MAP__MASK: a mask of words of 4 or 8 bytes.
             1 => {
                 let (words, size) = (read.u16()?, read.u16()?);
-                if size == 8 {
-                    read.u32()?;
+                match size {
+                    4 => {}
+                    // The words are at a multiple of 8 bytes.
+                    8 => {
+                        read.u32()?;
+                    }
+                    _ => return None,
                 }
                 for word in 0..i32::from(words) {
                     let bits = if size == 8 { read.u64()? } else { read.u32()?.into() };

@@ -63,6 +63,10 @@ fn cpus_are_a_list_a_mask_or_a_range() {
     assert_eq!(map(&[&two, &[1, 0], &half(3), &half(5)]), Some(vec![-1, 3, 4, 5]));
     assert_eq!(map(&[&two, &[0, 0], &half(5), &half(3)]), Some(Vec::new()));
     assert_eq!((map(&[&half(3), &half(0)]), map(&[&half(0), &half(2), &half(0)])), (None, None));
+    // Masks have words of no other size. A number of a CPU must not overflow.
+    for size in [0, 2, u16::MAX] {
+        assert_eq!(map(&[&one, &half(9000), &half(size), &[0xff; 36_000]]), None);
+    }
     let own = [&3u64.to_ne_bytes()[..], &60u64.to_ne_bytes(), &half(0), &half(1), &half(4)].concat();
     let parsed = EventCpus::parse(&record(PERF_RECORD_EVENT_UPDATE, 0, &own));
     assert_eq!(parsed, Some(EventCpus { id: 60, cpus: CpuMap { cpus: vec![4] } }));
