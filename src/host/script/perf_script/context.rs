@@ -2,7 +2,8 @@
 //! `context`.
 
 use std::{
-    fs,
+    io::Read as _,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::Relaxed},
@@ -12,6 +13,7 @@ use std::{
 use perf_prof_core::{
     event::{Context, EventType, Sample},
     symbol::AddressKind,
+    sys::file::open_regular,
     value::Value,
 };
 use pyo3::{exceptions::PyValueError, prelude::*, types::PyBytes};
@@ -155,10 +157,35 @@ fn perf_sample_srcline(context: &SampleContext) -> (Option<String>, u32) {
 #[pyo3(signature = (context, /))]
 fn perf_sample_srccode(context: &SampleContext) -> (Option<String>, u32, Option<String>) {
     let (file, line) = perf_sample_srcline(context);
-    let text = file.as_ref().and_then(|file| fs::read(file).ok());
-    let text = text.and_then(|text| {
-        let line = text.split(|&byte| byte == b'\n').nth((line as usize).checked_sub(1)?)?;
-        Some(String::from_utf8_lossy(line).into_owned())
-    });
+    let text = file.as_ref().and_then(|file| line_of(Path::new(file), line));
     (file, line, text)
+}
+
+/// The largest source file that is read, in bytes.
+const LARGEST_SOURCE: u64 = 64 << 20;
+
+/// Returns a line of a source file. The name of the file comes from debug information, which anybody may have made: it
+/// may be the name of a device or of a pipe.
+fn line_of(file: &Path, line: u32) -> Option<String> {
+    let mut text = Vec::new();
+    open_regular(file).ok()?.take(LARGEST_SOURCE).read_to_end(&mut text).ok()?;
+    let line = text.split(|&byte| byte == b'\n').nth((line as usize).checked_sub(1)?)?;
+    Some(String::from_utf8_lossy(line).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_read_only_from_regular_files() {
+        let file = std::env::temp_dir().join(format!("perf-prof-source-{}", std::process::id()));
+        fs::write(&file, "first\nseécond\n").unwrap();
+        let lines = [0, 1, 2, 4].map(|line| line_of(&file, line));
+        fs::remove_file(&file).unwrap();
+        assert_eq!(lines, [None, Some("first".to_owned()), Some("seécond".to_owned()), None]);
+        assert_eq!(line_of(Path::new("/dev/zero"), 1), None);
+    }
 }
