@@ -233,9 +233,12 @@ impl Context {
 
     /// Calls `work` with the task names, which it may change.
     pub fn with_tasks<R>(&self, work: impl FnOnce(&mut Tasks) -> R) -> R {
-        self.task_changes.fetch_add(1, Relaxed);
         // A panic elsewhere leaves the names incomplete at worst, so a poisoned lock is no reason to stop.
-        work(&mut self.tasks.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = work(&mut tasks);
+        // After the change and with the lock held: a name that was read before the change never has the new number.
+        self.task_changes.fetch_add(1, Relaxed);
+        result
     }
 
     /// Returns a number that is another one after each change of the task names by [`Context::with_tasks`]. As long as
