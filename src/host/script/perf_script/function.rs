@@ -46,7 +46,20 @@ impl Function {
             let found = ffi::PyDict_GetItemWithError(main.as_ptr(), self.name.as_ptr());
             Bound::from_borrowed_ptr_or_opt(main.py(), found)
         };
-        found.filter(|found| found.is_callable())
+        match found {
+            Some(found) => Some(found).filter(|found| found.is_callable()),
+            None => {
+                // A key in the dict that is no str can raise an exception when it is compared with the name. Then the
+                // name is not found, as for PyDict_GetItem.
+                // SAFETY: the GIL is held.
+                unsafe {
+                    if !ffi::PyErr_Occurred().is_null() {
+                        ffi::PyErr_Clear();
+                    }
+                }
+                None
+            }
+        }
     }
 
     /// Decides what `function` gets, from its parameters. Does nothing if it is the function of the last call.
