@@ -8,7 +8,7 @@ use perf_prof_core::{
     },
     perfdata::AuxtraceError,
     record::{OtherRecords, SampleId, Switch, SwitchDirection, Throttle, record_type},
-    recording::stat_counts::StatCounts,
+    recording::stat_counts::{StatCounts, StatError},
     sys::output,
 };
 use pyo3::{
@@ -43,6 +43,8 @@ struct CountFunctions {
     /// The functions of the events, each with the index of its attr.
     events: Vec<(usize, Function)>,
     interval: Function,
+    /// The last count that belongs to nothing. Only the first one is told: a damaged recording may have millions.
+    failure: Option<StatError>,
 }
 
 impl RecordFunctions {
@@ -78,6 +80,7 @@ impl RecordFunctions {
                     })
                     .collect(),
                 interval: Function::new(py, "stat__interval"),
+                failure: None,
             }),
         };
         RecordFunctions {
@@ -163,7 +166,9 @@ impl CountFunctions {
             Ok(Some(round)) => round,
             Ok(None) => return Ok(()),
             Err(error) => {
-                output::say(format_args!("warning: {error}"));
+                if self.failure.replace(error).is_none() {
+                    output::say(format_args!("warning: {error}"));
+                }
                 return Ok(());
             }
         };
