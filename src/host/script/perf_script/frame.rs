@@ -1,7 +1,10 @@
 //! A resolved address as Python objects: the mapping, the symbol, and the entry of call chains. They are made once for
 //! each address and kept with the core's frame, because samples repeat addresses.
 
-use std::ffi::c_long;
+use std::{
+    ffi::c_long,
+    sync::{Mutex, PoisonError},
+};
 
 use perf_prof_core::event::PerfFrame;
 use pyo3::{
@@ -36,10 +39,23 @@ pub struct SymbolObjects {
 
 /// An entry of call chains, and the state in which it was made.
 struct Entry {
-    dict: Py<PyDict>,
+    /// The entry. `None` only while this value is dropped.
+    dict: Option<Py<PyDict>>,
     /// The dict of the symbol, which is in `dict`.
     symbol: Option<Py<PyDict>>,
     versions: [Option<u64>; 2],
+}
+
+/// The dicts of frames that are gone. A script may have put objects into them. If such an object is freed, its `__del__`
+/// runs and may ask for symbols, but the core drops frames while it holds the lock of the symbols. So the dicts are
+/// freed later, when a new frame is made.
+static GONE: Mutex<Vec<Py<PyDict>>> = Mutex::new(Vec::new());
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut gone = GONE.lock().unwrap_or_else(PoisonError::into_inner);
+        gone.extend(self.dict.take().into_iter().chain(self.symbol.take()));
+    }
 }
 
 impl FrameObjects {
@@ -65,9 +81,12 @@ impl FrameObjects {
             name: PyString::new(py, &symbol.name).unbind(),
             offset: PyInt::new(py, symbol.offset).unbind(),
         });
+        let gone = std::mem::take(&mut *GONE.lock().unwrap_or_else(PoisonError::into_inner));
+        // The lock is not held any more.
+        drop(gone);
         let (dict, of_symbol) = entry(py, frame)?;
         let versions = [version(&dict), of_symbol.as_ref().and_then(version)];
-        let entry = Entry { dict: dict.unbind(), symbol: of_symbol.map(Bound::unbind), versions };
+        let entry = Entry { dict: Some(dict.unbind()), symbol: of_symbol.map(Bound::unbind), versions };
         Ok(FrameObjects { map, symbol, entry })
     }
 
@@ -75,22 +94,24 @@ impl FrameObjects {
     /// nobody else has it, and if it was not changed.
     #[inline]
     pub fn entry<'py>(&self, py: Python<'py>, frame: &PerfFrame) -> PyResult<Bound<'py, PyDict>> {
-        match self.entry.is_unused(py) {
-            true => Ok(self.entry.dict.bind(py).clone()),
-            false => entry(py, frame).map(|(dict, _)| dict),
+        match self.entry.unused(py) {
+            Some(dict) => Ok(dict.clone()),
+            None => entry(py, frame).map(|(dict, _)| dict),
         }
     }
 }
 
 impl Entry {
-    /// Returns whether only the frame has the dicts, and nothing changed them.
+    /// Returns the entry if only the frame has the dicts, and nothing changed them.
     #[inline]
-    fn is_unused(&self, py: Python<'_>) -> bool {
+    fn unused<'py>(&self, py: Python<'py>) -> Option<&Bound<'py, PyDict>> {
         // SAFETY: the GIL is held (`py`), and the dict is a live object.
         let count = |dict: &Py<PyDict>| unsafe { ffi::Py_REFCNT(dict.as_ptr()) };
-        let is_free = count(&self.dict) == 1 && self.symbol.as_ref().is_none_or(|symbol| count(symbol) == 2);
+        let dict = self.dict.as_ref()?;
+        let is_free = count(dict) == 1 && self.symbol.as_ref().is_none_or(|symbol| count(symbol) == 2);
         let symbol = self.symbol.as_ref().and_then(|symbol| version(symbol.bind(py)));
-        is_free && self.versions[0].is_some() && self.versions == [version(self.dict.bind(py)), symbol]
+        let is_same = self.versions[0].is_some() && self.versions == [version(dict.bind(py)), symbol];
+        (is_free && is_same).then(|| dict.bind(py))
     }
 }
 
