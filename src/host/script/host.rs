@@ -393,7 +393,10 @@ impl Deliver for AttachedPerfScript<'_, '_> {
 
     fn other_record(&mut self, record: &[u8], _time: u64) -> Flow {
         match self.handlers.other_record(self.attached.py, record) {
-            Ok(()) => Flow::Continue(()),
+            Ok(()) => {
+                forked::leave_if_child(self.attached.py, || 0);
+                Flow::Continue(())
+            }
             Err(Raised { function, error }) => self.attached.handle(Err(error), &function),
         }
     }
