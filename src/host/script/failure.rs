@@ -1,6 +1,6 @@
 //! Exceptions of callbacks: prints their tracebacks, up to a limit, counts them, and decides whether they end the run.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, fmt};
 
 use pyo3::{
     exceptions::{PyBrokenPipeError, PyKeyboardInterrupt, PySystemExit},
@@ -13,8 +13,24 @@ use perf_prof_core::{
     sys::output,
 };
 
-/// The maximum number of tracebacks that are printed for the same failure. Later exceptions are only counted.
-const PRINTED: u64 = 10;
+/// How many tracebacks are printed for the same failure. Later exceptions are only counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tracebacks {
+    /// The first one.
+    Once,
+    /// The first ten.
+    #[default]
+    Several,
+}
+
+impl Tracebacks {
+    fn printed(self) -> u64 {
+        match self {
+            Tracebacks::Once => 1,
+            Tracebacks::Several => 10,
+        }
+    }
+}
 
 /// The effect of a failed callback on the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +42,8 @@ pub enum OnError {
     Stop,
 }
 
-/// The key by which failures are counted: the exception's type and the innermost frame of its traceback.
+/// The key by which failures are counted: the exception's type and the innermost frame of its traceback. An exception
+/// without a traceback, because the callback could not be called, has the callback's name and line 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FailureKey {
     exception: String,
@@ -38,6 +55,7 @@ struct FailureKey {
 #[derive(Debug, Default)]
 pub struct Failures {
     on_error: OnError,
+    tracebacks: Tracebacks,
     counts: HashMap<FailureKey, u64>,
     /// True if the reader of the output has closed the pipe. Then nothing more is printed.
     silent: bool,
@@ -45,8 +63,8 @@ pub struct Failures {
 
 impl Failures {
     /// Returns an object without failures.
-    pub fn new(on_error: OnError) -> Self {
-        Self { on_error, ..Self::default() }
+    pub fn new(on_error: OnError, tracebacks: Tracebacks) -> Self {
+        Self { on_error, tracebacks, ..Self::default() }
     }
 
     /// Returns whether no callback has raised an exception, except for those that only end the run.
@@ -71,16 +89,14 @@ impl Failures {
             }
             return Flow::Break(Stop::ClosedPipe);
         }
-        let key = FailureKey::from_error(py, error);
+        let key = FailureKey::from_error(py, error, callback);
+        let printed = self.tracebacks.printed();
         let count = self.counts.entry(key.clone()).or_default();
         *count += 1;
-        if *count <= PRINTED {
+        if *count <= printed {
             print_traceback(py, error);
-        } else if *count == PRINTED + 1 {
-            let FailureKey { exception, file, line } = key;
-            output::say(format_args!(
-                "{callback}: {exception} at {file}:{line} again; from now on, this exception is only counted"
-            ));
+        } else if *count == printed + 1 {
+            output::say(format_args!("{callback}: {key} again; from now on, this exception is only counted"));
         }
         match self.on_error {
             OnError::Continue => Flow::Continue(()),
@@ -90,16 +106,16 @@ impl Failures {
 
     /// Prints the total count of each failure that occurred more often than its traceback was printed.
     pub fn print_totals(&self) {
-        let mut beyond: Vec<_> = self.counts.iter().filter(|&(_, &count)| count > PRINTED).collect();
+        let mut beyond: Vec<_> = self.counts.iter().filter(|&(_, &count)| count > self.tracebacks.printed()).collect();
         beyond.sort_by_key(|&(key, count)| (std::cmp::Reverse(*count), key.file.clone(), key.line));
-        for (FailureKey { exception, file, line }, count) in beyond {
-            output::say(format_args!("{exception} at {file}:{line}: {count} times in total"));
+        for (key, count) in beyond {
+            output::say(format_args!("{key}: {count} times in total"));
         }
     }
 }
 
 impl FailureKey {
-    fn from_error(py: Python<'_>, error: &PyErr) -> FailureKey {
+    fn from_error(py: Python<'_>, error: &PyErr, callback: &str) -> FailureKey {
         let exception = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
         let innermost = || -> PyResult<(String, u32)> {
             let mut at = error.traceback(py).map(Bound::into_any).ok_or_else(|| error.clone_ref(py))?;
@@ -113,8 +129,18 @@ impl FailureKey {
             let file = at.getattr("tb_frame")?.getattr("f_code")?.getattr("co_filename")?.extract()?;
             Ok((file, at.getattr("tb_lineno")?.extract()?))
         };
-        let (file, line) = innermost().unwrap_or_default();
+        let (file, line) = innermost().unwrap_or_else(|_| (callback.to_owned(), 0));
         FailureKey { exception, file, line }
+    }
+}
+
+impl fmt::Display for FailureKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FailureKey { exception, file, line } = self;
+        match line {
+            0 => write!(f, "{exception} in the call of {file}()"),
+            _ => write!(f, "{exception} at {file}:{line}"),
+        }
     }
 }
 

@@ -24,7 +24,7 @@ use super::{
     callbacks::{Callback, Callbacks, handler_like_names},
     error::ScriptError,
     event::{Class, EventSlot, kept_events, register_class},
-    failure::{Failures, OnError, exit_status},
+    failure::{Failures, OnError, Tracebacks, exit_status},
     forked, interpreter,
     loader::{self, Loaded},
     module::{self, Run},
@@ -90,21 +90,21 @@ impl Module {
         let Module { loaded, dialect } = self;
         Python::attach(|py| {
             let module = loaded.module.bind(py);
-            let (callbacks, receiver) = match dialect {
+            let (callbacks, receiver, tracebacks) = match dialect {
                 Dialect::PerfProf => {
                     let callbacks = Callbacks::find(module, &loaded.path, &run.events)?;
                     let handlers = handlers(py, &callbacks.handlers, &run);
                     let handlers = handlers.map_err(|e| ScriptError::Start(e.to_string()))?;
-                    (callbacks, Receiver::EventObjects(handlers))
+                    (callbacks, Receiver::EventObjects(handlers), Tracebacks::Several)
                 }
                 Dialect::PerfScript(options) => {
                     let callbacks = Callbacks::of_perf_script(module, &loaded.path)?;
                     let handlers = perf_script::Handlers::new(py, &module.dict(), &run, options)?;
-                    (callbacks, Receiver::PerfScript(Box::new(handlers)))
+                    (callbacks, Receiver::PerfScript(Box::new(handlers)), Tracebacks::Once)
                 }
             };
             module::set_run(run);
-            Ok(Program { callbacks, receiver, failures: Failures::new(on_error), module: loaded })
+            Ok(Program { callbacks, receiver, failures: Failures::new(on_error, tracebacks), module: loaded })
         })
     }
 }
