@@ -1,9 +1,11 @@
 //! Scripts that were written for `perf script -s`: the modules that they import, templates, what they are told, and their
 //! output beside that of perf.
 
+mod arguments;
 mod db_export;
 mod definitions;
 mod handlers;
 mod modules;
+mod records;
 mod same_output;
 mod template;

@@ -50,7 +50,7 @@ impl Maker {
     }
 
     /// The pid, tid, time, id and CPU at the end of records other than samples.
-    fn trailer(self, time: u64, id: u64) -> Vec<u8> {
+    pub fn trailer(self, time: u64, id: u64) -> Vec<u8> {
         [self.u32(self.pid), self.u32(8), self.u64(time), self.u64(id), self.u32(self.cpu), self.u32(0)].concat()
     }
 

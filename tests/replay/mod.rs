@@ -6,7 +6,7 @@ mod found;
 pub mod hostile;
 mod kinds;
 mod machines;
-mod made;
+pub mod made;
 mod other_records;
 mod parts;
 mod perf_frames;
