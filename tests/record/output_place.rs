@@ -4,6 +4,8 @@ use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
     path::Path,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
 };
 
 use crate::harness::{
@@ -82,5 +84,54 @@ fn only_the_user_can_read_a_recording_whatever_file_was_at_its_place() {
     assert_eq!(fs::metadata(&recording).unwrap().permissions().mode() & 0o777, 0o700);
     for file in fs::read_dir(&recording).unwrap() {
         assert_eq!(file.unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}
+
+/// Moves the recording away, and puts links to other places there, until the end of `until`.
+fn swap(dir: &Path, until: &AtomicBool) {
+    let path = |name: &str| dir.join(name);
+    let mut moved = 0;
+    while !until.load(Relaxed) {
+        for name in ["perf.data", "perf.data.old"] {
+            // Each of these fails if the recorder was faster. That is what happens to an attacker too.
+            moved += usize::from(fs::rename(path(name), path(&format!("moved.{moved}"))).is_ok());
+            let _ = symlink("victim", path(name));
+            let _ = fs::rename(path(name), path(&format!("link.{name}")));
+            let _ = symlink("victim/data", path(name));
+            let _ = fs::remove_file(path(name));
+            let _ = fs::create_dir(path(name));
+        }
+    }
+}
+
+#[test]
+fn nothing_is_written_elsewhere_while_another_user_replaces_the_recording_by_links() {
+    needs([Need::Tracefs, Need::Perf]);
+    let dir = tempfile::tempdir().unwrap();
+    let victim = dir.path().join("victim");
+    let kept = [("data", "PERFILE2kept"), ("data.0", "kept"), ("data.1", ""), ("perf.data", "kept"), ("other", "kept")];
+    fs::create_dir(&victim).unwrap();
+    for (name, content) in kept {
+        fs::write(victim.join(name), content).unwrap();
+    }
+    let ends = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| swap(dir.path(), &ends));
+        for threads in [&[][..], &["--threads"]].into_iter().cycle().take(30) {
+            let args = [&["-q", "-e", CALL], threads, &["--", "true"]].concat();
+            let output = command(&dir, &args).output().unwrap();
+            // It succeeds or fails with a message, as the other user was slow or fast.
+            assert!(output.status.code().is_some_and(|status| status <= 1), "{output:?}");
+        }
+        ends.store(true, Relaxed);
+    });
+    let mut found: Vec<String> =
+        fs::read_dir(&victim).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    found.sort();
+    let mut names = kept.map(|(name, _)| name);
+    names.sort();
+    assert_eq!(found, names);
+    for (name, content) in kept {
+        assert_eq!(fs::read_to_string(victim.join(name)).unwrap(), content, "{name}");
     }
 }
