@@ -3,17 +3,19 @@
 use std::{
     fs,
     io::Write,
-    os::unix::fs::chown,
+    os::unix::fs::{FileExt, chown},
     path::Path,
     process::{Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
 };
 
 use perf_prof_core::abi::perf_data::PERF_RECORD_COMPRESSED;
 
 use super::made::NATIVE;
 use crate::harness::{
-    machine::{Need, skip},
-    recording::Folder,
+    machine::{Need, needs, skip},
+    recording::{Folder, python},
     run::{PERF_PROF, said, stdout},
     workload,
 };
@@ -176,4 +178,38 @@ fn recordings_of_other_users_are_read_only_with_force() {
     // Files of root can be read by everybody, and one's own files too.
     chown(&file, Some(0), Some(0)).unwrap();
     assert_eq!(peak(&["script"], &file).0, Some(0));
+}
+
+#[test]
+fn a_file_that_changes_and_shrinks_while_it_is_read_ends_no_run_by_a_signal() {
+    needs([Need::Python]);
+    let folder = Folder::new();
+    let whole = NATIVE.file(&[NATIVE.records(), packed(20_000, |number| number)].concat());
+    let path = folder.write("perf.data", &whole);
+    let script = folder.write("script.py", b"def __sample__(event):\n    event._time\n").display().to_string();
+    let ends = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // The file keeps its inode, as on a file system that gives other bytes at each read.
+            let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+            for (round, byte) in (0..).zip((0..=255u8).cycle()) {
+                if ends.load(Relaxed) {
+                    break;
+                }
+                let size = whole.len() * (round % 7) / 6;
+                file.set_len(size as u64).unwrap();
+                file.write_all_at(&whole, 0).unwrap();
+                file.write_all_at(&[byte; 4], (round * 37 % whole.len()) as u64).unwrap();
+            }
+        });
+        for args in [&["evlist"][..], &["script"], &["report"]].into_iter().cycle().take(60) {
+            let output = Command::new(PERF_PROF).args(args).arg("-i").arg(&path).output().unwrap();
+            assert!(output.status.code().is_some_and(|status| status <= 1), "{args:?}: {output:?}");
+        }
+        for _ in 0..10 {
+            let output = python(&["-q", "--input", path.to_str().unwrap(), &script]);
+            assert!(output.status.code().is_some_and(|status| status <= 1), "{output:?}");
+        }
+        ends.store(true, Relaxed);
+    });
 }
