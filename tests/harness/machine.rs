@@ -55,6 +55,8 @@ pub enum Need {
     RealTime,
     /// The kernel has not lowered its limit of samples per second too far, or has lowered it as far as the test needs.
     SampleRate,
+    /// The program sudo.
+    Sudo,
     /// A file system that can drop its files from memory, and whose inodes are shown in memory maps.
     Storage,
     /// Tracepoints: tracefs can be read.
@@ -73,7 +75,7 @@ use Need::*;
 
 impl Need {
     /// All needs, by name.
-    pub const ALL: [(Need, &str); 24] = [
+    pub const ALL: [(Need, &str); 25] = [
         (Bpf, "bpf"),
         (BuildIds, "build-ids"),
         (Cgroups, "cgroups"),
@@ -94,6 +96,7 @@ impl Need {
         (SampleRate, "sample-rate"),
         (Schedstat, "schedstat"),
         (Storage, "storage"),
+        (Sudo, "sudo"),
         (Tracefs, "tracefs"),
         (TwoCpus, "two-cpus"),
         (Uprobes, "uprobes"),
@@ -127,6 +130,7 @@ impl Need {
             Perf if !is_root() => Err("recording needs root".to_owned()),
             Perf => runs(&["perf", "--version"]),
             Python if !cfg!(feature = "python") => Err("perf-prof was built without Python".to_owned()),
+            Sudo => runs(&["sudo", "--version"]),
             Schedstat => read("/proc/self/schedstat").map(drop),
             Tracefs => {
                 Tracefs::find().map_err(|error| error.to_string())?;

@@ -5,3 +5,4 @@ mod capabilities;
 mod live;
 mod recordings;
 mod refused;
+mod sudo;
