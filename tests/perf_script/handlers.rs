@@ -209,3 +209,42 @@ fn negative_numbers_are_as_in_perf_or_true() {
     // SI_TKILL, `include/uapi/asm-generic/siginfo.h`.
     assert_eq!((run(&[]).as_str(), run(&["--signed"]).as_str()), ("4294967290\n", "-6\n"));
 }
+
+/// Counts tracepoints. Several processes can run it.
+const COUNT: &str = "count = 0
+def trace_unhandled(name, context, fields):
+    global count
+    count += 1
+def __partial__():
+    return count
+def __merge__(parts):
+    global count
+    count = sum(parts)
+def trace_end():
+    print(count)
+";
+
+#[test]
+fn several_processes_give_the_result_of_one() {
+    needs([Need::Tracefs, Need::Python]);
+    let recorded = Recorded::new();
+    let one = recorded.printed(COUNT);
+    assert!(one.trim().parse::<u32>().unwrap() >= 7, "{one}");
+    let output = recorded.run_with(&["--jobs", "2"], COUNT);
+    assert_eq!((output.status.code(), printed_by(&output)), (Some(0), one), "{}", said(&output));
+}
+
+#[test]
+fn selected_samples_reach_the_handlers() {
+    needs([Need::Tracefs, Need::Python]);
+    let recorded = Recorded::new();
+    let count = |options: &[&str]| {
+        let output = recorded.run_with(options, COUNT);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        printed_by(&output).trim().parse::<u32>().unwrap()
+    };
+    let (all, of_true) = (count(&[]), count(&["--comms", "true"]));
+    assert!(of_true >= 3 && of_true < all, "{of_true} {all}");
+    assert_eq!(count(&["--comms", "true,sh,perf-prof"]), all);
+    assert_eq!(count(&["--time", "0%-100%"]), all);
+}
