@@ -65,12 +65,16 @@ fn fields_are_passed_by_position_and_by_name() {
         "FIRST, pid, filename, *, old_pid",
         "FIRST, pid, unknown=1, other=2, filename='', old_pid=0",
         "FIRST, **fields",
+        "**fields",
+        "*, common_comm, filename, pid, old_pid",
         "*values",
     ] {
         let unpack = match parameters {
             "FIRST, a_name, pid, old_pid, perf_sample_dict" => "filename = a_name",
             "*values" => "filename, pid, old_pid = values[8:]",
-            "FIRST, **fields" => "filename, pid, old_pid = fields['filename'], fields['pid'], fields['old_pid']",
+            "FIRST, **fields" | "**fields" => {
+                "filename, pid, old_pid = fields['filename'], fields['pid'], fields['old_pid']"
+            }
             _ => "pass",
         };
         let script = format!("def sched__sched_process_exec({parameters}):\n    {unpack}\n    {body}");
@@ -124,8 +128,15 @@ fn parameters_that_name_no_field_are_refused_before_the_start() {
     let output = recorded.run(&format!("{start}def sched__sched_switch(FIRST): pass"));
     assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(1), ""));
     assert!(said(&output).contains("the functions are sched__sched_switch; the events are sched:sched_process_exec"));
-    let output = recorded.run(&format!("{start}sched__sched_process_exec = 5\ndef trace_unhandled(*all): pass"));
-    assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(0), "begin\n"), "{}", said(&output));
+    for (wrong, expected) in [
+        ("sched__sched_process_exec = 5", "sched__sched_process_exec has to be a function, and it is int"),
+        ("trace_end = 'x'", "trace_end has to be a function, and it is str"),
+        ("def trace_unhandled(a): pass", "trace_unhandled() has 1 parameters"),
+    ] {
+        let output = recorded.run(&format!("{start}{wrong}\ndef sched__sched_process_exit(*all): pass"));
+        assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(1), ""), "{}", said(&output));
+        assert!(said(&output).contains(expected), "{}", said(&output));
+    }
 }
 
 #[test]

@@ -112,6 +112,14 @@ pub enum ScriptError {
         /// The names of the event's fields.
         fields: String,
     },
+    /// The script has a value with the name of a handler, and the value is no function.
+    #[error("{name} has to be a function, and it is {kind}: define {name}(...), or give the value another name")]
+    NoFunction {
+        /// The name.
+        name: String,
+        /// The type of the value.
+        kind: String,
+    },
     /// The recording has no event that the script handles.
     #[error("{module} has functions for no event of this run: the functions are {functions}; the events are {events}")]
     NoEvents {

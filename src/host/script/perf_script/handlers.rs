@@ -72,6 +72,7 @@ impl Handlers {
         options: Options,
     ) -> Result<Handlers, ScriptError> {
         let mut handlers = Handlers::prepare(py, main, run, options).map_err(|e| ScriptError::Start(e.to_string()))?;
+        handlers.check_functions(main)?;
         for event in &mut handlers.events {
             if event.kind == Kind::Tracepoint
                 && let Some(function) = event.function.look_up(main)
@@ -79,7 +80,28 @@ impl Handlers {
                 event.bind(&function)?;
             }
         }
+        let unhandled = &mut handlers.unhandled;
+        if let Some(function) = unhandled.look_up(main) {
+            let bound = unhandled.bind(&function, Passing::to_unhandled);
+            bound.map_err(|mismatch| unhandled.error(&function, &mismatch, ""))?;
+        }
         Ok(handlers)
+    }
+
+    /// Fails if the script has a value with the name of a function that is no function.
+    fn check_functions(&self, main: &Bound<'_, PyDict>) -> Result<(), ScriptError> {
+        let own = self.events.iter().filter(|event| event.kind == Kind::Tracepoint).map(|event| &event.function);
+        let named =
+            own.chain([&self.unhandled, &self.process]).map(|function| function.name.bind(main.py()).to_string());
+        for name in named.chain(["trace_begin", "trace_end"].map(str::to_owned)) {
+            if let Some(value) = main.get_item(&name).ok().flatten()
+                && !value.is_callable()
+            {
+                let kind = value.get_type().name().map(|kind| kind.to_string()).unwrap_or_default();
+                return Err(ScriptError::NoFunction { name, kind });
+            }
+        }
+        Ok(())
     }
 
     fn prepare(py: Python<'_>, main: &Bound<'_, PyDict>, run: &Arc<Run>, options: Options) -> PyResult<Handlers> {

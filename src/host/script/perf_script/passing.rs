@@ -50,6 +50,18 @@ const COMMON: [Common; 8] = [
     Common::Callchain,
 ];
 
+/// The names by which the common values can be passed.
+const COMMON_NAMES: [(&str, Common); 8] = [
+    ("event_name", Common::EventName),
+    ("context", Common::Context),
+    ("common_cpu", Common::Cpu),
+    ("common_secs", Common::Secs),
+    ("common_nsecs", Common::Nsecs),
+    ("common_pid", Common::Pid),
+    ("common_comm", Common::Comm),
+    ("common_callchain", Common::Callchain),
+];
+
 /// The parameter after the fields.
 const SAMPLE: &str = "perf_sample_dict";
 
@@ -118,16 +130,16 @@ impl Passing {
 /// Passes the fields by the names of the parameters. The common values are passed by position.
 fn by_name(parameters: &Parameters, fields: &[String], values: usize) -> Result<Passing, Mismatch> {
     let Parameters { positional, by_name, named_rest, .. } = parameters;
+    let takes_names = *named_rest == Rest::Taken || !by_name.is_empty();
     let mut mismatch = Mismatch { unknown: Vec::new(), values, parameters: positional.len() };
     let old = COMMON.len() - 1;
-    if positional.len() < old {
+    if positional.len() < old && !takes_names {
         return Err(mismatch);
     }
     // The eighth parameter is the call chain, unless the function has the older form: then it names a field.
-    let has_callchain = positional
-        .get(old)
-        .is_some_and(|eighth| eighth.name == "common_callchain" || value_named(&eighth.name, fields).is_none());
-    let common = if has_callchain { COMMON.len() } else { old };
+    let has_callchain =
+        positional.get(old).is_some_and(|eighth| eighth.name != SAMPLE && field_named(&eighth.name, fields).is_none());
+    let common = if has_callchain { COMMON.len() } else { old.min(positional.len()) };
     let positional_common = COMMON[..common].iter().copied().map(Value::Common).collect();
     let mut passing = Passing { positional: positional_common, named: Vec::new() };
     for (at, parameter) in positional.iter().chain(by_name).enumerate().skip(common) {
@@ -143,12 +155,15 @@ fn by_name(parameters: &Parameters, fields: &[String], values: usize) -> Result<
         return Err(mismatch);
     }
     if *named_rest == Rest::Taken {
-        for (at, name) in fields.iter().enumerate() {
-            let value = Value::Field(at);
+        // A function with few parameters gets the common values by name too.
+        let common = COMMON_NAMES.iter().map(|&(name, common)| (name, Value::Common(common)));
+        let common = common.filter(|_| positional.len() < old);
+        let fields = fields.iter().enumerate().map(|(at, name)| (name.as_str(), Value::Field(at)));
+        for (name, value) in common.chain(fields) {
             let is_passed =
                 passing.positional.contains(&value) || passing.named.iter().any(|(_, named)| *named == value);
             if !is_passed {
-                passing.named.push((name.clone(), value));
+                passing.named.push((name.to_owned(), value));
             }
         }
     }
@@ -156,9 +171,11 @@ fn by_name(parameters: &Parameters, fields: &[String], values: usize) -> Result<
 }
 
 fn value_named(name: &str, fields: &[String]) -> Option<Value> {
+    let common = || COMMON_NAMES.iter().find(|of| of.0 == name).map(|of| Value::Common(of.1));
     match field_named(name, fields) {
         Some(at) => Some(Value::Field(at)),
-        None => (name == SAMPLE).then_some(Value::Sample),
+        None if name == SAMPLE => Some(Value::Sample),
+        None => common(),
     }
 }
 
