@@ -109,7 +109,7 @@ fn with_command<'a>(words: &[&'a str], command: &'a [String]) -> Vec<&'a str> {
 
 #[test]
 fn scripts_get_the_arguments_that_perf_gives_them() {
-    needs([Need::Tracefs, Need::Perf]);
+    needs([Need::Tracefs, Need::Perf, Need::Python]);
     let dir = tempfile::tempdir().unwrap();
     record(&dir.path().join("perf.data"), &with_command(&["-e", EVENT, "--"], &calls(7)));
     fs::write(dir.path().join("x.py"), "import sys\nprint(sys.argv)\n").unwrap();
@@ -136,7 +136,7 @@ fn scripts_get_the_arguments_that_perf_gives_them() {
 
 #[test]
 fn a_recording_that_comes_through_a_pipe_needs_no_option() {
-    needs([Need::Tracefs, Need::Perf]);
+    needs([Need::Tracefs, Need::Perf, Need::Python]);
     let scripts = Scripts::new();
     let path = scripts.0.path().join("pipe.data");
     record_pipe(&path, &with_command(&["-e", EVENT, "--"], &calls(9)));
@@ -160,7 +160,7 @@ fn a_recording_that_comes_through_a_pipe_needs_no_option() {
 
 #[test]
 fn lines_of_the_list_are_those_of_perf() {
-    needs([Need::Perf]);
+    needs([Need::Perf, Need::Python]);
     let list = |program: &str| {
         let output = Command::new(program).args(["script", "-l"]).output().unwrap();
         stdout(&output).lines().map(str::to_owned).collect::<Vec<_>>()
@@ -175,7 +175,7 @@ fn lines_of_the_list_are_those_of_perf() {
 
 #[test]
 fn a_script_with_a_name_is_recorded_and_reported_without_perf() {
-    needs([Need::Tracefs]);
+    needs([Need::Tracefs, Need::Python]);
     let scripts = Scripts::new();
     let command = calls(11);
     stdout(&scripts.run(&with_command(&["record", "counter", "--"], &command)));
@@ -189,7 +189,7 @@ fn a_script_with_a_name_is_recorded_and_reported_without_perf() {
 
 #[test]
 fn a_script_without_wrappers_runs_on_the_recording() {
-    needs([Need::Tracefs, Need::Perf]);
+    needs([Need::Tracefs, Need::Perf, Need::Python]);
     let scripts = Scripts::new();
     record(&scripts.0.path().join("perf.data"), &with_command(&["-e", EVENT, "--"], &calls(5)));
     fs::remove_dir_all(scripts.0.path().join("scripts/python/bin")).unwrap();
@@ -199,7 +199,7 @@ fn a_script_without_wrappers_runs_on_the_recording() {
 /// Without a command, all CPUs are recorded until Ctrl-C. Here only perf-prof gets the signal, not its process group.
 #[test]
 fn ctrl_c_ends_both_wrappers_and_the_script_prints_its_result() {
-    needs([Need::Tracefs]);
+    needs([Need::Tracefs, Need::Python]);
     let scripts = Scripts::new();
     for name in ["counter", "counttop"] {
         let mut running = scripts.command(&[name]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -221,7 +221,7 @@ fn ctrl_c_ends_both_wrappers_and_the_script_prints_its_result() {
 
 #[test]
 fn scripts_run_on_live_events() {
-    needs([Need::Tracefs]);
+    needs([Need::Tracefs, Need::Python]);
     let scripts = Scripts::new();
     let (script, command) = (scripts.script(), calls(13));
     let script = script.to_str().unwrap();
@@ -234,7 +234,7 @@ fn scripts_run_on_live_events() {
 
 #[test]
 fn a_template_is_written_for_a_recording_and_runs_on_it() {
-    needs([Need::Tracefs, Need::Perf]);
+    needs([Need::Tracefs, Need::Perf, Need::Python]);
     let scripts = Scripts::new();
     record(&scripts.0.path().join("perf.data"), &with_command(&["-e", EVENT, "--"], &calls(3)));
     for (spec, file) in [("python", "perf-script.py"), ("python:x.py", "x.py"), ("y.py", "y.py")] {
@@ -284,7 +284,7 @@ fn as_perf(folder: &Path, args: &[&str]) -> Output {
 
 #[test]
 fn under_the_name_perf_options_that_change_nothing_are_accepted() {
-    needs([Need::Tracefs, Need::Perf]);
+    needs([Need::Tracefs, Need::Perf, Need::Python]);
     let dir = tempfile::tempdir().unwrap();
     let args = ["record", "-R", "-T", "-B", "-N", "-q", "-m", "64", "-e", EVENT, "--", "true"];
     let output = as_perf(dir.path(), &args);

@@ -17,7 +17,7 @@ def __sample__(event): pass
         Run::script(text).call_event().workload("exit 0"),
         expect![[r#"
             True True True True
-            ['Branch', 'FieldError', 'FlameGraph', 'Log2Hist', 'Parts', 'PerfEvent', 'States', 'build_id', 'errno_name', 'is_recording', 'is_target', 'ksym', 'print', 'process_of', 'realtime', 'shard', 'srcline', 'stats', 'syscall_name', 'syscall_nr', 'usym']
+            ['Branch', 'FieldError', 'FlameGraph', 'Log2Hist', 'Losses', 'Parts', 'PerfEvent', 'States', 'at_least', 'build_id', 'errno_name', 'is_recording', 'is_target', 'ksym', 'lost_cpu', 'print', 'process_of', 'realtime', 'shard', 'srcline', 'stats', 'syscall_name', 'syscall_nr', 'usym']
         "#]],
     );
 }

@@ -111,8 +111,8 @@ fn a_recording_has_the_arguments() {
     assert!(outcome.stdout.starts_with("n=-1 text='some text'\n"), "{}", outcome.stdout);
     let replayed = succeeded(&Run::script(PRINT).options(["--input", &file]));
     assert_eq!(replayed.stdout, outcome.stdout);
-    let selected = succeeded(&Run::script(PRINT).options(["--input", &file]).event("uprobe:sum@\"./p\"/n>0 && n<7/"));
-    assert_eq!(selected.stdout, "n=1 text=''\n");
+    let selected = Run::script(PRINT).options(["--input", &file]).event("uprobe:sum@\"./p\"/n>0 && n<7/").run();
+    assert_eq!((selected.status, selected.stdout.as_str()), (0, "n=1 text=''\n"), "{}", selected.complaints());
 }
 
 #[cfg(target_arch = "x86_64")]

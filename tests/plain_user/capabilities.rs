@@ -37,7 +37,7 @@ fn folder_with_executable(capabilities: &str) -> TempDir {
 fn traces(dir: &TempDir, options: &[&str], script: &str) -> Outcome {
     fs::write(dir.path().join("s.py"), script).unwrap();
     let own = std::env::current_exe().unwrap();
-    let words = [&["./perf-prof", "python", "-q"], options, &["s.py", "--exec"]].concat();
+    let words = [&["./perf-prof", "python"], options, &["s.py", "--exec"]].concat();
     let workload = [own.to_str().unwrap(), crate::harness::calls::WORKLOAD, "calls", "5"];
     run(dir, Tracefs::Closed, &[words.as_slice(), &workload].concat())
 }

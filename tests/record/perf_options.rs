@@ -1,5 +1,7 @@
 //! Options that users of perf are used to: `--filter` after `-e`, `-a` beside `-p`, `-F max`, `--call-graph fp`.
 
+use std::process::{Command, Stdio};
+
 use crate::harness::{
     machine::{Need, needs},
     recorder::{CALL, record, record_calls},
@@ -43,12 +45,16 @@ fn rates_and_call_graphs_are_written_as_in_perf() {
 #[test]
 fn all_cpus_are_no_target_beside_tasks() {
     needs([Need::Tracefs, Need::Perf]);
-    let me = std::process::id().to_string();
+    // A task without children, because those of a selected task are selected too.
+    let mut task = Command::new("yes").stdout(Stdio::null()).spawn().unwrap();
+    let pid = task.id().to_string();
     for option in ["-p", "-t"] {
-        let recorded = record(&["-e", "sched:sched_switch", "-a", option, &me, "--", "true"]);
+        let recorded = record(&["-e", "sched:sched_switch", "-a", option, &pid, "--", "sleep", "0.1"]);
         let note = format!("-a has no effect: {option} selects the tasks");
         assert!(recorded.status == 0 && recorded.said.contains(&note), "{}", recorded.said);
         let pids = recorded.perf(&["script", "-F", "pid"]);
-        assert!(pids.lines().all(|pid| pid.trim() == me), "{pids}");
+        assert!(pids.lines().all(|line| line.trim() == pid), "{pid}: {pids}");
     }
+    task.kill().unwrap();
+    task.wait().unwrap();
 }
