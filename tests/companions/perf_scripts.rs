@@ -252,6 +252,7 @@ fn a_template_is_written_for_a_recording_and_runs_on_it() {
 
 #[test]
 fn errors_name_what_is_wrong() {
+    needs([Need::Python]);
     let scripts = Scripts::new();
     fs::write(scripts.0.path().join("x.py"), "").unwrap();
     for (args, text) in [
