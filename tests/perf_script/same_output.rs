@@ -232,12 +232,16 @@ fn context_switches() {
 fn samples_that_the_kernel_lost() {
     let calls = "i=0; while [ $i -lt 3000 ]; do [ -d / ]; i=$((i + 1)); done";
     let options = ["-m", "1", "-e", "raw_syscalls:*", "--", "sh", "-c", calls];
-    let recorded = Recorded::new(&[&options]);
-    recorded.same_text(PRINT_FIELDS);
-    let script = recorded.0.path("script.py");
-    if !said(&recorded.run(perf_prof(&["script"]), &script, &[])).contains("perf-prof: lost ") {
-        skip(Need::Perf, "the kernel lost no samples");
+    // Whether samples are lost depends on how soon perf reads the small rings.
+    for _ in 0..5 {
+        let recorded = Recorded::new(&[&options]);
+        recorded.same_text(PRINT_FIELDS);
+        let script = recorded.0.path("script.py");
+        if said(&recorded.run(perf_prof(&["script"]), &script, &[])).contains("perf-prof: lost ") {
+            return;
+        }
     }
+    skip(Need::SampleRate, "the kernel lost no samples");
 }
 
 #[test]
