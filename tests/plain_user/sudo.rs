@@ -71,7 +71,7 @@ impl Sudo {
         self.path(&variable.to_lowercase())
     }
 
-    /// Runs perf-prof by sudo, as the user `nobody`, who has set all these variables.
+    /// The user `nobody` sets all these variables and runs perf-prof by sudo.
     fn run(&self, environment: Environment, words: &[&str]) -> Ran {
         let rules = match environment {
             Environment::Reset => "Defaults env_reset\n",

@@ -87,13 +87,7 @@ pub fn load_as_main(py: Python<'_>, script: &OsStr, args: &[OsString]) -> Result
     let typed = script.to_string_lossy().into_owned();
     let path = Path::new(script);
     if !path.is_file() {
-        let cause = match path.metadata() {
-            Ok(metadata) if metadata.is_dir() => "it is a directory".to_owned(),
-            Ok(_) => "it is not a regular file".to_owned(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => "no such file".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        return Err(not_found(typed, cause));
+        return Err(not_found(typed, why_no_file(path)));
     }
     let run = || -> PyResult<Bound<'_, PyModule>> {
         let sys = py.import("sys")?;
@@ -199,20 +193,23 @@ fn kind_of(module: &OsStr) -> Result<Kind, String> {
             return Ok(if extension == Some("so") { Kind::Extension(absolute) } else { Kind::Script(absolute) });
         }
     }
-    if path.is_dir() && looks_like_file {
-        return Err("it is a directory".into());
-    }
     if looks_like_file {
-        return Err(match path.metadata() {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => error.to_string(),
-            Ok(_) => "it is not a regular file".into(),
-            Err(_) => "no such file".into(),
-        });
+        return Err(why_no_file(path));
     }
     if text.is_empty() || module.to_str().is_none() {
         return Err("it is neither a file nor a module's name".into());
     }
     Ok(Kind::Name(text.into_owned()))
+}
+
+/// Returns why a path is not the path of a file that can be loaded.
+fn why_no_file(path: &Path) -> String {
+    match path.metadata() {
+        Ok(metadata) if metadata.is_dir() => "it is a directory".into(),
+        Ok(_) => "it is not a regular file".into(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "no such file".into(),
+        Err(error) => error.to_string(),
+    }
 }
 
 /// Runs a source file as a module that has the file's name. The code is run here and not by `importlib`, so that a

@@ -121,7 +121,7 @@ impl Found {
 /// Releases the arguments of a call, after the room in front of them.
 pub fn release(arguments: &mut Vec<*mut ffi::PyObject>) {
     for object in arguments.drain(..).skip(1) {
-        // SAFETY: the GIL is held by the caller, who has the references.
+        // SAFETY: the caller holds the GIL and gives its references away.
         unsafe { ffi::Py_DECREF(object) };
     }
 }

@@ -180,9 +180,9 @@ impl Handlers {
     pub fn sample(&mut self, py: Python<'_>, event: usize, record: &[u8]) -> Result<(), Raised> {
         let main = self.main.bind(py);
         self.definitions.before(main, (event, &self.run.events[event]), &*self.run.context.kernel)?;
+        let sample = Sample { event: &self.run.events[event], record };
         let handler = &mut self.events[event];
         if let Some(export) = &mut self.export {
-            let sample = Sample { event: &self.run.events[event], record };
             match handler.kind {
                 Kind::Tracepoint => export.note_task(&sample),
                 Kind::Other => return export.sample(py, event, &sample),
@@ -206,7 +206,6 @@ impl Handlers {
                 &*function
             }
         };
-        let sample = Sample { event: &self.run.events[event], record };
         // SAFETY: the GIL is held now and at `clear` below. The sample lives longer.
         let context = unsafe {
             let context = self.arguments.context.clone_ref(py);

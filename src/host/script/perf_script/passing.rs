@@ -38,20 +38,9 @@ pub enum Common {
     Callchain,
 }
 
-/// The values that all tracepoints have. Scripts from before 2014 do not have the last one, the call chain.
-const COMMON: [Common; 8] = [
-    Common::EventName,
-    Common::Context,
-    Common::Cpu,
-    Common::Secs,
-    Common::Nsecs,
-    Common::Pid,
-    Common::Comm,
-    Common::Callchain,
-];
-
-/// The names by which the common values can be passed.
-const COMMON_NAMES: [(&str, Common); 8] = [
+/// The values that all tracepoints have, with the names by which they can be passed. Scripts from before 2014 do not have
+/// the last one, the call chain.
+const COMMON: [(&str, Common); 8] = [
     ("event_name", Common::EventName),
     ("context", Common::Context),
     ("common_cpu", Common::Cpu),
@@ -86,10 +75,10 @@ pub struct Mismatch {
 }
 
 impl Passing {
-    /// Decides what a function with these parameters gets. Without parameters, it gets all values but the sample. `fields` are the names of the event's fields.
+    /// Decides what a function with these parameters gets. If its parameters are not known, it gets all values but the
+    /// sample. `fields` are the names of the event's fields.
     pub fn to(parameters: Option<&Parameters>, fields: &[String]) -> Result<Passing, Mismatch> {
-        let all = COMMON.into_iter().map(Value::Common).chain((0..fields.len()).map(Value::Field));
-        let all: Vec<Value> = all.collect();
+        let all: Vec<Value> = common_values(COMMON.len()).chain((0..fields.len()).map(Value::Field)).collect();
         let Some(parameters) = parameters else { return Ok(Passing { positional: all, named: Vec::new() }) };
         let must_name = parameters.by_name.iter().any(|parameter| parameter.need == Need::Required);
         let count = parameters.positional.len();
@@ -97,15 +86,12 @@ impl Passing {
         if !must_name && (count == all.len() || parameters.rest == Rest::Taken && required <= all.len()) {
             return Ok(Passing { positional: all, named: Vec::new() });
         }
-        let has_room = !must_name && count > all.len() && required <= all.len() + 1;
-        let values = all.len();
-        let with_sample =
-            || Passing { positional: all.into_iter().chain([Value::Sample]).collect(), named: Vec::new() };
+        let (values, has_room) = (all.len(), !must_name && count > all.len() && required <= all.len() + 1);
         // With more parameters, those at the end keep their default values. Then the names decide first.
-        match by_name(parameters, fields, values) {
-            _ if has_room && count == values + 1 => Ok(with_sample()),
-            Err(_) if has_room => Ok(with_sample()),
-            passing => passing,
+        let named = if has_room && count == values + 1 { None } else { Some(by_name(parameters, fields, values)) };
+        match named {
+            Some(passing) if passing.is_ok() || !has_room => passing,
+            _ => Ok(Passing { positional: all.into_iter().chain([Value::Sample]).collect(), named: Vec::new() }),
         }
     }
 
@@ -120,7 +106,7 @@ impl Passing {
         let positional = match count {
             3 => [&first[..], &[Value::Fields]].concat(),
             4 => [&first[..], &[Value::Fields, Value::Sample]].concat(),
-            7 | 8 => COMMON[..count].iter().copied().map(Value::Common).collect(),
+            7 | 8 => common_values(count).collect(),
             _ => return Err(Mismatch { unknown: Vec::new(), values: 3, parameters: count }),
         };
         Ok(Passing { positional, named: Vec::new() })
@@ -140,8 +126,7 @@ fn by_name(parameters: &Parameters, fields: &[String], values: usize) -> Result<
     let has_callchain =
         positional.get(old).is_some_and(|eighth| eighth.name != SAMPLE && field_named(&eighth.name, fields).is_none());
     let common = if has_callchain { COMMON.len() } else { old.min(positional.len()) };
-    let positional_common = COMMON[..common].iter().copied().map(Value::Common).collect();
-    let mut passing = Passing { positional: positional_common, named: Vec::new() };
+    let mut passing = Passing { positional: common_values(common).collect(), named: Vec::new() };
     for (at, parameter) in positional.iter().chain(by_name).enumerate().skip(common) {
         match value_named(&parameter.name, fields) {
             // After a parameter that keeps its default value, values can only be passed by name.
@@ -156,7 +141,7 @@ fn by_name(parameters: &Parameters, fields: &[String], values: usize) -> Result<
     }
     if *named_rest == Rest::Taken {
         // A function with few parameters gets the common values by name too.
-        let common = COMMON_NAMES.iter().map(|&(name, common)| (name, Value::Common(common)));
+        let common = COMMON.iter().map(|&(name, common)| (name, Value::Common(common)));
         let common = common.filter(|_| positional.len() < old);
         let fields = fields.iter().enumerate().map(|(at, name)| (name.as_str(), Value::Field(at)));
         for (name, value) in common.chain(fields) {
@@ -170,8 +155,13 @@ fn by_name(parameters: &Parameters, fields: &[String], values: usize) -> Result<
     Ok(passing)
 }
 
+/// Returns the first `count` of the values that all tracepoints have.
+fn common_values(count: usize) -> impl Iterator<Item = Value> {
+    COMMON[..count].iter().map(|&(_, common)| Value::Common(common))
+}
+
 fn value_named(name: &str, fields: &[String]) -> Option<Value> {
-    let common = || COMMON_NAMES.iter().find(|of| of.0 == name).map(|of| Value::Common(of.1));
+    let common = || COMMON.iter().find(|of| of.0 == name).map(|of| Value::Common(of.1));
     match field_named(name, fields) {
         Some(at) => Some(Value::Field(at)),
         None if name == SAMPLE => Some(Value::Sample),
@@ -189,17 +179,6 @@ fn field_named(name: &str, fields: &[String]) -> Option<usize> {
 mod tests {
     use super::{super::parameters::Parameter, *};
 
-    const FIRST: [&str; 8] = [
-        "event_name",
-        "context",
-        "common_cpu",
-        "common_secs",
-        "common_nsecs",
-        "common_pid",
-        "common_comm",
-        "common_callchain",
-    ];
-
     fn fields() -> Vec<String> {
         ["comm", "pid", "from"].map(str::to_owned).to_vec()
     }
@@ -213,7 +192,8 @@ mod tests {
     }
 
     fn parameters(first: usize, names: &[&str]) -> Parameters {
-        Parameters { positional: required(&[&FIRST[..first], names].concat()), ..Parameters::default() }
+        let common: Vec<&str> = COMMON[..first].iter().map(|(name, _)| *name).collect();
+        Parameters { positional: required(&[&common, names].concat()), ..Parameters::default() }
     }
 
     /// Returns the fields and the sample that are passed by position after the common values, then those by name.
