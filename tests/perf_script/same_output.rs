@@ -56,8 +56,7 @@ for name in ("trace_begin", "trace_end", "evsel_table", "machine_table", "thread
 /// A shell that makes directories and children.
 const SHELL: [&str; 4] =
     ["--", "sh", "-c", "mkdir made; sleep 0.01; kill -0 $$; (exit 0); rmdir made; ls / >/dev/null"];
-/// A shell that uses the CPU. It runs no programs: between exec and a program's first instruction, perf looks up the
-/// caller's addresses in mappings that are gone.
+/// A shell that uses the CPU.
 const BUSY: [&str; 4] =
     ["--", "sh", "-c", "i=0; while [ $i -lt 30000 ]; do i=$((i + 1)); [ -d / ]; done; echo /usr/share/*/* >/dev/null"];
 

@@ -74,7 +74,8 @@ fn mappings_reported_before_a_late_exec_belong_to_its_image() {
     assert!(old != new && old != before && new != before);
     let mut of = |address, time| at(&mut processes, FIRST, address, time);
     assert_eq!((of(0x2000, 250), of(0x3000, 250)), ("/new".into(), "/its library".into()));
-    assert_eq!(of(0x1000, 250), "NotMapped");
+    // Samples in exec have the addresses of its caller.
+    assert_eq!((of(0x1000, 250), of(0x4000, 250)), ("/old".into(), "NotMapped".into()));
     assert_eq!((of(0x1000, 150), of(0x2000, 150)), ("/old".into(), "NotMapped".into()));
 }
 
@@ -93,7 +94,7 @@ fn mappings_reported_before_a_late_fork_belong_to_its_image() {
     assert_eq!((of(0x1000, 160), of(0x3000, 160)), ("/parent".into(), "/library of the child".into()));
     assert_eq!(of(0x4000, 160), "/another library");
     assert_eq!((of(0x2000, 50), of(0x2000, 160)), ("/another".into(), "NotMapped".into()));
-    assert_eq!(of(0x1000, 250), "ProcessGone");
+    assert_eq!((of(0x1000, 250), of(0x2000, 250)), ("/parent".into(), "ProcessGone".into()));
 }
 
 #[test]
@@ -106,7 +107,7 @@ fn a_mapping_before_the_first_known_image_belongs_to_a_fork_reported_later() {
     processes.forked(parent, child, 100);
     let mut of = |address, time| at(&mut processes, child, address, time);
     assert_eq!((of(0x1000, 160), of(0x2000, 160)), ("/parent".into(), "/library of the child".into()));
-    assert_eq!(of(0x2000, 250), "ProcessGone");
+    assert_eq!((of(0x2000, 250), of(0x3000, 250)), ("/library of the child".into(), "ProcessGone".into()));
 }
 
 #[test]
@@ -216,7 +217,8 @@ fn a_cached_result_ends_with_its_mapping() {
         ("innermost+0x0 (p)".into(), "another+0x0 (q)".into())
     );
     symbolizer.processes().exec(FIRST, 30);
-    assert_eq!(name(&mut symbolizer, 35), format!("{} ([unknown])", Reason::ProcessGone));
+    symbolizer.mmap(FIRST, 40, &map(&program));
+    assert_eq!(name(&mut symbolizer, 45), "innermost+0x0 (p)");
 }
 
 #[test]

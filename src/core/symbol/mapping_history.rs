@@ -96,6 +96,17 @@ pub struct Image {
     pub mappings: Arc<Mappings>,
     /// The time at which /proc/PID/maps was last read for this image.
     pub read: Option<Instant>,
+    /// How the process came to execute it.
+    pub origin: ImageOrigin,
+}
+
+/// How a process came to execute an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageOrigin {
+    /// The process called exec.
+    Exec,
+    /// The process was created with it, or it is not known.
+    Start,
 }
 
 /// The mapping that contains an address.
@@ -120,8 +131,8 @@ const MAPPINGS_LIMIT: usize = 1 << 16;
 
 impl Image {
     /// Creates an image without mappings.
-    pub fn new(id: u64, begin: u64) -> Self {
-        Self { id, start: begin, mappings: Arc::default(), read: None }
+    pub fn new(id: u64, begin: u64, origin: ImageOrigin) -> Self {
+        Self { id, start: begin, mappings: Arc::default(), read: None, origin }
     }
 
     /// Returns the memory that the list of mappings takes, in bytes; 0 if another image shares the list.
@@ -244,6 +255,22 @@ impl Process {
     /// Returns the index of the image that the process executed at `time`.
     pub fn image_index_at(&self, time: u64) -> usize {
         self.images.iter().rposition(|image| image.start <= time).unwrap_or(0)
+    }
+
+    /// Returns the mapping that contained `address` before the exec that started the image of `time`.
+    ///
+    /// A sample in that exec has the user registers of its caller, although the caller's mappings are gone: the kernel
+    /// reports the new name in begin_new_exec(), maps the program, and sets the registers last (load_elf_binary() in
+    /// fs/binfmt_elf.c).
+    pub fn locate_before_exec(&self, address: u64, time: u64) -> Option<MappingAt> {
+        let at = self.image_index_at(time);
+        let image = &self.images[at];
+        if image.origin != ImageOrigin::Exec {
+            return None;
+        }
+        let before = self.images[..at].last()?.locate(address, image.start)?;
+        // A mapping of the new program may be reported later.
+        Some(MappingAt { until: time.saturating_add(1), ..before })
     }
 
     /// Adds an image, unless an image with the same start exists. Mappings of the new image may have been reported

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::{
     Reason,
-    mapping_history::{FileKey, Image, MappedFile, MappingAt, Process, TimedMapping},
+    mapping_history::{FileKey, Image, ImageOrigin, MappedFile, MappingAt, Process, TimedMapping},
     mapping_index::{MAPPING_BYTES, Mappings},
     maps::{self, Backing, Mapping},
 };
@@ -71,7 +71,7 @@ impl Processes {
         let new = new.then(|| known.clone());
         self.note_activity(pid, time);
         let (id, first) = (self.next_id(), self.next_id());
-        let image = self.entry(pid).image_for_mapping(time, || Image::new(first, 0));
+        let image = self.entry(pid).image_for_mapping(time, || Image::new(first, 0, ImageOrigin::Start));
         let before = image.own_bytes();
         if image.insert(known) {
             image.id = id;
@@ -124,7 +124,7 @@ impl Processes {
 
     /// Notes that a process executes another program from now on (PERF_RECORD_COMM with PERF_RECORD_MISC_COMM_EXEC).
     pub fn exec(&mut self, pid: u32, time: u64) {
-        let image = Image::new(self.next_id(), time);
+        let image = Image::new(self.next_id(), time, ImageOrigin::Exec);
         self.add_image(pid, time, image);
     }
 
@@ -158,7 +158,7 @@ impl Processes {
                 false => Arc::new(image.mappings[..until].to_vec().into()),
             }
         });
-        let mut image = Image::new(self.next_id(), time);
+        let mut image = Image::new(self.next_id(), time, ImageOrigin::Start);
         image.mappings = parent.unwrap_or_default();
         let grown = image.own_bytes();
         self.note_growth(grown);
@@ -245,7 +245,8 @@ impl Processes {
         }
     }
 
-    /// Returns the mapping that contained `address` in a process at `time`.
+    /// Returns the mapping that contained `address` in a process at `time`. If the program that the process executed
+    /// then has no such mapping, this is the mapping of the program that called exec.
     pub fn locate(&mut self, pid: u32, address: u64, time: u64) -> Result<MappingAt, Reason> {
         if let Some(found) = self.image(pid, time).and_then(|image| image.locate(address, time)) {
             self.clock += 1;
@@ -259,6 +260,9 @@ impl Processes {
             && self.read(pid)
             && let Some(found) = self.image(pid, time).and_then(|image| image.locate(address, time))
         {
+            return Ok(found);
+        }
+        if let Some(found) = self.processes.get(&pid).and_then(|process| process.locate_before_exec(address, time)) {
             return Ok(found);
         }
         match self.image(pid, time) {
@@ -304,7 +308,7 @@ impl Processes {
 
     fn entry(&mut self, pid: u32) -> &mut Process {
         let id = self.next_id();
-        self.processes.entry(pid).or_insert_with(|| Process::new(Image::new(id, 0)))
+        self.processes.entry(pid).or_insert_with(|| Process::new(Image::new(id, 0, ImageOrigin::Start)))
     }
 
     fn known(&mut self, time: u64, mapping: &Mapping) -> TimedMapping {
@@ -415,7 +419,7 @@ mod tests {
     fn all_processes_together_keep_a_bounded_number_of_mappings() {
         let mut processes = Processes::new(ProcessOrigin::Recording);
         processes.mmap(1, 1, &mapping(0x5000, "/small"));
-        let mut parent = Image::new(1_000_000, 0);
+        let mut parent = Image::new(1_000_000, 0, ImageOrigin::Start);
         let file = processes.file(FileKey::from_mapping(&mapping(0, "/many")));
         let known = |at: u64| TimedMapping {
             time: 1,
