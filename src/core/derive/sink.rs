@@ -47,6 +47,10 @@ impl<'a, S: Sink> DerivingSink<'a, S> {
 }
 
 impl<S: Sink> Sink for DerivingSink<'_, S> {
+    fn begin(&mut self) {
+        self.sink.begin();
+    }
+
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
         let Self { sink, derivations, feeds } = self;
         if derivations.is_empty() {

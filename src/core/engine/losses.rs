@@ -50,7 +50,7 @@ impl LossReport {
                 say_as_c_implementation(&self.ring_cpus, &events);
             } else {
                 let places = describe_losses(&self.ring_cpus, &events);
-                output::say(format_args!("lost {places}: {}", self.advice));
+                output::say_lost(format_args!("lost {places}: {}", self.advice));
             }
         }
     }
@@ -124,7 +124,10 @@ pub fn print_lost(stats: &Stats) {
     let (delivered, lost) = (stats.total_delivered(), stats.total_lost());
     if lost != 0 {
         let share = 100.0 * lost as f64 / (delivered + lost) as f64;
-        output::say(format_args!("lost {lost} of {} events ({share:.1} %), delivered {delivered}", delivered + lost));
+        output::say_lost(format_args!(
+            "lost {lost} of {} events ({share:.1} %), delivered {delivered}",
+            delivered + lost
+        ));
     }
     if stats.total_unattributed() != 0 {
         output::say(format_args!(

@@ -123,6 +123,7 @@ impl<S: Source> RunLoop<'_, S> {
     /// Runs until something ends the run. Does not call the program's `__exit__`; [`RunLoop::finish`] does.
     pub fn run(&mut self, sink: &mut impl Sink) -> Ending {
         let mut turns = self.start();
+        sink.begin();
         loop {
             if let ControlFlow::Break(ending) = self.turn(&mut turns, sink, None) {
                 return ending;

@@ -47,6 +47,10 @@ impl<'a, S: Sink> NamedSamples<'a, S> {
 }
 
 impl<S: Sink> Sink for NamedSamples<'_, S> {
+    fn begin(&mut self) {
+        self.sink.begin();
+    }
+
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
         let Self { sink, names, events, context } = self;
         if names.are_all() {

@@ -107,10 +107,35 @@ pub fn are_the_same() -> bool {
     out.is_some() && out == of(libc::STDERR_FILENO)
 }
 
+/// A function that gets the messages instead of stderr; null if there is none.
+static RECEIVER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Sets a function that gets each message, so that none is written to stderr. `None` removes it. Is for programs that use
+/// perf-prof as a library.
+pub fn send_messages_to(function: Option<fn(&str)>) {
+    RECEIVER.store(function.map_or(std::ptr::null_mut(), |function| function as *mut ()), SeqCst);
+}
+
+fn receiver() -> Option<fn(&str)> {
+    let function = RECEIVER.load(SeqCst);
+    // SAFETY: `send_messages_to` stored a function of this type.
+    (!function.is_null()).then(|| unsafe { std::mem::transmute::<*mut (), fn(&str)>(function) })
+}
+
+/// Writes a message about lost events. A program that gets the messages reads the counts of lost events instead.
+pub fn say_lost(text: impl std::fmt::Display) {
+    if receiver().is_none() {
+        say(text);
+    }
+}
+
 /// Writes a message of perf-prof to stderr as one line. A stderr without a reader is not an error. On a terminal,
 /// control characters are shown as text: the message may contain names of tasks and files.
 pub fn say(text: impl std::fmt::Display) {
-    write_line(&format!("perf-prof: {}", shown_on_stderr(&text.to_string())));
+    match receiver() {
+        Some(receive) => receive(&text.to_string()),
+        None => write_line(&format!("perf-prof: {}", shown_on_stderr(&text.to_string()))),
+    }
 }
 
 /// Returns a message as it is shown on stderr.

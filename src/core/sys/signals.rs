@@ -2,7 +2,10 @@
 
 use std::{
     os::fd::{AsRawFd, RawFd},
-    sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering},
+    },
 };
 
 use super::{
@@ -57,11 +60,38 @@ impl Pending {
     }
 }
 
-/// The installed signal handlers. Dropping the value restores the previous handlers.
+/// The signals that a run obeys: those that this process receives, or requests of a program that has signal handlers of
+/// its own. Dropping the value restores the previous handlers.
 #[derive(Debug)]
 pub struct Signals {
+    origin: Origin,
+}
+
+#[derive(Debug)]
+enum Origin {
+    Handlers { wake: EventFd, before: Vec<(i32, libc::sigaction)> },
+    Program(Arc<EndRequests>),
+}
+
+/// Requests of a program to end a run. They count as SIGINTs: after the first one, the recorded events are still
+/// delivered; after the second one, they are not.
+#[derive(Debug)]
+pub struct EndRequests {
     wake: EventFd,
-    before: Vec<(i32, libc::sigaction)>,
+    count: AtomicU32,
+}
+
+impl EndRequests {
+    /// Creates the requests of a run: none so far.
+    pub fn new() -> Result<EndRequests, CallError> {
+        Ok(EndRequests { wake: EventFd::new()?, count: AtomicU32::new(0) })
+    }
+
+    /// Requests the end of the run.
+    pub fn request(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        eventfd::signal(self.wake.as_raw_fd());
+    }
 }
 
 impl Signals {
@@ -77,7 +107,8 @@ impl Signals {
         ASKED.store(0, Ordering::Relaxed);
         PENDING.store(false, Ordering::Relaxed);
         WAKE.store(wake.as_raw_fd(), Ordering::SeqCst);
-        let mut signals = Signals { wake, before: Vec::new() };
+        // The handlers that were replaced are restored if one cannot be installed.
+        let mut signals = Signals { origin: Origin::Handlers { wake, before: Vec::new() } };
         for (which, signal) in CAUGHT.into_iter().enumerate() {
             // SAFETY: all zeroes is a valid sigaction: no flags, an empty mask, SIG_DFL.
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -86,7 +117,9 @@ impl Signals {
             let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
             // SAFETY: both outlive the call, and the handler is async-signal-safe.
             check("sigaction", unsafe { libc::sigaction(signal, &action, &mut before) })?;
-            signals.before.push((signal, before));
+            if let Origin::Handlers { before: replaced, .. } = &mut signals.origin {
+                replaced.push((signal, before));
+            }
             BEFORE[which].store(before.sa_sigaction, Ordering::SeqCst);
             if matches!(signal, libc::SIGTERM | libc::SIGHUP) && before.sa_sigaction == libc::SIG_IGN {
                 // SAFETY: as above; this restores the previous action.
@@ -94,6 +127,11 @@ impl Signals {
             }
         }
         Ok(signals)
+    }
+
+    /// Installs no handlers: only the program's requests end the run.
+    pub fn of_program(requests: Arc<EndRequests>) -> Signals {
+        Signals { origin: Origin::Program(requests) }
     }
 
     /// Sets a hook that the signal handler calls at the second SIGINT, SIGTERM or SIGHUP, in any combination. The hook
@@ -104,17 +142,26 @@ impl Signals {
 
     /// Returns an eventfd that becomes readable when a signal arrives.
     pub fn wake_fd(&self) -> RawFd {
-        self.wake.as_raw_fd()
+        match &self.origin {
+            Origin::Handlers { wake, .. } => wake.as_raw_fd(),
+            Origin::Program(requests) => requests.wake.as_raw_fd(),
+        }
     }
 
     /// Returns whether a signal arrived since the last [`Signals::take_pending`].
     #[inline]
     pub fn is_pending(&self) -> bool {
-        PENDING.load(Ordering::Relaxed)
+        match &self.origin {
+            Origin::Handlers { .. } => PENDING.load(Ordering::Relaxed),
+            Origin::Program(requests) => requests.count.load(Ordering::Relaxed) != 0,
+        }
     }
 
     /// Returns the counts of the signals that arrived since the last call, and resets the counts.
     pub fn take_pending(&self) -> Pending {
+        if let Origin::Program(requests) = &self.origin {
+            return Pending { interrupt: requests.count.swap(0, Ordering::SeqCst), ..Pending::default() };
+        }
         // Reset before the counts are read: a signal that arrives in between sets the flag again and is not lost.
         PENDING.store(false, Ordering::SeqCst);
         let [interrupt, terminate, hangup, user1, user2] =
@@ -125,7 +172,8 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        for (signal, before) in &self.before {
+        let Origin::Handlers { before, .. } = &self.origin else { return };
+        for (signal, before) in before {
             // SAFETY: restores the action from before `install`.
             unsafe { libc::sigaction(*signal, before, std::ptr::null_mut()) };
         }

@@ -82,6 +82,11 @@ pub fn from_clap(error: &clap::Error, read_on: impl Into<Cow<'static, str>>) -> 
         io::stdout().flush()?;
         return Ok(ExitCode::SUCCESS);
     }
+    Err(Failure::Usage(message(error), read_on.into()))
+}
+
+/// Returns clap's message about wrong usage as one line.
+pub fn message(error: &clap::Error) -> String {
     let text = error.render().to_string();
     // clap's text is a message, followed by paragraphs with tips, the usage and where to find help.
     let mut paragraphs = text.split("\n\n");
@@ -90,5 +95,5 @@ pub fn from_clap(error: &clap::Error, read_on: impl Into<Cow<'static, str>>) -> 
     if let Some(tip) = paragraphs.find_map(|paragraph| paragraph.trim().strip_prefix("tip: ")) {
         message += &format!(" ({})", tip.split_whitespace().collect::<Vec<_>>().join(" "));
     }
-    Err(Failure::Usage(message, read_on.into()))
+    message
 }

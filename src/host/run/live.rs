@@ -9,12 +9,12 @@ use perf_prof_core::{
     derive::DerivingSink,
     engine::{
         ExitStatus,
-        exit_status::exit_status,
+        exit_status::{Callbacks, exit_status},
         losses,
         pump::{LossWindow, Pump, PumpSettings},
         run_loop::{Ending, FinishAs, RunLoop},
     },
-    event::{Context, EventType, Processes, Stats, Targets},
+    event::{Context, EventType, Processes, Sink, Stats, Stop, Targets},
     live::{
         file_rights,
         kernel::RunningKernel,
@@ -39,7 +39,7 @@ use perf_prof_core::{
 };
 
 use super::{
-    output,
+    RunEnd, output,
     plan::{self as script_plan, Module, ScriptPlan},
     script::{AvailableEvents, Script},
     script_run::{self, Outcome, ScriptEventSource},
@@ -72,6 +72,28 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     script_run::run(plan, script, &choice, held, |signals| {
         LiveEvents::open(plan, &tracefs, (&selected, &derived), &limits, workload, closing, signals)
     })
+}
+
+/// Delivers live events to the receiver that `receive` creates. No script is loaded.
+pub(super) fn deliver<S: Sink>(
+    plan: &ScriptPlan,
+    signals: &Signals,
+    receive: impl FnOnce(Arc<Run>) -> S,
+) -> Result<RunEnd> {
+    let closing = ClosingHeldOff::new();
+    let mut tracefs = unprivileged::tracefs(&plan.capture)?;
+    let Selection { events: mut selected, derived } = select::select(&plan.capture, &tracefs)?;
+    let limits = unprivileged::limit_to_user_space(&mut selected);
+    let workload = plan.capture.workload().map(Workload::fork_until_end).transpose()?;
+    file_rights::give_up(&mut tracefs, &selected);
+    let mut events = LiveEvents::open(plan, &tracefs, (&selected, &derived), &limits, workload, closing, signals)?;
+    let run = Arc::new(events.describe());
+    let mut receiver = receive(run.clone());
+    let Delivered { ending, at_exit, workload_status, started, capture, .. } =
+        events.deliver_to(&mut receiver, &run, signals);
+    capture.close();
+    started?;
+    Ok(RunEnd { ending, status: exit_status(ending, at_exit, Callbacks::Returned, workload_status) })
 }
 
 /// Returns the event types before the events are opened. Only the offsets of the ids in samples may differ from those
@@ -170,6 +192,49 @@ impl ScriptEventSource for LiveEvents<'_> {
     }
 
     fn deliver(self, mut program: Program, run: &Arc<Run>, signals: &Signals) -> Result<Outcome> {
+        let verbosity = self.plan.verbosity;
+        let Delivered { ending, at_exit, workload_status, started, recorded, capture } =
+            self.deliver_to(&mut program, run, signals);
+        let callbacks = program.callbacks();
+        program.clear();
+        started?;
+        let is_whole = match recorded {
+            Ok(None) => true,
+            Ok(Some(summary)) => {
+                summary.report("", verbosity);
+                summary.is_whole
+            }
+            Err(error) => {
+                messages::say(format_args!("{error:#}"));
+                false
+            }
+        };
+        let status = match exit_status(ending, at_exit, callbacks, workload_status) {
+            0 if !is_whole => 1,
+            status => status,
+        };
+        Ok(Outcome { status, capture: Some(capture) })
+    }
+}
+
+/// How a live run ended.
+pub(super) struct Delivered {
+    pub ending: Ending,
+    /// How the receiver's exit handler ended the run, if it did.
+    pub at_exit: Option<Stop>,
+    /// The exit status of the command.
+    pub workload_status: Option<u8>,
+    /// Whether the events and the command were started.
+    pub started: Result<()>,
+    /// The recording that was written, if there is one.
+    recorded: Result<Option<Summary>>,
+    /// The events still have to be closed.
+    pub capture: Capture,
+}
+
+impl LiveEvents<'_> {
+    /// Delivers the events to any receiver.
+    pub fn deliver_to(self, receiver: &mut impl Sink, run: &Arc<Run>, signals: &Signals) -> Delivered {
         let LiveEvents { plan, tracefs, selected, derived, capture, context, offset, closing, .. } = self;
         let (mut workload, mut calibration) = (self.workload, self.calibration);
         note_tasks(&context);
@@ -197,7 +262,7 @@ impl ScriptEventSource for LiveEvents<'_> {
             }
         };
         let sources = derived.iter().map(|source| (source.definition, source.inputs.clone()));
-        let mut sink = DerivingSink::start(&mut program, selected.len(), sources);
+        let mut sink = DerivingSink::start(receiver, selected.len(), sources);
         let mut run_loop = RunLoop {
             source,
             pump: if plan.record.is_some() { pump.with_build_ids() } else { pump },
@@ -220,25 +285,7 @@ impl ScriptEventSource for LiveEvents<'_> {
         let recorded = finish_recording(&mut run_loop.source, ending);
         let at_exit = run_loop.finish(ending, FinishAs::Program, &mut sink, now);
         losses::print_endings(context.endings(), plan.verbosity);
-        let callbacks = program.callbacks();
-        program.clear();
-        started?;
-        let is_whole = match recorded {
-            Ok(None) => true,
-            Ok(Some(summary)) => {
-                summary.report("", plan.verbosity);
-                summary.is_whole
-            }
-            Err(error) => {
-                messages::say(format_args!("{error:#}"));
-                false
-            }
-        };
-        let status = match exit_status(ending, at_exit, callbacks, workload_status) {
-            0 if !is_whole => 1,
-            status => status,
-        };
-        Ok(Outcome { status, capture: Some(run_loop.source.source) })
+        Delivered { ending, at_exit, workload_status, started, recorded, capture: run_loop.source.source }
     }
 }
 

@@ -12,10 +12,18 @@ mod replay;
 mod script;
 mod script_run;
 
+use std::sync::Arc;
+
 use anyhow::Result;
-use perf_prof_core::engine::ExitStatus;
+use perf_prof_core::{
+    engine::{ExitStatus, run_loop::Ending},
+    event::Sink,
+    sys::signals::Signals,
+};
 
 use plan::ScriptPlan;
+
+use crate::script::Run;
 
 /// Runs a script or prints a template, depending on the plan. Returns the exit status.
 pub fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
@@ -24,4 +32,21 @@ pub fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
         None => live::run(plan),
     }?;
     Ok(output::check(plan, status))
+}
+
+/// How a run without a script ended.
+pub struct RunEnd {
+    /// Why it ended.
+    pub ending: Ending,
+    /// The exit status that the run would have as a command; that of the plan's command if it has one.
+    pub status: u8,
+}
+
+/// Delivers the events of a plan to the receiver that `receive` creates, and loads no script. The calling thread may lose
+/// rights to files, so it should be a thread for this run alone.
+pub fn deliver<S: Sink>(plan: &ScriptPlan, signals: &Signals, receive: impl FnOnce(Arc<Run>) -> S) -> Result<RunEnd> {
+    match &plan.input {
+        Some(input) => replay::deliver(plan, input, signals, receive),
+        None => live::deliver(plan, signals, receive),
+    }
 }

@@ -1,6 +1,6 @@
 //! Runs a script on the events in a recording: selects the events, and replays the whole recording or a part of it.
 
-use std::{mem, sync::Arc};
+use std::{ffi::OsStr, mem, sync::Arc};
 
 use anyhow::{Context as _, Result};
 use perf_prof_core::{
@@ -11,7 +11,7 @@ use perf_prof_core::{
         run_loop::{Ending, FinishAs},
         sample_routes::{Intervals, LossReporting, ReplayState, Span},
     },
-    event::{Context, EventType, NamedSamples, Processes, Stats, Targets},
+    event::{Context, EventType, NamedSamples, Processes, Sink, Stats, Targets},
     perfdata::{Layouts, Recording, Replay, Selection},
     plan::{Input, ReadLimits, TaskSelection, Verbosity},
     record::Source as _,
@@ -21,7 +21,7 @@ use perf_prof_core::{
         empty_result::SelectionSource,
         kernel::RecordedKernel,
         open,
-        replay::{ReplayRun, Warnings},
+        replay::{ReplayOutcome, ReplayRun, Warnings},
         select::{self, Selected},
     },
     sys::{blocked_signals::BlockedSignals, capability, memory, output as messages, signals::Signals},
@@ -29,6 +29,7 @@ use perf_prof_core::{
 };
 
 use super::{
+    RunEnd,
     jobs::{self, Shard},
     missing_events::MissingEvents,
     output,
@@ -65,6 +66,33 @@ pub(super) fn run(plan: &ScriptPlan, input: &Input) -> Result<ExitStatus> {
         Some(jobs) => jobs::run(&work, jobs, recording, selected),
         None => work.run_part(recording, selected, BlockedSignals::new()?, Part::Whole),
     }
+}
+
+/// Delivers the events in a recording to the receiver that `receive` creates. No script is loaded.
+pub(super) fn deliver<S: Sink>(
+    plan: &ScriptPlan,
+    input: &Input,
+    signals: &Signals,
+    receive: impl FnOnce(Arc<Run>) -> S,
+) -> Result<RunEnd> {
+    let recording = open::open(&input.path, &limits(input))?;
+    let selected = select::select(&plan.capture.events, plan.own_events, &recording).inspect_err(|_| {
+        recording.warnings.iter().for_each(|warning| messages::say(format_args!("warning: {warning}")))
+    })?;
+    select::sides(&plan.capture.callchain)?;
+    let unknown = selected.unknown_files(&recording).into_iter().map(|warning| warning.to_string());
+    let missing = selected.missing_chains(&plan.capture.callchain, &recording).into_iter();
+    unknown.chain(missing.map(|missing| missing.to_string())).for_each(messages::say);
+    let work = ReplayWork { plan, input, script: Script { module: OsStr::new(""), args: &[] } };
+    let mut events = RecordedEvents::open(&work, recording, selected, Part::Whole, signals)?;
+    let run = Arc::new(events.describe());
+    let mut receiver = receive(run.clone());
+    let mut outcome = events.deliver_to(&mut receiver, &Part::Whole, &run, signals);
+    outcome.check()?;
+    Ok(RunEnd {
+        ending: outcome.ending,
+        status: exit_status(outcome.ending, outcome.at_exit, Callbacks::Returned, None),
+    })
 }
 
 /// Returns how the recording is opened. Several processes share the allowed memory.
@@ -261,45 +289,22 @@ impl ScriptEventSource for RecordedEvents<'_> {
         status.into()
     }
 
-    fn deliver(self, mut program: Program, run: &Arc<Run>, signals: &Signals) -> Result<Outcome> {
-        let RecordedEvents { plan, input, part, mut replay, replay_state, context, .. } = self;
+    fn deliver(mut self, mut program: Program, run: &Arc<Run>, signals: &Signals) -> Result<Outcome> {
+        let (plan, input) = (self.plan, self.input);
         if input.jobs.is_some()
             && let Err(error) = program.check_mergeable()
         {
             program.clear();
             return Err(error.into());
         }
-        let warnings = part.warnings();
-        let last = match part {
-            Part::Merge(shards) => return jobs::merge(shards, program, run).map(Outcome::from),
-            Part::Shard(_) => FinishAs::Part,
-            Part::Whole => FinishAs::Program,
-        };
-        if last == FinishAs::Program {
-            // If there are several parts, their processes already use all CPUs, so reading ahead would not help.
-            replay.read_ahead();
+        if let Part::Merge(shards) = self.part {
+            return jobs::merge(shards, program, run).map(Outcome::from);
         }
-        let reopen = || output::reopen(plan);
-        let delivery = ReplayRun {
-            replay,
-            replay_state,
-            events: &run.events,
-            context,
-            stats: run.stats.clone(),
-            signals,
-            limit: plan.exit_n,
-            usage_every: plan.usage_self,
-            reopen: &reopen,
-            last,
-            verbosity: plan.verbosity,
-            warnings,
-        };
-        let mut selected = NamedSamples::new(&mut program, &input.names, &run.events, run.context.clone());
-        let mut outcome = delivery.run(&mut selected);
-        losses::print_endings(run.context.endings(), plan.verbosity);
+        let part = mem::replace(&mut self.part, Part::Whole);
+        let mut outcome = self.deliver_to(&mut program, &part, run, signals);
         let nameless = run.context.with_symbols(|symbols| symbols.unnamed_frames().clone());
         let mut callbacks = program.callbacks();
-        if let Part::Shard(shard) = part {
+        if let Part::Shard(shard) = &part {
             let partial = program.partial();
             program.clear();
             let left = shard.write_result(&run.stats, &outcome, callbacks, &nameless, &partial?);
@@ -319,7 +324,38 @@ impl ScriptEventSource for RecordedEvents<'_> {
         outcome.check()?;
         // A process that replays a part exits with an error status only if it failed. It is not a failure if the part
         // contains no samples.
-        let own = if last == FinishAs::Program { outcome.sample_counts.status() } else { 0 };
+        let own = if matches!(part, Part::Whole) { outcome.sample_counts.status() } else { 0 };
         Ok(exit_status(outcome.ending, outcome.at_exit, callbacks, Some(own)).into())
+    }
+}
+
+impl RecordedEvents<'_> {
+    /// Delivers the events to any receiver.
+    fn deliver_to(self, receiver: &mut impl Sink, part: &Part<'_>, run: &Arc<Run>, signals: &Signals) -> ReplayOutcome {
+        let RecordedEvents { plan, input, mut replay, replay_state, context, .. } = self;
+        let last = if matches!(part, Part::Whole) { FinishAs::Program } else { FinishAs::Part };
+        if last == FinishAs::Program {
+            // If there are several parts, their processes already use all CPUs, so reading ahead would not help.
+            replay.read_ahead();
+        }
+        let reopen = || output::reopen(plan);
+        let delivery = ReplayRun {
+            replay,
+            replay_state,
+            events: &run.events,
+            context,
+            stats: run.stats.clone(),
+            signals,
+            limit: plan.exit_n,
+            usage_every: plan.usage_self,
+            reopen: &reopen,
+            last,
+            verbosity: plan.verbosity,
+            warnings: part.warnings(),
+        };
+        let mut selected = NamedSamples::new(receiver, &input.names, &run.events, run.context.clone());
+        let outcome = delivery.run(&mut selected);
+        losses::print_endings(run.context.endings(), plan.verbosity);
+        outcome
     }
 }

@@ -1,7 +1,6 @@
 //! The script host: loads the user's module, binds its callbacks to the selected events and calls them.
 
 use std::{
-    collections::HashMap,
     ffi::{OsStr, OsString},
     io, ptr,
     sync::Arc,
@@ -23,7 +22,7 @@ use pyo3::{
 use super::{
     callbacks::{Callback, Callbacks, handler_like_names},
     error::ScriptError,
-    event::{Class, EventSlot, kept_events, register_class},
+    event::{Class, EventSlot, class_of, kept_events},
     failure::{Failures, OnError, Tracebacks, exit_status},
     forked, interpreter,
     loader::{self, Loaded},
@@ -135,19 +134,10 @@ struct Handler {
 }
 
 fn handlers(py: Python<'_>, found: &[Option<Callback>], run: &Arc<Run>) -> PyResult<Vec<Option<Handler>>> {
-    // An event that is selected twice has one class.
-    let mut classes: HashMap<(String, String), &'static Class> = HashMap::new();
     let handler = |(callback, event): (&Option<Callback>, &EventType)| {
         callback.as_ref().map(|callback| {
-            let names = (event.real_name(), event.shown_name());
-            let class = match classes.get(&names) {
-                Some(class) if class.event.layout == event.layout => class,
-                _ => Class::new(py, event.clone(), run.context.clone())?,
-            };
-            classes.insert(names, class);
-            register_class(class);
             let callback = Callback { function: callback.function.clone_ref(py), name: callback.name.clone() };
-            Ok(Handler { callback, class, slot: EventSlot::new() })
+            Ok(Handler { callback, class: class_of(py, event)?, slot: EventSlot::new(run.context.clone()) })
         })
     };
     found.iter().zip(&run.events).map(handler).map(Option::transpose).collect()

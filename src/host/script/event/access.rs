@@ -126,7 +126,7 @@ unsafe fn dict(this: &EventObject, member: SampleMember) -> *mut ffi::PyObject {
     // SAFETY: guaranteed by the caller.
     let py = unsafe { Python::assume_attached() };
     let (layout, record) = (&this.class().event.layout, this.record());
-    let named = |registers| convert::registers(py, &registers, this.class().context.registers());
+    let named = |registers| convert::registers(py, &registers, this.context().registers());
     let dict = match member {
         SampleMember::Read => layout.reading(record).map(|reading| convert::reading(py, &reading)),
         SampleMember::RegsUser => layout.regs_user(record).map(named),
@@ -163,7 +163,7 @@ pub unsafe fn raise_record_too_short(this: &EventObject) -> *mut ffi::PyObject {
 pub fn realtime(this: &EventObject) -> Option<i64> {
     match this.extra().and_then(|extra| extra.detached.as_ref()) {
         Some(detached) => detached.realtime,
-        None => this.class().context.realtime(this.sample().time()),
+        None => this.context().realtime(this.sample().time()),
     }
 }
 
@@ -171,7 +171,7 @@ pub fn realtime(this: &EventObject) -> Option<i64> {
 pub fn resolved_frames(this: &EventObject) -> Vec<Arc<Frame>> {
     match this.extra().and_then(|extra| extra.detached.as_ref()) {
         Some(detached) => detached.frames.clone(),
-        None => frames(&this.sample(), &this.class().context),
+        None => frames(&this.sample(), this.context()),
     }
 }
 
@@ -183,7 +183,7 @@ pub fn ip_frame(this: &EventObject) -> Option<Arc<Frame>> {
     if class.event.format.tracepoint().is_some() {
         return None;
     }
-    perf_prof_core::event::ip_frame(&this.sample(), &class.context)
+    perf_prof_core::event::ip_frame(&this.sample(), this.context())
 }
 
 /// Returns the comm (the task's name) at the event's time.
@@ -192,7 +192,7 @@ pub fn comm(this: &EventObject) -> Option<Vec<u8>> {
         Some(detached) => detached.comm.clone(),
         None => {
             let sample = this.sample();
-            this.class().context.comm(sample.task(), sample.time())
+            this.context().comm(sample.task(), sample.time())
         }
     }
 }

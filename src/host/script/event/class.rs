@@ -1,12 +1,9 @@
 //! The Python class of an event type. It is created at start-up, from the event's format.
 
-use std::{
-    ffi::{CString, c_int, c_uint, c_void},
-    sync::Arc,
-};
+use std::ffi::{CString, c_int, c_uint, c_void};
 
 use perf_prof_core::{
-    event::{Context, EventType, Format},
+    event::{EventType, Format},
     sys::terminal::without_controls,
     template,
     tracefs::Field,
@@ -31,8 +28,6 @@ const NOT_REPLACED_BY_FIELDS: [&str; 4] = ["_time", "_cpu", "_pid", "_tid"];
 pub struct Class {
     /// The event type.
     pub event: EventType,
-    /// The run's symbols, task names and clocks.
-    pub context: Arc<Context>,
     /// The value of `_event`.
     pub shown_name: String,
     /// The members in the order of `keys()`, with their names. After them comes `_comm`, which is not one of `keys()`.
@@ -69,7 +64,7 @@ unsafe impl Sync for Class {}
 
 impl Class {
     /// Creates the class of an event type.
-    pub fn new(py: Python<'_>, event: EventType, context: Arc<Context>) -> PyResult<&'static Class> {
+    pub fn new(py: Python<'_>, event: EventType) -> PyResult<&'static Class> {
         let fields: Vec<&'static Field> = match &event.format {
             Format::Tracepoint(format) => format.common_fields().iter().chain(format.fields()).map(leaked).collect(),
             Format::Source(_) => Vec::new(),
@@ -123,7 +118,6 @@ impl Class {
         let index = index.unbind();
         let class = Class {
             event,
-            context,
             shown_name_object: PyString::new(py, &shown_name).unbind(),
             shown_name,
             members,

@@ -6,7 +6,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
 };
 
 use perf_prof_core::{
@@ -32,8 +32,11 @@ use super::{
 /// name for other events), the alias, and the sample format of the attr.
 type Identity = (Option<String>, String, Option<String>, [u64; 6]);
 
-/// The classes of detached events.
-static CLASSES: Mutex<Option<HashMap<Identity, &'static Class>>> = Mutex::new(None);
+/// The classes of all events. A process that traces the same events again uses their classes again.
+static CLASSES: Mutex<Option<HashMap<Identity, Vec<&'static Class>>>> = Mutex::new(None);
+
+/// The context of detached events. It knows no names: detached events have theirs with them.
+static NO_CONTEXT: LazyLock<Arc<Context>> = LazyLock::new(|| Arc::new(Context::new(Box::new(NoKernel), 0)));
 
 /// Implements `event.__reduce__()`, which `copy` and `pickle` call to get the parts of an event.
 pub fn reduce<'py>(
@@ -95,7 +98,7 @@ pub fn restore(py: Python<'_>, identity: Identity, state: StateArgument) -> PyRe
         return Err(PyValueError::new_err("the pickled record is larger than a record can be (65535 bytes)"));
     }
     let frames = frames.into_iter().map(|parts| Arc::new(frame_from_parts(parts))).collect();
-    object::detached(py, class(py, identity)?, &record, Detached { comm, realtime, frames })
+    object::detached(py, class_of_identity(py, identity)?, &NO_CONTEXT, &record, Detached { comm, realtime, frames })
 }
 
 fn identity(event: &EventType) -> Identity {
@@ -124,21 +127,35 @@ fn event_type((system, text, alias, samples): Identity) -> PyResult<EventType> {
     Ok(EventType { alias, format, layout: SampleLayout::from_format(samples), max_stack: None })
 }
 
-fn class(py: Python<'_>, key: Identity) -> PyResult<&'static Class> {
-    let known =
-        |classes: &mut Option<HashMap<Identity, &'static Class>>| classes.get_or_insert_default().get(&key).copied();
+/// Returns the class of an event type. Event types that are equal have the same class.
+pub fn class_of(py: Python<'_>, event: &EventType) -> PyResult<&'static Class> {
+    let is_same = |class: &Class| class.event.layout == event.layout && class.event.max_stack == event.max_stack;
+    class(py, identity(event), is_same, || Ok(event.clone()))
+}
+
+fn class_of_identity(py: Python<'_>, key: Identity) -> PyResult<&'static Class> {
+    class(py, key.clone(), |_| true, || event_type(key))
+}
+
+/// Returns the first class with this identity for which `is_same` returns true. If there is none, creates the class of
+/// the event type that `event` returns.
+fn class(
+    py: Python<'_>,
+    key: Identity,
+    is_same: impl Fn(&Class) -> bool,
+    event: impl FnOnce() -> PyResult<EventType>,
+) -> PyResult<&'static Class> {
     // The mutex is not held while the class is created: creating a class runs Python code, which may call this function
     // again.
-    if let Some(class) = known(&mut CLASSES.lock().unwrap_or_else(PoisonError::into_inner)) {
+    let known = with_classes(|classes| classes.get(&key)?.iter().find(|class| is_same(class)).copied());
+    if let Some(class) = known {
         return Ok(class);
     }
-    let class = Class::new(py, event_type(key.clone())?, Arc::new(Context::new(Box::new(NoKernel), 0)))?;
-    CLASSES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().insert(key, class);
+    let class = Class::new(py, event()?)?;
+    with_classes(|classes| classes.entry(key).or_default().push(class));
     Ok(class)
 }
 
-/// Registers a class of the run, so that copies of its events within the run have the same class.
-pub fn register_class(class: &'static Class) {
-    let key = identity(&class.event);
-    CLASSES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().entry(key).or_insert(class);
+fn with_classes<T>(work: impl FnOnce(&mut HashMap<Identity, Vec<&'static Class>>) -> T) -> T {
+    work(CLASSES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }

@@ -288,8 +288,8 @@ fn print<'py>(
         realtime: access::realtime(this),
         frames: &frames,
         ip: access::ip_frame(this),
-        kernel: &*this.class().context.kernel,
-        registers: this.class().context.registers(),
+        kernel: &*this.context().kernel,
+        registers: this.context().registers(),
     };
     let mut line = Vec::with_capacity(256);
     write_line(&this.sample(), parts, &context, &mut line);
@@ -339,7 +339,7 @@ fn text<'py>(
     let mut shown = Vec::new();
     let raw = class.raw(this.record());
     if let Some(format) = class.event.format.tracepoint() {
-        format.render_field(&class.field(index).name, raw, &*class.context.kernel, &mut shown);
+        format.render_field(&class.field(index).name, raw, &*this.context().kernel, &mut shown);
     }
     convert::text(object.py(), &shown)
 }

@@ -19,6 +19,6 @@ mod stack;
 pub use base::{base_type, field_error};
 pub use class::Class;
 pub use convert::{string, text};
-pub use detached::{register_class, restore};
+pub use detached::{class_of, restore};
 pub use object::{EventSlot, kept_events};
 pub use stack::{Stack, stack_of};

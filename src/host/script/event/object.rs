@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use perf_prof_core::event::{Frame, Sample};
+use perf_prof_core::event::{Context, Frame, Sample};
 use pyo3::{ffi, prelude::*};
 
 use super::class::Class;
@@ -25,6 +25,8 @@ pub struct EventObject {
     extra: *mut Extra,
     /// The event's class, which lives as long as the process.
     class: *const Class,
+    /// The symbols, task names and clocks of the event's run: a reference of an `Arc`, which belongs to this object.
+    context: *const Context,
     /// The record's size in bytes: a u16, as in the record's header.
     size: u16,
     owned: bool,
@@ -67,6 +69,13 @@ impl EventObject {
     pub fn class(&self) -> &Class {
         // SAFETY: the pointer was set when the object was created, and a class is never freed.
         unsafe { &*self.class }
+    }
+
+    /// Returns the symbols, task names and clocks of the event's run.
+    #[inline]
+    pub fn context(&self) -> &Context {
+        // SAFETY: the pointer was set when the object was created, and the object holds a reference until it is freed.
+        unsafe { &*self.context }
     }
 
     /// Returns the record's bytes, including the header.
@@ -147,6 +156,7 @@ pub unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
             KEPT.fetch_sub(1, Relaxed);
             drop(Box::from_raw(ptr::slice_from_raw_parts_mut(this.record.cast_mut(), this.size as usize)));
         }
+        drop(Arc::from_raw(this.context));
         ffi::PyObject_Free(object.cast::<c_void>());
         ffi::Py_DECREF(kind.cast());
     }
@@ -156,12 +166,13 @@ pub unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
 /// is used again for the next event.
 pub struct EventSlot {
     object: *mut ffi::PyObject,
+    context: Arc<Context>,
 }
 
 impl EventSlot {
-    /// Creates a slot without an object.
-    pub fn new() -> Self {
-        Self { object: ptr::null_mut() }
+    /// Creates a slot without an object, for the events of a run with this context.
+    pub fn new(context: Arc<Context>) -> Self {
+        Self { object: ptr::null_mut(), context }
     }
 
     /// Sets the record of the object, and creates the object if there is none. Returns null with an exception set if
@@ -173,7 +184,7 @@ impl EventSlot {
     pub unsafe fn show(&mut self, class: &Class, record: &[u8]) -> *mut ffi::PyObject {
         if self.object.is_null() {
             // SAFETY: the GIL is held.
-            self.object = unsafe { allocate(class) };
+            self.object = unsafe { allocate(class, &self.context) };
             if self.object.is_null() {
                 return ptr::null_mut();
             }
@@ -224,16 +235,29 @@ impl EventSlot {
 }
 
 /// Creates an event object with its own copy of a record, which does not depend on a run.
-pub fn detached(py: Python<'_>, class: &Class, record: &[u8], extra: Detached) -> PyResult<Py<PyAny>> {
+pub fn detached(
+    py: Python<'_>,
+    class: &Class,
+    context: &Arc<Context>,
+    record: &[u8],
+    extra: Detached,
+) -> PyResult<Py<PyAny>> {
+    let object = with_record(py, class, context, record)?;
+    // SAFETY: the GIL is held (`py`). The new object has no other references until it is returned.
+    unsafe { EventObject::extra_mut(object.as_ptr()).detached = Some(extra) };
+    Ok(object)
+}
+
+/// Creates an event object with its own copy of a record.
+pub fn with_record(py: Python<'_>, class: &Class, context: &Arc<Context>, record: &[u8]) -> PyResult<Py<PyAny>> {
     // SAFETY: the GIL is held (`py`). The new object has no other references until it is returned.
     unsafe {
-        let object = allocate(class);
+        let object = allocate(class, context);
         let owned = Bound::from_owned_ptr_or_err(py, object)?;
         let this = &mut *object.cast::<EventObject>();
         this.record = record.as_ptr();
         this.size = record.len() as u16;
         this.copy_record();
-        EventObject::extra_mut(object).detached = Some(extra);
         Ok(owned.unbind())
     }
 }
@@ -242,13 +266,14 @@ pub fn detached(py: Python<'_>, class: &Class, record: &[u8], extra: Detached) -
 ///
 /// # Safety
 /// The GIL is held.
-unsafe fn allocate(class: &Class) -> *mut ffi::PyObject {
+unsafe fn allocate(class: &Class, context: &Arc<Context>) -> *mut ffi::PyObject {
     // SAFETY: the class's type is alive. The allocated memory is zeroed, and the object holds a reference to the type.
     unsafe {
         let object = ffi::PyType_GenericAlloc(class.python_type(), 0);
         if !object.is_null() {
             let this = &mut *object.cast::<EventObject>();
             this.class = class;
+            this.context = Arc::into_raw(Arc::clone(context));
             this.record = ptr::NonNull::dangling().as_ptr();
         }
         object
