@@ -13,7 +13,8 @@ use pyo3::{ffi, prelude::*};
 use super::{
     choice::{self, PythonChoice},
     error::ScriptError,
-    host, module,
+    host, package,
+    perf_script::perf_trace_context,
 };
 
 /// The running interpreter. A process starts it once. The thread that started it is Python's main thread.
@@ -24,7 +25,8 @@ pub struct Interpreter {
 impl Interpreter {
     /// Starts CPython with the chosen Python and releases the GIL.
     pub fn start(choice: &PythonChoice) -> Result<Interpreter, ScriptError> {
-        module::register();
+        package::register_native()?;
+        pyo3::append_to_inittab!(perf_trace_context);
         signals::stop_ignoring_interrupt();
         // SAFETY: CPython does not run yet. Only CPython uses the config, which is cleared in all cases.
         unsafe {
@@ -34,7 +36,7 @@ impl Interpreter {
             ffi::PyConfig_Clear(&mut config);
             started?;
         }
-        Python::attach(|py| configure_streams_and_packages(py, choice))
+        Python::attach(|py| package::install(py).and_then(|()| configure_streams_and_packages(py, choice)))
             .map_err(|error| ScriptError::Start(error.to_string()))?;
         // SAFETY: this thread has just initialised CPython and holds the GIL.
         Ok(Interpreter { main_thread: unsafe { ffi::PyEval_SaveThread() } })

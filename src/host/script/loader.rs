@@ -221,9 +221,10 @@ fn run_file<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyModule>>
     let module = new_module(py, name, path, &loader)?;
     let sys = py.import("sys")?;
     // A script may have the name of a standard library module. Other modules must still be able to import the module of
-    // the standard library.
-    let taken =
-        sys.getattr("stdlib_module_names")?.contains(name)? || sys.getattr("builtin_module_names")?.contains(name)?;
+    // the standard library, and perf_prof.
+    let taken = name == "perf_prof"
+        || sys.getattr("stdlib_module_names")?.contains(name)?
+        || sys.getattr("builtin_module_names")?.contains(name)?;
     if !taken {
         sys.getattr("modules")?.set_item(name, &module)?;
     }

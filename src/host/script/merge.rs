@@ -58,15 +58,6 @@ pub fn prepare_for_parts() -> Result<(), ScriptError> {
     Python::attach(import).map_err(|error| ScriptError::Start(error.to_string()))
 }
 
-/// Adds `Branch`, `Parts`, `States`, `Losses` and `at_least` to the module `perf_prof`. Their source is Python and runs in the
-/// namespace of the module.
-pub fn add_classes(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let builtins = module.py().import("builtins")?;
-    let code = builtins.call_method1("compile", (include_str!("parts.py"), "<perf_prof/parts.py>", "exec"))?;
-    builtins.call_method1("exec", (code, module.dict()))?;
-    Ok(())
-}
-
 impl Program {
     /// Checks that the script has `__partial__` and `__merge__`, so that several processes can run it.
     pub fn check_mergeable(&self) -> Result<(), ScriptError> {

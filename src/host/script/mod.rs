@@ -2,6 +2,7 @@
 
 mod callbacks;
 mod choice;
+mod embedded;
 mod error;
 mod event;
 mod failure;
@@ -14,6 +15,7 @@ mod loader;
 mod merge;
 mod module;
 mod optional_events;
+mod package;
 mod perf_script;
 mod printing;
 mod system_calls;
@@ -27,6 +29,6 @@ pub use interpreter::{
 };
 pub use loader::path_that_others_can_change;
 pub use merge::{Shard, prepare_for_parts};
-pub use module::{EventAttr, Run, Trailers, perf_prof};
+pub use module::{_native, EventAttr, Run, Trailers};
 pub use optional_events::OptionalEvents;
 pub use perf_script::{Options as PerfScriptOptions, Signs, exec_path as perf_exec_path};

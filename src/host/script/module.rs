@@ -1,4 +1,4 @@
-//! The built-in Python module `perf_prof`, which scripts import: its functions and classes.
+//! The native module `perf_prof._native`: its functions and classes, which scripts import from the package `perf_prof`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,15 +12,14 @@ use perf_prof_core::{
 use pyo3::{
     exceptions::{PyKeyError, PyValueError},
     prelude::*,
-    types::{PyDict, PyInt},
+    types::{PyCFunction, PyDict, PyInt},
 };
 
 use super::{
     event::{base_type, field_error, restore},
     flame_graph::FlameGraph,
     histogram::Log2Hist,
-    merge::{add_classes, shard},
-    perf_script::perf_trace_context,
+    merge::shard,
     printing::print,
     system_calls,
 };
@@ -72,13 +71,6 @@ impl Trailers {
 
 static RUN: Mutex<Option<Arc<Run>>> = Mutex::new(None);
 
-/// Makes the module importable, and the built-in module of scripts of `perf script`. Must be called before the
-/// interpreter starts.
-pub fn register() {
-    pyo3::append_to_inittab!(perf_prof);
-    pyo3::append_to_inittab!(perf_trace_context);
-}
-
 /// Sets the current run, when it begins.
 pub fn set_run(run: Arc<Run>) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
@@ -95,7 +87,7 @@ fn run() -> Option<Arc<Run>> {
 
 /// Linux kernel events in Python: the class of events, and functions and classes to evaluate them.
 #[pymodule]
-pub fn perf_prof(module: &Bound<'_, PyModule>) -> PyResult<()> {
+pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("PerfEvent", base_type(py)?)?;
     module.add("FieldError", field_error(py)?)?;
@@ -118,7 +110,17 @@ pub fn perf_prof(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(shard, module)?)?;
     module.add_function(wrap_pyfunction!(print, module)?)?;
     module.add_function(wrap_pyfunction!(restore, module)?)?;
-    add_classes(module)
+    name_package(module)
+}
+
+/// The functions say that they belong to the package, from which programs import them.
+fn name_package(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    for (_, member) in module.dict() {
+        if member.is_instance_of::<PyCFunction>() {
+            member.setattr("__module__", "perf_prof")?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the name of a system call, or 'sys_NR' if the number has no name. The number is looked up for this

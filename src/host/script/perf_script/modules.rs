@@ -9,19 +9,30 @@ use std::{
 
 use pyo3::{
     prelude::*,
-    types::{PyDict, PyList, PyString},
+    types::{PyList, PyString},
 };
 
-/// A module, with its source.
-struct BuiltIn {
-    name: &'static str,
-    source: &'static str,
-}
+use super::super::embedded::{EmbeddedModule, ModuleKind};
 
-static BUILT_IN: [BuiltIn; 3] = [
-    BuiltIn { name: "Core", source: include_str!("../../../../python/perf_script/Core.py") },
-    BuiltIn { name: "EventClass", source: include_str!("../../../../python/perf_script/EventClass.py") },
-    BuiltIn { name: "Util", source: include_str!("../../../../python/perf_script/Util.py") },
+static EMBEDDED: [EmbeddedModule; 3] = [
+    EmbeddedModule {
+        name: "Core",
+        file: "<perf_prof Core.py>",
+        source: include_str!("../../../../python/perf_script/Core.py"),
+        kind: ModuleKind::Module,
+    },
+    EmbeddedModule {
+        name: "EventClass",
+        file: "<perf_prof EventClass.py>",
+        source: include_str!("../../../../python/perf_script/EventClass.py"),
+        kind: ModuleKind::Module,
+    },
+    EmbeddedModule {
+        name: "Util",
+        file: "<perf_prof Util.py>",
+        source: include_str!("../../../../python/perf_script/Util.py"),
+        kind: ModuleKind::Module,
+    },
 ];
 
 /// The end of the folder in which perf installs modules of the same names.
@@ -33,7 +44,6 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     let machinery = py.import("importlib.machinery")?;
     let finder = Finder {
         path_finder: machinery.getattr("PathFinder")?.unbind(),
-        spec: machinery.getattr("ModuleSpec")?.unbind(),
         source_lines: py.import("linecache")?.getattr("cache")?.unbind(),
     };
     py.import("sys")?.getattr("meta_path")?.call_method1("insert", (0, finder))?;
@@ -72,8 +82,6 @@ fn installed_in(path: &OsStr) -> PathBuf {
 struct Finder {
     /// The class `importlib.machinery.PathFinder`, which looks for modules in folders.
     path_finder: Py<PyAny>,
-    /// The class `importlib.machinery.ModuleSpec`.
-    spec: Py<PyAny>,
     /// The lines of source files, which tracebacks show.
     source_lines: Py<PyAny>,
 }
@@ -91,7 +99,7 @@ impl Finder {
         target: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let _ = target;
-        let Some(module) = BUILT_IN.iter().find(|module| module.name == fullname && path.is_none()) else {
+        let Some(module) = EMBEDDED.iter().find(|module| module.name == fullname && path.is_none()) else {
             return Ok(None);
         };
         let folders = folders_of_the_user(py)?;
@@ -100,10 +108,7 @@ impl Finder {
         if !found.is_none() && !found.getattr("loader")?.is_none() {
             return Ok(Some(found));
         }
-        let loader = Loader { module, source_lines: self.source_lines.clone_ref(py) };
-        let options = PyDict::new(py);
-        options.set_item("origin", module.file())?;
-        self.spec.bind(py).call((fullname, loader), Some(&options)).map(Some)
+        module.spec(py, Some(self.source_lines.clone_ref(py))).map(Some)
     }
 }
 
@@ -122,47 +127,4 @@ fn folders_of_the_user(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
 
 fn is_of_perf(folder: &str) -> bool {
     Path::new(folder).ends_with(FOLDER_OF_PERF)
-}
-
-impl BuiltIn {
-    /// Returns the name of the file in tracebacks. Python opens no file of such a name.
-    fn file(&self) -> String {
-        format!("<perf_prof {}.py>", self.name)
-    }
-}
-
-/// Runs one of the modules when it is imported.
-#[pyclass(frozen)]
-struct Loader {
-    module: &'static BuiltIn,
-    source_lines: Py<PyAny>,
-}
-
-#[pymethods]
-impl Loader {
-    /// Returns None: Python creates the module as usual.
-    fn create_module(&self, _spec: &Bound<'_, PyAny>) -> Option<()> {
-        None
-    }
-
-    fn exec_module(&self, module: &Bound<'_, PyModule>) -> PyResult<()> {
-        let py = module.py();
-        let (file, source) = (self.module.file(), self.module.source);
-        let lines: Vec<&str> = source.split_inclusive('\n').collect();
-        // An entry without a time of change: `linecache` does not compare it with a file.
-        self.source_lines.bind(py).set_item(&file, (source.len(), None::<f64>, lines, &file))?;
-        let builtins = py.import("builtins")?;
-        let code = builtins.call_method1("compile", (source, &file, "exec"))?;
-        builtins.call_method1("exec", (code, module.dict()))?;
-        Ok(())
-    }
-
-    /// Returns the source, for programs that show it.
-    fn get_source(&self, _fullname: &str) -> &'static str {
-        self.module.source
-    }
-
-    fn is_package(&self, _fullname: &str) -> bool {
-        false
-    }
 }

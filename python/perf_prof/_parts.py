@@ -1,6 +1,6 @@
-# Branch, Parts, States, Losses and at_least of the module `perf_prof`. `merge.rs` runs this text in the namespace of the
-# module, so realtime(), shard() and lost_cpu() need no import. There is no import at the top: an imported name would become a name of the
-# module.
+"""The classes and functions of `perf_prof` that are written in Python."""
+
+from perf_prof._native import lost_cpu, realtime, shard
 
 
 class Branch(dict):

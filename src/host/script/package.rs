@@ -1,0 +1,73 @@
+//! Makes the package `perf_prof` importable in the embedded interpreter: its native module, and its Python files, whose
+//! text is in the executable.
+
+use std::ffi::{CStr, c_int};
+
+use pyo3::{ffi, prelude::*, types::PyDict};
+
+use super::{
+    embedded::{EmbeddedModule, ModuleKind},
+    error::ScriptError,
+    module::_native,
+};
+
+/// The name of the native module.
+const NATIVE: &CStr = c"perf_prof._native";
+
+static EMBEDDED: [EmbeddedModule; 2] = [
+    EmbeddedModule {
+        name: "perf_prof",
+        file: "<perf_prof/__init__.py>",
+        source: include_str!("../../../python/perf_prof/__init__.py"),
+        kind: ModuleKind::Package,
+    },
+    EmbeddedModule {
+        name: "perf_prof._parts",
+        file: "<perf_prof/_parts.py>",
+        source: include_str!("../../../python/perf_prof/_parts.py"),
+        kind: ModuleKind::Module,
+    },
+];
+
+/// Adds the native module to the modules that are built into CPython. Must be called before CPython is started.
+pub fn register_native() -> Result<(), ScriptError> {
+    // SAFETY: CPython does not run yet. The name is static, and the function initialises a module.
+    let failed: c_int = unsafe { ffi::PyImport_AppendInittab(NATIVE.as_ptr(), Some(_native::__pyo3_init)) };
+    if failed == 0 { Ok(()) } else { Err(ScriptError::Start("there is not enough memory".into())) }
+}
+
+/// Makes the package importable. An installed package of this name is not used: it may be of another version.
+pub fn install(py: Python<'_>) -> PyResult<()> {
+    py.import("sys")?.getattr("meta_path")?.call_method1("insert", (0, Finder))?;
+    Ok(())
+}
+
+/// Finds the modules of the package for the `import` statement. An object of `sys.meta_path`.
+#[pyclass(frozen)]
+struct Finder;
+
+#[pymethods]
+impl Finder {
+    #[pyo3(signature = (fullname, path = None, target = None))]
+    fn find_spec<'py>(
+        &self,
+        py: Python<'py>,
+        fullname: &str,
+        path: Option<&Bound<'py, PyAny>>,
+        target: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let _ = (path, target);
+        if let Some(module) = EMBEDDED.iter().find(|module| module.name == fullname) {
+            return module.spec(py, None).map(Some);
+        }
+        if NATIVE.to_str() != Ok(fullname) {
+            return Ok(None);
+        }
+        // Python itself looks for modules that are built in only outside of packages.
+        let machinery = py.import("importlib.machinery")?;
+        let options = PyDict::new(py);
+        options.set_item("origin", "built-in")?;
+        let loader = machinery.getattr("BuiltinImporter")?;
+        machinery.getattr("ModuleSpec")?.call((fullname, loader), Some(&options)).map(Some)
+    }
+}
