@@ -45,7 +45,9 @@ def parameters_of_stub(node):
     if node.args.vararg:
         found.append((node.args.vararg.arg, None, False))
     for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults):
-        found.append((arg.arg, ast.literal_eval(default), True))
+        found.append((arg.arg, None if default is None else ast.literal_eval(default), default is not None))
+    if node.args.kwarg:
+        found.append((node.args.kwarg.arg, None, False))
     return found
 
 
@@ -101,10 +103,16 @@ def __init__():
             live = getattr(perf_prof, name)
             same(f"text of {name}", ast.get_docstring(node), text(live))
             if name != "PerfEvent":
-                bases = [base.id for base in node.bases] or ["object"]
+                bases = [ast.unparse(base).split("[")[0] for base in node.bases] or ["object"]
                 same(f"bases of {name}", bases, [base.__name__ for base in live.__bases__])
-                if "__new__" in live.__dict__ or "__init__" in live.__dict__:
+                members = {node.name: node for node in node.body if isinstance(node, ast.FunctionDef)}
+                if "__new__" in members or "__init__" in members:
                     compare_class(name, node, live)
+                else:
+                    # Programs get objects of this class from functions.
+                    for member, node in members.items():
+                        if not member.startswith("__"):
+                            compare(f"{name}.{member}", node, live.__dict__[member])
 
     members = {node.name: node for node in names_in_stub["PerfEvent"].body if isinstance(node, ast.FunctionDef)}
     base = perf_prof.PerfEvent

@@ -5,6 +5,8 @@ from perf_prof._native import (
     FlameGraph,
     Log2Hist,
     PerfEvent,
+    RunResult,
+    Trace,
     __version__,
     _restore,  # Pickled events name this function.
     build_id,
@@ -23,17 +25,45 @@ from perf_prof._native import (
     syscall_nr,
     usym,
 )
+from perf_prof._errors import (
+    AccessError,
+    ClosedError,
+    Error,
+    HandlerError,
+    KernelError,
+    OptionError,
+    RecordingError,
+    RecordingFileError,
+    SelectorError,
+    Warning,
+)
 from perf_prof._parts import Branch, Losses, Parts, States, at_least
+from perf_prof._runs import Count, Counts, Recording, record, replay, run, stat, trace
 
 __all__ = [
+    "AccessError",
     "Branch",
+    "ClosedError",
+    "Count",
+    "Counts",
+    "Error",
     "FieldError",
     "FlameGraph",
+    "HandlerError",
+    "KernelError",
     "Log2Hist",
     "Losses",
+    "OptionError",
     "Parts",
     "PerfEvent",
+    "Recording",
+    "RecordingError",
+    "RecordingFileError",
+    "RunResult",
+    "SelectorError",
     "States",
+    "Trace",
+    "Warning",
     "__version__",
     "at_least",
     "build_id",
@@ -45,15 +75,21 @@ __all__ = [
     "print",
     "process_of",
     "realtime",
+    "record",
+    "replay",
+    "run",
     "shard",
     "srcline",
+    "stat",
     "stats",
     "syscall_name",
     "syscall_nr",
+    "trace",
     "usym",
 ]
 
-# Pickles and messages name a class by the module that programs import it from.
-for _part in (Branch, Losses, Parts, States, at_least):
-    _part.__module__ = "perf_prof"
-del _part
+# Pickles and messages name a member by the module that programs import it from.
+for _name in __all__:
+    if getattr(globals()[_name], "__module__", "").startswith("perf_prof._"):
+        globals()[_name].__module__ = "perf_prof"
+del _name

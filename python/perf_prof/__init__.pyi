@@ -1,7 +1,8 @@
 """Linux kernel events in Python: the class of events, and functions and classes to evaluate them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
+from types import TracebackType
 from typing import Any, Protocol, TypedDict, TypeVar
 
 __version__: str
@@ -385,4 +386,260 @@ def stats() -> _Stats:
     'own' is the number of events of perf-prof's own threads, which are left out without --include-self. The
     'lost' of an event is None on kernels before 6.0, which count losses only per ring. In __exit__ the counts
     are exact: delivered + lost + own is the number of events that the kernel produced.
+    """
+
+class Error(Exception):
+    """The base of all exceptions of perf_prof."""
+
+class SelectorError(Error, ValueError):
+    """An event is unknown, or its selector or its filter is wrong."""
+
+class OptionError(Error, ValueError):
+    """A keyword argument has a wrong value, or two of them do not fit together."""
+
+class HandlerError(Error, TypeError):
+    """There is no handler for the events, or one of them is no plain function."""
+
+class KernelError(Error, OSError):
+    """The kernel refused a call. `errno` is its error number, or None if it gave none."""
+
+class AccessError(KernelError, PermissionError):
+    """This user may not trace the events. The text says what would allow it."""
+
+class RecordingError(Error):
+    """A recording is damaged, or it is no recording."""
+
+class RecordingFileError(RecordingError, OSError):
+    """The file of a recording cannot be opened or read."""
+
+class ClosedError(Error, ValueError):
+    """A trace was used after it was closed, or in a forked child."""
+
+class Warning(UserWarning):
+    """A message about a run: what is missing or different from what was asked for."""
+
+class Trace:
+    """The events of a live run or of a recording: an iterator of PerfEvent, a context manager, and for asyncio an
+    asynchronous iterator.
+
+    Iteration waits without the GIL. Ctrl-C raises KeyboardInterrupt. It ends when the traced tasks, the command or the
+    recording end, or after stop(). An event may be kept longer than its trace. Several threads may use a trace.
+    """
+
+    def __iter__(self) -> Trace: ...
+    def __next__(self) -> PerfEvent: ...
+    def __aiter__(self) -> AsyncIterator[PerfEvent]: ...
+    def __enter__(self) -> Trace: ...
+    def __exit__(
+        self, _type: type[BaseException] | None, _value: BaseException | None, _traceback: TracebackType | None
+    ) -> None: ...
+    def read(self, timeout: float | None = None) -> list[PerfEvent]:
+        """Returns a list of all events that are there. Waits for the first one, at most timeout seconds. The list is
+        empty after that time, and at the end."""
+    def fileno(self) -> int:
+        """Returns a descriptor for select() and poll(). It is readable when there are events, and at the end. It can
+        also be readable when there is nothing; then read(0) returns an empty list."""
+    def stop(self) -> None:
+        """Ends the trace after the events that were recorded until now: iteration delivers them and ends. Any thread
+        and any signal handler may call it."""
+    def close(self) -> None:
+        """Ends the trace at once, and drops what was recorded. Further calls have no effect."""
+    @property
+    def delivered(self) -> int:
+        """the number of events that were delivered so far"""
+    @property
+    def lost(self) -> int:
+        """the number of events that were lost so far; exact when the iteration has ended"""
+    @property
+    def closed(self) -> bool:
+        """True after close() and after the with statement"""
+
+class RunResult:
+    """The result of run()."""
+
+    @property
+    def delivered(self) -> int:
+        """the number of events that were delivered"""
+    @property
+    def lost(self) -> int:
+        """the number of events that were lost"""
+    @property
+    def status(self) -> int:
+        """the exit status of the command of exec; else 0, or 1 if a handler raised an exception"""
+
+class Recording:
+    """A recording that record() makes. `path` is its file; `status` is the exit status of the command, once it is known."""
+
+    path: str
+    status: int | None
+    def stop(self) -> None:
+        """Ends the recording, and returns when its file is complete. Further calls have no effect."""
+    def replay(self, *selectors: str, **options: Any) -> Trace:
+        """Ends the recording if it goes on, and replays it: see perf_prof.replay()."""
+    def __enter__(self) -> Recording: ...
+    def __exit__(self, *_: object) -> None: ...
+
+class Count:
+    """The count of an event. `value` is None if the machine lacks the event or never had a counter for it.
+
+    `enabled` and `running` are times in ns: while the event was enabled, and while it had a counter. If running is less
+    than enabled, value is scaled up to the whole time.
+    """
+
+    value: int | None
+    enabled: int
+    running: int
+    is_supported: bool
+
+class Counts(Mapping[str, Count]):
+    """The result of stat(): from the name of an event to its Count. `elapsed` is in seconds."""
+
+    elapsed: float
+    status: int
+    def __getitem__(self, name: str) -> Count: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __len__(self) -> int: ...
+
+def trace(
+    *selectors: str,
+    cpus: str | int | Iterable[int] | None = None,
+    pid: int | str | Iterable[int] | None = None,
+    tid: int | str | Iterable[int] | None = None,
+    cgroup: str | Iterable[str] | None = None,
+    exec: Sequence[str | PathLike[str]] | None = None,
+    all_cpus: bool | None = None,
+    count: int | str | None = None,
+    freq: int | str | None = None,
+    call_graph: bool | str | None = None,
+    user_callchain: bool | None = None,
+    kernel_callchain: bool | None = None,
+    mmap_pages: int | str | None = None,
+    buffer: int | str | None = None,
+    watermark: int | None = None,
+    sampling_limit: int | None = None,
+    order: bool | None = None,
+    monotonic: bool | None = None,
+    duration: float | str | None = None,
+    limit: int | None = None,
+    inline: bool | None = None,
+    srcline: bool | None = None,
+    symbol_cache: int | str | None = None,
+    on_lost: Callable[[int, int], object] | None = None,
+) -> Trace:
+    """Opens events and starts to trace them. Returns a Trace, which is a context manager and an iterator of PerfEvent.
+
+    A selector is written as after `perf-prof python -e`: 'sched:sched_switch/prev_pid>0/', 'page-faults', 'cycles:u'.
+    Without cpus, pid, tid, cgroup and exec, the events of all tasks on all CPUs are traced, this program included. exec
+    is a command as a list of words; the trace ends with it. Lists may be lists or text ('0-3'). Times are seconds
+    (float) or text with a unit ('50ms'). call_graph is True, 'fp' or 'dwarf'. With order=True, the events of all CPUs
+    come in the order of time. limit is a number of events, and duration a time, after which the trace ends.
+    on_lost(start, end) is called where events were lost between these times (ns; 0 without order).
+
+    Raises SelectorError (unknown event, wrong filter), OptionError, AccessError (a PermissionError), KernelError.
+    """
+
+def replay(
+    path: str | PathLike[str],
+    *selectors: str,
+    cpus: str | int | Iterable[int] | None = None,
+    pid: int | str | Iterable[int] | None = None,
+    tid: int | str | Iterable[int] | None = None,
+    time: str | tuple[float, float] | None = None,
+    guest: bool | None = None,
+    force: bool | None = None,
+    user_callchain: bool | None = None,
+    kernel_callchain: bool | None = None,
+    buffer: int | str | None = None,
+    limit: int | None = None,
+    inline: bool | None = None,
+    srcline: bool | None = None,
+    symbol_cache: int | str | None = None,
+    progress: bool = False,
+) -> Trace:
+    """Opens a recording of perf or of perf-prof. Returns a Trace with its events, in the order of time.
+
+    Without selectors, all events in the recording are delivered. time selects a part of it: '10%-20%', '10%/2' (the
+    second tenth), or a pair of seconds of its clock. force=True reads the recording of another user. With
+    progress=True, iteration shows its progress with tqdm, if it is installed.
+
+    Raises RecordingError (damaged, or no recording; RecordingFileError is an OSError too), SelectorError, OptionError.
+    """
+
+def run(
+    *selectors: str,
+    handlers: object,
+    input: str | PathLike[str] | None = None,
+    on_error: str = "raise",
+    interval: float | str | None = None,
+    cpus: str | int | Iterable[int] | None = None,
+    pid: int | str | Iterable[int] | None = None,
+    tid: int | str | Iterable[int] | None = None,
+    cgroup: str | Iterable[str] | None = None,
+    exec: Sequence[str | PathLike[str]] | None = None,
+    all_cpus: bool | None = None,
+    count: int | str | None = None,
+    freq: int | str | None = None,
+    call_graph: bool | str | None = None,
+    user_callchain: bool | None = None,
+    kernel_callchain: bool | None = None,
+    mmap_pages: int | str | None = None,
+    buffer: int | str | None = None,
+    watermark: int | None = None,
+    sampling_limit: int | None = None,
+    order: bool | None = None,
+    monotonic: bool | None = None,
+    duration: float | str | None = None,
+    limit: int | None = None,
+    inline: bool | None = None,
+    srcline: bool | None = None,
+    symbol_cache: int | str | None = None,
+    time: str | tuple[float, float] | None = None,
+    guest: bool | None = None,
+    force: bool | None = None,
+) -> RunResult:
+    """Traces events, or replays the recording input, and calls handlers in this thread, as perf-prof does for a script.
+
+    handlers is a module, an object, a dict or a single function. Its functions have the names of a script's functions:
+    sched__sched_wakeup(event), __sample__(event), __interval__(), __lost__(start, end), __exit__(). A single function
+    gets all events. With on_error='raise', the first exception of a handler ends the run and is raised here, after
+    __exit__; with 'continue', its traceback is printed and the run goes on. Signal handlers stay those of the program.
+
+    Returns a RunResult with delivered, lost and status (that of the command of exec, else 0; 1 if a handler raised).
+    """
+
+def record(
+    *selectors: str,
+    output: str | PathLike[str] = "perf.data",
+    exec: Sequence[str | PathLike[str]] | None = None,
+    cpus: str | int | Iterable[int] | None = None,
+    pid: int | str | Iterable[int] | None = None,
+    tid: int | str | Iterable[int] | None = None,
+    count: int | str | None = None,
+    freq: int | str | None = None,
+    call_graph: bool | str | None = None,
+    mmap_pages: int | str | None = None,
+    buffer: int | str | None = None,
+    monotonic: bool | None = None,
+    duration: float | str | None = None,
+    threads: bool | str | None = None,
+    compress: bool | int | None = None,
+) -> Recording:
+    """Records events into a file (or with threads=True a directory) that perf and perf-prof can read.
+
+    With exec or duration, returns when the command has ended or the time is over. Without them, recording goes on in
+    the background until the end of the `with` statement, or until stop(). Returns a Recording.
+    """
+
+def stat(
+    *selectors: str,
+    exec: Sequence[str | PathLike[str]] | None = None,
+    cpus: str | int | Iterable[int] | None = None,
+    pid: int | str | Iterable[int] | None = None,
+    tid: int | str | Iterable[int] | None = None,
+    cgroup: str | Iterable[str] | None = None,
+    duration: float | str | None = None,
+) -> Counts:
+    """Counts events until the command exec has ended or the time duration is over. Returns a Counts: from name to Count.
+
+    Without selectors, the usual events are counted, as `perf-prof stat` does.
     """

@@ -2,4 +2,4 @@
 //! the content of the module.
 
 // The host's `#[pymodule]` exports PyInit__native, the function that Python calls first.
-pub use perf_prof_host::script::_native;
+pub use perf_prof_host::native::_native;

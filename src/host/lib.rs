@@ -10,3 +10,9 @@ pub mod script;
 pub mod run;
 
 pub mod cli;
+
+#[cfg(feature = "python")]
+pub mod library;
+
+#[cfg(feature = "python")]
+pub mod native;

@@ -19,6 +19,7 @@ pub fn body(name: &str) -> &'static str {
 }
 
 pub fn start() -> Interpreter {
+    perf_prof_host::native::register();
     Interpreter::start(&PythonChoice::make(None).unwrap()).unwrap()
 }
 

@@ -45,6 +45,16 @@ const DEFAULT_BACKLOG: usize = 256 << 20;
 
 /// Carries out a plan and returns the exit status.
 pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
+    run_with(plan, || Ok(Signals::install()?), || {})
+}
+
+/// Carries out a plan for a program that has signal handlers of its own. `signals` returns the signals that the recorder
+/// obeys, and `begun` is called when the recording has begun.
+pub fn run_with(
+    plan: &RecordPlan,
+    signals: impl FnOnce() -> Result<Signals>,
+    begun: impl FnOnce(),
+) -> Result<ExitStatus> {
     let destination = match (&plan.output, &plan.threads) {
         (Output::File(path), None) => Destination::File(path.clone(), plan.compression),
         (Output::File(path), Some(_)) => Destination::Directory(path.clone(), plan.compression),
@@ -62,7 +72,7 @@ pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
     let mut selected = select::select(&plan.capture, &tracefs)?.without_derived()?;
     lifecycle::check(&selected)?;
     let limits = unprivileged::limit_to_user_space(&mut selected);
-    let signals = Signals::install()?;
+    let signals = signals()?;
     let command = match &plan.capture.target {
         plan::Target::Workload(command) => Some(command),
         _ => plan.untraced_command.as_ref(),
@@ -126,6 +136,7 @@ pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
     let end_at = plan.duration.and_then(|duration| begin_at.unwrap_or(now).checked_add(duration));
     let usage = plan.usage_self.map(|every| (Interval::new(every, now), Usage::default()));
     let mut recorder = Recorder { control, begin_at, end_at, usage, source, shared, signals: &signals, workload };
+    begun();
     let signal = recorder.run();
     let status = recorder.status(signal);
     let is_whole = recorder.finish(plan)?;

@@ -34,6 +34,15 @@ const USUAL: [&str; 2] = [
 
 /// Carries out a plan. Calls `show` with each table. Returns the exit status.
 pub fn run(plan: &StatPlan, show: &mut dyn FnMut(&Table<'_>) -> Result<()>) -> Result<ExitStatus> {
+    run_with(plan, || Ok(Signals::install()?), show)
+}
+
+/// Like [`run`], for a program that has signal handlers of its own. `signals` returns the signals that end the counting.
+pub fn run_with(
+    plan: &StatPlan,
+    signals: impl FnOnce() -> Result<Signals>,
+    show: &mut dyn FnMut(&Table<'_>) -> Result<()>,
+) -> Result<ExitStatus> {
     let mut plan = plan.clone();
     let of_cpus = matches!(plan.capture.target, Target::AllCpus | Target::Cpus(_) | Target::Cgroups { .. });
     let is_usual = plan.capture.events.is_empty();
@@ -58,7 +67,7 @@ pub fn run(plan: &StatPlan, show: &mut dyn FnMut(&Table<'_>) -> Result<()>) -> R
     drop(closing);
     let events = named_events(&selected);
     let subject = subject(&plan.capture.target);
-    let signals = Signals::install()?;
+    let signals = signals()?;
     let session =
         Session { plan: &plan, selected: &selected, limits, requests, events: &events, subject: &subject, signals };
     session.run(show)

@@ -11,11 +11,11 @@ mod option_error;
 mod parallel;
 #[cfg(feature = "python")]
 #[cfg(feature = "python")]
-mod python;
-mod record;
+pub mod python;
+pub mod record;
 mod report;
 mod script;
-mod stat;
+pub mod stat;
 mod values;
 mod version;
 

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
 
-use clap::{ArgAction, Args, builder::PossibleValuesParser};
+use clap::{ArgAction, Args, FromArgMatches, builder::PossibleValuesParser};
 use perf_prof_core::{
     plan::{Callchain, Capture, Clock, Switch, Target, Verbosity},
     recorder::{self, Delay, Level, Output, RecordPlan},
@@ -13,7 +13,7 @@ use perf_prof_core::{
 use super::{
     as_perf,
     event_filters::EventFilters,
-    failure::Failure,
+    failure::{self, Failure},
     option_error::OptionError,
     values::{self, Ids},
 };
@@ -233,6 +233,18 @@ impl Record {
             verbosity,
         })
     }
+}
+
+/// Returns the plan of a recording that a program makes. `options` are options of `perf-prof record`. The error is one line
+/// for the user.
+#[cfg(feature = "python")]
+pub fn plan_of_program(options: Vec<OsString>, command: Option<Vec<OsString>>) -> Result<RecordPlan, String> {
+    let words = std::iter::once(OsString::from("record")).chain(options);
+    let parsed = Record::augment_args(clap::Command::new("record")).try_get_matches_from(words);
+    let record = parsed.and_then(|matches| Record::from_arg_matches(&matches));
+    let mut record = record.map_err(|error| failure::message(&error))?;
+    record.command = command.unwrap_or_default();
+    record.plan(&["perf_prof.record()".into()]).map_err(|error| error.to_string())
 }
 
 /// Returns whether these arguments of `record` have a command. If they are wrong, the recorder says so itself.

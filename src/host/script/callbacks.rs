@@ -33,11 +33,10 @@ pub struct Callbacks {
 }
 
 impl Callbacks {
-    /// Looks up the callbacks. Fails if the module has no callback, or if a callback is a generator or an async
-    /// function.
-    pub fn find(module: &Bound<'_, PyModule>, path: &str, events: &[EventType]) -> Result<Callbacks, ScriptError> {
-        let dict = module.dict();
-        let find = |name: &str| callback(&dict, name, path);
+    /// Looks up the callbacks in a module's dict. `path` is the module's file. Fails if there is no callback, or if a
+    /// callback is a generator or an async function.
+    pub fn find(dict: &Bound<'_, PyDict>, path: &str, events: &[EventType]) -> Result<Callbacks, ScriptError> {
+        let find = |name: &str| callback(dict, name, path);
         let mut handlers = Vec::with_capacity(events.len());
         let sample = find("__sample__")?;
         for event in events {
@@ -45,7 +44,7 @@ impl Callbacks {
                 (None, Some(plain)) => find(&plain)?,
                 (own, _) => own,
             };
-            handlers.push(own.or_else(|| sample.as_ref().map(|callback| callback.share(module.py()))));
+            handlers.push(own.or_else(|| sample.as_ref().map(|callback| callback.share(dict.py()))));
         }
         let found = Callbacks {
             init: find("__init__")?,
@@ -62,6 +61,14 @@ impl Callbacks {
             return Err(ScriptError::NoCallback { module: path.into(), expected: expected(events) });
         }
         Ok(found)
+    }
+
+    /// Returns the names of all callbacks that objects other than modules can have. They have no `__init__` for the start
+    /// of a run: Python calls a method of this name when it creates an object.
+    pub fn names(events: &[EventType]) -> Vec<String> {
+        let of_events = events.iter().flat_map(|event| [Some(event.handler_name()), event.plain_handler_name()]);
+        let others = ["__sample__", "__interval__", "__lost__", "__exit__"].map(str::to_owned);
+        of_events.flatten().chain(others).collect()
     }
 
     /// Looks up the callbacks of a script of `perf script`, except for those that are looked up when they are needed.

@@ -40,6 +40,8 @@ pub enum OnError {
     Continue,
     /// The first failure ends the run.
     Stop,
+    /// The first failure ends the run, and the program that started the run gets the exception.
+    Raise,
 }
 
 /// The key by which failures are counted: the exception's type and the innermost frame of its traceback. An exception
@@ -57,6 +59,8 @@ pub struct Failures {
     on_error: OnError,
     tracebacks: Tracebacks,
     counts: HashMap<FailureKey, u64>,
+    /// The exception that ended the run, with [`OnError::Raise`].
+    raised: Option<PyErr>,
     /// True if the reader of the output has closed the pipe. Then nothing more is printed.
     silent: bool,
 }
@@ -72,8 +76,17 @@ impl Failures {
         self.counts.is_empty()
     }
 
+    /// Takes the exception that ended the run, with [`OnError::Raise`].
+    pub fn take_raised(&mut self) -> Option<PyErr> {
+        self.raised.take()
+    }
+
     /// Handles the exception that `callback` raised: prints or counts it, and returns whether the run continues.
     pub fn handle(&mut self, py: Python<'_>, error: &PyErr, callback: &str) -> Flow {
+        if self.on_error == OnError::Raise {
+            self.raised.get_or_insert_with(|| error.clone_ref(py));
+            return Flow::Break(Stop::Failed);
+        }
         if error.is_instance_of::<PySystemExit>(py) {
             return Flow::Break(Stop::Exit(exit_status(py, error)));
         }
@@ -100,7 +113,7 @@ impl Failures {
         }
         match self.on_error {
             OnError::Continue => Flow::Continue(()),
-            OnError::Stop => Flow::Break(Stop::Failed),
+            OnError::Stop | OnError::Raise => Flow::Break(Stop::Failed),
         }
     }
 

@@ -17,6 +17,7 @@ use pyo3::{
     exceptions::{PyBrokenPipeError, PyOSError},
     ffi,
     prelude::*,
+    types::PyDict,
 };
 
 use super::{
@@ -91,7 +92,7 @@ impl Module {
             let module = loaded.module.bind(py);
             let (callbacks, receiver, tracebacks) = match dialect {
                 Dialect::PerfProf => {
-                    let callbacks = Callbacks::find(module, &loaded.path, &run.events)?;
+                    let callbacks = Callbacks::find(&module.dict(), &loaded.path, &run.events)?;
                     let handlers = handlers(py, &callbacks.handlers, &run);
                     let handlers = handlers.map_err(|e| ScriptError::Start(e.to_string()))?;
                     (callbacks, Receiver::EventObjects(handlers), Tracebacks::Several)
@@ -103,8 +104,31 @@ impl Module {
                 }
             };
             module::set_run(run);
-            Ok(Program { callbacks, receiver, failures: Failures::new(on_error, tracebacks), module: loaded })
+            Ok(Program { callbacks, receiver, failures: Failures::new(on_error, tracebacks), module: Some(loaded) })
         })
+    }
+}
+
+impl Program {
+    /// Creates a program from functions by name, which are in `functions`. `origin` is where they come from, for
+    /// messages.
+    pub fn from_functions(
+        functions: &Bound<'_, PyDict>,
+        origin: &str,
+        run: Arc<Run>,
+        on_error: OnError,
+    ) -> Result<Program, ScriptError> {
+        let callbacks = Callbacks::find(functions, origin, &run.events)?;
+        let handlers = handlers(functions.py(), &callbacks.handlers, &run);
+        let receiver = Receiver::EventObjects(handlers.map_err(|error| ScriptError::Start(error.to_string()))?);
+        module::set_run(run);
+        let failures = Failures::new(on_error, Tracebacks::Several);
+        Ok(Program { callbacks, receiver, failures, module: None })
+    }
+
+    /// Takes the exception that ended the run, with [`OnError::Raise`].
+    pub fn take_raised(&mut self) -> Option<PyErr> {
+        self.failures.take_raised()
     }
 }
 
@@ -115,7 +139,8 @@ pub struct Program {
     pub(super) failures: Failures,
     /// Keeps the module alive. A script may delete itself from `sys.modules`, but the script's functions still need the
     /// module's globals.
-    pub(super) module: Loaded,
+    /// `None` if the functions do not come from a script.
+    pub(super) module: Option<Loaded>,
 }
 
 /// What gets the samples.
@@ -178,8 +203,9 @@ impl Program {
         match &self.receiver {
             Receiver::EventObjects(_) => Ok(()),
             Receiver::PerfScript(handlers) => Python::attach(|py| {
-                let names = handler_like_names(self.module.module.bind(py));
-                handlers.check_handles_an_event(py, &self.module.path, &names)
+                let Some(loaded) = &self.module else { return Ok(()) };
+                let names = handler_like_names(loaded.module.bind(py));
+                handlers.check_handles_an_event(py, &loaded.path, &names)
             }),
         }
     }

@@ -26,6 +26,7 @@ impl Interpreter {
     /// Starts CPython with the chosen Python and releases the GIL.
     pub fn start(choice: &PythonChoice) -> Result<Interpreter, ScriptError> {
         package::register_native()?;
+        HOST.store(true, Relaxed);
         pyo3::append_to_inittab!(perf_trace_context);
         signals::stop_ignoring_interrupt();
         // SAFETY: CPython does not run yet. Only CPython uses the config, which is cleared in all cases.
@@ -153,6 +154,14 @@ fn configure_streams_and_packages(py: Python<'_>, choice: &PythonChoice) -> PyRe
         }
     }
     Ok(())
+}
+
+/// True if this process is perf-prof and not a program that uses it as a library.
+static HOST: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether this process is perf-prof and not a program that uses it as a library.
+pub fn is_host() -> bool {
+    HOST.load(Relaxed)
 }
 
 /// True if stdout collects lines.

@@ -105,7 +105,9 @@ impl Program {
     /// the script's classes. At other times, `sys.modules` may contain a standard library module of the same name, for
     /// example `profile`.
     fn with_script_in_sys_modules<T>(&self, py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-        let module = self.module.module.bind(py);
+        // Only scripts have parts.
+        let Some(loaded) = &self.module else { return work() };
+        let module = loaded.module.bind(py);
         let (name, modules) = (module.name()?, py.import("sys")?.getattr("modules")?);
         let other = modules.call_method1("get", (&name,))?;
         modules.set_item(&name, module)?;

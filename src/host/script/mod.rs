@@ -20,15 +20,18 @@ mod perf_script;
 mod printing;
 mod system_calls;
 
+pub use callbacks::Callbacks;
 pub use choice::PythonChoice;
 pub use error::ScriptError;
+pub use event::EventClass;
 pub use failure::OnError;
 pub use host::{Dialect, Module, Program, announce};
 pub use interpreter::{
-    Interpreter, description as interpreter_description, interrupt, libpython, version as interpreter_version,
+    Interpreter, description as interpreter_description, interrupt, is_host, libpython, version as interpreter_version,
 };
 pub use loader::path_that_others_can_change;
 pub use merge::{Shard, prepare_for_parts};
-pub use module::{_native, EventAttr, Run, Trailers};
+pub use module::{EventAttr, Run, Trailers, add_to, name_package};
 pub use optional_events::OptionalEvents;
+pub use package::{InitNative, set_native};
 pub use perf_script::{Options as PerfScriptOptions, Signs, exec_path as perf_exec_path};

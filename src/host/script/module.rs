@@ -85,9 +85,8 @@ fn run() -> Option<Arc<Run>> {
     RUN.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Linux kernel events in Python: the class of events, and functions and classes to evaluate them.
-#[pymodule]
-pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+/// Adds the functions and classes of this room to the native module.
+pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("PerfEvent", base_type(py)?)?;
     module.add("FieldError", field_error(py)?)?;
@@ -109,12 +108,11 @@ pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(realtime, module)?)?;
     module.add_function(wrap_pyfunction!(shard, module)?)?;
     module.add_function(wrap_pyfunction!(print, module)?)?;
-    module.add_function(wrap_pyfunction!(restore, module)?)?;
-    name_package(module)
+    module.add_function(wrap_pyfunction!(restore, module)?)
 }
 
 /// The functions say that they belong to the package, from which programs import them.
-fn name_package(module: &Bound<'_, PyModule>) -> PyResult<()> {
+pub fn name_package(module: &Bound<'_, PyModule>) -> PyResult<()> {
     for (_, member) in module.dict() {
         if member.is_instance_of::<PyCFunction>() {
             member.setattr("__module__", "perf_prof")?;

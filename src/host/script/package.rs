@@ -1,25 +1,45 @@
 //! Makes the package `perf_prof` importable in the embedded interpreter: its native module, and its Python files, whose
 //! text is in the executable.
 
-use std::ffi::{CStr, c_int};
+use std::{
+    ffi::{CStr, c_int},
+    sync::OnceLock,
+};
 
 use pyo3::{ffi, prelude::*, types::PyDict};
 
 use super::{
     embedded::{EmbeddedModule, ModuleKind},
     error::ScriptError,
-    module::_native,
 };
 
 /// The name of the native module.
 const NATIVE: &CStr = c"perf_prof._native";
 
-static EMBEDDED: [EmbeddedModule; 2] = [
+static EMBEDDED: [EmbeddedModule; 5] = [
     EmbeddedModule {
         name: "perf_prof",
         file: "<perf_prof/__init__.py>",
         source: include_str!("../../../python/perf_prof/__init__.py"),
         kind: ModuleKind::Package,
+    },
+    EmbeddedModule {
+        name: "perf_prof._asyncio",
+        file: "<perf_prof/_asyncio.py>",
+        source: include_str!("../../../python/perf_prof/_asyncio.py"),
+        kind: ModuleKind::Module,
+    },
+    EmbeddedModule {
+        name: "perf_prof._runs",
+        file: "<perf_prof/_runs.py>",
+        source: include_str!("../../../python/perf_prof/_runs.py"),
+        kind: ModuleKind::Module,
+    },
+    EmbeddedModule {
+        name: "perf_prof._errors",
+        file: "<perf_prof/_errors.py>",
+        source: include_str!("../../../python/perf_prof/_errors.py"),
+        kind: ModuleKind::Module,
     },
     EmbeddedModule {
         name: "perf_prof._parts",
@@ -29,10 +49,21 @@ static EMBEDDED: [EmbeddedModule; 2] = [
     },
 ];
 
+/// The function that initialises the native module.
+pub type InitNative = unsafe extern "C" fn() -> *mut ffi::PyObject;
+
+static INIT_NATIVE: OnceLock<InitNative> = OnceLock::new();
+
+/// Sets the function that initialises the native module. Other rooms add to the module, so this room does not know it.
+pub fn set_native(init: InitNative) {
+    INIT_NATIVE.get_or_init(|| init);
+}
+
 /// Adds the native module to the modules that are built into CPython. Must be called before CPython is started.
 pub fn register_native() -> Result<(), ScriptError> {
+    let init = INIT_NATIVE.get().copied().ok_or_else(|| ScriptError::Start("it has no module perf_prof".into()))?;
     // SAFETY: CPython does not run yet. The name is static, and the function initialises a module.
-    let failed: c_int = unsafe { ffi::PyImport_AppendInittab(NATIVE.as_ptr(), Some(_native::__pyo3_init)) };
+    let failed: c_int = unsafe { ffi::PyImport_AppendInittab(NATIVE.as_ptr(), Some(init)) };
     if failed == 0 { Ok(()) } else { Err(ScriptError::Start("there is not enough memory".into())) }
 }
 

@@ -1,0 +1,41 @@
+"""The exceptions and warnings of the package."""
+
+
+class Error(Exception):
+    """The base of all exceptions of perf_prof."""
+
+
+class SelectorError(Error, ValueError):
+    """An event is unknown, or its selector or its filter is wrong."""
+
+
+class OptionError(Error, ValueError):
+    """A keyword argument has a wrong value, or two of them do not fit together."""
+
+
+class HandlerError(Error, TypeError):
+    """There is no handler for the events, or one of them is no plain function."""
+
+
+class KernelError(Error, OSError):
+    """The kernel refused a call. `errno` is its error number, or None if it gave none."""
+
+
+class AccessError(KernelError, PermissionError):
+    """This user may not trace the events. The text says what would allow it."""
+
+
+class RecordingError(Error):
+    """A recording is damaged, or it is no recording."""
+
+
+class RecordingFileError(RecordingError, OSError):
+    """The file of a recording cannot be opened or read."""
+
+
+class ClosedError(Error, ValueError):
+    """A trace was used after it was closed, or in a forked child."""
+
+
+class Warning(UserWarning):
+    """A message about a run: what is missing or different from what was asked for."""

@@ -1,0 +1,251 @@
+"""The functions that trace, replay, record and count. Their keywords are the options of perf-prof with `_` for `-`."""
+
+from collections.abc import Mapping
+from os import fspath
+
+from perf_prof import _native
+
+
+def trace(
+    *selectors,
+    cpus=None,
+    pid=None,
+    tid=None,
+    cgroup=None,
+    exec=None,
+    all_cpus=None,
+    count=None,
+    freq=None,
+    call_graph=None,
+    user_callchain=None,
+    kernel_callchain=None,
+    mmap_pages=None,
+    buffer=None,
+    watermark=None,
+    sampling_limit=None,
+    order=None,
+    monotonic=None,
+    duration=None,
+    limit=None,
+    inline=None,
+    srcline=None,
+    symbol_cache=None,
+    on_lost=None,
+):
+    """Opens events and starts to trace them. Returns a Trace, which is a context manager and an iterator of PerfEvent.
+
+    A selector is written as after `perf-prof python -e`: 'sched:sched_switch/prev_pid>0/', 'page-faults', 'cycles:u'.
+    Without cpus, pid, tid, cgroup and exec, the events of all tasks on all CPUs are traced, this program included. exec
+    is a command as a list of words; the trace ends with it. Lists may be lists or text ('0-3'). Times are seconds
+    (float) or text with a unit ('50ms'). call_graph is True, 'fp' or 'dwarf'. With order=True, the events of all CPUs
+    come in the order of time. limit is a number of events, and duration a time, after which the trace ends.
+    on_lost(start, end) is called where events were lost between these times (ns; 0 without order).
+
+    Raises SelectorError (unknown event, wrong filter), OptionError, AccessError (a PermissionError), KernelError.
+    """
+    options = locals()
+    return _native.open_trace(options.pop("selectors"), options)
+
+
+def replay(
+    path,
+    *selectors,
+    cpus=None,
+    pid=None,
+    tid=None,
+    time=None,
+    guest=None,
+    force=None,
+    user_callchain=None,
+    kernel_callchain=None,
+    buffer=None,
+    limit=None,
+    inline=None,
+    srcline=None,
+    symbol_cache=None,
+    progress=False,
+):
+    """Opens a recording of perf or of perf-prof. Returns a Trace with its events, in the order of time.
+
+    Without selectors, all events in the recording are delivered. time selects a part of it: '10%-20%', '10%/2' (the
+    second tenth), or a pair of seconds of its clock. force=True reads the recording of another user. With
+    progress=True, iteration shows its progress with tqdm, if it is installed.
+
+    Raises RecordingError (damaged, or no recording; RecordingFileError is an OSError too), SelectorError, OptionError.
+    """
+    options = locals()
+    path, selectors = options.pop("path"), options.pop("selectors")
+    del options["progress"]
+    events = _native.open_trace(selectors, options, path)
+    return _with_progress(events) if progress else events
+
+
+def run(
+    *selectors,
+    handlers,
+    input=None,
+    on_error="raise",
+    interval=None,
+    cpus=None,
+    pid=None,
+    tid=None,
+    cgroup=None,
+    exec=None,
+    all_cpus=None,
+    count=None,
+    freq=None,
+    call_graph=None,
+    user_callchain=None,
+    kernel_callchain=None,
+    mmap_pages=None,
+    buffer=None,
+    watermark=None,
+    sampling_limit=None,
+    order=None,
+    monotonic=None,
+    duration=None,
+    limit=None,
+    inline=None,
+    srcline=None,
+    symbol_cache=None,
+    time=None,
+    guest=None,
+    force=None,
+):
+    """Traces events, or replays the recording input, and calls handlers in this thread, as perf-prof does for a script.
+
+    handlers is a module, an object, a dict or a single function. Its functions have the names of a script's functions:
+    sched__sched_wakeup(event), __sample__(event), __interval__(), __lost__(start, end), __exit__(). A single function
+    gets all events. With on_error='raise', the first exception of a handler ends the run and is raised here, after
+    __exit__; with 'continue', its traceback is printed and the run goes on. Signal handlers stay those of the program.
+
+    Returns a RunResult with delivered, lost and status (that of the command of exec, else 0; 1 if a handler raised).
+    """
+    options = locals()
+    first = [options.pop(name) for name in ("selectors", "handlers", "input", "on_error")]
+    selectors, handlers, input, on_error = first
+    return _native.run_handlers(selectors, options, handlers, input, on_error)
+
+
+def record(
+    *selectors,
+    output="perf.data",
+    exec=None,
+    cpus=None,
+    pid=None,
+    tid=None,
+    count=None,
+    freq=None,
+    call_graph=None,
+    mmap_pages=None,
+    buffer=None,
+    monotonic=None,
+    duration=None,
+    threads=None,
+    compress=None,
+):
+    """Records events into a file (or with threads=True a directory) that perf and perf-prof can read.
+
+    With exec or duration, returns when the command has ended or the time is over. Without them, recording goes on in
+    the background until the end of the `with` statement, or until stop(). Returns a Recording.
+    """
+    options = locals()
+    selectors = options.pop("selectors")
+    recording = Recording(fspath(output), _native.start_recording(selectors, options))
+    if exec is not None or duration is not None:
+        recording.status = recording._run.wait()
+    return recording
+
+
+class Recording:
+    """A recording that record() makes. `path` is its file; `status` is the exit status of the command, once it is known."""
+
+    def __init__(self, path, run):
+        self.path = path
+        self.status = None
+        self._run = run
+
+    def stop(self):
+        """Ends the recording, and returns when its file is complete. Further calls have no effect."""
+        if self.status is None:
+            self.status = self._run.stop()
+
+    def replay(self, *selectors, **options):
+        """Ends the recording if it goes on, and replays it: see perf_prof.replay()."""
+        self.stop()
+        return replay(self.path, *selectors, **options)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def __repr__(self):
+        return f"<perf_prof.Recording {self.path!r}, {'open' if self.status is None else 'complete'}>"
+
+
+def stat(*selectors, exec=None, cpus=None, pid=None, tid=None, cgroup=None, duration=None):
+    """Counts events until the command exec has ended or the time duration is over. Returns a Counts: from name to Count.
+
+    Without selectors, the usual events are counted, as `perf-prof stat` does.
+    """
+    options = {name: value for name, value in locals().items() if name != "selectors" and value is not None}
+    rows, elapsed, status = _native.count(selectors, options)
+    counts = {}
+    for name, _cpu, value, enabled, running, is_supported in rows:
+        counts[name] = Count(value, enabled, running, is_supported)
+    return Counts(counts, elapsed, status)
+
+
+class Count:
+    """The count of an event. `value` is None if the machine lacks the event or never had a counter for it.
+
+    `enabled` and `running` are times in ns: while the event was enabled, and while it had a counter. If running is less
+    than enabled, value is scaled up to the whole time.
+    """
+
+    __slots__ = ("value", "enabled", "running", "is_supported")
+
+    def __init__(self, value, enabled, running, is_supported):
+        self.value = value
+        self.enabled = enabled
+        self.running = running
+        self.is_supported = is_supported
+
+    def __repr__(self):
+        return f"Count(value={self.value}, enabled={self.enabled}, running={self.running})"
+
+
+class Counts(Mapping):
+    """The result of stat(): from the name of an event to its Count. `elapsed` is in seconds."""
+
+    def __init__(self, counts, elapsed, status):
+        self._counts = counts
+        self.elapsed = elapsed
+        self.status = status
+
+    def __getitem__(self, name):
+        return self._counts[name]
+
+    def __iter__(self):
+        return iter(self._counts)
+
+    def __len__(self):
+        return len(self._counts)
+
+    def __repr__(self):
+        return f"Counts({self._counts!r})"
+
+    def _repr_html_(self):
+        cell = "<td style='text-align:right'>{:,}</td>".format
+        value = [(name, "<td>not counted</td>" if c.value is None else cell(c.value)) for name, c in self.items()]
+        return "<table>" + "".join(f"<tr><td>{name}</td>{text}</tr>" for name, text in value) + "</table>"
+
+
+def _with_progress(events):
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        return events
+    return tqdm(events, unit=" events", unit_scale=True)

@@ -1,0 +1,82 @@
+//! Work in a thread of its own, which a program waits for without the interpreter's lock.
+
+use std::{
+    panic::{self, AssertUnwindSafe},
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Result, anyhow};
+use perf_prof_core::sys::signals::{self, EndRequests, Signals};
+use pyo3::prelude::*;
+
+use super::{errors::exception, messages};
+
+/// How often a thread that waits looks for signals, such as Ctrl-C.
+pub const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(20);
+
+/// Work that runs until it ends by itself or is asked to end.
+pub struct Background<T> {
+    requests: Arc<EndRequests>,
+    result: Mutex<mpsc::Receiver<Result<T>>>,
+}
+
+impl<T: Send + 'static> Background<T> {
+    /// Starts `work` in a new thread. The signals that it gets are requests of the program.
+    pub fn start(work: impl FnOnce(Signals) -> Result<T> + Send + 'static) -> Result<Background<T>> {
+        messages::collect();
+        let requests = Arc::new(EndRequests::new()?);
+        let (sender, result) = mpsc::sync_channel(1);
+        let signals = Signals::of_program(requests.clone());
+        let body = move || {
+            signals::block_in_this_thread();
+            let done = panic::catch_unwind(AssertUnwindSafe(|| work(signals)));
+            // Nobody may wait any more.
+            let _ = sender.send(done.unwrap_or_else(|panic| Err(anyhow!("internal error: {}", text_of(&*panic)))));
+        };
+        thread::Builder::new().name("perf_prof".into()).spawn(body)?;
+        Ok(Background { requests, result: Mutex::new(result) })
+    }
+
+    /// Returns the object that requests the end of the work.
+    pub fn requests(&self) -> Arc<EndRequests> {
+        self.requests.clone()
+    }
+
+    /// Waits until the work has ended. If a signal handler of the program raises an exception, the work is asked to end.
+    pub fn wait(&self, py: Python<'_>) -> PyResult<T>
+    where
+        T: Send,
+    {
+        let mut raised = None;
+        loop {
+            let result = py.detach(|| self.next());
+            if let Some(result) = result {
+                messages::warn(py)?;
+                return match raised {
+                    Some(error) => Err(error),
+                    None => result.map_err(|error| exception(py, &error)),
+                };
+            }
+            if let Err(error) = py.check_signals() {
+                self.requests.request();
+                raised.get_or_insert(error);
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Result<T>> {
+        match self.result.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOK_FOR_SIGNALS) {
+            Ok(result) => Some(result),
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+            Err(mpsc::RecvTimeoutError::Disconnected) => Some(Err(anyhow!("the result was taken already"))),
+        }
+    }
+}
+
+/// Returns the message of a panic.
+pub fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without a message")
+}

@@ -1,0 +1,69 @@
+//! Errors of runs as Python exceptions. The classes are in the package `perf_prof`.
+
+use std::io;
+
+use perf_prof_core::{
+    capture::CaptureError,
+    perfdata::PerfDataError,
+    sys::{CallError, workload::WorkloadError},
+};
+use pyo3::prelude::*;
+
+/// Returns the exception for an error: its class, and the text of the error with its causes.
+pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    let errno = error.chain().find_map(errno);
+    let is_permission = error
+        .chain()
+        .any(|cause| matches!(cause.downcast_ref::<CaptureError>(), Some(CaptureError::Permission { .. })))
+        || matches!(errno, Some(libc::EACCES | libc::EPERM));
+    if error.chain().any(|cause| cause.is::<PerfDataError>()) {
+        return match errno {
+            Some(errno) => with_number(py, "RecordingFileError", errno, &text),
+            None => named(py, "RecordingError", &text),
+        };
+    }
+    match errno {
+        _ if is_permission => with_number(py, "AccessError", errno.unwrap_or(libc::EACCES), &text),
+        Some(errno) => with_number(py, "KernelError", errno, &text),
+        None if error.chain().any(|cause| cause.is::<CaptureError>()) => named(py, "KernelError", &text),
+        None => named(py, "SelectorError", &text),
+    }
+}
+
+fn errno(cause: &(dyn std::error::Error + 'static)) -> Option<i32> {
+    let of_call = || cause.downcast_ref::<CallError>().map(CallError::errno);
+    let of_io = || cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+    let of_command = || match cause.downcast_ref::<WorkloadError>() {
+        Some(WorkloadError::Exec { source, .. }) => source.raw_os_error(),
+        _ => None,
+    };
+    let of_recording = || match cause.downcast_ref::<PerfDataError>() {
+        Some(PerfDataError::Io { error, .. }) => error.raw_os_error(),
+        _ => None,
+    };
+    of_call().or_else(of_io).or_else(of_command).or_else(of_recording)
+}
+
+/// Returns an exception of a class in the package `perf_prof`.
+pub fn named(py: Python<'_>, class: &str, text: &str) -> PyErr {
+    raise(py, class, |class| class.call1((text,)))
+}
+
+fn with_number(py: Python<'_>, class: &str, errno: i32, text: &str) -> PyErr {
+    raise(py, class, |class| class.call1((errno, text)))
+}
+
+fn raise<'py>(
+    py: Python<'py>,
+    class: &str,
+    create: impl FnOnce(Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>>,
+) -> PyErr {
+    let created = py.import("perf_prof").and_then(|module| create(module.getattr(class)?));
+    created.map_or_else(|error| error, PyErr::from_value)
+}

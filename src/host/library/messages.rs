@@ -1,0 +1,37 @@
+//! The messages of runs, as Python warnings. Threads without the interpreter's lock write them, and the program shows
+//! them when it takes events.
+
+use std::sync::{Mutex, PoisonError};
+
+use perf_prof_core::sys::output;
+use pyo3::{prelude::*, types::PyType};
+
+use crate::script::is_host;
+
+/// The messages that were not shown yet.
+static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Collects messages from now on. In the executable `perf-prof`, messages still go to stderr.
+pub fn collect() {
+    if !is_host() {
+        output::send_messages_to(Some(note));
+    }
+}
+
+fn note(text: &str) {
+    MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
+}
+
+/// Shows the collected messages as warnings. Returns the exception if a warning filter makes one of them an error.
+pub fn warn(py: Python<'_>) -> PyResult<()> {
+    let messages = std::mem::take(&mut *MESSAGES.lock().unwrap_or_else(PoisonError::into_inner));
+    if messages.is_empty() {
+        return Ok(());
+    }
+    let category = py.import("perf_prof")?.getattr("Warning")?.cast_into::<PyType>()?;
+    for message in messages {
+        let text = std::ffi::CString::new(message.strip_prefix("warning: ").unwrap_or(&message).replace('\0', " "))?;
+        PyErr::warn(py, &category, &text, 1)?;
+    }
+    Ok(())
+}

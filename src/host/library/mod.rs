@@ -1,0 +1,26 @@
+//! The functions of the Python package `perf_prof` for programs: they trace, replay, record and count in a process that
+//! belongs to the program. Does not install signal handlers, and prints nothing.
+
+mod background;
+mod counting;
+mod dispatch;
+mod errors;
+mod messages;
+mod options;
+mod queue;
+mod recording;
+mod run_thread;
+mod trace;
+
+use pyo3::prelude::*;
+
+/// Adds the functions and classes of this room to the native module.
+pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<trace::Trace>()?;
+    module.add_class::<dispatch::RunResult>()?;
+    module.add_class::<recording::RecordingRun>()?;
+    module.add_function(wrap_pyfunction!(trace::open_trace, module)?)?;
+    module.add_function(wrap_pyfunction!(dispatch::run_handlers, module)?)?;
+    module.add_function(wrap_pyfunction!(recording::start_recording, module)?)?;
+    module.add_function(wrap_pyfunction!(counting::count, module)?)
+}

@@ -1,0 +1,277 @@
+//! Keyword arguments to plans. The keywords are the options of `perf-prof python` with `_` for `-`, and so are their
+//! values. So the option's own parser checks a value, and its message says what is wrong.
+
+use std::ffi::OsString;
+
+use perf_prof_core::capture::OwnThreads;
+use pyo3::{
+    exceptions::{PyTypeError, PyValueError},
+    prelude::*,
+    types::{PyBool, PyDict, PyFloat, PyInt, PyString, PyTuple},
+};
+
+use super::errors::named;
+use crate::{cli::python::plan_of_program, run::plan::ScriptPlan};
+
+/// How the value of a keyword is written as the value of an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// True or False.
+    Switch,
+    /// True or False, and the option has an opposite, `--no-...`.
+    OnOff,
+    /// A text, a path or a number.
+    Text,
+    /// One or several texts or numbers.
+    List,
+    /// A number of seconds, or a text with a unit.
+    Time,
+    /// A text, or a pair of times in seconds.
+    TimeRange,
+    /// True for the default, or a text.
+    CallGraph,
+    /// True, or a text or number.
+    SwitchOrText,
+    /// A program and its arguments.
+    Command,
+    /// It is no option: the function itself uses it.
+    Own,
+}
+
+/// A keyword, the option of the command that it stands for, and the form of its value.
+type Keyword = (&'static str, &'static str, Form);
+
+/// What a function does, which decides its keywords.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Trace,
+    Replay,
+    Record,
+    Count,
+}
+
+impl Action {
+    fn keywords(self) -> &'static [Keyword] {
+        match self {
+            Action::Trace => &TRACE,
+            Action::Replay => &REPLAY,
+            Action::Record => &RECORD,
+            Action::Count => &COUNT,
+        }
+    }
+}
+
+const TRACE: [Keyword; 24] = [
+    ("cpus", "cpus", Form::List),
+    ("pid", "pids", Form::List),
+    ("tid", "tids", Form::List),
+    ("cgroup", "cgroups", Form::List),
+    ("exec", "exec", Form::Command),
+    ("all_cpus", "all-cpus", Form::Switch),
+    ("count", "count", Form::Text),
+    ("freq", "freq", Form::Text),
+    ("call_graph", "call-graph", Form::CallGraph),
+    ("user_callchain", "user-callchain", Form::OnOff),
+    ("kernel_callchain", "kernel-callchain", Form::OnOff),
+    ("mmap_pages", "mmap-pages", Form::Text),
+    ("buffer", "buffer", Form::Text),
+    ("watermark", "watermark", Form::Text),
+    ("sampling_limit", "sampling-limit", Form::Text),
+    ("order", "order", Form::Switch),
+    ("monotonic", "monotonic", Form::Switch),
+    ("duration", "duration", Form::Time),
+    ("limit", "exit-N", Form::Text),
+    ("interval", "interval", Form::Time),
+    ("inline", "inline", Form::Switch),
+    ("srcline", "srcline", Form::Switch),
+    ("symbol_cache", "symbol-cache", Form::Text),
+    ("on_lost", "", Form::Own),
+];
+
+const REPLAY: [Keyword; 14] = [
+    ("cpus", "cpus", Form::List),
+    ("pid", "pids", Form::List),
+    ("tid", "tids", Form::List),
+    ("time", "time", Form::TimeRange),
+    ("guest", "guest", Form::Switch),
+    ("force", "force", Form::Switch),
+    ("user_callchain", "user-callchain", Form::OnOff),
+    ("kernel_callchain", "kernel-callchain", Form::OnOff),
+    ("buffer", "buffer", Form::Text),
+    ("limit", "exit-N", Form::Text),
+    ("interval", "interval", Form::Time),
+    ("inline", "inline", Form::Switch),
+    ("srcline", "srcline", Form::Switch),
+    ("symbol_cache", "symbol-cache", Form::Text),
+];
+
+const RECORD: [Keyword; 14] = [
+    ("output", "output", Form::Text),
+    ("cpus", "cpu", Form::List),
+    ("pid", "pid", Form::List),
+    ("tid", "tid", Form::List),
+    ("exec", "", Form::Command),
+    ("count", "count", Form::Text),
+    ("freq", "freq", Form::Text),
+    ("call_graph", "call-graph", Form::CallGraph),
+    ("mmap_pages", "mmap-pages", Form::Text),
+    ("buffer", "buffer", Form::Text),
+    ("monotonic", "clockid=mono", Form::Switch),
+    ("duration", "duration", Form::Time),
+    ("threads", "threads", Form::SwitchOrText),
+    ("compress", "compression-level", Form::SwitchOrText),
+];
+
+const COUNT: [Keyword; 6] = [
+    ("cpus", "cpu", Form::List),
+    ("pid", "pid", Form::List),
+    ("tid", "tid", Form::List),
+    ("cgroup", "cgroups", Form::List),
+    ("exec", "", Form::Command),
+    ("duration", "duration", Form::Time),
+];
+
+/// The arguments of a function as the words of a command line.
+pub struct Words {
+    /// The options, with their values.
+    pub options: Vec<OsString>,
+    /// The command to run, and its arguments.
+    pub command: Option<Vec<OsString>>,
+}
+
+/// Makes words from selectors and keyword arguments. `function` is the function's name, for messages.
+pub fn words(
+    action: Action,
+    function: &str,
+    selectors: &Bound<'_, PyTuple>,
+    keywords: &Bound<'_, PyDict>,
+) -> PyResult<Words> {
+    let mut words = Words { options: vec!["--quiet".into()], command: None };
+    for selector in selectors {
+        let Ok(text) = selector.cast::<PyString>() else {
+            let text = format!("{function}(): a selector is a str, such as 'sched:sched_switch'");
+            return Err(PyTypeError::new_err(text));
+        };
+        words.options.push(format!("--event={}", text.to_str()?).into());
+    }
+    if selectors.is_empty() && matches!(action, Action::Trace | Action::Record) {
+        let text = format!("{function}(): name at least one event, such as {function}('sched:sched_switch')");
+        return Err(named(selectors.py(), "SelectorError", &text));
+    }
+    for (keyword, value) in keywords {
+        let keyword: String = keyword.extract()?;
+        if value.is_none() {
+            continue;
+        }
+        let Some(&(_, option, form)) = action.keywords().iter().find(|(name, ..)| *name == keyword) else {
+            let text = format!("{function}(): {keyword} is not possible here");
+            return Err(named(selectors.py(), "OptionError", &text));
+        };
+        add(&mut words, option, form, &value).map_err(|expected| {
+            let kind = value.get_type().name().map(|name| name.to_string()).unwrap_or_default();
+            PyTypeError::new_err(format!("{function}(): {keyword} is {expected}, not {kind}"))
+        })?;
+    }
+    Ok(words)
+}
+
+/// Adds the value of a keyword. Returns the expected values if it is not one of them.
+fn add(words: &mut Words, option: &str, form: Form, value: &Bound<'_, PyAny>) -> Result<(), &'static str> {
+    let switch = value.cast::<PyBool>().ok().map(|value| value.is_true());
+    let text = match (form, switch) {
+        (Form::Own, _) | (Form::Switch | Form::CallGraph | Form::SwitchOrText, Some(false)) => return Ok(()),
+        (Form::Switch | Form::OnOff, None) => return Err("True or False"),
+        // Both mean the call chains of all events; an option without a value would take the next word.
+        (Form::CallGraph, Some(true)) => {
+            words.options.push("-g".into());
+            return Ok(());
+        }
+        (Form::Switch | Form::OnOff | Form::SwitchOrText, Some(true)) => {
+            words.options.push(format!("--{option}").into());
+            return Ok(());
+        }
+        (Form::OnOff, Some(false)) => {
+            words.options.push(format!("--no-{option}").into());
+            return Ok(());
+        }
+        (Form::Command, _) => {
+            words.command = Some(words_of_command(value).ok_or("a list of words, such as ['make', '-j4']")?);
+            return Ok(());
+        }
+        (Form::CallGraph, None) => one(value).ok_or("True, 'fp' or 'dwarf'")?,
+        (Form::SwitchOrText, None) => one(value).ok_or("True, a number or a str")?,
+        (Form::Text, _) => one(value).ok_or("a number or a str")?,
+        (Form::List, _) => list(value).ok_or("a number, a str or a list of them")?,
+        (Form::Time, _) => time(value).ok_or("a number of seconds, or a str such as '50ms'")?,
+        (Form::TimeRange, _) => match value.extract::<(f64, f64)>() {
+            Ok((start, end)) => format!("{start:.9},{end:.9}"),
+            Err(_) => one(value).ok_or("a str such as '10%/2', or a pair of times in seconds")?,
+        },
+    };
+    words.options.push(format!("--{option}={text}").into());
+    Ok(())
+}
+
+/// Makes the plan of a run of `function`. `input` is the recording to replay; without it, the events are live.
+pub fn plan(
+    function: &str,
+    input: Option<&Bound<'_, PyAny>>,
+    selectors: &Bound<'_, PyTuple>,
+    keywords: &Bound<'_, PyDict>,
+) -> PyResult<ScriptPlan> {
+    let action = if input.is_some() { Action::Replay } else { Action::Trace };
+    let mut words = words(action, function, selectors, keywords)?;
+    if let Some(path) = input {
+        let path: std::path::PathBuf = path.extract()?;
+        words.options.extend([OsString::from("--input"), path.into()]);
+    }
+    let plan = plan_of_program(words.options, words.command);
+    let mut plan = plan.map_err(|text| named(selectors.py(), "OptionError", &text))?;
+    plan.capture.own_threads = OwnThreads::Included;
+    Ok(plan)
+}
+
+/// Returns a text or a number as a text. `True` and `False` are no numbers here.
+fn one(value: &Bound<'_, PyAny>) -> Option<String> {
+    if value.is_instance_of::<PyBool>() {
+        return None;
+    }
+    let is_one = value.is_instance_of::<PyString>()
+        || value.is_instance_of::<PyInt>()
+        || value.is_instance_of::<PyFloat>()
+        || value.hasattr("__fspath__").unwrap_or(false);
+    is_one.then(|| value.str().ok()?.extract().ok()).flatten()
+}
+
+/// Returns the elements of an iterable, separated by commas, or a single value.
+fn list(value: &Bound<'_, PyAny>) -> Option<String> {
+    if let Some(text) = one(value) {
+        return Some(text);
+    }
+    let all: Option<Vec<String>> = value.try_iter().ok()?.map(|element| one(&element.ok()?)).collect();
+    all.filter(|all| !all.is_empty()).map(|all| all.join(","))
+}
+
+fn time(value: &Bound<'_, PyAny>) -> Option<String> {
+    if value.is_instance_of::<PyString>() {
+        return one(value);
+    }
+    one(value)?;
+    value.extract::<f64>().ok().map(|seconds| format!("{seconds:.9}s"))
+}
+
+fn words_of_command(value: &Bound<'_, PyAny>) -> Option<Vec<OsString>> {
+    if value.is_instance_of::<PyString>() {
+        return None;
+    }
+    let words: Vec<OsString> = value.try_iter().ok()?.map(|word| word.ok()?.extract().ok()).collect::<Option<_>>()?;
+    (!words.is_empty()).then_some(words)
+}
+
+/// Returns the time after which a function with this `timeout` gives up.
+pub fn timeout(value: Option<f64>) -> PyResult<Option<std::time::Instant>> {
+    let Some(seconds) = value else { return Ok(None) };
+    let wait = std::time::Duration::try_from_secs_f64(seconds.max(0.0))
+        .map_err(|_| PyValueError::new_err(format!("timeout={seconds}: not a time in seconds")))?;
+    Ok(std::time::Instant::now().checked_add(wait))
+}

@@ -1,0 +1,365 @@
+//! `Trace`: the events of a live run or of a recording, one after the other.
+
+use std::{
+    os::fd::RawFd,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use pyo3::{
+    exceptions::PyResourceWarning,
+    prelude::*,
+    types::{PyDict, PyList, PyTuple},
+};
+
+use super::{
+    background::LOOK_FOR_SIGNALS,
+    errors::{exception, named},
+    messages, options,
+    queue::{Entry, EventBatch, Queue, Taken},
+    run_thread::{Opening, RunThread},
+};
+use crate::{
+    run::plan::ScriptPlan,
+    script::{EventClass, Run},
+};
+
+/// Opens events, or the recording `input`, and starts to deliver them. `options` are keyword arguments of
+/// `perf_prof.trace` or `perf_prof.replay`.
+#[pyfunction]
+#[pyo3(signature = (selectors, options, input = None))]
+pub fn open_trace(
+    selectors: &Bound<'_, PyTuple>,
+    options: &Bound<'_, PyDict>,
+    input: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Trace> {
+    let function = if input.is_some() { "replay" } else { "trace" };
+    let on_lost = options.get_item("on_lost")?.filter(|on_lost| !on_lost.is_none());
+    let plan = options::plan(function, input, selectors, options)?;
+    Trace::open(selectors.py(), plan, on_lost.map(Bound::unbind))
+}
+
+/// The events of a live run or of a recording: an iterator of PerfEvent, a context manager, and for asyncio an
+/// asynchronous iterator.
+///
+/// Iteration waits without the GIL. Ctrl-C raises KeyboardInterrupt. It ends when the traced tasks, the command or the
+/// recording end, or after stop(). An event may be kept longer than its trace. Several threads may use a trace.
+#[pyclass(module = "perf_prof", frozen, weakref)]
+pub struct Trace {
+    queue: Arc<Queue>,
+    run: Arc<Run>,
+    classes: Vec<EventClass>,
+    on_lost: Option<Py<PyAny>>,
+    /// The process that opened it.
+    pid: u32,
+    thread: Mutex<RunThread>,
+    /// The events that were taken from the queue.
+    taken: Mutex<TakenEvents>,
+}
+
+#[derive(Default)]
+struct TakenEvents {
+    batch: EventBatch,
+    /// The index of the first entry that was not delivered.
+    next: usize,
+    delivered: u64,
+    state: Progress,
+}
+
+/// How far a trace is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    #[default]
+    Open,
+    /// All events were delivered.
+    Ended,
+    /// The program has closed it.
+    Closed,
+}
+
+/// What came after a wait.
+enum Waited {
+    /// There are entries in `taken`.
+    Entries,
+    /// The time is over.
+    Timeout,
+    /// There are no more events.
+    End,
+}
+
+impl Trace {
+    fn open(py: Python<'_>, plan: ScriptPlan, on_lost: Option<Py<PyAny>>) -> PyResult<Trace> {
+        let thread = open_run(py, plan)?;
+        let classes = thread.run.events.iter().map(|event| EventClass::of(py, event, &thread.run.context));
+        let trace = Trace {
+            queue: thread.queue.clone(),
+            run: thread.run.clone(),
+            classes: classes.collect::<PyResult<_>>()?,
+            on_lost,
+            pid: std::process::id(),
+            thread: Mutex::new(thread),
+            taken: Mutex::default(),
+        };
+        messages::warn(py)?;
+        Ok(trace)
+    }
+
+    fn taken(&self) -> MutexGuard<'_, TakenEvents> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn thread(&self) -> MutexGuard<'_, RunThread> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fails in a forked child: the run's thread exists only in the parent.
+    fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+        if std::process::id() == self.pid {
+            return Ok(());
+        }
+        let text = format!(
+            "this trace is closed here: process {} opened it, and this is a forked child; open another trace in the child",
+            self.pid
+        );
+        Err(named(py, "ClosedError", &text))
+    }
+
+    /// Waits for entries, without the interpreter's lock, and lets signal handlers run.
+    fn wait(&self, py: Python<'_>, until: Option<Instant>) -> PyResult<Waited> {
+        self.check_process(py)?;
+        loop {
+            let state = {
+                let mut taken = self.taken();
+                if taken.next < taken.batch.entries.len() {
+                    return Ok(Waited::Entries);
+                }
+                if taken.state == Progress::Open {
+                    match self.queue.take() {
+                        Taken::Batch(batch) => {
+                            (taken.batch, taken.next) = (batch, 0);
+                            drop(taken);
+                            messages::warn(py)?;
+                            return Ok(Waited::Entries);
+                        }
+                        Taken::Nothing => {}
+                        Taken::End => taken.state = Progress::Ended,
+                    }
+                }
+                taken.state
+            };
+            if state != Progress::Open {
+                self.finish(py)?;
+                return Ok(Waited::End);
+            }
+            let now = Instant::now();
+            if until.is_some_and(|until| until <= now) {
+                return Ok(Waited::Timeout);
+            }
+            let next_look = now + LOOK_FOR_SIGNALS;
+            py.detach(|| self.queue.wait(until.map_or(next_look, |until| until.min(next_look))));
+            py.check_signals()?;
+        }
+    }
+
+    /// Called when there are no more events. Raises the error that ended the run, once.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        let end = py.detach(|| self.thread().end());
+        messages::warn(py)?;
+        match end {
+            Some(Err(error)) => Err(exception(py, &error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the next event of the batch. Calls `on_lost` at its place.
+    fn next_taken(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        loop {
+            let mut taken = self.taken();
+            let Some(&entry) = taken.batch.entries.get(taken.next) else { return Ok(None) };
+            taken.next += 1;
+            match entry {
+                Entry::Sample { event, start, size } => {
+                    taken.delivered += 1;
+                    return self.classes[event as usize].event(py, taken.batch.record(start, size)).map(Some);
+                }
+                Entry::Lost { start, end } => {
+                    drop(taken);
+                    if let Some(on_lost) = &self.on_lost {
+                        on_lost.call1(py, (start, end))?;
+                    }
+                }
+                Entry::Interval => {}
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl Trace {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        loop {
+            if let Some(event) = self.next_taken(py)? {
+                return Ok(Some(event));
+            }
+            if let Waited::End = self.wait(py, None)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Returns a list of all events that are there. Waits for the first one, at most timeout seconds. The list is
+    /// empty after that time, and at the end.
+    #[pyo3(signature = (timeout = None))]
+    fn read<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyList>> {
+        let until = options::timeout(timeout)?;
+        let events = PyList::empty(py);
+        while events.is_empty() {
+            if !matches!(self.wait(py, until)?, Waited::Entries) {
+                break;
+            }
+            // What is there now, but not what arrives in the meantime, so that the list does not grow without end.
+            let at_most = self.queue.waiting() + 1;
+            for _ in 0..at_most {
+                while let Some(event) = self.next_taken(py)? {
+                    events.append(event)?;
+                }
+                if !matches!(self.wait(py, Some(Instant::now()))?, Waited::Entries) {
+                    break;
+                }
+            }
+        }
+        Ok(events)
+    }
+
+    /// Returns at most `limit` events that are there, or None after the end. Does not wait.
+    fn _take<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Option<Bound<'py, PyList>>> {
+        let events = PyList::empty(py);
+        while events.len() < limit {
+            match self.next_taken(py)? {
+                Some(event) => events.append(event)?,
+                None => match self.wait(py, Some(Instant::now()))? {
+                    Waited::Entries => {}
+                    Waited::Timeout => break,
+                    Waited::End if events.is_empty() => return Ok(None),
+                    Waited::End => break,
+                },
+            }
+        }
+        Ok(Some(events))
+    }
+
+    fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("perf_prof._asyncio")?.call_method1("events_of", (slf,))
+    }
+
+    /// Returns a descriptor for select() and poll(). It is readable when there are events, and at the end. It can
+    /// also be readable when there is nothing; then read(0) returns an empty list.
+    fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
+        self.check_process(py)?;
+        if self.taken().state == Progress::Closed {
+            return Err(named(py, "ClosedError", "this trace is closed"));
+        }
+        Ok(self.queue.ready_fd())
+    }
+
+    /// Ends the trace after the events that were recorded until now: iteration delivers them and ends. Any thread
+    /// and any signal handler may call it.
+    fn stop(&self) {
+        if std::process::id() == self.pid {
+            self.queue.requests.request();
+        }
+    }
+
+    /// Ends the trace at once, and drops what was recorded. Further calls have no effect.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if std::process::id() != self.pid {
+            return Ok(());
+        }
+        let dropped = {
+            let mut taken = self.taken();
+            (taken.state, taken.next) = (Progress::Closed, 0);
+            std::mem::take(&mut taken.batch)
+        };
+        drop(dropped);
+        self.queue.close();
+        py.detach(|| self.thread().close());
+        messages::warn(py)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _type: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py)
+    }
+
+    /// the number of events that were delivered so far
+    #[getter]
+    fn delivered(&self) -> u64 {
+        self.taken().delivered
+    }
+
+    /// the number of events that were lost so far; exact when the iteration has ended
+    #[getter]
+    fn lost(&self) -> u64 {
+        self.run.stats.total_lost()
+    }
+
+    /// True after close() and after the with statement
+    #[getter]
+    fn closed(&self) -> bool {
+        self.taken().state == Progress::Closed
+    }
+
+    fn __repr__(&self) -> String {
+        let names: Vec<String> = self.run.events.iter().map(|event| event.shown_name()).collect();
+        let state = match self.taken().state {
+            Progress::Open => "open",
+            Progress::Ended => "ended",
+            Progress::Closed => "closed",
+        };
+        format!("<perf_prof.Trace of {}, {state}>", names.join(", "))
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if std::process::id() != self.pid {
+            return thread.forget();
+        }
+        let taken = self.taken.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let was_open = taken.state == Progress::Open;
+        Python::attach(|py| {
+            let raised = PyErr::take(py);
+            if was_open {
+                let text = c"a perf_prof.Trace was not closed; use it in a with statement, or call close()";
+                if let Err(error) = PyErr::warn(py, &py.get_type::<PyResourceWarning>(), text, 1) {
+                    error.write_unraisable(py, None);
+                }
+            }
+            py.detach(|| thread.close());
+            if let Some(raised) = raised {
+                raised.restore(py);
+            }
+        });
+    }
+}
+
+/// Starts a run and waits until its events are enabled.
+pub fn open_run(py: Python<'_>, plan: ScriptPlan) -> PyResult<RunThread> {
+    messages::collect();
+    let opened = py.detach(|| Opening::start(plan).and_then(Opening::finish));
+    opened.map_err(|error| exception(py, &error))
+}
