@@ -165,9 +165,9 @@ impl Capture {
         let own_samples = || {
             let known = events.iter().zip(&layouts);
             let known = known.map(|(event, &layout)| own::Event { layout, owner: event.owner, kind: event.event.kind });
-            OwnSamples::new(&ids, known.collect(), Arc::clone(&own))
+            OwnSamples::new(&ids, known.collect(), options.own_threads, Arc::clone(&own))
         };
-        let own_samples = (options.own_threads == OwnThreads::LeftOut).then(own_samples).flatten();
+        let own_samples = (options.own_threads != OwnThreads::Included).then(own_samples).flatten();
         let (rounds, sorter) = match options.order {
             None => (Rounds::Unmarked, None),
             Some(RecordOrder::Time { margin }) => {

@@ -13,11 +13,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::request::Owner;
+use super::request::{OwnThreads, Owner};
 use crate::{
     abi::{PERF_RECORD_SAMPLE, PERF_TYPE_TRACEPOINT},
     record::{EventIds, Records, SampleLayout, record_size, record_type},
-    sys::procfs,
+    sys::{own_threads, procfs},
 };
 
 /// The flags of a tracepoint that happened in an interrupt: `TRACE_FLAG_HARDIRQ`, `TRACE_FLAG_SOFTIRQ` and
@@ -31,7 +31,10 @@ const LIST_EVERY: Duration = Duration::from_millis(100);
 /// Finds and removes the samples of this process.
 pub(super) struct OwnSamples {
     pid: u32,
-    /// The threads of this process, sorted. Empty if the numbers in the data of tracepoints are not those of this process,
+    which: OwnThreads,
+    /// The value of [`own_threads::changes`] when the threads were listed.
+    changes: u64,
+    /// The threads whose samples are removed, sorted. For all threads of this process: empty if the numbers in the data of tracepoints are not those of this process,
     /// because it is in a PID namespace.
     tids: Vec<u32>,
     listed: Option<Instant>,
@@ -55,17 +58,28 @@ pub(super) struct Event {
 
 impl OwnSamples {
     /// Creates the filter. It adds the number of removed samples to `removed`.
-    pub fn new(ids: &[(u64, usize)], events: Vec<Event>, removed: Arc<AtomicU64>) -> Option<OwnSamples> {
+    pub fn new(
+        ids: &[(u64, usize)],
+        events: Vec<Event>,
+        which: OwnThreads,
+        removed: Arc<AtomicU64>,
+    ) -> Option<OwnSamples> {
         let layout = events.first()?.layout;
         let has_other_owners =
             procfs::is_in_first_pid_namespace() && events.iter().any(|event| matches!(event.owner, Owner::Field(_)));
         let (pid, ids) = (std::process::id(), EventIds::new(ids));
-        Some(OwnSamples { pid, tids: Vec::new(), listed: None, ids, events, layout, has_other_owners, removed })
+        let (tids, listed, changes) = (Vec::new(), None, 0);
+        Some(OwnSamples { pid, which, changes, tids, listed, ids, events, layout, has_other_owners, removed })
     }
 
     /// Removes the samples of this process from `bytes`, which holds whole records.
     pub fn remove(&mut self, bytes: &mut Vec<u8>) {
-        if self.has_other_owners && self.listed.is_none_or(|listed| listed.elapsed() > LIST_EVERY) {
+        if self.which == OwnThreads::StartedLeftOut {
+            let changes = own_threads::changes();
+            if changes != self.changes {
+                (self.changes, self.tids) = (changes, own_threads::list());
+            }
+        } else if self.has_other_owners && self.listed.is_none_or(|listed| listed.elapsed() > LIST_EVERY) {
             self.listed = Some(Instant::now());
             self.tids = procfs::tasks(self.pid).unwrap_or_default();
         }
@@ -90,7 +104,10 @@ impl OwnSamples {
 
     #[inline]
     fn is_own(&self, record: &[u8]) -> bool {
-        let is_of_task = self.layout.pid_tid(record).is_some_and(|(pid, _)| pid == self.pid);
+        let is_of_task = self.layout.pid_tid(record).is_some_and(|(pid, tid)| match self.which {
+            OwnThreads::StartedLeftOut => self.tids.binary_search(&tid).is_ok(),
+            OwnThreads::LeftOut | OwnThreads::Included => pid == self.pid,
+        });
         (is_of_task || self.has_other_owners) && self.belongs_to_this_process(record, is_of_task)
     }
 
@@ -130,7 +147,7 @@ mod tests {
 
     fn own(owner: Owner, kind: u32) -> OwnSamples {
         let layout = SampleLayout::new(PERF_SAMPLE_TID | PERF_SAMPLE_ID | PERF_SAMPLE_RAW, 0);
-        OwnSamples::new(&[(7, 0)], vec![Event { layout, owner, kind }], Arc::default()).unwrap()
+        OwnSamples::new(&[(7, 0)], vec![Event { layout, owner, kind }], OwnThreads::LeftOut, Arc::default()).unwrap()
     }
 
     #[test]

@@ -180,8 +180,11 @@ pub enum OwnThreads {
     /// They are delivered.
     #[default]
     Included,
-    /// They are left out and counted.
+    /// The samples of this process are left out and counted.
     LeftOut,
+    /// Only the samples of the threads that perf-prof starts are left out and counted: the process belongs to a program
+    /// that uses perf-prof as a library.
+    StartedLeftOut,
 }
 
 /// An event to capture.

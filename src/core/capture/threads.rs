@@ -3,7 +3,11 @@
 use std::{sync::Arc, thread::JoinHandle};
 
 use super::{message::Control, reader::Reader};
-use crate::{record::Chunk, spec::CpuSet, sys::CallError};
+use crate::{
+    record::Chunk,
+    spec::CpuSet,
+    sys::{CallError, own_threads::OwnThread},
+};
 
 /// A consumer of records that runs in the reader thread.
 pub trait RecordConsumer: Send {
@@ -50,7 +54,10 @@ impl State {
             State::Idle(mut reader) => {
                 reader.watch()?;
                 let thread = std::thread::Builder::new().name("perf-prof-reader".to_owned());
-                let running = thread.spawn(|| reader.run());
+                let running = thread.spawn(|| {
+                    let _own = OwnThread::enter();
+                    reader.run();
+                });
                 State::Running(running.map_err(|error| CallError::new("clone", error))?)
             }
             other => other,

@@ -294,6 +294,7 @@ pub fn options(plan: &plan::Capture, sizes: Sizes, mappings: Mappings, wake: std
 /// Returns whether perf-prof's own threads are traced. If the user names tasks, these tasks are traced, whatever they are.
 fn own_threads(plan: &plan::Capture) -> OwnThreads {
     match plan.target {
+        _ if plan.own_threads == OwnThreads::StartedLeftOut => plan.own_threads,
         plan::Target::Processes(_) | plan::Target::Threads(_) | plan::Target::Workload(_) => OwnThreads::Included,
         plan::Target::AllCpus | plan::Target::Cpus(_) | plan::Target::Cgroups { .. } => plan.own_threads,
     }

@@ -17,6 +17,7 @@ pub mod memory;
 pub mod mmap;
 pub mod output;
 pub mod output_path;
+pub mod own_threads;
 pub mod perf;
 pub mod pidfd;
 mod pipe;

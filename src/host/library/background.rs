@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::{Result, anyhow};
-use perf_prof_core::sys::signals::{self, EndRequests, Signals};
+use perf_prof_core::sys::{
+    own_threads::OwnThread,
+    signals::{self, EndRequests, Signals},
+};
 use pyo3::prelude::*;
 
 use super::{errors::exception, messages};
@@ -31,6 +34,7 @@ impl<T: Send + 'static> Background<T> {
         let signals = Signals::of_program(requests.clone());
         let body = move || {
             signals::block_in_this_thread();
+            let _own = OwnThread::enter();
             let done = panic::catch_unwind(AssertUnwindSafe(|| work(signals)));
             // Nobody may wait any more.
             let _ = sender.send(done.unwrap_or_else(|panic| Err(anyhow!("internal error: {}", text_of(&*panic)))));

@@ -227,7 +227,7 @@ pub fn plan(
     }
     let plan = plan_of_program(words.options, words.command);
     let mut plan = plan.map_err(|text| named(selectors.py(), "OptionError", &text))?;
-    plan.capture.own_threads = OwnThreads::Included;
+    plan.capture.own_threads = OwnThreads::StartedLeftOut;
     Ok(plan)
 }
 

@@ -10,7 +10,10 @@ use std::{
 };
 
 use anyhow::{Result, anyhow};
-use perf_prof_core::sys::signals::{self, Signals};
+use perf_prof_core::sys::{
+    own_threads::OwnThread,
+    signals::{self, Signals},
+};
 
 use super::{
     background::text_of,
@@ -50,6 +53,7 @@ impl Opening {
             let (queue, end) = (queue.clone(), end.clone());
             move || {
                 signals::block_in_this_thread();
+                let _own = OwnThread::enter();
                 let delivered = panic::catch_unwind(AssertUnwindSafe(|| deliver(&plan, &queue, sender)));
                 let result = delivered.unwrap_or_else(|panic| Err(anyhow!("internal error: {}", text_of(&*panic))));
                 *end.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);

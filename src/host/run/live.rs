@@ -31,7 +31,9 @@ use perf_prof_core::{
         blocked_signals::BlockedSignals,
         clock::{self, Calibration},
         close_in_child::ClosingHeldOff,
-        output as messages, perf,
+        output as messages,
+        own_threads::OwnThread,
+        perf,
         signals::{self, Signals},
         tracefs::Tracefs,
         workload::Workload,
@@ -360,6 +362,7 @@ fn note_tasks(context: &Arc<Context>) {
     let context = context.clone();
     let body = move || {
         signals::block_in_this_thread();
+        let _own = OwnThread::enter();
         context.find_tasks();
     };
     // If the thread cannot be started, each name is looked up when it is needed.
