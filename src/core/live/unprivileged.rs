@@ -136,7 +136,8 @@ pub fn tracefs(plan: &Capture) -> anyhow::Result<Tracefs> {
         (Err(error), Some(spec)) => {
             let level = procfs::perf_event_paranoid().filter(|_| !procfs::is_perfmon_capable());
             let too = level.and_then(|level| paranoid_level_hint(spec, &plan.target, level)).unwrap_or_default();
-            Err(anyhow::anyhow!("{}: {error}{too}", spec.selector))
+            let text = format!("{}: {error}{too}", spec.selector);
+            Err(anyhow::Error::new(error).context(text))
         }
     }
 }

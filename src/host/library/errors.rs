@@ -1,11 +1,11 @@
 //! Errors of runs as Python exceptions. The classes are in the package `perf_prof`.
 
-use std::io;
+use std::{error::Error, io};
 
 use perf_prof_core::{
     capture::CaptureError,
     perfdata::PerfDataError,
-    sys::{CallError, workload::WorkloadError},
+    sys::{CallError, tracefs::TracefsError, workload::WorkloadError},
 };
 use pyo3::prelude::*;
 
@@ -18,10 +18,11 @@ pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
         }
     }
     let errno = error.chain().find_map(errno);
-    let is_permission = error
-        .chain()
-        .any(|cause| matches!(cause.downcast_ref::<CaptureError>(), Some(CaptureError::Permission { .. })))
-        || matches!(errno, Some(libc::EACCES | libc::EPERM));
+    let is_refused = |cause: &(dyn Error + 'static)| {
+        matches!(cause.downcast_ref::<CaptureError>(), Some(CaptureError::Permission { .. }))
+            || matches!(cause.downcast_ref::<TracefsError>(), Some(TracefsError::Permission(_)))
+    };
+    let is_permission = error.chain().any(is_refused) || matches!(errno, Some(libc::EACCES | libc::EPERM));
     if error.chain().any(|cause| cause.is::<PerfDataError>()) {
         return match errno {
             Some(errno) => with_number(py, "RecordingFileError", errno, &text),
@@ -36,7 +37,7 @@ pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
     }
 }
 
-fn errno(cause: &(dyn std::error::Error + 'static)) -> Option<i32> {
+fn errno(cause: &(dyn Error + 'static)) -> Option<i32> {
     let of_call = || cause.downcast_ref::<CallError>().map(CallError::errno);
     let of_io = || cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
     let of_command = || match cause.downcast_ref::<WorkloadError>() {
@@ -47,7 +48,11 @@ fn errno(cause: &(dyn std::error::Error + 'static)) -> Option<i32> {
         Some(PerfDataError::Io { error, .. }) => error.raw_os_error(),
         _ => None,
     };
-    of_call().or_else(of_io).or_else(of_command).or_else(of_recording)
+    let of_tracefs = || match cause.downcast_ref::<TracefsError>() {
+        Some(TracefsError::NotMounted(error)) => error.raw_os_error(),
+        _ => None,
+    };
+    of_call().or_else(of_io).or_else(of_command).or_else(of_recording).or_else(of_tracefs)
 }
 
 /// Returns an exception of a class in the package `perf_prof`.

@@ -1,0 +1,394 @@
+"""The functions of perf_prof for programs: tracing, replaying, recording and counting in this process.
+
+The kernel's tracepoints need root. Tests that need them are skipped for other users.
+"""
+
+import asyncio
+import gc
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import warnings
+
+import perf_prof as pp
+
+needs_root = unittest.skipUnless(os.geteuid() == 0, "tracepoints need root")
+
+
+def child(code, *args):
+    """Runs a Python program in a process of its own."""
+    words = [sys.executable, "-X", "dev", "-c", code, *args]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, env=os.environ)
+
+
+def use_memory():
+    """Makes page faults of this process."""
+    return bytes(bytearray(1 << 20))
+
+
+def resources():
+    """Returns the numbers of descriptors and threads of this process."""
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+
+class Live(unittest.TestCase):
+    def test_events_of_this_process_are_read_without_root(self):
+        with pp.trace("page-faults:u", pid=os.getpid(), count=1) as events:
+            use_memory()
+            found = events.read(timeout=10)
+        self.assertGreater(len(found), 10)
+        self.assertTrue(all(event._pid == os.getpid() for event in found))
+        self.assertEqual(events.lost, 0)
+        self.assertEqual(events.delivered, len(found))
+
+    @needs_root
+    def test_a_command_is_traced_until_its_end(self):
+        with pp.trace("sched:sched_process_exec", "sched:sched_process_exit", exec=["sh", "-c", "ls >/dev/null; true"]) as events:
+            names = [event._event for event in events]
+        self.assertEqual(names.count("sched:sched_process_exec"), 2)
+        self.assertEqual(names.count("sched:sched_process_exit"), 2)
+
+    @needs_root
+    def test_only_the_threads_of_perf_prof_are_left_out(self):
+        with pp.trace("syscalls:sys_enter_getppid", "raw_syscalls:sys_enter", pid=os.getpid()) as events:
+            for _ in range(5):
+                os.getppid()
+            time.sleep(0.3)
+            events.stop()
+            found = list(events)
+        self.assertEqual(sum(event._event == "syscalls:sys_enter_getppid" for event in found), 5)
+        self.assertEqual({event._tid for event in found}, {threading.get_native_id()})
+
+    @needs_root
+    def test_events_outlive_their_trace(self):
+        with pp.trace("sched:sched_process_exit", exec=["true"]) as events:
+            kept = list(events)
+        del events
+        gc.collect()
+        self.assertEqual([event.comm for event in kept], ["true"])
+        self.assertEqual(kept[0]._comm, "true")
+
+    def test_read_returns_nothing_after_its_timeout(self):
+        with pp.trace("page-faults:u", pid=1 if os.geteuid() == 0 else os.getpid(), limit=10**9) as events:
+            events.read(timeout=0)
+            start = time.monotonic()
+            while events.read(timeout=0.2):
+                start = time.monotonic()
+            self.assertGreaterEqual(time.monotonic() - start, 0.19)
+
+    def test_limit_and_duration_end_a_trace(self):
+        with pp.trace("page-faults:u", pid=os.getpid(), count=1, limit=3) as events:
+            use_memory()
+            self.assertEqual(len(list(events)), 3)
+        with pp.trace("page-faults:u", pid=os.getpid(), duration="50ms") as events:
+            list(events)
+        with pp.trace("page-faults:u", pid=os.getpid(), duration=0.05) as events:
+            list(events)
+
+    def test_fileno_is_readable_when_there_are_events(self):
+        import select
+
+        with pp.trace("page-faults:u", pid=os.getpid(), count=1) as events:
+            use_memory()
+            ready, _, _ = select.select([events], [], [], 20)
+            self.assertEqual(ready, [events])
+            while not events.read(timeout=0):
+                select.select([events], [], [], 20)
+
+    @needs_root
+    def test_lost_events_are_counted_exactly_and_reported(self):
+        code = "import os\nfor _ in range(200000): os.getppid()"
+        lost = []
+        with pp.trace(
+            "syscalls:sys_enter_getppid",
+            exec=[sys.executable, "-c", code],
+            mmap_pages=1,
+            buffer=1 << 16,
+            on_lost=lambda start, end: lost.append((start, end)),
+        ) as events:
+            time.sleep(0.5)
+            delivered = sum(1 for _ in events)
+        self.assertEqual(delivered + events.lost, 200000)
+        self.assertEqual(bool(lost), events.lost > 0)
+
+
+class Ends(unittest.TestCase):
+    """Traces that end early, in other threads, and in other processes."""
+
+    def test_stop_in_another_thread_ends_the_iteration_after_what_was_recorded(self):
+        with pp.trace("page-faults:u", pid=os.getpid(), count=1) as events:
+            use_memory()
+            threading.Timer(0.2, events.stop).start()
+            self.assertGreater(sum(1 for _ in events), 10)
+            self.assertEqual(events.read(timeout=5), [])
+
+    def test_close_during_the_iteration_ends_it(self):
+        events = pp.trace("page-faults:u", pid=os.getpid(), count=1)
+        threading.Timer(0.2, events.close).start()
+        for _ in events:
+            pass
+        self.assertTrue(events.closed)
+        events.close()
+        self.assertEqual(events.read(), [])
+        with self.assertRaisesRegex(pp.ClosedError, "closed"):
+            events.fileno()
+
+    def test_a_trace_that_nobody_closed_warns_when_it_is_collected(self):
+        before = resources()
+        events = pp.trace("page-faults:u", pid=os.getpid())
+        with self.assertWarnsRegex(ResourceWarning, "was not closed"):
+            del events
+            gc.collect()
+        self.assertEqual(resources(), before)
+
+    def test_many_traces_at_a_time(self):
+        before = resources()
+        traces = [pp.trace("page-faults:u", tid=threading.get_native_id(), count=1) for _ in range(50)]
+        use_memory()
+        counts = [len(events.read(timeout=10)) for events in traces]
+        [events.close() for events in traces]
+        self.assertTrue(all(count > 10 for count in counts), counts)
+        del traces
+        self.assertEqual(resources(), before)
+
+    def test_opening_and_closing_leaves_nothing_behind(self):
+        def once():
+            with pp.trace("page-faults:u", pid=os.getpid(), count=1) as events:
+                use_memory()
+                events.read(timeout=0)
+
+        for _ in range(10):
+            once()
+        gc.collect()
+        before, memory = resources(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        for _ in range(100):
+            once()
+        gc.collect()
+        self.assertEqual(resources(), before)
+        self.assertLess(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory, 8 << 10)
+
+    def test_a_forked_child_cannot_use_the_trace_and_does_not_end_it(self):
+        with pp.trace("page-faults:u", pid=os.getpid(), count=1) as events:
+            pid = os.fork()
+            if pid == 0:
+                status = 1
+                try:
+                    events.read(timeout=1)
+                except pp.ClosedError as error:
+                    status = 0 if "forked child" in str(error) else 2
+                events.close()
+                os._exit(status)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+            events.read(timeout=0)
+            use_memory()
+            self.assertGreater(len(events.read(timeout=10)), 0)
+
+    def test_ctrl_c_interrupts_the_wait_and_handlers_stay_those_of_the_program(self):
+        code = (
+            "import os, signal, threading, time, perf_prof as pp\n"
+            "before = signal.getsignal(signal.SIGTERM)\n"
+            "with pp.trace('page-faults:u', pid=1 if os.geteuid() == 0 else os.getpid(), limit=10**9) as events:\n"
+            "    sent = []\n"
+            "    send = lambda: (sent.append(time.monotonic()), os.kill(os.getpid(), signal.SIGINT))\n"
+            "    threading.Timer(0.3, send).start()\n"
+            "    try:\n"
+            "        for _ in events: pass\n"
+            "    except KeyboardInterrupt:\n"
+            "        print('interrupted')\n"
+            "assert signal.getsignal(signal.SIGTERM) == before\n"
+        )
+        done = child(code)
+        self.assertEqual((done.stdout, done.stderr, done.returncode), ("interrupted\n", "", 0))
+
+    def test_an_open_trace_does_not_delay_the_end_of_the_interpreter(self):
+        done = child("import os, perf_prof as pp\nevents = pp.trace('page-faults:u', pid=os.getpid())\nprint('end')")
+        self.assertEqual((done.stdout, done.returncode), ("end\n", 0), done.stderr)
+
+
+class Asyncio(unittest.TestCase):
+    def test_other_tasks_run_while_events_are_consumed(self):
+        async def consume():
+            ticks = 0
+
+            async def tick():
+                nonlocal ticks
+                while True:
+                    await asyncio.sleep(0.01)
+                    ticks += 1
+
+            ticker = asyncio.create_task(tick())
+            count = 0
+            with pp.trace("page-faults:u", pid=os.getpid(), count=1, duration=0.5) as events:
+                use_memory()
+                async for event in events:
+                    count += 1
+            ticker.cancel()
+            return count, ticks
+
+        count, ticks = asyncio.run(consume())
+        self.assertGreater(count, 10)
+        self.assertGreater(ticks, 5)
+
+
+class Handlers(unittest.TestCase):
+    def run_faults(self, handlers, **options):
+        return pp.run("page-faults:u", handlers=handlers, exec=[sys.executable, "-c", "pass"], count=1, **options)
+
+    def test_objects_dicts_and_functions_are_handlers(self):
+        class Counter:
+            faults = exits = 0
+
+            def page_faults_u(self, event):
+                self.faults += 1
+
+            def __exit__(self):
+                self.exits += 1
+
+        counter, others = Counter(), []
+        result = self.run_faults(counter)
+        self.assertEqual((counter.faults, counter.exits, result.status), (result.delivered, 1, 0))
+        self.assertGreater(result.delivered, 100)
+        self.assertEqual(self.run_faults({"__sample__": others.append}).delivered, len(others))
+        del others[:]
+        self.assertEqual(self.run_faults(others.append).delivered, len(others))
+
+    def test_the_first_exception_is_raised_after_exit(self):
+        calls = []
+
+        def fail(event):
+            calls.append("sample")
+            raise KeyError("mine")
+
+        with self.assertRaisesRegex(KeyError, "mine"):
+            self.run_faults({"__sample__": fail, "__exit__": lambda: calls.append("exit")})
+        self.assertEqual(calls, ["sample", "exit"])
+
+    def test_intervals_are_called(self):
+        calls = []
+        sleep = [sys.executable, "-c", "import time; time.sleep(0.5)"]
+        handlers = {"__interval__": lambda: calls.append(1), "__sample__": lambda event: None}
+        pp.run("page-faults:u", handlers=handlers, interval=0.1, exec=sleep)
+        self.assertGreater(len(calls), 1)
+
+    def test_the_status_is_that_of_the_command(self):
+        result = pp.run("page-faults:u", handlers=lambda event: None, exec=["sh", "-c", "exit 7"])
+        self.assertEqual(result.status, 7)
+
+    def test_no_handler_is_an_error(self):
+        with self.assertRaisesRegex(pp.HandlerError, "page_faults_u"):
+            self.run_faults({})
+        with self.assertRaises(TypeError):
+            self.run_faults(None)
+
+
+class Recordings(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = str(pathlib.Path(folder.name) / "perf.data")
+
+    def test_a_command_is_recorded_and_replayed(self):
+        recording = pp.record("page-faults:u", output=self.path, exec=[sys.executable, "-c", "pass"], count=1)
+        self.assertEqual((recording.path, recording.status), (self.path, 0))
+        with recording.replay() as events:
+            found = list(events)
+        self.assertGreater(len(found), 100)
+        self.assertEqual(sorted(event._time for event in found), [event._time for event in found])
+        half = sum(1 for _ in pp.replay(pathlib.Path(self.path), time="0%-50%"))
+        rest = sum(1 for _ in pp.replay(self.path, time="50%-100%"))
+        self.assertTrue(0 < half < len(found) and 0 < rest < len(found))
+        result = pp.run(input=self.path, handlers=lambda event: None)
+        self.assertEqual(result.delivered, len(found))
+
+    def test_a_with_statement_records_what_happens_in_it(self):
+        with pp.record("page-faults:u", output=self.path, pid=os.getpid(), count=1) as recording:
+            use_memory()
+        with recording.replay() as events:
+            self.assertGreater(sum(event._pid == os.getpid() for event in events), 10)
+
+    def test_broken_recordings_are_errors(self):
+        with self.assertRaises(pp.RecordingError) as raised:
+            pp.replay(self.path)
+        self.assertIsInstance(raised.exception, OSError)
+        pathlib.Path(self.path).write_bytes(b"no recording")
+        with self.assertRaisesRegex(pp.RecordingError, "perf.data"):
+            pp.replay(self.path)
+
+    def test_an_event_that_the_recording_lacks_is_an_error(self):
+        pp.record("page-faults:u", output=self.path, exec=["true"])
+        with self.assertRaisesRegex(pp.SelectorError, "sched:sched_switch"):
+            pp.replay(self.path, "sched:sched_switch")
+
+
+class Counting(unittest.TestCase):
+    def test_counts_are_a_mapping(self):
+        counts = pp.stat("page-faults:u", "task-clock:u", exec=["sh", "-c", "exit 3"])
+        self.assertEqual(list(counts), ["page-faults:u", "task-clock:u"])
+        count = counts["page-faults:u"]
+        self.assertGreater(count.value, 10)
+        self.assertEqual(count.enabled, count.running)
+        self.assertEqual(counts.status, 3)
+        self.assertIn("page-faults:u", counts._repr_html_())
+
+    def test_a_time_or_a_command_is_needed(self):
+        with self.assertRaisesRegex(pp.OptionError, "exec"):
+            pp.stat("page-faults")
+
+
+class Errors(unittest.TestCase):
+    def test_unknown_events_are_value_errors_with_similar_names(self):
+        with self.assertRaisesRegex(pp.SelectorError, "page-faults") as raised:
+            pp.trace("page-fault")
+        self.assertIsInstance(raised.exception, ValueError)
+        with self.assertRaises(pp.Error):
+            pp.trace()
+
+    def test_wrong_keywords_and_values(self):
+        with self.assertRaisesRegex(TypeError, "pidd"):
+            pp.trace("page-faults", pidd=1)
+        with self.assertRaisesRegex(pp.OptionError, "process or thread id"):
+            pp.trace("page-faults", pid="x")
+        with self.assertRaisesRegex(TypeError, "order is True or False, not int"):
+            pp.trace("page-faults", order=1)
+        with self.assertRaisesRegex(TypeError, "list of words"):
+            pp.trace("page-faults", exec="ls -l")
+        with self.assertRaisesRegex(TypeError, "selector"):
+            pp.trace(1)
+
+    def test_a_command_that_does_not_exist_is_an_os_error(self):
+        with self.assertRaisesRegex(OSError, "/no/such/command"):
+            pp.trace("page-faults:u", exec=["/no/such/command"])
+
+    @unittest.skipUnless(os.geteuid() == 0, "starts a program as another user")
+    def test_other_users_get_a_permission_error_with_advice(self):
+        code = (
+            "import os, sys\nsys.path[:0] = eval(sys.argv[1])\nimport perf_prof as pp\nos.setgid(65534); os.setuid(65534)\n"
+            "try:\n    pp.trace('sched:sched_switch')\n"
+            "except PermissionError as error:\n    print(isinstance(error, pp.AccessError), error)\n"
+        )
+        done = child(code, repr(sys.path))
+        self.assertRegex(done.stdout, "^True .*(tracefs|root|perf_event_paranoid)", done.stderr)
+
+    def test_nothing_is_printed_and_messages_are_warnings(self):
+        code = (
+            "import sys, warnings, perf_prof as pp\n"
+            "with warnings.catch_warnings(record=True) as caught:\n"
+            "    warnings.simplefilter('always')\n"
+            "    pp.record('page-faults:u', output=sys.argv[1], exec=['true'])\n"
+            "    with pp.replay(sys.argv[1], 'page-faults:u//stack/') as events: n = sum(1 for _ in events)\n"
+            "print(n > 0, all(issubclass(warning.category, (pp.Warning, ResourceWarning)) for warning in caught))\n"
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            done = child(code, str(pathlib.Path(folder) / "perf.data"))
+        self.assertEqual((done.stdout, done.stderr), ("True True\n", ""))
+
+
+if __name__ == "__main__":
+    unittest.main()
