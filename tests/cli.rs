@@ -11,11 +11,11 @@ use expect_test::{Expect, expect};
 
 use crate::harness::{
     machine::{Need, needs},
-    run::PERF_PROF,
+    run::tested_program,
 };
 
 fn perf_prof() -> Command {
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     for name in ["PERF_PROF_PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX"] {
         command.env_remove(name);
     }

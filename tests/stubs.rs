@@ -4,7 +4,7 @@ use std::{path::Path, process::Command};
 
 use crate::harness::{
     machine::{Need, needs},
-    run::PERF_PROF,
+    run::tested_program,
 };
 
 /// This script compares the stub with the live module. It prints a line for each difference.
@@ -143,7 +143,7 @@ fn stubs_and_module_say_the_same() {
     let script = directory.path().join("compare.py");
     std::fs::write(&script, COMPARE).unwrap();
     let stub = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/perf_prof/__init__.pyi");
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     let output = command.args(["python", "-e", "sched:sched_wakeup"]).arg(script).arg(stub).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{err}");

@@ -1,7 +1,10 @@
 //! The `perf-prof` executable: runs the command line (room `cli`) and exits with its status.
 
-fn main() -> std::process::ExitCode {
+use std::{ffi::OsString, process::ExitCode};
+
+fn main() -> ExitCode {
     #[cfg(feature = "python")]
     perf_prof_host::native::register();
-    perf_prof_host::cli::main()
+    let argv: Vec<OsString> = std::env::args_os().collect();
+    ExitCode::from(perf_prof_host::cli::main(&argv).0)
 }

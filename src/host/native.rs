@@ -1,19 +1,41 @@
 //! The native module `perf_prof._native`: the rooms add their functions and classes to it. The package `perf_prof` in
 //! `python/` shows them to programs.
 
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+};
+
+use perf_prof_core::sys::signals::DefaultInterrupt;
 use pyo3::prelude::*;
 
-use crate::{library, script};
+use crate::{cli, library, script};
 
 /// What the package `perf_prof` is made of.
 #[pymodule]
 pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     script::add_to(module)?;
     library::add_to(module)?;
+    module.add_function(wrap_pyfunction!(main, module)?)?;
     script::name_package(module)
 }
 
 /// Makes the module importable in the embedded interpreter, which is started later.
 pub fn register() {
     script::set_native(_native::__pyo3_init);
+}
+
+/// Runs the command line in this interpreter, which also runs the scripts. `argv` starts with the name of the program.
+/// Returns the exit status.
+#[pyfunction]
+fn main(py: Python<'_>, argv: Vec<OsString>) -> u8 {
+    py.detach(|| {
+        // Python's handler only sets a flag for Python code. Without Python code, nobody would look at it.
+        let interrupt = DefaultInterrupt::set();
+        let status = cli::main(&argv).0;
+        drop(interrupt);
+        // An executable does this when it exits. Errors were reported when the text was written.
+        let _ = io::stdout().flush();
+        status
+    })
 }

@@ -15,7 +15,7 @@ use crate::harness::{
     machine::{Need, needs},
     recorder::generator_words,
     recording::{record, record_pipe},
-    run::{PERF_PROF, perf_prof, said, stdout, with_patience},
+    run::{perf_prof, said, stdout, tested_program, with_patience},
 };
 
 /// A script that prints its arguments and how often the handler was called.
@@ -128,7 +128,7 @@ fn scripts_get_the_arguments_that_perf_gives_them() {
         &["-i", "perf.data", "x.py", "a", "--", "-s"],
         &["-a", "x.py"],
     ] {
-        let ours = run(PERF_PROF, args);
+        let ours = run(tested_program(), args);
         assert_eq!(ours, run("perf", args), "{args:?}");
         assert!(ours.0 && ours.1.starts_with("['x.py'"), "{args:?}: {ours:?}");
     }
@@ -165,7 +165,7 @@ fn lines_of_the_list_are_those_of_perf() {
         let output = Command::new(program).args(["script", "-l"]).output().unwrap();
         stdout(&output).lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    let (ours, of_perf) = (list(PERF_PROF), list("perf"));
+    let (ours, of_perf) = (list(tested_program()), list("perf"));
     assert_eq!(ours[0], of_perf[0]);
     assert!(ours.iter().all(|line| of_perf.contains(line)), "{ours:#?}\n{of_perf:#?}");
     let of_scripts = Scripts::new().run(&["-l"]);
@@ -278,7 +278,7 @@ fn errors_name_what_is_wrong() {
 fn as_perf(folder: &Path, args: &[&str]) -> Output {
     let perf = folder.join("perf");
     if !perf.exists() {
-        symlink(PERF_PROF, &perf).unwrap();
+        symlink(tested_program(), &perf).unwrap();
     }
     Command::new(perf).args(args).current_dir(folder).stdin(Stdio::null()).output().unwrap()
 }

@@ -7,7 +7,7 @@ use expect_test::expect;
 
 use crate::harness::{
     machine::{Need, needs, skip},
-    run::PERF_PROF,
+    run::tested_program,
     script::{CALL, Run, check, prints},
 };
 
@@ -229,7 +229,7 @@ fn a_closed_pipe_causes_no_tracebacks() {
     let own = std::env::current_exe().unwrap();
     let line = "\"$0\" python -m 16M -e \"$1\" s.py --exec \"$2\" \"$3\" calls 50000 | head -1; echo ${PIPESTATUS[0]}";
     let output = Command::new("bash")
-        .args(["-c", line, PERF_PROF, CALL])
+        .args(["-c", line, tested_program(), CALL])
         .arg(own)
         .arg(crate::harness::calls::WORKLOAD)
         .current_dir(run.dir.path())

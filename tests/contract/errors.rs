@@ -7,7 +7,7 @@ use expect_test::{Expect, expect};
 
 use crate::harness::{
     machine::{Need, needs},
-    run::PERF_PROF,
+    run::tested_program,
     script::{CALL, Outcome, Run, finish},
 };
 
@@ -58,7 +58,7 @@ fn no_event() {
 
 #[test]
 fn no_module() {
-    let command = Command::new(PERF_PROF).args(["python", "-e", CALL]).output().unwrap();
+    let command = Command::new(tested_program()).args(["python", "-e", CALL]).output().unwrap();
     expect![[r#"
         perf-prof: no script: give a script after the options, for example `perf-prof python -e syscalls:sys_enter_getpgid script.py`; write `help` instead of the script to print a template
         `perf-prof python --help` explains the options, with examples
@@ -67,7 +67,8 @@ fn no_module() {
 
 #[test]
 fn an_unknown_option() {
-    let command = Command::new(PERF_PROF).args(["python", "--intervall", "5", "-e", CALL, "s.py"]).output().unwrap();
+    let command =
+        Command::new(tested_program()).args(["python", "--intervall", "5", "-e", CALL, "s.py"]).output().unwrap();
     expect![[r#"
         perf-prof: unknown option `--intervall`, did you mean --interval?
         `perf-prof python --help` explains the options, with examples
@@ -77,7 +78,7 @@ fn an_unknown_option() {
 
 #[test]
 fn help_is_no_failure() {
-    let command = Command::new(PERF_PROF).args(["python", "-h"]).output().unwrap();
+    let command = Command::new(tested_program()).args(["python", "-h"]).output().unwrap();
     assert!(command.status.success() && command.stderr.is_empty() && !command.stdout.is_empty());
 }
 
@@ -350,7 +351,7 @@ fn rights_are_not_missing_where_files_cannot_be_opened() {
         for words in [&["record", "-o", "/dev/null"][..], &["stat"]] {
             let mut command = Command::new("unshare");
             let script = format!("{limit}; exec \"$@\"");
-            command.args(["-m", "sh", "-c", &script, "sh", PERF_PROF]).args(words);
+            command.args(["-m", "sh", "-c", &script, "sh", tested_program()]).args(words);
             let output = command.args(["-e", "uprobe:malloc@libc,cpu-clock", "--", "true"]).output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(!said.contains("CAP_PERFMON") && !said.contains("only events in user space"), "{limit}: {said}");

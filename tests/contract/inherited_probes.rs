@@ -14,7 +14,7 @@ use super::probes::Defined;
 use super::probes::{PROBES, gcc};
 use crate::harness::{
     machine::{Need, needs, skip},
-    run::PERF_PROF,
+    run::tested_program,
     script::Run,
 };
 
@@ -181,7 +181,7 @@ fn probes_stay_with_tasks_that_follow_each_other_on_a_cpu() {
     let run = run.event("uprobe:born@\"./p\"").exec(["sh", "-c", "./p; true"]);
     let outcome = run.run();
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "begun\nuprobe:born 100\n"), "{}", outcome.stderr);
-    let mut counting = Command::new(PERF_PROF);
+    let mut counting = Command::new(tested_program());
     counting.args(["stat", "--json", "-e", "uprobe:born@\"./p\"", "--", "sh", "-c", "./p; true"]);
     let counted = counting.current_dir(run.dir.path()).output().unwrap();
     let counted = String::from_utf8(counted.stderr).unwrap();

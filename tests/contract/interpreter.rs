@@ -11,13 +11,13 @@ use expect_test::expect;
 
 use crate::harness::{
     machine::{Need, needs, skip},
-    run::PERF_PROF,
+    run::tested_program,
     script::{Run, prints},
 };
 
 /// The Python that perf-prof was built for, with its version.
 fn built_for() -> (PathBuf, String) {
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     for variable in ["PERF_PROF_PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX"] {
         command.env_remove(variable);
     }
@@ -172,7 +172,7 @@ fn a_venv_of_another_minor_version_is_an_error_that_names_both() {
 fn the_version_with_v_names_the_libpython_and_the_prefix() {
     needs([Need::Tracefs]);
     let show = |env: &[(&str, &Path)]| {
-        let output = Command::new(PERF_PROF)
+        let output = Command::new(tested_program())
             .args(["-V", "-v"])
             .env_remove("VIRTUAL_ENV")
             .envs(env.iter().copied())

@@ -66,7 +66,7 @@ fn own_events_are_delivered_where_the_user_names_perf_prof() {
     let pid = words.iter_mut().find(|word| *word == "PID").unwrap();
     "$$".clone_into(pid);
     let quoted = words.iter().map(|word| if word == "$$" { word.clone() } else { format!("'{word}'") });
-    let line = format!("exec {} {}", crate::harness::run::PERF_PROF, quoted.collect::<Vec<_>>().join(" "));
+    let line = format!("exec {} {}", crate::harness::run::tested_program(), quoted.collect::<Vec<_>>().join(" "));
     let output = std::process::Command::new("sh").args(["-c", &line]).current_dir(run.dir.path()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "8 8 0 0\n", "{output:?}");
 }

@@ -7,7 +7,7 @@ use expect_test::expect;
 use crate::harness::{
     calls::WORKLOAD,
     machine::{Need, needs},
-    run::PERF_PROF,
+    run::tested_program,
     script::{CALL, Outcome, Run, prints},
 };
 
@@ -16,7 +16,7 @@ use crate::harness::{
 #[track_caller]
 fn record_calls(run: &Run) {
     let bursts = "calls 37 fork fork sleep-ms 11 ".repeat(12);
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     command.args(["record", "-q", "-a", "-e", CALL, "-o", "perf.data", "--"]);
     command.arg(std::env::current_exe().unwrap()).arg(WORKLOAD).args(bursts.split_whitespace());
     let output = command.current_dir(run.dir.path()).output().unwrap();

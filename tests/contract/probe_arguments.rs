@@ -153,7 +153,7 @@ fn arguments_that_cannot_be_read_say_why() {
         (&without, "uprobe:sum@./p//n=5/"),
         (&without, "uprobe:sum@./p//n=%di/n=%si/"),
     ] {
-        let mut command = std::process::Command::new(crate::harness::run::PERF_PROF);
+        let mut command = std::process::Command::new(crate::harness::run::tested_program());
         let output = command.current_dir(run.dir.path()).args(["python", "-e", selector, "s.py"]).output().unwrap();
         assert!(output.status.code().is_some_and(|status| [1, 2].contains(&status)), "{selector}");
         let line = String::from_utf8(output.stderr).unwrap().lines().next().unwrap().replacen("perf-prof: ", "", 1);

@@ -13,7 +13,7 @@ use perf_prof_core::symbol::elf;
 
 use crate::harness::{
     machine::{Need, needs, skip},
-    run::PERF_PROF,
+    run::tested_program,
     script::{Outcome, Run, check},
 };
 
@@ -370,7 +370,8 @@ fn functions_that_probes_can_be_put_on_are_listed() {
     needs(PROBES);
     let run = compiled(Run::script(""), &[]);
     let list = |globs: &[&str]| {
-        let output = Command::new(PERF_PROF).arg("list").args(globs).current_dir(run.dir.path()).output().unwrap();
+        let output =
+            Command::new(tested_program()).arg("list").args(globs).current_dir(run.dir.path()).output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap())
     };
     let counted = "uprobe:counted@\"./p\"           [function]\n";

@@ -4,13 +4,13 @@ use std::{fs, process::Command};
 
 use crate::harness::{
     machine::{Need, needs},
-    run::PERF_PROF,
+    run::tested_program,
     script::{CALL, Run},
 };
 
 /// The template for these events.
 fn template(events: &str) -> String {
-    let output = Command::new(PERF_PROF).args(["python", "-e", events, "help"]).output().unwrap();
+    let output = Command::new(tested_program()).args(["python", "-e", events, "help"]).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -70,7 +70,7 @@ fn a_template_is_valid_python_for_many_events_at_once() {
 fn a_command_line_in_a_template_stays_a_comment() {
     needs([Need::Tracefs]);
     let dir = tempfile::tempdir().unwrap();
-    let output = Command::new(PERF_PROF)
+    let output = Command::new(tested_program())
         .args(["python", "-o", "a\nimport nothing", "-e", CALL, "help"])
         .current_dir(dir.path())
         .output()
@@ -84,7 +84,7 @@ fn a_command_line_in_a_template_stays_a_comment() {
 fn a_template_to_a_closed_pipe_ends_quietly() {
     needs([Need::Tracefs]);
     for (redirection, status) in [("| head -1 >/dev/null; exit ${PIPESTATUS[0]}", 0), ("> /dev/full", 1)] {
-        let line = format!("{} python -e 'syscalls:sys_enter_*' help {redirection}", PERF_PROF);
+        let line = format!("{} python -e 'syscalls:sys_enter_*' help {redirection}", tested_program());
         let output = std::process::Command::new("bash").args(["-c", &line]).output().unwrap();
         let complaints = String::from_utf8_lossy(&output.stderr);
         assert!(!complaints.contains("panicked"), "{complaints}");

@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value as Json;
 
-use super::run::PERF_PROF;
+use super::run::tested_program;
 
 /// The event that only workloads cause.
 pub const CALL: &str = "syscalls:sys_enter_getpgid";
@@ -107,7 +107,7 @@ impl Waiting {
 
 /// Returns the command `perf-prof stat` with these arguments.
 pub fn stat(args: &[&str]) -> Command {
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     command.arg("stat").args(args);
     command
 }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::{
     machine::{Need, is_root, skip},
-    run::PERF_PROF,
+    run::tested_program,
     task,
 };
 
@@ -113,7 +113,7 @@ exec setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
 
 /// Returns a command that runs as this user in `dir`.
 pub fn command(dir: &TempDir, tracefs: Tracefs, words: &[&str]) -> Command {
-    let executables = Path::new(PERF_PROF).parent().unwrap();
+    let executables = Path::new(tested_program()).parent().unwrap();
     let python = option_env!("PERF_PROF_BUILD_PREFIX").unwrap_or("/usr");
     let needed = [executables, Path::new(python), dir.path()];
     let closed: Vec<(&Path, PathBuf)> = needed.iter().filter_map(|path| Some((*path, closed(path)?))).collect();
@@ -149,7 +149,7 @@ pub fn run(dir: &TempDir, tracefs: Tracefs, words: &[&str]) -> Outcome {
 
 /// Runs perf-prof as this user.
 pub fn perf_prof(dir: &TempDir, tracefs: Tracefs, words: &[&str]) -> Outcome {
-    run(dir, tracefs, &[&[PERF_PROF], words].concat())
+    run(dir, tracefs, &[&[tested_program()], words].concat())
 }
 
 /// Returns the command of a workload.

@@ -14,7 +14,7 @@ use perf_prof_core::{
 };
 use tempfile::TempDir;
 
-use super::{run::PERF_PROF, task, workload};
+use super::{run::tested_program, task, workload};
 
 /// The event that only generators cause.
 pub const CALL: &str = "syscalls:sys_enter_getppid";
@@ -124,7 +124,7 @@ fn record_with(args: &[impl AsRef<OsStr>], calls: u64) -> RecordRun {
 
 /// Returns the command of a recorder. The test runs it itself.
 pub fn command(dir: &TempDir, args: &[impl AsRef<OsStr>]) -> Command {
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     command.arg("record").args(["-o", "perf.data"]).args(args).current_dir(dir.path());
     command
 }

@@ -1,12 +1,27 @@
 //! Runs the program under test, and returns what it printed.
 
 use std::{
+    env,
     os::unix::process::CommandExt,
     process::{Command, Output},
+    sync::LazyLock,
 };
 
-/// The program under test.
-pub const PERF_PROF: &str = env!("CARGO_BIN_EXE_perf-prof");
+/// The variable with the path of another program to test instead of the executable: the command `perf-prof` of an
+/// installed package, which does the same.
+const OTHER_PROGRAM: &str = "PERF_PROF_TESTS_PROGRAM";
+
+/// Returns the program under test.
+pub fn tested_program() -> &'static str {
+    static PROGRAM: LazyLock<String> =
+        LazyLock::new(|| env::var(OTHER_PROGRAM).unwrap_or_else(|_| env!("CARGO_BIN_EXE_perf-prof").to_owned()));
+    &PROGRAM
+}
+
+/// Returns whether the program under test is the command of an installed package.
+pub fn is_installed_package() -> bool {
+    env::var_os(OTHER_PROGRAM).is_some()
+}
 
 /// A program that runs for this many seconds hangs, and it is killed: a test that fails is better than one that never
 /// ends.
@@ -14,7 +29,7 @@ pub const PATIENCE: u32 = 100;
 
 /// Returns the command `perf-prof` with these arguments.
 pub fn perf_prof(args: &[&str]) -> Command {
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     command.args(args);
     command
 }

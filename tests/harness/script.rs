@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::{
     calls::WORKLOAD,
     machine::{Need, needs},
-    run::{PATIENCE, PERF_PROF, with_patience},
+    run::{PATIENCE, tested_program, with_patience},
 };
 
 /// The event that only tests cause. Its field `pid` numbers the calls.
@@ -140,7 +140,7 @@ impl Run {
 
     /// Returns the command, ready to be started.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(PERF_PROF);
+        let mut command = Command::new(tested_program());
         command.arg("python").args(&self.options).arg(&self.module).args(&self.args);
         if let Some(workload) = &self.workload {
             command.arg("--exec").args(workload);

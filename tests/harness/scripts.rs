@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::{run::PERF_PROF, workload::words};
+use super::{run::tested_program, workload::words};
 
 /// Returns the command of a script as a shell runs it: the script's first line finds perf-prof in PATH.
 pub fn script(name: &str) -> Command {
@@ -19,7 +19,7 @@ pub fn script(name: &str) -> Command {
 
 /// Puts perf-prof and the scripts into the PATH of a command.
 pub fn in_path(command: &mut Command) -> &mut Command {
-    let bin = Path::new(PERF_PROF).parent().unwrap();
+    let bin = Path::new(tested_program()).parent().unwrap();
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
     let path = env::var_os("PATH").unwrap_or_default();
     let path: Vec<PathBuf> = [bin.to_owned(), scripts].into_iter().chain(env::split_paths(&path)).collect();
@@ -38,7 +38,7 @@ pub fn filtered(name: &str, filter: impl Fn(&str) -> &'static str) -> Command {
     let text = fs::read_to_string(&path).unwrap();
     let line = text.lines().next().unwrap().strip_prefix("#!/usr/bin/env -S perf-prof ").unwrap();
     let with_filter = |event: &str| format!("{event}/{}/", filter(event));
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     for word in line.split(' ') {
         let events =
             word.split(',').map(|event| if event.contains(':') { with_filter(event) } else { event.to_owned() });
@@ -106,7 +106,7 @@ spec.loader.exec_module(script)
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("t.py");
     fs::write(&file, prelude + test).unwrap();
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     command.args(["python", "-q", "-e", "dummy"]).arg(file).args(["--exec", "true"]);
     text(command.output().unwrap())
 }

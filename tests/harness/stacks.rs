@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     machine::{Need, needs},
-    run::{PATIENCE, PERF_PROF, with_patience},
+    run::{PATIENCE, tested_program, with_patience},
 };
 
 /// The event of the programs' rare system call, with its stack.
@@ -77,7 +77,7 @@ impl Stacks<'_> {
         let own = tempfile::tempdir().unwrap();
         let script = own.path().join("s.py");
         fs::write(&script, SCRIPT).unwrap();
-        let mut command = Command::new(PERF_PROF);
+        let mut command = Command::new(tested_program());
         command.args(["python", "-q", "-e", self.event]).args(&self.options).arg(&script);
         command.args([format!("{:?}", self.resolve), self.calls.to_string()]);
         command.arg("--exec").args(&self.command).current_dir(self.dir).stdin(Stdio::null());

@@ -6,7 +6,7 @@ use super::{parallel, recording};
 use crate::harness::{
     machine::{Need, needs},
     recording::record_pipe,
-    run::{PERF_PROF, said},
+    run::{said, tested_program},
 };
 
 #[test]
@@ -53,7 +53,7 @@ fn jobs_that_have_nothing_to_say_have_no_messages() {
     recording(folder);
     let script = "import sys\ndef __sample__(event): pass\ndef __exit__():\n    for text in sys.argv[1:]: sys.stderr.write(text)\n";
     fs::write(folder.join("s.py"), script).unwrap();
-    let replay = [PERF_PROF, "python", "--input", "perf.data"];
+    let replay = [tested_program(), "python", "--input", "perf.data"];
     let run = |name: &str, options: &[&str], rest: &[&str]| {
         let head = ["-n", "2", "-m", "0", "-o", name, "--"];
         let output = parallel(folder, &[&head[..], &replay, options, &["s.py"], rest].concat());
@@ -86,7 +86,7 @@ fn our_own_replay_is_divided_too() {
     recording(folder);
     let script = "count = 0\ndef __sample__(event):\n    global count\n    count += 1\ndef __exit__(): print(count)\n";
     fs::write(folder.join("count.py"), script).unwrap();
-    let replay = [PERF_PROF, "python", "-q", "--input", "perf.data", "count.py"];
+    let replay = [tested_program(), "python", "-q", "--input", "perf.data", "count.py"];
     let whole = Command::new(replay[0]).args(&replay[1..]).current_dir(folder).output().unwrap();
     let whole: u64 = String::from_utf8(whole.stdout).unwrap().trim().parse().unwrap();
     assert!(whole > 100);
@@ -164,7 +164,7 @@ fn percents_of_the_command_are_divided() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     recording(folder);
-    let script = [PERF_PROF, "script", "--ns", "--time", "10%,50%"];
+    let script = [tested_program(), "script", "--ns", "--time", "10%,50%"];
     let whole = Command::new(script[0]).args(&script[1..]).current_dir(folder).output().unwrap();
     let output = parallel(folder, &[&["-n", "3", "-m", "0", "--"][..], &script].concat());
     assert!(output.status.success(), "{}", said(&output));
@@ -195,7 +195,7 @@ fn a_recording_of_a_pipe_in_a_file_is_divided() {
     let work = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 0.05; done"];
     needs([Need::Tracefs, Need::Perf]);
     record_pipe(&folder.join("r.pipe"), &[&["-a", "-m", "1024"], &events[..], &work].concat());
-    let script = [PERF_PROF, "script", "--ns", "-i", "r.pipe"];
+    let script = [tested_program(), "script", "--ns", "-i", "r.pipe"];
     let whole = |more: &[&str]| {
         let output = Command::new(script[0]).args(&script[1..]).args(more).current_dir(folder).output().unwrap();
         assert!(output.status.success(), "{}", said(&output));

@@ -11,12 +11,12 @@ use std::{
 use super::recording;
 use crate::harness::{
     recording::record,
-    run::{PERF_PROF, said},
+    run::{said, tested_program},
 };
 
 /// Runs a script on the recording with `-q`, so that only the script prints something.
 fn replayed(folder: &Path, options: &[&str]) -> Output {
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     command.args(["python", "-q", "--input", "perf.data"]).args(options).current_dir(folder).output().unwrap()
 }
 
@@ -126,7 +126,7 @@ def __partial__(): return n
 def __merge__(partials): print('merged', sum(partials))
 ";
     fs::write(folder.join("slow.py"), script).unwrap();
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     command.args(["python", "-q", "--input", "perf.data", "--jobs", "2", "slow.py"]).current_dir(folder);
     let mut replay = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdout = BufReader::new(replay.stdout.take().unwrap());
@@ -178,7 +178,7 @@ fn a_result_that_cannot_be_stored_is_named() {
     let script =
         "def __sample__(event): pass\ndef __partial__(): return bytes(1 << 20)\ndef __merge__(partials): pass\n";
     fs::write(folder.join("s.py"), script).unwrap();
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     command.args(["python", "-q", "--input", "perf.data", "--jobs", "2", "s.py"]).current_dir(folder);
     // SAFETY: setrlimit is async-signal-safe.
     unsafe {
@@ -257,10 +257,10 @@ def __exit__(): print(*(perf_prof.stats()[what] for what in ('delivered', 'lost'
     let ours = ["record", "-q", "-m", "1", "-e", "raw_syscalls:*", "-o", "ours.data", "--", "sh", "-c"];
     let mut ours = ours.map(str::to_owned).to_vec();
     ours.push(format!("{busy} & {busy}; wait"));
-    let recorded = Command::new(PERF_PROF).args(ours).current_dir(folder).status().unwrap();
+    let recorded = Command::new(tested_program()).args(ours).current_dir(folder).status().unwrap();
     assert!(recorded.success());
     let counts = |options: &[&str]| {
-        let mut command = Command::new(PERF_PROF);
+        let mut command = Command::new(tested_program());
         command.args(["python", "-q", "--input", "ours.data"]).args(options).arg("s.py").current_dir(folder);
         String::from_utf8(command.output().unwrap().stdout).unwrap()
     };

@@ -9,7 +9,7 @@ use super::run_script;
 use crate::harness::{
     machine::{Need, needs},
     recording::record,
-    run::{PERF_PROF, said},
+    run::{said, tested_program},
 };
 
 /// Many tasks that sleep, wake other tasks up, wait for a CPU, start and end.
@@ -103,7 +103,7 @@ fn our_own_compressed_recordings_are_shared_too() {
     for form in [["-z", "-o", "perf.data"].as_slice(), &["-z", "--threads", "-o", "perf.data"], &["-z", "-o", "-"]] {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        let mut command = Command::new(PERF_PROF);
+        let mut command = Command::new(tested_program());
         command.args(["record", "-q", "-a", "-m", "4096", "-e", SCHED, "-e", &syscalls]).args(form);
         let output = command.args(["--", "sh", "-c", &work]).current_dir(folder).output().unwrap();
         assert!(output.status.success(), "{}", said(&output));
@@ -260,7 +260,7 @@ fn calls_of_programs_that_cross_a_border_are_timed_once() {
     let probes = ["outer", "nest", "left"].map(|name| format!("uprobe:{name}@./nested,uretprobe:{name}@./nested"));
     let probes = ["-e", &probes.join(",")];
     for (depth, leaves, pages) in [("3", "0", "1024"), ("3", "4", "1024"), ("70", "0", "1024"), ("50", "3", "1")] {
-        let mut command = Command::new(PERF_PROF);
+        let mut command = Command::new(tested_program());
         command.args(["record", "-q", "-m", pages, "-o", "perf.data"]).args(probes);
         let output = command.args(["--", "./nested", depth, leaves]).current_dir(folder).output().unwrap();
         assert!(output.status.success(), "{}", said(&output));
@@ -324,7 +324,7 @@ def __exit__(): print(last // 10**9 == int(os.stat('perf.data').st_mtime), perf_
 ";
     std::fs::write(folder.join("s.py"), text).unwrap();
     for shares in [[].as_slice(), &["--jobs", "2"]] {
-        let mut command = Command::new(PERF_PROF);
+        let mut command = Command::new(tested_program());
         command.args(["python", "-q", "--input", "perf.data"]).args(shares).arg("s.py").current_dir(folder);
         let output = command.output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), "True True True\n", "{}", said(&output));

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::harness::{
     machine::{Need, skip},
     plain_user::{NOBODY, Outcome, Tracefs, folder, needs_plain_user, run},
-    run::PERF_PROF,
+    run::tested_program,
     script::CALL,
 };
 
@@ -21,7 +21,7 @@ fn folder_with_executable(capabilities: &str) -> TempDir {
     needs_plain_user();
     let dir = folder();
     let executable = dir.path().join("perf-prof");
-    fs::copy(PERF_PROF, &executable).unwrap();
+    fs::copy(tested_program(), &executable).unwrap();
     chown(&executable, Some(0), Some(NOBODY)).unwrap();
     fs::set_permissions(&executable, fs::Permissions::from_mode(0o750)).unwrap();
     match Command::new("setcap").arg(capabilities).arg(&executable).output() {

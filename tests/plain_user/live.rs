@@ -6,7 +6,7 @@ use crate::harness::{
     plain_user::{
         PAGES, Tracefs, as_seen, command, folder, level, needs_plain_user, perf_prof, with_workload, workload,
     },
-    run::PERF_PROF,
+    run::tested_program,
 };
 
 const BOTH: [Tracefs; 2] = [Tracefs::Closed, Tracefs::NotMounted];
@@ -78,7 +78,7 @@ fn a_plain_users_script_is_attached_to_the_users_process() {
     let workload = workload();
     let mut words = vec!["sh", "-c", commands, "sh"];
     words.extend(workload.iter().map(String::as_str));
-    let output = command(&dir, Tracefs::NotMounted, &words).env("PERF_PROF", PERF_PROF).output().unwrap();
+    let output = command(&dir, Tracefs::NotMounted, &words).env("PERF_PROF", tested_program()).output().unwrap();
     let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     let (faults, clock) = counts(&stdout);

@@ -7,7 +7,7 @@ use std::{
 
 use crate::harness::{
     plain_user::{PAGES, Tracefs, as_seen, folder, level, needs_plain_user, perf_prof, run, with_workload, workload},
-    run::PERF_PROF,
+    run::tested_program,
 };
 
 const BOTH: [Tracefs; 2] = [Tracefs::Closed, Tracefs::NotMounted];
@@ -29,12 +29,12 @@ fn a_plain_user_records_and_reads_what_needs_no_tracefs() {
         assert_eq!(ours.stdout, theirs.stdout);
         let samples = |event: &str| ours.stdout.lines().filter(|line| line.contains(event)).count();
         assert!(samples("task-clock:u:") > 5 && samples("page-faults:u:") >= PAGES, "{}", ours.stdout);
-        for words in [&[PERF_PROF, "report", "-q"][..], &["perf", "report", "--stdio"]] {
+        for words in [&[tested_program(), "report", "-q"][..], &["perf", "report", "--stdio"]] {
             let report = run(&dir, tracefs, words);
             assert_eq!((report.status, report.stderr.as_str()), (Some(0), ""), "{words:?}");
             assert!(report.stdout.contains("of event 'page-faults:u'"), "{}", report.stdout);
         }
-        for words in [&[PERF_PROF, "evlist"][..], &["perf", "evlist"]] {
+        for words in [&[tested_program(), "evlist"][..], &["perf", "evlist"]] {
             let list = run(&dir, tracefs, words);
             let events: Vec<&str> = list.stdout.lines().filter(|line| !line.contains("HG")).collect();
             assert_eq!(events, ["task-clock:u", "page-faults:u", "dummy:u"], "{words:?}: {}", list.stderr);
@@ -61,11 +61,11 @@ fn kernel_events_that_the_user_may_not_see_are_left_out_and_the_events_name_says
 fn little_memory_that_may_be_locked_makes_rings_small() {
     needs_plain_user();
     let (dir, workload) = (folder(), workload());
-    let record = ["prlimit", "--memlock=65536", PERF_PROF, "record", "-q", "-e", "page-faults:u", "--"];
+    let record = ["prlimit", "--memlock=65536", tested_program(), "record", "-q", "-e", "page-faults:u", "--"];
     let recorded = run(&dir, Tracefs::Closed, &with_workload(&record, &workload));
     assert_eq!((recorded.status, recorded.stderr.as_str()), (Some(0), ""));
     // In earlier versions, the message needed -v.
-    let record = ["prlimit", "--memlock=0", PERF_PROF, "record", "-e", "page-faults:u", "--"];
+    let record = ["prlimit", "--memlock=0", tested_program(), "record", "-e", "page-faults:u", "--"];
     let recorded = run(&dir, Tracefs::Closed, &with_workload(&record, &workload));
     assert_eq!(recorded.status, Some(0), "{}", recorded.stderr);
     let mlock_kb = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").unwrap();
@@ -81,7 +81,7 @@ fn a_script_replays_without_rights_and_without_tracefs_what_root_recorded() {
     needs_plain_user();
     let dir = folder();
     let event = "syscalls:sys_enter_exit_group";
-    let mut root = std::process::Command::new(PERF_PROF);
+    let mut root = std::process::Command::new(tested_program());
     let made = root.current_dir(dir.path()).args(["record", "-q", "-e", event, "--", "true"]).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let file = dir.path().join("perf.data");

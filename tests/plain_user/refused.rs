@@ -5,7 +5,7 @@ use expect_test::{Expect, expect};
 use crate::harness::{
     machine::{Need, needs, skip},
     plain_user::{Tracefs, folder, needs_plain_user, perf_prof, run},
-    run::PERF_PROF,
+    run::tested_program,
 };
 
 /// Checks the error of `record` with these arguments.
@@ -116,7 +116,7 @@ fn capabilities_of_a_user_namespace_count_for_nothing() {
     if run(&dir, Tracefs::NotMounted, &["unshare", "-r", "true"]).status != Some(0) {
         skip(Need::Namespaces, "no user namespaces for plain users");
     }
-    let words = ["unshare", "-r", PERF_PROF, "record", "-e", "context-switches", "--", "true"];
+    let words = ["unshare", "-r", tested_program(), "record", "-e", "context-switches", "--", "true"];
     let outcome = run(&dir, Tracefs::NotMounted, &words);
     let cause = "kernel.perf_event_paranoid is 2 and CAP_PERFMON is missing";
     assert!(outcome.status == Some(1) && outcome.stderr.contains(cause), "{}", outcome.stderr);

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::harness::{
     machine::{Need, needs},
     plain_user::{NOBODY, Tracefs, command, folder, needs_plain_user},
-    run::PERF_PROF,
+    run::tested_program,
 };
 
 /// Whether sudo passes the environment of the user on.
@@ -82,7 +82,7 @@ impl Sudo {
         let sudoers = tempfile::NamedTempFile::new().unwrap();
         fs::write(sudoers.path(), rules).unwrap();
         fs::set_permissions(sudoers.path(), Permissions::from_mode(0o440)).unwrap();
-        let as_user = command(&self.dir, Tracefs::Closed, &[&["sudo", "-n", PERF_PROF], words].concat());
+        let as_user = command(&self.dir, Tracefs::Closed, &[&["sudo", "-n", tested_program()], words].concat());
         let mut outer = Command::new("unshare");
         outer.args(["-m", "sh", "-c", "mount --bind \"$0\" /etc/sudoers && exec \"$@\""]).arg(sudoers.path());
         outer.arg(as_user.get_program()).args(as_user.get_args());
@@ -110,7 +110,7 @@ impl Sudo {
 
 /// The version of Python, as `major.minor`.
 fn version() -> String {
-    let output = Command::new(PERF_PROF).args(["doctor"]).output().unwrap();
+    let output = Command::new(tested_program()).args(["doctor"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let after = text.split(", Python ").nth(1).unwrap();
     after.split_whitespace().next().unwrap().to_owned()

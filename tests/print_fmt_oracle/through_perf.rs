@@ -15,7 +15,7 @@ use super::{instance::Instance, workload};
 use crate::harness::{
     machine::{Need, skip},
     probe_lock,
-    run::PERF_PROF,
+    run::tested_program,
 };
 
 const NAME: &str = "print_fmt_oracle::through_perf::event_print_is_the_kernels_own_text";
@@ -66,7 +66,7 @@ fn event_print_is_the_kernels_own_text() {
     let mut ours = String::new();
     let process = child.id();
     let record = || {
-        let mut tracer = Command::new(PERF_PROF)
+        let mut tracer = Command::new(tested_program())
             .args(["python", "-q", "-m", "32M", "-e", &events(), "-p", &process.to_string()])
             .arg(&script)
             .stdout(Stdio::piped())

@@ -7,7 +7,7 @@ use perf_prof_core::perfdata::{BlockIndex, Recording};
 use crate::harness::{
     machine::{Need, needs},
     recorder::{CALL, record_calls},
-    run::PERF_PROF,
+    run::tested_program,
 };
 
 /// The block indexes of a recording, together with the side-band records that are kept in memory.
@@ -27,7 +27,7 @@ fn forget(data: &Path) {
 }
 
 fn text(path: &Path, options: &[&str]) -> String {
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     let output = command.args(["script", "-i"]).arg(path).args(options).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{said}");

@@ -11,7 +11,7 @@ use std::{
 use crate::harness::{
     machine::{Need, needs},
     recorder::{CALL, await_events, command},
-    run::PERF_PROF,
+    run::tested_program,
 };
 
 /// A shell that notes in the file `end` how it ended. Without a signal it would run for minutes.
@@ -54,7 +54,7 @@ fn a_command_gets_sigterm_if_its_recording_ends_before_it() {
 
     // Nobody reads the recording.
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     command.args(["record", "-q", "-o", "-", "--buffer-flush", "1", "-e", "raw_syscalls:sys_enter", "-a", "--"]);
     let mut recorder = command.args(COMMAND).current_dir(dir.path()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut recording, mut buffer) = (recorder.stdout.take().unwrap(), [0; 4096]);

@@ -5,11 +5,11 @@ use std::{fs, process::Command};
 use crate::harness::{
     machine::{Need, needs, skip},
     recorder::{CALL, command, record},
-    run::PERF_PROF,
+    run::tested_program,
 };
 
 fn said(args: &[&str]) -> (i32, String) {
-    let output = Command::new(PERF_PROF).arg("record").args(args).output().unwrap();
+    let output = Command::new(tested_program()).arg("record").args(args).output().unwrap();
     (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
@@ -32,7 +32,7 @@ fn wrong_usage() {
 
 #[test]
 fn help_shows_an_example() {
-    let output = Command::new(PERF_PROF).args(["record", "--help"]).output().unwrap();
+    let output = Command::new(tested_program()).args(["record", "--help"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         output.status.success() && text.contains("perf-prof record -e sched:sched_switch -a -- sleep 10"),
@@ -101,7 +101,7 @@ fn a_folder_that_is_no_recording_is_not_moved_away() {
         "this folder already contains other files; give a folder that does not exist yet, for example 'full/perf.data'";
     assert_eq!(run("full", &["--threads"]), (Some(1), format!("perf-prof: cannot write 'full': {why}\n")));
     fs::write(place("s.py"), "def __sample__(event): pass\n").unwrap();
-    let mut python = std::process::Command::new(PERF_PROF);
+    let mut python = std::process::Command::new(tested_program());
     python.args(["python", "-q", "-e", CALL, "--record", "empty", "s.py", "--exec", "true"]).current_dir(dir.path());
     if cfg!(feature = "python") {
         let said = String::from_utf8(python.output().unwrap().stderr).unwrap();

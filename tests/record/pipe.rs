@@ -8,7 +8,7 @@ use std::{
 use crate::harness::{
     machine::{Need, needs},
     recorder::{CALL, counting_generator_words, generator_words, with_calls},
-    run::PERF_PROF,
+    run::tested_program,
 };
 
 /// Records this many calls into a pipe to `perf`, which must print no errors. Returns the output of `perf` and the
@@ -20,7 +20,7 @@ fn piped(options: &[&str], calls: u64, perf: &[&str]) -> (String, String) {
 /// The same with this generator.
 fn piped_of(generator: Vec<String>, options: &[&str], calls: u64, perf: &[&str]) -> (String, String) {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     command.args(["record", "-o", "-", "-e", CALL]).args(options).arg("--").args(generator);
     let mut recorder = with_calls(&mut command, calls).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut reader = Command::new("perf");
@@ -60,7 +60,7 @@ fn no_recording_is_written_to_a_terminal() {
     assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
     // SAFETY: these descriptors were just opened, and nothing else owns them.
     let (_ours, terminal) = unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     command.args(["record", "-o", "-", "-e", CALL, "--", "true"]).stdout(Stdio::from(terminal));
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -83,7 +83,7 @@ fn a_software_event_that_another_program_counts_too_is_recorded() {
 #[test]
 fn a_closed_pipe_is_a_quiet_end() {
     needs([Need::Tracefs, Need::Perf]);
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     command.args(["record", "-q", "-o", "-", "-e", "sched:sched_switch", "-a", "--", "sleep", "60"]);
     let mut recorder = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(recorder.stdout.take());

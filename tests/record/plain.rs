@@ -112,7 +112,7 @@ fn with_a_period_every_nth_software_event_is_recorded() {
     assert_eq!(tenths + all, script.lines().count(), "{script}");
     // The last faults of each process are fewer than a period.
     assert!(all > 1000 && tenths * 10 > all / 2 && tenths * 10 < all * 2, "{tenths} of {all}");
-    let mut evlist = std::process::Command::new(crate::harness::run::PERF_PROF);
+    let mut evlist = std::process::Command::new(crate::harness::run::tested_program());
     let evlist = evlist.args(["evlist", "-v", "-i"]).arg(recorded.path()).output().unwrap();
     assert!(String::from_utf8_lossy(&evlist.stdout).contains("one in 10 sampled"));
 }

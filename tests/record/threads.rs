@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::harness::{
     machine::{Need, needs},
     recorder::{CALL, RecordRun, perf, record, record_calls},
-    run::PERF_PROF,
+    run::tested_program,
 };
 
 fn files(recorded: &RecordRun) -> Vec<String> {
@@ -62,7 +62,7 @@ fn files_of_a_directory_that_are_missing_are_named() {
     assert!(recorded);
     for path in [ours.path(), theirs.path().join("perf.data")] {
         let said = || {
-            let output = Command::new(PERF_PROF).args(["script", "-i"]).arg(&path).output().unwrap();
+            let output = Command::new(tested_program()).args(["script", "-i"]).arg(&path).output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(0), "{said}");
             said

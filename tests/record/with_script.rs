@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::harness::{
     machine::{Need, needs, skip},
     recorder::{CALL, await_events, counting_generator_words, generator_words, perf, waiting_generator, with_calls},
-    run::PERF_PROF,
+    run::tested_program,
 };
 
 /// Writes all events and losses that it gets, in their order, and at the end the counts.
@@ -59,7 +59,7 @@ fn folder() -> TempDir {
 
 /// The command of a live run that is recorded into `file`.
 fn live(dir: &TempDir, file: &Path, options: &[&str]) -> Command {
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     command.arg("python").args(options).arg("--record").arg(file).args(["tell.py", "live"]);
     command.current_dir(dir.path()).stderr(Stdio::piped());
     command
@@ -68,7 +68,7 @@ fn live(dir: &TempDir, file: &Path, options: &[&str]) -> Command {
 /// Waits for the end of a run, and replays its recording.
 fn replayed(dir: TempDir, file: &Path, run: Child) -> Session {
     let output = run.wait_with_output().unwrap();
-    let replay = Command::new(PERF_PROF)
+    let replay = Command::new(tested_program())
         .args(["python", "-q", "--input"])
         .arg(file)
         .args(["tell.py", "replayed"])
@@ -162,7 +162,7 @@ fn members_and_frames_are_those_of_a_run_that_is_not_recorded() {
     assert!(run.live.iter().any(|line| line.contains(CALL) && line.contains("'syscall', ")), "{}", run.said);
 
     let dir = folder();
-    let mut alone = Command::new(PERF_PROF);
+    let mut alone = Command::new(tested_program());
     alone.arg("python").args(options).args(["tell.py", "alone", "--exec"]).args(generator_words());
     let output = with_calls(&mut alone, 10).stdout(Stdio::null()).current_dir(dir.path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -230,7 +230,7 @@ fn probes_have_their_names_and_fields() {
     assert_eq!(entries.len(), 2 * returns.len());
     assert!(returns.iter().all(|line| line.contains("uretprobe:syscall: (") && line.contains(" <- ")), "{text}");
 
-    let selected = Command::new(PERF_PROF)
+    let selected = Command::new(tested_program())
         .args(["python", "--input", "perf.data", "-e", "uretprobe:syscall@libc", "tell.py", "selected"])
         .current_dir(run.dir.path())
         .status();
@@ -253,7 +253,7 @@ def __exit__(): open('counts', 'w').write(str(sorted(counts.items())))
     let dir = folder();
     fs::write(dir.path().join("count.py"), script).unwrap();
     let counted = |options: &[&str], exec: &[String]| {
-        let mut run = Command::new(PERF_PROF);
+        let mut run = Command::new(tested_program());
         run.args(["python", "-q"]).args(options).arg("count.py").args(exec).current_dir(dir.path());
         let output = with_calls(&mut run, 300).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -373,7 +373,7 @@ fn an_existing_recording_is_renamed() {
     let dir = folder();
     let file = |name| fs::read(dir.path().join(name));
     let run = |script: &str| {
-        let mut command = Command::new(PERF_PROF);
+        let mut command = Command::new(tested_program());
         command.args(["python", "-q", "-e", CALL, "--record", "perf.data", script, "live", "--exec", "true"]);
         command.current_dir(dir.path()).output().unwrap().status.code()
     };
@@ -392,7 +392,7 @@ fn an_existing_recording_is_renamed() {
 fn wrong_uses_of_record_are_refused() {
     needs([Need::Python]);
     let said = |args: &[&str]| {
-        let output = Command::new(PERF_PROF).arg("python").args(args).output().unwrap();
+        let output = Command::new(tested_program()).arg("python").args(args).output().unwrap();
         (output.status.code().unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     for (args, text) in [

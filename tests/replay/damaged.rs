@@ -13,7 +13,7 @@ use super::made::{FOREIGN, Maker, NATIVE};
 use crate::harness::{
     machine::{Need, needs},
     recording::{Folder, LIST, python, record},
-    run::{PERF_PROF, stdout},
+    run::{stdout, tested_program},
 };
 
 /// The output of a run, its messages, and its exit status.
@@ -25,7 +25,7 @@ struct Ran {
 
 #[track_caller]
 fn run(args: &[&str], input: &Path) -> Ran {
-    let program = PERF_PROF;
+    let program = tested_program();
     let output = Command::new(program).args(args).arg("-i").arg(input).stdin(Stdio::null()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     // A run that a signal ended has no status. The abort after a panic is such a signal.
@@ -201,7 +201,7 @@ fn killed(path: &Path, program: &str, args: &[&str]) {
 fn a_recorder_that_was_killed_leaves_what_it_had_written() {
     needs([Need::Perf]);
     let folder = Folder::new();
-    for (program, name) in [("perf", "theirs.data"), (PERF_PROF, "ours.data")] {
+    for (program, name) in [("perf", "theirs.data"), (tested_program(), "ours.data")] {
         let path = folder.path(name);
         killed(&path, program, &["-m", "1", "-e", "sched:*,timer:*", "-a"]);
         let size = u64::from_ne_bytes(fs::read(&path).unwrap()[48..56].try_into().unwrap());
@@ -235,7 +235,7 @@ fn early_features_are_stored_once() {
     needs([Need::Perf]);
     let folder = Folder::new();
     let path = folder.path("perf.data");
-    let mut recorder = Command::new(PERF_PROF);
+    let mut recorder = Command::new(tested_program());
     recorder.args(["record", "-q", "-o"]).arg(&path).args(["-e", "sched:sched_switch", "-a", "--", "sleep", "0.1"]);
     assert!(recorder.status().unwrap().success());
     let file = fs::read(&path).unwrap();
@@ -253,7 +253,7 @@ fn a_recording_without_its_end_has_event_names() {
     needs([Need::Perf]);
     let folder = Folder::new();
     let path = folder.path("perf.data");
-    let mut recorder = Command::new(PERF_PROF);
+    let mut recorder = Command::new(tested_program());
     recorder.args(["record", "-q", "-o"]).arg(&path).args(["-e", "sched:sched_switch", "-a", "--", "sleep", "0.1"]);
     assert!(recorder.status().unwrap().success());
     let whole = script(&path);
@@ -310,7 +310,7 @@ fn a_pipe_that_ends_within_a_record_is_reported() {
     let folder = Folder::new();
     let whole = NATIVE.pipe(&NATIVE.records());
     let path = folder.write("pipe", &whole[..whole.len() - 20]);
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     let mut cat = Command::new("cat").stdin(File::open(&path).unwrap()).stdout(Stdio::piped()).spawn().unwrap();
     let output = command.args(["script", "-i", "-"]).stdin(cat.stdout.take().unwrap()).output().unwrap();
     cat.wait().unwrap();

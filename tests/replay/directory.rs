@@ -9,7 +9,7 @@ use super::made::NATIVE;
 use crate::harness::{
     machine::{Need, needs},
     recording::{Folder, record},
-    run::{PERF_PROF, stdout},
+    run::{stdout, tested_program},
 };
 
 /// The file `data` contains no events, and the files of rings are not perf.data files.
@@ -20,7 +20,7 @@ fn a_part_of_a_directory_is_not_taken_for_a_recording() {
     record(&folder.path("dir"), &["--threads", "-e", "sched:sched_switch", "-a", "--", "true"]);
     folder.write("s.py", b"def __sample__(e): print(e._time)\ndef __partial__(): pass\ndef __merge__(of): pass\n");
     let run = |place: &str, words: &[&str]| {
-        let mut command = Command::new(PERF_PROF);
+        let mut command = Command::new(tested_program());
         let output = command.args(words).current_dir(folder.path(place)).stdin(Stdio::null()).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap(), output.stdout.is_empty())
     };
@@ -63,7 +63,7 @@ fn a_pipe_in_a_directory_is_refused_and_not_waited_for() {
     let folder = Folder::new();
     let recording = NATIVE.file(&NATIVE.records());
     let said = |words: &[&str]| {
-        let mut command = Command::new(PERF_PROF);
+        let mut command = Command::new(tested_program());
         let output = command.args(words).current_dir(folder.path("")).stdin(Stdio::null()).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };

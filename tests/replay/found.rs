@@ -3,7 +3,7 @@
 use std::process::{Command, Output, Stdio};
 
 use super::made::NATIVE;
-use crate::harness::{recording::Folder, run::PERF_PROF};
+use crate::harness::{recording::Folder, run::tested_program};
 
 const COUNT: &str = "\
 n = 0
@@ -28,7 +28,7 @@ fn folder(ids: [u64; 4]) -> Folder {
 }
 
 fn command(folder: &Folder, args: &[&str]) -> Command {
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     command.args(args).current_dir(folder.path("")).stdin(Stdio::null());
     command
 }

@@ -16,7 +16,7 @@ use super::made::NATIVE;
 use crate::harness::{
     machine::{Need, needs, skip},
     recording::{Folder, python},
-    run::{PERF_PROF, said, stdout},
+    run::{said, stdout, tested_program},
     workload,
 };
 
@@ -36,7 +36,7 @@ fn peak(args: &[&str], path: &Path) -> (Option<i32>, String, u64) {
 /// memory in KiB.
 #[expect(clippy::zombie_processes, reason = "wait4 waits for the child")]
 pub fn measured() {
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     let child = command.args(std::env::args_os().skip(3)).stdout(Stdio::null()).spawn().unwrap();
     // SAFETY: rusage consists of plain numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -170,7 +170,7 @@ fn recordings_of_other_users_are_read_only_with_force() {
             assert_eq!(status, Some(0), "{command}: {said}");
         }
         for (options, status) in [(&python[..2], 1), (&python[..3], 0)] {
-            let mut command = Command::new(PERF_PROF);
+            let mut command = Command::new(tested_program());
             let output = command.args(options).arg("--input").arg(path).arg(&script).output().unwrap();
             assert_eq!(output.status.code(), Some(status), "{}", String::from_utf8_lossy(&output.stderr));
         }
@@ -203,7 +203,7 @@ fn a_file_that_changes_and_shrinks_while_it_is_read_ends_no_run_by_a_signal() {
             }
         });
         for args in [&["evlist"][..], &["script"], &["report"]].into_iter().cycle().take(60) {
-            let output = Command::new(PERF_PROF).args(args).arg("-i").arg(&path).output().unwrap();
+            let output = Command::new(tested_program()).args(args).arg("-i").arg(&path).output().unwrap();
             assert!(output.status.code().is_some_and(|status| status <= 1), "{args:?}: {output:?}");
         }
         for _ in 0..10 {

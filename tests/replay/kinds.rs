@@ -8,7 +8,7 @@ use std::{
 use crate::harness::{
     machine::{Need, needs, skip},
     recording::{Folder, LIST, perf_script, python, record, record_pipe},
-    run::{PERF_PROF, stdout},
+    run::{stdout, tested_program},
 };
 
 const SWITCHES: [&str; 3] = ["-e", "sched:sched_switch", "-a"];
@@ -53,7 +53,7 @@ fn check_pipe(args: &[&str]) {
     compare(&folder, &data, args);
     let script = folder.write("list.py", LIST.as_bytes());
     let mut cat = Command::new("cat").arg(&data).stdout(Stdio::piped()).spawn().unwrap();
-    let output = Command::new(PERF_PROF)
+    let output = Command::new(tested_program())
         .args(["python", "-q", "--input", "-"])
         .arg(&script)
         .stdin(cat.stdout.take().unwrap())
@@ -137,7 +137,7 @@ fn periods_that_are_only_in_the_attr_are_delivered() {
     assert!(samples > 10 && samples == expected.lines().count(), "{samples}: {expected}");
     assert!(expected.lines().all(|line| line.contains(" 10 page-faults:")), "{expected}");
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(words(&lines(PERF_PROF)), words(&expected));
+    assert_eq!(words(&lines(tested_program())), words(&expected));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::harness::{
     compile::compile,
     machine::{Need, needs, skip},
     recording::{Folder, ours, perf, python, record, record_here},
-    run::{PERF_PROF, stdout},
+    run::{stdout, tested_program},
 };
 
 /// Prints each call chain's symbols, innermost first.
@@ -43,7 +43,7 @@ fn frames_have_the_names_of_their_build_and_none_of_another() {
     let script = folder.write("chains.py", CHAINS.as_bytes());
     let chains = || {
         let home = folder.path("home");
-        let output = Command::new(PERF_PROF)
+        let output = Command::new(tested_program())
             .args(["python", "-q", "--input", data.to_str().unwrap(), script.to_str().unwrap()])
             .env("HOME", home)
             .env_remove("PERF_BUILDID_DIR")
@@ -72,7 +72,7 @@ fn the_kernels_functions_have_names_in_pipes_that_tell_its_build_id() {
     let folder = Folder::new();
     let script = folder.write("chains.py", CHAINS.as_bytes());
     let events = ["-g", "-e", "sched:sched_switch", "-a", "-o", "-", "--", "sleep", "0.2"];
-    let ours = PERF_PROF;
+    let ours = tested_program();
     for (program, options, has_names) in [
         ("perf", &["record", "-q"][..], false),
         ("perf", &["record", "-q", "--buildid-mmap"], true),

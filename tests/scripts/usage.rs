@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use crate::harness::{
     machine::{Need, needs},
-    run::PERF_PROF,
+    run::tested_program,
     scripts::{script, text},
 };
 
@@ -99,12 +99,12 @@ fn help_of_a_script_with_a_first_line_is_the_scripts_then_says_where_perf_profs_
     let path = folder.path().join("s.py");
     fs::write(&path, "#!/usr/bin/env -S perf-prof python -e a:b\n'''Title.'''\n").unwrap();
     // What is typed is `perf-prof python`, so its help is shown.
-    let typed = text(Command::new(PERF_PROF).args(["python", "--help"]).arg(&path).output().unwrap());
+    let typed = text(Command::new(tested_program()).args(["python", "--help"]).arg(&path).output().unwrap());
     assert!(typed.contains("--exec") && !typed.contains("Title."), "{typed}");
     let started = ["python", "-e", "a:b", path.to_str().unwrap(), "--help"];
-    assert!(text(Command::new(PERF_PROF).args(started).output().unwrap()).starts_with("Title.\n\n"));
+    assert!(text(Command::new(tested_program()).args(started).output().unwrap()).starts_with("Title.\n\n"));
     fs::write(&path, "#!/usr/bin/env -S perf-prof python -e a:b\nimport sys\n").unwrap();
-    assert!(text(Command::new(PERF_PROF).args(started).output().unwrap()).contains("--exec"));
+    assert!(text(Command::new(tested_program()).args(started).output().unwrap()).contains("--exec"));
 }
 
 /// Returns the blocks of Python in a document.
@@ -135,7 +135,7 @@ fn examples_in_the_documents_run() {
             }
             let directory = tempfile::tempdir().unwrap();
             fs::write(directory.path().join("example.py"), &example).unwrap();
-            let mut command = Command::new(PERF_PROF);
+            let mut command = Command::new(tested_program());
             command.current_dir(&directory).args(["python", "-i", "50", "-e", &events.join(","), "example.py"]);
             // This opens files, fails to open files, wakes up tasks and allocates memory.
             let work = "for i in 1 2 3 4 5 6 7 8 9 10; do ls /nonexistent /tmp | cat; done >/dev/null 2>&1";

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::programs::Programs;
 use crate::harness::{
     machine::{Need, needs},
-    run::{PERF_PROF, with_patience},
+    run::{tested_program, with_patience},
 };
 
 /// Two events with kernel frames and one without.
@@ -74,7 +74,7 @@ fn trace(programs: &Programs) -> (Stacks, Stacks) {
     let mut command = Command::new("perf");
     command.args(["record", "-q", "-g", "-m", "16M", "-o"]).arg(&data);
     command.args(EVENTS.iter().flat_map(|event| ["-e", event]));
-    command.arg("--").arg(PERF_PROF).args(["python", "-q", "-m", "16M", "--no-demangle"]);
+    command.arg("--").arg(tested_program()).args(["python", "-q", "-m", "16M", "--no-demangle"]);
     command.args(["-g", "--user-callchain", "--kernel-callchain"]);
     command.args(EVENTS.iter().flat_map(|event| ["-e".to_owned(), format!("{event}//stack/")]));
     command.arg(&script).args(["--exec", "sh", "-c", &workload]).current_dir(programs.dir()).stdin(Stdio::null());

@@ -8,7 +8,7 @@ use crate::harness::{
     cgroup::Cgroup,
     counting::{await_line, count, objects, run, stat},
     machine::{Need, needs},
-    run::{PATIENCE, PERF_PROF, with_patience},
+    run::{PATIENCE, tested_program, with_patience},
 };
 
 fn words(words: &[&str]) -> Vec<String> {
@@ -72,7 +72,7 @@ fn a_command_ends_the_counting_where_no_thread_can_be_started() {
     for (limit, words) in [(2, &["stat", "-e", "page-faults"][..]), (3, &["record", "-C", "0", "-e", "dummy"])] {
         let (cgroup, dir) = (Cgroup::with_threads(limit), tempfile::tempdir().unwrap());
         let mut command = cgroup.shell();
-        command.arg(PERF_PROF).args(words).args(["--", "true"]).current_dir(dir.path());
+        command.arg(tested_program()).args(words).args(["--", "true"]).current_dir(dir.path());
         let output = with_patience(&mut command, PATIENCE).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{words:?}: {output:?}");
     }

@@ -195,6 +195,34 @@ pub fn stop_ignoring_interrupt() {
     }
 }
 
+/// While this value exists, SIGINT ends the process, unless it was ignored before or something handles it.
+#[derive(Debug)]
+pub struct DefaultInterrupt {
+    before: libc::sigaction,
+}
+
+impl DefaultInterrupt {
+    /// Replaces the handler of SIGINT by the default action. An ignored SIGINT stays ignored.
+    pub fn set() -> DefaultInterrupt {
+        // SAFETY: all zeroes is a valid sigaction: SIG_DFL, no flags, an empty mask. Both actions outlive the calls.
+        unsafe {
+            let (mut before, default): (libc::sigaction, libc::sigaction) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigaction(libc::SIGINT, std::ptr::null(), &mut before);
+            if before.sa_sigaction != libc::SIG_IGN {
+                libc::sigaction(libc::SIGINT, &default, std::ptr::null_mut());
+            }
+            DefaultInterrupt { before }
+        }
+    }
+}
+
+impl Drop for DefaultInterrupt {
+    fn drop(&mut self) {
+        // SAFETY: restores the action from before `set`.
+        unsafe { libc::sigaction(libc::SIGINT, &self.before, std::ptr::null_mut()) };
+    }
+}
+
 extern "C" fn handler(signal: i32) {
     // SAFETY: the address of this thread's errno is always valid. The handler saves errno and restores it at its end,
     // because the interrupted code must find it unchanged.

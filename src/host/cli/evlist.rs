@@ -1,10 +1,11 @@
 //! The options of `perf-prof evlist`.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::path::PathBuf;
 
 use clap::Args;
 use perf_prof_core::{
     commands::evlist::{self, EventListing},
+    engine::ExitStatus,
     plan::ReadLimits,
 };
 
@@ -41,7 +42,7 @@ pub struct Evlist {
 
 impl Evlist {
     /// Prints the list.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitStatus, Failure> {
         let shown = match (self.json, self.verbose) {
             (true, _) => EventListing::Json,
             (_, true) => EventListing::Attrs,
@@ -52,6 +53,6 @@ impl Evlist {
             &ReadLimits { owner: owner(self.force), memory: None },
             shown,
         )?;
-        Ok(ExitCode::SUCCESS)
+        Ok(ExitStatus(0))
     }
 }

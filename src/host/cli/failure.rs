@@ -3,12 +3,14 @@
 use std::{
     borrow::Cow,
     io::{self, IsTerminal, Write},
-    process::ExitCode,
 };
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use perf_prof_core::sys::{output, shell::shell_quote};
+use perf_prof_core::{
+    engine::ExitStatus,
+    sys::{output, shell::shell_quote},
+};
 
 /// Why a command ended early.
 #[derive(Debug)]
@@ -40,16 +42,16 @@ impl From<io::Error> for Failure {
 pub const WRONG_USAGE: u8 = 2;
 
 /// Reports a failure on stderr and returns the exit status. `wrong_usage` is the status after wrong usage.
-pub fn report(failure: &Failure, wrong_usage: u8) -> ExitCode {
+pub fn report(failure: &Failure, wrong_usage: u8) -> ExitStatus {
     let (message, status) = match failure {
         Failure::Usage(message, read_on) => (format!("{message}\n{read_on}"), wrong_usage),
         Failure::Error(error) => (one_line(error), 1),
-        Failure::ClosedPipe => return ExitCode::SUCCESS,
+        Failure::ClosedPipe => return ExitStatus(0),
     };
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let (red, reset) = if colours { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
     output::write_line(&format!("{red}perf-prof:{reset} {}", output::shown_on_stderr(&message)));
-    ExitCode::from(status)
+    ExitStatus(status)
 }
 
 /// Returns an error and its causes as one line. Many errors already contain the text of their cause. This text is not
@@ -76,11 +78,11 @@ pub fn recording_path_hint(error: &clap::Error) -> Option<String> {
 }
 
 /// Turns clap's message about wrong usage into one line. Requested help is printed to stdout unchanged.
-pub fn from_clap(error: &clap::Error, read_on: impl Into<Cow<'static, str>>) -> Result<ExitCode, Failure> {
+pub fn from_clap(error: &clap::Error, read_on: impl Into<Cow<'static, str>>) -> Result<ExitStatus, Failure> {
     if !error.use_stderr() {
         error.print()?;
         io::stdout().flush()?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(ExitStatus(0));
     }
     Err(Failure::Usage(message(error), read_on.into()))
 }

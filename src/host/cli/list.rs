@@ -1,14 +1,12 @@
 //! `perf-prof list`: prints the events of this machine, their fields, and the Python types that a script sees.
 
-use std::{
-    io::{self, BufWriter, Write},
-    process::ExitCode,
-};
+use std::io::{self, BufWriter, Write};
 
 use anyhow::{Context, bail};
 use clap::{ArgAction, Args};
 use perf_prof_core::{
     capture::Capture,
+    engine::ExitStatus,
     profiler::{self, Machine, RunningMachine},
     record::{SampleLayout, SampleMember},
     spec::{EventKind, glob_matches, parse_events, similar_names},
@@ -86,7 +84,7 @@ struct FieldRow {
 
 impl List {
     /// Prints the list.
-    pub fn run(&self) -> Result<ExitCode, Failure> {
+    pub fn run(&self) -> Result<ExitStatus, Failure> {
         // A user without permission for tracefs can still list and use all events other than tracepoints.
         let (tracefs, text, closed) = match Tracefs::find().and_then(|found| Ok((found.available_events()?, found))) {
             Ok((text, found)) => (found, text, None),
@@ -123,7 +121,7 @@ impl List {
             }
         }
         out.flush()?;
-        Ok(ExitCode::SUCCESS)
+        Ok(ExitStatus(0))
     }
 
     /// Returns the row of an event; `None` if the event was removed in the meantime: another program may remove its

@@ -22,12 +22,11 @@ mod version;
 use std::{
     ffi::OsString,
     io::{self, Write},
-    process::ExitCode,
 };
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use perf_prof_core::sys::capability;
+use perf_prof_core::{engine::ExitStatus, sys::capability};
 
 use self::failure::{Failure, from_clap};
 
@@ -69,16 +68,15 @@ fn program() -> clap::Command {
     commands
 }
 
-/// Runs the program with the arguments of this process.
-pub fn main() -> ExitCode {
+/// Runs the command line `argv`, whose first word is the name of the program.
+pub fn main(argv: &[OsString]) -> ExitStatus {
     // Only tracefs is read with more rights than the user has.
     capability::hold_back_right_to_read();
-    let argv: Vec<OsString> = std::env::args_os().collect();
-    let wrong_usage = if as_perf::is_started_as_perf(&argv) { as_perf::WRONG_USAGE } else { failure::WRONG_USAGE };
-    run(&argv).unwrap_or_else(|failure| failure::report(&failure, wrong_usage))
+    let wrong_usage = if as_perf::is_started_as_perf(argv) { as_perf::WRONG_USAGE } else { failure::WRONG_USAGE };
+    run(argv).unwrap_or_else(|failure| failure::report(&failure, wrong_usage))
 }
 
-fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
+fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
     match argv.get(1).and_then(|arg| arg.to_str()) {
         Some("python") => return python(argv),
         Some(line) if line.starts_with("python ") => {
@@ -120,18 +118,18 @@ fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
         None => {
             // If stderr is closed, the help text cannot be shown anywhere.
             let _ = write!(io::stderr(), "{}", self::program().render_help());
-            Ok(ExitCode::from(2))
+            Ok(ExitStatus(2))
         }
     }
 }
 
 #[cfg(feature = "python")]
-fn python(argv: &[OsString]) -> Result<ExitCode, Failure> {
+fn python(argv: &[OsString]) -> Result<ExitStatus, Failure> {
     python::run(argv)
 }
 
 #[cfg(not(feature = "python"))]
-fn python(_: &[OsString]) -> Result<ExitCode, Failure> {
+fn python(_: &[OsString]) -> Result<ExitStatus, Failure> {
     Err(Failure::Usage(
         "this perf-prof was built without Python and cannot run scripts".into(),
         "`cargo build --release` builds it with Python; `perf-prof --help` shows the commands of this build".into(),

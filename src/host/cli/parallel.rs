@@ -7,7 +7,6 @@ use std::{
     fs::{self, File},
     io::{self, IsTerminal, Read, Write},
     path::{Path, PathBuf},
-    process::ExitCode,
     thread,
     time::Duration,
 };
@@ -15,6 +14,7 @@ use std::{
 use anyhow::{Context, bail};
 use clap::{ArgAction, Args};
 use perf_prof_core::{
+    engine::ExitStatus,
     parallel::{
         self, Divide, Division, Job, JobError, JobPlan, Progress, RangeLength, ReadingCommand, RecordingExtent, Splits,
         TimeRange,
@@ -136,7 +136,7 @@ fn is_perf_prof_script(word: &OsStr) -> bool {
 
 impl Parallel {
     /// Runs the jobs.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitStatus, Failure> {
         if self.nr == Some(0) || self.interval.is_some_and(|interval| interval.is_zero()) {
             let message =
                 "time cannot be divided into 0 parts or parts of length 0: -n and -i must be above 0".to_owned();
@@ -150,11 +150,11 @@ impl Parallel {
             for job in &jobs {
                 writeln!(out, "{}", job.command.quoted())?;
             }
-            return Ok(ExitCode::SUCCESS);
+            return Ok(ExitStatus(0));
         }
         self.check_output_folder()?;
         self.run_jobs(&jobs)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(ExitStatus(0))
     }
 
     /// Returns an error if the output folder is not empty: files of an earlier run would be mixed with those of this

@@ -1,9 +1,10 @@
 //! The options of `perf-prof record`, and the plan made from them.
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, FromArgMatches, builder::PossibleValuesParser};
 use perf_prof_core::{
+    engine::ExitStatus,
     plan::{Callchain, Capture, Clock, Switch, Target, Verbosity},
     recorder::{self, Delay, Level, Output, RecordPlan},
     spec::{CallGraph, Control, CpuSet, Rate, RingSize, Threads, parse_interval, parse_pages, parse_size},
@@ -172,11 +173,10 @@ pub struct Record {
 
 impl Record {
     /// Records the events.
-    pub fn run(self, argv: &[OsString]) -> Result<ExitCode, Failure> {
+    pub fn run(self, argv: &[OsString]) -> Result<ExitStatus, Failure> {
         const READ_ON: &str = "`perf-prof record --help` explains the options, with examples";
         let plan = self.plan(argv).map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
-        let status = recorder::run(&plan)?;
-        Ok(ExitCode::from(status.0))
+        Ok(recorder::run(&plan)?)
     }
 
     /// Uses the defaults of `perf record`: the event that is recorded if none is selected, and the rate.

@@ -1,10 +1,11 @@
 //! The options of `perf-prof report`, and the plan made from them.
 
-use std::{ffi::OsStr, path::PathBuf, process::ExitCode};
+use std::{ffi::OsStr, path::PathBuf};
 
 use clap::{ArgAction, Args};
 use perf_prof_core::{
     commands::report::{self, Form, ReportPlan},
+    engine::ExitStatus,
     event::{CallerSums, GroupKey},
     spec::{SpecError, parse_events},
 };
@@ -74,7 +75,7 @@ fn parse_flame(text: &str) -> Result<PathBuf, String> {
 
 impl Report {
     /// Adds up the samples and prints the report.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitStatus, Failure> {
         if let Some(status) = self.of.header()? {
             return Ok(status);
         }
@@ -97,6 +98,6 @@ impl Report {
             form: if self.json { Form::Json } else { Form::Text },
             verbosity: self.of.verbosity(),
         };
-        Ok(ExitCode::from(report::run(&plan)?.0))
+        Ok(report::run(&plan)?)
     }
 }

@@ -3,20 +3,21 @@
 use std::{
     io::{self, Write},
     path::Path,
-    process::ExitCode,
 };
+
+use perf_prof_core::engine::ExitStatus;
 
 use super::failure::Failure;
 
 /// Prints the version. `python` is the value of `--python`.
-pub fn print(verbose: u8, python: Option<&Path>) -> Result<ExitCode, Failure> {
+pub fn print(verbose: u8, python: Option<&Path>) -> Result<ExitStatus, Failure> {
     let mut out = io::stdout().lock();
     writeln!(out, "perf-prof {}", env!("CARGO_PKG_VERSION"))?;
     if verbose > 0 {
         writeln!(out, "{}", interpreter(python)?)?;
     }
     out.flush()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(ExitStatus(0))
 }
 
 #[cfg(feature = "python")]

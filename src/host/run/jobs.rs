@@ -42,7 +42,7 @@ use super::{
     plan::ScriptPlan,
     replay::{Part, ReplayWork},
 };
-use crate::script::{self, Program, Run, ScriptError};
+use crate::script::{self, Fork, Program, Run, ScriptError};
 
 /// The time between two checks whether workers have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -207,14 +207,20 @@ pub(super) fn run(
     let mut workers = Vec::new();
     for shard in &shards {
         let stdout = shard.stdout.as_ref().map_or(Stdout::Inherited, Stdout::File);
-        // No thread and no interpreter has been started yet, so each worker can start its own interpreter. Each worker
-        // has its own copy of `recorded`, because it is a forked process. Signals are also blocked in the worker, until
+        // No thread and no interpreter has been started yet, so each worker can start its own interpreter, or copies the
+        // one that runs perf-prof. Each worker has its own copy of `recorded`, because it is a forked process. Signals are also blocked in the worker, until
         // its signal handlers are installed.
-        let body = || match (recorded.take(), held.take()) {
+        let mut body = || match (recorded.take(), held.take()) {
             (Some((recording, selected)), Some(held)) => in_worker(work, recording, selected, held, shard),
             _ => 1,
         };
-        workers.push(Worker::fork(stdout, body)?);
+        let fork = Fork::prepare();
+        let worker = Worker::fork(stdout, || {
+            fork.in_child();
+            body()
+        });
+        fork.in_parent();
+        workers.push(worker?);
     }
     let signals = Signals::install()?;
     drop(held);

@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use super::error::ScriptError;
+use super::{error::ScriptError, running};
 
 /// The interpreter that perf-prof was built for.
 pub const BUILD_PYTHON: &str = env!("PERF_PROF_BUILD_PYTHON");
@@ -24,13 +24,31 @@ pub struct PythonChoice {
     pub executable: PathBuf,
     /// Package folders to add. CPython finds other package folders by itself, starting at the executable's folder.
     pub packages: Vec<PathBuf>,
-    /// Where the choice comes from, for messages: `--python` or a variable's name; `None` for the default.
-    pub source: Option<&'static str>,
+    /// Where the choice comes from, for messages.
+    pub source: ChoiceSource,
+}
+
+/// Where the choice of an interpreter comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChoiceSource {
+    /// Nothing was chosen: it is the interpreter that perf-prof was built for.
+    Build,
+    /// `--python` or a variable, by its name.
+    Named(&'static str),
+    /// perf-prof is a package of this interpreter, which runs already.
+    Running,
 }
 
 impl PythonChoice {
-    /// Chooses the Python. `asked` is the value of `--python` and takes precedence.
+    /// Chooses the Python. `asked` is the value of `--python` and takes precedence. If an interpreter runs already, it is
+    /// the only choice.
     pub fn make(asked: Option<&Path>) -> Result<PythonChoice, ScriptError> {
+        if let Some(executable) = running::executable() {
+            return match asked {
+                Some(_) => Err(ScriptError::RunningPython { executable }),
+                None => Ok(PythonChoice { executable, packages: Vec::new(), source: ChoiceSource::Running }),
+            };
+        }
         let variable = |name: &'static str| {
             env::var_os(name).filter(|value| !value.is_empty()).map(|value| (PathBuf::from(value), name))
         };
@@ -41,7 +59,9 @@ impl PythonChoice {
             .or_else(|| variable("CONDA_PREFIX"));
         match found {
             Some((path, because)) => Self::from_path(&path, because),
-            None => Ok(PythonChoice { executable: BUILD_PYTHON.into(), packages: Vec::new(), source: None }),
+            None => {
+                Ok(PythonChoice { executable: BUILD_PYTHON.into(), packages: Vec::new(), source: ChoiceSource::Build })
+            }
         }
     }
 
@@ -53,15 +73,15 @@ impl PythonChoice {
             if let Some(version) = venv_version(&settings) {
                 check_version(&version, path, because)?;
             }
-            return Ok(PythonChoice { executable, packages: Vec::new(), source: Some(because) });
+            return Ok(PythonChoice { executable, packages: Vec::new(), source: ChoiceSource::Named(because) });
         }
         if executable == Path::new(BUILD_PYTHON) {
-            return Ok(PythonChoice { executable, packages: Vec::new(), source: Some(because) });
+            return Ok(PythonChoice { executable, packages: Vec::new(), source: ChoiceSource::Named(because) });
         }
         let (version, packages) =
             query_interpreter(&executable).ok_or_else(|| ScriptError::NoPython { path: path.into(), because })?;
         check_version(&version, path, because)?;
-        Ok(PythonChoice { executable, packages, source: Some(because) })
+        Ok(PythonChoice { executable, packages, source: ChoiceSource::Named(because) })
     }
 }
 

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use pyo3::{PyErr, exceptions::PyTypeError};
 
+use super::running;
+
 /// Returns what a user can do about an exception during the import, in a form that can be appended to a message.
-fn way_out(exception: &str) -> &'static str {
+fn way_out(exception: &str) -> String {
     match exception {
-        "ModuleNotFoundError" => "; for the packages of a venv, use --python VENV",
-        _ => "",
+        "ModuleNotFoundError" => format!("; {}", running::way_to_packages()),
+        _ => String::new(),
     }
 }
 
@@ -48,6 +50,15 @@ pub enum ScriptError {
         theirs: String,
         /// The version of the linked libpython.
         ours: &'static str,
+    },
+    /// perf-prof is a package of an interpreter, and another one was chosen.
+    #[error(
+        "--python: this perf-prof is installed for '{}' and runs scripts in it; for another Python, install perf-prof \
+         there too: `/path/to/python3 -m pip install perf-prof`", executable.display()
+    )]
+    RunningPython {
+        /// The interpreter that runs.
+        executable: PathBuf,
     },
     /// CPython did not start.
     #[error("Python could not be started: {0}")]

@@ -11,22 +11,38 @@ use perf_prof_core::sys::{output, signals};
 use pyo3::{ffi, prelude::*};
 
 use super::{
-    choice::{self, PythonChoice},
+    choice::{self, ChoiceSource, PythonChoice},
     error::ScriptError,
     host, package,
     perf_script::perf_trace_context,
+    running,
 };
 
-/// The running interpreter. A process starts it once. The thread that started it is Python's main thread.
+/// The interpreter for a script. A process makes it once. The thread that made it is Python's main thread.
 pub struct Interpreter {
-    main_thread: *mut ffi::PyThreadState,
+    end: End,
+}
+
+/// How the interpreter ends.
+enum End {
+    /// It is the embedded one: perf-prof ends it.
+    Finalize { main_thread: *mut ffi::PyThreadState },
+    /// It ran before, and goes on.
+    GoOn,
 }
 
 impl Interpreter {
-    /// Starts CPython with the chosen Python and releases the GIL.
+    /// Starts CPython with the chosen Python and releases the GIL. If CPython runs already, prepares it for scripts.
     pub fn start(choice: &PythonChoice) -> Result<Interpreter, ScriptError> {
-        package::register_native()?;
         HOST.store(true, Relaxed);
+        let error = |error: PyErr| ScriptError::Start(error.to_string());
+        if choice.source == ChoiceSource::Running {
+            Python::attach(|py| running::prepare(py).and_then(|()| configure_streams_and_packages(py, choice)))
+                .map_err(error)?;
+            return Ok(Interpreter { end: End::GoOn });
+        }
+        package::register_native()?;
+        running::note_embedded();
         pyo3::append_to_inittab!(perf_trace_context);
         signals::stop_ignoring_interrupt();
         // SAFETY: CPython does not run yet. Only CPython uses the config, which is cleared in all cases.
@@ -38,19 +54,22 @@ impl Interpreter {
             started?;
         }
         Python::attach(|py| package::install(py).and_then(|()| configure_streams_and_packages(py, choice)))
-            .map_err(|error| ScriptError::Start(error.to_string()))?;
+            .map_err(error)?;
         // SAFETY: this thread has just initialised CPython and holds the GIL.
-        Ok(Interpreter { main_thread: unsafe { ffi::PyEval_SaveThread() } })
+        Ok(Interpreter { end: End::Finalize { main_thread: unsafe { ffi::PyEval_SaveThread() } } })
     }
 
     /// Ends CPython: joins the script's threads, runs the `atexit` functions, flushes stdout and stderr. Returns 0, or
-    /// another number if a flush failed.
+    /// another number if a flush failed. An interpreter that ran before does the same and goes on.
     pub fn finish(self) -> c_int {
         output::before_messages(None);
-        // SAFETY: this is the thread that released the GIL in `start`, and Python is not used afterwards.
-        unsafe {
-            ffi::PyEval_RestoreThread(self.main_thread);
-            ffi::Py_FinalizeEx()
+        match self.end {
+            // SAFETY: this is the thread that released the GIL in `start`, and Python is not used afterwards.
+            End::Finalize { main_thread } => unsafe {
+                ffi::PyEval_RestoreThread(main_thread);
+                ffi::Py_FinalizeEx()
+            },
+            End::GoOn => Python::attach(running::end_script),
         }
     }
 }
@@ -196,12 +215,18 @@ pub fn version() -> String {
 pub fn description(choice: &PythonChoice) -> String {
     let version = version();
     let library = libpython().unwrap_or_else(|| "linked statically".into());
-    let because = choice.source.map(|who| format!(" (from {who})")).unwrap_or_default();
-    format!(
-        "libpython: {library}\nversion:   {version}\nstdlib:    {}\npython:    {}{because}",
-        if Path::new(choice::BUILD_PREFIX).is_dir() { choice::BUILD_PREFIX } else { "found by CPython itself" },
-        choice.executable.display()
-    )
+    let because = match choice.source {
+        ChoiceSource::Build => String::new(),
+        ChoiceSource::Named(name) => format!(" (from {name})"),
+        ChoiceSource::Running => " (runs perf-prof)".to_owned(),
+    };
+    let standard_library = match choice.source {
+        ChoiceSource::Running => running::base_prefix(),
+        _ if Path::new(choice::BUILD_PREFIX).is_dir() => choice::BUILD_PREFIX.to_owned(),
+        _ => "found by CPython itself".to_owned(),
+    };
+    let python = choice.executable.display();
+    format!("libpython: {library}\nversion:   {version}\nstdlib:    {standard_library}\npython:    {python}{because}")
 }
 
 /// Returns the file that CPython's code was loaded from.

@@ -17,7 +17,7 @@ use pyo3::{
 use super::{
     error::ScriptError,
     failure::{exit_status, print_traceback},
-    perf_script,
+    perf_script, running,
 };
 
 /// In tracebacks, the file names of Python's own loader start with this text.
@@ -72,8 +72,8 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Loaded,
                 && is_missing(py, &error, name)
             {
                 let cause = format!(
-                    "no such file, and no module '{name}' in the current directory or sys.path (for the \
-                     packages of a venv, use --python VENV)"
+                    "no such file, and no module '{name}' in the current directory or sys.path ({})",
+                    running::way_to_packages()
                 );
                 return Err(not_found(typed, cause));
             }

@@ -18,10 +18,11 @@ mod optional_events;
 mod package;
 mod perf_script;
 mod printing;
+mod running;
 mod system_calls;
 
 pub use callbacks::Callbacks;
-pub use choice::PythonChoice;
+pub use choice::{ChoiceSource, PythonChoice};
 pub use error::ScriptError;
 pub use event::EventClass;
 pub use failure::OnError;
@@ -35,3 +36,4 @@ pub use module::{EventAttr, Run, Trailers, add_to, name_package};
 pub use optional_events::OptionalEvents;
 pub use package::{InitNative, set_native};
 pub use perf_script::{Options as PerfScriptOptions, Signs, exec_path as perf_exec_path};
+pub use running::{Fork, executable as running_python};

@@ -1,4 +1,4 @@
-//! The native module `perf_prof._native`: its functions and classes, which scripts import from the package `perf_prof`.
+//! Functions and classes of the native module `perf_prof._native`, which scripts import from the package `perf_prof`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

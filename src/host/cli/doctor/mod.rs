@@ -8,11 +8,12 @@ mod rights;
 use std::{
     fmt,
     io::{self, IsTerminal, Write},
-    process::ExitCode,
 };
 
 use clap::Args;
 use serde::Serialize;
+
+use perf_prof_core::engine::ExitStatus;
 
 use super::failure::Failure;
 
@@ -92,7 +93,7 @@ const CHECKS: &[fn() -> Check] = &[
 
 impl Doctor {
     /// Runs all checks and prints their results. The exit status is 1 if a check failed.
-    pub fn run(&self) -> Result<ExitCode, Failure> {
+    pub fn run(&self) -> Result<ExitStatus, Failure> {
         let checks: Vec<Check> = CHECKS.iter().map(|check| check()).collect();
         let mut out = io::stdout().lock();
         if self.json {
@@ -104,7 +105,7 @@ impl Doctor {
         }
         out.flush()?;
         let failed = checks.iter().any(|check| check.state == State::Fail);
-        Ok(ExitCode::from(u8::from(failed)))
+        Ok(ExitStatus(u8::from(failed)))
     }
 }
 

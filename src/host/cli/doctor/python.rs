@@ -1,7 +1,7 @@
 //! Checks of the Python in use: the linked library, and the environment that provides the packages for scripts.
 
 use super::Check;
-use crate::script::{PythonChoice, ScriptError, libpython};
+use crate::script::{ChoiceSource, PythonChoice, ScriptError, libpython};
 
 /// The Python version, for example `3.11`, that perf-prof was built for.
 const BUILT_FOR: &str = env!("PERF_PROF_BUILD_PYTHON_VERSION");
@@ -18,11 +18,14 @@ pub(super) fn environment() -> Check {
 fn judge(choice: Result<PythonChoice, ScriptError>) -> Check {
     let name = "environment";
     match choice {
-        Ok(PythonChoice { executable, source: Some(variable), .. }) => {
+        Ok(PythonChoice { executable, source: ChoiceSource::Named(variable), .. }) => {
             Check::ok(name, format!("{}, from {variable}", executable.display()))
         }
-        Ok(PythonChoice { executable, source: None, .. }) => {
+        Ok(PythonChoice { executable, source: ChoiceSource::Build, .. }) => {
             Check::ok(name, format!("{}; no venv is active", executable.display()))
+        }
+        Ok(PythonChoice { executable, source: ChoiceSource::Running, .. }) => {
+            Check::ok(name, format!("{}, for which this perf-prof is installed", executable.display()))
         }
         Err(error @ ScriptError::OtherVersion { because, .. }) => {
             let mend = format!("create a venv with python{BUILT_FOR} -m venv VENV and activate it, or unset {because}");
@@ -50,17 +53,15 @@ mod tests {
 
     #[test]
     fn environments() {
-        let choice = |because| {
-            Ok(PythonChoice { executable: "/venv/bin/python3".into(), packages: Vec::new(), source: because })
-        };
+        let choice = |source| Ok(PythonChoice { executable: "/venv/bin/python3".into(), packages: Vec::new(), source });
         check(
-            choice(None),
+            choice(ChoiceSource::Build),
             expect![[r#"
             ok: /venv/bin/python3; no venv is active
         "#]],
         );
         check(
-            choice(Some("VIRTUAL_ENV")),
+            choice(ChoiceSource::Named("VIRTUAL_ENV")),
             expect![[r#"
             ok: /venv/bin/python3, from VIRTUAL_ENV
         "#]],

@@ -5,10 +5,10 @@ mod options;
 mod plan;
 mod split;
 
-use std::{ffi::OsString, process::ExitCode};
+use std::ffi::OsString;
 
 use clap::{FromArgMatches, error::ErrorKind};
-use perf_prof_core::sys::output;
+use perf_prof_core::{engine::ExitStatus, sys::output};
 
 pub use self::options::{command, on_error};
 use super::{
@@ -34,7 +34,7 @@ const PERF_PROFS_HELP: &str =
     "The script also takes the options of perf-prof python, such as -i, -p and --input: `perf-prof python --help`";
 
 /// Runs `perf-prof python` with the whole command line and returns the exit status.
-pub fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
+pub fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
     const READ_ON: &str = "`perf-prof python --help` explains the options, with examples";
     let usage = |error: &dyn std::error::Error| Failure::Usage(error.to_string(), READ_ON.into());
     let command = command();
@@ -49,7 +49,7 @@ pub fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
             return match (error.kind(), of_script) {
                 (ErrorKind::DisplayHelp, Some(help)) => {
                     output::print_line(&format!("{help}\n\n{PERF_PROFS_HELP}"));
-                    Ok(ExitCode::SUCCESS)
+                    Ok(ExitStatus(0))
                 }
                 _ => from_clap(&error, READ_ON),
             };
@@ -59,6 +59,5 @@ pub fn run(argv: &[OsString]) -> Result<ExitCode, Failure> {
         return version::print(options.verbose, options.python.as_deref());
     }
     let plan = plan::plan(options, split, argv).map_err(|error| usage(&error))?;
-    let status = run::run(&plan)?;
-    Ok(ExitCode::from(status.0))
+    Ok(run::run(&plan)?)
 }

@@ -8,11 +8,12 @@ mod recording;
 #[cfg(feature = "python")]
 mod wrappers;
 
-use std::{ffi::OsString, process::ExitCode};
+use std::ffi::OsString;
 
 use clap::Args;
 use perf_prof_core::{
     commands::script_text::{self, ScriptTextPlan},
+    engine::ExitStatus,
     event::{Chains, Digits, Fields},
     symbol::{Inline, Options},
 };
@@ -89,7 +90,7 @@ pub struct Script {
 
 impl Script {
     /// Prints the events, or runs a script on them.
-    pub fn run(self, argv: &[OsString]) -> Result<ExitCode, Failure> {
+    pub fn run(self, argv: &[OsString]) -> Result<ExitStatus, Failure> {
         if let Some(status) = self.of.header()? {
             return Ok(status);
         }
@@ -111,6 +112,6 @@ impl Script {
             symbols,
             verbosity: self.of.verbosity(),
         };
-        Ok(ExitCode::from(script_text::run(&plan)?.0))
+        Ok(script_text::run(&plan)?)
     }
 }

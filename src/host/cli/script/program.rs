@@ -6,7 +6,6 @@ use std::{
     fs::File,
     io::Read,
     path::{Path, PathBuf},
-    process::ExitCode,
 };
 
 use clap::{
@@ -15,6 +14,7 @@ use clap::{
 };
 use perf_prof_core::{
     commands::script_template::{self, DEFAULT_FILE},
+    engine::ExitStatus,
     plan::{Callchain, Capture, DeliveryOrder, Input, Jobs, SplitBy, Switch},
     spec::{CallGraph, RingSize, parse_pages},
     symbol,
@@ -172,21 +172,21 @@ impl ProgramOptions {
         all_cpus: bool,
         symbols: symbol::Options,
         argv: &[OsString],
-    ) -> Result<Option<ExitCode>, Failure> {
+    ) -> Result<Option<ExitStatus>, Failure> {
         if self.list {
             output::print_line("List of available trace scripts:");
             folders::list().iter().for_each(|script| output::print_line(&script.line()));
-            return Ok(Some(ExitCode::SUCCESS));
+            return Ok(Some(ExitStatus(0)));
         }
         if self.script.as_deref() == Some(OsStr::new("lang")) {
             output::write_line(LANGUAGES);
-            return Ok(Some(ExitCode::SUCCESS));
+            return Ok(Some(ExitStatus(0)));
         }
         if let Some(spec) = &self.gen_script {
             let signs = if self.signed { FieldSigns::True } else { FieldSigns::AsPerf };
             let input = of.input();
             script_template::write(&input.path, &input.limits, &template_file(spec)?, signs)?;
-            return Ok(Some(ExitCode::SUCCESS));
+            return Ok(Some(ExitStatus(0)));
         }
         let Some(request) = self.request()? else { return Ok(None) };
         let status = match request {
@@ -207,7 +207,7 @@ impl ProgramOptions {
             }
             Request::Live { name, args } => live(&name, args, all_cpus)?,
         };
-        Ok(Some(ExitCode::from(status)))
+        Ok(Some(ExitStatus(status)))
     }
 
     fn request(&self) -> Result<Option<Request>, Failure> {

@@ -1,13 +1,11 @@
 //! The options of all commands that print a recording: which recording, and which of its samples.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use perf_prof_core::{
     commands::header,
+    engine::ExitStatus,
     plan::{Input, Names, ReadLimits, Switch, TaskSelection, Verbosity},
     spec::{CpuSet, TimeRanges, parse_size},
     sys::file,
@@ -71,12 +69,12 @@ pub struct RecordingOptions {
 
 impl RecordingOptions {
     /// Prints the header of the recording and returns the exit status if `--header-only` is given.
-    pub fn header(&self) -> Result<Option<ExitCode>, Failure> {
+    pub fn header(&self) -> Result<Option<ExitStatus>, Failure> {
         if !self.header_only {
             return Ok(None);
         }
         header::run(&recording_path(self.input.as_deref()), &self.limits())?;
-        Ok(Some(ExitCode::SUCCESS))
+        Ok(Some(ExitStatus(0)))
     }
 
     /// Returns the path of the recording if the user wrote one.

@@ -3,36 +3,87 @@
 
 use std::{
     env,
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     fs,
-    io::{self, IsTerminal},
+    io::{self, IsTerminal, Write},
     os::unix::{
-        fs::{DirBuilderExt, symlink},
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, OpenOptionsExt, symlink},
         process::{CommandExt, ExitStatusExt},
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     thread,
     time::Duration,
 };
 
 use anyhow::{Context, Result};
-use perf_prof_core::sys::{process, procfs, signals::Signals};
+use perf_prof_core::sys::{process, procfs, shell::shell_quote, signals::Signals};
 
 use super::folders::Found;
+use crate::script::running_python;
 
 /// A private folder in which this program is called `perf`. The folder is removed at the end.
 struct FolderOfPerf(PathBuf);
 
+/// How a process can run this program.
+enum This {
+    /// As an executable of its own.
+    Executable(PathBuf),
+    /// As a package of this Python interpreter.
+    Package(PathBuf),
+}
+
+impl This {
+    fn find() -> Result<This> {
+        match running_python() {
+            Some(python) => Ok(This::Package(python)),
+            None => Ok(This::Executable(env::current_exe().context("cannot find the file of this program")?)),
+        }
+    }
+
+    /// Makes this program runnable as `perf` in a folder.
+    fn put_in(&self, folder: &Path) -> Result<()> {
+        match self {
+            This::Executable(file) => symlink(file, folder.join("perf")).context("cannot create a link to perf-prof"),
+            This::Package(python) => {
+                let file = folder.join(PACKAGE_AS_PERF);
+                let command = format!("#!/bin/sh\nexec {} {} \"$@\"\n", shell_quote(python), shell_quote(&file));
+                fs::write(&file, RUN_PACKAGE_AS_PERF)?;
+                let mut perf =
+                    fs::OpenOptions::new().write(true).create_new(true).mode(0o700).open(folder.join("perf"))?;
+                perf.write_all(command.as_bytes())?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns whether a process runs this program.
+    fn is_run_by(&self, pid: u32, folder: &Path) -> bool {
+        match self {
+            This::Executable(file) => fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == *file),
+            This::Package(_) => {
+                let script = folder.join(PACKAGE_AS_PERF);
+                let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                words.split(|&byte| byte == 0).nth(1) == Some(script.as_os_str().as_bytes())
+            }
+        }
+    }
+}
+
+/// The file that runs the package under the name `perf`.
+const PACKAGE_AS_PERF: &str = "perf.py";
+const RUN_PACKAGE_AS_PERF: &str = "import sys\nfrom perf_prof.__main__ import main\nsys.argv[0] = 'perf'\nmain()\n";
+
 impl FolderOfPerf {
-    fn new(this: &OsStr) -> Result<FolderOfPerf> {
+    fn new(this: &This) -> Result<FolderOfPerf> {
         let mut number = 0u32;
         loop {
             let folder = env::temp_dir().join(format!("perf-prof-{}-{number}", std::process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&folder) {
                 Ok(()) => {
                     let folder = FolderOfPerf(folder);
-                    symlink(this, folder.0.join("perf")).context("cannot create a link to perf-prof")?;
+                    this.put_in(&folder.0).context("cannot make perf-prof runnable as perf")?;
                     return Ok(folder);
                 }
                 // Another program made a folder of this name.
@@ -63,11 +114,10 @@ impl Drop for FolderOfPerf {
 struct Running {
     /// The wrapper whose status is returned is the last.
     children: Vec<Child>,
-    /// The path of this program.
-    this: PathBuf,
+    this: This,
     /// Says whether the wrappers get signals of a terminal.
     terminal: Terminal,
-    _folder: FolderOfPerf,
+    folder: FolderOfPerf,
 }
 
 /// Says whether Ctrl-C in a terminal reaches the wrappers without help.
@@ -91,12 +141,12 @@ pub fn run_live(record: (&Found, &[OsString]), report: (&Found, &[OsString])) ->
 
 /// Starts wrappers. Each but the last writes to a pipe that the next one reads.
 fn start(wrappers: &[(&Found, &[OsString])]) -> Result<Running> {
-    let this = env::current_exe().context("cannot find the file of this program")?;
-    let folder = FolderOfPerf::new(this.as_os_str())?;
+    let this = This::find()?;
+    let folder = FolderOfPerf::new(&this)?;
     let path = folder.path()?;
     let on_terminal = io::stdin().is_terminal() || io::stdout().is_terminal() || io::stderr().is_terminal();
     let terminal = if on_terminal { Terminal::Ours } else { Terminal::None };
-    let mut running = Running { children: Vec::new(), this, terminal, _folder: folder };
+    let mut running = Running { children: Vec::new(), this, terminal, folder };
     let mut input = None;
     for (number, (wrapper, args)) in (1..).zip(wrappers) {
         let mut command = Command::new("/bin/sh");
@@ -171,8 +221,7 @@ impl Running {
             found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
             at += 1;
         }
-        let is_this = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == self.this);
-        found.into_iter().filter(is_this).collect()
+        found.into_iter().filter(|&pid| self.this.is_run_by(pid, &self.folder.0)).collect()
     }
 }
 

@@ -8,13 +8,13 @@ use std::{
     fs::OpenOptions,
     io::{self, IsTerminal, Write},
     path::PathBuf,
-    process::ExitCode,
     time::Duration,
 };
 
 use anyhow::Context;
 use clap::{ArgAction, Args, FromArgMatches, value_parser};
 use perf_prof_core::{
+    engine::ExitStatus,
     plan::{Capture, Target},
     spec::{CpuSet, parse_interval},
     stat::{self, Rows, StatPlan, Table, Totals},
@@ -158,7 +158,7 @@ pub struct Stat {
 
 impl Stat {
     /// Counts the events.
-    pub fn run(self) -> Result<ExitCode, Failure> {
+    pub fn run(self) -> Result<ExitStatus, Failure> {
         const READ_ON: &str = "`perf-prof stat --help` explains the options, with examples";
         if self.repeat > 1 && self.command.is_empty() {
             let message =
@@ -173,8 +173,7 @@ impl Stat {
             let shown = if json { json::line(table)? } else { text.table(table) };
             output.write(&shown)
         };
-        let status = stat::run(&plan, &mut show)?;
-        Ok(ExitCode::from(status.0))
+        Ok(stat::run(&plan, &mut show)?)
     }
 
     fn output(&self) -> Result<Output, Failure> {

@@ -1,0 +1,18 @@
+"""The command `perf-prof`, which is also `python -m perf_prof`."""
+
+import sys
+
+from perf_prof._native import main as _main
+
+
+def main():
+    """Runs the command line and exits with its status."""
+    # Python puts the folder of this command, or the current folder, in front of the folders to import from. The
+    # command is no script: nothing beside it, and nothing in the current folder, may take the place of a module.
+    if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
+        del sys.path[0]
+    sys.exit(_main(sys.argv))
+
+
+if __name__ == "__main__":
+    main()

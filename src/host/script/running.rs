@@ -1,0 +1,150 @@
+//! An interpreter that runs already, because perf-prof is a package of it: what has to be known and done there. The
+//! embedded interpreter is started and ended by perf-prof, see `interpreter`.
+
+use std::{
+    borrow::Cow,
+    ffi::c_int,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use perf_prof_core::sys::signals;
+use pyo3::{ffi, prelude::*, types::PyDict, wrap_pymodule};
+
+use super::perf_script::perf_trace_context;
+
+/// True if the interpreter is the embedded one.
+static IS_EMBEDDED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that perf-prof starts the embedded interpreter.
+pub fn note_embedded() {
+    IS_EMBEDDED.store(true, Relaxed);
+}
+
+/// Returns whether perf-prof is a package of an interpreter that runs already.
+pub fn is_running() -> bool {
+    // SAFETY: may be called at any time.
+    !IS_EMBEDDED.load(Relaxed) && unsafe { ffi::Py_IsInitialized() } != 0
+}
+
+/// Returns `sys.executable` of the interpreter that runs already. It can be empty: a program may embed the interpreter.
+pub fn executable() -> Option<PathBuf> {
+    let of = |py: Python<'_>| py.import("sys")?.getattr("executable")?.extract::<Option<PathBuf>>();
+    is_running().then(|| Python::attach(of).ok().flatten().unwrap_or_default())
+}
+
+/// Returns the folder of the standard library.
+pub fn base_prefix() -> String {
+    let of = |py: Python<'_>| py.import("sys")?.getattr("base_prefix")?.extract();
+    Python::attach(of).unwrap_or_default()
+}
+
+/// Returns where the packages for scripts come from, for errors about modules that are missing.
+pub fn way_to_packages() -> Cow<'static, str> {
+    match executable() {
+        None => "for the packages of a venv, use --python VENV".into(),
+        Some(python) => format!("scripts use the packages of '{}'", python.display()).into(),
+    }
+}
+
+/// Prepares the interpreter for scripts. Afterwards it is as the embedded one after its start.
+pub fn prepare(py: Python<'_>) -> PyResult<()> {
+    signals::stop_ignoring_interrupt();
+    // Python installs its handler only if SIGINT was not ignored when it started. Without this handler,
+    // `PyErr_SetInterrupt` has no effect.
+    let signal = py.import("signal")?;
+    let handler = signal.getattr("default_int_handler")?;
+    signal.call_method1("signal", (signal.getattr("SIGINT")?, handler))?;
+    let sys = py.import("sys")?;
+    // The script's folder belongs to the user, and a tool run as root must leave no files in it.
+    sys.setattr("dont_write_bytecode", true)?;
+    sys.getattr("modules")?.set_item("perf_trace_context", wrap_pymodule!(perf_trace_context)(py))?;
+    // UTF-8 with surrogateescape in every locale: a task's name may contain any bytes, and printing the name must not
+    // raise an exception. Python escapes all that stderr cannot encode.
+    for (name, errors) in [("stdin", Some("surrogateescape")), ("stdout", Some("surrogateescape")), ("stderr", None)] {
+        let stream = sys.getattr(name)?;
+        // The stream is None if its descriptor is closed.
+        if !stream.is_none() {
+            let options = PyDict::new(py);
+            options.set_item("encoding", "utf-8")?;
+            options.set_item("errors", errors.unwrap_or("backslashreplace"))?;
+            stream.call_method("reconfigure", (), Some(&options))?;
+        }
+    }
+    Ok(())
+}
+
+/// Joins the threads that the script has started, runs the `atexit` functions, and flushes stdout and stderr, as the end
+/// of the interpreter does. The results of the run are reported afterwards. Returns 0, or another number if a flush failed.
+pub fn end_script(py: Python<'_>) -> c_int {
+    let run = |module: &str, function: &str| py.import(module)?.call_method0(function).map(drop);
+    for (module, function) in [("threading", "_shutdown"), ("atexit", "_run_exitfuncs")] {
+        if let Err(error) = run(module, function) {
+            error.write_unraisable(py, None);
+        }
+    }
+    let mut status = 0;
+    for name in ["stdout", "stderr"] {
+        if let Err(error) = flush(py, name) {
+            error.write_unraisable(py, None);
+            status = -1;
+        }
+    }
+    status
+}
+
+fn flush(py: Python<'_>, name: &str) -> PyResult<()> {
+    let sys = py.import("sys")?;
+    let stream = sys.getattr(name)?;
+    if stream.is_none() || stream.getattr("closed")?.is_truthy()? {
+        return Ok(());
+    }
+    let flushed = stream.call_method0("flush");
+    if flushed.is_err() {
+        // Otherwise Python would try and fail again when it ends, and change the exit status.
+        sys.setattr(name, py.None())?;
+    }
+    flushed.map(drop)
+}
+
+/// Around a fork of this process: an interpreter that runs already is copied, and has to know about it.
+#[derive(Clone, Copy)]
+pub struct Fork {
+    /// The state of the GIL before; `None` if no interpreter runs.
+    gil: Option<ffi::PyGILState_STATE>,
+}
+
+impl Fork {
+    /// Prepares the interpreter. This thread must not hold the GIL; it holds it until one of the other functions returns.
+    pub fn prepare() -> Fork {
+        // SAFETY: the interpreter runs, and the second call is made with the GIL.
+        let lock = || unsafe {
+            let gil = ffi::PyGILState_Ensure();
+            ffi::PyOS_BeforeFork();
+            gil
+        };
+        Fork { gil: is_running().then(lock) }
+    }
+
+    /// To be called in the child, and nowhere else.
+    pub fn in_child(self) {
+        if let Some(gil) = self.gil {
+            // SAFETY: this is a copy of the thread that `prepare` was called in, and holds the GIL.
+            unsafe {
+                ffi::PyOS_AfterFork_Child();
+                ffi::PyGILState_Release(gil);
+            }
+        }
+    }
+
+    /// To be called in this process, also if the fork failed.
+    pub fn in_parent(self) {
+        if let Some(gil) = self.gil {
+            // SAFETY: this thread holds the GIL since `prepare`.
+            unsafe {
+                ffi::PyOS_AfterFork_Parent();
+                ffi::PyGILState_Release(gil);
+            }
+        }
+    }
+}
