@@ -6,7 +6,7 @@ use std::{
     io::{self, Write},
 };
 
-use perf_prof_core::sys::signals::DefaultInterrupt;
+use perf_prof_core::sys::signals::WithoutPython;
 use pyo3::prelude::*;
 
 use crate::{cli, library, script};
@@ -30,10 +30,10 @@ pub fn register() {
 #[pyfunction]
 fn main(py: Python<'_>, argv: Vec<OsString>) -> u8 {
     py.detach(|| {
-        // Python's handler only sets a flag for Python code. Without Python code, nobody would look at it.
-        let interrupt = DefaultInterrupt::set();
+        // For example, Python's handler of SIGINT sets a flag for Python code. Most commands run no Python code.
+        let signals = WithoutPython::set();
         let status = cli::main(&argv).0;
-        drop(interrupt);
+        drop(signals);
         // An executable does this when it exits. Errors were reported when the text was written.
         let _ = io::stdout().flush();
         status

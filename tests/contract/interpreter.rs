@@ -24,8 +24,10 @@ fn built_for() -> (PathBuf, String) {
     let output = command.args(["-V", "-v"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    // After the path, the line can say where it comes from.
+    let python = line("python:").split(" (").next().unwrap().into();
     let version = line("version:");
-    (line("python:").into(), version.rsplit_once('.').unwrap().0.to_owned())
+    (python, version.rsplit_once('.').unwrap().0.to_owned())
 }
 
 /// A virtual environment with the package `tiny` in it, made once and kept with the build.
@@ -81,7 +83,7 @@ fn imports() -> Run {
 
 #[test]
 fn packages_of_an_activated_venv_import() {
-    needs([Need::Tracefs]);
+    needs([Need::EmbeddedPython, Need::Tracefs]);
     let python = venv().join("bin/python");
     let options = |run: Run, path: &Path| run.options([Path::new("--python"), path]);
     for run in [
@@ -110,7 +112,7 @@ fn packages_of_a_venv_do_not_import_without_it() {
 
 #[test]
 fn the_order_of_the_choice() {
-    needs([Need::Tracefs]);
+    needs([Need::EmbeddedPython, Need::Tracefs]);
     // Each variable is set to a path that does not exist, so the error names the variable that was used.
     let names = ["CONDA_PREFIX", "VIRTUAL_ENV", "PERF_PROF_PYTHON"];
     for count in 1..=names.len() {
@@ -136,7 +138,7 @@ fn the_order_of_the_choice() {
 
 #[test]
 fn without_any_choice_the_python_is_the_one_perf_prof_was_built_for() {
-    needs([Need::Tracefs]);
+    needs([Need::EmbeddedPython, Need::Tracefs]);
     let text = "
 import sys
 print(sys.executable, '%d.%d' % sys.version_info[:2])
@@ -149,7 +151,7 @@ def __sample__(event): pass
 
 #[test]
 fn a_venv_of_another_minor_version_is_an_error_that_names_both() {
-    needs([Need::Tracefs]);
+    needs([Need::EmbeddedPython, Need::Tracefs]);
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("bin")).unwrap();
     File::create(dir.path().join("bin/python3")).unwrap();
@@ -170,7 +172,7 @@ fn a_venv_of_another_minor_version_is_an_error_that_names_both() {
 
 #[test]
 fn the_version_with_v_names_the_libpython_and_the_prefix() {
-    needs([Need::Tracefs]);
+    needs([Need::EmbeddedPython, Need::Tracefs]);
     let show = |env: &[(&str, &Path)]| {
         let output = Command::new(tested_program())
             .args(["-V", "-v"])
@@ -193,7 +195,7 @@ fn the_version_with_v_names_the_libpython_and_the_prefix() {
 
 #[test]
 fn multiprocessing_starts_the_users_python() {
-    needs([Need::Tracefs]);
+    needs([Need::EmbeddedPython, Need::Tracefs]);
     let text = "
 import multiprocessing, sys, work
 def __init__():

@@ -10,7 +10,7 @@ use std::{
 
 use perf_prof_core::sys::tracefs::Tracefs;
 
-use super::probe_lock;
+use super::{probe_lock, run::is_installed_package};
 
 /// The environment variable with the needs that this machine must meet, separated by commas: a test fails if one of
 /// them is not met. `all` stands for all needs.
@@ -31,6 +31,9 @@ pub enum Need {
     Schedstat,
     /// Some CPU is idle at times.
     Idle,
+    /// The program under test embeds its Python, which can be chosen. The command of an installed package runs in the
+    /// interpreter it is installed for: how it is found, and how another one is chosen, are questions of the executable.
+    EmbeddedPython,
     /// A kernel that is recent enough for the test, or old enough, or built with the right options.
     Kernel,
     /// The kernel has no kprobes.
@@ -75,11 +78,12 @@ use Need::*;
 
 impl Need {
     /// All needs, by name.
-    pub const ALL: [(Need, &str); 25] = [
+    pub const ALL: [(Need, &str); 26] = [
         (Bpf, "bpf"),
         (BuildIds, "build-ids"),
         (Cgroups, "cgroups"),
         (Compilers, "compilers"),
+        (EmbeddedPython, "embedded-python"),
         (Idle, "idle"),
         (Kernel, "kernel"),
         (Namespaces, "namespaces"),
@@ -117,6 +121,9 @@ impl Need {
             },
             Cgroups => perf_prof_core::sys::cgroup::resolve("/").map(drop).map_err(|error| error.to_string()),
             Compilers => ["cc", "c++", "gcc"].into_iter().try_for_each(|compiler| runs(&[compiler, "--version"])),
+            EmbeddedPython if is_installed_package() => {
+                Err("the command of an installed package runs in its interpreter".to_owned())
+            }
             Idle => is_idle_at_times(),
             Namespaces => runs(&["unshare", "-mpf", "true"]),
             NoKprobes => match Path::new("/sys/bus/event_source/devices/kprobe").exists() {
@@ -145,8 +152,8 @@ impl Need {
                 probe_lock::shared();
                 Ok(())
             }
-            BuildIds | Kernel | Offline | PlainUser | Pmu | Programs | Pypi | Python | RealTime | SampleRate
-            | Storage | Vdso => Ok(()),
+            BuildIds | EmbeddedPython | Kernel | Offline | PlainUser | Pmu | Programs | Pypi | Python | RealTime
+            | SampleRate | Storage | Vdso => Ok(()),
         }
     }
 }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::{
     calls::WORKLOAD,
     machine::{Need, needs},
-    run::{PATIENCE, tested_program, with_patience},
+    run::{PATIENCE, is_installed_package, tested_program, with_patience},
 };
 
 /// The event that only tests cause. Its field `pid` numbers the calls.
@@ -182,10 +182,21 @@ pub fn finish(child: Child, dir: &Path) -> Outcome {
     let output = child.wait_with_output().unwrap();
     let own = std::env::current_exe().unwrap();
     let shown = |bytes: &[u8]| {
-        String::from_utf8_lossy(bytes).replace(dir.to_str().unwrap(), "DIR").replace(own.to_str().unwrap(), "WORKLOAD")
+        let text = String::from_utf8_lossy(bytes).replace(dir.to_str().unwrap(), "DIR");
+        as_executable(&text.replace(own.to_str().unwrap(), "WORKLOAD"))
     };
     let status = output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap());
     Outcome { status, stdout: shown(&output.stdout), stderr: shown(&output.stderr), bytes: output.stdout }
+}
+
+/// Returns a message as the executable prints it. Only the executable can use the packages of another environment.
+fn as_executable(text: &str) -> String {
+    const OF_PACKAGE: &str = "scripts use the packages of '";
+    let Some((before, rest)) = text.split_once(OF_PACKAGE).filter(|_| is_installed_package()) else {
+        return text.to_owned();
+    };
+    let after = rest.split_once('\'').unwrap().1;
+    format!("{before}for the packages of a venv, use --python VENV{after}")
 }
 
 impl Outcome {

@@ -195,31 +195,42 @@ pub fn stop_ignoring_interrupt() {
     }
 }
 
-/// While this value exists, SIGINT ends the process, unless it was ignored before or something handles it.
+/// The signals for which Python installs an action at its start, except SIGPIPE, which every Rust program ignores too.
+const OF_PYTHON: [i32; 2] = [libc::SIGINT, libc::SIGXFSZ];
+
+/// While this value exists, signals have the actions that they have in an executable, not those of Python. Dropping the
+/// value restores Python's.
 #[derive(Debug)]
-pub struct DefaultInterrupt {
-    before: libc::sigaction,
+pub struct WithoutPython {
+    before: Vec<(i32, libc::sigaction)>,
 }
 
-impl DefaultInterrupt {
-    /// Replaces the handler of SIGINT by the default action. An ignored SIGINT stays ignored.
-    pub fn set() -> DefaultInterrupt {
-        // SAFETY: all zeroes is a valid sigaction: SIG_DFL, no flags, an empty mask. Both actions outlive the calls.
-        unsafe {
-            let (mut before, default): (libc::sigaction, libc::sigaction) = (std::mem::zeroed(), std::mem::zeroed());
-            libc::sigaction(libc::SIGINT, std::ptr::null(), &mut before);
-            if before.sa_sigaction != libc::SIG_IGN {
-                libc::sigaction(libc::SIGINT, &default, std::ptr::null_mut());
+impl WithoutPython {
+    /// Gives the signals their default actions. Python ignores SIGXFSZ, and commands that it starts must not inherit that.
+    /// It handles SIGINT if it was not ignored before; if it was, it stays ignored.
+    pub fn set() -> WithoutPython {
+        let set = |signal: i32| {
+            // SAFETY: all zeroes is a valid sigaction: SIG_DFL, no flags, an empty mask. Both actions outlive the calls.
+            unsafe {
+                let (mut before, default): (libc::sigaction, libc::sigaction) =
+                    (std::mem::zeroed(), std::mem::zeroed());
+                libc::sigaction(signal, std::ptr::null(), &mut before);
+                if signal != libc::SIGINT || before.sa_sigaction != libc::SIG_IGN {
+                    libc::sigaction(signal, &default, std::ptr::null_mut());
+                }
+                (signal, before)
             }
-            DefaultInterrupt { before }
-        }
+        };
+        WithoutPython { before: OF_PYTHON.map(set).to_vec() }
     }
 }
 
-impl Drop for DefaultInterrupt {
+impl Drop for WithoutPython {
     fn drop(&mut self) {
-        // SAFETY: restores the action from before `set`.
-        unsafe { libc::sigaction(libc::SIGINT, &self.before, std::ptr::null_mut()) };
+        for (signal, before) in &self.before {
+            // SAFETY: restores the action from before `set`.
+            unsafe { libc::sigaction(*signal, before, std::ptr::null_mut()) };
+        }
     }
 }
 

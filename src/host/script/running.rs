@@ -8,7 +8,6 @@ use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use perf_prof_core::sys::signals;
 use pyo3::{ffi, prelude::*, types::PyDict, wrap_pymodule};
 
 use super::perf_script::perf_trace_context;
@@ -49,12 +48,12 @@ pub fn way_to_packages() -> Cow<'static, str> {
 
 /// Prepares the interpreter for scripts. Afterwards it is as the embedded one after its start.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    signals::stop_ignoring_interrupt();
-    // Python installs its handler only if SIGINT was not ignored when it started. Without this handler,
-    // `PyErr_SetInterrupt` has no effect.
+    // The actions of signals that Python sets at its start. It does not handle SIGINT if it was ignored then, and without
+    // its handler `PyErr_SetInterrupt` has no effect.
     let signal = py.import("signal")?;
-    let handler = signal.getattr("default_int_handler")?;
-    signal.call_method1("signal", (signal.getattr("SIGINT")?, handler))?;
+    for (name, action) in [("SIGINT", "default_int_handler"), ("SIGXFSZ", "SIG_IGN")] {
+        signal.call_method1("signal", (signal.getattr(name)?, signal.getattr(action)?))?;
+    }
     let sys = py.import("sys")?;
     // The script's folder belongs to the user, and a tool run as root must leave no files in it.
     sys.setattr("dont_write_bytecode", true)?;
@@ -95,8 +94,9 @@ pub fn end_script(py: Python<'_>) -> c_int {
 
 fn flush(py: Python<'_>, name: &str) -> PyResult<()> {
     let sys = py.import("sys")?;
-    let stream = sys.getattr(name)?;
-    if stream.is_none() || stream.getattr("closed")?.is_truthy()? {
+    // The script can have removed or closed the stream.
+    let Some(stream) = sys.getattr_opt(name)?.filter(|stream| !stream.is_none()) else { return Ok(()) };
+    if stream.getattr("closed").and_then(|closed| closed.is_truthy()).unwrap_or(false) {
         return Ok(());
     }
     let flushed = stream.call_method0("flush");
