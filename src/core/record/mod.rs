@@ -3,6 +3,7 @@
 
 mod batch;
 mod branches;
+mod encode;
 mod event_attr;
 mod ids;
 mod layout;
@@ -14,6 +15,7 @@ mod source;
 
 pub use batch::{Batch, Chunk, Recycle, Sorted, SortedRecord};
 pub use branches::Branch;
+pub use encode::{RecordTooLarge, SampleValues};
 pub use event_attr::EventAttr;
 pub use ids::EventIds;
 pub use layout::{SampleFormat, SampleLayout, TrailerLayout};

@@ -4,6 +4,8 @@
 //! Rendering gets facts about the machine through [`Kernel`].
 
 mod btf;
+mod collection;
+mod encode;
 mod field;
 mod filter;
 mod format;
@@ -14,6 +16,8 @@ pub mod print_fmt;
 pub mod printk_formats;
 
 pub use btf::{BitField, Btf};
+pub use collection::FormatCollection;
+pub use encode::{EncodeError, FieldInput};
 pub(crate) use field::Extent;
 pub use field::{Array, ElementType, Field, FieldKind};
 pub use filter::{Filter, FilterError};
