@@ -1,7 +1,9 @@
 """Linux kernel events in Python: the class of events, and functions and classes to evaluate them."""
 
 from perf_prof._native import (
+    EventFormat,
     FieldError,
+    FieldFormat,
     FlameGraph,
     Log2Hist,
     PerfEvent,
@@ -11,6 +13,8 @@ from perf_prof._native import (
     _restore,  # Pickled events name this function.
     build_id,
     errno_name,
+    event,
+    events,
     is_recording,
     is_target,
     ksym,
@@ -47,7 +51,9 @@ __all__ = [
     "Count",
     "Counts",
     "Error",
+    "EventFormat",
     "FieldError",
+    "FieldFormat",
     "FlameGraph",
     "HandlerError",
     "KernelError",
@@ -68,6 +74,8 @@ __all__ = [
     "at_least",
     "build_id",
     "errno_name",
+    "event",
+    "events",
     "is_recording",
     "is_target",
     "ksym",

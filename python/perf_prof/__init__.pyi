@@ -23,6 +23,8 @@ class _Frame(_KnownFrame, total=False):
     inlined: bool
     srcline: str
 
+_Type = type[int] | type[bool] | type[str] | type[bytes]
+
 class _Counts(TypedDict):
     """The number of delivered events and the number of lost events."""
 
@@ -332,6 +334,74 @@ def syscall_nr(name: str) -> int:
 def errno_name(n: int) -> str:
     """Returns the name of an error number, which may be negative: errno_name(-2) == 'ENOENT'. Returns 'errno_N'
     if the number has no name."""
+
+class FieldFormat:
+    """A field of an event."""
+
+    @property
+    def name(self) -> str:
+        """The field's name."""
+
+    @property
+    def type(self) -> str:
+        """The type in C, such as 'char[16]'."""
+
+    @property
+    def python_type(self) -> _Type:
+        """The type of the field's values in Python: int, bool, str or bytes."""
+
+    @property
+    def size(self) -> int:
+        """The size in the event's data, in bytes. It is 0 for an array that extends to the end of the data."""
+
+    @property
+    def signed(self) -> bool:
+        """True if the field can be negative."""
+
+    @property
+    def offset(self) -> int:
+        """The place in the event's data, in bytes from its start."""
+
+class EventFormat:
+    """The format of a tracepoint: its name, its fields, and how the kernel prints it."""
+
+    @property
+    def name(self) -> str:
+        """The event's name without its system, such as 'sched_switch'."""
+
+    @property
+    def system(self) -> str:
+        """The event's system, such as 'sched'."""
+
+    @property
+    def id(self) -> int:
+        """The event's number in its kernel."""
+
+    @property
+    def fields(self) -> tuple[FieldFormat, ...]:
+        """The event's own fields, as a tuple of FieldFormat."""
+
+    @property
+    def common_fields(self) -> tuple[FieldFormat, ...]:
+        """The fields that all tracepoints have, such as common_pid, as a tuple of FieldFormat."""
+
+    @property
+    def print_format(self) -> str:
+        """The format with which the kernel prints the event."""
+
+def events(pattern: str = "*:*", *, formats: str | PathLike[str] | None = None) -> list[EventFormat]:
+    """Returns the formats of the tracepoints that match pattern, sorted by name. In 'system:name', both parts may have
+    wildcards: 'sched:*'. A pattern without ':' is one for names.
+
+    formats says where the formats come from: 'kernel' (the default) for this kernel, 'shipped' for those that
+    perf_prof brings, or the path of a recording. Raises AccessError, which is a PermissionError, if this kernel's
+    formats cannot be read."""
+
+def event(name: str, *, formats: str | PathLike[str] | None = None) -> EventFormat:
+    """Returns the format of the tracepoint name, which is written as 'system:name'.
+
+    formats says where the format comes from, as in events(). Raises SelectorError, which is a ValueError, with similar
+    names if there is no such tracepoint."""
 
 def ksym(addr: int) -> str:
     """Returns 'symbol+0xoffset' for a kernel address, or '0x...' if it has no symbol."""

@@ -15,4 +15,7 @@ pub mod cli;
 pub mod library;
 
 #[cfg(feature = "python")]
+pub mod testing;
+
+#[cfg(feature = "python")]
 pub mod native;

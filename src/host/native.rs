@@ -9,7 +9,7 @@ use std::{
 use perf_prof_core::sys::signals::WithoutPython;
 use pyo3::prelude::*;
 
-use crate::{cli, library, script};
+use crate::{cli, library, script, testing};
 
 /// What the package `perf_prof` is made of.
 #[pymodule]
@@ -17,6 +17,7 @@ pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     script::add_to(module)?;
     library::add_to(module)?;
     module.add_function(wrap_pyfunction!(main, module)?)?;
+    testing::add_to(module)?;
     script::name_package(module)
 }
 

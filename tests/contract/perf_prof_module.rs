@@ -17,7 +17,7 @@ def __sample__(event): pass
         Run::script(text).call_event().workload("exit 0"),
         expect![[r#"
             True True True True
-            ['Branch', 'FieldError', 'FlameGraph', 'Log2Hist', 'Losses', 'Parts', 'PerfEvent', 'States', 'at_least', 'build_id', 'errno_name', 'is_recording', 'is_target', 'ksym', 'lost_cpu', 'print', 'process_of', 'realtime', 'shard', 'srcline', 'stats', 'syscall_name', 'syscall_nr', 'usym']
+            ['AccessError', 'Branch', 'ClosedError', 'Count', 'Counts', 'Error', 'EventFormat', 'FieldError', 'FieldFormat', 'FlameGraph', 'HandlerError', 'KernelError', 'Log2Hist', 'Losses', 'OptionError', 'Parts', 'PerfEvent', 'Recording', 'RecordingError', 'RecordingFileError', 'RunResult', 'SelectorError', 'States', 'Trace', 'Warning', 'at_least', 'build_id', 'errno_name', 'event', 'events', 'is_recording', 'is_target', 'ksym', 'lost_cpu', 'print', 'process_of', 'realtime', 'record', 'replay', 'run', 'shard', 'srcline', 'stat', 'stats', 'syscall_name', 'syscall_nr', 'trace', 'usym']
         "#]],
     );
 }

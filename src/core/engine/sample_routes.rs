@@ -129,6 +129,28 @@ impl Intervals {
         let next = start.saturating_add(every.saturating_mul(passed.saturating_add(1)));
         Self { every, next: Some(next), end, most_between_samples }
     }
+
+    /// Returns the end of the next interval, if this end is not after `time`. The caller repeats the call until it
+    /// returns `None`.
+    #[inline]
+    pub fn passed(&mut self, time: u64) -> Option<u64> {
+        let Intervals { every, next: due, most_between_samples, .. } = self;
+        let next = *due.get_or_insert(time.saturating_add(*every));
+        if next > time || next == u64::MAX {
+            return None;
+        }
+        let ahead = (time - next) / *every;
+        let skipped = if ahead > *most_between_samples { ahead } else { 0 };
+        let passed = next.saturating_add(every.saturating_mul(skipped));
+        *due = Some(passed.saturating_add(*every));
+        Some(passed)
+    }
+
+    /// Like [`Intervals::passed`], for the intervals after the last sample.
+    pub fn left(&mut self) -> Option<u64> {
+        self.next?;
+        self.passed(self.end)
+    }
 }
 
 /// The attr, time, ring and CPU of a sample.
@@ -298,26 +320,15 @@ impl ReplayState {
         samples
     }
 
-    /// Returns the end of the next interval, if this end is not after `time`. The caller repeats the call until it
-    /// returns `None`.
+    /// Like [`Intervals::passed`]. Returns `None` if there are no intervals.
     #[inline]
     pub fn interval_passed(&mut self, time: u64) -> Option<u64> {
-        let Intervals { every, next: due, most_between_samples, .. } = self.intervals.as_mut()?;
-        let next = *due.get_or_insert(time.saturating_add(*every));
-        if next > time || next == u64::MAX {
-            return None;
-        }
-        let ahead = (time - next) / *every;
-        let skipped = if ahead > *most_between_samples { ahead } else { 0 };
-        let passed = next.saturating_add(every.saturating_mul(skipped));
-        *due = Some(passed.saturating_add(*every));
-        Some(passed)
+        self.intervals.as_mut()?.passed(time)
     }
 
-    /// Like [`ReplayState::interval_passed`], for the intervals after the last sample.
+    /// Like [`Intervals::left`]. Returns `None` if there are no intervals.
     pub fn interval_left(&mut self) -> Option<u64> {
-        let end = self.intervals.filter(|intervals| intervals.next.is_some())?.end;
-        self.interval_passed(end)
+        self.intervals.as_mut()?.left()
     }
 
     /// If the record contains perf's own count of an event's lost samples (PERF_FORMAT_LOST), adds this count and

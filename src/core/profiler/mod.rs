@@ -14,7 +14,7 @@ mod samples;
 pub use self::{
     error::SourceError,
     machine::{Machine, RunningMachine},
-    probe::{FileError, LocationError, ProbeError, ResolvedProbe, functions, probe, with_name},
+    probe::{FileError, LocationError, ProbeError, ResolvedProbe, functions, probe, probe_format, with_name},
 };
 use crate::{
     abi::*,

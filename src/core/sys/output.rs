@@ -111,9 +111,11 @@ pub fn are_the_same() -> bool {
 static RECEIVER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Sets a function that gets each message, so that none is written to stderr. `None` removes it. Is for programs that use
-/// perf-prof as a library.
-pub fn send_messages_to(function: Option<fn(&str)>) {
+/// perf-prof as a library. Returns the function that got them before.
+pub fn send_messages_to(function: Option<fn(&str)>) -> Option<fn(&str)> {
+    let before = receiver();
     RECEIVER.store(function.map_or(std::ptr::null_mut(), |function| function as *mut ()), SeqCst);
+    before
 }
 
 fn receiver() -> Option<fn(&str)> {

@@ -1,7 +1,7 @@
 //! The formats of many events in one text, as they are shipped with perf-prof: for each event a line `=== system`, and
 //! then the text of its `format` file.
 
-use std::{collections::BTreeMap, fmt::Write, ops::Range, sync::Arc};
+use std::{collections::BTreeMap, fmt::Write, io, ops::Range, sync::Arc};
 
 use super::{EventFormat, FormatError};
 
@@ -30,6 +30,12 @@ impl FormatCollection {
             }
         }
         FormatCollection { text, places }
+    }
+
+    /// Finds the formats in a text that is compressed by zstd.
+    pub fn from_zstd(bytes: &[u8]) -> io::Result<Self> {
+        let text = String::from_utf8(zstd::decode_all(bytes)?);
+        Ok(FormatCollection::new(text.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?))
     }
 
     /// Returns the events as (system, name), sorted.

@@ -60,7 +60,8 @@ pub fn named(py: Python<'_>, class: &str, text: &str) -> PyErr {
     raise(py, class, |class| class.call1((text,)))
 }
 
-fn with_number(py: Python<'_>, class: &str, errno: i32, text: &str) -> PyErr {
+/// Returns an exception of a class in the package `perf_prof` that has an error number.
+pub fn with_number(py: Python<'_>, class: &str, errno: i32, text: &str) -> PyErr {
     raise(py, class, |class| class.call1((errno, text)))
 }
 

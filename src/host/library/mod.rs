@@ -12,6 +12,8 @@ mod recording;
 mod run_thread;
 mod trace;
 
+pub use errors::{exception, named, with_number};
+
 use pyo3::prelude::*;
 
 /// Adds the functions and classes of this room to the native module.

@@ -177,7 +177,11 @@ pub fn exit_status(py: Python<'_>, error: &PyErr) -> u8 {
         Ok(number) => number as u8,
         Err(_) => {
             if let Ok(text) = code.str() {
-                output::write_line(&text.to_string_lossy());
+                // As Python does. The program may have replaced `sys.stderr`.
+                let stderr = py.import("sys").and_then(|sys| sys.getattr("stderr")).ok().filter(|to| !to.is_none());
+                let line = format!("{}\n", text.to_string_lossy());
+                // If this fails, there is no other place for the text.
+                let _ = stderr.map(|to| to.call_method1("write", (line,)).map(drop));
             }
             1
         }

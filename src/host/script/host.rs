@@ -75,6 +75,16 @@ impl Module {
         })
     }
 
+    /// Imports the module in a program that goes on after the script. A child that the script forks is not ended.
+    pub fn load_within(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Module, ScriptError> {
+        Ok(Module { loaded: loader::load(py, module, args)?, dialect: Dialect::PerfProf })
+    }
+
+    /// Returns the module.
+    pub fn module(&self) -> &Py<PyModule> {
+        &self.loaded.module
+    }
+
     /// Returns the module's file.
     pub fn path(&self) -> &str {
         &self.loaded.path
@@ -243,6 +253,19 @@ impl Program {
     }
 }
 
+impl Program {
+    /// Returns the program's functions that get event objects. Returns `None` for a script of `perf script`.
+    pub(super) fn attached<'a, 'py>(&'a mut self, py: Python<'py>) -> Option<AttachedProgram<'a, 'py>> {
+        let Program { callbacks, receiver, failures, .. } = self;
+        match receiver {
+            Receiver::EventObjects(handlers) => {
+                Some(AttachedProgram { attached: Attached { py, callbacks, failures }, handlers })
+            }
+            Receiver::PerfScript(_) => None,
+        }
+    }
+}
+
 impl Sink for Program {
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
         Python::attach(|py| {
@@ -326,9 +349,18 @@ impl Attached<'_, '_> {
 }
 
 /// A program whose functions get event objects, while the GIL is held.
-struct AttachedProgram<'a, 'py> {
+pub(super) struct AttachedProgram<'a, 'py> {
     attached: Attached<'a, 'py>,
     handlers: &'a mut Vec<Option<Handler>>,
+}
+
+impl AttachedProgram<'_, '_> {
+    /// Calls the handler of an event type with an object that exists already.
+    pub(super) fn object(&mut self, event: usize, object: Py<PyAny>) -> Flow {
+        let Some(Some(handler)) = self.handlers.get(event) else { return Flow::Continue(()) };
+        let result = handler.callback.function.call1(self.attached.py, (object,));
+        self.attached.handle(result.map(drop), &handler.callback.name)
+    }
 }
 
 impl Deliver for AttachedProgram<'_, '_> {

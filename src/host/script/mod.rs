@@ -14,6 +14,7 @@ mod interpreter;
 mod loader;
 mod merge;
 mod module;
+mod objects;
 mod optional_events;
 mod package;
 mod perf_script;
@@ -24,7 +25,7 @@ mod system_calls;
 pub use callbacks::Callbacks;
 pub use choice::{ChoiceSource, PythonChoice};
 pub use error::ScriptError;
-pub use event::EventClass;
+pub use event::{BesidesRecord, EventClass, Seen, made, made_context, seen, unnamed_frames};
 pub use failure::OnError;
 pub use host::{Dialect, Module, Program, announce};
 pub use interpreter::{
@@ -32,7 +33,8 @@ pub use interpreter::{
 };
 pub use loader::path_that_others_can_change;
 pub use merge::{Shard, prepare_for_parts};
-pub use module::{EventAttr, Run, Trailers, add_to, name_package};
+pub use module::{EventAttr, Run, Trailers, add_to, name_package, run as current_run, set_current_run};
+pub use objects::WithObjects;
 pub use optional_events::OptionalEvents;
 pub use package::{InitNative, set_native};
 pub use perf_script::{Options as PerfScriptOptions, Signs, exec_path as perf_exec_path};

@@ -76,12 +76,18 @@ pub fn set_run(run: Arc<Run>) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
 }
 
+/// Sets the run that was the current one before.
+pub fn set_current_run(run: Option<Arc<Run>>) {
+    *RUN.lock().unwrap_or_else(PoisonError::into_inner) = run;
+}
+
 /// Clears the current run, when it is over.
 pub fn clear_run() {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
-fn run() -> Option<Arc<Run>> {
+/// Returns the current run.
+pub fn run() -> Option<Arc<Run>> {
     RUN.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 

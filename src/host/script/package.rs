@@ -16,7 +16,7 @@ use super::{
 /// The name of the native module.
 const NATIVE: &CStr = c"perf_prof._native";
 
-static EMBEDDED: [EmbeddedModule; 5] = [
+static EMBEDDED: [EmbeddedModule; 6] = [
     EmbeddedModule {
         name: "perf_prof",
         file: "<perf_prof/__init__.py>",
@@ -45,6 +45,12 @@ static EMBEDDED: [EmbeddedModule; 5] = [
         name: "perf_prof._parts",
         file: "<perf_prof/_parts.py>",
         source: include_str!("../../../python/perf_prof/_parts.py"),
+        kind: ModuleKind::Module,
+    },
+    EmbeddedModule {
+        name: "perf_prof.testing",
+        file: "<perf_prof/testing.py>",
+        source: include_str!("../../../python/perf_prof/testing.py"),
         kind: ModuleKind::Module,
     },
 ];

@@ -7,7 +7,7 @@ use crate::{
 
 /// Returns the format of a probe's event. `text` is the format of a definition of the probe in tracefs. Without one, the
 /// format is made from the kind of the probe: it has no arguments then.
-pub(super) fn format(kind: ProbeKind, name: &str, text: Option<&str>) -> Result<EventFormat, FormatError> {
+pub fn format(kind: ProbeKind, name: &str, text: Option<&str>) -> Result<EventFormat, FormatError> {
     let text = text.map_or_else(|| format_text(kind), str::to_owned);
     EventFormat::parse(kind.name(), &with_name(&text, name, 0))
 }

@@ -11,7 +11,10 @@ use std::{
 };
 
 use self::arguments::{ArgumentPlace, ProbedFunction};
-pub use self::{arguments::ArgumentError, file::FileError, format::with_name, location::LocationError};
+pub use self::{
+    arguments::ArgumentError, file::FileError, format::format as probe_format, format::with_name,
+    location::LocationError,
+};
 use super::{Machine, SourceError, pmu};
 use crate::{
     abi::PERF_SAMPLE_RAW,

@@ -1,0 +1,92 @@
+"""Tests of scripts, without root and without events of a kernel.
+
+    from perf_prof.testing import make_event, run_script
+
+    event = make_event("sched:sched_switch", prev_comm="make", prev_pid=7, next_comm="cc1", next_pid=8, _time=1_000)
+    out = run_script("scripts/runqlat.py", [event], args=["--top", "3"])
+    assert out.status == 0
+"""
+
+import io
+import os
+import sys
+from typing import NamedTuple
+
+from perf_prof._native import _make_event as make_event
+from perf_prof._native import _run_script
+
+__all__ = ["Lost", "ScriptResult", "make_event", "run_script"]
+
+
+class Lost(NamedTuple):
+    """Lost events, for run_script(): the script's __lost__ is called before the next event of the same CPU."""
+
+    time: int = 0
+    cpu: int = 0
+    count: int = 1
+
+
+class ScriptResult(NamedTuple):
+    """What a script printed, its exit status, and its module, which is None if its import failed."""
+
+    stdout: str
+    stderr: str
+    status: int
+    module: object
+
+
+def run_script(path, events, args=(), interval=None):
+    """Runs a script on these events, as `perf-prof python` runs it on a recording, and returns what it printed.
+
+    path is the script's file or the name of its module. It is imported anew for each run. Its functions are called in
+    the order of the events' times: those with the names of events, __sample__, __init__, __exit__, and __lost__ for a
+    Lost among the events. The functions get the very objects in events. args are its arguments: sys.argv[1:].
+
+    With interval, in seconds or as a text such as '50ms', __interval__ is called whenever the events' times have passed
+    another interval. realtime() is the time of the events, and is_recording() is True.
+
+    An exception in a function is printed to the script's stderr, and the run goes on with status 1 at its end. Raises
+    FileNotFoundError if there is no such script, and KeyboardInterrupt if the run was interrupted. sys.argv, sys.path,
+    sys.stdout, sys.stderr and the module's entry in sys.modules are those of before afterwards.
+    """
+    path = os.fspath(path)
+    args = [os.fspath(arg) for arg in args]
+    # The loader gives a file's module this name.
+    name = os.path.basename(path).removesuffix(".py") if os.path.isfile(path) else path
+    missing = object()
+    module = sys.modules.get(name, missing)
+    if name not in sys.stdlib_module_names and name != "perf_prof":
+        sys.modules.pop(name, None)
+    outputs = _Output(), _Output()
+    before = sys.argv, sys.path, sys.stdout, sys.stderr
+    sys.path = list(sys.path)
+    sys.stdout, sys.stderr = (output.stream() for output in outputs)
+    try:
+        status, loaded = _run_script(path, list(events), args, interval)
+    finally:
+        sys.argv, sys.path, sys.stdout, sys.stderr = before
+        if module is missing:
+            sys.modules.pop(name, None)
+        else:
+            sys.modules[name] = module
+    stdout, stderr = (output.text() for output in outputs)
+    return ScriptResult(stdout, stderr, status, loaded)
+
+
+class _Output(io.BytesIO):
+    """What a script writes to a stream, even if it closes the stream."""
+
+    written = None
+
+    def stream(self):
+        # As sys.stdout: with a buffer for bytes, and for names of tasks that are not UTF-8.
+        return io.TextIOWrapper(self, encoding="utf-8", errors="surrogateescape", newline="\n", write_through=True)
+
+    def close(self):
+        if not self.closed:
+            self.written = self.getvalue()
+        super().close()
+
+    def text(self):
+        written = self.written if self.closed else self.getvalue()
+        return written.decode("utf-8", "surrogateescape")

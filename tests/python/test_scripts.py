@@ -1,0 +1,328 @@
+"""Unit tests of the shipped scripts, by perf_prof.testing. They need no root and no events of this kernel."""
+
+import os
+import tempfile
+import time
+import unittest
+
+from perf_prof.testing import Lost, make_event, run_script
+
+SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts")
+MS = 1_000_000
+SECOND = 1_000 * MS
+
+
+def make(name, time, **fields):
+    # The shipped formats are the same on all machines.
+    return make_event(name, formats="shipped", _time=time, **fields)
+
+
+def clock(ns):
+    return time.strftime("%H:%M:%S", time.localtime(ns // SECOND))
+
+
+class ScriptTest(unittest.TestCase):
+    maxDiff = None
+
+    def run_script(self, script, events, *args, status=0, interval=None):
+        out = run_script(os.path.join(SCRIPTS, script), events, args, interval)
+        self.assertEqual((out.stderr, out.status), ("", status), out)
+        return out.stdout
+
+    def rows(self, *args, **options):
+        """Returns the lines that the script prints, each as a list of words."""
+        return [line.split() for line in self.run_script(*args, **options).splitlines()]
+
+
+def switch(time, prev, next, state=1, cpu=0, **more):
+    return make(
+        "sched:sched_switch", time, _cpu=cpu, _pid=prev, prev_comm=f"task{prev}", prev_pid=prev, prev_state=state,
+        next_comm=f"task{next}", next_pid=next, **more,
+    )  # fmt: skip
+
+
+def wakeup(time, pid, cpu=0, name="sched:sched_wakeup"):
+    return make(name, time, comm=f"task{pid}", pid=pid, target_cpu=cpu)
+
+
+class RunqLat(ScriptTest):
+    def test_a_wait_lasts_from_the_wake_up_to_the_switch(self):
+        rows = self.rows("runqlat.py", [wakeup(1000, 8), switch(6000, 7, 8)])
+        self.assertIn(["task8:", "1", "waits"], rows)
+        self.assertIn(["task8", "8", "1", "5.0", "5.0", "5.0"], rows)
+
+    def test_a_task_that_is_preempted_waits_too(self):
+        events = [switch(1000, 7, 8, state=0), switch(4000, 8, 7), switch(9000, 7, 8, state=0x100), switch(12000, 8, 7)]
+        rows = self.rows("runqlat.py", events)
+        self.assertIn(["task7", "7", "2", "3.0", "3.0", "3.0"], rows)
+        # The wait of task 8 began before the first event.
+        text = self.run_script("runqlat.py", events)
+        self.assertIn("(waits that are not counted, because their start was not seen: 2)", text)
+
+    def test_a_new_task_waits_from_its_first_wake_up(self):
+        events = [wakeup(1000, 8, name="sched:sched_wakeup_new"), switch(3000, 7, 8)]
+        self.assertIn(["task8", "8", "1", "2.0", "2.0", "2.0"], self.rows("runqlat.py", events))
+
+    def test_options_select_tasks(self):
+        events = [wakeup(1000, 8), switch(2000, 7, 8), wakeup(2500, 9), switch(4000, 8, 9)]
+        rows = self.rows("runqlat.py", events, "--comm", "task9")
+        self.assertIn(["task9", "9", "1", "1.5", "1.5", "1.5"], rows)
+        self.assertNotIn("task8", [row[0] for row in rows if row])
+        self.assertIn(["all", "commands:", "2", "waits"], self.rows("runqlat.py", events, "--all"))
+
+    def test_lost_events_make_a_wait_unknown(self):
+        events = [wakeup(1000, 8), Lost(time=2000, count=3), switch(6000, 7, 8)]
+        text = self.run_script("runqlat.py", events)
+        self.assertIn("no waits seen", text)
+        self.assertIn("because events of their CPU were lost meanwhile: 1)", text)
+
+
+class OffCpu(ScriptTest):
+    CHAIN = [(0xFFFFFFFF81000010, "schedule"), (0x401000, "wait_for_it", "/bin/app"), (0x401100, "main", "/bin/app")]
+
+    def test_a_time_off_cpu_has_the_stack_of_the_switch(self):
+        events = [switch(1 * MS, 7, 8, _callchain=self.CHAIN, _comm="task7"), switch(4 * MS, 8, 7)]
+        rows = self.rows("offcpu.py", events)
+        self.assertEqual(rows[0], ["3.000", "ms", "100.0%", "task7"])
+        self.assertEqual(rows[1:4], [["schedule"], ["wait_for_it"], ["main"]])
+        self.assertIn("3.000 ms off CPU in 1 stacks", self.run_script("offcpu.py", events))
+
+    def test_only_the_chosen_states_are_counted(self):
+        events = [
+            switch(1 * MS, 7, 8, state=2, _callchain=self.CHAIN),
+            switch(2 * MS, 8, 9, state=1, _callchain=self.CHAIN),
+            switch(6 * MS, 9, 7, state=0x10),
+            switch(9 * MS, 7, 8, state=0),
+        ]
+        text = self.run_script("offcpu.py", events, "--state", "uninterruptible")
+        self.assertIn("5.000 ms off CPU in 1 stacks", text)
+        text = self.run_script("offcpu.py", events, "--min", "6000")
+        self.assertIn("7.000 ms off CPU in 1 stacks", text)
+
+    def test_without_call_chains_it_says_so(self):
+        out = run_script(os.path.join(SCRIPTS, "offcpu.py"), [switch(1 * MS, 7, 8), switch(2 * MS, 8, 7)])
+        self.assertIn("no call chains", out.stderr)
+
+    def test_the_flame_graph_has_the_times_in_microseconds(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "off.folded")
+            events = [switch(1 * MS, 7, 8, _callchain=self.CHAIN, _comm="task7"), switch(4 * MS, 8, 7)]
+            self.run_script("offcpu.py", events, "--flame", path)
+            with open(path) as file:
+                self.assertEqual(file.read(), "task7;main;wait_for_it;schedule_[k] 3000\n")
+
+
+class Profile(ScriptTest):
+    def sample(self, *chain, period=1, pid=7):
+        frames = [(0x401000 + 16 * at, name, "/bin/app") for at, name in enumerate(chain)]
+        return make("profile", 0, period=period, _pid=pid, _callchain=frames, _comm="app")
+
+    def test_functions_have_their_own_time_and_that_of_their_callees(self):
+        events = [self.sample("leaf", "middle", "main", period=3), self.sample("middle", "main", period=1)]
+        rows = self.rows("profile.py", events)
+        self.assertEqual(
+            rows[1:4],
+            [
+                ["75.0%", "75.0%", "1", "leaf", "(app)"],
+                ["25.0%", "100.0%", "1", "middle", "(app)"],
+                ["0.0%", "100.0%", "0", "main", "(app)"],
+            ],
+        )
+        self.assertEqual(rows[4], "2 samples in 3 functions".split())
+
+    def test_a_recursive_function_is_counted_once(self):
+        rows = self.rows("profile.py", [self.sample("again", "again", "main")], "--sort", "total")
+        self.assertIn(["100.0%", "100.0%", "1", "again", "(app)"], rows)
+
+    def test_processes_are_separate_with_by_pid(self):
+        events = [self.sample("leaf", pid=7), self.sample("leaf", pid=8)]
+        rows = self.rows("profile.py", events, "--by-pid")
+        self.assertEqual([row[0] for row in rows[1:3]], ["7", "8"])
+
+    def test_each_interval_has_a_table(self):
+        frames = [(0x401000, "leaf", "/bin/app")]
+        events = [make("profile", at * SECOND, _callchain=frames) for at in (1, 2, 3)]
+        text = self.run_script("profile.py", events, interval=1.0)
+        for end in (2, 3):
+            self.assertIn(clock(end * SECOND), text)
+        self.assertEqual(text.count("1 samples in 1 functions"), 3)
+
+
+class Faults(ScriptTest):
+    def fault(self, name, *chain, time=0, pid=7, comm="app"):
+        frames = [(0x401000 + 16 * at, function, "/bin/app") for at, function in enumerate(chain)]
+        return make(name, time, addr=0x7F0000, _pid=pid, _comm=comm, _callchain=frames)
+
+    def test_faults_are_counted_by_function(self):
+        events = [
+            self.fault("minor-faults", "leaf", "main"),
+            self.fault("minor-faults", "leaf", "main"),
+            self.fault("major-faults", "main"),
+        ]
+        rows = self.rows("faults.py", events)
+        self.assertEqual(rows[1:3], [["2", "0", "2", "leaf", "(app)"], ["0", "1", "3", "main", "(app)"]])
+        self.assertEqual(rows[3], "2 minor and 1 major faults".split())
+
+    def test_faults_are_counted_by_process(self):
+        events = [self.fault("minor-faults", "main", pid=pid, comm=f"app{pid}") for pid in (7, 8, 8)]
+        rows = self.rows("faults.py", events, "--by", "process")
+        self.assertEqual(rows[1:3], [["2", "0", "8", "app8"], ["1", "0", "7", "app7"]])
+
+    def test_major_faults_alone(self):
+        events = [self.fault("minor-faults", "main"), self.fault("major-faults", "main")]
+        text = self.run_script("faults.py", events, "--major")
+        self.assertIn("0 minor and 1 major faults", text)
+
+
+class Wakeups(ScriptTest):
+    def test_wake_ups_are_counted_by_task(self):
+        events = [wakeup(at, pid, cpu) for at, pid, cpu in [(1, 8, 0), (2, 8, 1), (3, 9, 5), (4, 8, 2)]]
+        rows = self.rows("wakeups.py", events)
+        self.assertEqual(rows[0], "whole run: 4 wake-ups, 2 tasks".split())
+        self.assertEqual(rows[2:4], [["task8", "8", "3", "0-2"], ["task9", "9", "1", "5"]])
+
+    def test_each_interval_has_a_table_and_the_whole_run_too(self):
+        events = [wakeup(at * SECOND, 8) for at in (1, 2, 3, 4)]
+        text = self.run_script("wakeups.py", events, interval="1s")
+        self.assertIn(f"{clock(2 * SECOND)}: 1 wake-ups, 1 task", text)
+        self.assertIn("whole run: 4 wake-ups, 1 task", text)
+
+    def test_one_task_is_selected_by_name(self):
+        text = self.run_script("wakeups.py", [wakeup(1, 8), wakeup(2, 9)], "--comm", "task9")
+        self.assertIn("whole run: 1 wake-ups, 1 task", text)
+        self.assertNotIn("task8", text)
+
+
+class Signals(ScriptTest):
+    def signal(self, time, number, **more):
+        fields = {"sig": number, "comm": "target", "pid": 9, "group": 1, "_pid": 7, "_comm": "sender"} | more
+        return make("signal:signal_generate", time, **fields)
+
+    def test_a_line_names_sender_target_and_result(self):
+        rows = self.rows("signals.py", [self.signal(5 * MS, 15)])
+        self.assertEqual(rows[1], [f"{clock(0)}.005", "SIGTERM", "sender", "7", "target", "9", "delivered"])
+
+    def test_the_kernel_and_interrupts_are_senders_too(self):
+        events = [self.signal(1, 11, code=1), self.signal(2, 14, code=0, common_flags=8), self.signal(3, 10, result=1)]
+        text = self.run_script("signals.py", events)
+        self.assertIn("kernel (sender 7)", text)
+        self.assertIn("interrupt", text)
+        self.assertRegex(text, r"SIGUSR1 .* ignored")
+
+    def test_signals_are_selected_by_name_and_number(self):
+        events = [self.signal(1, 15), self.signal(2, 9), self.signal(3, 10)]
+        rows = self.rows("signals.py", events, "--signal", "TERM", "--signal", "9")
+        self.assertEqual([row[1] for row in rows[1:]], ["SIGTERM", "SIGKILL"])
+
+    def test_a_table_counts_pairs(self):
+        rows = self.rows("signals.py", [self.signal(at, 15) for at in range(3)], "--table")
+        self.assertEqual(rows[1], ["3", "SIGTERM", "sender", "7", "target", "9"])
+
+    def test_an_unknown_signal_is_wrong_usage(self):
+        out = run_script(os.path.join(SCRIPTS, "signals.py"), [self.signal(1, 15)], ["--signal", "NONE"])
+        self.assertEqual((out.status, out.module), (2, None))
+        self.assertIn("--signal NONE: there is no such signal", out.stderr)
+
+
+class Syscalls(ScriptTest):
+    def enter(self, time, number, tid=7, cpu=0):
+        return make("raw_syscalls:sys_enter", time, id=number, _tid=tid, _cpu=cpu)
+
+    def exit(self, time, number, ret=0, tid=7, cpu=0):
+        return make("raw_syscalls:sys_exit", time, id=number, ret=ret, _tid=tid, _cpu=cpu)
+
+    def test_calls_are_counted_and_timed(self):
+        from perf_prof import syscall_nr
+
+        read = syscall_nr("read")
+        events = [self.enter(0, read), self.exit(3000, read, ret=10), self.enter(5000, read), self.exit(6000, read, -4)]
+        rows = self.rows("syscalls.py", events)
+        self.assertEqual(rows[1], ["read", "2", "4.000", "us", "2.000", "us", "3.000", "us", "EINTR:1"])
+        self.assertEqual(rows[2], "2 calls of 1 kinds".split())
+
+    def test_threads_are_told_apart(self):
+        events = [self.enter(0, 0, tid=7), self.enter(1000, 0, tid=8), self.exit(2000, 0, tid=7), self.exit(9000, 0, tid=8)]
+        rows = self.rows("syscalls.py", events, "--by-pid")
+        self.assertEqual([(row[0], row[3], row[4]) for row in rows[1:3]], [("8", "8.000", "us"), ("7", "2.000", "us")])
+
+    def test_a_call_across_a_loss_is_not_timed(self):
+        text = self.run_script("syscalls.py", [self.enter(0, 0), Lost(time=500), self.exit(1000, 0)])
+        self.assertIn("(calls that are not timed, because events of their CPU were lost meanwhile: 1)", text)
+
+
+class ExecSnoop(ScriptTest):
+    def newtask(self, time, parent, child, flags=0):
+        return make("task:task_newtask", time, pid=child, comm="shell", clone_flags=flags, _pid=parent)
+
+    def executes(self, time, pid, file):
+        return make("sched:sched_process_exec", time, filename=file, pid=pid, _pid=pid)
+
+    def exits(self, time, pid, code):
+        return [
+            make("syscalls:sys_enter_exit_group", time, error_code=code, _pid=pid),
+            make("sched:sched_process_exit", time, pid=pid, group_dead=1, _pid=pid),
+        ]
+
+    def test_a_process_is_shown_from_its_exec_to_its_end(self):
+        events = [self.newtask(1 * MS, 5, 6), self.executes(2 * MS, 6, "/bin/true"), *self.exits(11 * MS, 6, 3)]
+        rows = self.rows("execsnoop.py", events)
+        self.assertEqual(rows[1], [f"{clock(0)}.002", "exec", "6", "5", "/bin/true"])
+        self.assertEqual(
+            rows[2], [f"{clock(0)}.011", "exit", "6", "5", "exit", "3", "after", "10.0", "ms", "/bin/true"]
+        )
+
+    def test_a_signal_that_ends_a_process_has_its_sender(self):
+        sent = make("signal:signal_generate", 3, sig=15, pid=6, group=1, _pid=9, _comm="killer")
+        delivered = make("signal:signal_deliver", 4, sig=15, _pid=6)
+        end = make("sched:sched_process_exit", 5, pid=6, group_dead=1, _pid=6)
+        text = self.run_script("execsnoop.py", [self.executes(1, 6, "/bin/sleep"), sent, delivered, end])
+        self.assertIn("killed by SIGTERM from killer 9", text)
+
+    def test_threads_are_no_processes(self):
+        events = [self.newtask(1, 5, 6, flags=0x10000), *self.exits(2, 5, 0)]
+        self.assertEqual(len(self.rows("execsnoop.py", events, "--forks")), 1)
+        self.assertEqual(len(self.rows("execsnoop.py", [self.newtask(1, 5, 6)], "--forks")), 2)
+
+    def test_files_are_selected_by_name(self):
+        events = [self.executes(1, 6, "/bin/true"), self.executes(2, 7, "/bin/false")]
+        rows = self.rows("execsnoop.py", events, "--name", "true")
+        self.assertEqual([row[4] for row in rows[1:]], ["/bin/true"])
+
+
+class UprobeLatency(ScriptTest):
+    ENTRY, EXIT = "uprobe:getaddrinfo", "uretprobe:getaddrinfo"
+
+    def call(self, start, end, tid=7, at=0x401230):
+        entry = make(self.ENTRY, start, __probe_ip=at, _tid=tid)
+        return [entry, make(self.EXIT, end, __probe_func=at, __probe_ret_ip=0x402000, _tid=tid)]
+
+    def test_calls_are_timed_by_thread(self):
+        events = [*self.call(1000, 6000), *self.call(2000, 3000, tid=8)]
+        text = self.run_script("uprobe_latency.py", events)
+        self.assertIn("getaddrinfo: 2 calls, mean 3.000 us, longest 5.000 us", text)
+
+    def test_short_calls_are_left_out_on_request(self):
+        events = [*self.call(1000, 6000), *self.call(7000, 8000)]
+        text = self.run_script("uprobe_latency.py", events, "--min", "2")
+        self.assertIn("getaddrinfo: 1 calls, mean 5.000 us", text)
+
+    def test_an_entry_without_its_return_is_wrong_usage(self):
+        out = run_script(os.path.join(SCRIPTS, "uprobe_latency.py"), self.call(1, 2)[:1])
+        self.assertEqual(out.status, 2)
+        self.assertIn("to time calls, select both", out.stderr)
+
+    def test_a_loss_ends_open_calls(self):
+        entry, exit = self.call(1000, 6000)
+        text = self.run_script("uprobe_latency.py", [entry, Lost(time=2000), exit])
+        self.assertNotIn("getaddrinfo: 1 calls", text)
+
+
+class AllScripts(unittest.TestCase):
+    def test_every_script_has_tests(self):
+        names = {name.removesuffix(".py").replace("_", "") for name in os.listdir(SCRIPTS) if name.endswith(".py")}
+        tested = {test.__name__.lower() for test in ScriptTest.__subclasses__()}
+        self.assertEqual(tested, names)
+
+
+if __name__ == "__main__":
+    unittest.main()
