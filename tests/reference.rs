@@ -6,7 +6,8 @@
 
 use std::{collections::BTreeSet, env, fmt::Write, fs, path::PathBuf, process::Command};
 
-const COMMANDS: [&str; 9] = ["python", "record", "stat", "script", "report", "evlist", "list", "doctor", "parallel"];
+const COMMANDS: [&str; 11] =
+    ["python", "record", "stat", "script", "report", "evlist", "list", "doctor", "parallel", "completions", "man"];
 
 const START: &str = "<!-- generated: ";
 const END: &str = "<!-- end -->";

@@ -2,11 +2,13 @@
 //! inspect the machine. The only room that knows argv.
 
 mod as_perf;
+mod completions;
 mod doctor;
 mod event_filters;
 mod evlist;
 mod failure;
 mod list;
+mod man;
 mod option_error;
 mod parallel;
 #[cfg(feature = "python")]
@@ -58,6 +60,12 @@ enum Subcommands {
     /// Check whether this machine is ready for perf-prof, and show how to fix problems
     Doctor(doctor::Doctor),
     Parallel(parallel::Parallel),
+    /// Print what makes a shell complete options, events and files of perf-prof
+    Completions(completions::Completions),
+    /// Write the manual pages
+    Man(man::Manual),
+    #[command(hide = true)]
+    Complete(completions::Complete),
 }
 
 /// Returns all commands. `python` is included for the help text only: its arguments are split before clap parses them.
@@ -115,6 +123,9 @@ fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
         Some(Subcommands::List(list)) => list.run(),
         Some(Subcommands::Doctor(doctor)) => doctor.run(),
         Some(Subcommands::Parallel(parallel)) => parallel.run(),
+        Some(Subcommands::Completions(completions)) => completions.run(),
+        Some(Subcommands::Man(man)) => man.run(self::program()),
+        Some(Subcommands::Complete(complete)) => complete.run(self::program()),
         None => {
             // If stderr is closed, the help text cannot be shown anywhere.
             let _ = write!(io::stderr(), "{}", self::program().render_help());

@@ -81,6 +81,11 @@ pub fn list() -> Vec<Description> {
     all
 }
 
+/// Returns the names of all scripts, each with its line of description.
+pub fn script_names() -> Vec<(String, String)> {
+    list().into_iter().map(|script| (script.name, script.text)).collect()
+}
+
 /// Reads what a script says about itself, from the comments in its wrapper for reports.
 pub fn description(name: &str, report: &Path) -> Description {
     let text = open_regular(report).ok().and_then(|file| std::io::read_to_string(file).ok()).unwrap_or_default();

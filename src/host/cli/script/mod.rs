@@ -19,6 +19,8 @@ use perf_prof_core::{
 };
 
 use super::failure::Failure;
+#[cfg(feature = "python")]
+pub use folders::script_names;
 pub use recording::{RecordingOptions, recording_path};
 
 const LONG_ABOUT: &str = "Print the events in a recording as text.

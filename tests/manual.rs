@@ -1,0 +1,70 @@
+//! The manual pages: one for each command, without anything that man or mandoc would complain about.
+
+use std::{fs, path::Path, process::Command};
+
+use crate::harness::{
+    machine::{Need, skip},
+    run::PERF_PROF,
+};
+
+fn pages(folder: &Path) -> Vec<String> {
+    let mut command = Command::new(PERF_PROF);
+    assert!(command.arg("man").arg(folder).env("SOURCE_DATE_EPOCH", "86400").status().unwrap().success());
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_command_has_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = pages(&folder.path().join("new/man1"));
+    let help = Command::new(PERF_PROF).arg("--help").output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let (_, commands) = help.split_once("Commands:\n").unwrap();
+    let commands = commands.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
+    let commands = commands.filter(|line| !line.starts_with(' ')).filter_map(|line| line.split(' ').next());
+    let mut expected: Vec<String> =
+        commands.filter(|name| *name != "help").map(|name| format!("perf-prof-{name}.1")).collect();
+    expected.push("perf-prof.1".into());
+    expected.sort();
+    assert!(expected.len() > 8, "{help}");
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn mandoc_finds_no_mistake() {
+    let folder = tempfile::tempdir().unwrap();
+    for page in pages(folder.path()) {
+        let mut mandoc = Command::new("mandoc");
+        let Ok(output) = mandoc.args(["-T", "lint", "-W", "warning"]).arg(folder.path().join(&page)).output() else {
+            skip(Need::Programs, "mandoc is not installed");
+        };
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.is_empty(), "{page}: {said}");
+    }
+}
+
+/// All lines after the options are in the page as they are in `--help`: examples keep their breaks and columns.
+#[test]
+fn pages_have_the_examples_of_the_help() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut lines = 0;
+    for page in pages(folder.path()).iter().filter(|page| *page != "perf-prof.1") {
+        let command = page.trim_start_matches("perf-prof-").trim_end_matches(".1");
+        let help = Command::new(PERF_PROF).args([command, "--help"]).env("COLUMNS", "100").output().unwrap();
+        let help = String::from_utf8(help.stdout).unwrap();
+        let text = fs::read_to_string(folder.path().join(page)).unwrap().replace("\\-", "-").replace("\\&", "");
+        assert!(text.starts_with(".ie") && text.contains(" 1970-01-02 "), "{page}: {text}");
+        let examples = help.split("\nExamples").nth(1).unwrap_or_default();
+        for line in examples.lines().skip(1).take_while(|line| line.starts_with(' ')) {
+            lines += 1;
+            let line = line.replace('\\', "\\e").replace('\'', "\\*(Aq");
+            // The help breaks lines that are longer than the terminal.
+            let has = |found: &str| found.starts_with(&line) || found.ends_with(line.trim());
+            assert!(text.lines().any(has), "{page} lacks `{line}`:\n{text}");
+        }
+    }
+    assert!(lines > 40, "{lines}");
+}
