@@ -267,6 +267,9 @@ fn errors_name_what_is_wrong() {
         (&["-g", "perl"], "`perl` is no Python script"),
         (&["-s", "x.py", "--bogus"], "unexpected argument '--bogus'"),
         (&["-s", "x.py", "-e", "a:b", "-i", "x"], "-e and -i cannot be combined"),
+        (&["-s", "x.py", "--filter", "a > 1", "-i", "x"], "--filter 'a > 1' applies to live events only"),
+        (&["--filter", "a"], "--filter a applies to live events only"),
+        (&["-s", "x.py", "--filter", "a", "-e", "a:b"], "--filter a has no event"),
     ] {
         let output = scripts.run(args);
         assert!(output.status.code() == Some(2) && said(&output).contains(text), "{args:?}: {}", said(&output));

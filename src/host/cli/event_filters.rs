@@ -11,6 +11,12 @@ use super::option_error::OptionError;
 pub struct EventFilters(Vec<(usize, String)>);
 
 impl EventFilters {
+    /// Returns the first filter, if there is one.
+    #[cfg(feature = "python")]
+    pub fn first(&self) -> Option<&str> {
+        self.0.first().map(|(_, filter)| filter.as_str())
+    }
+
     /// Returns the events of all lists of `-e`, with their filters. As in perf, several filters of one event must all be
     /// true.
     pub fn events(&self, lists: &[String]) -> Result<Vec<EventSpec>, OptionError> {

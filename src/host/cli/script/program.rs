@@ -173,6 +173,13 @@ impl ProgramOptions {
         symbols: symbol::Options,
         argv: &[OsString],
     ) -> Result<Option<ExitStatus>, Failure> {
+        if let (Some(filter), true) = (self.filters.first(), self.events.is_empty()) {
+            return Err(usage(format!(
+                "--filter {} applies to live events only, after their -e; samples of a recording are selected with -C, \
+                 -p, -t, --comms, -S or --time",
+                shell_quote(filter)
+            )));
+        }
         if self.list {
             output::print_line("List of available trace scripts:");
             folders::list().iter().for_each(|script| output::print_line(&script.line()));
