@@ -158,6 +158,20 @@ fn an_exception_is_reported_and_the_end_is_reached() {
     assert!(said(&output).contains("trace_begin() failed"), "{}", said(&output));
 }
 
+/// Only the script itself can have raised this exception: no signal arrived.
+#[test]
+fn a_keyboard_interrupt_of_the_script_ends_the_run_as_in_python() {
+    needs([Need::Tracefs, Need::Python]);
+    let recorded = Recorded::new();
+    let raising = "def trace_unhandled(*all):\n    print('called')\n    raise KeyboardInterrupt('enough')\n";
+    let output = recorded.run(&format!("{raising}def trace_end():\n    print('end')\n"));
+    assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(130), "called\nend\n"));
+    assert!(said(&output).ends_with("KeyboardInterrupt: enough\n"), "{}", said(&output));
+    let output = recorded.run("def trace_unhandled(*all): pass\ndef trace_end():\n    raise KeyboardInterrupt\n");
+    assert_eq!(output.status.code(), Some(130));
+    assert!(said(&output).ends_with("KeyboardInterrupt\n"), "{}", said(&output));
+}
+
 #[test]
 fn a_recording_that_is_cut_off_gives_the_events_before_its_end() {
     needs([Need::Tracefs, Need::Python]);

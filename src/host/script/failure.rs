@@ -10,7 +10,7 @@ use pyo3::{
 
 use perf_prof_core::{
     event::{Flow, Stop},
-    sys::output,
+    sys::{output, signals},
 };
 
 /// How many tracebacks are printed for the same failure. Later exceptions are only counted.
@@ -30,6 +30,16 @@ impl Tracebacks {
             Tracebacks::Several => 10,
         }
     }
+}
+
+/// What a KeyboardInterrupt means that the script itself raised, without a signal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwnInterrupt {
+    /// The script wants to end the run.
+    #[default]
+    EndsRun,
+    /// The run ends as python3 does after this exception: with a traceback, and the status of SIGINT.
+    Fails,
 }
 
 /// The effect of a failed callback on the run.
@@ -58,6 +68,7 @@ struct FailureKey {
 pub struct Failures {
     on_error: OnError,
     tracebacks: Tracebacks,
+    own_interrupt: OwnInterrupt,
     counts: HashMap<FailureKey, u64>,
     /// The exception that ended the run, with [`OnError::Raise`].
     raised: Option<PyErr>,
@@ -67,8 +78,8 @@ pub struct Failures {
 
 impl Failures {
     /// Returns an object without failures.
-    pub fn new(on_error: OnError, tracebacks: Tracebacks) -> Self {
-        Self { on_error, tracebacks, ..Self::default() }
+    pub fn new(on_error: OnError, tracebacks: Tracebacks, own_interrupt: OwnInterrupt) -> Self {
+        Self { on_error, tracebacks, own_interrupt, ..Self::default() }
     }
 
     /// Returns whether no callback has raised an exception, except for those that only end the run.
@@ -91,6 +102,10 @@ impl Failures {
             return Flow::Break(Stop::Exit(exit_status(py, error)));
         }
         if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+            if self.own_interrupt == OwnInterrupt::Fails && signals::end_requests() == 0 {
+                print_traceback(py, error);
+                return Flow::Break(Stop::Exit(128 + libc::SIGINT as u8));
+            }
             return Flow::Break(Stop::Interrupted);
         }
         // If the reader of stdout or stderr has closed it, the run ends silently. A BrokenPipeError of the script's own

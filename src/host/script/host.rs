@@ -24,7 +24,7 @@ use super::{
     callbacks::{Callback, Callbacks, handler_like_names},
     error::ScriptError,
     event::{Class, EventSlot, class_of, kept_events},
-    failure::{Failures, OnError, Tracebacks, exit_status},
+    failure::{Failures, OnError, OwnInterrupt, Tracebacks, exit_status},
     forked, interpreter,
     loader::{self, Loaded},
     module::{self, Run},
@@ -100,21 +100,22 @@ impl Module {
         let Module { loaded, dialect } = self;
         Python::attach(|py| {
             let module = loaded.module.bind(py);
-            let (callbacks, receiver, tracebacks) = match dialect {
+            let (callbacks, receiver, (tracebacks, own_interrupt)) = match dialect {
                 Dialect::PerfProf => {
                     let callbacks = Callbacks::find(&module.dict(), &loaded.path, &run.events)?;
                     let handlers = handlers(py, &callbacks.handlers, &run);
                     let handlers = handlers.map_err(|e| ScriptError::Start(e.to_string()))?;
-                    (callbacks, Receiver::EventObjects(handlers), Tracebacks::Several)
+                    (callbacks, Receiver::EventObjects(handlers), (Tracebacks::Several, OwnInterrupt::EndsRun))
                 }
                 Dialect::PerfScript(options) => {
                     let callbacks = Callbacks::of_perf_script(module, &loaded.path)?;
                     let handlers = perf_script::Handlers::new(py, &module.dict(), &run, options)?;
-                    (callbacks, Receiver::PerfScript(Box::new(handlers)), Tracebacks::Once)
+                    (callbacks, Receiver::PerfScript(Box::new(handlers)), (Tracebacks::Once, OwnInterrupt::Fails))
                 }
             };
             module::set_run(run);
-            Ok(Program { callbacks, receiver, failures: Failures::new(on_error, tracebacks), module: Some(loaded) })
+            let failures = Failures::new(on_error, tracebacks, own_interrupt);
+            Ok(Program { callbacks, receiver, failures, module: Some(loaded) })
         })
     }
 }
@@ -132,7 +133,7 @@ impl Program {
         let handlers = handlers(functions.py(), &callbacks.handlers, &run);
         let receiver = Receiver::EventObjects(handlers.map_err(|error| ScriptError::Start(error.to_string()))?);
         module::set_run(run);
-        let failures = Failures::new(on_error, Tracebacks::Several);
+        let failures = Failures::new(on_error, Tracebacks::Several, OwnInterrupt::EndsRun);
         Ok(Program { callbacks, receiver, failures, module: None })
     }
 
