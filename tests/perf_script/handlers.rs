@@ -257,6 +257,11 @@ fn several_processes_give_the_result_of_one() {
     assert!(one.trim().parse::<u32>().unwrap() >= 7, "{one}");
     let output = recorded.run_with(&["--jobs", "2"], COUNT);
     assert_eq!((output.status.code(), printed_by(&output)), (Some(0), one), "{}", said(&output));
+    // Without the two functions nothing is printed.
+    let script = format!("{}def trace_begin():\n    print('begin')\n", COUNT.replace("__merge__", "merge"));
+    let output = recorded.run_with(&["--jobs", "2"], &script);
+    assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(1), ""), "{}", said(&output));
+    assert!(said(&output).contains("the script has to define __partial__()"), "{}", said(&output));
 }
 
 #[test]

@@ -291,12 +291,6 @@ impl ScriptEventSource for RecordedEvents<'_> {
 
     fn deliver(mut self, mut program: Program, run: &Arc<Run>, signals: &Signals) -> Result<Outcome> {
         let (plan, input) = (self.plan, self.input);
-        if input.jobs.is_some()
-            && let Err(error) = program.check_mergeable()
-        {
-            program.clear();
-            return Err(error.into());
-        }
         if let Part::Merge(shards) = self.part {
             return jobs::merge(shards, program, run).map(Outcome::from);
         }

@@ -65,6 +65,10 @@ pub(super) fn load(
         }
     }
     let mut program = module.bind(run, plan.on_error)?;
+    // The script prints nothing if its parts cannot be merged.
+    if plan.input.as_ref().is_some_and(|input| input.jobs.is_some()) {
+        program.check_mergeable()?;
+    }
     if plan.dialect != Dialect::PerfProf {
         // These scripts often have handlers for the events of several kernels.
         program.check_handles_an_event()?;
