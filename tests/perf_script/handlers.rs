@@ -158,6 +158,26 @@ fn an_exception_is_reported_and_the_end_is_reached() {
     assert!(said(&output).contains("trace_begin() failed"), "{}", said(&output));
 }
 
+#[test]
+fn a_handler_that_computes_its_signature_may_fail() {
+    needs([Need::Tracefs, Need::Python]);
+    let recorded = Recorded::new();
+    let script = "class Handler:
+    @property
+    def __signature__(self): raise RuntimeError('no signature')
+    def __call__(self, *all): print('called')
+";
+    let output = recorded.run(&format!("{script}sched__sched_process_exec = Handler()\n"));
+    assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(1), ""), "{}", said(&output));
+    let expected = "the parameters of sched__sched_process_exec() are not known: RuntimeError: no signature";
+    assert!(said(&output).contains(expected), "{}", said(&output));
+    let late = "def trace_begin():\n    global trace_unhandled\n    trace_unhandled = Handler()\n";
+    let other = "def sched__sched_process_exec(*all): pass\n";
+    let output = recorded.run(&format!("{script}{late}{other}"));
+    assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(1), ""), "{}", said(&output));
+    assert!(said(&output).contains("RuntimeError: no signature"), "{}", said(&output));
+}
+
 /// Only the script itself can have raised this exception: no signal arrived.
 #[test]
 fn a_keyboard_interrupt_of_the_script_ends_the_run_as_in_python() {

@@ -123,6 +123,14 @@ pub enum ScriptError {
         /// The names of the event's fields.
         fields: String,
     },
+    /// The handler of a script of `perf script` computes its own signature, and raised an exception.
+    #[error("the parameters of {name}() are not known: {error}")]
+    Signature {
+        /// The handler's name.
+        name: String,
+        /// The exception, as text: this error is reported after the interpreter has ended.
+        error: String,
+    },
     /// The script has a value with the name of a handler, and the value is no function.
     #[error("{name} has to be a function, and it is {kind}: define {name}(...), or give the value another name")]
     NoFunction {

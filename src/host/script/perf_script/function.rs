@@ -31,6 +31,37 @@ pub struct Found {
     names: Option<Py<PyTuple>>,
 }
 
+/// Why it is not known what a function gets.
+pub enum BindError {
+    /// The function cannot be called with the values of its event.
+    Mismatch(ScriptError),
+    /// The function computes its own signature, and raised this exception.
+    Signature {
+        /// The function's name.
+        name: String,
+        /// The exception.
+        error: PyErr,
+    },
+}
+
+impl From<BindError> for ScriptError {
+    fn from(error: BindError) -> ScriptError {
+        match error {
+            BindError::Mismatch(error) => error,
+            BindError::Signature { name, error } => ScriptError::Signature { name, error: error.to_string() },
+        }
+    }
+}
+
+impl From<BindError> for PyErr {
+    fn from(error: BindError) -> PyErr {
+        match error {
+            BindError::Mismatch(error) => error.into(),
+            BindError::Signature { error, .. } => error,
+        }
+    }
+}
+
 impl Function {
     /// Creates the function with this name. It may not be defined yet.
     pub fn new(py: Python<'_>, name: &str) -> Function {
@@ -62,19 +93,26 @@ impl Function {
         }
     }
 
-    /// Decides what `function` gets, from its parameters. Does nothing if it is the function of the last call.
+    /// Decides what `function` gets, from its parameters. Does nothing if it is the function of the last call. `fields`
+    /// returns the names of the event's fields, for messages.
     #[inline]
     pub fn bind(
         &mut self,
         function: &Bound<'_, PyAny>,
+        fields: impl FnOnce() -> String,
         decide: impl FnOnce(Option<&Parameters>) -> Result<Passing, Mismatch>,
-    ) -> Result<(), Mismatch> {
+    ) -> Result<(), BindError> {
         if self.found.as_ref().is_none_or(|found| !found.function.is(function)) {
             self.found = None;
-            let Passing { positional, named } = decide(Parameters::of(function).as_ref())?;
             let py = function.py();
+            let unknown = |error| BindError::Signature { name: self.name.bind(py).to_string(), error };
+            let parameters = Parameters::of(function).map_err(unknown)?;
+            let decided = decide(parameters.as_ref());
+            let Passing { positional, named } =
+                decided.map_err(|mismatch| BindError::Mismatch(self.error(function, &mismatch, fields())))?;
             let keywords = named.iter().map(|(name, _)| PyString::intern(py, name));
-            let names = if named.is_empty() { None } else { PyTuple::new(py, keywords).ok().map(Bound::unbind) };
+            let names =
+                if named.is_empty() { None } else { Some(PyTuple::new(py, keywords).map_err(unknown)?.unbind()) };
             let count = positional.len();
             let values = positional.into_iter().chain(named.into_iter().map(|(_, value)| value)).collect();
             self.found = Some(Found { function: function.clone().unbind(), values, positional: count, names });
@@ -88,15 +126,14 @@ impl Function {
         self.found.as_ref()
     }
 
-    /// Returns the error for a function that cannot be called. `fields` are the names of the event's fields.
-    pub fn error(&self, function: &Bound<'_, PyAny>, mismatch: &Mismatch, fields: &str) -> ScriptError {
+    fn error(&self, function: &Bound<'_, PyAny>, mismatch: &Mismatch, fields: String) -> ScriptError {
         ScriptError::Parameters {
             place: parameters::place(function).unwrap_or_else(|| "__main__".into()),
             name: self.name.bind(function.py()).to_string(),
             unknown: mismatch.unknown.join(", "),
             parameters: mismatch.parameters,
             values: mismatch.values,
-            fields: fields.to_owned(),
+            fields,
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{
     arguments::{Arguments, EventArguments},
     db_export::{self, Export},
     definitions::Definitions,
-    function::{Function, release},
+    function::{BindError, Function, release},
     parameters,
     passing::{Passing, Value},
     records::RecordFunctions,
@@ -82,8 +82,7 @@ impl Handlers {
         }
         let unhandled = &mut handlers.unhandled;
         if let Some(function) = unhandled.look_up(main) {
-            let bound = unhandled.bind(&function, Passing::to_unhandled);
-            bound.map_err(|mismatch| unhandled.error(&function, &mismatch, ""))?;
+            unhandled.bind(&function, String::new, Passing::to_unhandled)?;
         }
         Ok(handlers)
     }
@@ -197,12 +196,12 @@ impl Handlers {
             None => {
                 let function = if handler.kind == Kind::Tracepoint { &mut self.unhandled } else { &mut self.process };
                 let Some(object) = function.look_up(main) else { return Ok(()) };
-                let bound = function.bind(&object, |parameters| match handler.kind {
+                let bound = function.bind(&object, String::new, |parameters| match handler.kind {
                     Kind::Tracepoint => Passing::to_unhandled(parameters),
                     // If it has other parameters than one, Python raises an exception.
                     Kind::Other => Ok(Passing { positional: vec![Value::Sample], named: Vec::new() }),
                 });
-                bound.map_err(|mismatch| Raised::new(py, function, function.error(&object, &mismatch, "").into()))?;
+                bound.map_err(|error| Raised::new(py, function, error.into()))?;
                 &*function
             }
         };
@@ -233,10 +232,9 @@ impl Handlers {
 impl EventHandler {
     /// Decides what the event's own function gets.
     #[inline]
-    fn bind(&mut self, function: &Bound<'_, PyAny>) -> Result<(), ScriptError> {
+    fn bind(&mut self, function: &Bound<'_, PyAny>) -> Result<(), BindError> {
         let names = || self.arguments.field_names().map(str::to_owned).collect::<Vec<_>>();
-        let bound = self.function.bind(function, |parameters| Passing::to(parameters, &names()));
-        bound.map_err(|mismatch| self.function.error(function, &mismatch, &names().join(", ")))
+        self.function.bind(function, || names().join(", "), |parameters| Passing::to(parameters, &names()))
     }
 }
 

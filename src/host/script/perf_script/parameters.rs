@@ -1,6 +1,10 @@
 //! The parameters of a Python function, as far as they decide how it can be called.
 
-use pyo3::{prelude::*, types::PyDict};
+use pyo3::{
+    exceptions::{PyTypeError, PyValueError},
+    prelude::*,
+    types::PyDict,
+};
 
 /// The parameters of a function, without `self` if it is a bound method.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,20 +49,25 @@ pub enum Rest {
 
 impl Parameters {
     /// Returns the parameters of a callable, or `None` if Python does not know them, as for most functions of extension
-    /// modules.
-    pub fn of(function: &Bound<'_, PyAny>) -> Option<Parameters> {
-        let inspect = function.py().import("inspect").ok()?;
-        let signature = inspect.call_method1("signature", (function,)).ok()?;
-        let parameter_class = inspect.getattr("Parameter").ok()?;
-        let none = parameter_class.getattr("empty").ok()?;
-        let all = signature.getattr("parameters").ok()?.call_method0("values").ok()?;
+    /// modules. Fails with the exception of a callable that computes its own signature.
+    pub fn of(function: &Bound<'_, PyAny>) -> PyResult<Option<Parameters>> {
+        let py = function.py();
+        let inspect = py.import("inspect")?;
+        let signature = match inspect.call_method1("signature", (function,)) {
+            // The documented exceptions for callables without a signature.
+            Err(error) if error.is_instance_of::<PyValueError>(py) || error.is_instance_of::<PyTypeError>(py) => {
+                return Ok(None);
+            }
+            signature => signature?,
+        };
+        let none = inspect.getattr("Parameter")?.getattr("empty")?;
         let mut parameters = Parameters::default();
-        for parameter in all.try_iter().ok()? {
-            let parameter = parameter.ok()?;
-            let name: String = parameter.getattr("name").ok()?.extract().ok()?;
-            let has_default = !parameter.getattr("default").ok()?.is(&none);
+        for parameter in signature.getattr("parameters")?.call_method0("values")?.try_iter()? {
+            let parameter = parameter?;
+            let name: String = parameter.getattr("name")?.extract()?;
+            let has_default = !parameter.getattr("default")?.is(&none);
             let need = if has_default { Need::Optional } else { Need::Required };
-            let kind: String = parameter.getattr("kind").ok()?.getattr("name").ok()?.extract().ok()?;
+            let kind: String = parameter.getattr("kind")?.getattr("name")?.extract()?;
             match kind.as_str() {
                 "VAR_POSITIONAL" => parameters.rest = Rest::Taken,
                 "VAR_KEYWORD" => parameters.named_rest = Rest::Taken,
@@ -66,7 +75,7 @@ impl Parameters {
                 _ => parameters.positional.push(Parameter { name, need }),
             }
         }
-        Some(parameters)
+        Ok(Some(parameters))
     }
 }
 
