@@ -196,6 +196,20 @@ fn a_script_without_wrappers_runs_on_the_recording() {
     assert_eq!(shown(&scripts.run(&["counter", "5"])), "begin ['5']\ncalled\nend 5\n");
 }
 
+/// A file of the current folder must not run in place of a program that the wrapper calls.
+#[test]
+fn wrappers_search_no_current_folder_if_there_is_no_path() {
+    needs([Need::Python]);
+    let scripts = Scripts::new();
+    let own = scripts.0.path().join("own");
+    fs::write(&own, "#!/bin/sh\necho mine\n").unwrap();
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
+    let wrapper = scripts.0.path().join("scripts/python/bin/counter-report");
+    fs::write(wrapper, "echo \"$PATH\" | grep -c :/usr/bin:\nown || echo not found\n").unwrap();
+    let output = scripts.command(&["report", "counter"]).env_remove("PATH").output().unwrap();
+    assert_eq!(stdout(&output), "1\nnot found\n");
+}
+
 /// Without a command, all CPUs are recorded until Ctrl-C. Here only perf-prof gets the signal, not its process group.
 #[test]
 fn ctrl_c_ends_both_wrappers_and_the_script_prints_its_result() {
@@ -255,6 +269,9 @@ fn errors_name_what_is_wrong() {
     needs([Need::Python]);
     let scripts = Scripts::new();
     fs::write(scripts.0.path().join("x.py"), "").unwrap();
+    let fifo = std::ffi::CString::new(scripts.0.path().join("fifo").into_os_string().into_encoded_bytes()).unwrap();
+    // SAFETY: the path ends with a NUL.
+    assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
     for (args, text) in [
         (&["nonexistent"][..], "`nonexistent` is no script"),
         (&["scripts"], "to select a recording, use -i: `-i scripts`"),
@@ -263,6 +280,8 @@ fn errors_name_what_is_wrong() {
         (&["record"], "record needs the name of a script"),
         (&["needy"], "the script `needy` needs arguments: <comm>"),
         (&["-s", "nonexistent.py"], "cannot open the script nonexistent.py"),
+        (&["-s", "fifo"], "cannot open the script fifo: not a regular file"),
+        (&["-s", "."], "cannot open the script .: not a regular file"),
         (&["-s", "perl:x.pl"], "`perl` is not a language of scripts"),
         (&["-g", "perl"], "`perl` is no Python script"),
         (&["-s", "x.py", "--bogus"], "unexpected argument '--bogus'"),

@@ -3,7 +3,6 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::File,
     io::Read,
     path::{Path, PathBuf},
 };
@@ -260,7 +259,8 @@ impl ProgramOptions {
         argv: &[OsString],
     ) -> Result<ScriptPlan, Failure> {
         // A script is opened before the events, so a wrong name costs nothing.
-        File::open(&script).map_err(|error| usage(format!("cannot open the script {}: {error}", script.display())))?;
+        open_regular(Path::new(&script))
+            .map_err(|error| usage(format!("cannot open the script {}: {}", script.display(), error.source)))?;
         let (capture, input, args) = if self.events.is_empty() {
             let capture = Capture { order: DeliveryOrder::Time, ..Capture::default() };
             (capture, Some(self.recording(of)), args)

@@ -95,9 +95,10 @@ impl FolderOfPerf {
         }
     }
 
-    /// Returns PATH with this folder in front.
+    /// Returns PATH with this folder in front. An empty PATH in place of a missing one would mean the current folder.
     fn path(&self) -> Result<OsString> {
-        let others = env::var_os("PATH").unwrap_or_default();
+        const USUAL: &str = "/usr/local/bin:/usr/bin:/bin";
+        let others = env::var_os("PATH").unwrap_or_else(|| USUAL.into());
         let folders = std::iter::once(self.0.clone()).chain(env::split_paths(&others));
         env::join_paths(folders).context("cannot extend PATH")
     }
