@@ -173,6 +173,9 @@ fn options() {
     compare(&path, &["-G"], Names::Differ);
     compare(&path, &["-C", "0", "-G", "-F", "comm,tid,time,event"], Names::None);
     compare(&path, &["-F", "pid,tid,cpu,time,period,event,trace", "--time", "10%/2"], Names::None);
+    // Several lists apply in their order, each to the events of its type.
+    compare(&path, &["-G", "-F", "time,event", "-F", "trace:+tid", "-F", "sw:comm,time"], Names::None);
+    compare(&path, &["-G", "-F", "+pid", "-F", "-cpu", "-F", "hw:time", "-F", "trace:"], Names::Differ);
 }
 
 /// The attr's period is 0 for all members of a group but the leader. So if the samples have no periods, a member's
@@ -246,6 +249,9 @@ fn errors_name_what_is_wrong() {
     let (status, text) = said(&["-F", "tme"]);
     assert_eq!(status, Some(2), "{text}");
     assert!(text.contains("there is no field `tme`; the fields are comm, pid,"), "{text}");
+    let (status, text) = said(&["-F", "tracepoint:comm"]);
+    assert_eq!(status, Some(2), "{text}");
+    assert!(text.contains("`tracepoint:` is no type of events; the types are hw, sw, trace, raw, synth"), "{text}");
     let (status, text) = said(&["--time", "5,3"]);
     assert_eq!((status, text.contains("ends before it starts")), (Some(2), true), "{text}");
 }

@@ -15,7 +15,7 @@ use super::recording_view::OpenRecording;
 use crate::{
     abi::perf_data::PERF_RECORD_STAT_ROUND,
     engine::ExitStatus,
-    event::{Chains, Context, Deliver, Digits, EventType, Fields, Flow, PerfEvent, PerfLines, Sample, Sink, Stop},
+    event::{Chains, Context, Deliver, Digits, EventType, FieldList, Flow, PerfEvent, PerfLines, Sample, Sink, Stop},
     plan::{Input, Verbosity},
     record::{OtherRecords, record_type},
     recording::stat_counts::StatCounts,
@@ -28,8 +28,8 @@ use crate::{
 pub struct ScriptTextPlan {
     /// The recording, and which part of it is read.
     pub input: Input,
-    /// The columns.
-    pub fields: Fields,
+    /// The changes to the columns.
+    pub fields: Vec<FieldList>,
     /// How many digits are printed for times.
     pub digits: Digits,
     /// Says whether call chains are shown.
@@ -62,7 +62,7 @@ pub fn run(plan: &ScriptTextPlan) -> Result<ExitStatus> {
     };
     let events = reading.recording().events.iter().zip(names).map(of_attr).collect();
     let mut text = Text {
-        lines: PerfLines::new(events, plan.fields, plan.digits, plan.chains),
+        lines: PerfLines::new(events, &plan.fields, plan.digits, plan.chains),
         attrs: reading.attrs(),
         types: reading.types().to_vec(),
         context: reading.context.clone(),

@@ -20,7 +20,7 @@ mod types;
 mod unwound;
 
 pub use callchain::{Frame, Origin, Sides, Symbolizer, UNKNOWN, frames, has_callchain, ip_frame, ip_function};
-pub use columns::{Column, Columns, Fields, FieldsError};
+pub use columns::{Column, Columns, FieldList, FieldsError};
 pub use context::{Context, Processes};
 pub use data_source::{NO_DATA_SOURCE, data_source_text};
 pub use endings::StackEndings;

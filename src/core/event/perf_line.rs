@@ -1,7 +1,7 @@
 //! Formats a sample as `perf script` does. Does not know where the text is written.
 
 use super::{
-    Column, Columns, Context, Fields, Frame, Origin, Sample, UNKNOWN,
+    Column, Columns, Context, FieldList, Frame, Origin, Sample, UNKNOWN,
     callchain::{self, Chain},
     columns,
     line::push,
@@ -57,7 +57,7 @@ pub struct PerfLines {
 impl PerfLines {
     /// Creates the formatter for all events of a recording. The longest event name sets the width of the event column
     /// in all lines.
-    pub fn new(events: Vec<PerfEvent>, fields: Fields, digits: Digits, chains: Chains) -> PerfLines {
+    pub fn new(events: Vec<PerfEvent>, fields: &[FieldList], digits: Digits, chains: Chains) -> PerfLines {
         let shown = |event: &PerfEvent| match chains {
             Chains::Shown => (event.kind, event.sample_type),
             Chains::Hidden => (event.kind, event.sample_type & !PERF_SAMPLE_CALLCHAIN),
@@ -70,6 +70,9 @@ impl PerfLines {
     /// Appends the lines of a sample to `out`. `event` is the index of its event in the list that `new` got.
     pub fn write(&self, event: usize, sample: &Sample<'_>, context: &Context, out: &mut Vec<u8>) {
         let (Some(shown), Some(&columns)) = (self.events.get(event), self.columns.get(event)) else { return };
+        if columns.is_empty() {
+            return;
+        }
         let has_chain = self.chains == Chains::Shown && shown.sample_type & PERF_SAMPLE_CALLCHAIN != 0;
         // If frames come after the line, its columns are not aligned.
         let in_columns = !(has_chain && columns.has(Column::Ip));

@@ -10,11 +10,11 @@ mod wrappers;
 
 use std::ffi::OsString;
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use perf_prof_core::{
     commands::script_text::{self, ScriptTextPlan},
     engine::ExitStatus,
-    event::{Chains, Digits, Fields},
+    event::{Chains, Digits, FieldList},
     symbol::{Inline, Options},
 };
 
@@ -60,7 +60,8 @@ Scripts for `perf script -s`:
       write perf-script.py, which prints every field of the tracepoints in perf.data
 
 The fields are comm, pid, tid, cpu, time, period, event, trace, ip, sym, symoff, dso. `-F comm,time` prints only these \
-fields. `-F +pid,-cpu` adds pid to the usual fields of an event and removes cpu.
+fields. `-F +pid,-cpu` adds pid to the usual fields of an event and removes cpu. Several -F apply in their order: \
+`-F comm,time -F trace:+trace` prints the text of tracepoints too, and `-F sw:` prints no software events.
 
 Lost events have no line. Their number is printed to stderr at the end.";
 
@@ -73,9 +74,10 @@ pub struct Script {
     /// Print times with nanoseconds
     #[arg(long)]
     ns: bool,
-    /// The fields to print, for example `time,event,trace`, or `+pid,-cpu` to change the usual fields
-    #[arg(short = 'F', long, value_name = "LIST", allow_hyphen_values = true)]
-    fields: Option<Fields>,
+    /// The fields to print, for example `time,event,trace`, or `+pid,-cpu` to change the usual fields. `trace:`, `sw:`,
+    /// `hw:` or `raw:` in front of a list limits it to tracepoints, software, hardware or raw events
+    #[arg(short = 'F', long, value_name = "LIST", action = ArgAction::Append, allow_hyphen_values = true)]
+    fields: Vec<FieldList>,
     /// Do not print call chains
     #[arg(short = 'G', long)]
     hide_call_graph: bool,
@@ -108,7 +110,7 @@ impl Script {
         let _ = (self.all_cpus, argv);
         let plan = ScriptTextPlan {
             input: self.of.input(),
-            fields: self.fields.unwrap_or_default(),
+            fields: self.fields,
             digits: if self.ns { Digits::Nanos } else { Digits::Micros },
             chains: if self.hide_call_graph { Chains::Hidden } else { Chains::Shown },
             symbols,
