@@ -59,8 +59,10 @@ pub struct Input {
     pub tids: Option<Vec<u32>>,
     /// What `pids` and `tids` select.
     pub tasks: TaskSelection,
-    /// The names of tasks and functions of which samples are delivered.
+    /// The names of tasks, functions and files of which samples are delivered.
     pub names: Names,
+    /// If set, call chains are cut after this number of recorded or unwound frames.
+    pub max_stack: Option<u16>,
     /// If set, only the samples in these time ranges are read.
     pub times: Option<TimeRanges>,
     /// On if the samples of virtual machines are read too.

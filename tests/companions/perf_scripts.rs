@@ -167,6 +167,9 @@ fn lines_of_the_list_are_those_of_perf() {
     };
     let (ours, of_perf) = (list(tested_program()), list("perf"));
     assert_eq!(ours[0], of_perf[0]);
+    // As in perf, other words change nothing.
+    let with_word = perf_prof(&["script", "-l", "x"]).output().unwrap();
+    assert!(stdout(&with_word).lines().eq(ours.iter().map(String::as_str)), "{}", said(&with_word));
     assert!(ours.iter().all(|line| of_perf.contains(line)), "{ours:#?}\n{of_perf:#?}");
     let of_scripts = Scripts::new().run(&["-l"]);
     let line = format!("  {:<36} counts calls\n", "counter [word]");
@@ -244,6 +247,10 @@ fn scripts_run_on_live_events() {
     assert_eq!(live(&["--"]), "begin []\ncalled\nend 13\n");
     assert_eq!(live(&["5", "-v", "--"]), "begin ['5', '-v']\ncalled\nend 13\n");
     assert_eq!(live(&["--filter", "common_pid==0", "--"]), "begin []\nend 0\n");
+    // All CPUs, for as long as the command runs. Other tasks may make calls, too.
+    let printed = live(&["-a", "--"]);
+    let end = printed.strip_prefix("begin []\ncalled\nend ").unwrap_or_else(|| panic!("{printed}"));
+    assert!(end.trim().parse::<u32>().unwrap() >= 13, "{printed}");
 }
 
 #[test]
@@ -286,6 +293,10 @@ fn errors_name_what_is_wrong() {
         (&["-g", "perl"], "`perl` is no Python script"),
         (&["-s", "x.py", "--bogus"], "unexpected argument '--bogus'"),
         (&["-s", "x.py", "-e", "a:b", "-i", "x"], "-e and -i cannot be combined"),
+        (&["-s", "x.py", "-e", "a:b", "-c", "sh"], "-e and --comms cannot be combined"),
+        (&["-s", "x.py", "-e", "a:b", "--time", "1,2"], "-e and --time cannot be combined"),
+        (&["-s", "x.py", "-e", "a:b", "-C", "0", "--", "true"], "a command, and -C, -p or -t, cannot be combined"),
+        (&["-s", "x.py", "--max-stack", "x"], "`x` is not a number of frames"),
         (&["-s", "x.py", "--filter", "a > 1", "-i", "x"], "--filter 'a > 1' applies to live events only"),
         (&["--filter", "a"], "--filter a applies to live events only"),
         (&["-s", "x.py", "--filter", "a", "-e", "a:b"], "--filter a has no event"),
@@ -321,6 +332,12 @@ fn under_the_name_perf_options_that_change_nothing_are_accepted() {
     assert!(attrs.contains(" samples per second;") && !attrs.contains(" 997 samples"), "{attrs}");
     let events = stdout(&as_perf(dir.path(), &["evlist", "-i", "default.data"]));
     assert!(events.starts_with("cycles\n") || events.starts_with("cpu-clock\n"), "{events}");
+    // Hardware traces are not in this recording, so it does not matter how perf decodes them.
+    let of_script = stdout(&as_perf(dir.path(), &["script", "--itrace=i10us", "-i", "default.data"]));
+    assert_eq!(of_script, stdout(&as_perf(dir.path(), &["script", "-i", "default.data"])));
+    stdout(&as_perf(dir.path(), &["report", "--itrace", "-i", "default.data"]));
+    let exec_path = Command::new("perf").arg("--exec-path").output().unwrap();
+    assert_eq!(stdout(&as_perf(dir.path(), &["--exec-path"])), stdout(&exec_path));
     // perf ends with 129 after wrong usage. Its own name is needed for all of this.
     let output = as_perf(dir.path(), &["record", "--bogus", "--", "true"]);
     assert!(output.status.code() == Some(129) && said(&output).contains("'--bogus'"), "{}", said(&output));

@@ -58,6 +58,7 @@ fn options_for_text_without_callees_change_nothing() {
     let last_wins = ["report", "--no-children", "--children", "--sort", "comm"];
     assert_eq!(ours(&last_wins, &path), ours(&["report", "--children", "--sort", "comm"], &path));
     assert_ne!(ours(&last_wins, &path), ours(&["report", "--sort", "comm"], &path));
+    assert_eq!(ours(&["report", "-a", "-v", "--sort", "comm"], &path), ours(&["report", "--sort", "comm"], &path));
 }
 
 #[test]

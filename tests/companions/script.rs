@@ -173,6 +173,8 @@ fn options() {
     compare(&path, &["-G"], Names::Differ);
     compare(&path, &["-C", "0", "-G", "-F", "comm,tid,time,event"], Names::None);
     compare(&path, &["-F", "pid,tid,cpu,time,period,event,trace", "--time", "10%/2"], Names::None);
+    compare(&path, &["--max-stack", "2"], Names::Differ);
+    compare(&path, &["-v", "-G", "-c", "cat,ls", "--dsos", "[kernel.kallsyms]"], Names::Differ);
     // Several lists apply in their order, each to the events of its type.
     compare(&path, &["-G", "-F", "time,event", "-F", "trace:+tid", "-F", "sw:comm,time"], Names::None);
     compare(&path, &["-G", "-F", "+pid", "-F", "-cpu", "-F", "hw:time", "-F", "trace:"], Names::Differ);

@@ -179,6 +179,29 @@ fn tracepoints_with_call_chains() {
     recorded.same_template();
 }
 
+/// perf has other options for text than for scripts. Those that it ignores for scripts change nothing here either.
+#[test]
+fn options_of_perf_script() {
+    let recorded =
+        Recorded::new(&[&["-g", "-e", "cpu-clock", "-c", "1000000", "-e", "sched:sched_process_exit"], &BUSY]);
+    let script = recorded.0.write("script.py", PRINT_ALL.as_bytes());
+    let all = recorded.same(&script, &[]);
+    let cut = recorded.same(&script, &["--max-stack", "1"]);
+    assert!(
+        all.contains("}, {'ip': ") && cut.contains("'callchain': [{'ip': ") && !cut.contains("}, {'ip': "),
+        "{cut}"
+    );
+    let without = recorded.same(&script, &["-G"]);
+    assert!(without.contains("'callchain': []") && !without.contains("{'ip': "), "{without}");
+    for args in [&["-F", "comm,ip"][..], &["-F", "sw:comm", "-F", "+pid"], &["--ns", "-v"]] {
+        assert_eq!(recorded.same(&script, args), all, "{args:?}");
+    }
+    let of_shell = recorded.same(&script, &["-c", "sh", "--dsos", "[kernel.kallsyms]"]);
+    assert!(of_shell.contains("'dso': '[kernel.kallsyms]'") && of_shell.len() < all.len(), "{of_shell}");
+    let count = |part: &str| of_shell.matches(part).count();
+    assert_eq!(count("'dso': '[kernel.kallsyms]', 'dso_bid'"), count("'dso_bid'"), "{of_shell}");
+}
+
 #[test]
 fn events_other_than_tracepoints() {
     let recorded = Recorded::new(&[&["-e", "cpu-clock,page-faults,context-switches", "-c", "1000000"], &BUSY]);

@@ -78,6 +78,7 @@ impl OpenRecording {
         let kernel = RecordedKernel::new(&recording, &recorded);
         // The offset to the time of day is 0, because these commands never show the time of day.
         let context = Context::new(Box::new(kernel), 0)
+            .with_frame_limit(input.max_stack)
             .with_machine(recording.features.arch.as_deref())
             .with_symbol_options(symbols, Processes::Recorded(recorded));
         let (context, input, events) = (Arc::new(context), input.clone(), events.to_vec());

@@ -199,7 +199,8 @@ pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
     let mut kernel = context.kernel_frames();
     // The number of frames that may still be added. The kernel limits chains to `max_stack` frames, but a recorded
     // chain may be longer than the script requested.
-    let mut left = sample.event.max_stack.map_or(usize::MAX, usize::from);
+    let limit = context.frame_limit().or(sample.event.max_stack.map(usize::from));
+    let mut left = limit.unwrap_or(usize::MAX);
     for addr in sample.callchain() {
         match addr {
             PERF_CONTEXT_KERNEL | PERF_CONTEXT_HV => marked = Some(true),
@@ -237,7 +238,7 @@ pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
         let mut kind = AddressKind::Instruction;
         // Kernel frames count towards the limit too, as in chains that the kernel records itself
         // (get_perf_callchain()).
-        let limit = sample.event.max_stack.map_or(context.max_stack(), usize::from).saturating_sub(frames.len());
+        let limit = limit.unwrap_or(context.max_stack()).saturating_sub(frames.len());
         for addr in unwound::addresses(sample, &Copied { registers, stack }, limit, context) {
             user_frames(sample, addr, kind, context, &mut frames);
             kind = AddressKind::Return;

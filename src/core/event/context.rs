@@ -54,6 +54,8 @@ pub struct Context {
     registers: RegisterSet,
     processes: ProcessRecords,
     max_stack: usize,
+    /// The number of frames after which the user wants call chains to be cut.
+    frame_limit: Option<usize>,
     sides: Sides,
     endings: StackEndings,
 }
@@ -101,6 +103,7 @@ impl Context {
             registers: RegisterSet::native(),
             processes: ProcessRecords::Unused,
             max_stack: procfs::perf_event_max_stack().and_then(|max| max.try_into().ok()).unwrap_or(MAX_STACK),
+            frame_limit: None,
             sides: Sides::Both,
             endings: StackEndings::default(),
         }
@@ -128,6 +131,11 @@ impl Context {
             }
         };
         self
+    }
+
+    /// Sets the number of frames after which call chains are cut, for all events.
+    pub fn with_frame_limit(self, limit: Option<u16>) -> Self {
+        Self { frame_limit: limit.map(usize::from), ..self }
     }
 
     /// Sets the tasks that the user selected. Without this call, all tasks are selected.
@@ -159,6 +167,11 @@ impl Context {
 
     pub(super) fn sides(&self) -> Sides {
         self.sides
+    }
+
+    /// Returns the number of frames after which the user wants call chains to be cut.
+    pub(super) fn frame_limit(&self) -> Option<usize> {
+        self.frame_limit
     }
 
     /// Returns the maximum number of frames in the call chains of events that did not request a maximum. It is the

@@ -1,33 +1,39 @@
-//! Selects samples by the names of their tasks and of their functions, before they reach a sink.
+//! Selects samples by the names of their tasks, functions and files, before they reach a sink.
 
 use std::sync::Arc;
 
 use super::{Context, Deliver, EventType, Flow, Sample, Sink, perf_ip};
 
-/// The names of tasks and of functions, of which samples are delivered.
+/// The names of tasks, of functions and of files, of which samples are delivered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// The names of tasks (`--comms`); empty for all tasks.
     pub comms: Vec<String>,
     /// The names of the functions in which samples were taken (`--symbols`); empty for all functions.
     pub symbols: Vec<String>,
+    /// The files in which samples were taken (`--dsos`), as paths or names; empty for all files.
+    pub dsos: Vec<String>,
 }
 
 impl Names {
     /// Returns whether all samples are selected.
     pub fn are_all(&self) -> bool {
-        self.comms.is_empty() && self.symbols.is_empty()
+        self.comms.is_empty() && self.symbols.is_empty() && self.dsos.is_empty()
     }
 
     fn select(&self, sample: &Sample<'_>, context: &Context) -> bool {
         let is_named = |name: &[u8]| self.comms.iter().any(|comm| comm.as_bytes() == name);
         let of_task = || context.comm(sample.pid_tid().1, sample.time()).is_some_and(|name| is_named(&name));
-        let of_function = || {
-            let frame = perf_ip(sample, context);
-            let symbol = frame.as_ref().and_then(|frame| frame.symbol.as_ref());
-            symbol.is_some_and(|symbol| self.symbols.iter().any(|name| **name == *symbol.name))
+        let of_place = || {
+            let Some(frame) = perf_ip(sample, context) else { return false };
+            let symbol = frame.symbol.as_ref().map(|symbol| &*symbol.name);
+            let path = frame.map.as_ref().map(|map| &*map.dso);
+            let file = path.map(|path| path.rsplit_once('/').map_or(path, |(_, name)| name));
+            let is_any = |list: &[String], name: Option<&str>| list.iter().any(|one| Some(one.as_str()) == name);
+            (self.symbols.is_empty() || is_any(&self.symbols, symbol))
+                && (self.dsos.is_empty() || is_any(&self.dsos, path) || is_any(&self.dsos, file))
         };
-        (self.comms.is_empty() || of_task()) && (self.symbols.is_empty() || of_function())
+        (self.comms.is_empty() || of_task()) && ((self.symbols.is_empty() && self.dsos.is_empty()) || of_place())
     }
 }
 

@@ -90,12 +90,13 @@ const MAX_STACK: usize = 127;
 pub fn perf_chain(sample: &Sample<'_>, context: &Context) -> Vec<Arc<PerfFrame>> {
     let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);
     let mut marked = None;
+    let limit = context.frame_limit().unwrap_or(MAX_STACK);
     for addr in sample.callchain() {
         match addr {
             PERF_CONTEXT_KERNEL | PERF_CONTEXT_HV => marked = Some(true),
             PERF_CONTEXT_USER => marked = Some(false),
             marker if marker >= PERF_CONTEXT_MAX => marked = None,
-            _ if frames.len() == MAX_STACK => break,
+            _ if frames.len() == limit => break,
             _ => frames.push(frame(sample, addr, marked.unwrap_or(addr >> 63 == 1), context)),
         }
     }
@@ -104,7 +105,7 @@ pub fn perf_chain(sample: &Sample<'_>, context: &Context) -> Vec<Arc<PerfFrame>>
         && !stack.is_empty()
         && !sample.is_of_guest()
     {
-        let addresses = unwound::addresses(sample, &Copied { registers, stack }, MAX_STACK, context);
+        let addresses = unwound::addresses(sample, &Copied { registers, stack }, limit, context);
         for (at, addr) in addresses.into_iter().enumerate() {
             // perf shows and looks up the address of the call's last byte (`get_entries()` in
             // `tools/perf/util/unwind-libunwind-local.c`).

@@ -4,6 +4,8 @@
 use std::{ffi::OsString, path::Path};
 
 use clap::{Arg, ArgAction, Command};
+#[cfg(feature = "python")]
+use perf_prof_core::sys::output;
 use perf_prof_core::{spec::Rate, sys::procfs};
 
 /// The exit status of perf after wrong usage.
@@ -29,7 +31,24 @@ const OF_RECORD: [(&str, Option<char>); 8] = [
 
 /// Adds the options of perf that are accepted only under its name.
 pub fn with_options_of_perf(commands: Command) -> Command {
-    commands.mut_subcommand("record", with_options_of_record)
+    let commands = commands.mut_subcommand("record", with_options_of_record);
+    ["script", "report"].into_iter().fold(commands, |commands, name| commands.mut_subcommand(name, with_itrace))
+}
+
+/// Adds the option that says how perf decodes hardware traces. Hardware traces are not decoded here, and in a recording
+/// without them, perf ignores the option.
+fn with_itrace(command: Command) -> Command {
+    command.arg(Arg::new("itrace").long("itrace").num_args(0..=1).require_equals(true).hide(true))
+}
+
+/// Prints the folder with perf's scripts if that is all that the command line requests, as `perf --exec-path` does.
+#[cfg(feature = "python")]
+pub fn print_exec_path(argv: &[OsString]) -> bool {
+    let is_asked = argv.get(1).is_some_and(|word| word == "--exec-path");
+    if is_asked {
+        output::print_line(&crate::script::perf_exec_path().display().to_string());
+    }
+    is_asked
 }
 
 /// Adds options of `perf record` that change nothing.

@@ -12,7 +12,6 @@ mod man;
 mod option_error;
 mod parallel;
 #[cfg(feature = "python")]
-#[cfg(feature = "python")]
 pub mod python;
 pub mod record;
 mod report;
@@ -95,6 +94,10 @@ fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
         _ => {}
     }
     let is_perf = as_perf::is_started_as_perf(argv);
+    #[cfg(feature = "python")]
+    if is_perf && as_perf::print_exec_path(argv) {
+        return Ok(ExitCode::SUCCESS);
+    }
     let commands = if is_perf { as_perf::with_options_of_perf(program()) } else { program() };
     let command = argv.get(1).and_then(|arg| commands.find_subcommand(arg));
     let read_on = match command {

@@ -54,6 +54,9 @@ pub struct Report {
     /// Leave called functions out, as without --children
     #[arg(long, overrides_with = "children")]
     no_children: bool,
+    /// Accepted, because perf record and perf script have it: a recording is read as a whole
+    #[arg(short, long)]
+    all_cpus: bool,
     /// Print text, as perf report does with this option. The report is always text
     #[arg(long)]
     stdio: bool,

@@ -247,6 +247,7 @@ fn context(
     let targets = (input.tasks == TaskSelection::ForScript).then_some(targets);
     let mut context = Context::new(Box::new(kernel), known_offset.unwrap_or(0))
         .with_sides(sides)
+        .with_frame_limit(input.max_stack)
         .with_targets(targets)
         .with_machine(recording.features.arch.as_deref());
     if known_offset.is_none() {

@@ -188,6 +188,7 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
         path: path.clone(),
         limits: ReadLimits { owner: owner(options.force), memory: options.buffer },
         names: Names::default(),
+        max_stack: None,
         cpus: options.cpus.clone(),
         pids: ids(&options.pids),
         tids: ids(&options.tids),

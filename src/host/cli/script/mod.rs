@@ -78,7 +78,7 @@ pub struct Script {
     /// `hw:` or `raw:` in front of a list limits it to tracepoints, software, hardware or raw events
     #[arg(short = 'F', long, value_name = "LIST", action = ArgAction::Append, allow_hyphen_values = true)]
     fields: Vec<FieldList>,
-    /// Do not print call chains
+    /// Do not print call chains, and give scripts none
     #[arg(short = 'G', long)]
     hide_call_graph: bool,
     /// Do not show inlined functions in call chains
@@ -102,9 +102,13 @@ impl Script {
             inline: if self.no_inline || self.hide_call_graph { Inline::No } else { Inline::Yes },
             ..Options::default()
         };
+        let chains = if self.hide_call_graph { Chains::Hidden } else { Chains::Shown };
         #[cfg(feature = "python")]
-        if let Some(status) = self.program.run(&self.of, self.all_cpus, symbols, argv)? {
-            return Ok(status);
+        {
+            let others = program::OtherOptions { of: &self.of, all_cpus: self.all_cpus, chains, symbols, argv };
+            if let Some(status) = self.program.run(others)? {
+                return Ok(status);
+            }
         }
         #[cfg(not(feature = "python"))]
         let _ = (self.all_cpus, argv);
@@ -112,7 +116,7 @@ impl Script {
             input: self.of.input(),
             fields: self.fields,
             digits: if self.ns { Digits::Nanos } else { Digits::Micros },
-            chains: if self.hide_call_graph { Chains::Hidden } else { Chains::Shown },
+            chains,
             symbols,
             verbosity: self.of.verbosity(),
         };

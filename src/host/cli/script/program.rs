@@ -14,7 +14,8 @@ use clap::{
 use perf_prof_core::{
     commands::script_template::{self, DEFAULT_FILE},
     engine::ExitStatus,
-    plan::{Callchain, Capture, DeliveryOrder, Input, Jobs, SplitBy, Switch},
+    event::Chains,
+    plan::{Callchain, Capture, DeliveryOrder, Input, Jobs, SplitBy, Switch, Target},
     spec::{CallGraph, RingSize, parse_pages},
     symbol,
     sys::{
@@ -86,6 +87,21 @@ pub struct ProgramOptions {
     /// A script or its name, `record NAME` or `report NAME`; then the arguments of the script
     #[arg(value_name = "ARGS", trailing_var_arg = true)]
     args: Vec<OsString>,
+}
+
+/// The options of `perf-prof script` that also apply to scripts.
+#[derive(Clone, Copy)]
+pub struct OtherOptions<'a> {
+    /// The recording and its samples, or the target of live events.
+    pub of: &'a RecordingOptions,
+    /// Whether live events are those of all CPUs.
+    pub all_cpus: bool,
+    /// Whether scripts get call chains.
+    pub chains: Chains,
+    /// How function names are looked up.
+    pub symbols: symbol::Options,
+    /// All words of the command line.
+    pub argv: &'a [OsString],
 }
 
 /// What the arguments after the options request.
@@ -165,13 +181,7 @@ Scripting language extensions (used in perf script -s [spec:]script.[spec]):
 
 impl ProgramOptions {
     /// Runs what the options request. Returns `None` if they request nothing, so the recording is shown as text.
-    pub fn run(
-        self,
-        of: &RecordingOptions,
-        all_cpus: bool,
-        symbols: symbol::Options,
-        argv: &[OsString],
-    ) -> Result<Option<ExitStatus>, Failure> {
+    pub fn run(self, others: OtherOptions<'_>) -> Result<Option<ExitStatus>, Failure> {
         if let (Some(filter), true) = (self.filters.first(), self.events.is_empty()) {
             return Err(usage(format!(
                 "--filter {} applies to live events only, after their -e; samples of a recording are selected with -C, \
@@ -190,14 +200,14 @@ impl ProgramOptions {
         }
         if let Some(spec) = &self.gen_script {
             let signs = if self.signed { FieldSigns::True } else { FieldSigns::AsPerf };
-            let input = of.input();
+            let input = others.of.input();
             script_template::write(&input.path, &input.limits, &template_file(spec)?, signs)?;
             return Ok(Some(ExitStatus(0)));
         }
         let Some(request) = self.request()? else { return Ok(None) };
         let status = match request {
             Request::Script { script, args } => {
-                let plan = self.plan(script, args, of, all_cpus, symbols, argv)?;
+                let plan = self.plan(script, args, others)?;
                 run::run(&plan)?.0
             }
             Request::Record { name, mut args } => {
@@ -211,7 +221,7 @@ impl ProgramOptions {
                 let report = folders::wrapper(&name, Wrapper::Report).ok_or_else(|| unknown(&name))?;
                 wrappers::run(&report, &args)?
             }
-            Request::Live { name, args } => live(&name, args, all_cpus)?,
+            Request::Live { name, args } => live(&name, args, others.all_cpus)?,
         };
         Ok(Some(ExitStatus(status)))
     }
@@ -249,24 +259,17 @@ impl ProgramOptions {
     }
 
     /// Makes the plan of a run of a script.
-    fn plan(
-        &self,
-        script: OsString,
-        args: Vec<OsString>,
-        of: &RecordingOptions,
-        all_cpus: bool,
-        symbols: symbol::Options,
-        argv: &[OsString],
-    ) -> Result<ScriptPlan, Failure> {
+    fn plan(&self, script: OsString, args: Vec<OsString>, others: OtherOptions<'_>) -> Result<ScriptPlan, Failure> {
+        let OtherOptions { of, symbols, argv, .. } = others;
         // A script is opened before the events, so a wrong name costs nothing.
         open_regular(Path::new(&script))
             .map_err(|error| usage(format!("cannot open the script {}: {}", script.display(), error.source)))?;
         let (capture, input, args) = if self.events.is_empty() {
             let capture = Capture { order: DeliveryOrder::Time, ..Capture::default() };
-            (capture, Some(self.recording(of)), args)
+            (capture, Some(self.recording(others)), args)
         } else {
             let (args, command) = command_of(args, argv);
-            (self.capture(of, all_cpus, command)?, None, args)
+            (self.capture(others, command)?, None, args)
         };
         Ok(ScriptPlan {
             command_line: shell_quote_all(argv),
@@ -290,38 +293,48 @@ impl ProgramOptions {
         })
     }
 
-    fn recording(&self, of: &RecordingOptions) -> Input {
+    fn recording(&self, OtherOptions { of, chains, .. }: OtherOptions<'_>) -> Input {
         let jobs = self.jobs.filter(|&count| count > 1);
         let jobs = jobs.map(|count| Jobs { count: count.into(), split: SplitBy::Time });
-        Input { path: recording_path(of.written_input()), jobs, ..of.input() }
+        let input = of.input();
+        let max_stack = if chains == Chains::Hidden { Some(0) } else { input.max_stack };
+        Input { path: recording_path(of.written_input()), jobs, max_stack, ..input }
     }
 
     /// Returns how live events are captured. They are sorted by time, because scripts of perf expect this order.
     fn capture(
         &self,
-        of: &RecordingOptions,
-        all_cpus: bool,
+        OtherOptions { of, all_cpus, chains, .. }: OtherOptions<'_>,
         command: Option<Vec<OsString>>,
     ) -> Result<Capture, Failure> {
-        if of.written_input().is_some() {
-            return Err(usage("-e and -i cannot be combined: -e selects live events, and -i a recording"));
+        if let Some(option) = of.only_for_recordings() {
+            return Err(usage(format!(
+                "-e and {option} cannot be combined: -e selects live events, and {option} is for recordings"
+            )));
         }
         let events = self.filters.events(&self.events).map_err(usage)?;
         let (cpus, pids, tids) = of.tasks();
         let (target, untraced) =
             record::target_and_command(all_cpus, cpus, pids, tids, command, of.verbosity()).map_err(usage)?;
-        if untraced.is_some() {
-            return Err(usage(
-                "a command, and -a, -C, -p or -t, cannot be combined with -e: select only one target for the events",
-            ));
-        }
-        let chains = self.call_graph.map_or(Switch::Off, |_| Switch::On);
-        let frames = self.call_graph.map(|_| Switch::On);
-        let how = self.call_graph.unwrap_or_default();
+        let selected_tasks = match (untraced, &target) {
+            (Some(command), Target::AllCpus) => Some(Target::Workload(command)),
+            (Some(_), _) => {
+                return Err(usage(
+                    "a command, and -C, -p or -t, cannot be combined with -e: select one target for the events, or all \
+                     CPUs with -a for as long as the command runs",
+                ));
+            }
+            (None, _) => None,
+        };
+        let call_graph = self.call_graph.filter(|_| chains == Chains::Shown);
+        let every_event = call_graph.map_or(Switch::Off, |_| Switch::On);
+        let frames = call_graph.map(|_| Switch::On);
+        let how = call_graph.unwrap_or_default();
         Ok(Capture {
             events,
             target,
-            callchain: Callchain { every_event: chains, how, user: frames, kernel: frames },
+            selected_tasks,
+            callchain: Callchain { every_event, how, user: frames, kernel: frames },
             ring_size: self.mmap_pages,
             order: DeliveryOrder::Time,
             ..Capture::default()

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{ArgAction, Args};
 use perf_prof_core::{
     commands::header,
     engine::ExitStatus,
@@ -13,7 +13,7 @@ use perf_prof_core::{
 
 use crate::cli::{
     failure::Failure,
-    values::{Ids, owner, parse_recorded_ids},
+    values::{self, Ids, owner, parse_recorded_ids},
 };
 
 /// Returns the path of the recording. As in perf, a recording that comes through a pipe needs no `-i -`.
@@ -41,11 +41,17 @@ pub struct RecordingOptions {
     #[arg(short, long = "tid", alias = "tids", value_name = "LIST", value_parser = parse_recorded_ids)]
     tids: Option<Ids>,
     /// Only samples of tasks with these names, for example sh,make
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    #[arg(short, long, value_name = "NAMES", value_delimiter = ',')]
     comms: Vec<String>,
     /// Only samples in these functions, for example schedule,do_exit
     #[arg(short = 'S', long, value_name = "NAMES", value_delimiter = ',')]
     symbols: Vec<String>,
+    /// Only samples in these files, by path or name, for example libc.so.6,[kernel.kallsyms]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    dsos: Vec<String>,
+    /// Show at most N frames of each call chain, besides inlined functions
+    #[arg(long, value_name = "N", value_parser = parse_max_stack)]
+    max_stack: Option<u16>,
     /// Print only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%-20%` or
     /// `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
     #[arg(long, value_name = "FROM,TO")]
@@ -62,9 +68,20 @@ pub struct RecordingOptions {
     /// Print only errors and losses
     #[arg(short, long)]
     quiet: bool,
+    /// Print more messages; -vv prints even more
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
     /// Print only the header of the recording: host, command line, times of the samples
     #[arg(long)]
     header_only: bool,
+}
+
+/// Call chains are shorter than the largest number of frames here.
+fn parse_max_stack(text: &str) -> Result<u16, String> {
+    let frames: Result<u64, _> = text.parse();
+    frames
+        .map(|frames| frames.try_into().unwrap_or(u16::MAX))
+        .map_err(|_| format!("`{text}` is not a number of frames"))
 }
 
 impl RecordingOptions {
@@ -89,6 +106,21 @@ impl RecordingOptions {
         (self.cpus.clone(), self.pids.clone(), self.tids.clone())
     }
 
+    /// Returns the first option that cannot be used with live events, because it selects samples of a recording.
+    #[cfg(feature = "python")]
+    pub fn only_for_recordings(&self) -> Option<&'static str> {
+        let given = [
+            ("-i", self.input.is_some()),
+            ("--comms", !self.comms.is_empty()),
+            ("--symbols", !self.symbols.is_empty()),
+            ("--dsos", !self.dsos.is_empty()),
+            ("--max-stack", self.max_stack.is_some()),
+            ("--time", self.time.is_some()),
+            ("--guest", self.guest),
+        ];
+        given.into_iter().find_map(|(option, given)| given.then_some(option))
+    }
+
     fn limits(&self) -> ReadLimits {
         ReadLimits { owner: owner(self.force), memory: self.buffer }
     }
@@ -103,7 +135,8 @@ impl RecordingOptions {
             pids: ids(&self.pids),
             tids: ids(&self.tids),
             tasks: TaskSelection::OfSamples,
-            names: Names { comms: self.comms.clone(), symbols: self.symbols.clone() },
+            names: Names { comms: self.comms.clone(), symbols: self.symbols.clone(), dsos: self.dsos.clone() },
+            max_stack: self.max_stack,
             times: self.time.clone(),
             guests: if self.guest { Switch::On } else { Switch::Off },
             jobs: None,
@@ -112,6 +145,6 @@ impl RecordingOptions {
 
     /// Returns how many messages are printed to stderr.
     pub fn verbosity(&self) -> Verbosity {
-        if self.quiet { Verbosity::Quiet } else { Verbosity::Normal }
+        values::verbosity(self.verbose, self.quiet)
     }
 }
