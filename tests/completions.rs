@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use crate::harness::{
     machine::{Need, needs, skip},
-    run::PERF_PROF,
+    run::tested_program,
 };
 
 /// Calls the function in the way of readline, which divides words at : and =. `$1` is the command line.
@@ -34,7 +34,7 @@ complete --do-complete $argv[1]
 "#;
 
 fn shell(shell: &str, args: &[&str], folder: &Path) -> Vec<String> {
-    let found = Path::new(PERF_PROF).parent().unwrap().to_str().unwrap().to_owned();
+    let found = Path::new(tested_program()).parent().unwrap().to_str().unwrap().to_owned();
     let path = format!("{found}:{}", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new(shell);
     let output = match command.args(args).env("PATH", path).env("HOME", folder).current_dir(folder).output() {
@@ -91,7 +91,7 @@ fn events_of_this_kernel() {
     assert_eq!(offered("perf-prof stat -e page-faults,sched:sched_swi"), ["page-faults,sched:sched_switch"]);
     let mut named = offered("perf-prof record -e sched:");
     named.sort();
-    let listed = Command::new(PERF_PROF).args(["list", "sched:*"]).output().unwrap();
+    let listed = Command::new(tested_program()).args(["list", "sched:*"]).output().unwrap();
     let mut listed: Vec<String> = String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect();
     listed.sort();
     assert!(listed.len() > 5, "{listed:?}");
@@ -126,7 +126,7 @@ fn scripts_of_perf() {
     fs::create_dir_all(&wrappers).unwrap();
     fs::write(wrappers.join("sctop-report"), "# description: system calls\n").unwrap();
     let complete = |words: &[&str]| {
-        let mut command = Command::new(PERF_PROF);
+        let mut command = Command::new(tested_program());
         let output =
             command.args(["complete", "--"]).args(words).env("PERF_EXEC_PATH", folder.path()).output().unwrap();
         String::from_utf8(output.stdout).unwrap()

@@ -4,11 +4,11 @@ use std::{fs, path::Path, process::Command};
 
 use crate::harness::{
     machine::{Need, skip},
-    run::PERF_PROF,
+    run::tested_program,
 };
 
 fn pages(folder: &Path) -> Vec<String> {
-    let mut command = Command::new(PERF_PROF);
+    let mut command = Command::new(tested_program());
     assert!(command.arg("man").arg(folder).env("SOURCE_DATE_EPOCH", "86400").status().unwrap().success());
     let mut names: Vec<String> =
         fs::read_dir(folder).unwrap().map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
@@ -20,7 +20,7 @@ fn pages(folder: &Path) -> Vec<String> {
 fn every_command_has_a_page() {
     let folder = tempfile::tempdir().unwrap();
     let names = pages(&folder.path().join("new/man1"));
-    let help = Command::new(PERF_PROF).arg("--help").output().unwrap();
+    let help = Command::new(tested_program()).arg("--help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     let (_, commands) = help.split_once("Commands:\n").unwrap();
     let commands = commands.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.strip_prefix("  "));
@@ -53,7 +53,7 @@ fn pages_have_the_examples_of_the_help() {
     let mut lines = 0;
     for page in pages(folder.path()).iter().filter(|page| *page != "perf-prof.1") {
         let command = page.trim_start_matches("perf-prof-").trim_end_matches(".1");
-        let help = Command::new(PERF_PROF).args([command, "--help"]).env("COLUMNS", "100").output().unwrap();
+        let help = Command::new(tested_program()).args([command, "--help"]).env("COLUMNS", "100").output().unwrap();
         let help = String::from_utf8(help.stdout).unwrap();
         let text = fs::read_to_string(folder.path().join(page)).unwrap().replace("\\-", "-").replace("\\&", "");
         assert!(text.starts_with(".ie") && text.contains(" 1970-01-02 "), "{page}: {text}");

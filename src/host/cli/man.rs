@@ -4,7 +4,6 @@ use std::{
     env, fs,
     io::{self, Write},
     path::{Path, PathBuf},
-    process::ExitCode,
 };
 
 use anyhow::Context;
@@ -14,6 +13,7 @@ use clap_mangen::{
     Man,
     roff::{Roff, bold, roman},
 };
+use perf_prof_core::engine::ExitStatus;
 
 use super::failure::Failure;
 
@@ -34,7 +34,7 @@ pub struct Manual {
 
 impl Manual {
     /// Writes the pages.
-    pub fn run(&self, program: Command) -> Result<ExitCode, Failure> {
+    pub fn run(&self, program: Command) -> Result<ExitStatus, Failure> {
         let mut program = program.disable_help_subcommand(true);
         program.build();
         fs::create_dir_all(&self.folder).with_context(|| self.folder.display().to_string())?;
@@ -43,7 +43,7 @@ impl Manual {
         for command in all {
             write(&self.folder, command, &["perf-prof"])?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(ExitStatus(0))
     }
 }
 

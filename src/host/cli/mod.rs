@@ -96,7 +96,7 @@ fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
     let is_perf = as_perf::is_started_as_perf(argv);
     #[cfg(feature = "python")]
     if is_perf && as_perf::print_exec_path(argv) {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(ExitStatus(0));
     }
     let commands = if is_perf { as_perf::with_options_of_perf(program()) } else { program() };
     let command = argv.get(1).and_then(|arg| commands.find_subcommand(arg));

@@ -209,7 +209,10 @@ fn probe(name: &str) -> Option<Result<EventFormat, FormatsError>> {
 
 /// The formats that were parsed, by system and name. A format is parsed again if its text is another one: a probe can be
 /// defined again.
-static PARSED: Mutex<Option<HashMap<(String, String), Arc<EventFormat>>>> = Mutex::new(None);
+static PARSED: Mutex<Option<ParsedFormats>> = Mutex::new(None);
+
+/// Formats by system and name.
+type ParsedFormats = HashMap<(String, String), Arc<EventFormat>>;
 
 fn parsed(system: &str, name: &str, text: &str) -> Result<Arc<EventFormat>, FormatsError> {
     let mut parsed = PARSED.lock().unwrap_or_else(PoisonError::into_inner);

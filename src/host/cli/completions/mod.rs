@@ -7,11 +7,11 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     io::{self, Write},
-    process::ExitCode,
 };
 
 use clap::{Args, Command, ValueEnum};
 use clap_complete::engine::{self, CompletionCandidate};
+use perf_prof_core::engine::ExitStatus;
 
 use super::failure::Failure;
 
@@ -43,7 +43,7 @@ enum Shell {
 
 impl Completions {
     /// Prints the completions.
-    pub fn run(&self) -> Result<ExitCode, Failure> {
+    pub fn run(&self) -> Result<ExitStatus, Failure> {
         let text = match self.shell {
             Shell::Bash => include_str!("perf-prof.bash"),
             Shell::Zsh => include_str!("perf-prof.zsh"),
@@ -52,7 +52,7 @@ impl Completions {
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes())?;
         out.flush()?;
-        Ok(ExitCode::SUCCESS)
+        Ok(ExitStatus(0))
     }
 }
 
@@ -66,7 +66,7 @@ pub struct Complete {
 
 impl Complete {
     /// Prints the words that fit, one per line, each with a tab and one line of explanation if there is one.
-    pub fn run(self, program: Command) -> Result<ExitCode, Failure> {
+    pub fn run(self, program: Command) -> Result<ExitStatus, Failure> {
         let mut out = io::stdout().lock();
         for candidate in candidates(program, self.words) {
             out.write_all(candidate.get_value().as_encoded_bytes())?;
@@ -77,7 +77,7 @@ impl Complete {
             writeln!(out)?;
         }
         out.flush()?;
-        Ok(ExitCode::SUCCESS)
+        Ok(ExitStatus(0))
     }
 }
 
