@@ -31,6 +31,7 @@ mod stacks;
 mod stat;
 mod stubs;
 mod symbol;
+mod testing;
 mod tidy;
 
 fn main() -> std::process::ExitCode {

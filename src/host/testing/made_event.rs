@@ -90,9 +90,8 @@ fn no_field(event: &str, format: &Format, name: &str) -> PyErr {
     }
     let near = match similar_names(name, names.iter().copied()).as_slice() {
         [] => {
-            let own = format.tracepoint().map_or(&[][..], |format| format.fields());
-            let own = own.iter().map(|field| field.name.as_str()).chain(Members::NAMES);
-            format!("it has {}", own.collect::<Vec<_>>().join(", "))
+            let without_common = names.iter().filter(|name| !name.starts_with("common_"));
+            format!("it has {}", without_common.copied().collect::<Vec<_>>().join(", "))
         }
         near => format!("did you mean {}?", near.join(" or ")),
     };

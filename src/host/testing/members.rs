@@ -22,14 +22,14 @@ pub fn field_input(name: &str, value: &Bound<'_, PyAny>) -> PyResult<FieldInput>
     if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
         let element = |(at, element): (usize, PyResult<Bound<'_, PyAny>>)| {
             let place = format!("{name}[{at}]");
-            match integer(&place, &element?)? {
+            match integer(&place, &element?, "an int")? {
                 Integer::Small(number) => Ok(number),
                 Integer::Huge(number) => Err(PyValueError::new_err(format!("{place} is {number}, which is too large"))),
             }
         };
         return Ok(FieldInput::Ints(value.try_iter()?.enumerate().map(element).collect::<PyResult<_>>()?));
     }
-    Ok(match integer(name, value)? {
+    Ok(match integer(name, value, "an int, a str, bytes or a list of ints")? {
         Integer::Small(number) => FieldInput::Int(number),
         Integer::Huge(number) => FieldInput::HugeInt(number),
     })
@@ -42,12 +42,11 @@ enum Integer {
     Huge(String),
 }
 
-fn integer(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Integer> {
+/// Returns an integer. `needed` are the types that a value may have, for the message if it has another one.
+fn integer(name: &str, value: &Bound<'_, PyAny>, needed: &str) -> PyResult<Integer> {
     let wrong = || {
         let kind = value.get_type().name().map_or_else(|_| "unknown".to_owned(), |name| name.to_string());
-        PyTypeError::new_err(format!(
-            "{name} has a value of type {kind}; it needs an int, a str, bytes or a list of ints"
-        ))
+        PyTypeError::new_err(format!("{name} has a value of type {kind}; it needs {needed}"))
     };
     // As for `operator.index`: an int, a bool, a member of an IntEnum, an integer of numpy.
     let index = value.py().import("operator")?.getattr("index")?.call1((value,)).map_err(|_| wrong())?;
@@ -120,7 +119,7 @@ fn number(name: &str, value: &Bound<'_, PyAny>, low: i128, high: i128) -> PyResu
     let out_of_range = |value: String| {
         Err(PyValueError::new_err(format!("{name} is {value}, but it has values from {low} to {high}")))
     };
-    match integer(name, value)? {
+    match integer(name, value, "an int")? {
         Integer::Small(number) if (low..=high).contains(&number) => Ok(number),
         Integer::Small(number) => out_of_range(number.to_string()),
         Integer::Huge(number) => out_of_range(number),
