@@ -1,10 +1,14 @@
 //! How the handlers of scripts of `perf script` are called: by position, by name, late, and when they fail.
 
-use std::{fs, path::PathBuf, process::Output};
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
 
 use crate::harness::{
     machine::{Need, needs},
-    recording::Folder,
+    recording::{Folder, record},
     run::{perf_prof, said, stdout},
 };
 
@@ -199,6 +203,27 @@ fn a_recording_that_is_cut_off_gives_the_events_before_its_end() {
     let whole = fs::read(&recorded.data).unwrap();
     let script =
         "n = 0\ndef trace_unhandled(*all):\n    global n\n    n += 1\ndef trace_end():\n    print('end', n >= 0)\n";
+    // The formats come after the records in recordings of perf.
+    let script_with_handler = "def sched__sched_process_exec(*all): pass";
+    if Command::new("perf").arg("--version").output().is_ok() {
+        record(&recorded.data, &["-e", "sched:sched_process_exec", "--", "sh", "-c", "/bin/true; exit 0"]);
+        let mut bytes = fs::read(&recorded.data).unwrap();
+        // The place of the records, `struct perf_file_header` in `tools/perf/util/header.h`.
+        let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+        bytes.truncate(word(40) + word(48));
+        fs::write(&recorded.data, &bytes).unwrap();
+        let output = recorded.run(script_with_handler);
+        assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(1), ""));
+        for part in
+            ["is cut off", "names and fields of tracepoints are not known", "has functions for no event of this run"]
+        {
+            assert!(said(&output).contains(part), "{part}: {}", said(&output));
+        }
+        // Without a handler for a certain event, the script runs, and the reason for the empty result is told.
+        let output = recorded.run("def trace_unhandled(*all): print('called')\ndef trace_end(): print('end')");
+        assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(0), "end\n"), "{}", said(&output));
+        assert!(said(&output).contains("names and fields of tracepoints are not known"), "{}", said(&output));
+    }
     for cut in [whole.len() / 2, whole.len() - 100, whole.len() - 1] {
         fs::write(&recorded.data, &whole[..cut]).unwrap();
         let output = recorded.run(script);

@@ -52,10 +52,15 @@ impl MissingEvents {
         Ok(())
     }
 
-    fn error(&self, plan: &ScriptPlan, module: &Module, events: String) -> ScriptError {
+    /// Prints what is wrong with the recording, before an error about missing events.
+    pub fn print_damage(&self) {
         if self.warnings == Warnings::Printed {
             self.damage.iter().for_each(|damage| output::say(format_args!("warning: {damage}")));
         }
+    }
+
+    fn error(&self, plan: &ScriptPlan, module: &Module, events: String) -> ScriptError {
+        self.print_damage();
         let name = Path::new(module.path()).file_name().map(|name| name.to_string_lossy().into_owned());
         ScriptError::MissingEvents {
             module: name.unwrap_or_else(|| module.path().to_owned()),

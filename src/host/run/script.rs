@@ -71,7 +71,8 @@ pub(super) fn load(
     }
     if plan.dialect != Dialect::PerfProf {
         // These scripts often have handlers for the events of several kernels.
-        program.check_handles_an_event()?;
+        let checked = program.check_handles_an_event();
+        checked.inspect_err(|_| available.missing.into_iter().for_each(MissingEvents::print_damage))?;
         program.init()?;
         return Ok(program);
     }

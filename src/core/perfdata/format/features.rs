@@ -130,6 +130,9 @@ const READ: [u32; 14] = [
 
 const CUT_OFF: &str = "it is cut off";
 
+/// What it means for a recording that its formats are missing.
+const FORMATS_LOST: &str = ", so the names and fields of tracepoints are not known";
+
 /// The memory for reading and parsing a section, in multiples of its size.
 pub(crate) const PARSED: u64 = 4;
 
@@ -148,9 +151,10 @@ impl Features {
         let table = input.bytes(list.offset, list.size).map_err(io)?;
         let mut table = ByteReader::new(&table, header.order);
         let size = input.size().map_err(io)?;
-        for &bit in &header.features {
+        for (at, &bit) in header.features.iter().enumerate() {
             let Some(Section { offset, size: wanted }) = section(&mut table) else {
-                warnings.push(format!("{name} is cut off: its list of feature sections is incomplete"));
+                let lost = if header.features[at..].contains(&HEADER_TRACING_DATA) { FORMATS_LOST } else { "" };
+                warnings.push(format!("{name} is cut off: its list of feature sections is incomplete{lost}"));
                 break;
             };
             if !READ.contains(&bit) {
@@ -165,7 +169,8 @@ impl Features {
                 features.add(bit, &input.bytes(offset, wanted).map_err(io)?, header.order)
             };
             if let Err(why) = result {
-                warnings.push(format!("{name}: {} cannot be read: {why}", feature_name(bit)));
+                let lost = if bit == HEADER_TRACING_DATA { FORMATS_LOST } else { "" };
+                warnings.push(format!("{name}: {} cannot be read: {why}{lost}", feature_name(bit)));
             }
         }
         Ok(features)
