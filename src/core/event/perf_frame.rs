@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     abi::{PERF_CONTEXT_HV, PERF_CONTEXT_KERNEL, PERF_CONTEXT_MAX, PERF_CONTEXT_USER},
-    symbol::{AddressKind, Extent, Slot},
+    symbol::{AddressKind, Contents, Extent, Slot},
     tracefs::{KernelSymbol, PerfKernelSymbol},
 };
 
@@ -180,7 +180,7 @@ fn user_frame(resolved: &Resolved, pid: i32, addr: u64) -> PerfFrame {
         offset: name.offset,
     });
     let map = resolved.mapped.map(|mapped| PerfMap {
-        dso: match is_generated_code(&resolved.dso) {
+        dso: match is_generated_code(&resolved.dso) && mapped.contents == Contents::Code {
             true => format!("/tmp/perf-{pid}.map").into(),
             false => Arc::clone(&resolved.dso),
         },

@@ -44,12 +44,25 @@ pub struct FileKey {
     pub build_id: Option<Box<[u8]>>,
     /// Whether the file had been removed when it was mapped, or when /proc/PID/maps was read.
     pub deleted: bool,
+    /// What the mappings contain. A file that is mapped as code and as data has two keys.
+    pub contents: Contents,
+}
+
+/// What a mapping contains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Contents {
+    /// Code.
+    #[default]
+    Code,
+    /// Memory that cannot be executed.
+    Data,
 }
 
 impl FileKey {
     /// Returns the key of a mapping's file.
     pub fn from_mapping(mapping: &Mapping) -> Self {
         Self {
+            contents: if mapping.executable { Contents::Code } else { Contents::Data },
             path: mapping.path.clone(),
             device: mapping.device,
             inode: mapping.inode,
@@ -212,6 +225,27 @@ impl Image {
         let (at, known) = found;
         let below = if known.file.backing == Backing::Anonymous { self.below(at) } else { None };
         Some(MappingAt { mapping: known.clone(), until, replaced_file_mapping: below })
+    }
+
+    /// Cuts a mapping to the part around `address` that later mappings have left of it at `time`. As in perf, the rest
+    /// before and the rest after another mapping are mappings of their own.
+    pub fn cut(&self, found: &mut MappingAt, address: u64, time: u64) {
+        let MappingAt { mapping, until, .. } = found;
+        let (mut start, mut end) = (mapping.start, mapping.end);
+        for at in self.mappings.overlapping(start, end) {
+            let later = &self.mappings[at];
+            if later.time <= mapping.time {
+                continue;
+            } else if later.time > time {
+                *until = later.time.min(*until);
+            } else if later.end <= address {
+                start = later.end.max(start);
+            } else if later.start > address {
+                end = later.start.min(end);
+            }
+        }
+        mapping.file_offset = mapping.file_offset.wrapping_add(start - mapping.start);
+        (mapping.start, mapping.end) = (start, end);
     }
 
     /// Returns the file mapping that contains the range of the anonymous mapping at index `at`, or that ends where the

@@ -111,13 +111,20 @@ mod tests {
 
     use super::*;
     use crate::symbol::{
-        mapping_history::{FileKey, MappedFile},
+        mapping_history::{Contents, FileKey, MappedFile},
         maps::Backing,
     };
 
     fn file() -> Arc<MappedFile> {
-        let key =
-            FileKey { path: "/f".into(), device: (0, 0), inode: 1, generation: 0, build_id: None, deleted: false };
+        let key = FileKey {
+            path: "/f".into(),
+            device: (0, 0),
+            inode: 1,
+            generation: 0,
+            build_id: None,
+            deleted: false,
+            contents: Contents::Code,
+        };
         Arc::new(MappedFile { id: 1, key, dso: "/f".into(), backing: Backing::File })
     }
 

@@ -10,7 +10,7 @@ use super::{
     demangle::{demangle, demangle_name},
     dwarf::{Dwarf, DwarfError, DwarfFrame},
     elf::{DebugSearch, Elf, Symbols, debug_file, mini_debug_info, shared_debug_file},
-    options::Demangle,
+    options::{Data, Demangle},
 };
 
 /// An open binary. Symbols and DWARF that were read from it can be dropped and read again.
@@ -29,6 +29,8 @@ pub struct Object {
     /// The names that were looked up so far, by the index of the function in `symbols`.
     names: FxHashMap<u32, Arc<str>>,
     name_bytes: usize,
+    /// Whether names of data are read too.
+    pub data: Data,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +65,7 @@ impl Object {
             dwarf: None,
             names: FxHashMap::default(),
             name_bytes: 0,
+            data: Data::No,
         }
     }
 
@@ -84,7 +87,10 @@ impl Object {
 
     /// Converts an offset in the file to an address, as the file's headers count addresses.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
-        self.elf.address_of(offset)
+        match self.data {
+            Data::Yes => self.elf.address_in_memory(offset),
+            Data::No => self.elf.address_of(offset),
+        }
     }
 
     /// Returns the memory that `unload` frees, in bytes.
@@ -230,8 +236,8 @@ impl Object {
             self.dwarf = None;
         }
         let path = || self.path.display().to_string();
-        let symbols =
-            Symbols::read(&parts, limit).map_err(|error| Reason::Damaged { path: path(), error: error.to_string() })?;
+        let symbols = Symbols::read_with(&parts, limit, self.data)
+            .map_err(|error| Reason::Damaged { path: path(), error: error.to_string() })?;
         if symbols.is_empty() { Err(Reason::NoSymbolsIn { path: path() }) } else { Ok(symbols) }
     }
 

@@ -10,7 +10,7 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use super::{
-    Reason, elf::Elf, mapping_history::TimedMapping, maps::Backing, object::Object, open::open,
+    Reason, elf::Elf, mapping_history::TimedMapping, maps::Backing, object::Object, open::open, options::Data,
     recorded_binaries::RecordedBinaries, vdso,
 };
 
@@ -35,6 +35,8 @@ pub struct Objects {
     bytes: usize,
     /// Finds the binaries of a recording; `None` for processes of this machine.
     recorded: Option<RecordedBinaries>,
+    /// Whether names of data are read too.
+    data: Data,
 }
 
 #[derive(Debug)]
@@ -66,8 +68,9 @@ enum BinaryIdentity {
 }
 
 impl Objects {
-    /// Creates an empty set. `limit` is the maximum memory for symbols and debug information, in bytes.
-    pub fn new(limit: usize) -> Self {
+    /// Creates an empty set. `limit` is the maximum memory for symbols and debug information, in bytes. `data` says
+    /// whether names of data are read too.
+    pub fn new(limit: usize, data: Data) -> Self {
         Self {
             objects: FxHashMap::default(),
             by_key: FxHashMap::default(),
@@ -77,6 +80,7 @@ impl Objects {
             limit,
             bytes: 0,
             recorded: None,
+            data,
         }
     }
 
@@ -169,7 +173,8 @@ impl Objects {
         Ok(self.add(Object::new(elf, path.clone(), opened.root), keys))
     }
 
-    fn add(&mut self, object: Object, keys: Vec<BinaryIdentity>) -> u64 {
+    fn add(&mut self, mut object: Object, keys: Vec<BinaryIdentity>) -> u64 {
+        object.data = self.data;
         if self.objects.len() >= HANDLES_LIMIT {
             self.drop_oldest(None);
         }

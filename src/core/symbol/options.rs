@@ -11,11 +11,19 @@ pub struct Options {
     pub inline: Inline,
     /// Selects if source lines are reported.
     pub srcline: Srcline,
+    /// Selects if addresses of data are looked up too.
+    pub data: Data,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cache_bytes: 256 << 20, demangle: Demangle::Yes, inline: Inline::No, srcline: Srcline::No }
+        Self {
+            cache_bytes: 256 << 20,
+            demangle: Demangle::Yes,
+            inline: Inline::No,
+            srcline: Srcline::No,
+            data: Data::No,
+        }
     }
 }
 
@@ -46,5 +54,15 @@ pub enum Srcline {
     /// For every address. This reads DWARF.
     Yes,
     /// Only on request.
+    No,
+}
+
+/// Which mappings of recorded processes are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Data {
+    /// Those with data too, as far as they were recorded. This takes several times the memory.
+    Yes,
+    /// Those with code.
+    #[default]
     No,
 }

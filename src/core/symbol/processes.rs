@@ -11,7 +11,7 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use super::{
-    Reason,
+    Data, Reason,
     mapping_history::{FileKey, Image, ImageOrigin, MappedFile, MappingAt, Process, TimedMapping},
     mapping_index::{MAPPING_BYTES, Mappings},
     maps::{self, Backing, Mapping},
@@ -42,6 +42,7 @@ pub struct Processes {
     /// At least the memory that all mappings and their files take, in bytes.
     mapping_bytes: usize,
     whose: ProcessOrigin,
+    data: Data,
 }
 
 /// The machine on which the processes run.
@@ -56,13 +57,14 @@ pub enum ProcessOrigin {
 
 impl Processes {
     /// Creates an empty set of processes.
-    pub fn new(whose: ProcessOrigin) -> Self {
-        Self { whose, ..Self::default() }
+    pub fn new(whose: ProcessOrigin, data: Data) -> Self {
+        Self { whose, data, ..Self::default() }
     }
 
-    /// Notes a new mapping (PERF_RECORD_MMAP2). Ignores mappings without code. Returns the mapping if its file is new.
+    /// Notes a new mapping (PERF_RECORD_MMAP2). Ignores mappings without code unless those of data are kept. Returns the
+    /// mapping if its file is new.
     pub fn mmap(&mut self, pid: u32, time: u64, mapping: &Mapping) -> Option<TimedMapping> {
-        if !mapping.executable || mapping.start >= mapping.end {
+        if (!mapping.executable && self.data == Data::No) || mapping.start >= mapping.end {
             return None;
         }
         let known = self.known(time, mapping);
@@ -248,7 +250,12 @@ impl Processes {
     /// Returns the mapping that contained `address` in a process at `time`. If the program that the process executed
     /// then has no such mapping, this is the mapping of the program that called exec.
     pub fn locate(&mut self, pid: u32, address: u64, time: u64) -> Result<MappingAt, Reason> {
-        if let Some(found) = self.image(pid, time).and_then(|image| image.locate(address, time)) {
+        if let Some(mut found) = self.image(pid, time).and_then(|image| image.locate(address, time)) {
+            if self.data == Data::Yes
+                && let Some(image) = self.image(pid, time)
+            {
+                image.cut(&mut found, address, time);
+            }
             self.clock += 1;
             let clock = self.clock;
             if let Some(process) = self.processes.get_mut(&pid) {
@@ -393,6 +400,7 @@ fn most_for_each(mut lengths: Vec<usize>, total: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::symbol::Contents;
 
     fn mapping(start: u64, path: &str) -> Mapping {
         Mapping {
@@ -415,9 +423,32 @@ mod tests {
         files + lists.values().map(|list| list.len()).sum::<usize>() * MAPPING_BYTES
     }
 
+    /// As in perf, a new mapping leaves the parts before and after it of an earlier one.
+    #[test]
+    fn mappings_of_data_are_found_if_they_are_kept() {
+        let of = |start: u64, end: u64, executable| Mapping { end, executable, ..mapping(start, "/lib") };
+        let mappings = [of(0x1000, 0x9000, false), of(0x3000, 0x5000, true), of(0x6000, 0x7000, false)];
+        let check = |data, at, time, expected: Option<(u64, u64, u64, Contents)>| {
+            let mut processes = Processes::new(ProcessOrigin::Recording, data);
+            for (time, mapping) in (10..).zip(&mappings) {
+                processes.mmap(1, time, mapping);
+            }
+            let found = processes.locate(1, at, time).ok().map(|found| found.mapping);
+            let found = found.map(|found| (found.start, found.end, found.file_offset, found.file.key.contents));
+            assert_eq!(found, expected, "{at:x} {time}");
+        };
+        check(Data::Yes, 0x2000, 20, Some((0x1000, 0x3000, 0, Contents::Data)));
+        check(Data::Yes, 0x4000, 20, Some((0x3000, 0x5000, 0, Contents::Code)));
+        check(Data::Yes, 0x5000, 20, Some((0x5000, 0x6000, 0x4000, Contents::Data)));
+        check(Data::Yes, 0x8000, 20, Some((0x7000, 0x9000, 0x6000, Contents::Data)));
+        check(Data::Yes, 0x8000, 11, Some((0x5000, 0x9000, 0x4000, Contents::Data)));
+        check(Data::No, 0x4000, 20, Some((0x3000, 0x5000, 0, Contents::Code)));
+        check(Data::No, 0x2000, 20, None);
+    }
+
     #[test]
     fn all_processes_together_keep_a_bounded_number_of_mappings() {
-        let mut processes = Processes::new(ProcessOrigin::Recording);
+        let mut processes = Processes::new(ProcessOrigin::Recording, Data::No);
         processes.mmap(1, 1, &mapping(0x5000, "/small"));
         let mut parent = Image::new(1_000_000, 0, ImageOrigin::Start);
         let file = processes.file(FileKey::from_mapping(&mapping(0, "/many")));
@@ -445,7 +476,7 @@ mod tests {
 
     #[test]
     fn long_paths_count_too() {
-        let mut processes = Processes::new(ProcessOrigin::Recording);
+        let mut processes = Processes::new(ProcessOrigin::Recording, Data::No);
         let long = "/long".repeat(800);
         for at in 0..20_000 {
             processes.mmap(1 + at / 5000, 1, &mapping(u64::from(at) << 12, &format!("{long}{at}")));

@@ -160,7 +160,7 @@ mod tests {
                 executable: true,
                 build_id: own.map(Into::into),
             };
-            let known = Processes::new(ProcessOrigin::Recording).mmap(7, 1, &mapping).unwrap();
+            let known = Processes::new(ProcessOrigin::Recording, crate::symbol::Data::No).mmap(7, 1, &mapping).unwrap();
             recorded.open(&known).map(|_| ()).map_err(|reason| reason.to_string())
         };
         let shown = path.display().to_string();
@@ -191,7 +191,7 @@ mod tests {
                 executable: true,
                 build_id: None,
             };
-            let mut processes = Processes::new(ProcessOrigin::Recording);
+            let mut processes = Processes::new(ProcessOrigin::Recording, crate::symbol::Data::No);
             processes.mmap(7, 1, &mapping);
             recorded.open(&processes.locate(7, 0x7fff_0000_0010, 2).unwrap().mapping).map(|elf| elf.build_id)
         };
@@ -210,8 +210,15 @@ mod tests {
         let changed = i64::try_from(latest_change(&metadata)).unwrap();
         let is_same = |(major, minor): (u32, u32), inode, generation: Option<u32>, deleted, begin| {
             let generation = generation.map_or(0, u64::from);
-            let key =
-                FileKey { path: path.clone(), device: (major, minor), inode, generation, build_id: None, deleted };
+            let key = FileKey {
+                path: path.clone(),
+                device: (major, minor),
+                inode,
+                generation,
+                build_id: None,
+                deleted,
+                contents: crate::symbol::Contents::Code,
+            };
             RecordedBinaries { begin, ..RecordedBinaries::default() }.same_file(&key).is_some()
         };
         let (device, inode, after) = ((major, minor), metadata.ino(), Some(changed + 1));

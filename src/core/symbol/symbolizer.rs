@@ -8,7 +8,7 @@ use super::{
     Extent, Reason, Slot,
     dwarf::DwarfFrame,
     jit::Jit,
-    mapping_history::{MappingAt, TimedMapping},
+    mapping_history::{Contents, MappingAt, TimedMapping},
     maps::{Backing, Mapping},
     object::styled_name,
     objects::Objects,
@@ -68,6 +68,8 @@ pub struct Mapped {
     pub start: u64,
     /// The address after the last one.
     pub end: u64,
+    /// What it contains.
+    pub contents: Contents,
 }
 
 /// A function, and the distance of an address from its start.
@@ -159,7 +161,7 @@ impl<D> Symbolizer<D> {
         Self {
             options,
             processes: Processes::default(),
-            objects: Objects::new(2 * quarter),
+            objects: Objects::new(2 * quarter, options.data),
             jit: Jit::new(quarter),
             young: FxHashMap::default(),
             old: FxHashMap::default(),
@@ -174,7 +176,7 @@ impl<D> Symbolizer<D> {
     /// Makes the symbolizer resolve addresses of processes in a recording. This machine's procfs is not used for these
     /// processes.
     pub fn with_recorded_binaries(mut self, recorded: RecordedBinaries) -> Self {
-        self.processes = Processes::new(ProcessOrigin::Recording);
+        self.processes = Processes::new(ProcessOrigin::Recording, self.options.data);
         self.objects.set_recorded(recorded);
         self
     }
@@ -327,7 +329,7 @@ impl<D> Symbolizer<D> {
         let mut resolved = Resolved {
             dso: Arc::clone(&mapping.file.dso),
             dso_offset: offset_in(mapping, at),
-            mapped: Some(Mapped { start: mapping.start, end: mapping.end }),
+            mapped: Some(Mapped { start: mapping.start, end: mapping.end, contents: mapping.file.key.contents }),
             ..self.nameless(Reason::NotMapped, at)
         };
         match mapping.file.backing {
@@ -341,7 +343,7 @@ impl<D> Symbolizer<D> {
                     // The mapping may contain generated code: processes also generate code in files without a name and
                     // in shared memory.
                     resolved.symbol = self.run_time_name(pid, time, at, kind).map_err(|_| reason);
-                    if let Err(reason) = &resolved.symbol {
+                    if let (Err(reason), Contents::Code) = (&resolved.symbol, mapping.file.key.contents) {
                         self.nameless.add(reason);
                     }
                     (resolved, false)

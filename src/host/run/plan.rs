@@ -3,10 +3,10 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use perf_prof_core::{
-    abi::PERF_SAMPLE_STACK_USER,
+    abi::{PERF_SAMPLE_ADDR, PERF_SAMPLE_STACK_USER},
     event::EventType,
     plan::{Capture, Input, Verbosity},
-    symbol::{self, Demangle, Inline, Srcline},
+    symbol::{self, Data, Demangle, Inline, Srcline},
 };
 
 pub use crate::script::{Dialect, OnError, PerfScriptOptions, Signs};
@@ -61,7 +61,9 @@ impl ScriptPlan {
             true => (self.symbols.inline, Srcline::Yes),
             false => (Inline::No, Srcline::No),
         };
-        symbol::Options { demangle: Demangle::NameOnly, inline, srcline, ..self.symbols }
+        let has_address = |event: &EventType| event.layout.format.sample_type & PERF_SAMPLE_ADDR != 0;
+        let data = if events.iter().any(has_address) { Data::Yes } else { Data::No };
+        symbol::Options { demangle: Demangle::NameOnly, inline, srcline, data, ..self.symbols }
     }
 }
 

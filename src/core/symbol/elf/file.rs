@@ -89,6 +89,8 @@ pub struct Segment {
     pub offset: u64,
     /// The size in the file, in bytes.
     pub size: u64,
+    /// The size in memory, in bytes. What is not in the file is 0 there.
+    pub memory: u64,
     /// The address to which it is loaded.
     pub address: u64,
     /// Whether it is loaded as code.
@@ -249,6 +251,14 @@ impl Elf {
         self.segments.iter().find(holds).map(|segment| (offset - segment.offset).wrapping_add(segment.address))
     }
 
+    /// Like [`Elf::address_of`], and continues after the end of a segment in the file as far as it reaches in memory.
+    pub fn address_in_memory(&self, offset: u64) -> Option<u64> {
+        let holds = |segment: &&Segment| offset.checked_sub(segment.offset).is_some_and(|into| into < segment.memory);
+        let found = || self.segments.iter().rev().find(holds);
+        let after = || found().map(|segment| (offset - segment.offset).wrapping_add(segment.address));
+        self.address_of(offset).or_else(after)
+    }
+
     /// Converts an address to the offset in the file that is loaded there.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         let holds = |segment: &&Segment| address.checked_sub(segment.address).is_some_and(|into| into < segment.size);
@@ -325,6 +335,7 @@ where
             elf::PT_LOAD => segments.push(Segment {
                 offset,
                 size,
+                memory: segment.p_memsz(endian).into(),
                 address: segment.p_vaddr(endian).into(),
                 executable: segment.p_flags(endian).0 & elf::PF_X.0 != 0,
             }),

@@ -6,7 +6,8 @@ use std::path::Path;
 use object::elf;
 
 use super::{
-    DebugSearch, Elf, ElfError, debug_file, debug_file::mini_debug_info, interrupt::Interrupt, table::RawTable,
+    super::options::Data, DebugSearch, Elf, ElfError, debug_file, debug_file::mini_debug_info, interrupt::Interrupt,
+    table::RawTable,
 };
 use crate::{spec, symbol::demangle::demangle};
 
@@ -195,7 +196,9 @@ pub fn functions_of(main: &Elf, file: &Path) -> Result<Vec<Function>, FunctionEr
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
             let mut candidates = Vec::new();
             let table = RawTable::read(part, kind, SYMBOLS_LIMIT as u64).and_then(|table| match table {
-                Some(table) => table.add_candidates(part, 0, &interrupt, &mut candidates).map(|()| Some(table)),
+                Some(table) => {
+                    table.add_candidates(part, (0, Data::No), &interrupt, &mut candidates).map(|()| Some(table))
+                }
                 None => Ok(None),
             });
             match table {

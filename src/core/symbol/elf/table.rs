@@ -8,6 +8,7 @@ use object::{
 };
 
 use super::{
+    super::options::Data,
     Elf, ElfError,
     interrupt::Interrupt,
     names::{NameAt, NameLengths, until_nul},
@@ -91,6 +92,11 @@ impl Symbols {
     /// Fails if they may take more than `limit` bytes. While they are read, they may take three times as much for a
     /// moment.
     pub fn read(parts: &[&Elf], limit: usize) -> Result<Self, ElfError> {
+        Self::read_with(parts, limit, Data::No)
+    }
+
+    /// Like [`Symbols::read`], with `data` also the symbols of data.
+    pub fn read_with(parts: &[&Elf], limit: usize, data: Data) -> Result<Self, ElfError> {
         let expected = Self::expected_bytes(parts);
         if expected > limit as u64 {
             return Err(ElfError::TooLarge(expected));
@@ -103,7 +109,7 @@ impl Symbols {
             for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
                 match RawTable::read(part, kind, limit as u64) {
                     Ok(Some(table)) if names.len() < 3 => {
-                        table.add_candidates(part, names.len(), &interrupt, &mut candidates)?;
+                        table.add_candidates(part, (names.len(), data), &interrupt, &mut candidates)?;
                         names.push(table.names);
                     }
                     Ok(_) => {}
@@ -244,7 +250,10 @@ const NESTED: usize = 16;
 fn is_better_name(one: &Candidate, other: &Candidate, names: &mut NameLengths<'_>) -> bool {
     let rank = |candidate: &Candidate| {
         let binding = candidate.binding;
-        (candidate.size > 0, candidate.typed, binding != elf::STB_WEAK, binding == elf::STB_GLOBAL)
+        // perf extends the last symbol at an address to the next one before it chooses (`symbols__fixup_end()`). For data,
+        // this is often a symbol at the end of a section.
+        let is_object = candidate.limit == u64::MAX && candidate.typed;
+        (candidate.size > 0 || is_object, candidate.typed, binding != elf::STB_WEAK, binding == elf::STB_GLOBAL)
     };
     let mut order = rank(one).cmp(&rank(other));
     if order.is_eq() {
@@ -290,13 +299,13 @@ impl RawTable {
     pub fn add_candidates(
         &self,
         elf: &Elf,
-        number: usize,
+        (number, data): (usize, Data),
         interrupt: &Interrupt,
         candidates: &mut Vec<Candidate>,
     ) -> Result<(), ElfError> {
         match elf.is_64 {
-            true => self.add_candidates_of_size::<Sym64<Endianness>>(elf, number, interrupt, candidates),
-            false => self.add_candidates_of_size::<Sym32<Endianness>>(elf, number, interrupt, candidates),
+            true => self.add_candidates_of_size::<Sym64<Endianness>>(elf, (number, data), interrupt, candidates),
+            false => self.add_candidates_of_size::<Sym32<Endianness>>(elf, (number, data), interrupt, candidates),
         }
     }
 
@@ -330,7 +339,7 @@ impl RawTable {
     fn add_candidates_of_size<S: Sym<Endian = Endianness> + object::Pod>(
         &self,
         elf: &Elf,
-        number: usize,
+        (number, data): (usize, Data),
         interrupt: &Interrupt,
         candidates: &mut Vec<Candidate>,
     ) -> Result<(), ElfError> {
@@ -342,11 +351,15 @@ impl RawTable {
             }
             let kind = symbol.st_type();
             let typed = kind == elf::STT_FUNC || kind == elf::STT_GNU_IFUNC;
-            if !typed && kind != elf::STT_NOTYPE {
+            let is_object = kind == elf::STT_OBJECT && data == Data::Yes;
+            if !typed && kind != elf::STT_NOTYPE && !is_object {
                 continue;
             }
             let Some(section) = elf.sections.get(usize::from(symbol.st_shndx(elf.endian).0)) else { continue };
-            if !section.executable || section.kind == elf::SHT_NULL {
+            // As in perf, labels count in sections with data in their name (`elf_sec__filter()` in
+            // `tools/perf/util/symbol-elf.c`).
+            let is_data = data == Data::Yes && section.loaded && (is_object || section.name.contains("data"));
+            if !(section.executable || is_data) || section.kind == elf::SHT_NULL {
                 continue;
             }
             let Some(name) = NameAt::new(number, symbol.st_name(elf.endian)) else { continue };
@@ -364,9 +377,10 @@ impl RawTable {
             candidates.push(Candidate {
                 start,
                 size: symbol.st_size(elf.endian).into(),
-                limit: section.address.saturating_add(section.size),
+                // A label at the end of a section of data names what comes next.
+                limit: if is_data { u64::MAX } else { section.address.saturating_add(section.size) },
                 name,
-                typed,
+                typed: typed || is_object,
                 chooses: kind == elf::STT_GNU_IFUNC,
                 superseded: self.is_superseded(elf, index),
                 binding: symbol.st_bind(),

@@ -9,7 +9,7 @@ use perf_prof_core::{
         TaskSelection,
     },
     spec::{EventSpec, SpecError, parse_events},
-    symbol::{self, Demangle, Inline, Srcline},
+    symbol::{self, Data, Demangle, Inline, Srcline},
     sys::{
         compat,
         shell::{shell_quote, shell_quote_all},
@@ -114,6 +114,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         demangle: if options.no_demangle { Demangle::No } else { Demangle::Yes },
         inline: if options.inline { Inline::Yes } else { Inline::No },
         srcline: if options.srcline { Srcline::Yes } else { Srcline::No },
+        data: Data::No,
     };
     let input = input(&options, split.workload.is_some())?;
     let record = record(&options, &module, argv)?;
