@@ -253,6 +253,49 @@ fn scripts_run_on_live_events() {
     assert!(end.trim().parse::<u32>().unwrap() >= 13, "{printed}");
 }
 
+/// No event happens, and only a thread of the script runs. It sends the signal of Ctrl-C itself.
+#[test]
+fn a_thread_of_a_script_runs_while_live_events_are_awaited() {
+    needs([Need::Tracefs, Need::Python]);
+    let scripts = Scripts::new();
+    let script = "
+import os, signal, threading, time
+def trace_begin():
+    def run():
+        for _ in range(3):
+            time.sleep(0.01)
+            print('thread', flush=True)
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Thread(target=run).start()
+def trace_unhandled(*all): pass
+def trace_end(): print('end')
+";
+    fs::write(scripts.0.path().join("thread.py"), script).unwrap();
+    let output = scripts.run(&["-s", "thread.py", "-e", EVENT, "--filter", "common_pid==0"]);
+    assert_eq!(stdout(&output), "thread\nthread\nthread\nend\n", "{}", said(&output));
+}
+
+#[test]
+fn ctrl_c_ends_live_events_and_the_script_prints_its_result() {
+    needs([Need::Tracefs, Need::Python]);
+    let scripts = Scripts::new();
+    let script = scripts.script();
+    let mut live = scripts.command(&["-s", script.to_str().unwrap(), "-e", EVENT]);
+    let mut running = live.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "begin []");
+    let mut caller = Command::new("python3");
+    let mut caller = caller.args(["-c", "import os, time\nwhile 1: os.getppid(); time.sleep(0.001)"]).spawn().unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "called");
+    // SAFETY: the child was not waited for.
+    unsafe { libc::kill(running.id() as i32, libc::SIGINT) };
+    let end = lines.next();
+    caller.kill().unwrap();
+    caller.wait().unwrap();
+    let calls: u32 = end.unwrap().unwrap().strip_prefix("end ").unwrap().parse().unwrap();
+    assert!(calls > 0 && running.wait().unwrap().code() == Some(0));
+}
+
 #[test]
 fn a_template_is_written_for_a_recording_and_runs_on_it() {
     needs([Need::Tracefs, Need::Perf, Need::Python]);

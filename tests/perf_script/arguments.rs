@@ -1,7 +1,7 @@
 //! The arguments of the handlers of scripts of `perf script`, on recordings that are made byte by byte: their types, damaged
 //! data, text of any bytes, and what an exception does.
 
-use std::process::Output;
+use std::process::{Command, Output};
 
 use expect_test::{Expect, expect};
 use perf_prof_core::abi::*;
@@ -10,11 +10,13 @@ use crate::{
     harness::{
         machine::{Need, needs},
         made::{Made, MadeAttr, u32s, u64s},
-        recording::Folder,
-        run::{perf_prof, said, stdout, with_patience},
+        recording::{Folder, ours},
+        run::{perf_prof, printed, said, stdout, with_patience},
     },
     replay::made::NATIVE,
 };
+
+use super::definitions::{Formats, samples_with};
 
 /// The first arguments of a handler.
 const FIRST: &str = "name, context, cpu, secs, nsecs, pid, comm, callchain";
@@ -105,6 +107,63 @@ fn samples_of_other_events_are_passed_to_process_event() {
         ['pid', 'tid', 'cpu', 'ip', 'time', 'period', 'phys_addr', 'addr', 'values', 'weight', 'transaction', 'datasrc', 'datasrc_decode', 'cpumode'] 4294967295 9 :9
     "#]]
     .assert_eq(&stdout(&run_on(&made.file(), script, &[])));
+}
+
+/// perf cuts `uregs`, so it is not run here.
+#[test]
+fn branches_registers_and_weights_are_in_the_dict_of_a_sample() {
+    let members = PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_PERIOD;
+    let sample_type = members | PERF_SAMPLE_BRANCH_STACK | PERF_SAMPLE_REGS_USER | PERF_SAMPLE_WEIGHT;
+    // The registers AX, SP and IP, as x86 numbers them.
+    let made = Made::new(MadeAttr { regs_user: 1 | 1 << 7 | 1 << 8, ..MadeAttr::new(sample_type) });
+    let made = made.mapping(0x1000, 0x1000, [5, 2], "/nowhere/x").text(perf_data::HEADER_ARCH, "x86_64");
+    // The bits of `struct perf_branch_entry`: mispred, predicted, in_tx, abort, and 16 bits of cycles.
+    let branches = u64s(&[2, 0x1010, 0x1020, 0b10 | 5 << 4, 0x1030, 0x9040, 0b1101]);
+    let numbers = [u64s(&[0x1010]), u32s(&[7, 9]), u64s(&[50, 3])].concat();
+    let made = made.sample(PERF_RECORD_MISC_USER, &[numbers, branches, u64s(&[2, 0xa, 0xb, 0x1010]), u64s(&[77])]);
+    let script = "def process_event(d):\n  for key in ('brstack', 'brstacksym'):\n    for one in d[key]: print(one)\n  \
+                  print([d['iregs'], d['uregs']], d['sample']['weight'], d['sample']['period'])";
+    expect![[r#"
+        {'from': 4112, 'to': 4128, 'mispred': False, 'predicted': True, 'in_tx': False, 'abort': False, 'cycles': 5, 'from_dsoname': '/nowhere/x', 'to_dsoname': '/nowhere/x'}
+        {'from': 4144, 'to': 36928, 'mispred': True, 'predicted': False, 'in_tx': True, 'abort': True, 'cycles': 0, 'from_dsoname': '/nowhere/x', 'to_dsoname': '[unknown]'}
+        {'from': '[unknown]', 'to': '[unknown]', 'pred': 'P', 'in_tx': '-', 'abort': '-'}
+        {'from': '[unknown]', 'to': '[unknown]', 'pred': 'M', 'in_tx': 'X', 'abort': 'A'}
+        ['', '   AX:0xa    SP:0xb    IP:0x1010 '] 77 3
+    "#]]
+    .assert_eq(&stdout(&run_on(&made.file(), script, &[])));
+}
+
+/// Their offsets count from the ends of the fields.
+#[test]
+fn relative_locations_are_those_of_perf() {
+    needs([Need::Tracefs, Need::Perf, Need::Python]);
+    let format = "name: rel
+ID: 4711
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:__rel_loc char[] first;\toffset:8;\tsize:4;\tsigned:0;
+\tfield:__rel_loc char[] second;\toffset:12;\tsize:4;\tsigned:0;
+\tfield:__rel_loc u16[] numbers;\toffset:16;\tsize:4;\tsigned:0;
+
+print fmt: \"%s\", __get_rel_str(first)
+";
+    let formats = Formats::from([("made".to_owned(), vec![format.to_owned()])]);
+    // The data starts after the three fields: 6 bytes, 2 bytes, 4 bytes.
+    let fields =
+        [u32s(&[6 << 16 | 8, 2 << 16 | 10, 4 << 16 | 8]), b"first\0".to_vec(), b"2\0".to_vec(), vec![1, 0, 2, 0]];
+    let folder = Folder::new();
+    let data = folder.write("made.data", &samples_with(&formats, &fields.concat()));
+    let script =
+        "def trace_unhandled(name, context, fields):\n  print([fields[key] for key in ('first', 'second', 'numbers')])";
+    let script = folder.write("s.py", script.as_bytes());
+    let perf = Command::new("perf").args(["script", "-s"]).arg(&script).arg("-i").arg(&data).output().unwrap();
+    let ours = ours(&["script", "-q", "-s", script.to_str().unwrap()], &data);
+    assert_eq!(ours, ["['first', '2', bytearray(b'\\x01\\x00\\x02\\x00')]"]);
+    assert_eq!(printed(&perf), ours);
 }
 
 fn replaced(mut bytes: Vec<u8>, old: &[u8], new: &[u8]) -> Vec<u8> {

@@ -30,10 +30,15 @@ def trace_unhandled(event_name, context, fields):
 ";
 
 /// The formats of events, by system.
-type Formats = BTreeMap<String, Vec<String>>;
+pub type Formats = BTreeMap<String, Vec<String>>;
 
 /// A recording with one sample of each event. All of its fields are 0.
 fn one_sample_each(formats: &Formats) -> Vec<u8> {
+    samples_with(formats, &[0; 2032])
+}
+
+/// A recording with one sample of each event. Its fields are in `fields`.
+pub fn samples_with(formats: &Formats, fields: &[u8]) -> Vec<u8> {
     let sample_type = PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_RAW;
     let parsed: Vec<EventFormat> = formats
         .iter()
@@ -54,7 +59,7 @@ fn one_sample_each(formats: &Formats) -> Vec<u8> {
     made.attrs = parsed.iter().map(attr).collect();
     made.records = header;
     for (number, format) in (0u64..).zip(&parsed) {
-        let raw = [u32s(&[2044, format.id]), vec![0; 2040]].concat();
+        let raw = [u32s(&[12 + fields.len() as u32, format.id, 0]), fields.to_vec(), vec![0; 4]].concat();
         made = made.sample(0, &[u64s(&[50 + number]), u32s(&[7, 7]), u64s(&[1000 + number]), raw]);
     }
     made.pipe()
