@@ -33,6 +33,7 @@ mod stubs;
 mod symbol;
 mod testing;
 mod tidy;
+mod typed;
 
 fn main() -> std::process::ExitCode {
     harness::suite::main()

@@ -6,8 +6,20 @@
 
 use std::{collections::BTreeSet, env, fmt::Write, fs, path::PathBuf, process::Command};
 
-const COMMANDS: [&str; 11] =
-    ["python", "record", "stat", "script", "report", "evlist", "list", "doctor", "parallel", "completions", "man"];
+const COMMANDS: [&str; 12] = [
+    "python",
+    "record",
+    "stat",
+    "script",
+    "report",
+    "evlist",
+    "list",
+    "stubs",
+    "doctor",
+    "parallel",
+    "completions",
+    "man",
+];
 
 const START: &str = "<!-- generated: ";
 const END: &str = "<!-- end -->";

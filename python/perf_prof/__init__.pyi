@@ -219,7 +219,7 @@ class Log2Hist:
 
 _Step = TypeVar("_Step", bound=Callable[..., None])
 
-class Branch(dict):
+class Branch(dict[str, int]):
     """A branch that the CPU recorded: an entry of branch_stack.
 
     The items are from and to (addresses), mispred, predicted, in_tx and abort (bool), and cycles (int, since
@@ -270,7 +270,7 @@ class Parts:
     def exit(self) -> None:
         """Shows the table of the time after the last interval. An empty table is shown only if no other was shown."""
 
-class States(dict):
+class States(dict[Any, Any]):
     """A dict that keeps the state of each thread, CPU or other key between events, also from part to part.
 
     A step is a function with the parameters (now, key, ...) and one of the decorators step, sets and ends.

@@ -27,14 +27,19 @@ pub fn python_type(field: &Field) -> &'static str {
     }
 }
 
+/// Returns how a script gets the integers of an array field.
+pub fn array_access(field: &Field) -> Option<String> {
+    match field.kind.element() {
+        Some(ElementType::Int { .. }) => Some(format!("event.array('{}')", field.name)),
+        _ => None,
+    }
+}
+
 /// Returns the line of a docstring that describes a field, for example `prio : int    (C: int)`.
 pub fn field_line(field: &Field) -> String {
     let name = &field.name;
-    let array = match field.kind.element() {
-        Some(ElementType::Int { .. }) => Some(format!("event.array('{name}')")),
-        _ => None,
-    };
-    let note: String = access_by_key(name).into_iter().chain(array).map(|note| format!("; {note}")).collect();
+    let note: String =
+        access_by_key(name).into_iter().chain(array_access(field)).map(|note| format!("; {note}")).collect();
     let line = format!("{name} : {}    (C: {}{note})", python_type(field), field.c_type());
     // The text of a recording's format may have any characters. A docstring has one line for each field.
     without_controls(&line).into_owned()

@@ -1,10 +1,12 @@
-//! Writes script templates for event types, and the lines that describe the fields of events. Does not know about
-//! files.
+//! Writes script templates and types for event types, and the lines that describe the fields of events. Does not know
+//! about files.
 
 mod field;
 mod perf_script;
 mod script;
+mod stubs;
 
 pub use field::{METHODS, access_by_key, field_line, member_line, member_python_type, python_type};
 pub use perf_script::{FieldSigns, perf_script_template};
 pub use script::script;
+pub use stubs::stubs;

@@ -121,7 +121,7 @@ fn handler(text: &mut String, event: &EventType) {
 
 /// Returns text as a part of a docstring. Names and types come from a recording, which anybody may have made: they must
 /// not end the docstring.
-fn in_docstring(text: &str) -> String {
+pub fn in_docstring(text: &str) -> String {
     without_controls(text).replace('\\', "\\\\").replace('"', "\\\"")
 }
 

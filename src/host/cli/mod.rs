@@ -17,6 +17,7 @@ pub mod record;
 mod report;
 mod script;
 pub mod stat;
+mod stubs;
 mod values;
 mod version;
 
@@ -56,6 +57,8 @@ enum Subcommands {
     Evlist(evlist::Evlist),
     /// List the events of this kernel
     List(list::List),
+    /// Print the types of events, for mypy, pyright and editors
+    Stubs(stubs::Stubs),
     /// Check whether this machine is ready for perf-prof, and show how to fix problems
     Doctor(doctor::Doctor),
     Parallel(parallel::Parallel),
@@ -124,6 +127,7 @@ fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
         Some(Subcommands::Report(report)) => report.run(),
         Some(Subcommands::Evlist(evlist)) => evlist.run(),
         Some(Subcommands::List(list)) => list.run(),
+        Some(Subcommands::Stubs(stubs)) => stubs.run(argv),
         Some(Subcommands::Doctor(doctor)) => doctor.run(),
         Some(Subcommands::Parallel(parallel)) => parallel.run(),
         Some(Subcommands::Completions(completions)) => completions.run(),

@@ -53,7 +53,7 @@ fn completer(command: &str, arg: &Arg, before: &[OsString]) -> Option<ArgValueCo
     let previous = before.last().and_then(|word| word.to_str()).unwrap_or_default().to_owned();
     Some(match (command, arg.get_id().as_str()) {
         (_, "events") => ArgValueCompleter::new(event_list),
-        ("list" | "stubs", "globs") => ArgValueCompleter::new(events),
+        ("list", "globs") => ArgValueCompleter::new(events),
         ("python", "module") => ArgValueCompleter::new(|word: &OsStr| all([scripts(word), fixed(word, &["help"])])),
         ("script", "script") => ArgValueCompleter::new(scripts),
         #[cfg(feature = "python")]

@@ -1,0 +1,209 @@
+//! Types: mypy and pyright find no mistake in the package's stub, in the types of all events of this kernel and in the
+//! shipped scripts, and live events have the types that `perf-prof stubs` says.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::OnceLock,
+};
+
+use crate::harness::{
+    machine::{Need, needs, skip},
+    run::{PERF_PROF, stdout},
+};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Returns the folder with mypy and pyright, which are installed once and kept with the build.
+fn checkers() -> &'static Path {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("type-checkers");
+        let done = folder.join("done");
+        if !done.exists() {
+            let _ = fs::remove_dir_all(&folder);
+            let made = Command::new("python3").args(["-m", "venv"]).arg(&folder).status();
+            let pip = Command::new(folder.join("bin/pip")).args(["install", "--quiet", "mypy", "pyright"]).status();
+            let all = [made, pip].into_iter().all(|status| status.is_ok_and(|status| status.success()));
+            // The first call of pyright installs the rest of it.
+            let ready = all && Command::new(folder.join("bin/pyright")).arg("--version").output().is_ok();
+            if !ready || fs::write(&done, "").is_err() {
+                return None;
+            }
+        }
+        Some(folder.join("bin"))
+    });
+    folder.as_deref().unwrap_or_else(|| skip(Need::Pypi, "mypy and pyright cannot be installed"))
+}
+
+/// Runs a checker on files. Imports are searched in `folder`, and in the folder of the package.
+fn check(checker: &str, folder: &Path, files: &[&str]) -> Output {
+    let config = format!(r#"{{"extraPaths": ["{ROOT}/python"], "include": ["."]}}"#);
+    fs::write(folder.join("pyrightconfig.json"), config).unwrap();
+    let mut command = Command::new(checkers().join(checker));
+    match checker {
+        "mypy" => command.args(["--strict", "--cache-dir"]).arg(checkers().join("cache")),
+        _ => command.arg("--project").arg(folder),
+    };
+    if checker == "mypy" {
+        command.args(files);
+    }
+    command.env("MYPYPATH", format!("{ROOT}/python")).current_dir(folder).output().unwrap()
+}
+
+#[track_caller]
+fn passes(checker: &str, folder: &Path, files: &[&str]) {
+    let output = check(checker, folder, files);
+    assert!(output.status.success(), "{checker}: {}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn write_stubs(folder: &Path, args: &[&str]) {
+    let status = Command::new(PERF_PROF).arg("stubs").args(args).arg("-o").arg(folder.join("events.pyi")).status();
+    assert!(status.unwrap().success());
+}
+
+const SCRIPT: &str = "\
+from __future__ import annotations
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from events import Handlers, PageFaults, SchedSwitch
+
+
+def sched__sched_switch(event: SchedSwitch) -> None:
+    print(event.prev_comm.upper(), event.next_pid + event._pid, event['prev_prio'])
+
+
+def page_faults(event: PageFaults) -> None:
+    print(event.addr + event.ip)
+
+
+handlers: Handlers = {'sched__sched_switch': sched__sched_switch, 'page_faults': page_faults}
+";
+
+#[test]
+fn types_of_all_events_pass_mypy() {
+    needs([Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    write_stubs(folder.path(), &["*:*", "page-faults", "cpu-clock"]);
+    // Other tests add and remove events of probes meanwhile. Those of system calls stay.
+    let text = fs::read_to_string(folder.path().join("events.pyi")).unwrap();
+    let documented = text.lines().filter(|line| line.starts_with("    \"\"\"syscalls:")).count();
+    let listed = Command::new(PERF_PROF).args(["list", "syscalls:*"]).output().unwrap();
+    let listed = stdout(&listed).lines().count();
+    assert!(listed > 400 && documented == listed, "{documented} of {listed}");
+    assert!(text.lines().filter(|line| line.starts_with("class ")).count() > listed + 100);
+    passes("mypy", folder.path(), &["events.pyi"]);
+}
+
+#[test]
+fn scripts_with_types_pass_both_checkers() {
+    needs([Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    write_stubs(folder.path(), &["sched:*,syscalls:sys_enter_open*", "page-faults"]);
+    fs::write(folder.path().join("script.py"), SCRIPT).unwrap();
+    passes("mypy", folder.path(), &["script.py", "events.pyi"]);
+    passes("pyright", folder.path(), &[]);
+}
+
+#[test]
+fn both_checkers_find_names_that_are_no_fields_and_wrong_types() {
+    needs([Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    write_stubs(folder.path(), &["sched:sched_switch", "page-faults"]);
+    for (right, wrong) in
+        [("event.prev_comm", "event.prev_com"), (".next_pid +", ".next_comm +"), ("'page_faults'", "'faults'")]
+    {
+        assert!(SCRIPT.contains(right));
+        fs::write(folder.path().join("script.py"), SCRIPT.replace(right, wrong)).unwrap();
+        for checker in ["mypy", "pyright"] {
+            let output = check(checker, folder.path(), &["script.py"]);
+            let text = stdout_of_failed(&output);
+            let line = 1 + SCRIPT.lines().position(|line| line.contains(right)).unwrap();
+            assert!(
+                text.contains(&format!("script.py:{line}:")) && text.contains("error"),
+                "{checker} {wrong}: {text}"
+            );
+        }
+    }
+}
+
+fn stdout_of_failed(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Compares each field of each event with the types in the file `events.pyi`.
+const COMPARE: &str = r#"
+import ast, sys
+
+types = {}
+for node in ast.parse(open(sys.argv[1]).read()).body:
+    if isinstance(node, ast.ClassDef):
+        own = {f.name: f.returns.attr for f in node.body if isinstance(f, ast.FunctionDef)}
+        types[ast.get_docstring(node).split("\n")[0]] = own
+seen = {}
+
+
+def __sample__(event):
+    names = [name for name in event.keys() if not name.startswith(("_pid", "_tid", "_time", "_cpu", "_period", "common_"))]
+    expected = types[event._event]
+    names = [name for name in names if name not in ("_realtime", "_callchain", "_event")]
+    assert names == list(expected), (event._event, names, expected)
+    for name, python in expected.items():
+        assert type(getattr(event, name)).__name__ == python, (event._event, name, python)
+    seen[event._event] = True
+
+
+def __exit__():
+    print(len(seen), sorted(seen)[:3])
+"#;
+
+#[test]
+fn live_events_have_the_types_of_the_stubs() {
+    needs([Need::Tracefs, Need::Python]);
+    const EVENTS: &str = "sched:*,syscalls:sys_*_openat,syscalls:sys_enter_execve,raw_syscalls:*,task:*,page-faults";
+    let folder = tempfile::tempdir().unwrap();
+    write_stubs(folder.path(), &[EVENTS]);
+    fs::write(folder.path().join("compare.py"), COMPARE).unwrap();
+    let mut run = Command::new(PERF_PROF);
+    run.args([
+        "python",
+        "--on-error",
+        "stop",
+        "-e",
+        EVENTS,
+        "compare.py",
+        "events.pyi",
+        "--exec",
+        "sh",
+        "-c",
+        "ls /; ls /",
+    ]);
+    let output = run.current_dir(folder.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let events: usize = text.lines().last().unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(events > 8, "{text}");
+}
+
+#[test]
+fn types_of_a_recording_are_those_of_its_events() {
+    needs([Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let output = Command::new(PERF_PROF).args(args).current_dir(folder.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        stdout(&output)
+    };
+    run(&["record", "-e", "sched:sched_process_exec,task:task_newtask", "--", "true"]);
+    let classes = |text: &str| -> Vec<String> {
+        // The command is a part of the text.
+        text.split_once("\n\nclass ").unwrap().1.lines().map(str::to_owned).collect()
+    };
+    let recorded = run(&["stubs", "-i", "perf.data"]);
+    let live = run(&["stubs", "sched:sched_process_exec,task:task_newtask"]);
+    assert_eq!(classes(&recorded), classes(&live));
+    assert!(!run(&["stubs", "-i", "perf.data", "task:*"]).contains("SchedProcessExec"));
+}
