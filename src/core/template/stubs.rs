@@ -248,7 +248,7 @@ mod tests {
         let event = event("s", "x\"\"\"\rimport os", &["struct \"\"\"+str(1) a", "odd\\type b"]);
         let text = stubs(&[event], "perf-prof stubs 'x\nimport os'");
         assert!(text.contains("\n    perf-prof stubs 'x\n    import os'\n"), "{text}");
-        assert!(text.matches("\"\"\"").count() % 2 == 0 && !text.contains('\r'), "{text}");
+        assert!(text.matches("\"\"\"").count().is_multiple_of(2) && !text.contains('\r'), "{text}");
         assert!(!text.contains("\nimport os"), "{text}");
     }
 }

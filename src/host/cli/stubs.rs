@@ -5,13 +5,13 @@ use std::{
     fs,
     io::{self, Write},
     path::PathBuf,
-    process::ExitCode,
 };
 
 use anyhow::Context;
 use clap::Args;
 use perf_prof_core::{
     capture,
+    engine::ExitStatus,
     event::EventType,
     live::{requests, select::Selection, unprivileged},
     plan::{Capture, ReadLimits},
@@ -63,7 +63,7 @@ pub struct Stubs {
 
 impl Stubs {
     /// Prints or writes the types.
-    pub fn run(&self, argv: &[OsString]) -> Result<ExitCode, Failure> {
+    pub fn run(&self, argv: &[OsString]) -> Result<ExitStatus, Failure> {
         const READ_ON: &str = "`perf-prof stubs --help` explains the options, with examples";
         let wrong = |error: SpecError| Failure::Usage(error.to_string(), READ_ON.into());
         let mut events = Vec::new();
@@ -84,7 +84,7 @@ impl Stubs {
                 out.flush()?;
             }
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(ExitStatus(0))
     }
 
     fn types_in_recording(&self, events: &[EventSpec]) -> anyhow::Result<Vec<EventType>> {
