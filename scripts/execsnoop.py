@@ -16,15 +16,19 @@ To replay a recording in two processes (`perf record` can be used instead of `pe
 syscalls:sys_enter_exit,syscalls:sys_enter_exit_group,signal:signal_generate,signal:signal_deliver -- sleep 10
     execsnoop.py --input perf.data --jobs 2
 """
+from __future__ import annotations
+
 import argparse
 import os
 import shlex
 import signal
 import time
+from collections.abc import Iterable
+from typing import Any
 
-from perf_prof import Parts, States, is_recording, print, shard
+from perf_prof import Parts, PerfEvent, States, is_recording, print, shard
 
-title, _, explained = __doc__.split("\n\n", 2)
+title, _, explained = (__doc__ or "").split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
@@ -59,23 +63,24 @@ class Process:
 
     __slots__ = ("parent", "began", "file", "status", "sent")
 
-    def __init__(self, parent, began):
+    def __init__(self, parent: int | None, began: int) -> None:
         self.parent = parent
         self.began = began
-        self.file = None
-        self.status = None  # how the process ends, if known: its exit code or the signal
+        self.file: str | None = None
+        self.status: str | None = None  # how the process ends, if known: its exit code or the signal
         # Of the signals that end a process by default: the last one that was sent, and its sender.
-        self.sent = None
+        self.sent: tuple[int, str] | None = None
 
 
 parts = Parts()
 processes = States(parts)  # pid -> Process
 threads = States(parts)  # tid -> pid, for all threads except the first thread of each process
 # With --jobs, lines are not printed at once: __merge__ prints the lines of all parts, in the order of time.
-lines = [] if shard() else None  # (time, text)
+lines: list[tuple[int, str]] | None = [] if shard() else None  # (time, text)
+Partial = tuple[dict[str, Any], list[tuple[int, str]]]
 
 
-def parent_of(pid):
+def parent_of(pid: int) -> int | None:
     """Returns the parent of a process that was forked before the script started."""
     if is_recording():
         return None
@@ -86,7 +91,7 @@ def parent_of(pid):
         return None
 
 
-def arguments(pid, file):
+def arguments(pid: int, file: str) -> str:
     """Returns the arguments of a process that has executed `file`, as text for a shell with a space before it. Returns
     "" if they are not known: the process has ended, or executes another file now."""
     if is_recording():
@@ -104,30 +109,29 @@ def arguments(pid, file):
     return "".join(f" {shlex.quote(word)}" for word in words[1:])
 
 
-def clock(ns):
+def clock(ns: int | None) -> str:
     """Returns the local time of day, to the millisecond. A recording may not say it."""
     if ns is None:
         return "--:--:--.---"
     return time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
 
 
-def line(now, text):
+def line(now: int, text: str) -> None:
     if lines is None:
         print(text)
     else:
         lines.append((now, text))
 
 
-def show(now, ns, what, pid, parent, rest):
-    parent = "-" if parent is None else parent
-    line(now, f"{clock(ns)} {what:<5} {pid:>8} {parent:>8}  {rest}")
+def show(now: int, ns: int | None, what: str, pid: int, parent: int | None, rest: str) -> None:
+    line(now, f"{clock(ns)} {what:<5} {pid:>8} {'-' if parent is None else parent:>8}  {rest}")
 
 
-def wanted(text):
+def wanted(text: str) -> bool:
     return args.name is None or args.name in text
 
 
-def sender(event):
+def sender(event: PerfEvent) -> str:
     """Returns the sender of a signal. The kernel sent it if its code is positive (sigaction(2), si_code), or if the code
     is 0 and the signal is for one thread alone: write() raises SIGPIPE by send_sig() with priv 0 (kernel/signal.c)."""
     of_kernel = event.code > 0 or (event.code == 0 and event.get("group") == 0)
@@ -136,24 +140,24 @@ def sender(event):
     return f" from {event._comm} {event._pid}"
 
 
-def duration(ns):
+def duration(ns: int) -> str:
     return f"{ns / 10**6:.1f} ms" if ns < 10**9 else f"{ns / 10**9:.2f} s"
 
 
-def signal_name(number):
+def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
 
 
-def __init__():
+def __init__() -> None:
     if lines is None:
         print(f"{'TIME':<12} {'WHAT':<5} {'PID':>8} {'PARENT':>8}  FILE, or HOW IT ENDED")
 
 
 @processes.sets
-def forks(now, pid, parent, comm, ns):
+def forks(now: int, pid: int, parent: int, comm: str, ns: int | None) -> None:
     thread_ends(now, pid)
     process = processes[pid] = Process(parent, now)
     if args.forks:
@@ -163,17 +167,17 @@ def forks(now, pid, parent, comm, ns):
 
 
 @threads.sets
-def thread_begins(now, tid, pid):
+def thread_begins(now: int, tid: int, pid: int) -> None:
     threads[tid] = pid
 
 
 @threads.sets
-def thread_ends(now, tid):
+def thread_ends(now: int, tid: int) -> None:
     threads.pop(tid, None)
 
 
 @processes.step
-def executes(now, pid, file, words, ns):
+def executes(now: int, pid: int, file: str, words: str, ns: int | None) -> None:
     process = processes.get(pid)
     if process is None:
         process = processes[pid] = Process(parent_of(pid), now)
@@ -185,7 +189,7 @@ def executes(now, pid, file, words, ns):
 
 
 @processes.step
-def ends(now, pid, status):
+def ends(now: int, pid: int, status: str) -> None:
     """Sets how a process ends. Only the first call for a process has an effect: later calls are for other threads,
     which are killed."""
     process = processes.get(pid)
@@ -194,34 +198,36 @@ def ends(now, pid, status):
 
 
 @processes.step
-def is_sent(now, pid, number, sender):
+def is_sent(now: int, pid: int, number: int, sender: str) -> None:
     process = processes.get(pid)
     if process is not None:
         process.sent = (number, sender)
 
 
 @threads.step
-def thread_is_sent(now, tid, number, sender):
+def thread_is_sent(now: int, tid: int, number: int, sender: str) -> None:
     is_sent(now, threads.get(tid, tid), number, sender)
 
 
 @processes.step
-def is_killed(now, pid, number):
+def is_killed(now: int, pid: int, number: int) -> None:
     process = processes.get(pid)
     sender = ""
+    how = f"killed by {signal_name(number)}"
     if process is not None:
         if process.sent is not None and number in (signal.SIGKILL, process.sent[0]):
             # For most signals that end a process, the kernel sends SIGKILL to each thread (complete_signal() in
             # kernel/signal.c). So the signal that was sent is shown.
             number, sender = process.sent
+            how = f"killed by {signal_name(number)}"
         elif number == signal.SIGKILL:
             # The sender was not traced. So this may be the SIGKILL of the kernel for another signal.
-            number = None
-    ends(now, pid, "killed" if number is None else f"killed by {signal_name(number)}{sender}")
+            how = "killed"
+    ends(now, pid, how + sender)
 
 
 @processes.ends
-def has_ended(now, pid, ns):
+def has_ended(now: int, pid: int, ns: int | None) -> None:
     process = processes.pop(pid, None)
     if process is None or process.file is None or not wanted(process.file):
         return
@@ -231,41 +237,41 @@ def has_ended(now, pid, ns):
     show(now, ns, "exit", pid, process.parent, f"{how}  {process.file}")
 
 
-def task__task_newtask(event):
+def task__task_newtask(event: PerfEvent) -> None:
     if event.clone_flags & CLONE_THREAD:
         thread_begins(event._time, event.pid, event._pid)
     else:
         forks(event._time, event.pid, event._pid, event.comm, event._realtime)
 
 
-def sched__sched_process_exec(event):
+def sched__sched_process_exec(event: PerfEvent) -> None:
     file = event.filename
     words = arguments(event._pid, file) if wanted(file) else ""
     executes(event._time, event._pid, file, words, event._realtime)
 
 
-def syscalls__sys_enter_exit_group(event):
+def syscalls__sys_enter_exit_group(event: PerfEvent) -> None:
     ends(event._time, event._pid, f"exit {event.error_code & 0xFF}")
 
 
-def syscalls__sys_enter_exit(event):
+def syscalls__sys_enter_exit(event: PerfEvent) -> None:
     # This call ends one thread. If no thread calls exit_group, the exit code of the first thread is the exit code of
     # the process.
     if event._tid == event._pid:
         ends(event._time, event._pid, f"exit {event.error_code & 0xFF}")
 
 
-def signal__signal_generate(event):
+def signal__signal_generate(event: PerfEvent) -> None:
     if event.result == TRACE_SIGNAL_DELIVERED and event.sig not in HARMLESS:
         thread_is_sent(event._time, event.pid, event.sig, sender(event))
 
 
-def signal__signal_deliver(event):
+def signal__signal_deliver(event: PerfEvent) -> None:
     if event.sa_handler == SIG_DFL and event.sig not in HARMLESS:
         is_killed(event._time, event._pid, event.sig)
 
 
-def sched__sched_process_exit(event):
+def sched__sched_process_exit(event: PerfEvent) -> None:
     thread_ends(event._time, event._tid)
     # The field group_dead was added in Linux 6.16. On earlier kernels, the end of the first thread counts as the end of
     # the process.
@@ -273,15 +279,15 @@ def sched__sched_process_exit(event):
         has_ended(event._time, event._pid, event._realtime)
 
 
-def __lost__(lost_start, lost_end):
+def __lost__(lost_start: int, lost_end: int) -> None:
     line(lost_end, "(events were lost: lines may be missing or incomplete)")
 
 
-def __partial__():
-    return parts.partial(), lines
+def __partial__() -> Partial:
+    return parts.partial(), lines or []
 
 
-def __merge__(partials):
+def __merge__(partials: Iterable[Partial]) -> None:
     global lines
     lines = [line for _, lines_of_part in partials for line in lines_of_part]
     parts.merge(of_part for of_part, _ in partials)

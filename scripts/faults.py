@@ -19,20 +19,24 @@ To replay a recording in two processes (`perf record -c 1` can be used instead o
     perf-prof record -e minor-faults,major-faults -g -- COMMAND
     faults.py --input perf.data --jobs 2
 """
+from __future__ import annotations
+
 import argparse
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from perf_prof import FlameGraph, Parts, at_least, print
+from perf_prof import FlameGraph, Parts, PerfEvent, at_least, print
 
-SORTS = {
+SORTS: dict[str, Callable[[Any], tuple[int, ...]]] = {
     "minor": lambda row: (-row.minor, -row.major, -row.total),
     "major": lambda row: (-row.major, -row.minor, -row.total),
     "all": lambda row: (-row.minor - row.major, -row.total),
 }
 
-title, _, explained = __doc__.split("\n\n", 2)
+title, _, explained = (__doc__ or "").split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
@@ -54,7 +58,10 @@ if args.flame:
 
 
 # What is missing in the result if the recording does not have these events.
-__without__ = {"minor-faults": "only major faults are counted", "major-faults": "only minor faults are counted"}
+__without__: dict[str, str | None] = {
+    "minor-faults": "only major faults are counted",
+    "major-faults": "only minor faults are counted",
+}
 if args.major:
     __without__ = {"minor-faults": None}
 
@@ -64,13 +71,13 @@ class Row:
 
     __slots__ = ("minor", "major", "total", "event")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.minor = 0
         self.major = 0
         self.total = 0  # for a function: the faults in the function and in the functions that it calls
-        self.event = None  # for a process: the event from which its name is taken
+        self.event: PerfEvent | None = None  # for a process: the event from which its name is taken
 
-    def update(self, other):
+    def update(self, other: Row) -> None:
         self.minor += other.minor
         self.major += other.major
         self.total += other.total
@@ -78,7 +85,7 @@ class Row:
             self.event = other.event
 
 
-def knows_better(event, other):
+def knows_better(event: PerfEvent | None, other: PerfEvent | None) -> bool:
     """Returns whether the name of the process is taken from `event` and not from `other`.
 
     The last event of the process's first thread is best. Without one, the first event of another thread is used.
@@ -94,14 +101,14 @@ def knows_better(event, other):
 class Table:
     """The faults of an interval."""
 
-    def __init__(self):
-        self.rows = defaultdict(Row)
+    def __init__(self) -> None:
+        self.rows: defaultdict[Any, Row] = defaultdict(Row)
         self.minor = self.major = 0
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.rows)
 
-    def update(self, other):
+    def update(self, other: Table) -> None:
         for place, row in other.rows.items():
             self.rows[place].update(row)
         self.minor += other.minor
@@ -112,13 +119,13 @@ graph = FlameGraph("Page faults", count_name="faults") if args.flame else None
 has_frames = None  # True if a fault had frames; None before the first fault
 
 
-def function(symbol, dso):
+def function(symbol: str, dso: str) -> str:
     """Returns the name of a function and of its file. All functions without a symbol in a file are one row."""
     file = dso.rpartition("/")[2] if dso.startswith("/") else dso
     return f"[unknown] ({file})" if symbol == "Unknown" else f"{symbol} ({file})"
 
 
-def say_without_frames(table):
+def say_without_frames(table: Table) -> None:
     """Warns if there are no call chains: the table would be empty, as if there had been no faults."""
     global has_frames
     if args.by != "process" and table.minor + table.major and has_frames is None:
@@ -128,7 +135,7 @@ def say_without_frames(table):
             print(f"faults.py: no call chains, so no {what}: -g adds them (perf-prof record -g)", file=sys.stderr)
 
 
-def show(table, end):
+def show(table: Table, end: int | None) -> None:
     say_without_frames(table)
     if end is not None:
         print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
@@ -145,7 +152,7 @@ def show(table, end):
         if args.by == "function":
             print(f"{counts} {row.total:>9}  {function(*place)}")
         elif args.by == "process":
-            print(f"{counts} {place:>9}  {row.event._comm}")
+            print(f"{counts} {place:>9}  {row.event._comm if row.event else ''}")
         else:
             print(f"{counts}  " + f"\n{'':>21}".join(function(*frame) for frame in place))
     hidden = len(order) - args.top
@@ -156,7 +163,7 @@ def show(table, end):
 parts = Parts(Table, show, graph)
 
 
-def places(event):
+def places(event: PerfEvent) -> Iterable[Any]:
     """Returns the keys of the rows in which the fault is counted. The first key is the place of the fault, the other
     keys are its callers."""
     if args.by == "process":
@@ -167,7 +174,7 @@ def places(event):
     return dict.fromkeys(frames)  # a recursive function is counted once
 
 
-def fault(event, minor, major):
+def fault(event: PerfEvent, minor: int, major: int) -> None:
     table = parts.table
     table.minor += minor
     table.major += major
@@ -179,7 +186,7 @@ def fault(event, minor, major):
         if not caller:
             row.minor += minor
             row.major += major
-    if args.by == "process" and knows_better(event, row.event):
+    if row is not None and args.by == "process" and knows_better(event, row.event):
         row.event = event
     if graph is not None:
         graph.add(event)
@@ -187,11 +194,11 @@ def fault(event, minor, major):
 
 if not args.major:
 
-    def minor_faults(event):
+    def minor_faults(event: PerfEvent) -> None:
         fault(event, 1, 0)
 
 
-def major_faults(event):
+def major_faults(event: PerfEvent) -> None:
     fault(event, 0, 1)
 
 
@@ -200,7 +207,7 @@ __partial__ = parts.partial
 __merge__ = parts.merge
 
 
-def __exit__():
+def __exit__() -> None:
     parts.exit()
     if graph:
         graph.save(args.flame)

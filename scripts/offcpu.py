@@ -27,16 +27,19 @@ To replay a recording in two processes (`perf record` can be used instead of `pe
     perf-prof record -a -g -e sched:sched_switch -- sleep 10
     offcpu.py --input perf.data --jobs 2
 """
+from __future__ import annotations
+
 import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 
-from perf_prof import FlameGraph, Losses, Parts, States, at_least, is_target, print, process_of
+from perf_prof import FlameGraph, Losses, Parts, PerfEvent, States, at_least, is_target, print, process_of
 
 # Tests of the bits of prev_state (include/linux/sched.h). A runnable task has none of the low eight bits; a preempted
 # task is runnable too and has the bit 0x100.
-STATES = {
+STATES: dict[str, Callable[[int], int]] = {
     "any": lambda state: True,
     "interruptible": lambda state: state & 1,
     "uninterruptible": lambda state: state & 2,
@@ -47,7 +50,7 @@ STATES = {
 # task.
 EXITED = 0x10 | 0x20
 
-title, _, explained = __doc__.split("\n\n", 2)
+title, _, explained = (__doc__ or "").split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
@@ -69,16 +72,16 @@ if args.flame:
 
 in_state = STATES[args.state]
 whole = FlameGraph(colors="offcpu", count_name="us") if args.flame else None
-counts = Counter()  # for the whole run, with the keys "unseen", "untold" and "untold us"
+counts: Counter[str] = Counter()  # for the whole run, with the keys "unseen", "untold" and "untold us"
 has_frames = None  # True if a stack had frames; None before the first stack
 
 
-def duration(us):
+def duration(us: int) -> str:
     """1234567 -> '1.235 s'"""
     return f"{us / 10**6:.3f} s" if us >= 10**6 else f"{us / 10**3:.3f} ms"
 
 
-def say_without_frames(stacks):
+def say_without_frames(stacks: list[tuple[str, str, str]]) -> None:
     """Warns if there are no call chains: a table that shows only tasks looks complete."""
     global has_frames
     if stacks and has_frames is None:
@@ -87,7 +90,7 @@ def say_without_frames(stacks):
             print("offcpu.py: no call chains, so stacks are empty: -g adds them (perf-prof record -g)", file=sys.stderr)
 
 
-def show(table, end):
+def show(table: FlameGraph, end: int | None) -> None:
     if end is not None:
         print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
     if whole is not None:
@@ -95,8 +98,8 @@ def show(table, end):
     stacks = [line.rpartition(" ") for line in table.folded().splitlines()]
     say_without_frames(stacks)
     stacks.sort(key=lambda stack: (-int(stack[2]), stack[0]))
-    for frames, _, us in stacks[: args.top]:
-        task, *frames = frames.split(";")
+    for stack, _, us in stacks[: args.top]:
+        task, *frames = stack.split(";")
         print(f"{duration(int(us)):>12} {int(us) / table.total:>7.1%}  {task}")
         for frame in reversed(frames):
             print(f"{'':>24}{frame.removesuffix('_[k]')}")
@@ -112,7 +115,7 @@ running = States(parts)  # CPU -> the task that the last switch on this CPU brou
 
 
 @left.ends
-def came(now, tid):
+def came(now: int, tid: int) -> None:
     began = left.pop(tid, None)
     if began is None:
         return
@@ -128,7 +131,7 @@ def came(now, tid):
 
 
 @left.sets
-def leaves(now, tid, event):
+def leaves(now: int, tid: int, event: PerfEvent | None) -> None:
     """Sets the event with which a task left its CPU. None means that its time off CPU is not counted."""
     if event is None:
         left.pop(tid, None)
@@ -137,26 +140,26 @@ def leaves(now, tid, event):
 
 
 @running.ends
-def leaves_cpu(now, cpu, tid):
+def leaves_cpu(now: int, cpu: int, tid: int) -> None:
     if running.pop(cpu, tid) != tid:
         # The CPU switched to `tid`, and the script did not see it.
         counts["unseen"] += 1
 
 
 @running.sets
-def comes_to_cpu(now, cpu, tid):
+def comes_to_cpu(now: int, cpu: int, tid: int) -> None:
     running[cpu] = tid
 
 
-def is_of_process(event, tid):
+def is_of_process(event: PerfEvent, tid: int) -> bool:
     """Returns whether the task that leaves its CPU belongs to the process of --pid."""
     if args.pid is None:
         return True
     # While a task exits, its events have no process.
-    return args.pid == (event._pid if event._pid > 0 else process_of(tid))
+    return bool(args.pid == (event._pid if event._pid > 0 else process_of(tid)))
 
 
-def sched__sched_switch(event):
+def sched__sched_switch(event: PerfEvent) -> None:
     now, cpu, tid = event._time, event._cpu, event.prev_pid
     leaves_cpu(now, cpu, tid)
     comes_to_cpu(now, cpu, event.next_pid)
@@ -171,7 +174,7 @@ def sched__sched_switch(event):
         leaves(now, tid, event if counted else None)
 
 
-def __lost__(lost_start, lost_end):
+def __lost__(lost_start: int, lost_end: int) -> None:
     losses.note(lost_end)
 
 
@@ -180,7 +183,7 @@ __partial__ = parts.partial
 __merge__ = parts.merge
 
 
-def __exit__():
+def __exit__() -> None:
     parts.exit()
     if untold := counts["untold"]:
         print(f"(times that are not counted, because events of their CPU were lost meanwhile: {untold}, at most {duration(counts['untold us'])})")

@@ -17,14 +17,16 @@ To replay a recording in two processes (`perf record -e cycles`, `-e cpu-clock` 
     perf-prof record -e profile -g -a -- sleep 10
     profile.py --input perf.data --jobs 2
 """
+from __future__ import annotations
+
 import argparse
 import sys
 import time
 from collections import defaultdict
 
-from perf_prof import FlameGraph, Parts, at_least, print
+from perf_prof import FlameGraph, Parts, PerfEvent, at_least, print
 
-title, _, explained = __doc__.split("\n\n", 2)
+title, _, explained = (__doc__ or "").split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
@@ -47,29 +49,32 @@ class Row:
 
     __slots__ = ("own", "total", "samples")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.own = 0  # the periods of the samples in the function itself
         self.total = 0  # the periods of the samples in the function and in the functions that it called
         self.samples = 0
 
-    def update(self, other):
+    def update(self, other: Row) -> None:
         self.own += other.own
         self.total += other.total
         self.samples += other.samples
 
 
+Place = tuple[int | None, str, str]  # process, function, file
+
+
 class Table:
     """The samples of an interval."""
 
-    def __init__(self):
-        self.rows = defaultdict(Row)
+    def __init__(self) -> None:
+        self.rows: defaultdict[Place, Row] = defaultdict(Row)
         self.samples = 0
         self.weight = 0  # the sum of the periods
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.rows)
 
-    def update(self, other):
+    def update(self, other: Table) -> None:
         for key, row in other.rows.items():
             self.rows[key].update(row)
         self.samples += other.samples
@@ -80,13 +85,13 @@ graph = FlameGraph() if args.flame else None
 has_frames = None  # True if a sample had frames; None before the first sample
 
 
-def function(symbol, dso):
+def function(symbol: str, dso: str) -> str:
     """Returns the name of a function and of its file. All functions without a symbol in a file are one row."""
     file = dso.rpartition("/")[2] if dso.startswith("/") else dso
     return f"[unknown] ({file})" if symbol == "Unknown" else f"{symbol} ({file})"
 
 
-def say_without_frames(table):
+def say_without_frames(table: Table) -> None:
     """Warns if there are no call chains: the table would be empty, as if nothing had run."""
     global has_frames
     if table.samples and has_frames is None:
@@ -95,14 +100,19 @@ def say_without_frames(table):
             print("profile.py: no call chains, so no functions: -g adds them (perf-prof record -g)", file=sys.stderr)
 
 
-def show(table, end):
+def show(table: Table, end: int | None) -> None:
     say_without_frames(table)
     if end is not None:
         print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
     pid = f"{'PID':>8} " if args.by_pid else ""
     print(f"{pid}{'SELF':>7} {'TOTAL':>7} {'SAMPLES':>8}  FUNCTION")
-    by = (lambda row: (-row.own, -row.total)) if args.sort == "self" else (lambda row: (-row.total, -row.own))
-    order = sorted(table.rows.items(), key=lambda item: (*by(item[1]), item[0]))
+    by_self = args.sort == "self"
+
+    def key(item: tuple[Place, Row]) -> tuple[int, int, Place]:
+        place, row = item
+        return (-row.own, -row.total, place) if by_self else (-row.total, -row.own, place)
+
+    order = sorted(table.rows.items(), key=key)
     for (process, symbol, dso), row in order[: args.top]:
         pid = f"{process:>8} " if args.by_pid else ""
         shares = f"{row.own / table.weight:>7.1%} {row.total / table.weight:>7.1%}"
@@ -115,14 +125,14 @@ def show(table, end):
 parts = Parts(Table, show, graph)
 
 
-def profile(event):
+def profile(event: PerfEvent) -> None:
     table = parts.table
     # Samples are weighted by their periods: the kernel changes the period to keep the frequency.
     period = event.period
     table.samples += 1
     table.weight += period
     pid = event._pid if args.by_pid else None
-    seen = set()  # a recursive function is counted once
+    seen: set[Place] = set()  # a recursive function is counted once
     for frame in event._callchain:
         key = pid, frame["symbol"], frame["dso"]
         if key not in seen:
@@ -141,7 +151,7 @@ __partial__ = parts.partial
 __merge__ = parts.merge
 
 
-def __exit__():
+def __exit__() -> None:
     parts.exit()
     if graph:
         graph.save(args.flame)

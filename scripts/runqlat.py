@@ -24,13 +24,15 @@ To replay a recording in two processes (`perf record` can be used instead of `pe
     perf-prof record -a -e sched:sched_wakeup,sched:sched_wakeup_new,sched:sched_switch -- sleep 10
     runqlat.py --input perf.data --jobs 2
 """
+from __future__ import annotations
+
 import argparse
 import time
 from collections import Counter, defaultdict
 
-from perf_prof import Log2Hist, Losses, Parts, States, at_least, is_target, print, process_of
+from perf_prof import Log2Hist, Losses, Parts, PerfEvent, States, at_least, is_target, print, process_of
 
-title, _, explained = __doc__.split("\n\n", 2)
+title, _, explained = (__doc__ or "").split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
@@ -45,7 +47,7 @@ args = parser.parse_args()
 # What is missing in the result if the recording does not have this event.
 __without__ = {"sched:sched_wakeup_new": "the first wait of each new task is not counted"}
 
-counts = Counter()  # for the whole run, with the keys "unpaired", "unseen" and "untold"
+counts: Counter[str] = Counter()  # for the whole run, with the keys "unpaired", "unseen" and "untold"
 
 
 class Waits:
@@ -55,53 +57,54 @@ class Waits:
 
     __slots__ = ("steps", "longest")
 
-    def __init__(self):
-        self.steps = Counter()  # from the longest wait of a step in ns to the number of waits
+    def __init__(self) -> None:
+        self.steps: Counter[int] = Counter()  # from the longest wait of a step in ns to the number of waits
         self.longest = 0
 
-    def add(self, ns):
+    def add(self, ns: int) -> None:
         width = max(ns.bit_length() - self.STEPS.bit_length(), 0)
         self.steps[(ns >> width) + 1 << width if width else ns] += 1
         self.longest = max(self.longest, ns)
 
-    def update(self, other):
+    def update(self, other: Waits) -> None:
         self.steps.update(other.steps)
         self.longest = max(self.longest, other.longest)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.steps.total()
 
-    def percentile(self, percent):
+    def percentile(self, percent: int) -> int:
         """Returns the wait in ns that `percent` percent of the waits do not exceed."""
         rank = -(-len(self) * percent // 100)
         for longest, count in sorted(self.steps.items()):
             rank -= count
             if rank <= 0:
                 return min(longest, self.longest)
+        return self.longest
 
 
 class Table:
     """The waits of an interval."""
 
-    def __init__(self):
-        self.commands = defaultdict(Log2Hist)
-        self.tasks = defaultdict(Waits)  # from (command, thread id)
+    def __init__(self) -> None:
+        self.commands: defaultdict[str, Log2Hist] = defaultdict(Log2Hist)
+        self.tasks: defaultdict[tuple[str, int], Waits] = defaultdict(Waits)  # from (command, thread id)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.commands)
 
-    def update(self, other):
+    def update(self, other: Table) -> None:
         for command, histogram in other.commands.items():
             self.commands[command].update(histogram)
         for task, waits in other.tasks.items():
             self.tasks[task].update(waits)
 
 
-def us(ns):
+def us(ns: int) -> str:
     return f"{ns / 1000:.1f}"
 
 
-def show(table, end):
+def show(table: Table, end: int | None) -> None:
     if end is not None:
         print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
     for command, histogram in sorted(table.commands.items(), key=lambda item: (-len(item[1]), item[0])):
@@ -128,12 +131,12 @@ losses = Losses(parts)
 running = States(parts)  # CPU -> the task that the last switch on this CPU brought there
 
 
-def wanted(tid):
+def wanted(tid: int) -> bool:
     return is_target(tid) and args.tid in (None, tid) and (args.pid is None or args.pid == process_of(tid))
 
 
 @waiting.step
-def woken(now, tid, cpu):
+def woken(now: int, tid: int, cpu: int) -> None:
     since = waiting.get(tid)
     # After a loss, the task may have run and slept since the first wake-up, on any CPU. Then the wait starts now.
     if since is None or losses.since(since[0]):
@@ -141,7 +144,7 @@ def woken(now, tid, cpu):
 
 
 @waiting.ends
-def came(now, tid, command):
+def came(now: int, tid: int, command: str) -> None:
     since = waiting.pop(tid, None)
     if args.comm not in (None, command):
         return
@@ -157,7 +160,7 @@ def came(now, tid, command):
 
 
 @waiting.sets
-def left(now, tid, runnable, cpu):
+def left(now: int, tid: int, runnable: bool, cpu: int) -> None:
     if runnable:
         waiting[tid] = (now, cpu)
     else:
@@ -166,18 +169,18 @@ def left(now, tid, runnable, cpu):
 
 
 @running.ends
-def leaves_cpu(now, cpu, tid):
+def leaves_cpu(now: int, cpu: int, tid: int) -> None:
     if running.pop(cpu, tid) != tid:
         # The CPU switched to `tid`, and the script did not see it.
         counts["unseen"] += 1
 
 
 @running.sets
-def comes_to_cpu(now, cpu, tid):
+def comes_to_cpu(now: int, cpu: int, tid: int) -> None:
     running[cpu] = tid
 
 
-def sched__sched_wakeup(event):
+def sched__sched_wakeup(event: PerfEvent) -> None:
     if wanted(event.pid):
         woken(event._time, event.pid, event.target_cpu)
 
@@ -186,7 +189,7 @@ def sched__sched_wakeup(event):
 sched__sched_wakeup_new = sched__sched_wakeup
 
 
-def sched__sched_switch(event):
+def sched__sched_switch(event: PerfEvent) -> None:
     now, cpu = event._time, event._cpu
     leaves_cpu(now, cpu, event.prev_pid)
     tid = event.next_pid
@@ -200,7 +203,7 @@ def sched__sched_switch(event):
         left(now, tid, state == 0 or state & 0x100 != 0, cpu)
 
 
-def __lost__(lost_start, lost_end):
+def __lost__(lost_start: int, lost_end: int) -> None:
     losses.note(lost_end)
 
 
@@ -209,7 +212,7 @@ __partial__ = parts.partial
 __merge__ = parts.merge
 
 
-def __exit__():
+def __exit__() -> None:
     parts.exit()
     if unpaired := counts["unpaired"]:
         print(f"(waits that are not counted, because their start was not seen: {unpaired})")

@@ -18,14 +18,18 @@ To replay a recording in two processes (`perf record` can be used instead of `pe
     perf-prof record -a -e signal:signal_generate -- sleep 10
     signals.py --input perf.data --jobs 2
 """
+from __future__ import annotations
+
 import argparse
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterable
+from typing import Any
 
-from perf_prof import Parts, at_least, is_target, print, shard
+from perf_prof import Parts, PerfEvent, at_least, is_target, print, shard
 
-title, _, explained = __doc__.split("\n\n", 2)
+title, _, explained = (__doc__ or "").split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
@@ -40,14 +44,14 @@ IN_INTERRUPT = 0x08 | 0x10  # TRACE_FLAG_HARDIRQ, TRACE_FLAG_SOFTIRQ (include/li
 RESULTS = ("delivered", "ignored", "already pending", "lost: queue is full", "delivered without details")
 
 
-def name(number):
+def name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}" if signal.SIGRTMIN < number <= signal.SIGRTMAX else str(number)
 
 
-def number(text):
+def number(text: str) -> int:
     """TERM, SIGTERM or 15 -> 15"""
     try:
         found = int(text) if text.isdecimal() else signal.Signals["SIG" + text.upper().removeprefix("SIG")].value
@@ -61,25 +65,25 @@ def number(text):
 wanted = {number(text) for text in args.signal or ()}
 
 
-def is_of_kernel(event):
+def is_of_kernel(event: PerfEvent) -> bool:
     """Returns whether the kernel sent the signal. Then its code is positive (sigaction(2), si_code), or it is 0 and the
     signal is for the running thread alone: write() raises SIGPIPE by send_sig() with priv 0 (kernel/signal.c). A signal of
     kill() has the code 0 too, but it is for a process, and a signal of tgkill() has the code -6 (SI_TKILL)."""
-    return event.code > 0 or (event.code == 0 and event.get("group") == 0)
+    return bool(event.code > 0 or (event.code == 0 and event.get("group") == 0))
 
 
-def sender(event):
+def sender(event: PerfEvent) -> str:
     if event.common_flags & IN_INTERRUPT:
         return "interrupt"
     task = f"{event._comm} {event._tid}"
     return f"kernel ({task})" if is_of_kernel(event) else task
 
 
-def result(event):
+def result(event: PerfEvent) -> str:
     return RESULTS[event.result] if 0 <= event.result < len(RESULTS) else str(event.result)
 
 
-def show(table, end):
+def show(table: Counter[tuple[str, str, str]], end: int | None) -> None:
     if end is not None:
         print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
     print(f"{'COUNT':>8}  {'SIGNAL':<12} {'FROM':<32} TO")
@@ -93,24 +97,25 @@ def show(table, end):
 
 parts = Parts(Counter, show) if args.table else Parts()
 # With --jobs, lines are not printed at once: __merge__ prints the lines of all parts, in the order of time.
-lines = [] if shard() else None  # (time, text)
+lines: list[tuple[int, str]] | None = [] if shard() else None  # (time, text)
+Partial = tuple[dict[str, Any], list[tuple[int, str]]]
 
 
-def clock(ns):
+def clock(ns: int | None) -> str:
     """Returns the local time of day, to the millisecond. A recording may not say it."""
     if ns is None:
         return "--:--:--.---"
     return time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
 
 
-def line(now, text):
+def line(now: int, text: str) -> None:
     if lines is None:
         print(text)
     else:
         lines.append((now, text))
 
 
-def signal__signal_generate(event):
+def signal__signal_generate(event: PerfEvent) -> None:
     if wanted and event.sig not in wanted or not (is_target(event._tid) or is_target(event.pid)):
         return
     what, source, target = name(event.sig), sender(event), f"{event.comm} {event.pid}"
@@ -120,16 +125,16 @@ def signal__signal_generate(event):
     line(event._time, f"{clock(event._realtime)} {what:<12} {source:<32} {target:<24} {result(event)}")
 
 
-def __init__():
+def __init__() -> None:
     if lines is None and not args.table:
         print(f"{'TIME':<12} {'SIGNAL':<12} {'FROM':<32} {'TO':<24} RESULT")
 
 
-def __partial__():
-    return parts.partial(), lines
+def __partial__() -> Partial:
+    return parts.partial(), lines or []
 
 
-def __merge__(partials):
+def __merge__(partials: Iterable[Partial]) -> None:
     global lines
     partials = list(partials)
     found = sorted((line for _, of_part in partials for line in of_part), key=lambda line: line[0])

@@ -16,23 +16,27 @@ Needs --order, which the script's first line has: a thread may enter a call on o
 CPU. Calls during which events of their CPU were lost are not timed, nor are calls whose exit does not match the last
 entry of their thread. The last lines say how many there were.
 """
+from __future__ import annotations
+
 import argparse
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
 
-from perf_prof import Losses, Parts, States, at_least, errno_name, print, syscall_name
+from perf_prof import Losses, Parts, PerfEvent, States, at_least, errno_name, print, syscall_name
 
 # System calls that do not return to the caller.
 RESTORING = ("rt_sigreturn", "sigreturn")
 
-SORTS = {
+SORTS: dict[str, Callable[[Any], int]] = {
     "calls": lambda row: row.calls,
     "time": lambda row: row.time,
     "errors": lambda row: sum(row.errors.values()),
     "max": lambda row: row.longest,
 }
 
-title, _, explained = __doc__.split("\n\n", 2)
+title, _, explained = (__doc__ or "").split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
@@ -52,14 +56,14 @@ class Row:
 
     __slots__ = ("calls", "errors", "time", "timed", "longest")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.calls = 0
-        self.errors = Counter()
+        self.errors: Counter[int] = Counter()
         self.time = 0
         self.timed = 0
         self.longest = 0
 
-    def update(self, other):
+    def update(self, other: Row) -> None:
         self.calls += other.calls
         self.errors.update(other.errors)
         self.time += other.time
@@ -67,7 +71,10 @@ class Row:
         self.longest = max(self.longest, other.longest)
 
 
-def duration(ns):
+Rows = defaultdict[tuple[int | None, int], Row]  # from the process and the number of the call
+
+
+def duration(ns: int) -> str:
     """1234567 -> '1.235 ms'"""
     for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
         if ns >= size:
@@ -75,7 +82,7 @@ def duration(ns):
     return f"{ns} ns"
 
 
-def show(rows, end):
+def show(rows: Rows, end: int | None) -> None:
     if end is not None:
         print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
     pid = f"{'PID':>8} " if args.by_pid else ""
@@ -96,19 +103,19 @@ def show(rows, end):
     print(f"{calls} calls of {len({number for _, number in rows})} kinds{more}\n")
 
 
-counts = Counter()  # for the whole run, with the keys "unpaired" and "untold"
+counts: Counter[str] = Counter()  # for the whole run, with the keys "unpaired" and "untold"
 parts = Parts(lambda: defaultdict(Row), show, counts)
 entered = States(parts)  # tid -> (number of the system call, time of its entry, CPU of its entry)
 losses = Losses(parts)
 
 
 @entered.sets
-def enters(now, tid, number, cpu):
+def enters(now: int, tid: int, number: int, cpu: int) -> None:
     entered[tid] = (number, now, cpu)
 
 
 @entered.ends
-def leaves(now, tid, process, number, result):
+def leaves(now: int, tid: int, process: int | None, number: int, result: int) -> None:
     # There is an exit without an entry if the call was entered before the script started, or if a new task returns from
     # the clone call of its parent.
     began = entered.pop(tid, None)
@@ -133,17 +140,17 @@ def leaves(now, tid, process, number, result):
         row.errors[-result] += 1
 
 
-def raw_syscalls__sys_enter(event):
+def raw_syscalls__sys_enter(event: PerfEvent) -> None:
     number = event.id
     parts.table[event._pid if args.by_pid else None, number].calls += 1
     enters(event._time, event._tid, number, event._cpu)
 
 
-def raw_syscalls__sys_exit(event):
+def raw_syscalls__sys_exit(event: PerfEvent) -> None:
     leaves(event._time, event._tid, event._pid if args.by_pid else None, event.id, event.ret)
 
 
-def __lost__(lost_start, lost_end):
+def __lost__(lost_start: int, lost_end: int) -> None:
     losses.note(lost_end)
 
 
@@ -152,7 +159,7 @@ __partial__ = parts.partial
 __merge__ = parts.merge
 
 
-def __exit__():
+def __exit__() -> None:
     parts.exit()
     if untold := counts["untold"]:
         print(f"(calls that are not timed, because events of their CPU were lost meanwhile: {untold})")

@@ -25,15 +25,18 @@ To replay a recording of perf-prof record (not of perf) in two processes, select
     perf-prof record -e 'uprobe:getaddrinfo@libc,uretprobe:getaddrinfo@libc' -a -- sleep 10
     uprobe_latency.py --input perf.data -e 'uprobe:getaddrinfo@libc,uretprobe:getaddrinfo@libc' --jobs 2
 """
+from __future__ import annotations
+
 import argparse
 import heapq
 import time
 from array import array
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 
-from perf_prof import Log2Hist, at_least, is_recording, print, realtime, shard, stats
+from perf_prof import Log2Hist, PerfEvent, at_least, is_recording, print, realtime, shard, stats
 
-title, _, explained = __doc__.split("\n\n", 2)
+title, _, explained = (__doc__ or "").split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
@@ -55,16 +58,17 @@ class Thread:
 
     __slots__ = ("calls", "known_from", "refused")
 
-    def __init__(self):
-        self.calls = []  # (address of the function, time of its entry); the latest call is the last element
+    def __init__(self) -> None:
+        # (address of the function, time of its entry); the latest call is the last element
+        self.calls: list[tuple[int, int]] = []
         # A call that ends by longjmp() or an exception looks as if it were still open. `refused` has two kinds of
         # functions: functions that were entered when there was no room, and functions with a call that was removed to
         # make room. If a function in `refused` returns, it is known which call returned only if the entry of this call
         # is at index `known_from` of `calls` or later.
         self.known_from = 0
-        self.refused = set()
+        self.refused: set[int] = set()
 
-    def enters(self, function, now):
+    def enters(self, function: int, now: int) -> bool:
         """Adds a call. Returns whether there was room for the call. If so, the kernel has room for the call too."""
         if len(self.calls) < DEEPEST:
             self.calls.append((function, now))
@@ -73,7 +77,7 @@ class Thread:
         self.known_from = len(self.calls)
         return False
 
-    def returns(self, function):
+    def returns(self, function: int) -> int | None:
         """Removes a call and returns the time of its entry. Returns None if it is not known which call returned.
 
         Raises KeyError if the function was not entered.
@@ -102,17 +106,17 @@ class Thread:
 class Calls:
     """The times of one function's calls."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.histogram = Log2Hist(unit)
         self.total = 0
         self.longest = 0
 
-    def add(self, ns):
+    def add(self, ns: int) -> None:
         self.histogram.add(ns / per_unit)
         self.total += ns
         self.longest = max(self.longest, ns)
 
-    def merge(self, others):
+    def merge(self, others: Calls) -> None:
         self.histogram.update(others.histogram)
         self.total += others.total
         self.longest = max(self.longest, others.longest)
@@ -125,18 +129,20 @@ DEEPEST = 64
 MOST_THREADS = 10000
 MOST_PLACES = 10000
 
-open_calls = {}  # tid -> Thread, for threads with open calls
-files = {}  # (pid, address of the function) -> its file
-files_of = {}  # (name of the function, its offset in the page, which is the same in all processes) -> its file
-functions = defaultdict(Calls)  # (name, file; if the file is not known, the offset in the page) -> Calls
+open_calls: dict[int, Thread] = {}  # tid -> Thread, for threads with open calls
+files: dict[tuple[int | None, int], str | None] = {}  # (pid, address of the function) -> its file
+# (name of the function, its offset in the page, which is the same in all processes) -> its file
+files_of: dict[tuple[str, int | str], str] = {}
+Functions = defaultdict[tuple[str, int | str], Calls]
+functions: Functions = defaultdict(Calls)  # (name, file; if the file is not known, the offset in the page) -> Calls
 unpaired = 0
 deeper = 0
 ambiguous = 0
 tables = 0
 
 
-def __init__():
-    selected = stats()["events"]
+def __init__() -> None:
+    selected = stats().get("events", {})
     for name in selected:
         kind, _, function = name.partition(":")
         other = {"uprobe": "uretprobe", "uretprobe": "uprobe"}.get(kind)
@@ -146,7 +152,7 @@ def __init__():
         parser.error("select the recorded probes with -e uprobe:FUNC@FILE,uretprobe:FUNC@FILE")
 
 
-def __sample__(event):
+def __sample__(event: PerfEvent) -> None:
     function = event.get("__probe_ip")
     if function is not None:
         enters(event._time, event._tid, function)
@@ -154,7 +160,7 @@ def __sample__(event):
         returns(event._time, event._tid, event["__probe_func"], event._event.partition(":")[2], event._pid)
 
 
-def enters(now, tid, function):
+def enters(now: int, tid: int, function: int) -> None:
     global deeper
     thread = open_calls.get(tid)
     if thread is None:
@@ -164,7 +170,7 @@ def enters(now, tid, function):
     deeper += not thread.enters(function, now)
 
 
-def returns(now, tid, function, name, pid=None):
+def returns(now: int, tid: int, function: int, name: str, pid: int | None = None) -> None:
     global unpaired, ambiguous
     try:
         thread = open_calls[tid]
@@ -182,7 +188,7 @@ def returns(now, tid, function, name, pid=None):
         functions[name, file_of(pid, function, name)].add(ns)
 
 
-def file_of(pid, address, name):
+def file_of(pid: int | None, address: int, name: str) -> str | int:
     """Returns the file of a function, or the function's offset in its page if the file is not known.
 
     If the process has exited, returns a file that has a function of this name at the same offset.
@@ -193,12 +199,13 @@ def file_of(pid, address, name):
             files.clear()
         files[place] = mapped(pid, address)
     offset = address % 4096
-    if files[place]:
-        files_of[name, offset] = files[place]
-    return files[place] or files_of.get((name, offset), offset)
+    file = files[place]
+    if file:
+        files_of[name, offset] = file
+    return file or files_of.get((name, offset)) or offset
 
 
-def mapped(pid, address):
+def mapped(pid: int | None, address: int) -> str | None:
     if is_recording():
         return None
     try:
@@ -213,17 +220,17 @@ def mapped(pid, address):
     return None
 
 
-def __lost__(lost_start, lost_end):
+def __lost__(lost_start: int, lost_end: int) -> None:
     # While events were lost, open calls may have returned, and their functions may have been entered again.
     open_calls.clear()
 
 
-def duration(ns):
+def duration(ns: float) -> str:
     """1234567 -> '1234.567 us'"""
     return f"{ns / 1000:.3f} us"
 
 
-def show(end=None):
+def show(end: int | None = None) -> None:
     global tables
     tables += 1
     if end is not None:
@@ -246,7 +253,7 @@ def show(end=None):
     functions.clear()
 
 
-def __interval__():
+def __interval__() -> None:
     show(realtime())
 
 
@@ -256,27 +263,30 @@ def __interval__():
 # If the result may be wrong, __merge__ does all steps again, in the order of time. With --split cpu, __merge__ always
 # does this.
 part = shard()
+Step = tuple[int, str | None] | None  # (address, name, or None for an entry); None is a loss of events
 
 
 class Part:
     """The results of this part of the recording."""
 
-    def __init__(self):
+    def __init__(self, number: int, split: str) -> None:
         self.log = array("Q")  # two numbers for each step in the interval: the time; the thread and step number
-        self.steps = {}  # (address, name, or None for an entry) -> step number; the key None is a loss of events
-        self.intervals = []  # (end of the interval, its functions, its log)
-        self.is_sure = part["split"] == "time"  # True while the result is known to be right
-        self.from_nothing = part["number"] == 0  # True if no call of an earlier part can be open
-        self.unmatched_returns = []  # (time, interval, thread, address, name) of returns from calls of earlier parts
+        self.steps: dict[Step, int] = {}  # to the step's number, which counts from 0
+        # (end of the interval, its functions, its log)
+        self.intervals: list[tuple[int | None, Functions, array[int]]] = []
+        self.is_sure = split == "time"  # True while the result is known to be right
+        self.from_nothing = number == 0  # True if no call of an earlier part can be open
+        # Returns from calls of earlier parts: (time, interval, thread, address, name).
+        self.unmatched_returns: list[tuple[int, int, int, int, str]] = []
         self.has_losses = False  # True if events were lost in this part
-        self.deepest = {}  # thread -> the largest number of open calls that were entered in this part
+        self.deepest: dict[int, int] = {}  # thread -> the largest number of open calls that were entered in this part
         self.most_threads = 0  # the largest number of threads that had open calls at the same time
 
-    def keep(self, now, tid, step):
+    def keep(self, now: int, tid: int, step: Step) -> None:
         self.log.append(now)
         self.log.append((tid & 0xFFFFFFFF) << 32 | self.steps.setdefault(step, len(self.steps)))
 
-    def enters(self, now, tid, function):
+    def enters(self, now: int, tid: int, function: int) -> None:
         self.keep(now, tid, (function, None))
         if self.is_sure:
             enters(now, tid, function)
@@ -284,7 +294,7 @@ class Part:
             self.most_threads = max(self.most_threads, len(open_calls))
             self.is_sure = deeper == 0 and self.most_threads < MOST_THREADS
 
-    def returns(self, now, tid, function, name):
+    def returns(self, now: int, tid: int, function: int, name: str) -> None:
         self.keep(now, tid, (function, name))
         thread = open_calls.get(tid)
         if not self.is_sure:
@@ -298,44 +308,46 @@ class Part:
             # return. If no entry of the call was seen at all, the open calls of this part are still open.
             self.is_sure = False
 
-    def loses(self, now):
+    def loses(self, now: int) -> None:
         self.keep(now, 0, None)
         open_calls.clear()
         self.from_nothing = self.has_losses = True
 
-    def ends_interval(self, end):
+    def ends_interval(self, end: int | None) -> None:
         self.intervals.append((end, functions.copy(), self.log))
         functions.clear()
         self.log = array("Q")
 
 
-if part:
-    this = Part()
+Partial = tuple[Part, dict[int, Thread], int]
+Merged = defaultdict[int | None, Functions]  # from the end of an interval
 
-    def __sample__(event):
+if part:
+    this = Part(part["number"], part["split"])
+
+    def __sample__(event: PerfEvent) -> None:
         function = event.get("__probe_ip")
         if function is not None:
             this.enters(event._time, event._tid, function)
         else:
             this.returns(event._time, event._tid, event["__probe_func"], event._event.partition(":")[2])
 
-    def __lost__(lost_start, lost_end):
+    def __lost__(lost_start: int, lost_end: int) -> None:
         this.loses(lost_end)
 
-    def __interval__():
+    def __interval__() -> None:
         this.ends_interval(realtime())
 
 
-def __partial__():
+def __partial__() -> Partial:
     this.ends_interval(None)
-    this.steps = list(this.steps)
     return this, open_calls, unpaired
 
 
-def combine_parts(partials):
+def combine_parts(partials: list[Partial]) -> Merged | None:
     """Combines the results of all parts. Returns the functions of each interval, or None if a result may be wrong."""
     global functions, unpaired
-    merged = defaultdict(lambda: defaultdict(Calls))
+    merged: Merged = defaultdict(lambda: defaultdict(Calls))
     for of_part, still_open, count in partials:
         depth = max((len(open_calls[tid].calls) + of_part.deepest.get(tid, 0) for tid in open_calls), default=0)
         if not of_part.is_sure or depth > DEEPEST or len(open_calls) + of_part.most_threads > MOST_THREADS:
@@ -343,9 +355,9 @@ def combine_parts(partials):
         for end, timed, _ in of_part.intervals:
             for key, calls in timed.items():
                 merged[end][key].merge(calls)
-        for now, interval, *call in of_part.unmatched_returns:
+        for now, interval, tid, function, name in of_part.unmatched_returns:
             functions = merged[of_part.intervals[interval][0]]
-            returns(now, *call)
+            returns(now, tid, function, name)
         if of_part.has_losses:
             open_calls.clear()
         for tid, thread in still_open.items():
@@ -354,31 +366,35 @@ def combine_parts(partials):
     return merged
 
 
-def replay_steps(partials):
+def replay_steps(partials: list[Partial]) -> Merged:
     """Does all steps of all parts again, in the order of time. Returns the functions of each interval."""
     global functions, unpaired
     unpaired = 0
     open_calls.clear()
-    merged = defaultdict(lambda: defaultdict(Calls))
+    merged: Merged = defaultdict(lambda: defaultdict(Calls))
 
-    def steps(of_part):
+    def steps(of_part: Part) -> Iterator[tuple[int, int | None, int, Step]]:
+        known = list(of_part.steps)
         for end, _, log in of_part.intervals:
             for now, what in zip(log[::2], log[1::2]):
-                yield now, end, what >> 32, of_part.steps[what & 0xFFFFFFFF]
+                yield now, end, what >> 32, known[what & 0xFFFFFFFF]
 
     for now, end, tid, step in heapq.merge(*(steps(of_part) for of_part, *_ in partials), key=lambda step: step[0]):
         functions = merged[end]
         if step is None:
             __lost__(now, now)
-        elif step[1] is None:
-            enters(now, tid, step[0])
+            continue
+        function, name = step
+        if name is None:
+            enters(now, tid, function)
         else:
-            returns(now, tid, *step)
+            returns(now, tid, function, name)
     return merged
 
 
-def __merge__(partials):
+def __merge__(partials: Iterable[Partial]) -> None:
     global functions
+    partials = list(partials)
     ends = sorted({end for of_part, *_ in partials for end, *_ in of_part.intervals if end is not None})
     merged = combine_parts(partials)
     if merged is None:
@@ -389,7 +405,7 @@ def __merge__(partials):
     functions = merged[None]
 
 
-def __exit__():
+def __exit__() -> None:
     if functions or not tables:
         show()
     if unpaired:

@@ -13,13 +13,15 @@ To replay a recording in two processes (`perf record` can be used instead of `pe
     perf-prof record -a -e sched:sched_wakeup,sched:sched_wakeup_new -- sleep 10
     wakeups.py --input perf.data --jobs 2
 """
+from __future__ import annotations
+
 import argparse
 import time
 from collections import defaultdict
 
-from perf_prof import Parts, at_least, print
+from perf_prof import Parts, PerfEvent, at_least, print
 
-title, _, explained = __doc__.split("\n\n", 2)
+title, _, explained = (__doc__ or "").split("\n\n", 2)
 parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
@@ -38,27 +40,28 @@ class Row:
 
     __slots__ = ("count", "cpus")
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.count = 0
-        self.cpus = set()
+        self.cpus: set[int] = set()
 
-    def update(self, other):
+    def update(self, other: Row) -> None:
         self.count += other.count
         self.cpus |= other.cpus
 
 
-total = defaultdict(Row)
+Rows = defaultdict[tuple[str, int], Row]  # from the name of a task and its thread id
+total: Rows = defaultdict(Row)
 intervals = 0
 
 
-def add_to_total(rows):
+def add_to_total(rows: Rows) -> None:
     for task, row in rows.items():
         total[task].update(row)
 
 
-def ranges(cpus):
+def ranges(cpus: set[int]) -> str:
     """{0, 1, 2, 5} -> '0-2,5'"""
-    runs = []
+    runs: list[list[int]] = []
     for cpu in sorted(cpus):
         if runs and runs[-1][1] == cpu - 1:
             runs[-1][1] = cpu
@@ -67,7 +70,7 @@ def ranges(cpus):
     return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)
 
 
-def table(rows, title):
+def table(rows: Rows, title: str) -> None:
     tasks = f"{len(rows)} task{'' if len(rows) == 1 else 's'}"
     print(f"{title}: {sum(row.count for row in rows.values())} wake-ups, {tasks}")
     if rows:
@@ -77,7 +80,7 @@ def table(rows, title):
     print()
 
 
-def show(rows, end):
+def show(rows: Rows, end: int | None) -> None:
     """Prints the table of an interval, and adds its rows to the table of the whole run."""
     global intervals
     intervals += 1
@@ -89,7 +92,7 @@ def show(rows, end):
 parts = Parts(lambda: defaultdict(Row), show)
 
 
-def sched__sched_wakeup(event):
+def sched__sched_wakeup(event: PerfEvent) -> None:
     comm = event.comm
     if args.comm is not None and comm != args.comm:
         return
@@ -107,7 +110,7 @@ __partial__ = parts.partial
 __merge__ = parts.merge
 
 
-def __exit__():
+def __exit__() -> None:
     if intervals and parts.table:
         show(parts.table, None)
     else:

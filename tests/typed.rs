@@ -10,7 +10,7 @@ use std::{
 
 use crate::harness::{
     machine::{Need, needs, skip},
-    run::{PERF_PROF, stdout},
+    run::{stdout, tested_program},
 };
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -59,7 +59,8 @@ fn passes(checker: &str, folder: &Path, files: &[&str]) {
 }
 
 fn write_stubs(folder: &Path, args: &[&str]) {
-    let status = Command::new(PERF_PROF).arg("stubs").args(args).arg("-o").arg(folder.join("events.pyi")).status();
+    let status =
+        Command::new(tested_program()).arg("stubs").args(args).arg("-o").arg(folder.join("events.pyi")).status();
     assert!(status.unwrap().success());
 }
 
@@ -90,7 +91,7 @@ fn types_of_all_events_pass_mypy() {
     // Other tests add and remove events of probes meanwhile. Those of system calls stay.
     let text = fs::read_to_string(folder.path().join("events.pyi")).unwrap();
     let documented = text.lines().filter(|line| line.starts_with("    \"\"\"syscalls:")).count();
-    let listed = Command::new(PERF_PROF).args(["list", "syscalls:*"]).output().unwrap();
+    let listed = Command::new(tested_program()).args(["list", "syscalls:*"]).output().unwrap();
     let listed = stdout(&listed).lines().count();
     assert!(listed > 400 && documented == listed, "{documented} of {listed}");
     assert!(text.lines().filter(|line| line.starts_with("class ")).count() > listed + 100);
@@ -104,6 +105,24 @@ fn scripts_with_types_pass_both_checkers() {
     write_stubs(folder.path(), &["sched:*,syscalls:sys_enter_open*", "page-faults"]);
     fs::write(folder.path().join("script.py"), SCRIPT).unwrap();
     passes("mypy", folder.path(), &["script.py", "events.pyi"]);
+    passes("pyright", folder.path(), &[]);
+}
+
+/// Also checks the package's own stub.
+#[test]
+fn shipped_scripts_pass_both_checkers() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut names = Vec::new();
+    for script in fs::read_dir(Path::new(ROOT).join("scripts")).unwrap() {
+        let script = script.unwrap();
+        names.push(script.file_name().into_string().unwrap());
+        fs::copy(script.path(), folder.path().join(script.file_name())).unwrap();
+    }
+    let stub = format!("{ROOT}/python/perf_prof/__init__.pyi");
+    let mut files: Vec<&str> = names.iter().map(String::as_str).filter(|name| name.ends_with(".py")).collect();
+    assert!(files.len() > 8, "{files:?}");
+    files.push(&stub);
+    passes("mypy", folder.path(), &files);
     passes("pyright", folder.path(), &[]);
 }
 
@@ -167,7 +186,7 @@ fn live_events_have_the_types_of_the_stubs() {
     let folder = tempfile::tempdir().unwrap();
     write_stubs(folder.path(), &[EVENTS]);
     fs::write(folder.path().join("compare.py"), COMPARE).unwrap();
-    let mut run = Command::new(PERF_PROF);
+    let mut run = Command::new(tested_program());
     run.args([
         "python",
         "--on-error",
@@ -193,7 +212,7 @@ fn types_of_a_recording_are_those_of_its_events() {
     needs([Need::Tracefs]);
     let folder = tempfile::tempdir().unwrap();
     let run = |args: &[&str]| {
-        let output = Command::new(PERF_PROF).args(args).current_dir(folder.path()).output().unwrap();
+        let output = Command::new(tested_program()).args(args).current_dir(folder.path()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         stdout(&output)
     };
