@@ -15,6 +15,8 @@ use clap_mangen::{
 };
 use perf_prof_core::engine::ExitStatus;
 
+use perf_prof_core::engine::ExitStatus;
+
 use super::failure::Failure;
 
 const AFTER_HELP: &str = "\
