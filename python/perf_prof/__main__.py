@@ -15,4 +15,6 @@ def main():
 
 
 if __name__ == "__main__":
+    # Messages and recordings name the command, and not this file.
+    sys.argv[0] = "perf-prof"
     main()
