@@ -30,7 +30,7 @@ fn as_nobody(run: &Run) -> Outcome {
     std::fs::set_permissions(run.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     match command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
         // The interpreter of an installed package can be in a folder of root.
-        Err(error) if is_installed_package() => skip(Need::PlainUser, error),
+        Err(error) if is_installed_package() => skip(Need::EmbeddedPython, error),
         child => finish(child.unwrap(), run.dir.path()),
     }
 }

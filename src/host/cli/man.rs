@@ -15,8 +15,6 @@ use clap_mangen::{
 };
 use perf_prof_core::engine::ExitStatus;
 
-use perf_prof_core::engine::ExitStatus;
-
 use super::failure::Failure;
 
 const AFTER_HELP: &str = "\

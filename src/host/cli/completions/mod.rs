@@ -13,8 +13,6 @@ use clap::{Args, Command, ValueEnum};
 use clap_complete::engine::{self, CompletionCandidate};
 use perf_prof_core::engine::ExitStatus;
 
-use perf_prof_core::engine::ExitStatus;
-
 use super::failure::Failure;
 
 const AFTER_HELP: &str = "\
