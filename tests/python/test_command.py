@@ -82,7 +82,7 @@ class CommandTest(unittest.TestCase):
     def test_another_python_is_refused_with_the_way_out(self):
         err = self.run_script(SCRIPT, "--python", "/usr/bin/python3", status=1).stderr
         self.assertIn(f"installed for '{sys.executable}'", err)
-        self.assertIn("-m pip install perf-prof", err)
+        self.assertIn("leave --python out, or install perf-prof for the other Python too", err)
         self.assertEqual(len(err.splitlines()), 1, err)
 
     def test_a_script_imports_from_its_own_folder_and_not_from_that_of_the_command(self):

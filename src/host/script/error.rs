@@ -53,8 +53,8 @@ pub enum ScriptError {
     },
     /// perf-prof is a package of an interpreter, and another one was chosen.
     #[error(
-        "--python: this perf-prof is installed for '{}' and runs scripts in it; for another Python, install perf-prof \
-         there too: `/path/to/python3 -m pip install perf-prof`", executable.display()
+        "--python: this perf-prof is installed for '{}' and runs scripts in it; leave --python out, or install perf-prof \
+         for the other Python too, with its pip", executable.display()
     )]
     RunningPython {
         /// The interpreter that runs.
