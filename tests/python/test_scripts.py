@@ -35,10 +35,9 @@ class ScriptTest(unittest.TestCase):
 
 
 def switch(time, prev, next, state=1, cpu=0, **more):
-    return make(
-        "sched:sched_switch", time, _cpu=cpu, _pid=prev, prev_comm=f"task{prev}", prev_pid=prev, prev_state=state,
-        next_comm=f"task{next}", next_pid=next, **more,
-    )  # fmt: skip
+    fields = {"prev_comm": f"task{prev}", "prev_pid": prev, "prev_state": state}
+    fields |= {"next_comm": f"task{next}", "next_pid": next, "_pid": prev}
+    return make("sched:sched_switch", time, _cpu=cpu, **fields | more)
 
 
 def wakeup(time, pid, cpu=0, name="sched:sched_wakeup"):
@@ -77,6 +76,26 @@ class RunqLat(ScriptTest):
         self.assertIn("because events of their CPU were lost meanwhile: 1)", text)
 
 
+    def test_processes_and_threads_are_selected_by_number(self):
+        # The process of a task is known from its own events.
+        events = [
+            switch(500, 8, 7, _pid=80, _tid=8),
+            switch(600, 9, 7, _pid=90, _tid=9),
+            wakeup(1000, 8), wakeup(1000, 9), switch(2000, 7, 8), switch(3000, 8, 9, _pid=80, _tid=8),
+        ]  # fmt: skip
+        for option, number in ("--pid", "80"), ("--tid", "8"):
+            rows = self.rows("runqlat.py", events, option, number)
+            self.assertIn(["task8", "8", "1", "1.0", "1.0", "1.0"], rows)
+            self.assertIn("1 task".split(), rows)
+
+    def test_a_switch_that_was_not_seen_is_reported(self):
+        # The CPU switched to task 8, and then task 9 leaves it.
+        events = [wakeup(1000, 8), switch(2000, 7, 8), switch(3000, 9, 7), switch(4000, 7, 8)]
+        self.assertIn("(switches that were not seen, by losses, a filter or the kernel: 1 or more", self.run_script("runqlat.py", events))
+        seen = [wakeup(1000, 8), switch(2000, 7, 8), switch(3000, 8, 7)]
+        self.assertNotIn("switches that were not seen", self.run_script("runqlat.py", seen))
+
+
 class OffCpu(ScriptTest):
     CHAIN = [(0xFFFFFFFF81000010, "schedule"), (0x401000, "wait_for_it", "/bin/app"), (0x401100, "main", "/bin/app")]
 
@@ -98,6 +117,25 @@ class OffCpu(ScriptTest):
         self.assertIn("5.000 ms off CPU in 1 stacks", text)
         text = self.run_script("offcpu.py", events, "--min", "6000")
         self.assertIn("7.000 ms off CPU in 1 stacks", text)
+
+    def test_tasks_are_selected_by_name_and_number(self):
+        events = [
+            switch(1 * MS, 7, 8, _callchain=self.CHAIN),
+            switch(2 * MS, 8, 7, _callchain=self.CHAIN),
+            switch(4 * MS, 7, 8, _callchain=self.CHAIN),
+            switch(9 * MS, 8, 7, _callchain=self.CHAIN),
+        ]
+        self.assertIn("8.000 ms off CPU in 2 stacks", self.run_script("offcpu.py", events[:3] + [switch(9 * MS, 8, 7)]))
+        for args in (["--comm", "task8"], ["--tid", "8"], ["--pid", "8"]):
+            self.assertIn("2.000 ms off CPU in 1 stacks", self.run_script("offcpu.py", events[:3], *args))
+
+    def test_losses_and_unseen_switches_are_reported(self):
+        events = [switch(1 * MS, 7, 8, _callchain=self.CHAIN), Lost(time=2 * MS), switch(4 * MS, 8, 7)]
+        text = self.run_script("offcpu.py", events)
+        self.assertIn("because events of their CPU were lost meanwhile: 1, at most 3.000 ms)", text)
+        events = [switch(1 * MS, 7, 8, _callchain=self.CHAIN), switch(4 * MS, 9, 7)]
+        self.assertIn("(switches that were not seen, by losses, a filter or the kernel: 1 or more", self.run_script("offcpu.py", events))
+        self.assertNotIn("switches that were not seen", self.run_script("offcpu.py", [events[0], switch(4 * MS, 8, 7)]))
 
     def test_without_call_chains_it_says_so(self):
         out = run_script(os.path.join(SCRIPTS, "offcpu.py"), [switch(1 * MS, 7, 8), switch(2 * MS, 8, 7)])
@@ -139,6 +177,23 @@ class Profile(ScriptTest):
         rows = self.rows("profile.py", events, "--by-pid")
         self.assertEqual([row[0] for row in rows[1:3]], ["7", "8"])
 
+    def test_the_flame_graph_has_all_stacks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "p.folded")
+            events = [self.sample("leaf", "main"), self.sample("leaf", "main"), self.sample("main")]
+            text = self.run_script("profile.py", events, "--flame", path)
+            self.assertIn(f"{path}: 3 samples in 2 stacks", text)
+            with open(path) as file:
+                self.assertEqual(sorted(file.read().splitlines()), ["app;main 1", "app;main;leaf 2"])
+            empty = os.path.join(folder, "empty.folded")
+            other = make("page-faults", 0)
+            out = run_script(os.path.join(SCRIPTS, "profile.py"), [other], ["--flame", empty])
+            self.assertIn(f"{empty}: not written, there were no samples", out.stdout)
+
+    def test_samples_without_call_chains_are_a_warning(self):
+        out = run_script(os.path.join(SCRIPTS, "profile.py"), [make("profile", 0)])
+        self.assertIn("no call chains", out.stderr)
+
     def test_each_interval_has_a_table(self):
         frames = [(0x401000, "leaf", "/bin/app")]
         events = [make("profile", at * SECOND, _callchain=frames) for at in (1, 2, 3)]
@@ -168,6 +223,20 @@ class Faults(ScriptTest):
         rows = self.rows("faults.py", events, "--by", "process")
         self.assertEqual(rows[1:3], [["2", "0", "8", "app8"], ["1", "0", "7", "app7"]])
 
+    def test_faults_are_counted_by_stack(self):
+        events = [self.fault("minor-faults", "leaf", "main")] * 2 + [self.fault("minor-faults", "main")]
+        rows = self.rows("faults.py", events, "--by", "stack")
+        self.assertEqual(rows[1:4], [["2", "0", "leaf", "(app)"], ["main", "(app)"], ["1", "0", "main", "(app)"]])
+
+    def test_the_name_of_a_process_is_that_of_its_first_thread(self):
+        events = [
+            self.fault("minor-faults", "main", time=1, comm="first"),
+            make("minor-faults", 2, _pid=7, _tid=8, _comm="worker"),
+            self.fault("minor-faults", "main", time=3, comm="renamed"),
+            make("minor-faults", 4, _pid=7, _tid=8, _comm="worker"),
+        ]
+        self.assertEqual(self.rows("faults.py", events, "--by", "process")[1], ["4", "0", "7", "renamed"])
+
     def test_major_faults_alone(self):
         events = [self.fault("minor-faults", "main"), self.fault("major-faults", "main")]
         text = self.run_script("faults.py", events, "--major")
@@ -186,6 +255,12 @@ class Wakeups(ScriptTest):
         text = self.run_script("wakeups.py", events, interval="1s")
         self.assertIn(f"{clock(2 * SECOND)}: 1 wake-ups, 1 task", text)
         self.assertIn("whole run: 4 wake-ups, 1 task", text)
+
+    def test_the_last_table_is_for_the_time_after_the_last_interval(self):
+        events = [wakeup(1 * SECOND, 8), wakeup(2 * SECOND + 1, 8), wakeup(2 * SECOND + 2, 9)]
+        text = self.run_script("wakeups.py", events, interval=1)
+        self.assertIn("after the last interval: 2 wake-ups, 2 tasks", text)
+        self.assertNotIn("after the last interval", self.run_script("wakeups.py", events))
 
     def test_one_task_is_selected_by_name(self):
         text = self.run_script("wakeups.py", [wakeup(1, 8), wakeup(2, 9)], "--comm", "task9")
@@ -213,6 +288,11 @@ class Signals(ScriptTest):
         events = [self.signal(1, 15), self.signal(2, 9), self.signal(3, 10)]
         rows = self.rows("signals.py", events, "--signal", "TERM", "--signal", "9")
         self.assertEqual([row[1] for row in rows[1:]], ["SIGTERM", "SIGKILL"])
+
+    def test_only_the_first_rows_are_shown(self):
+        events = [self.signal(at, 15, pid=at) for at in range(5)]
+        text = self.run_script("signals.py", events, "--table", "--top", "2")
+        self.assertIn("5 signals in 5 rows, 3 more with a larger --top", text)
 
     def test_a_table_counts_pairs(self):
         rows = self.rows("signals.py", [self.signal(at, 15) for at in range(3)], "--table")
@@ -245,6 +325,18 @@ class Syscalls(ScriptTest):
         rows = self.rows("syscalls.py", events, "--by-pid")
         self.assertEqual([(row[0], row[3], row[4]) for row in rows[1:3]], [("8", "8.000", "us"), ("7", "2.000", "us")])
 
+    def test_a_row_is_for_all_threads_of_a_process(self):
+        events = []
+        for tid in 7, 8:
+            events.append(make("raw_syscalls:sys_enter", 0, id=0, _pid=7, _tid=tid))
+            events.append(make("raw_syscalls:sys_exit", 2000, id=0, _pid=7, _tid=tid))
+        rows = self.rows("syscalls.py", events, "--by-pid")
+        self.assertEqual((rows[1][0], rows[1][2:5]), ("7", ["2", "4.000", "us"]))
+
+    def test_an_exit_of_another_call_is_not_timed(self):
+        text = self.run_script("syscalls.py", [self.enter(0, 0), self.exit(1000, 1)])
+        self.assertIn("came in the wrong order: 1)", text)
+
     def test_a_call_across_a_loss_is_not_timed(self):
         text = self.run_script("syscalls.py", [self.enter(0, 0), Lost(time=500), self.exit(1000, 0)])
         self.assertIn("(calls that are not timed, because events of their CPU were lost meanwhile: 1)", text)
@@ -272,11 +364,21 @@ class ExecSnoop(ScriptTest):
         )
 
     def test_a_signal_that_ends_a_process_has_its_sender(self):
-        sent = make("signal:signal_generate", 3, sig=15, pid=6, group=1, _pid=9, _comm="killer")
+        sent = make("signal:signal_generate", 3, sig=15, pid=6, group=1, _pid=9, _tid=10, _comm="killer")
         delivered = make("signal:signal_deliver", 4, sig=15, _pid=6)
         end = make("sched:sched_process_exit", 5, pid=6, group_dead=1, _pid=6)
         text = self.run_script("execsnoop.py", [self.executes(1, 6, "/bin/sleep"), sent, delivered, end])
         self.assertIn("killed by SIGTERM from killer 9", text)
+
+    def test_a_process_that_executes_nothing_is_not_shown(self):
+        rows = self.rows("execsnoop.py", [self.newtask(1, 5, 6), *self.exits(2, 6, 0)])
+        self.assertEqual([row[0] for row in rows], ["TIME"])
+
+    def test_a_number_that_is_used_again_is_another_process(self):
+        first = [self.newtask(1, 5, 6), self.executes(2, 6, "/bin/a"), *self.exits(3, 6, 1)]
+        # The fork of the second process was not seen, so its parent is not known.
+        rows = self.rows("execsnoop.py", [*first, self.executes(4, 6, "/bin/b"), *self.exits(5, 6, 2)])
+        self.assertEqual([(row[1], row[3]) for row in rows[1:]], [("exec", "5"), ("exit", "5"), ("exec", "-"), ("exit", "-")])
 
     def test_threads_are_no_processes(self):
         events = [self.newtask(1, 5, 6, flags=0x10000), *self.exits(2, 5, 0)]
@@ -305,6 +407,17 @@ class UprobeLatency(ScriptTest):
         events = [*self.call(1000, 6000), *self.call(7000, 8000)]
         text = self.run_script("uprobe_latency.py", events, "--min", "2")
         self.assertIn("getaddrinfo: 1 calls, mean 5.000 us", text)
+
+    def test_the_latest_call_of_a_recursive_function_returns_first(self):
+        (outer, last), (inner, first) = self.call(0, 10_000), self.call(1_000, 3_000)
+        text = self.run_script("uprobe_latency.py", [outer, inner, first, last])
+        self.assertIn("getaddrinfo: 2 calls, mean 6.000 us, longest 10.000 us", text)
+
+    def test_calls_beyond_the_limit_of_the_kernel_are_reported(self):
+        entries = [self.call(at, 0)[0] for at in range(70)]
+        returns = [self.call(0, 1000 + at)[1] for at in range(64)]
+        text = self.run_script("uprobe_latency.py", [*entries, *returns])
+        self.assertIn("(6 calls are not timed: 64 others of their thread", text)
 
     def test_an_entry_without_its_return_is_wrong_usage(self):
         out = run_script(os.path.join(SCRIPTS, "uprobe_latency.py"), self.call(1, 2)[:1])

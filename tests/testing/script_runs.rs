@@ -50,23 +50,23 @@ print(out.module.kept[0] is events[1], out.module.kept[1] is events[0])
     check(
         run,
         expect![[r#"
-        ['t.py', '--x', 'y'] t True 0
-        init
-        switch 1000 0 1 make 5
-        interval 2000
-        sample page-faults 2000
-        interval 3000
-        switch 3000 1 3 <...> None
-        interval 4000
-        interval 5000
-        lost 3000 5000 1
-        switch 5000 1 5 <...> None
-        exit 5000 {'delivered': 4, 'lost': 7, 'own': 0, 'events': {'sched:sched_switch': {'delivered': 3, 'lost': None}, 'page-faults': {'delivered': 1, 'lost': None}}, 'cpus': {0: {'delivered': 2, 'lost': 0}, 1: {'delivered': 2, 'lost': 7}}}
-        ERR done
-        status 0 <module 't' from 'DIR/t.py'>
-        True True
-        --- status 0
-    "#]],
+            ['t.py', '--x', 'y'] t True 0
+            init
+            switch 1000 0 1 make 5
+            interval 2000
+            sample page-faults 2000
+            interval 3000
+            switch 3000 1 3 <...> 0
+            interval 4000
+            interval 5000
+            lost 3000 5000 1
+            switch 5000 1 5 <...> 0
+            exit 5000 {'delivered': 4, 'lost': 7, 'own': 0, 'events': {'sched:sched_switch': {'delivered': 3, 'lost': None}, 'page-faults': {'delivered': 1, 'lost': None}}, 'cpus': {0: {'delivered': 2, 'lost': 0}, 1: {'delivered': 2, 'lost': 7}}}
+            ERR done
+            status 0 <module 't' from 'DIR/t.py'>
+            True True
+            --- status 0
+        "#]],
     );
 }
 

@@ -10,7 +10,7 @@ use perf_prof_core::{
         run_loop::Ending,
         sample_routes::{Intervals, Span},
     },
-    event::{Deliver, EventType, Sink, Stats, Stop},
+    event::{Deliver, EventType, Sink, Stats, Stop, UNKNOWN_COMM},
     record::{Batch, Chunk, Ended, EventIds, SampleLayout, SampleValues, TrailerLayout},
     spec::parse_interval,
     sys::output,
@@ -66,9 +66,8 @@ pub fn run_script(
     let context = made_context();
     let entries = entries(&events, |seen| {
         context.with_tasks(|tasks| {
-            if let Some(comm) = &seen.comm {
-                tasks.named(seen.tid, seen.time, comm);
-            }
+            // Only tasks with a name have a process.
+            tasks.named(seen.tid, seen.time, seen.comm.as_deref().unwrap_or(UNKNOWN_COMM));
             tasks.belongs(seen.tid, seen.pid);
         });
     })?;
