@@ -146,7 +146,7 @@ class FlameGraph:
     colors is 'hot' (the default), 'offcpu' for time spent waiting, or a color: 'red', 'green', 'blue',
     'aqua', ... With 'java', 'js', 'python', 'rust', ... the color of a function shows its kind. count_name is
     the unit of the weights, for example 'us'. inverted draws the callers on top. len() is the number of
-    different stacks.
+    different stacks. A notebook shows the picture, where a click zooms.
     """
 
     def __new__(
@@ -197,7 +197,8 @@ class Log2Hist:
     """A histogram with a row for each power of two: 0 to 1, 2 to 3, 4 to 7, and so on. name is the unit of the
     values, for example 'usecs'.
 
-    For several histograms, use collections.defaultdict(Log2Hist). len() is the number of values.
+    For several histograms, use collections.defaultdict(Log2Hist). len() is the number of values. A
+    notebook shows a table with bars.
     """
 
     def __new__(cls, name: str = "usecs") -> Log2Hist: ...

@@ -300,3 +300,44 @@ def __sample__(event): pass
         "#]],
     );
 }
+
+#[test]
+fn notebooks_show_pictures_that_zoom_and_tables_with_bars() {
+    let text = "
+import base64, re
+from xml.etree import ElementTree
+from perf_prof import FlameGraph, Log2Hist
+graph = FlameGraph('<T>')
+print(graph._repr_svg_(), graph._repr_html_())
+graph.add(['main', 'read<int>'], 3)
+svg = graph._repr_svg_()
+html = graph._repr_html_()
+frame = ElementTree.fromstring(html)
+kind, data = frame.get('src').split(',')
+print(frame.tag, frame.get('sandbox'), kind, base64.b64decode(data).decode() == svg)
+print(re.search(r'height:\\d+px', frame.get('style'))[0][:-2].split(':')[1] == ElementTree.fromstring(svg).get('height'))
+print('onload=\"init(evt)\"' in svg, 'function zoom' in svg)
+hist = Log2Hist('<ns>')
+for value in (1, 5, 5, 70): hist.add(value)
+rows = ElementTree.fromstring(hist._repr_html_()).iter('tr')
+for row in rows: print(*(cell.text for cell in row))
+def __sample__(event): pass
+";
+    prints(
+        Run::script(text).call_event().workload("exit 0"),
+        expect![[r#"
+            None <p>no stacks</p>
+            iframe allow-scripts data:image/svg+xml;base64 True
+            True
+            True True
+            <ns> count distribution
+            0 – 1 1 None
+            2 – 3 0 None
+            4 – 7 2 None
+            8 – 15 0 None
+            16 – 31 0 None
+            32 – 63 0 None
+            64 – 127 1 None
+        "#]],
+    );
+}

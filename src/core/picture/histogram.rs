@@ -1,4 +1,6 @@
-//! A histogram with a row for each power of two, printed in the format that is known from BPF tools.
+//! A histogram with a row for each power of two: as text in the format that is known from BPF tools, or as HTML.
+
+use std::ops::Range;
 
 /// Counts of values. There is one count for each power of two.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,10 +56,8 @@ impl Log2Histogram {
     /// Returns the histogram as text: a header, and one line for each row from the first row with a count to the last
     /// row with a count. Values below zero have their own line at the top.
     pub fn text(&self, name: &str) -> String {
-        let first = self.rows.iter().position(|&count| count != 0);
-        let last = self.rows.iter().rposition(|&count| count != 0);
-        let rows = first.zip(last).map_or(0..0, |(first, last)| first..last + 1);
-        let most = self.rows.iter().copied().max().unwrap_or(0).max(self.negative).max(1);
+        let rows = self.shown_rows();
+        let most = self.largest_count();
         // Numbers of more than ten digits need columns of twice the width.
         let number = if rows.end > 33 { 20 } else { 10 };
         let (indent, width) = (number / 2, number + number / 2 + 4);
@@ -74,6 +74,47 @@ impl Log2Histogram {
         }
         text
     }
+
+    /// Returns the same rows as a table in HTML, for notebooks.
+    pub fn html(&self, name: &str) -> String {
+        let most = self.largest_count();
+        let name = escaped(name);
+        let mut html = format!(
+            "<table><thead><tr><th style=\"text-align:right\">{name}</th><th style=\"text-align:right\">count</th>\
+             <th style=\"text-align:left\">distribution</th></tr></thead><tbody>"
+        );
+        let mut row = |range: &str, count: u64| {
+            let percent = count as f64 * 100.0 / most as f64;
+            html += &format!(
+                "<tr><td style=\"text-align:right\">{range}</td><td style=\"text-align:right\">{count}</td>\
+                 <td style=\"width:20em\"><div style=\"background:#4c78a8;height:1em;width:{percent:.1}%\"></div></td></tr>"
+            );
+        };
+        if self.negative != 0 {
+            row("&lt; 0", self.negative);
+        }
+        for at in self.shown_rows() {
+            row(&format!("{} – {}", low(at), high(at)), self.rows[at]);
+        }
+        html + "</tbody></table>"
+    }
+
+    /// Returns the rows from the first one with a count to the last one with a count.
+    fn shown_rows(&self) -> Range<usize> {
+        let first = self.rows.iter().position(|&count| count != 0);
+        let last = self.rows.iter().rposition(|&count| count != 0);
+        first.zip(last).map_or(0..0, |(first, last)| first..last + 1)
+    }
+
+    /// Returns the largest count of a row, and at least 1.
+    fn largest_count(&self) -> u64 {
+        self.rows.iter().copied().max().unwrap_or(0).max(self.negative).max(1)
+    }
+}
+
+/// Returns text for HTML.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// Returns a row's smallest value.
@@ -116,6 +157,24 @@ mod tests {
                 |        16 -> 31         : 80       |****************************************|
                 |        32 -> 63         : 1        |                                        |"#]],
         );
+    }
+
+    #[test]
+    fn html_has_the_same_rows() {
+        let mut histogram = Log2Histogram::default();
+        histogram.add(5, 4);
+        histogram.add(16, 1);
+        histogram.add_negative(2);
+        let html = histogram.html("<b>");
+        let cells = html.replace("</td>", " ").replace("</th>", " ").replace("</tr>", "\n");
+        let width = |cell: &str| cell.split("width:").nth(2).map(|rest| rest.split('"').next().unwrap().to_owned());
+        let widths: Vec<String> = cells.lines().filter_map(width).collect();
+        let tags = |line: &str| {
+            line.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text)).collect::<String>()
+        };
+        let rows: Vec<String> = cells.lines().map(|line| tags(line).trim().to_owned()).collect();
+        assert_eq!(rows[..5], ["&lt;b&gt; count distribution", "&lt; 0 2", "4 – 7 4", "8 – 15 0", "16 – 31 1"]);
+        assert_eq!(widths, ["50.0%", "100.0%", "0.0%", "25.0%"]);
     }
 
     #[test]

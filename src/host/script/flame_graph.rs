@@ -14,7 +14,7 @@ use perf_prof_core::{
 use pyo3::{
     exceptions::{PyOSError, PyOverflowError, PyTypeError, PyValueError},
     prelude::*,
-    types::{PyList, PyString, PyTuple, PyType},
+    types::{PyBytes, PyList, PyString, PyTuple, PyType},
 };
 
 use super::event::{Stack, stack_of};
@@ -24,7 +24,7 @@ use super::event::{Stack, stack_of};
 /// colors is 'hot' (the default), 'offcpu' for time spent waiting, or a color: 'red', 'green', 'blue',
 /// 'aqua', ... With 'java', 'js', 'python', 'rust', ... the color of a function shows its kind. count_name is
 /// the unit of the weights, for example 'us'. inverted draws the callers on top. len() is the number of
-/// different stacks.
+/// different stacks. A notebook shows the picture, where a click zooms.
 #[pyclass(module = "perf_prof")]
 pub struct FlameGraph {
     stacks: Stacks,
@@ -138,10 +138,7 @@ impl FlameGraph {
     fn save(&self, path: PathBuf) -> PyResult<()> {
         let text = match Form::from_extension(&path)? {
             // The GIL stays held: the graph is borrowed, and another thread that adds to it would get an error.
-            Form::Picture => {
-                let mut svg = Vec::new();
-                draw(&self.stacks, &self.look, &mut svg).map(|()| svg)
-            }
+            Form::Picture => self.picture(),
             Form::Folded => Ok(self.folded().into_bytes()),
         };
         let written = text.and_then(|text| fs::write(&path, text).map_err(DrawError::Write));
@@ -149,6 +146,32 @@ impl FlameGraph {
             DrawError::Empty => PyValueError::new_err(format!("{}: {error}", path.display())),
             DrawError::Write(error) => os_error(&error, &path),
         })
+    }
+
+    /// For programs that show pictures but run no scripts in them. Without stacks there is no picture.
+    fn _repr_svg_(&self) -> PyResult<Option<String>> {
+        match self.picture() {
+            Ok(svg) => Ok(Some(String::from_utf8_lossy(&svg).into_owned())),
+            Err(DrawError::Empty) => Ok(None),
+            Err(DrawError::Write(error)) => Err(error.into()),
+        }
+    }
+
+    /// Jupyter shows this in a notebook. The picture has a frame of its own, because a notebook runs no scripts of
+    /// pictures, and without its script nothing can be zoomed. The frame cannot read the notebook.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        let svg = match self.picture() {
+            Ok(svg) => svg,
+            Err(DrawError::Empty) => return Ok("<p>no stacks</p>".to_owned()),
+            Err(DrawError::Write(error)) => return Err(error.into()),
+        };
+        let height = pixel_height(&svg);
+        let encoded = py.import("base64")?.call_method1("b64encode", (PyBytes::new(py, &svg),))?;
+        let encoded: String = encoded.call_method1("decode", ("ascii",))?.extract()?;
+        Ok(format!(
+            "<iframe sandbox=\"allow-scripts\" style=\"border:0;width:100%;height:{height}px\" \
+             src=\"data:image/svg+xml;base64,{encoded}\"></iframe>"
+        ))
     }
 
     fn __len__(&self) -> usize {
@@ -168,6 +191,15 @@ impl FlameGraph {
     }
 }
 
+/// Returns the height of a picture, from its first tag.
+fn pixel_height(svg: &[u8]) -> u32 {
+    const USUAL: u32 = 600;
+    let text = String::from_utf8_lossy(svg);
+    let tag = text.split_once("<svg ").and_then(|(_, rest)| rest.split_once('>')).map_or("", |(tag, _)| tag);
+    let height = tag.split_once(" height=\"").and_then(|(_, rest)| rest.split('"').next()?.parse().ok());
+    height.unwrap_or(USUAL)
+}
+
 /// Returns the OSError that Python itself would raise for this file: with errno, and of the subclass for this errno.
 fn os_error(error: &io::Error, path: &Path) -> PyErr {
     match error.raw_os_error() {
@@ -182,6 +214,11 @@ fn os_error(error: &io::Error, path: &Path) -> PyErr {
 }
 
 impl FlameGraph {
+    fn picture(&self) -> Result<Vec<u8>, DrawError> {
+        let mut svg = Vec::new();
+        draw(&self.stacks, &self.look, &mut svg).map(|()| svg)
+    }
+
     fn add_folded(&mut self, folded: &str) -> PyResult<()> {
         for line in folded.lines() {
             let (stack, weight) = line.rsplit_once(' ').unwrap_or((line, ""));

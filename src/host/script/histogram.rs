@@ -13,7 +13,8 @@ use perf_prof_core::picture::{Log2Histogram, printable};
 /// A histogram with a row for each power of two: 0 to 1, 2 to 3, 4 to 7, and so on. name is the unit of the
 /// values, for example 'usecs'.
 ///
-/// For several histograms, use collections.defaultdict(Log2Hist). len() is the number of values.
+/// For several histograms, use collections.defaultdict(Log2Hist). len() is the number of values. A
+/// notebook shows a table with bars.
 #[pyclass(module = "perf_prof")]
 pub struct Log2Hist {
     name: String,
@@ -100,6 +101,11 @@ impl Log2Hist {
                 Err(_) => self.counts.add_negative(count),
             }
         }
+    }
+
+    /// Jupyter shows this in a notebook.
+    fn _repr_html_(&self) -> String {
+        self.counts.html(&self.name)
     }
 
     fn __str__(&self) -> String {
