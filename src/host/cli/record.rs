@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Args, FromArgMatches, builder::PossibleValuesParser};
+use clap::{ArgAction, Args, builder::PossibleValuesParser};
 use perf_prof_core::{
     engine::ExitStatus,
     plan::{Callchain, Capture, Clock, Switch, Target, Verbosity},
@@ -14,7 +14,7 @@ use perf_prof_core::{
 use super::{
     as_perf,
     event_filters::EventFilters,
-    failure::{self, Failure},
+    failure::Failure,
     option_error::OptionError,
     values::{self, Ids},
 };
@@ -241,8 +241,8 @@ impl Record {
 pub fn plan_of_program(options: Vec<OsString>, command: Option<Vec<OsString>>) -> Result<RecordPlan, String> {
     let words = std::iter::once(OsString::from("record")).chain(options);
     let parsed = Record::augment_args(clap::Command::new("record")).try_get_matches_from(words);
-    let record = parsed.and_then(|matches| Record::from_arg_matches(&matches));
-    let mut record = record.map_err(|error| failure::message(&error))?;
+    let record = parsed.and_then(|matches| <Record as clap::FromArgMatches>::from_arg_matches(&matches));
+    let mut record = record.map_err(|error| super::failure::message(&error))?;
     record.command = command.unwrap_or_default();
     record.plan(&["perf_prof.record()".into()]).map_err(|error| error.to_string())
 }

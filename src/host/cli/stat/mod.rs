@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::{ArgAction, Args, FromArgMatches, value_parser};
+use clap::{ArgAction, Args, value_parser};
 use perf_prof_core::{
     engine::ExitStatus,
     plan::{Capture, Target},
@@ -22,7 +22,7 @@ use perf_prof_core::{
 
 use super::{
     event_filters::EventFilters,
-    failure::{self, Failure},
+    failure::Failure,
     option_error::OptionError,
     record,
     values::{self, Ids},
@@ -229,8 +229,8 @@ impl Stat {
 pub fn plan_of_program(options: Vec<OsString>, command: Option<Vec<OsString>>) -> Result<StatPlan, String> {
     let words = std::iter::once(OsString::from("stat")).chain(options);
     let parsed = Stat::augment_args(clap::Command::new("stat")).try_get_matches_from(words);
-    let stat = parsed.and_then(|matches| Stat::from_arg_matches(&matches));
-    let mut stat = stat.map_err(|error| failure::message(&error))?;
+    let stat = parsed.and_then(|matches| <Stat as clap::FromArgMatches>::from_arg_matches(&matches));
+    let mut stat = stat.map_err(|error| super::failure::message(&error))?;
     stat.command = command.unwrap_or_default();
     stat.plan().map_err(|error| error.to_string())
 }
