@@ -427,7 +427,7 @@ fn a_loss_drops_the_waits_of_its_own_cpu_only() {
     let losses = "
 import perf_prof
 def loses(at, cpu):
-    perf_prof.lost_cpu = lambda: cpu
+    perf_prof._parts.lost_cpu = lambda: cpu
     script.__lost__(at - 1, at)
 def switch(at, cpu, prev, state, next):
     script.sched__sched_switch(event(_time=at * 1000, _cpu=cpu, _pid=prev, prev_pid=prev, prev_comm='t',

@@ -143,7 +143,7 @@ read, write = syscall_nr('read'), syscall_nr('write')
 def enter(at, cpu, number): script.raw_syscalls__sys_enter(event(_time=at, _cpu=cpu, _tid=cpu, _pid=5, id=number))
 def leave(at, cpu, number): script.raw_syscalls__sys_exit(event(_time=at, _cpu=cpu, _tid=cpu, _pid=5, id=number, ret=0))
 enter(10, 0, read); enter(10, 1, write)
-perf_prof.lost_cpu = lambda: 1
+perf_prof._parts.lost_cpu = lambda: 1
 script.__lost__(15, 20)
 leave(30, 0, read); leave(30, 1, write)
 enter(40, 1, write); leave(45, 1, write)
