@@ -126,6 +126,37 @@ fn shipped_scripts_pass_both_checkers() {
     passes("pyright", folder.path(), &[]);
 }
 
+const PROGRAM: &str = "\
+from perf_prof import EventFormat, events
+from perf_prof.testing import Lost, ScriptResult, make_event, run_script
+
+made = make_event('sched:sched_switch', formats='shipped', prev_pid=7, _time=1)
+out: ScriptResult = run_script('s.py', [made, Lost(events=2)], args=['--all'], interval=1.0)
+print(out.stdout.upper(), out.status + 1, out.module.table)
+formats: list[EventFormat] = events('sched:*')
+for field in formats[0].fields:
+    print(field.name.upper(), field.size + field.offset, field.python_type.__name__)
+";
+
+#[test]
+fn tests_of_scripts_pass_both_checkers() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("program.py"), PROGRAM).unwrap();
+    let stub = format!("{ROOT}/python/perf_prof/testing.pyi");
+    for checker in ["mypy", "pyright"] {
+        passes(checker, folder.path(), &["program.py", &stub]);
+    }
+    for (right, wrong) in
+        [("out.status + 1", "out.status + ''"), ("Lost(events=2)", "Lost(number=2)"), ("[made", "['made'")]
+    {
+        assert!(PROGRAM.contains(right));
+        fs::write(folder.path().join("program.py"), PROGRAM.replace(right, wrong)).unwrap();
+        for checker in ["mypy", "pyright"] {
+            assert!(!check(checker, folder.path(), &["program.py"]).status.success(), "{checker}: {wrong}");
+        }
+    }
+}
+
 #[test]
 fn both_checkers_find_names_that_are_no_fields_and_wrong_types() {
     needs([Need::Tracefs]);

@@ -23,7 +23,7 @@ class Lost(NamedTuple):
 
     time: int = 0
     cpu: int = 0
-    count: int = 1
+    events: int = 1
 
 
 class ScriptResult(NamedTuple):

@@ -70,7 +70,7 @@ class RunqLat(ScriptTest):
         self.assertIn(["all", "commands:", "2", "waits"], self.rows("runqlat.py", events, "--all"))
 
     def test_lost_events_make_a_wait_unknown(self):
-        events = [wakeup(1000, 8), Lost(time=2000, count=3), switch(6000, 7, 8)]
+        events = [wakeup(1000, 8), Lost(time=2000, events=3), switch(6000, 7, 8)]
         text = self.run_script("runqlat.py", events)
         self.assertIn("no waits seen", text)
         self.assertIn("because events of their CPU were lost meanwhile: 1)", text)

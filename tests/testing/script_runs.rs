@@ -42,7 +42,7 @@ fn with_script(code: &str, script: &str) -> Run {
 fn functions_are_called_in_the_order_of_time() {
     let code = r#"
 events = [switch(3000, 3, cpu=1), switch(1000, 1, _comm="make", _pid=5, _tid=6), make_event("page-faults", _time=2000), switch(5000, 5, cpu=1)]
-out = run_script("t.py", [*events, Lost(time=4000, cpu=1, count=7)], args=["--x", "y"], interval=1e-6)
+out = run_script("t.py", [*events, Lost(time=4000, cpu=1, events=7)], args=["--x", "y"], interval=1e-6)
 show(out)
 print(out.module.kept[0] is events[1], out.module.kept[1] is events[0])
 "#;

@@ -52,7 +52,7 @@ struct Entries {
 }
 
 /// Imports the script path, calls its functions for the events, and returns its exit status and its module. The module is
-/// None if its import failed. An event is a PerfEvent, or (time, CPU, count) for lost events.
+/// None if its import failed. An event is a PerfEvent, or (time, CPU, number) for lost events.
 #[pyfunction]
 #[pyo3(signature = (path, events, args, interval))]
 pub fn run_script(
