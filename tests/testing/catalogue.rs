@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The file with the shipped formats.
-const SHIPPED: &str = "python/perf_prof/formats/linux-6.18-x86_64.zst";
+const SHIPPED: &str = "src/host/testing/linux-6.18-x86_64.zst";
 
 #[test]
 fn the_catalogue_has_the_formats_of_this_kernel() {

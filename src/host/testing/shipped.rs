@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use perf_prof_core::tracefs::FormatCollection;
 
 /// The formats of the tracepoints of Linux 6.18 for x86-64. `docs/testing.md` says how the file is made.
-const FORMATS: &[u8] = include_bytes!("../../../python/perf_prof/formats/linux-6.18-x86_64.zst");
+const FORMATS: &[u8] = include_bytes!("linux-6.18-x86_64.zst");
 
 /// The formats, which are decompressed when they are first needed.
 static SHIPPED: LazyLock<FormatCollection> = LazyLock::new(|| {
