@@ -10,6 +10,7 @@
 import io
 import os
 import sys
+import threading
 from typing import NamedTuple
 
 from perf_prof._native import _make_event as make_event
@@ -35,6 +36,10 @@ class ScriptResult(NamedTuple):
     module: object
 
 
+# sys.stdout and the like belong to the whole process. A script may test another script, in the same thread.
+_one_at_a_time = threading.RLock()
+
+
 def run_script(path, events, args=(), interval=None):
     """Runs a script on these events, as `perf-prof python` runs it on a recording, and returns what it printed.
 
@@ -49,8 +54,11 @@ def run_script(path, events, args=(), interval=None):
     FileNotFoundError if there is no such script, and KeyboardInterrupt if the run was interrupted. sys.argv, sys.path,
     sys.stdout, sys.stderr and the module's entry in sys.modules are those of before afterwards.
     """
-    path = os.fspath(path)
-    args = [os.fspath(arg) for arg in args]
+    with _one_at_a_time:
+        return _run(os.fspath(path), list(events), [os.fspath(arg) for arg in args], interval)
+
+
+def _run(path, events, args, interval):
     # The loader gives a file's module this name.
     name = os.path.basename(path).removesuffix(".py") if os.path.isfile(path) else path
     missing = object()
@@ -62,7 +70,7 @@ def run_script(path, events, args=(), interval=None):
     sys.path = list(sys.path)
     sys.stdout, sys.stderr = (output.stream() for output in outputs)
     try:
-        status, loaded = _run_script(path, list(events), args, interval)
+        status, loaded = _run_script(path, events, args, interval)
     finally:
         sys.argv, sys.path, sys.stdout, sys.stderr = before
         if module is missing:

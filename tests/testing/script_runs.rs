@@ -254,6 +254,26 @@ print(run_script("outer.py", [switch(1)]).stdout, end="")
 }
 
 #[test]
+fn threads_run_scripts_one_after_the_other() {
+    let code = r#"
+import threading
+outs = {}
+def run(pid):
+    for _ in range(20):
+        outs.setdefault(pid, set()).add(run_script("t.py", [switch(1, pid), switch(2, pid)], [str(pid)]).stdout)
+threads = [threading.Thread(target=run, args=(pid,)) for pid in (1, 2, 3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(sorted(outs.items()), sys.argv)
+"#;
+    let script = "import sys, time\ndef __sample__(event):\n    time.sleep(0.001)\n    print(sys.argv[1], event.next_pid, end=' ')\n";
+    check(with_script(code, script), expect![[r#"
+        [(1, {'1 1 1 1 '}), (2, {'2 2 2 2 '}), (3, {'3 3 3 3 '})] ['program.py']
+        --- status 0
+    "#]]);
+}
+
+#[test]
 fn ctrl_c_ends_the_run_and_the_program_gets_it() {
     let code = r#"
 import os, signal
