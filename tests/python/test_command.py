@@ -50,7 +50,9 @@ class CommandTest(unittest.TestCase):
 
     def start(self, *words, **options):
         """Starts a command, which is killed at the end of the test at the latest."""
-        run = subprocess.Popen(words, cwd=self.folder, **options)
+        # A shell without job control starts commands in the background with SIGINT ignored.
+        stop_ignoring = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+        run = subprocess.Popen(words, cwd=self.folder, preexec_fn=stop_ignoring, **options)
         self.addCleanup(run.wait)
         self.addCleanup(run.kill)
         return run
