@@ -267,10 +267,13 @@ for thread in threads: thread.join()
 print(sorted(outs.items()), sys.argv)
 "#;
     let script = "import sys, time\ndef __sample__(event):\n    time.sleep(0.001)\n    print(sys.argv[1], event.next_pid, end=' ')\n";
-    check(with_script(code, script), expect![[r#"
+    check(
+        with_script(code, script),
+        expect![[r#"
         [(1, {'1 1 1 1 '}), (2, {'2 2 2 2 '}), (3, {'3 3 3 3 '})] ['program.py']
         --- status 0
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
