@@ -5,7 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
-    sync::OnceLock,
+    sync::{Mutex, OnceLock, PoisonError},
 };
 
 use crate::harness::{
@@ -46,8 +46,12 @@ fn check(checker: &str, folder: &Path, files: &[&str]) -> Output {
         "mypy" => command.args(["--strict", "--cache-dir"]).arg(checkers().join("cache")),
         _ => command.arg("--project").arg(folder),
     };
+    // mypy ends with an internal error if another mypy changes its cache meanwhile.
+    static CACHE: Mutex<()> = Mutex::new(());
+    let mut _cache = None;
     if checker == "mypy" {
         command.args(files);
+        _cache = Some(CACHE.lock().unwrap_or_else(PoisonError::into_inner));
     }
     command.env("MYPYPATH", format!("{ROOT}/python")).current_dir(folder).output().unwrap()
 }
