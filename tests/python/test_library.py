@@ -25,7 +25,11 @@ needs_root = unittest.skipUnless(os.geteuid() == 0, "tracepoints need root")
 def child(code, *args):
     """Runs a Python program in a process of its own."""
     words = [sys.executable, "-X", "dev", "-c", code, *args]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, env=os.environ)
+    # A shell without job control starts commands in the background with SIGINT ignored.
+    stop_ignoring = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=120, env=os.environ, preexec_fn=stop_ignoring
+    )
 
 
 def use_memory():
