@@ -2,6 +2,8 @@
 
 import asyncio
 
+from perf_prof._errors import ClosedError
+
 # So many events are taken at once. Then other tasks of the event loop run, which takes a few microseconds.
 _AT_ONCE = 256
 
@@ -16,7 +18,11 @@ async def events_of(trace):
             await asyncio.sleep(0)
             continue
         ready = loop.create_future()
-        descriptor = trace.fileno()
+        try:
+            descriptor = trace.fileno()
+        except ClosedError:
+            # Another thread has closed the trace. The next call ends the iteration.
+            continue
         loop.add_reader(descriptor, _set, ready)
         try:
             await ready

@@ -1,9 +1,11 @@
 """The functions that trace, replay, record and count. Their keywords are the options of perf-prof with `_` for `-`."""
 
 from collections.abc import Mapping
+from html import escape
 from os import fspath
 
 from perf_prof import _native
+from perf_prof._errors import SelectorError
 
 
 def trace(
@@ -194,6 +196,8 @@ def stat(*selectors, exec=None, cpus=None, pid=None, tid=None, cgroup=None, dura
     rows, elapsed, status = _native.count(selectors, options)
     counts = {}
     for name, _cpu, value, enabled, running, is_supported in rows:
+        if name in counts:
+            raise SelectorError(f"stat(): {name} is selected twice; count it once, or give the filters to two calls")
         counts[name] = Count(value, enabled, running, is_supported)
     return Counts(counts, elapsed, status)
 
@@ -238,9 +242,29 @@ class Counts(Mapping):
         return f"Counts({self._counts!r})"
 
     def _repr_html_(self):
-        cell = "<td style='text-align:right'>{:,}</td>".format
-        value = [(name, "<td>not counted</td>" if c.value is None else cell(c.value)) for name, c in self.items()]
-        return "<table>" + "".join(f"<tr><td>{name}</td>{text}</tr>" for name, text in value) + "</table>"
+        shown = {name: "not counted" if count.value is None else f"{count.value:,}" for name, count in self.items()}
+        row = "<tr><td>{}</td><td style='text-align:right'>{}</td></tr>".format
+        return "<table>" + "".join(row(escape(name), text) for name, text in shown.items()) + "</table>"
+
+
+class _WithProgress:
+    """A Trace whose iteration shows how many events there were."""
+
+    def __init__(self, events, tqdm):
+        self._events = events
+        self._tqdm = tqdm
+
+    def __iter__(self):
+        return iter(self._tqdm(self._events, unit=" events", unit_scale=True))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._events.close()
+
+    def __getattr__(self, name):
+        return getattr(self._events, name)
 
 
 def _with_progress(events):
@@ -248,4 +272,4 @@ def _with_progress(events):
         from tqdm.auto import tqdm
     except ImportError:
         return events
-    return tqdm(events, unit=" events", unit_scale=True)
+    return _WithProgress(events, tqdm)

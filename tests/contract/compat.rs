@@ -31,13 +31,14 @@ def __print_stat__(indent): print('own statistics')";
 #[test]
 fn losses_have_the_form_of_the_c_implementation() {
     needs([Need::Tracefs]);
-    // The rings hold less than a page of the calls, and the script reads none of them in time.
+    // The rings hold less than a page of the calls. The script is slower than they are, but not so slow that the kernel
+    // has no room for a record about losses until their end.
     let script = "
 import time
 def __init__(): time.sleep(0)
-def __sample__(event): time.sleep(0.001)";
+def __sample__(event): time.sleep(0.0001)";
     let run = Run::script(script).call_event().options(["-m", "1", "--buffer", "16K", "-N", "2000"]);
-    let outcome = run.env("PERF_PROF_COMPAT", "1").workload("calls 200000").run();
+    let outcome = run.env("PERF_PROF_COMPAT", "1").workload("calls 1000000").run();
     let is_loss = |line: &&str| {
         let words: Vec<&str> = line.split(' ').collect();
         words.len() >= 6

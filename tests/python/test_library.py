@@ -5,6 +5,7 @@ The kernel's tracepoints need root. Tests that need them are skipped for other u
 
 import asyncio
 import gc
+import mmap
 import os
 import pathlib
 import resource
@@ -33,8 +34,10 @@ def child(code, *args):
 
 
 def use_memory():
-    """Makes page faults of this process."""
-    return bytes(bytearray(1 << 20))
+    """Makes page faults of this process: one for each page of new memory."""
+    with mmap.mmap(-1, 1 << 20) as memory:
+        for page in range(0, len(memory), mmap.PAGESIZE):
+            memory[page] = 1
 
 
 def resources():
@@ -133,6 +136,38 @@ class Ends(unittest.TestCase):
             self.assertGreater(sum(1 for _ in events), 10)
             self.assertEqual(events.read(timeout=5), [])
 
+    def test_further_stops_do_not_drop_what_was_recorded(self):
+        with pp.trace("page-faults:u", pid=os.getpid(), count=1) as events:
+            use_memory()
+            for _ in range(3):
+                events.stop()
+            self.assertGreater(sum(1 for _ in events), 200)
+
+    def test_a_trace_in_a_cycle_with_its_function_is_collected(self):
+        class Program:
+            def __init__(self):
+                self.events = pp.trace("page-faults:u", pid=os.getpid(), on_lost=self.note)
+
+            def note(self, start, end):
+                pass
+
+        before = resources()
+        with self.assertWarns(ResourceWarning):
+            Program()
+            gc.collect()
+        self.assertEqual(resources(), before)
+
+    def test_opening_a_pipe_can_be_interrupted(self):
+        code = (
+            "import os, signal, sys, threading, perf_prof as pp\n"
+            "os.mkfifo(sys.argv[1])\n"
+            "threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+            "try:\n    pp.replay(sys.argv[1])\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            done = child(code, str(pathlib.Path(folder) / "pipe"))
+        self.assertEqual((done.stdout, done.returncode), ("interrupted\n", 0), done.stderr)
+
     def test_close_during_the_iteration_ends_it(self):
         events = pp.trace("page-faults:u", pid=os.getpid(), count=1)
         threading.Timer(0.2, events.close).start()
@@ -156,10 +191,13 @@ class Ends(unittest.TestCase):
         before = resources()
         traces = [pp.trace("page-faults:u", tid=threading.get_native_id(), count=1) for _ in range(50)]
         use_memory()
-        counts = [len(events.read(timeout=10)) for events in traces]
-        [events.close() for events in traces]
-        self.assertTrue(all(count > 10 for count in counts), counts)
-        del traces
+        for events in traces:
+            events.stop()
+        counts = [sum(1 for _ in events) for events in traces]
+        for events in traces:
+            events.close()
+        self.assertTrue(all(count >= 256 for count in counts), counts)
+        del traces, events
         self.assertEqual(resources(), before)
 
     def test_opening_and_closing_leaves_nothing_behind(self):
@@ -180,11 +218,13 @@ class Ends(unittest.TestCase):
 
     def test_a_forked_child_cannot_use_the_trace_and_does_not_end_it(self):
         with pp.trace("page-faults:u", pid=os.getpid(), count=1) as events:
+            use_memory()
+            next(events)
             pid = os.fork()
             if pid == 0:
                 status = 1
                 try:
-                    events.read(timeout=1)
+                    next(events)
                 except pp.ClosedError as error:
                     status = 0 if "forked child" in str(error) else 2
                 events.close()
@@ -285,6 +325,16 @@ class Handlers(unittest.TestCase):
         result = pp.run("page-faults:u", handlers=lambda event: None, exec=["sh", "-c", "exit 7"])
         self.assertEqual(result.status, 7)
 
+    def test_a_run_ends_when_its_handler_ends_it(self):
+        start = time.monotonic()
+
+        def leave(event):
+            sys.exit(3)
+
+        with self.assertRaises(SystemExit):
+            pp.run("page-faults:u", handlers=leave, on_error="continue", exec=["sh", "-c", "sleep 60"])
+        self.assertLess(time.monotonic() - start, 30)
+
     def test_no_handler_is_an_error(self):
         with self.assertRaisesRegex(pp.HandlerError, "page_faults_u"):
             self.run_faults({})
@@ -316,6 +366,25 @@ class Recordings(unittest.TestCase):
             use_memory()
         with recording.replay() as events:
             self.assertGreater(sum(event._pid == os.getpid() for event in events), 10)
+
+    def test_a_recording_that_nobody_stopped_is_complete_when_it_is_collected(self):
+        with self.assertWarnsRegex(ResourceWarning, "was not stopped"):
+            pp.record("page-faults:u", output=pathlib.Path(self.path), pid=os.getpid(), count=1)
+            gc.collect()
+        with pp.replay(self.path) as events:
+            self.assertGreaterEqual(sum(1 for _ in events), 0)
+
+    @needs_root
+    def test_a_recording_of_this_process_lacks_the_threads_of_perf_prof(self):
+        with pp.record("raw_syscalls:sys_enter", output=self.path, pid=os.getpid()) as recording:
+            os.getppid()
+            time.sleep(0.3)
+        with recording.replay() as events:
+            self.assertEqual({event._tid for event in events}, {threading.get_native_id()})
+
+    def test_the_standard_output_is_no_place_for_a_recording(self):
+        with self.assertRaisesRegex(pp.OptionError, "standard output"):
+            pp.record("page-faults:u", output="-")
 
     def test_broken_recordings_are_errors(self):
         with self.assertRaises(pp.RecordingError) as raised:

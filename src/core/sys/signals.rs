@@ -79,17 +79,28 @@ enum Origin {
 pub struct EndRequests {
     wake: EventFd,
     count: AtomicU32,
+    /// True after the first request.
+    has_requests: AtomicBool,
 }
 
 impl EndRequests {
     /// Creates the requests of a run: none so far.
     pub fn new() -> Result<EndRequests, CallError> {
-        Ok(EndRequests { wake: EventFd::new()?, count: AtomicU32::new(0) })
+        Ok(EndRequests { wake: EventFd::new()?, count: AtomicU32::new(0), has_requests: AtomicBool::new(false) })
     }
 
-    /// Requests the end of the run.
-    pub fn request(&self) {
-        self.count.fetch_add(1, Ordering::SeqCst);
+    /// Requests the end of the run after what was recorded. Further calls have no effect.
+    pub fn end(&self) {
+        if !self.has_requests.swap(true, Ordering::SeqCst) {
+            self.count.fetch_add(1, Ordering::SeqCst);
+            eventfd::signal(self.wake.as_raw_fd());
+        }
+    }
+
+    /// Requests the end of the run at once. What was recorded is dropped.
+    pub fn end_now(&self) {
+        self.has_requests.store(true, Ordering::SeqCst);
+        self.count.fetch_add(2, Ordering::SeqCst);
         eventfd::signal(self.wake.as_raw_fd());
     }
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use perf_prof_core::sys::{
     own_threads::OwnThread,
     signals::{self, EndRequests, Signals},
@@ -37,7 +37,7 @@ impl<T: Send + 'static> Background<T> {
             let _own = OwnThread::enter();
             let done = panic::catch_unwind(AssertUnwindSafe(|| work(signals)));
             // Nobody may wait any more.
-            let _ = sender.send(done.unwrap_or_else(|panic| Err(anyhow!("internal error: {}", text_of(&*panic)))));
+            let _ = sender.send(done.unwrap_or_else(|panic| Err(Internal::from_panic(&*panic).into())));
         };
         thread::Builder::new().name("perf_prof".into()).spawn(body)?;
         Ok(Background { requests, result: Mutex::new(result) })
@@ -64,7 +64,7 @@ impl<T: Send + 'static> Background<T> {
                 };
             }
             if let Err(error) = py.check_signals() {
-                self.requests.request();
+                self.requests.end();
                 raised.get_or_insert(error);
             }
         }
@@ -74,13 +74,23 @@ impl<T: Send + 'static> Background<T> {
         match self.result.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOK_FOR_SIGNALS) {
             Ok(result) => Some(result),
             Err(mpsc::RecvTimeoutError::Timeout) => None,
-            Err(mpsc::RecvTimeoutError::Disconnected) => Some(Err(anyhow!("the result was taken already"))),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                Some(Err(Internal("the result was taken already".into()).into()))
+            }
         }
     }
 }
 
-/// Returns the message of a panic.
-pub fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without a message")
+/// A defect of perf-prof.
+#[derive(Debug, thiserror::Error)]
+#[error("internal error: {0}")]
+pub struct Internal(pub String);
+
+impl Internal {
+    /// Returns the error for a panic.
+    pub fn from_panic(panic: &(dyn std::any::Any + Send)) -> Internal {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Internal(text.unwrap_or("a panic without a message").to_owned())
+    }
 }

@@ -12,12 +12,13 @@ use pyo3::{
 use super::{
     background::LOOK_FOR_SIGNALS,
     errors::{exception, named},
+    forks::Generation,
     messages, options,
     queue::{Entry, EventBatch, Taken},
     run_thread::RunThread,
     trace::open_run,
 };
-use crate::script::{Callbacks, OnError, Program};
+use crate::script::{Callbacks, OnError, Program, current_run, set_current_run};
 
 /// The result of run().
 #[pyclass(module = "perf_prof", frozen, get_all)]
@@ -57,6 +58,7 @@ pub fn run_handlers(
     };
     let plan = options::plan("run", input, selectors, options)?;
     let mut thread = open_run(py, plan)?;
+    let (generation, before) = (Generation::current(), current_run());
     let opened = functions(&thread, handlers).and_then(|(functions, origin)| {
         let program = Program::from_functions(&functions, &origin, thread.run.clone(), on_error);
         let program = program.map_err(|error| named(py, "HandlerError", &error.to_string()))?;
@@ -68,28 +70,37 @@ pub fn run_handlers(
     let mut program = match opened {
         Ok(program) => program,
         Err(error) => {
+            set_current_run(before);
             py.detach(|| thread.close());
             return Err(error);
         }
     };
     let mut delivered = 0;
     let ended = deliver(py, &mut program, &thread, &mut delivered);
-    // After an error, what is left is dropped. `__exit__` is called in any case, as in a script.
-    if ended.is_err() {
+    if !generation.is_this() {
+        // A handler has forked, and this is the child.
+        thread.forget();
+        return Err(named(py, "ClosedError", "this is a forked child; the run goes on in its parent"));
+    }
+    // If a handler ended the run, what is left is dropped. `__exit__` is called in any case, as in a script.
+    if !matches!(ended, Ok(EndedBy::Events)) {
         py.detach(|| thread.close());
     }
     let end = py.detach(|| thread.end());
+    // An exception of a signal handler of the program must not be lost in `__exit__`.
+    let interrupted = py.check_signals().err();
     let mut at_exit = Flow::Continue(());
     program.enter(&mut |program| at_exit = program.exit());
     let (raised, callbacks) = (program.take_raised(), program.callbacks());
     let lost = thread.run.stats.total_lost();
     program.clear();
-    messages::warn(py)?;
+    set_current_run(before);
     ended?;
-    if let Some(raised) = raised {
+    if let Some(raised) = raised.or(interrupted) {
         return Err(raised);
     }
     stopped(at_exit)?;
+    messages::warn(py)?;
     let status = match end {
         Some(Err(error)) => return Err(exception(py, &error)),
         Some(Ok(end)) => end.status,
@@ -124,30 +135,40 @@ fn functions<'py>(thread: &RunThread, handlers: &Bound<'py, PyAny>) -> PyResult<
     Ok((found, kind()?))
 }
 
+/// What ended the delivery.
+enum EndedBy {
+    Events,
+    Handler,
+}
+
 /// Calls the handlers until the events end.
-fn deliver(py: Python<'_>, program: &mut Program, thread: &RunThread, delivered: &mut u64) -> PyResult<()> {
+fn deliver(py: Python<'_>, program: &mut Program, thread: &RunThread, delivered: &mut u64) -> PyResult<EndedBy> {
+    let generation = Generation::current();
     loop {
         match thread.queue.take() {
             Taken::Batch(batch) => {
                 messages::warn(py)?;
                 let mut flow = Flow::Continue(());
-                program.enter(&mut |program| flow = deliver_batch(program, &batch, delivered));
-                if flow.is_break() {
+                program.enter(&mut |program| flow = deliver_batch(program, &batch, generation, delivered));
+                if flow.is_break() || !generation.is_this() {
                     if let Some(raised) = program.take_raised() {
                         return Err(raised);
                     }
-                    return stopped(flow);
+                    return stopped(flow).map(|()| EndedBy::Handler);
                 }
             }
             Taken::Nothing => py.detach(|| thread.queue.wait(Instant::now() + LOOK_FOR_SIGNALS)),
-            Taken::End => return Ok(()),
+            Taken::End => return Ok(EndedBy::Events),
         }
         py.check_signals()?;
     }
 }
 
-fn deliver_batch(program: &mut dyn Deliver, batch: &EventBatch, delivered: &mut u64) -> Flow {
+fn deliver_batch(program: &mut dyn Deliver, batch: &EventBatch, generation: Generation, delivered: &mut u64) -> Flow {
     for entry in &batch.entries {
+        if !generation.is_this() {
+            break;
+        }
         match *entry {
             Entry::Sample { event, start, size } => {
                 *delivered += 1;

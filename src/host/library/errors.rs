@@ -9,6 +9,8 @@ use perf_prof_core::{
 };
 use pyo3::prelude::*;
 
+use super::background::Internal;
+
 /// Returns the exception for an error: its class, and the text of the error with its causes.
 pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
     let mut text = error.to_string();
@@ -33,6 +35,7 @@ pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
         _ if is_permission => with_number(py, "AccessError", errno.unwrap_or(libc::EACCES), &text),
         Some(errno) => with_number(py, "KernelError", errno, &text),
         None if error.chain().any(|cause| cause.is::<CaptureError>()) => named(py, "KernelError", &text),
+        None if error.chain().any(|cause| cause.is::<Internal>()) => named(py, "Error", &text),
         None => named(py, "SelectorError", &text),
     }
 }

@@ -29,9 +29,13 @@ pub fn warn(py: Python<'_>) -> PyResult<()> {
         return Ok(());
     }
     let category = py.import("perf_prof")?.getattr("Warning")?.cast_into::<PyType>()?;
-    for message in messages {
+    let mut left = messages.into_iter();
+    while let Some(message) = left.next() {
         let text = std::ffi::CString::new(message.strip_prefix("warning: ").unwrap_or(&message).replace('\0', " "))?;
-        PyErr::warn(py, &category, &text, 1)?;
+        if let Err(error) = PyErr::warn(py, &category, &text, 1) {
+            MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
+            return Err(error);
+        }
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ mod background;
 mod counting;
 mod dispatch;
 mod errors;
+mod forks;
 mod messages;
 mod options;
 mod queue;

@@ -1,7 +1,7 @@
 //! Keyword arguments to plans. The keywords are the options of `perf-prof python` with `_` for `-`, and so are their
 //! values. So the option's own parser checks a value, and its message says what is wrong.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, path::PathBuf};
 
 use perf_prof_core::capture::OwnThreads;
 use pyo3::{
@@ -20,8 +20,10 @@ enum Form {
     Switch,
     /// True or False, and the option has an opposite, `--no-...`.
     OnOff,
-    /// A text, a path or a number.
+    /// A text or a number.
     Text,
+    /// A path.
+    Path,
     /// One or several texts or numbers.
     List,
     /// A number of seconds, or a text with a unit.
@@ -106,7 +108,7 @@ const REPLAY: [Keyword; 14] = [
 ];
 
 const RECORD: [Keyword; 14] = [
-    ("output", "output", Form::Text),
+    ("output", "output", Form::Path),
     ("cpus", "cpu", Form::List),
     ("pid", "pid", Form::List),
     ("tid", "tid", Form::List),
@@ -198,6 +200,13 @@ fn add(words: &mut Words, option: &str, form: Form, value: &Bound<'_, PyAny>) ->
             words.command = Some(words_of_command(value).ok_or("a list of words, such as ['make', '-j4']")?);
             return Ok(());
         }
+        (Form::Path, _) => {
+            let path: PathBuf = value.extract().map_err(|_| "a path")?;
+            let mut word = OsString::from(format!("--{option}="));
+            word.push(path);
+            words.options.push(word);
+            return Ok(());
+        }
         (Form::CallGraph, None) => one(value).ok_or("True, 'fp' or 'dwarf'")?,
         (Form::SwitchOrText, None) => one(value).ok_or("True, a number or a str")?,
         (Form::Text, _) => one(value).ok_or("a number or a str")?,
@@ -222,7 +231,7 @@ pub fn plan(
     let action = if input.is_some() { Action::Replay } else { Action::Trace };
     let mut words = words(action, function, selectors, keywords)?;
     if let Some(path) = input {
-        let path: std::path::PathBuf = path.extract()?;
+        let path: PathBuf = path.extract()?;
         words.options.extend([OsString::from("--input"), path.into()]);
     }
     let plan = plan_of_program(words.options, words.command);
@@ -236,10 +245,8 @@ fn one(value: &Bound<'_, PyAny>) -> Option<String> {
     if value.is_instance_of::<PyBool>() {
         return None;
     }
-    let is_one = value.is_instance_of::<PyString>()
-        || value.is_instance_of::<PyInt>()
-        || value.is_instance_of::<PyFloat>()
-        || value.hasattr("__fspath__").unwrap_or(false);
+    let is_one =
+        value.is_instance_of::<PyString>() || value.is_instance_of::<PyInt>() || value.is_instance_of::<PyFloat>();
     is_one.then(|| value.str().ok()?.extract().ok()).flatten()
 }
 

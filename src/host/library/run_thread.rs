@@ -4,19 +4,20 @@ use std::{
     panic::{self, AssertUnwindSafe},
     sync::{
         Arc, Mutex, PoisonError,
-        mpsc::{self, Receiver, SyncSender},
+        mpsc::{self, Receiver, RecvTimeoutError, SyncSender},
     },
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use perf_prof_core::sys::{
     own_threads::OwnThread,
     signals::{self, Signals},
 };
 
 use super::{
-    background::text_of,
+    background::Internal,
     queue::{Queue, QueueSink},
 };
 use crate::{
@@ -55,7 +56,7 @@ impl Opening {
                 signals::block_in_this_thread();
                 let _own = OwnThread::enter();
                 let delivered = panic::catch_unwind(AssertUnwindSafe(|| deliver(&plan, &queue, sender)));
-                let result = delivered.unwrap_or_else(|panic| Err(anyhow!("internal error: {}", text_of(&*panic))));
+                let result = delivered.unwrap_or_else(|panic| Err(Internal::from_panic(&*panic).into()));
                 *end.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
                 queue.end();
             }
@@ -64,16 +65,42 @@ impl Opening {
         Ok(Opening { queue, opened, end, thread })
     }
 
-    /// Waits until the events are enabled. Returns the error if they cannot be opened.
-    pub fn finish(self) -> Result<RunThread> {
-        let Opening { queue, opened, end, thread } = self;
-        if let Ok(run) = opened.recv() {
-            return Ok(RunThread { queue, run, end, thread: Some(thread) });
+    /// Waits for this time until the events are enabled.
+    pub fn wait(self, time: Duration) -> Opened {
+        match self.opened.recv_timeout(time) {
+            Ok(run) => {
+                let Opening { queue, end, thread, .. } = self;
+                Opened::Now(Ok(RunThread { queue, run, end, thread: Some(thread) }))
+            }
+            Err(RecvTimeoutError::Timeout) => Opened::Later(self),
+            Err(RecvTimeoutError::Disconnected) => {
+                // A panic was caught in the thread.
+                let _ = self.thread.join();
+                let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let error = end.and_then(Result::err);
+                Opened::Now(Err(error.unwrap_or_else(|| Internal("the run ended before it began".into()).into())))
+            }
         }
-        // A panic was caught in the thread.
-        let _ = thread.join();
-        let end = end.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Err(end.and_then(Result::err).unwrap_or_else(|| anyhow!("the run ended before it began")))
+    }
+
+    /// Gives up. The thread ends by itself: it may be blocked in a system call, for example where it opens a pipe.
+    pub fn abandon(self) {
+        self.queue.close();
+        self.queue.requests.end_now();
+    }
+}
+
+/// Whether the events of a run are enabled.
+pub enum Opened {
+    Now(Result<RunThread>),
+    Later(Opening),
+}
+
+impl Drop for RunThread {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.close();
+        }
     }
 }
 
@@ -91,9 +118,7 @@ impl RunThread {
     /// Ends the run and waits for the end. What was recorded is dropped.
     pub fn close(&mut self) {
         self.queue.close();
-        // The second request ends the delivery.
-        self.queue.requests.request();
-        self.queue.requests.request();
+        self.queue.requests.end_now();
         if let Some(thread) = self.thread.take() {
             // A panic was caught in the thread.
             let _ = thread.join();

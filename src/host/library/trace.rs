@@ -8,6 +8,7 @@ use std::{
 
 use pyo3::{
     exceptions::PyResourceWarning,
+    gc::{PyTraverseError, PyVisit},
     prelude::*,
     types::{PyDict, PyList, PyTuple},
 };
@@ -15,9 +16,10 @@ use pyo3::{
 use super::{
     background::LOOK_FOR_SIGNALS,
     errors::{exception, named},
+    forks::Generation,
     messages, options,
     queue::{Entry, EventBatch, Queue, Taken},
-    run_thread::{Opening, RunThread},
+    run_thread::{Opened, Opening, RunThread},
 };
 use crate::{
     run::plan::ScriptPlan,
@@ -49,9 +51,10 @@ pub struct Trace {
     queue: Arc<Queue>,
     run: Arc<Run>,
     classes: Vec<EventClass>,
-    on_lost: Option<Py<PyAny>>,
+    on_lost: Mutex<Option<Py<PyAny>>>,
     /// The process that opened it.
     pid: u32,
+    generation: Generation,
     thread: Mutex<RunThread>,
     /// The events that were taken from the queue.
     taken: Mutex<TakenEvents>,
@@ -64,6 +67,8 @@ struct TakenEvents {
     next: usize,
     delivered: u64,
     state: Progress,
+    /// An exception that came after events that a call had to return first. The next call raises it.
+    pending: Option<PyErr>,
 }
 
 /// How far a trace is.
@@ -95,8 +100,9 @@ impl Trace {
             queue: thread.queue.clone(),
             run: thread.run.clone(),
             classes: classes.collect::<PyResult<_>>()?,
-            on_lost,
+            on_lost: Mutex::new(on_lost),
             pid: std::process::id(),
+            generation: Generation::current(),
             thread: Mutex::new(thread),
             taken: Mutex::default(),
         };
@@ -108,13 +114,53 @@ impl Trace {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn on_lost(&self) -> MutexGuard<'_, Option<Py<PyAny>>> {
+        self.on_lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes at most `limit` events that are there into a list, after a wait until `until` for the first one. An exception
+    /// that comes after the first event is raised by the next call.
+    fn take<'py>(
+        &self,
+        py: Python<'py>,
+        until: Option<Instant>,
+        limit: usize,
+    ) -> PyResult<(Bound<'py, PyList>, Waited)> {
+        self.check_process(py)?;
+        let events = PyList::empty(py);
+        // What is there when the first event has come, but not what arrives in the meantime: the list has an end.
+        let mut batches = None;
+        loop {
+            let next = self.next_taken(py).and_then(|event| match event {
+                Some(event) => events.append(event).map(|()| None),
+                None if batches == Some(0) => Ok(Some(Waited::Entries)),
+                None => {
+                    let until = if events.is_empty() { until } else { Some(Instant::now()) };
+                    let waited = self.wait(py, until)?;
+                    let left = batches.get_or_insert_with(|| self.queue.waiting() + 1);
+                    *left -= 1;
+                    Ok(if let Waited::Entries = waited { None } else { Some(waited) })
+                }
+            });
+            match next {
+                Ok(None) if events.len() < limit => {}
+                Ok(waited) => return Ok((events, waited.unwrap_or(Waited::Entries))),
+                Err(error) if events.is_empty() => return Err(error),
+                Err(error) => {
+                    self.taken().pending = Some(error);
+                    return Ok((events, Waited::Entries));
+                }
+            }
+        }
+    }
+
     fn thread(&self) -> MutexGuard<'_, RunThread> {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Fails in a forked child: the run's thread exists only in the parent.
     fn check_process(&self, py: Python<'_>) -> PyResult<()> {
-        if std::process::id() == self.pid {
+        if self.generation.is_this() {
             return Ok(());
         }
         let text = format!(
@@ -130,6 +176,9 @@ impl Trace {
         loop {
             let state = {
                 let mut taken = self.taken();
+                if let Some(error) = taken.pending.take() {
+                    return Err(error);
+                }
                 if taken.next < taken.batch.entries.len() {
                     return Ok(Waited::Entries);
                 }
@@ -184,7 +233,8 @@ impl Trace {
                 }
                 Entry::Lost { start, end } => {
                     drop(taken);
-                    if let Some(on_lost) = &self.on_lost {
+                    let on_lost = self.on_lost().as_ref().map(|on_lost| on_lost.clone_ref(py));
+                    if let Some(on_lost) = on_lost {
                         on_lost.call1(py, (start, end))?;
                     }
                 }
@@ -201,6 +251,7 @@ impl Trace {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        self.check_process(py)?;
         loop {
             if let Some(event) = self.next_taken(py)? {
                 return Ok(Some(event));
@@ -215,41 +266,13 @@ impl Trace {
     /// empty after that time, and at the end.
     #[pyo3(signature = (timeout = None))]
     fn read<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyList>> {
-        let until = options::timeout(timeout)?;
-        let events = PyList::empty(py);
-        while events.is_empty() {
-            if !matches!(self.wait(py, until)?, Waited::Entries) {
-                break;
-            }
-            // What is there now, but not what arrives in the meantime, so that the list does not grow without end.
-            let at_most = self.queue.waiting() + 1;
-            for _ in 0..at_most {
-                while let Some(event) = self.next_taken(py)? {
-                    events.append(event)?;
-                }
-                if !matches!(self.wait(py, Some(Instant::now()))?, Waited::Entries) {
-                    break;
-                }
-            }
-        }
-        Ok(events)
+        Ok(self.take(py, options::timeout(timeout)?, usize::MAX)?.0)
     }
 
     /// Returns at most `limit` events that are there, or None after the end. Does not wait.
     fn _take<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Option<Bound<'py, PyList>>> {
-        let events = PyList::empty(py);
-        while events.len() < limit {
-            match self.next_taken(py)? {
-                Some(event) => events.append(event)?,
-                None => match self.wait(py, Some(Instant::now()))? {
-                    Waited::Entries => {}
-                    Waited::Timeout => break,
-                    Waited::End if events.is_empty() => return Ok(None),
-                    Waited::End => break,
-                },
-            }
-        }
-        Ok(Some(events))
+        let (events, waited) = self.take(py, Some(Instant::now()), limit)?;
+        Ok(if matches!(waited, Waited::End) && events.is_empty() { None } else { Some(events) })
     }
 
     fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
@@ -269,14 +292,14 @@ impl Trace {
     /// Ends the trace after the events that were recorded until now: iteration delivers them and ends. Any thread
     /// and any signal handler may call it.
     fn stop(&self) {
-        if std::process::id() == self.pid {
-            self.queue.requests.request();
+        if self.generation.is_this() {
+            self.queue.requests.end();
         }
     }
 
     /// Ends the trace at once, and drops what was recorded. Further calls have no effect.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        if std::process::id() != self.pid {
+        if !self.generation.is_this() {
             return Ok(());
         }
         let dropped = {
@@ -288,6 +311,19 @@ impl Trace {
         self.queue.close();
         py.detach(|| self.thread().close());
         messages::warn(py)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // The collector may run while another method has the lock. The object is in use then.
+        match self.on_lost.try_lock() {
+            Ok(on_lost) => visit.call(&*on_lost),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn __clear__(&self) {
+        let dropped = self.on_lost().take();
+        drop(dropped);
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -336,7 +372,7 @@ impl Trace {
 impl Drop for Trace {
     fn drop(&mut self) {
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if std::process::id() != self.pid {
+        if !self.generation.is_this() {
             return thread.forget();
         }
         let taken = self.taken.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -360,6 +396,15 @@ impl Drop for Trace {
 /// Starts a run and waits until its events are enabled.
 pub fn open_run(py: Python<'_>, plan: ScriptPlan) -> PyResult<RunThread> {
     messages::collect();
-    let opened = py.detach(|| Opening::start(plan).and_then(Opening::finish));
-    opened.map_err(|error| exception(py, &error))
+    let mut opening = Opening::start(plan).map_err(|error| exception(py, &error))?;
+    loop {
+        match py.detach(move || opening.wait(LOOK_FOR_SIGNALS)) {
+            Opened::Now(opened) => return opened.map_err(|error| exception(py, &error)),
+            Opened::Later(later) => opening = later,
+        }
+        if let Err(raised) = py.check_signals() {
+            opening.abandon();
+            return Err(raised);
+        }
+    }
 }

@@ -13,6 +13,8 @@ use perf_prof_core::{
     sys::{output, signals},
 };
 
+use super::interpreter::is_host;
+
 /// How many tracebacks are printed for the same failure. Later exceptions are only counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tracebacks {
@@ -110,7 +112,8 @@ impl Failures {
         }
         // If the reader of stdout or stderr has closed it, the run ends silently. A BrokenPipeError of the script's own
         // socket is an error like any other.
-        if error.is_instance_of::<PyBrokenPipeError>(py) && output::reader_is_gone() {
+        // The stdout of a program that uses perf-prof as a library is its own matter.
+        if error.is_instance_of::<PyBrokenPipeError>(py) && is_host() && output::reader_is_gone() {
             if !self.silent {
                 self.silent = true;
                 output::discard();
