@@ -308,6 +308,9 @@ impl Trace {
             std::mem::take(&mut taken.batch)
         };
         drop(dropped);
+        // Before the lock of the thread is taken: a thread that sees the end of the queue holds it while it waits for the
+        // end of the run.
+        self.queue.requests.end_now();
         self.queue.close();
         py.detach(|| self.thread().close());
         messages::warn(py)
