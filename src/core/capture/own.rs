@@ -34,8 +34,8 @@ pub(super) struct OwnSamples {
     which: OwnThreads,
     /// The value of [`own_threads::changes`] when the threads were listed.
     changes: u64,
-    /// The threads whose samples are removed, sorted. For all threads of this process: empty if the numbers in the data of tracepoints are not those of this process,
-    /// because it is in a PID namespace.
+    /// The threads whose samples are removed, sorted. For all threads of this process: empty if the numbers in the data of
+    /// tracepoints are not those of this process, because it is in a PID namespace.
     tids: Vec<u32>,
     listed: Option<Instant>,
     ids: EventIds,
