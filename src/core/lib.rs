@@ -44,6 +44,8 @@ pub mod recording;
 
 pub mod recorder;
 
+pub mod live_run;
+
 pub mod stat;
 
 pub mod commands;

@@ -9,6 +9,8 @@ use perf_prof_core::{
     symbol::{self, Data, Demangle, Inline, Srcline},
 };
 
+pub use perf_prof_core::live_run::RecordingOutput;
+
 pub use crate::script::{Dialect, OnError, PerfScriptOptions, Signs};
 
 /// All settings of a run.
@@ -65,15 +67,6 @@ impl ScriptPlan {
         let data = if events.iter().any(has_address) { Data::Yes } else { Data::No };
         symbol::Options { demangle: Demangle::NameOnly, inline, srcline, data, ..self.symbols }
     }
-}
-
-/// A recording that is written while a script runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordingOutput {
-    /// The path of the recording.
-    pub path: PathBuf,
-    /// The command line of the run, one entry per word. It is stored in the recording.
-    pub command_line: Vec<String>,
 }
 
 /// The script to run, if any.
