@@ -188,6 +188,45 @@ class FlameGraph:
         """Supports copy and pickle. The stacks are stored as text, so that another process can load them."""
     def __setstate__(self, folded: str) -> None: ...
 
+class Track:
+    """A track of a Timeline."""
+
+    @property
+    def name(self) -> str:
+        """The name of the track."""
+
+class Timeline:
+    """Slices, instants and counters on named tracks. save() writes them as a trace for ui.perfetto.dev.
+
+    Times and durations are in nanoseconds, as event._time and event.duration. A track is given by its name, or as the
+    object that track() returns. Arguments are shown with a slice: numbers, bool, str, and other objects as str(). Slices
+    of a track may overlap. len() is the number of slices, instants and values of counters.
+    """
+
+    def __new__(cls) -> Timeline: ...
+    def track(self, name: str, parent: Track | str | None = None) -> Track:
+        """Returns the track with this name, and creates it at first use. parent is a track (or its name) below which it is
+        shown.
+        """
+    def slice(self, track: Track | str, name: str, start: int, duration: int, **args: object) -> int:
+        """Adds a slice: something that took duration ns from start on. Returns its number, for flow()."""
+    def instant(self, track: Track | str, name: str, time: int, **args: object) -> int:
+        """Adds a moment. Returns its number, for flow()."""
+    def counter(self, track: Track | str, time: int, value: float) -> None:
+        """Says that the counter has this value (int or float) from time on. The counter is a track of its own."""
+    def flow(self, source: int, target: int) -> None:
+        """Draws an arrow from one slice or instant to another. Both are numbers that slice() and instant() returned."""
+    def update(self, other: Timeline) -> None:
+        """Adds everything that is in another Timeline. Tracks with the same name and parent become one."""
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the trace. Raises ValueError if path does not end in .pftrace, and OSError if it cannot be written."""
+    def to_bytes(self) -> bytes:
+        """The bytes that save() writes."""
+    def __len__(self) -> int: ...
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Supports copy and pickle."""
+    def __setstate__(self, state: tuple[Any, ...]) -> None: ...
+
 class _Writes(Protocol):
     """A file to which text can be written."""
 

@@ -1,10 +1,13 @@
-//! Pictures of many events: stacks as a flame graph, values as a histogram. Does not know about Python or events.
+//! Pictures of many events: stacks as a flame graph, values as a histogram, slices as a timeline. Does not know about
+//! Python or events.
 
 mod colors;
 mod flame_graph;
 mod histogram;
 mod label;
+pub mod perfetto;
 mod stacks;
+pub mod timeline;
 
 pub use colors::{Colors, UnknownColors};
 pub use flame_graph::{DrawError, FlameGraphStyle, StackDirection, draw};

@@ -21,6 +21,7 @@ mod perf_script;
 mod printing;
 mod running;
 mod system_calls;
+mod timeline;
 
 pub use callbacks::Callbacks;
 pub use choice::{ChoiceSource, PythonChoice};

@@ -22,6 +22,7 @@ use super::{
     merge::shard,
     printing::print,
     system_calls,
+    timeline::{Timeline, TimelineTrack},
 };
 
 /// The current run, as the module's functions see it.
@@ -98,6 +99,8 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("FieldError", field_error(py)?)?;
     module.add_class::<FlameGraph>()?;
     module.add_class::<Log2Hist>()?;
+    module.add_class::<Timeline>()?;
+    module.add_class::<TimelineTrack>()?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(syscall_name, module)?)?;
     module.add_function(wrap_pyfunction!(syscall_nr, module)?)?;

@@ -1,0 +1,396 @@
+//! Writes a timeline as a trace of Perfetto (ui.perfetto.dev). The messages and the numbers of their fields are those of
+//! `protos/perfetto/trace/` in Perfetto; only the fields that are written are listed.
+
+use std::{
+    cmp::Reverse,
+    collections::HashMap,
+    io::{self, Write},
+};
+
+use prost::{
+    Message,
+    encoding::{WireType, encode_key, encode_varint},
+};
+
+use super::timeline::{Argument, Content, Entry, EntryId, NameId, Number, Shape, Timeline, TrackId};
+
+/// A packet of a trace (`trace_packet.proto`).
+#[derive(Clone, PartialEq, Message)]
+struct TracePacket {
+    #[prost(uint64, optional, tag = "8")]
+    timestamp: Option<u64>,
+    #[prost(uint32, optional, tag = "10")]
+    trusted_packet_sequence_id: Option<u32>,
+    #[prost(message, optional, tag = "11")]
+    track_event: Option<TrackEvent>,
+    #[prost(message, optional, tag = "12")]
+    interned_data: Option<InternedData>,
+    #[prost(uint32, optional, tag = "13")]
+    sequence_flags: Option<u32>,
+    #[prost(message, optional, tag = "60")]
+    track_descriptor: Option<TrackDescriptor>,
+}
+
+/// An event on a track (`track_event.proto`).
+#[derive(Clone, PartialEq, Message)]
+struct TrackEvent {
+    #[prost(message, repeated, tag = "4")]
+    debug_annotations: Vec<DebugAnnotation>,
+    #[prost(enumeration = "EventType", optional, tag = "9")]
+    r#type: Option<i32>,
+    #[prost(uint64, optional, tag = "10")]
+    name_iid: Option<u64>,
+    #[prost(uint64, optional, tag = "11")]
+    track_uuid: Option<u64>,
+    #[prost(int64, optional, tag = "30")]
+    counter_value: Option<i64>,
+    #[prost(double, optional, tag = "44")]
+    double_counter_value: Option<f64>,
+    #[prost(fixed64, repeated, packed = "false", tag = "47")]
+    flow_ids: Vec<u64>,
+    #[prost(fixed64, repeated, packed = "false", tag = "48")]
+    terminating_flow_ids: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+enum EventType {
+    Unspecified = 0,
+    SliceBegin = 1,
+    SliceEnd = 2,
+    Instant = 3,
+    Counter = 4,
+}
+
+/// An argument of an event (`debug_annotation.proto`).
+#[derive(Clone, PartialEq, Message)]
+struct DebugAnnotation {
+    #[prost(uint64, optional, tag = "1")]
+    name_iid: Option<u64>,
+    #[prost(bool, optional, tag = "2")]
+    bool_value: Option<bool>,
+    #[prost(uint64, optional, tag = "3")]
+    uint_value: Option<u64>,
+    #[prost(int64, optional, tag = "4")]
+    int_value: Option<i64>,
+    #[prost(double, optional, tag = "5")]
+    double_value: Option<f64>,
+    #[prost(string, optional, tag = "6")]
+    string_value: Option<String>,
+}
+
+/// Names that events refer to by their numbers (`interned_data.proto`).
+#[derive(Clone, PartialEq, Message)]
+struct InternedData {
+    #[prost(message, repeated, tag = "2")]
+    event_names: Vec<InternedName>,
+    #[prost(message, repeated, tag = "3")]
+    debug_annotation_names: Vec<InternedName>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct InternedName {
+    #[prost(uint64, optional, tag = "1")]
+    iid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    name: Option<String>,
+}
+
+/// A track (`track_descriptor.proto`).
+#[derive(Clone, PartialEq, Message)]
+struct TrackDescriptor {
+    #[prost(uint64, optional, tag = "1")]
+    uuid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    name: Option<String>,
+    #[prost(uint64, optional, tag = "5")]
+    parent_uuid: Option<u64>,
+    #[prost(message, optional, tag = "8")]
+    counter: Option<CounterDescriptor>,
+}
+
+/// A counter without a unit (`counter_descriptor.proto`).
+#[derive(Clone, PartialEq, Message)]
+struct CounterDescriptor {}
+
+/// All packets are of one sequence, so they share their names.
+const SEQUENCE: u32 = 1;
+
+/// The first packet defines the names, the others need them (`TracePacket.SequenceFlags`).
+const SEQ_INCREMENTAL_STATE_CLEARED: u32 = 1;
+const SEQ_NEEDS_INCREMENTAL_STATE: u32 = 2;
+
+/// The field of a `Trace` that has the packets.
+const PACKET: u32 = 1;
+
+/// A point of the trace: the start of an entry or the end of a slice.
+#[derive(Clone, Copy)]
+struct Point {
+    time: u64,
+    entry: EntryId,
+    lane: u64,
+    side: Side,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Start,
+    End,
+}
+
+/// A further track for slices that overlap others of their track without being nested in them.
+struct Lane {
+    uuid: u64,
+    of: TrackId,
+}
+
+/// Writes the trace. Slices of a track that overlap without being nested go to further tracks with the same name and
+/// parent, because slices of a track of Perfetto have to be nested.
+pub fn write(timeline: &Timeline, to: &mut impl Write) -> io::Result<()> {
+    let mut packets = Packets { to, bytes: Vec::new() };
+    packets.write(TracePacket {
+        interned_data: Some(names(timeline)),
+        sequence_flags: Some(SEQ_INCREMENTAL_STATE_CLEARED),
+        ..TracePacket::default()
+    })?;
+    let (points, lanes) = points(timeline);
+    for (number, track) in timeline.tracks().iter().enumerate() {
+        let id = TrackId(number as u32);
+        let further = lanes.iter().filter(|lane| lane.of == id).map(|lane| lane.uuid);
+        // A track without entries can be the parent of others.
+        for uuid in std::iter::once(uuid(id)).chain(further) {
+            packets.write(TracePacket {
+                track_descriptor: Some(TrackDescriptor {
+                    uuid: Some(uuid),
+                    name: Some(track.name.clone()),
+                    parent_uuid: track.parent.map(self::uuid),
+                    counter: (track.content == Some(Content::Counter)).then_some(CounterDescriptor {}),
+                }),
+                ..TracePacket::default()
+            })?;
+        }
+    }
+    let (mut starting, mut ending) = (HashMap::<EntryId, Vec<u64>>::new(), HashMap::<EntryId, Vec<u64>>::new());
+    for (flow, &(from, to)) in (1..).zip(timeline.flows()) {
+        starting.entry(from).or_default().push(flow);
+        ending.entry(to).or_default().push(flow);
+    }
+    for Point { time, entry, lane, side } in points {
+        let event = match side {
+            Side::End => TrackEvent { r#type: Some(EventType::SliceEnd.into()), ..TrackEvent::default() },
+            Side::Start => TrackEvent {
+                flow_ids: starting.remove(&entry).unwrap_or_default(),
+                terminating_flow_ids: ending.remove(&entry).unwrap_or_default(),
+                ..start(&timeline.entries()[entry.0 as usize])
+            },
+        };
+        packets.write(TracePacket {
+            timestamp: Some(time),
+            track_event: Some(TrackEvent { track_uuid: Some(lane), ..event }),
+            sequence_flags: Some(SEQ_NEEDS_INCREMENTAL_STATE),
+            ..TracePacket::default()
+        })?;
+    }
+    Ok(())
+}
+
+/// Returns the event at the start of an entry, without its track and its flows.
+fn start(entry: &Entry) -> TrackEvent {
+    let (kind, value) = match entry.shape {
+        Shape::Slice(_) => (EventType::SliceBegin, None),
+        Shape::Instant => (EventType::Instant, None),
+        Shape::Value(value) => (EventType::Counter, Some(value)),
+    };
+    let annotation = |(name, value): &(NameId, Argument)| {
+        let named = DebugAnnotation { name_iid: Some(iid(*name)), ..DebugAnnotation::default() };
+        match value {
+            &Argument::Bool(value) => DebugAnnotation { bool_value: Some(value), ..named },
+            &Argument::Int(value) => DebugAnnotation { int_value: Some(value), ..named },
+            &Argument::Uint(value) => DebugAnnotation { uint_value: Some(value), ..named },
+            &Argument::Float(value) => DebugAnnotation { double_value: Some(value), ..named },
+            Argument::Text(value) => DebugAnnotation { string_value: Some(value.clone()), ..named },
+        }
+    };
+    TrackEvent {
+        r#type: Some(kind.into()),
+        name_iid: entry.name.map(iid),
+        debug_annotations: entry.arguments.iter().map(annotation).collect(),
+        counter_value: match value {
+            Some(Number::Int(value)) => Some(value),
+            _ => None,
+        },
+        double_counter_value: match value {
+            Some(Number::Float(value)) => Some(value),
+            _ => None,
+        },
+        ..TrackEvent::default()
+    }
+}
+
+/// Returns all points by time, and the further tracks for slices that overlap.
+fn points(timeline: &Timeline) -> (Vec<Point>, Vec<Lane>) {
+    let mut by_track: Vec<Vec<EntryId>> = vec![Vec::new(); timeline.tracks().len()];
+    for (number, entry) in (0..).zip(timeline.entries()) {
+        by_track[entry.track.0 as usize].push(EntryId(number));
+    }
+    let (mut points, mut lanes) = (Vec::with_capacity(2 * timeline.entries().len()), Vec::<Lane>::new());
+    for (track, mut entries) in (0..).map(TrackId).zip(by_track) {
+        let entry = |id: EntryId| &timeline.entries()[id.0 as usize];
+        // A slice comes before the slices and instants inside it.
+        entries.sort_by_key(|&id| (entry(id).time, Reverse(duration(entry(id)))));
+        let mut lane = uuid(track);
+        while !entries.is_empty() {
+            entries = put_in_lane(entries, lane, &entry, &mut points);
+            if !entries.is_empty() {
+                lane = (timeline.tracks().len() + lanes.len()) as u64 + 1;
+                lanes.push(Lane { uuid: lane, of: track });
+            }
+        }
+    }
+    // The sort is stable: points of a lane with the same time stay in their order.
+    points.sort_by_key(|point| point.time);
+    (points, lanes)
+}
+
+/// Adds the points of the entries that are nested in each other. Returns the entries that are left for another lane.
+fn put_in_lane<'a>(
+    entries: Vec<EntryId>,
+    lane: u64,
+    entry: &impl Fn(EntryId) -> &'a Entry,
+    points: &mut Vec<Point>,
+) -> Vec<EntryId> {
+    let mut open: Vec<(u64, EntryId)> = Vec::new();
+    let mut left = Vec::new();
+    let close = |until: u64, open: &mut Vec<(u64, EntryId)>, points: &mut Vec<Point>| {
+        while let Some((time, entry)) = open.pop_if(|(end, _)| *end <= until) {
+            points.push(Point { time, entry, lane, side: Side::End });
+        }
+    };
+    for id in entries {
+        let (time, shape) = (entry(id).time, entry(id).shape);
+        close(time, &mut open, points);
+        let end = time.saturating_add(duration(entry(id)));
+        if open.last().is_some_and(|(outer, _)| *outer < end) {
+            left.push(id);
+            continue;
+        }
+        points.push(Point { time, entry: id, lane, side: Side::Start });
+        if let Shape::Slice(_) = shape {
+            open.push((end, id));
+        }
+    }
+    close(u64::MAX, &mut open, points);
+    left
+}
+
+fn duration(entry: &Entry) -> u64 {
+    if let Shape::Slice(duration) = entry.shape { duration } else { 0 }
+}
+
+/// Returns the names with their numbers.
+fn names(timeline: &Timeline) -> InternedData {
+    let name =
+        |(number, name): (u32, &String)| InternedName { iid: Some(iid(NameId(number))), name: Some(name.clone()) };
+    let all: Vec<InternedName> = (0..).zip(timeline.names()).map(name).collect();
+    InternedData { event_names: all.clone(), debug_annotation_names: all }
+}
+
+/// Perfetto's numbers of names start at 1.
+fn iid(NameId(name): NameId) -> u64 {
+    u64::from(name) + 1
+}
+
+/// The number of a track. 0 would be the default track of the sequence.
+fn uuid(TrackId(track): TrackId) -> u64 {
+    u64::from(track) + 1
+}
+
+/// The packets of a trace, written one after the other.
+struct Packets<'a, W> {
+    to: &'a mut W,
+    /// The bytes of the packet that is written now.
+    bytes: Vec<u8>,
+}
+
+impl<W: Write> Packets<'_, W> {
+    fn write(&mut self, packet: TracePacket) -> io::Result<()> {
+        let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
+        self.bytes.clear();
+        encode_key(PACKET, WireType::LengthDelimited, &mut self.bytes);
+        encode_varint(packet.encoded_len() as u64, &mut self.bytes);
+        packet.encode_raw(&mut self.bytes);
+        self.to.write_all(&self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// All packets of a trace.
+    #[derive(Clone, PartialEq, Message)]
+    struct Trace {
+        #[prost(message, repeated, tag = "1")]
+        packet: Vec<TracePacket>,
+    }
+
+    fn written(timeline: &Timeline) -> Trace {
+        let mut bytes = Vec::new();
+        write(timeline, &mut bytes).unwrap();
+        Trace::decode(&*bytes).unwrap()
+    }
+
+    /// Returns start, end and name of each slice, as a reader finds them: an end belongs to the last open slice.
+    fn slices(trace: &Trace) -> Vec<(u64, u64, u64)> {
+        let (mut open, mut slices, mut last) = (HashMap::<u64, Vec<(u64, u64)>>::new(), Vec::new(), 0);
+        for packet in trace.packet.iter().filter(|packet| packet.track_event.is_some()) {
+            let (event, time) = (packet.track_event.as_ref().unwrap(), packet.timestamp.unwrap());
+            assert!(time >= last);
+            last = time;
+            let track = open.entry(event.track_uuid.unwrap()).or_default();
+            match event.r#type() {
+                EventType::SliceBegin => track.push((time, event.name_iid.unwrap())),
+                EventType::SliceEnd => {
+                    let (start, name) = track.pop().unwrap();
+                    slices.push((start, time, name));
+                }
+                _ => {}
+            }
+        }
+        assert!(open.values().all(Vec::is_empty));
+        slices.sort_unstable();
+        slices
+    }
+
+    proptest! {
+        #[test]
+        fn slices_that_overlap_keep_their_ends(all in prop::collection::vec((0u64..30, 0u64..12, 0u32..3), 0..40)) {
+            let mut timeline = Timeline::default();
+            let mut expected = Vec::new();
+            for (number, (start, duration, track)) in all.into_iter().enumerate() {
+                let track = timeline.track(&format!("track {track}"), None).unwrap();
+                let name = format!("slice {number}");
+                timeline.add(track, Some(&name), start, Shape::Slice(duration), vec![]).unwrap();
+                expected.push((start, start + duration, number as u64 + 1));
+            }
+            expected.sort_unstable();
+            prop_assert_eq!(slices(&written(&timeline)), expected);
+        }
+    }
+
+    #[test]
+    fn further_tracks_have_the_name_and_the_parent_of_their_track() {
+        let mut timeline = Timeline::default();
+        let parent = timeline.track("requests", None).unwrap();
+        let track = timeline.track("http", Some(parent)).unwrap();
+        for start in [0, 5] {
+            timeline.add(track, Some("get"), start, Shape::Slice(10), vec![]).unwrap();
+        }
+        let trace = written(&timeline);
+        let tracks: Vec<_> = trace.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref()).collect();
+        let shown: Vec<_> = tracks.iter().map(|track| (track.uuid.unwrap(), track.name(), track.parent_uuid)).collect();
+        assert_eq!(shown, [(1, "requests", None), (2, "http", Some(1)), (3, "http", Some(1))]);
+    }
+}
