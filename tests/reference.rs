@@ -6,13 +6,14 @@
 
 use std::{collections::BTreeSet, env, fmt::Write, fs, path::PathBuf, process::Command};
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "python",
     "record",
     "stat",
     "script",
     "report",
     "evlist",
+    "export",
     "list",
     "stubs",
     "doctor",
@@ -298,7 +299,9 @@ fn generated_parts_are_what_the_program_and_the_stub_say() {
     for command in COMMANDS {
         assert!(names.contains(&*format!("options of perf-prof {command}")), "{command} is missing");
     }
-    for name in ["options of perf-prof", "perf_prof", "PerfEvent", "FlameGraph", "Timeline", "Log2Hist", "Parts", "States"] {
+    for name in
+        ["options of perf-prof", "perf_prof", "PerfEvent", "FlameGraph", "Timeline", "Log2Hist", "Parts", "States"]
+    {
         assert!(names.contains(name), "{name} is missing");
     }
     if new != old {

@@ -1,7 +1,8 @@
-//! The commands that show a recording: its events, its header, its samples as text, or a report of its samples. Does
-//! not know argv or Python.
+//! The commands that show a recording: its events, its header, its samples as text or for other programs, or a report of
+//! its samples. Does not know argv or Python.
 
 pub mod evlist;
+pub mod export;
 pub mod header;
 pub mod recording_view;
 pub mod report;

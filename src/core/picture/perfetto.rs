@@ -50,6 +50,21 @@ struct TrackEvent {
     flow_ids: Vec<u64>,
     #[prost(fixed64, repeated, packed = "false", tag = "48")]
     terminating_flow_ids: Vec<u64>,
+    #[prost(message, optional, tag = "55")]
+    callstack: Option<InlineCallstack>,
+}
+
+/// The functions that were called, outermost first (`TrackEvent.InlineCallstack`).
+#[derive(Clone, PartialEq, Message)]
+struct InlineCallstack {
+    #[prost(message, repeated, tag = "1")]
+    frames: Vec<InlineFrame>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct InlineFrame {
+    #[prost(string, optional, tag = "1")]
+    function_name: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
@@ -181,7 +196,7 @@ pub fn write(timeline: &Timeline, to: &mut impl Write) -> io::Result<()> {
             Side::Start => TrackEvent {
                 flow_ids: starting.remove(&entry).unwrap_or_default(),
                 terminating_flow_ids: ending.remove(&entry).unwrap_or_default(),
-                ..start(&timeline.entries()[entry.0 as usize])
+                ..start(timeline, &timeline.entries()[entry.0 as usize])
             },
         };
         packets.write(TracePacket {
@@ -195,7 +210,7 @@ pub fn write(timeline: &Timeline, to: &mut impl Write) -> io::Result<()> {
 }
 
 /// Returns the event at the start of an entry, without its track and its flows.
-fn start(entry: &Entry) -> TrackEvent {
+fn start(timeline: &Timeline, entry: &Entry) -> TrackEvent {
     let (kind, value) = match entry.shape {
         Shape::Slice(_) => (EventType::SliceBegin, None),
         Shape::Instant => (EventType::Instant, None),
@@ -211,8 +226,11 @@ fn start(entry: &Entry) -> TrackEvent {
             Argument::Text(value) => DebugAnnotation { string_value: Some(value.clone()), ..named },
         }
     };
+    let frame = |name: &NameId| InlineFrame { function_name: timeline.names().get(name.0 as usize).cloned() };
+    let frames: Vec<InlineFrame> = entry.stack.iter().map(frame).collect();
     TrackEvent {
         r#type: Some(kind.into()),
+        callstack: (!frames.is_empty()).then_some(InlineCallstack { frames }),
         name_iid: entry.name.map(iid),
         debug_annotations: entry.arguments.iter().map(annotation).collect(),
         counter_value: match value {

@@ -60,6 +60,8 @@ pub struct Entry {
     pub shape: Shape,
     /// The arguments, with their names.
     pub arguments: Box<[(NameId, Argument)]>,
+    /// The functions that were called, outermost first. Empty if they are not known.
+    pub stack: Box<[NameId]>,
 }
 
 /// What happens at the time of an entry.
@@ -146,6 +148,16 @@ impl Timeline {
         Ok(track)
     }
 
+    /// Gives a track another name. The old name then belongs to a new track.
+    pub fn rename(&mut self, track: TrackId, name: &str) -> Result<(), TimelineError> {
+        let Track { name: old, parent, .. } = self.tracks.get_mut(track.0 as usize).ok_or(TimelineError::Track)?;
+        let old = std::mem::replace(old, name.to_owned());
+        let parent = *parent;
+        self.by_name.remove(&(parent, old));
+        self.by_name.entry((parent, name.to_owned())).or_insert(track);
+        Ok(())
+    }
+
     /// Adds a slice, an instant or a value. Values of counters have no name.
     pub fn add(
         &mut self,
@@ -166,8 +178,19 @@ impl Timeline {
         let entry = EntryId(u32::try_from(self.entries.len()).map_err(|_| TimelineError::Full)?);
         let name = name.map(|name| self.name(name));
         let arguments = arguments.into_iter().map(|(name, value)| (self.name(&name), value)).collect();
-        self.entries.push(Entry { track, name, time, shape, arguments });
+        self.entries.push(Entry { track, name, time, shape, arguments, stack: Box::default() });
         Ok(entry)
+    }
+
+    /// Sets the functions that were called at an entry, outermost first.
+    pub fn set_stack<'a>(
+        &mut self,
+        EntryId(entry): EntryId,
+        functions: impl Iterator<Item = &'a str>,
+    ) -> Result<(), TimelineError> {
+        let stack = functions.map(|function| self.name(function)).collect();
+        self.entries.get_mut(entry as usize).ok_or(TimelineError::Entry(entry))?.stack = stack;
+        Ok(())
     }
 
     /// Adds an arrow from one slice or instant to another one.
@@ -191,11 +214,12 @@ impl Timeline {
             tracks.push(self.track(name, parent)?);
         }
         let first = u32::try_from(self.entries.len()).map_err(|_| TimelineError::Full)?;
-        for Entry { track, name, time, shape, arguments } in &other.entries {
+        for Entry { track, name, time, shape, arguments, stack } in &other.entries {
             let named = |&(name, ref value): &(NameId, Argument)| (other.text(name).to_owned(), value.clone());
             let track = *tracks.get(track.0 as usize).ok_or(TimelineError::Track)?;
             let arguments = arguments.iter().map(named).collect();
-            self.add(track, name.map(|name| other.text(name)), *time, *shape, arguments)?;
+            let entry = self.add(track, name.map(|name| other.text(name)), *time, *shape, arguments)?;
+            self.set_stack(entry, stack.iter().map(|&name| other.text(name)))?;
         }
         let moved = |EntryId(entry)| entry.checked_add(first).map(EntryId).ok_or(TimelineError::Full);
         for &(from, to) in &other.flows {

@@ -6,6 +6,7 @@ mod completions;
 mod doctor;
 mod event_filters;
 mod evlist;
+mod export;
 mod failure;
 mod list;
 mod man;
@@ -55,6 +56,7 @@ enum Subcommands {
     Script(script::Script),
     Report(report::Report),
     Evlist(evlist::Evlist),
+    Export(export::Export),
     /// List the events of this kernel
     List(list::List),
     /// Print the types of events, for mypy, pyright and editors
@@ -126,6 +128,7 @@ fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
         Some(Subcommands::Script(script)) => script.run(argv),
         Some(Subcommands::Report(report)) => report.run(),
         Some(Subcommands::Evlist(evlist)) => evlist.run(),
+        Some(Subcommands::Export(export)) => export.run(),
         Some(Subcommands::List(list)) => list.run(),
         Some(Subcommands::Stubs(stubs)) => stubs.run(argv),
         Some(Subcommands::Doctor(doctor)) => doctor.run(),

@@ -1,0 +1,228 @@
+//! `perf-prof export`: writes the events of a recording for other programs: tables, Perfetto, the Firefox Profiler.
+
+mod cpu_tracks;
+mod firefox;
+mod rows;
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, StdoutLock, Write},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context as _, Result};
+use flate2::{Compression, write::GzEncoder};
+
+use self::{
+    cpu_tracks::CpuTracks,
+    firefox::FirefoxProfile,
+    rows::{CsvTable, JsonRows},
+};
+use super::recording_view::OpenRecording;
+use crate::{
+    engine::ExitStatus,
+    event::{Context, Deliver, EventType, Flow, Sample, Sink, Stop},
+    plan::{Input, Verbosity},
+    spec::EventSpec,
+    symbol,
+    sys::{
+        output,
+        output_path::{self, ExistingFile},
+    },
+};
+
+/// The plan of an export.
+#[derive(Clone, Debug)]
+pub struct ExportPlan {
+    /// The recording, and which part of it is read.
+    pub input: Input,
+    /// The events that are exported; all of them if there are none.
+    pub events: Vec<EventSpec>,
+    /// Where the export is written.
+    pub output: Output,
+    /// What is written.
+    pub form: Form,
+    /// How many messages about problems with the recording are printed.
+    pub verbosity: Verbosity,
+}
+
+/// Where an export is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// The standard output.
+    Stdout,
+    /// A file. If its name ends in `.gz`, it is compressed.
+    File(PathBuf),
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A line of JSON for each event.
+    NdJson,
+    /// A table with a line for each event.
+    Csv,
+    /// A trace for Perfetto.
+    Perfetto,
+    /// A profile for the Firefox Profiler.
+    Firefox,
+}
+
+impl Form {
+    /// All forms, with their names and the ends of the names of their files.
+    pub const ALL: [(Form, &'static str, &'static [&'static str]); 4] = [
+        (Form::NdJson, "ndjson", &[".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz"]),
+        (Form::Csv, "csv", &[".csv", ".csv.gz"]),
+        (Form::Perfetto, "pftrace", &[".pftrace", ".pftrace.gz"]),
+        (Form::Firefox, "firefox", &[".json", ".json.gz"]),
+    ];
+
+    /// Returns the form of files with this name.
+    pub fn of_path(path: &Path) -> Option<Form> {
+        let name = path.file_name()?.to_str()?;
+        let has = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
+        Form::ALL.iter().find(|(_, _, ends)| has(ends)).map(|(form, ..)| *form)
+    }
+
+    /// Returns the form with this name.
+    pub fn named(name: &str) -> Option<Form> {
+        Form::ALL.iter().find(|(_, of, _)| *of == name).map(|(form, ..)| *form)
+    }
+}
+
+/// Takes the samples of a recording, and writes them now or at the end.
+trait Exporter {
+    /// Takes a sample of the event with the index `event`.
+    fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()>;
+
+    /// Writes what is left after the last sample.
+    fn finish(self) -> io::Result<()>;
+}
+
+/// Exports the events.
+pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
+    if let Output::File(path) = &plan.output {
+        output_path::check(path, ExistingFile::Overwritten)?;
+    }
+    let reading = OpenRecording::open(&plan.input, &plan.events, symbol::Options::default(), plan.verbosity)?;
+    let name = match &plan.output {
+        Output::Stdout => "the standard output".to_owned(),
+        Output::File(path) => path.display().to_string(),
+    };
+    let failed = || format!("cannot write {name}");
+    let mut to = Destination::open(&plan.output).with_context(failed)?;
+    let exported = match plan.form {
+        Form::NdJson => export(reading, JsonRows::new(&mut to)),
+        Form::Csv => {
+            let table = CsvTable::new(reading.types(), &mut to);
+            export(reading, table)
+        }
+        Form::Perfetto => {
+            let tracks = CpuTracks::new(reading.types(), &mut to);
+            export(reading, tracks)
+        }
+        Form::Firefox => {
+            let profile = FirefoxProfile::new(&plan.input.path, &mut to);
+            export(reading, profile)
+        }
+    };
+    let (status, count, written) = exported?;
+    match written.and_then(|()| to.finish()) {
+        // A reader that closes its pipe wants no more.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe && plan.output == Output::Stdout => return Ok(status),
+        written => written.with_context(failed)?,
+    }
+    if plan.verbosity > Verbosity::Quiet && plan.output != Output::Stdout {
+        output::say(format_args!("{name}: {count} events"));
+    }
+    Ok(status)
+}
+
+/// Passes all samples to the exporter. Returns how many, and whether they were written.
+fn export<E: Exporter>(reading: OpenRecording, exporter: E) -> Result<(ExitStatus, u64, io::Result<()>)> {
+    let (types, context) = (reading.types().to_vec(), reading.context.clone());
+    let mut sink = Exporting { exporter, types, context, count: 0, failure: None };
+    let status = reading.run(&mut sink)?.status;
+    let written = match sink.failure {
+        Some(error) => Err(error),
+        None => sink.exporter.finish(),
+    };
+    Ok((status, sink.count, written))
+}
+
+/// The sink that passes samples to an exporter.
+struct Exporting<E> {
+    exporter: E,
+    types: Vec<EventType>,
+    context: Arc<Context>,
+    count: u64,
+    failure: Option<io::Error>,
+}
+
+impl<E: Exporter> Sink for Exporting<E> {
+    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+        body(self);
+    }
+}
+
+impl<E: Exporter> Deliver for Exporting<E> {
+    fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+        let Some(of_type) = self.types.get(event) else { return ControlFlow::Continue(()) };
+        self.count += 1;
+        match self.exporter.sample(event, &Sample { event: of_type, record }, &self.context) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                let is_closed = error.kind() == io::ErrorKind::BrokenPipe;
+                self.failure = Some(error);
+                ControlFlow::Break(if is_closed { Stop::ClosedPipe } else { Stop::Failed })
+            }
+        }
+    }
+}
+
+/// Where bytes go.
+enum Destination {
+    Stdout(BufWriter<StdoutLock<'static>>),
+    File(BufWriter<File>),
+    Compressed(GzEncoder<BufWriter<File>>),
+}
+
+impl Destination {
+    fn open(output: &Output) -> io::Result<Destination> {
+        let Output::File(path) = output else { return Ok(Destination::Stdout(BufWriter::new(io::stdout().lock()))) };
+        let file = BufWriter::new(File::create(path)?);
+        let is_compressed = path.extension().is_some_and(|end| end == "gz");
+        Ok(match is_compressed {
+            true => Destination::Compressed(GzEncoder::new(file, Compression::default())),
+            false => Destination::File(file),
+        })
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Destination::Stdout(mut to) => to.flush(),
+            Destination::File(mut to) => to.flush(),
+            Destination::Compressed(to) => to.finish()?.flush(),
+        }
+    }
+}
+
+impl Write for Destination {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Destination::Stdout(to) => to.write(bytes),
+            Destination::File(to) => to.write(bytes),
+            Destination::Compressed(to) => to.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Destination::Stdout(to) => to.flush(),
+            Destination::File(to) => to.flush(),
+            Destination::Compressed(to) => to.flush(),
+        }
+    }
+}
