@@ -1,19 +1,61 @@
 //! The manual pages: one for each command, without anything that man or mandoc would complain about.
 
-use std::{fs, path::Path, process::Command};
+use std::{env, fs, path::Path, process::Command};
 
 use crate::harness::{
-    machine::{Need, skip},
+    machine::{Need, needs, skip},
     run::tested_program,
 };
 
 fn pages(folder: &Path) -> Vec<String> {
     let mut command = Command::new(tested_program());
     assert!(command.arg("man").arg(folder).env("SOURCE_DATE_EPOCH", "86400").status().unwrap().success());
+    names(folder)
+}
+
+fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         fs::read_dir(folder).unwrap().map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+/// Returns the lines of a page, without the date in its title: a page has the date of its last change.
+fn undated(page: &str) -> Vec<String> {
+    let line = |line: &str| match line.starts_with(".TH ") {
+        true => line.split(' ').enumerate().filter(|(at, _)| *at != 3).map(|(_, word)| word).collect(),
+        false => line.to_owned(),
+    };
+    page.lines().map(line).collect()
+}
+
+/// The Python package installs pages that are in the repository, because its build cannot run the program.
+/// `UPDATE_EXPECT=1 cargo test --test integration generated_parts` writes those that differ.
+#[test]
+fn generated_parts_of_the_package_are_what_the_program_writes() {
+    needs([Need::Python]);
+    let folder = tempfile::tempdir().unwrap();
+    let installed = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/python/wheel/data/share/man/man1"));
+    let mut man = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    assert!(man.arg("man").arg(folder.path()).status().unwrap().success());
+    let written = names(folder.path());
+    let update = env::var_os("UPDATE_EXPECT").is_some();
+    for page in &written {
+        let new = fs::read_to_string(folder.path().join(page)).unwrap();
+        let old = fs::read_to_string(installed.join(page)).unwrap_or_default();
+        if undated(&old) != undated(&new) {
+            assert!(
+                update,
+                "{page} differs from what `perf-prof man` writes\n`UPDATE_EXPECT=1 cargo test --test integration \
+                 generated_parts` updates it"
+            );
+            fs::write(installed.join(page), new).unwrap();
+        }
+    }
+    for page in names(installed).iter().filter(|page| !written.contains(page)) {
+        assert!(update, "{page} is the page of no command");
+        fs::remove_file(installed.join(page)).unwrap();
+    }
 }
 
 #[test]

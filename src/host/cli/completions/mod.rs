@@ -26,6 +26,13 @@ Examples:
   perf-prof completions fish > ~/.config/fish/completions/perf-prof.fish
       complete in every fish";
 
+/// Returns the text of a file that the Python package installs into its environment's `share`.
+macro_rules! installed {
+    ($path:literal) => {
+        include_str!(concat!("../../../../python/wheel/data/share/", $path))
+    };
+}
+
 /// The arguments of `completions`.
 #[derive(Args)]
 #[command(after_long_help = AFTER_HELP)]
@@ -45,9 +52,9 @@ impl Completions {
     /// Prints the completions.
     pub fn run(&self) -> Result<ExitStatus, Failure> {
         let text = match self.shell {
-            Shell::Bash => include_str!("perf-prof.bash"),
-            Shell::Zsh => include_str!("perf-prof.zsh"),
-            Shell::Fish => include_str!("perf-prof.fish"),
+            Shell::Bash => installed!("bash-completion/completions/perf-prof"),
+            Shell::Zsh => installed!("zsh/site-functions/_perf-prof"),
+            Shell::Fish => installed!("fish/vendor_completions.d/perf-prof.fish"),
         };
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes())?;
