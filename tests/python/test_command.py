@@ -90,6 +90,14 @@ class CommandTest(unittest.TestCase):
         out = self.run_script(SCRIPT, env=environment).stdout.splitlines()
         self.assertEqual([os.path.dirname(out[0]), *out[1:]], [FOLDER, sys.prefix, "['s.py']"])
 
+    def test_sudo_runs_it_in_this_interpreter_too(self):
+        if not shutil.which("sudo") or subprocess.run(["sudo", "-n", "true"], capture_output=True).returncode:
+            self.skipTest("sudo is not installed, or it needs a password")
+        script = self.write("s.py", SCRIPT)
+        words = ["python", "-q", "-e", "page-faults:u", script, "--exec", "true"]
+        out = self.run_words("sudo", "-n", COMMAND, *words).stdout.splitlines()
+        self.assertEqual([os.path.dirname(out[0]), *out[1:]], [FOLDER, sys.prefix, "['s.py']"])
+
     def test_another_python_is_refused_with_the_way_out(self):
         err = self.run_script(SCRIPT, "--python", "/usr/bin/python3", status=1).stderr
         self.assertIn(f"installed for '{FOLDER}/python", err)
