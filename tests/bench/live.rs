@@ -28,12 +28,7 @@ pub fn rows(table: &mut Table) {
     let calls = table.effort.count(CALLS);
     for (name, fields) in [("h1", ""), ("h3", "    event.id\n    event.common_pid\n")] {
         let script = dir.path().join(format!("{name}.py"));
-        let handler = format!("n = 0\n\ndef raw_syscalls__sys_enter(event):\n    global n\n    n += 1\n{fields}");
-        fs::write(
-            &script,
-            format!("{handler}\n\ndef __exit__():\n    import perf_prof\n    print(n, perf_prof.stats()['lost'])\n"),
-        )
-        .unwrap();
+        fs::write(&script, counting(fields)).unwrap();
         let bare = python::bare(python::body(name));
         let (mut floor, mut live, mut lost) = (Vec::new(), Vec::new(), 0);
         for _ in 0..table.effort.runs() {
@@ -49,24 +44,44 @@ pub fn rows(table: &mut Table) {
     }
 }
 
-/// Traces a generator that makes this many calls. Returns the CPU time of perf-prof in ns, and the numbers of delivered
-/// and lost samples.
-fn run(script: &Path, calls: u64) -> (u64, u64, u64) {
+/// Returns a script that counts events. `fields` are lines of its handler that read fields.
+pub fn counting(fields: &str) -> String {
+    let handler = format!("n = 0\n\ndef raw_syscalls__sys_enter(event):\n    global n\n    n += 1\n{fields}");
+    format!("{handler}\n\ndef __exit__():\n    import perf_prof\n    print(n, perf_prof.stats()['lost'])\n")
+}
+
+/// Traces a generator that makes this many calls with this script. Returns the CPU time of perf-prof in ns, and the
+/// numbers of delivered and lost samples.
+pub fn run(script: &Path, calls: u64) -> (u64, u64, u64) {
+    run_tracer(calls, |filter| {
+        let mut tracer = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+        tracer.args(["python", "-e", filter]).arg(script);
+        tracer
+    })
+}
+
+/// Traces a generator that makes this many calls with the command that `tracer` makes for its events. The command writes
+/// a line to stderr when the events are open, and ends if its stdin is closed or at SIGINT.
+pub fn run_tracer(calls: u64, tracer: impl Fn(&str) -> Command) -> (u64, u64, u64) {
     let mut generator = Command::new(std::env::current_exe().unwrap());
     generator.args(["--generate", &calls.to_string()]).stdin(Stdio::piped()).stdout(Stdio::null());
     let mut generator = pinned(&mut generator, 1).spawn().unwrap();
-    let mut tracer = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
     let filter = format!("raw_syscalls:sys_enter/common_pid=={}/", generator.id());
-    tracer.args(["python", "-e", &filter]).arg(script).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut tracer = pinned(&mut tracer, 0).spawn().unwrap();
+    let mut tracer = tracer(&filter);
+    let mut tracer = pinned(tracer.stdout(Stdio::piped()).stderr(Stdio::piped()), 0).spawn().unwrap();
     // perf-prof prints which module it loaded. By then the events are open; they are enabled a moment later.
     let mut said = std::io::BufReader::new(tracer.stderr.take().unwrap());
     std::io::BufRead::read_line(&mut said, &mut String::new()).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(100));
     drop(generator.stdin.take());
     assert!(generator.wait().unwrap().success());
-    // SAFETY: the child has not been waited for, so the id is still its own.
-    unsafe { libc::kill(tracer.id() as i32, libc::SIGINT) };
+    match tracer.stdin.take() {
+        Some(stdin) => drop(stdin),
+        // SAFETY: the child has not been waited for, so the id is still its own.
+        None => unsafe {
+            libc::kill(tracer.id() as i32, libc::SIGINT);
+        },
+    }
     let mut text = String::new();
     std::io::Read::read_to_string(&mut tracer.stdout.take().unwrap(), &mut text).unwrap();
     let cpu = reap_ns(tracer);

@@ -4,7 +4,8 @@
 //! functions. With `--quick`, the measurements are so short that the figures mean nothing, and the table is not
 //! written; `cargo test` runs this, to check that every row is there. `cargo bench -- --table --scale` measures only
 //! the merge of the rings of large machines, `--recordings` only the rows about recordings, `--access` only those about
-//! reading events, and `--perf-script` only those about scripts of `perf script`.
+//! reading events, `--perf-script` only those about scripts of `perf script`, and `--library` only those about the Python
+//! package.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,6 +15,7 @@ mod events;
 mod floor;
 mod jobs;
 mod keep;
+mod library;
 mod live;
 mod memory;
 mod parts;
@@ -80,6 +82,10 @@ fn main() {
         perf_script::rows(&mut table);
         return table.print();
     }
+    if has("--library") {
+        library::rows(&mut table);
+        return table.print();
+    }
     if has("--recordings") {
         recordings(&mut table);
         return table.print();
@@ -93,6 +99,7 @@ fn main() {
     live::rows(&mut table);
     perf_script::rows(&mut table);
     recordings(&mut table);
+    library::rows(&mut table);
     interpreter.finish();
     table.print();
     table.check_rows();

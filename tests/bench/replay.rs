@@ -29,7 +29,8 @@ const PERF_EVENTS: u64 = 1_000_000;
 /// The number of events in the large recordings.
 const MANY_EVENTS: u64 = 10_000_000;
 
-const HANDLER: &str = "n = 0\n\ndef raw_syscalls__sys_enter(event):\n    global n\n    n += 1\n";
+/// A handler that counts.
+pub const HANDLER: &str = "n = 0\n\ndef raw_syscalls__sys_enter(event):\n    global n\n    n += 1\n";
 
 const PERF_HANDLER: &str = "n = 0\n\ndef raw_syscalls__sys_enter(event_name, context, common_cpu, common_secs, common_nsecs, common_pid, common_comm, common_callchain, id, args):\n    global n\n    n += 1\n";
 
@@ -100,11 +101,11 @@ fn read(table: &mut Table, name: &str, path: &Path, what: &str) {
 }
 
 /// Runs the executable on a recording.
-fn replay(script: &Path, path: &Path) -> Usage {
+pub fn replay(script: &Path, path: &Path) -> Usage {
     cpu::run(&mut replaying(script, path))
 }
 
-fn replaying(script: &Path, path: &Path) -> Command {
+pub fn replaying(script: &Path, path: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
     command.args(["python", "-q", "--input"]).arg(path).arg(script).stdout(Stdio::null());
     command

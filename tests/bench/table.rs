@@ -64,7 +64,7 @@ impl Table {
 
     /// Checks that every expected row is there, with a figure or with the reason why it has none.
     pub fn check_rows(&self) {
-        const ROWS: [&str; 54] = [
+        const ROWS: [&str; 58] = [
             "floor h0",
             "floor h1",
             "floor h3",
@@ -119,6 +119,10 @@ impl Table {
             "--jobs 2",
             "perf-prof parallel -j 1",
             "perf-prof parallel -j 2",
+            "library, replay",
+            "library, live",
+            "import perf_prof",
+            "files of the package",
         ];
         for name in ROWS {
             let row = self.rows.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no row `{name}`"));
