@@ -80,3 +80,42 @@ def __exit__():
     "#]],
     );
 }
+
+/// A script may do by itself what programs do with the package.
+#[test]
+fn scripts_trace_record_replay_and_count_by_themselves() {
+    let text = r#"
+import os, perf_prof as pp
+from perf_prof.testing import make_event
+def __init__():
+    with pp.trace("syscalls:sys_enter_getppid", pid=os.getpid()) as events:
+        for _ in range(3): os.getppid()
+        events.stop()
+        print("traced", sum(1 for _ in events))
+    recording = pp.record("page-faults:u", output="r.data", exec=["true"], count=1)
+    with recording.replay() as events: kept = list(events)
+    seen = []
+    result = pp.run(input="r.data", handlers=seen.append)
+    print("replayed", len(kept) > 10, result.delivered == len(seen) == len(kept))
+    print("counted", pp.stat("page-faults:u", exec=["true"])["page-faults:u"].value > 10)
+    print("made", make_event("sched:sched_switch", next_pid=8).next_pid)
+    try: pp.trace("no-such-event")
+    except pp.SelectorError as error: print("refused", isinstance(error, ValueError))
+calls = 0
+def __sample__(event):
+    global calls
+    calls += 1
+def __exit__(): print("called", calls)
+"#;
+    prints(
+        Run::script(text).call_event().workload("calls 4"),
+        expect![[r#"
+            traced 3
+            replayed True True
+            counted True
+            made 8
+            refused True
+            called 4
+        "#]],
+    );
+}

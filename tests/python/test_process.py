@@ -68,6 +68,17 @@ class Process(unittest.TestCase):
         done = child(code)
         self.assertEqual((done.stdout, done.stderr, done.returncode), ("mine True\n", "", 0))
 
+    def test_a_run_goes_on_after_an_exception_if_asked_to(self):
+        code = (
+            "import perf_prof as pp\ncalls = []\n"
+            "def fail(event):\n    calls.append(event)\n    raise KeyError('mine')\n"
+            "result = pp.run('page-faults:u', handlers=fail, on_error='continue', exec=['true'], count=1)\n"
+            "print(len(calls) == result.delivered > 10, result.status)\n"
+        )
+        done = child(code)
+        self.assertEqual((done.stdout, done.returncode), ("True 1\n", 0), done.stderr)
+        self.assertIn("KeyError: 'mine'", done.stderr)
+
     @needs_root
     def test_what_the_kernel_refuses_is_an_os_error_with_its_number(self):
         # The kernel has no memory for a ring of this size; a plain user may not even ask for it.
