@@ -8,6 +8,7 @@ import threading
 import time
 import types
 import unittest
+import warnings
 
 import perf_prof as pp
 from test_library import needs_root, use_memory
@@ -188,6 +189,20 @@ class Threads(unittest.TestCase):
         self.assertGreaterEqual(len(found), 256)
 
 
+class Counts(unittest.TestCase):
+    def test_a_count_has_its_times(self):
+        counts = pp.stat("page-faults:u", "instructions:u", pid=os.getpid(), duration="50ms")
+        faults, instructions = counts["page-faults:u"], counts["instructions:u"]
+        self.assertTrue(0 < faults.running == faults.enabled)
+        self.assertGreaterEqual(counts.elapsed, 0.05)
+        # Few virtual machines count instructions.
+        if instructions.value is None:
+            self.assertFalse(instructions.is_supported)
+            self.assertIn("not counted", counts._repr_html_())
+        else:
+            self.assertGreaterEqual(instructions.enabled, instructions.running)
+
+
 class Replays(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -228,6 +243,15 @@ class Replays(unittest.TestCase):
 
     def test_limit_is_a_number_of_events(self):
         self.assertEqual(len(self.times(limit=5)), 5)
+
+    def test_a_replay_that_is_closed_early_gives_no_warning(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pp.replay(self.path) as events:
+                next(events)
+            with pp.replay(self.path) as events:
+                events.stop()
+                self.assertLessEqual(len(list(events)), len(self.times()))
 
     def test_progress_is_that_of_tqdm_if_it_is_installed(self):
         shown = []

@@ -115,6 +115,7 @@ impl ReplayRun<'_> {
         context.note_reached(last_time);
         if last == FinishAs::Program
             && let Ending::Signal { .. } = ending
+            && !signals.are_requests()
         {
             let (seconds, micros) = (last_time / 1_000_000_000, last_time / 1000 % 1_000_000);
             output::say(format_args!(

@@ -145,6 +145,11 @@ impl Signals {
         Signals { origin: Origin::Program(requests) }
     }
 
+    /// Returns whether requests of a program end the run. The program knows that it ended the run, and needs no message.
+    pub fn are_requests(&self) -> bool {
+        matches!(self.origin, Origin::Program(_))
+    }
+
     /// Sets a hook that the signal handler calls at the second SIGINT, SIGTERM or SIGHUP, in any combination. The hook
     /// must be async-signal-safe. The third such signal ends the process, with or without a hook.
     pub fn on_second_interrupt(&self, hook: extern "C" fn()) {
