@@ -284,6 +284,28 @@ class Asyncio(unittest.TestCase):
 class Handlers(unittest.TestCase):
     def run_faults(self, handlers, **options):
         return pp.run("page-faults:u", handlers=handlers, exec=[sys.executable, "-c", "pass"], count=1, **options)
+    def test_several_tasks_share_the_events_of_a_trace(self):
+        async def consume(events):
+            return [event._time async for event in events]
+
+        async def main():
+            with pp.trace("page-faults:u", pid=os.getpid(), count=1, order=True) as events:
+                tasks = [asyncio.create_task(consume(events)) for _ in range(3)]
+                for _ in range(20):
+                    use_memory()
+                    await asyncio.sleep(0.01)
+                events.stop()
+                return await asyncio.wait_for(asyncio.gather(*tasks), 60), events.delivered
+
+        before = resources()
+        found, delivered = asyncio.run(main())
+        times = [time for times in found for time in times]
+        self.assertEqual(len(times), delivered)
+        self.assertGreater(delivered, 20 * 256 - 1)
+        self.assertEqual(len(times), len(set(times)))
+        self.assertEqual(resources(), before)
+
+
 
     def test_objects_dicts_and_functions_are_handlers(self):
         class Counter:
