@@ -520,7 +520,13 @@ class RecordingError(Error):
     """A recording is damaged, or it is no recording."""
 
 class RecordingFileError(RecordingError, OSError):
-    """The file of a recording cannot be opened or read."""
+    """The file of a recording cannot be opened or read. It has `errno` and `filename`."""
+
+class RecordingNotFoundError(RecordingFileError, FileNotFoundError):
+    """There is no file at the path of a recording."""
+
+class RecordingAccessError(RecordingFileError, PermissionError):
+    """This user may not read the file of a recording."""
 
 class ClosedError(Error, ValueError):
     """A trace was used after it was closed, or in a forked child."""
@@ -672,7 +678,7 @@ def replay(
     second tenth), or a pair of seconds of its clock. force=True reads the recording of another user. With
     progress=True, iteration shows its progress with tqdm, if it is installed.
 
-    Raises RecordingError (damaged, or no recording; RecordingFileError is an OSError too), SelectorError, OptionError.
+    Raises RecordingError (damaged, or no recording; RecordingFileError is an OSError too: it is missing or may not be read), SelectorError, OptionError.
     """
 
 def run(

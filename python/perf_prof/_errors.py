@@ -30,7 +30,15 @@ class RecordingError(Error):
 
 
 class RecordingFileError(RecordingError, OSError):
-    """The file of a recording cannot be opened or read."""
+    """The file of a recording cannot be opened or read. It has `errno` and `filename`."""
+
+
+class RecordingNotFoundError(RecordingFileError, FileNotFoundError):
+    """There is no file at the path of a recording."""
+
+
+class RecordingAccessError(RecordingFileError, PermissionError):
+    """This user may not read the file of a recording."""
 
 
 class ClosedError(Error, ValueError):

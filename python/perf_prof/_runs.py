@@ -73,7 +73,7 @@ def replay(
     second tenth), or a pair of seconds of its clock. force=True reads the recording of another user. With
     progress=True, iteration shows its progress with tqdm, if it is installed.
 
-    Raises RecordingError (damaged, or no recording; RecordingFileError is an OSError too), SelectorError, OptionError.
+    Raises RecordingError (damaged, or no recording; RecordingFileError is an OSError too: it is missing or may not be read), SelectorError, OptionError.
     """
     options = locals()
     path, selectors = options.pop("path"), options.pop("selectors")

@@ -409,9 +409,6 @@ class Recordings(unittest.TestCase):
             pp.record("page-faults:u", output="-")
 
     def test_broken_recordings_are_errors(self):
-        with self.assertRaises(pp.RecordingError) as raised:
-            pp.replay(self.path)
-        self.assertIsInstance(raised.exception, OSError)
         pathlib.Path(self.path).write_bytes(b"no recording")
         with self.assertRaisesRegex(pp.RecordingError, "perf.data"):
             pp.replay(self.path)
@@ -419,6 +416,25 @@ class Recordings(unittest.TestCase):
     def test_an_event_that_the_recording_lacks_is_an_error(self):
         pp.record("page-faults:u", output=self.path, exec=["true"])
         with self.assertRaisesRegex(pp.SelectorError, "sched:sched_switch"):
+    def test_a_file_that_is_missing_is_an_error_of_files_too(self):
+        missing = [lambda: pp.replay(self.path)]
+        for run in [*missing, lambda: pp.run(input=self.path, handlers=lambda event: None)]:
+            with self.assertRaisesRegex(FileNotFoundError, "No such file") as raised:
+                run()
+            self.assertIsInstance(raised.exception, pp.RecordingError)
+            self.assertEqual((raised.exception.errno, raised.exception.filename), (errno.ENOENT, self.path))
+
+    @unittest.skipUnless(os.geteuid() == 0, "starts a program as another user")
+    def test_a_file_that_may_not_be_read_is_an_error_of_permissions_too(self):
+        code = (
+            "import os, sys\nsys.path[:0] = eval(sys.argv[2])\nimport perf_prof as pp\nos.setgid(65534); os.setuid(65534)\n"
+            "try:\n    pp.replay(sys.argv[1])\n"
+            "except PermissionError as error:\n"
+            "    print(isinstance(error, pp.RecordingError), error.errno, error.filename == sys.argv[1])\n"
+        )
+        done = child(code, self.path, repr(sys.path))
+        self.assertEqual(done.stdout, f"True {errno.EACCES} True\n", done.stderr)
+
             pp.replay(self.path, "sched:sched_switch")
 
 

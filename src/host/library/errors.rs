@@ -13,6 +13,15 @@ use super::background::Internal;
 
 /// Returns the exception for an error: its class, and the text of the error with its causes.
 pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
+    // An exception of the program itself.
+    if let Some(raised) = error.downcast_ref::<PyErr>() {
+        return raised.clone_ref(py);
+    }
+    if let Some(PerfDataError::Io { name, error }) = error.chain().find_map(|cause| cause.downcast_ref())
+        && let Some(errno) = error.raw_os_error()
+    {
+        return of_file(py, name, errno);
+    }
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !text.contains(&cause) {
@@ -26,10 +35,7 @@ pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
     };
     let is_permission = error.chain().any(is_refused) || matches!(errno, Some(libc::EACCES | libc::EPERM));
     if error.chain().any(|cause| cause.is::<PerfDataError>()) {
-        return match errno {
-            Some(errno) => with_number(py, "RecordingFileError", errno, &text),
-            None => named(py, "RecordingError", &text),
-        };
+        return named(py, "RecordingError", &text);
     }
     match errno {
         _ if is_permission => with_number(py, "AccessError", errno.unwrap_or(libc::EACCES), &text),
@@ -40,6 +46,19 @@ pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
     }
 }
 
+/// Returns the exception for a file of a recording that cannot be read. It has the members of every OSError.
+fn of_file(py: Python<'_>, name: &str, errno: i32) -> PyErr {
+    let class = match errno {
+        libc::ENOENT => "RecordingNotFoundError",
+        libc::EACCES | libc::EPERM => "RecordingAccessError",
+        _ => "RecordingFileError",
+    };
+    raise(py, class, |class| {
+        let text = py.import("os")?.call_method1("strerror", (errno,))?;
+        class.call1((errno, text, name))
+    })
+}
+
 fn errno(cause: &(dyn Error + 'static)) -> Option<i32> {
     let of_call = || cause.downcast_ref::<CallError>().map(CallError::errno);
     let of_io = || cause.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
@@ -47,15 +66,11 @@ fn errno(cause: &(dyn Error + 'static)) -> Option<i32> {
         Some(WorkloadError::Exec { source, .. }) => source.raw_os_error(),
         _ => None,
     };
-    let of_recording = || match cause.downcast_ref::<PerfDataError>() {
-        Some(PerfDataError::Io { error, .. }) => error.raw_os_error(),
-        _ => None,
-    };
     let of_tracefs = || match cause.downcast_ref::<TracefsError>() {
         Some(TracefsError::NotMounted(error)) => error.raw_os_error(),
         _ => None,
     };
-    of_call().or_else(of_io).or_else(of_command).or_else(of_recording).or_else(of_tracefs)
+    of_call().or_else(of_io).or_else(of_command).or_else(of_tracefs)
 }
 
 /// Returns an exception of a class in the package `perf_prof`.
