@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Protocol, TypedDict, TypeVar
+from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
 __version__: str
 
@@ -321,7 +321,7 @@ class States(dict[Any, Any]):
     known, a step of this key is put off: parts.merge() runs the step when the states at the end of the
     previous part are known. With --split cpu, all steps are put off. The arguments of a step and the states
     have to be picklable. A step of key a may call a step of key b only if each part that knows the state of b
-    also knows the state of a. In a run without --jobs, the decorators return the function unchanged.
+    also knows the state of a. In a script that runs without --jobs, the decorators return the function unchanged.
     """
 
     def __init__(self, parts: Parts) -> None: ...
@@ -685,7 +685,7 @@ def run(
     *selectors: str,
     handlers: object,
     input: str | PathLike[str] | None = None,
-    on_error: str = "raise",
+    on_error: Literal["raise", "continue"] = "raise",
     interval: float | str | None = None,
     cpus: str | int | Iterable[int] | None = None,
     pid: int | str | Iterable[int] | None = None,
@@ -712,6 +712,8 @@ def run(
     time: str | tuple[float, float] | None = None,
     guest: bool | None = None,
     force: bool | None = None,
+    jobs: int | None = None,
+    split: Literal["time", "cpu"] | None = None,
 ) -> RunResult:
     """Traces events, or replays the recording input, and calls handlers in this thread, as perf-prof does for a script.
 
@@ -719,6 +721,11 @@ def run(
     sched__sched_wakeup(event), __sample__(event), __interval__(), __lost__(start, end), __exit__(). A single function
     gets all events. With on_error='raise', the first exception of a handler ends the run and is raised here, after
     __exit__; with 'continue', its traceback is printed and the run goes on. Signal handlers stay those of the program.
+
+    With jobs=N, N forked processes replay a part of the recording each, with copies of the handlers. Each of them calls
+    __partial__(), whose result has to be picklable, and this process then calls __merge__(partials) and __exit__().
+    split='cpu' divides the recording by CPU and not by time. The output of the parts comes in their order. An exception
+    in a part is raised here at once; then nothing is merged, and __exit__ is not called.
 
     Returns a RunResult with delivered, lost and status (that of the command of exec, else 0; 1 if a handler raised).
     """

@@ -1,6 +1,17 @@
 """The classes and functions of `perf_prof` that are written in Python."""
 
-from perf_prof._native import lost_cpu, realtime, shard
+from weakref import WeakSet
+
+from perf_prof._native import is_host, lost_cpu, realtime, shard
+
+# In a program, objects are created before the process is forked that replays a part.
+_all_parts = WeakSet()
+
+
+def enter_part():
+    """Tells all objects that this process is a forked child that replays a part."""
+    for parts in _all_parts:
+        parts._enter(shard())
 
 
 class Branch(dict):
@@ -47,13 +58,12 @@ class Parts:
         self._show = show
         self._total = total
         self._shows = 0
-        part = shard()
-        self._split = part and part["split"]
-        self._is_first = part is None or part["number"] == 0
         self._ended = []  # (end, table) of each interval that has ended in this part
         self._steps = []  # the functions of all steps, in the order of their decorators
         self._put_off = []  # (time, number of the interval, number of the step, its arguments...)
         self._states = []
+        self._enter(shard())
+        _all_parts.add(self)
         self.table = table and table()
 
     def interval(self):
@@ -115,6 +125,12 @@ class Parts:
         if self._show is not None and (self.table or not self._shows):
             self._show_table(self.table, None)
 
+    def _enter(self, part):
+        self._split = part and part["split"]
+        self._is_first = part is None or part["number"] == 0
+        for states in self._states:
+            states._enter()
+
     def _show_table(self, table, end):
         self._shows += 1
         self._show(table, end)
@@ -142,14 +158,13 @@ class States(dict):
     known, a step of this key is put off: parts.merge() runs the step when the states at the end of the
     previous part are known. With --split cpu, all steps are put off. The arguments of a step and the states
     have to be picklable. A step of key a may call a step of key b only if each part that knows the state of b
-    also knows the state of a. In a run without --jobs, the decorators return the function unchanged.
+    also knows the state of a. In a script that runs without --jobs, the decorators return the function unchanged.
     """
 
     def __init__(self, parts):
         super().__init__()
         self._parts = parts
-        # The keys with a known state. None stands for all keys: there is no earlier part, or forget() was called.
-        self._known = None if parts._is_first and parts._split != "cpu" else set()
+        self._enter()
         self._forgets = parts._number(lambda now: self.clear())
         parts._states.append(self)
 
@@ -206,12 +221,21 @@ class States(dict):
             self.clear()
             self._known = None
 
+    def _enter(self):
+        # The keys with a known state. None stands for all keys: there is no earlier part, or forget() was called.
+        self._known = None if self._parts._is_first and self._parts._split != "cpu" else set()
+
     def _decorated(self, function, number, in_part):
-        if self._parts._split is None:
-            return function
-        if self._parts._split == "cpu":
-            return lambda now, *args: self._parts._put_off_step(now, number, *args)
-        return in_part
+        parts = self._parts
+
+        def put_off(now, *args):
+            parts._put_off_step(now, number, *args)
+
+        forms = {None: function, "time": in_part, "cpu": put_off}
+        if is_host():
+            return forms[parts._split]
+        # A program may replay the parts of a recording later.
+        return lambda *args: forms[parts._split](*args)
 
     def _continue(self, known, at_end):
         """Takes over the states at the end of a part. `known` has the keys with a known state; None means all keys."""

@@ -113,6 +113,8 @@ def run(
     time=None,
     guest=None,
     force=None,
+    jobs=None,
+    split=None,
 ):
     """Traces events, or replays the recording input, and calls handlers in this thread, as perf-prof does for a script.
 
@@ -121,11 +123,22 @@ def run(
     gets all events. With on_error='raise', the first exception of a handler ends the run and is raised here, after
     __exit__; with 'continue', its traceback is printed and the run goes on. Signal handlers stay those of the program.
 
+    With jobs=N, N forked processes replay a part of the recording each, with copies of the handlers. Each of them calls
+    __partial__(), whose result has to be picklable, and this process then calls __merge__(partials) and __exit__().
+    split='cpu' divides the recording by CPU and not by time. The output of the parts comes in their order. An exception
+    in a part is raised here at once; then nothing is merged, and __exit__ is not called.
+
     Returns a RunResult with delivered, lost and status (that of the command of exec, else 0; 1 if a handler raised).
     """
     options = locals()
     first = [options.pop(name) for name in ("selectors", "handlers", "input", "on_error")]
     selectors, handlers, input, on_error = first
+    if jobs is not None or split is not None:
+        divided = _native.divide(selectors, options, handlers, input, on_error)
+        if divided is not None:
+            from perf_prof._jobs import replay_parts
+
+            return replay_parts(divided)
     return _native.run_handlers(selectors, options, handlers, input, on_error)
 
 

@@ -4,7 +4,10 @@ The kernel's tracepoints need root. Tests that need them are skipped for other u
 """
 
 import asyncio
+import contextlib
+import errno
 import gc
+import io
 import mmap
 import os
 import pathlib
@@ -281,9 +284,6 @@ class Asyncio(unittest.TestCase):
         self.assertGreater(ticks, 5)
 
 
-class Handlers(unittest.TestCase):
-    def run_faults(self, handlers, **options):
-        return pp.run("page-faults:u", handlers=handlers, exec=[sys.executable, "-c", "pass"], count=1, **options)
     def test_several_tasks_share_the_events_of_a_trace(self):
         async def consume(events):
             return [event._time async for event in events]
@@ -306,6 +306,9 @@ class Handlers(unittest.TestCase):
         self.assertEqual(resources(), before)
 
 
+class Handlers(unittest.TestCase):
+    def run_faults(self, handlers, **options):
+        return pp.run("page-faults:u", handlers=handlers, exec=[sys.executable, "-c", "pass"], count=1, **options)
 
     def test_objects_dicts_and_functions_are_handlers(self):
         class Counter:
@@ -413,11 +416,8 @@ class Recordings(unittest.TestCase):
         with self.assertRaisesRegex(pp.RecordingError, "perf.data"):
             pp.replay(self.path)
 
-    def test_an_event_that_the_recording_lacks_is_an_error(self):
-        pp.record("page-faults:u", output=self.path, exec=["true"])
-        with self.assertRaisesRegex(pp.SelectorError, "sched:sched_switch"):
     def test_a_file_that_is_missing_is_an_error_of_files_too(self):
-        missing = [lambda: pp.replay(self.path)]
+        missing = [lambda: pp.replay(self.path), lambda: pp.run(input=self.path, handlers=Numbers(), jobs=2)]
         for run in [*missing, lambda: pp.run(input=self.path, handlers=lambda event: None)]:
             with self.assertRaisesRegex(FileNotFoundError, "No such file") as raised:
                 run()
@@ -435,7 +435,158 @@ class Recordings(unittest.TestCase):
         done = child(code, self.path, repr(sys.path))
         self.assertEqual(done.stdout, f"True {errno.EACCES} True\n", done.stderr)
 
+    def test_an_event_that_the_recording_lacks_is_an_error(self):
+        pp.record("page-faults:u", output=self.path, exec=["true"])
+        with self.assertRaisesRegex(pp.SelectorError, "sched:sched_switch"):
             pp.replay(self.path, "sched:sched_switch")
+
+
+class Numbers:
+    """Collects a number of each event, in one process or in several."""
+
+    def __init__(self):
+        self.times = []
+        self.found = None
+        self.exits = 0
+
+    def __sample__(self, event):
+        self.times.append(event._time)
+
+    def __partial__(self):
+        print("part", pp.shard()["number"], "of", pp.shard()["count"])
+        subprocess.run(["echo", "from a command"], stdin=subprocess.DEVNULL)
+        return self.times, os.getpid()
+
+    def __merge__(self, partials):
+        self.found = partials
+
+    def __exit__(self):
+        self.exits += 1
+
+
+class Jobs(unittest.TestCase):
+    """Recordings that several processes replay."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.path = str(pathlib.Path(folder.name) / "perf.data")
+        code = "import time\nfor _ in range(20): x = bytearray(1 << 20); time.sleep(0.01)"
+        pp.record("page-faults:u", output=cls.path, exec=[sys.executable, "-c", code], count=1)
+        with pp.replay(cls.path) as events:
+            cls.times = [event._time for event in events]
+
+    def replay(self, handlers, **options):
+        return pp.run(input=self.path, handlers=handlers, **options)
+
+    def test_children_replay_the_parts_and_the_program_merges_them(self):
+        for options in ({"jobs": 3}, {"jobs": 3, "split": "cpu"}):
+            before, numbers, out = resources(), Numbers(), io.StringIO()
+            with contextlib.redirect_stdout(out):
+                result = self.replay(numbers, **options)
+            self.assertEqual((numbers.times, numbers.exits), ([], 1))
+            self.assertEqual(sorted(time for times, _ in numbers.found for time in times), self.times)
+            self.assertEqual((result.delivered, result.lost, result.status), (len(self.times), 0, 0))
+            pids = {pid for _, pid in numbers.found}
+            self.assertEqual(len(pids), len(numbers.found))
+            self.assertNotIn(os.getpid(), pids)
+            lines = [f"part {number} of {len(pids)}\nfrom a command\n" for number in range(len(pids))]
+            self.assertEqual(sorted(out.getvalue().splitlines()), sorted("".join(lines).splitlines()))
+            parts = [line for line in out.getvalue().splitlines() if line.startswith("part")]
+            self.assertEqual(parts, [line.split("\n")[0] for line in lines])
+            self.assertEqual(resources(), before)
+            self.assertIsNone(pp.shard())
+
+    def test_one_job_needs_no_partial_results(self):
+        times = []
+        self.replay({"__sample__": lambda event: times.append(event._time)}, jobs=1)
+        self.assertEqual(times, self.times)
+
+    def test_handlers_without_partial_results_are_an_error_before_the_run(self):
+        calls = []
+        with self.assertRaisesRegex(pp.HandlerError, "__partial__"):
+            self.replay({"__sample__": calls.append, "__exit__": lambda: calls.append("exit")}, jobs=2)
+        with self.assertRaisesRegex(pp.HandlerError, "__merge__"):
+            self.replay({"__sample__": calls.append, "__partial__": list}, jobs=2)
+        with self.assertRaisesRegex(pp.OptionError, "jobs"):
+            pp.run("page-faults:u", handlers=Numbers(), jobs=2)
+        self.assertEqual(calls, [])
+
+    def test_the_exception_of_a_part_is_raised_in_the_program(self):
+        class Fails(Numbers):
+            def __sample__(self, event):
+                raise LookupError(f"in process {os.getpid()}")
+
+        before, fails = resources(), Fails()
+        with self.assertRaisesRegex(LookupError, "in process") as raised:
+            self.replay(fails, jobs=2)
+        self.assertNotIn(str(os.getpid()), str(raised.exception))
+        self.assertIn("__sample__", str(raised.exception.__cause__))
+        self.assertEqual((fails.found, fails.exits), (None, 0))
+        self.assertEqual(resources(), before)
+
+        class Killed(Numbers):
+            def __sample__(self, event):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        with self.assertRaisesRegex(pp.Error, "killed"):
+            self.replay(Killed(), jobs=2)
+        with self.assertRaises(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
+
+    def test_children_do_not_run_the_end_of_the_program(self):
+        code = (
+            "import atexit, sys, threading, perf_prof as pp\n"
+            "atexit.register(print, 'the end')\n"
+            "print('the start')\n"
+            "handlers = {'__sample__': lambda event: None, '__partial__': lambda: 1, '__merge__': print}\n"
+            "pp.run(input=sys.argv[1], handlers=handlers, jobs=2)\n"
+            "raise SystemExit(3)\n"
+        )
+        done = child(code, self.path)
+        self.assertEqual((done.stdout, done.stderr), ("the start\n[1, 1]\nthe end\n", ""))
+        self.assertEqual(done.returncode, 3)
+
+    def test_tables_of_parts_are_merged(self):
+        from collections import Counter
+
+        class Tables:
+            def __init__(self):
+                self.parts = pp.Parts(table=Counter, total=Counter())
+                self.first, states = {}, pp.States(self.parts)
+
+                @states.step
+                def fault(now, tid):
+                    if tid not in states:
+                        states[tid] = now
+                    self.parts.table[states[tid]] += 1
+
+                self.fault = fault
+                self.__partial__, self.__merge__ = self.parts.partial, self.parts.merge
+
+            def __sample__(self, event):
+                self.fault(event._time, event._tid)
+
+        alone, divided = Tables(), Tables()
+        self.replay(alone)
+        self.replay(divided, jobs=3)
+        self.assertEqual(sum(alone.parts.table.values()), len(self.times))
+        self.assertEqual(divided.parts.table, alone.parts.table)
+
+    def test_ctrl_c_ends_the_children(self):
+        code = (
+            "import os, signal, sys, time, perf_prof as pp\n"
+            "def wait(event):\n"
+            "    if pp.shard()['number'] == 1: os.kill(os.getppid(), signal.SIGINT)\n"
+            "    time.sleep(60)\n"
+            "handlers = {'__sample__': wait, '__partial__': lambda: 1, '__merge__': print}\n"
+            "try:\n    pp.run(input=sys.argv[1], handlers=handlers, jobs=2)\n"
+            "except KeyboardInterrupt:\n    print('interrupted')\n"
+            "try:\n    os.waitpid(-1, 0)\nexcept ChildProcessError:\n    print('no child')\n"
+        )
+        done = child(code, self.path)
+        self.assertEqual((done.stdout, done.stderr), ("interrupted\nno child\n", ""))
 
 
 class Counting(unittest.TestCase):

@@ -40,7 +40,7 @@ pub fn end_with_this_thread(command: &mut Command) {
 
 /// In a forked child: makes the kernel send `signal` to this process when the thread that forked it ends. Returns false
 /// if the process `parent`, which forked it, has ended already. Async-signal-safe.
-pub(super) fn die_with(parent: u32, signal: i32) -> bool {
+pub fn die_with(parent: u32, signal: i32) -> bool {
     // SAFETY: the calls take only numbers.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, signal);

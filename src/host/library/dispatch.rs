@@ -1,8 +1,8 @@
 //! `run`: calls the handlers of a program, in the thread that called it.
 
-use std::{ops::ControlFlow, time::Instant};
+use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
-use perf_prof_core::event::{Deliver, Flow, Sink, Stop};
+use perf_prof_core::event::{Deliver, EventType, Flow, Sink, Stop};
 use pyo3::{
     exceptions::{PyKeyboardInterrupt, PySystemExit, PyTypeError, PyValueError},
     prelude::*,
@@ -18,17 +18,17 @@ use super::{
     run_thread::RunThread,
     trace::open_run,
 };
-use crate::script::{Callbacks, OnError, Program, current_run, set_current_run};
+use crate::script::{Callbacks, OnError, Program, Run, current_run, set_current_run};
 
 /// The result of run().
 #[pyclass(module = "perf_prof", frozen, get_all)]
 pub struct RunResult {
     /// the number of events that were delivered
-    delivered: u64,
+    pub delivered: u64,
     /// the number of events that were lost
-    lost: u64,
+    pub lost: u64,
     /// the exit status of the command of exec; else 0, or 1 if a handler raised an exception
-    status: u8,
+    pub status: u8,
 }
 
 #[pymethods]
@@ -51,21 +51,13 @@ pub fn run_handlers(
     input: Option<&Bound<'_, PyAny>>,
     on_error: &str,
 ) -> PyResult<RunResult> {
-    let on_error = match on_error {
-        "raise" => OnError::Raise,
-        "continue" => OnError::Continue,
-        other => return Err(PyValueError::new_err(format!("on_error is 'raise' or 'continue', not '{other}'"))),
-    };
+    let on_error = on_error_from(on_error)?;
     let plan = options::plan("run", input, selectors, options)?;
     let mut thread = open_run(py, plan)?;
     let (generation, before) = (Generation::current(), current_run());
-    let opened = functions(&thread, handlers).and_then(|(functions, origin)| {
-        let program = Program::from_functions(&functions, &origin, thread.run.clone(), on_error);
-        let program = program.map_err(|error| named(py, "HandlerError", &error.to_string()))?;
-        match functions.get_item("__init__")?.filter(|_| handlers.is_instance_of::<PyModule>()) {
-            Some(init) => init.call0().map(|_| program),
-            None => Ok(program),
-        }
+    let opened = functions(&thread.run.events, handlers).and_then(|(functions, origin)| {
+        let program = program(py, &functions, &origin, &thread.run, on_error)?;
+        begin(&functions, handlers).map(|()| program)
     });
     let mut program = match opened {
         Ok(program) => program,
@@ -110,8 +102,35 @@ pub fn run_handlers(
     Ok(RunResult { delivered, lost, status: if raised && status == 0 { 1 } else { status } })
 }
 
+/// Returns the meaning of `on_error`.
+pub fn on_error_from(name: &str) -> PyResult<OnError> {
+    match name {
+        "raise" => Ok(OnError::Raise),
+        "continue" => Ok(OnError::Continue),
+        other => Err(PyValueError::new_err(format!("on_error is 'raise' or 'continue', not '{other}'"))),
+    }
+}
+
+/// Returns the handlers as a program that gets the events of a run.
+pub fn program(
+    py: Python<'_>,
+    functions: &Bound<'_, PyDict>,
+    origin: &str,
+    run: &Arc<Run>,
+    on_error: OnError,
+) -> PyResult<Program> {
+    let program = Program::from_functions(functions, origin, run.clone(), on_error);
+    program.map_err(|error| named(py, "HandlerError", &error.to_string()))
+}
+
+/// Calls `__init__` of a module. Python calls that of an object when it is created.
+pub fn begin(functions: &Bound<'_, PyDict>, handlers: &Bound<'_, PyAny>) -> PyResult<()> {
+    let init = functions.get_item("__init__")?.filter(|_| handlers.is_instance_of::<PyModule>());
+    init.map_or(Ok(()), |init| init.call0().map(drop))
+}
+
 /// Returns the handlers by name, and where they come from.
-fn functions<'py>(thread: &RunThread, handlers: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyDict>, String)> {
+pub fn functions<'py>(events: &[EventType], handlers: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyDict>, String)> {
     let py = handlers.py();
     let kind = || handlers.get_type().name().map(|name| name.to_string());
     if let Ok(module) = handlers.cast::<PyModule>() {
@@ -121,7 +140,7 @@ fn functions<'py>(thread: &RunThread, handlers: &Bound<'py, PyAny>) -> PyResult<
         return Ok((dict.clone(), "handlers".to_owned()));
     }
     let found = PyDict::new(py);
-    for name in Callbacks::names(&thread.run.events) {
+    for name in Callbacks::names(events) {
         if let Some(function) = handlers.getattr_opt(&*name)? {
             found.set_item(name, function)?;
         }
@@ -182,7 +201,7 @@ fn deliver_batch(program: &mut dyn Deliver, batch: &EventBatch, generation: Gene
 }
 
 /// Returns the exception for a run that a handler ended.
-fn stopped(flow: Flow) -> PyResult<()> {
+pub fn stopped(flow: Flow) -> PyResult<()> {
     match flow {
         ControlFlow::Continue(()) | ControlFlow::Break(Stop::Failed | Stop::ClosedPipe) => Ok(()),
         ControlFlow::Break(Stop::Interrupted) => Err(PyKeyboardInterrupt::new_err(())),

@@ -22,9 +22,19 @@ fn note(text: &str) {
     MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
 }
 
+/// Takes the collected messages, so that another process can show them.
+pub fn take() -> Vec<String> {
+    std::mem::take(&mut *MESSAGES.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Adds the messages of another process.
+pub fn add(messages: Vec<String>) {
+    MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).extend(messages);
+}
+
 /// Shows the collected messages as warnings. Returns the exception if a warning filter makes one of them an error.
 pub fn warn(py: Python<'_>) -> PyResult<()> {
-    let messages = std::mem::take(&mut *MESSAGES.lock().unwrap_or_else(PoisonError::into_inner));
+    let messages = take();
     if messages.is_empty() {
         return Ok(());
     }

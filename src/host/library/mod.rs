@@ -4,6 +4,7 @@
 mod background;
 mod counting;
 mod dispatch;
+mod divided;
 mod errors;
 mod forks;
 mod messages;
@@ -22,8 +23,10 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<trace::Trace>()?;
     module.add_class::<dispatch::RunResult>()?;
     module.add_class::<recording::RecordingRun>()?;
+    module.add_class::<divided::DividedRun>()?;
     module.add_function(wrap_pyfunction!(trace::open_trace, module)?)?;
     module.add_function(wrap_pyfunction!(dispatch::run_handlers, module)?)?;
+    module.add_function(wrap_pyfunction!(divided::divide, module)?)?;
     module.add_function(wrap_pyfunction!(recording::start_recording, module)?)?;
     module.add_function(wrap_pyfunction!(counting::count, module)?)
 }

@@ -90,11 +90,14 @@ const TRACE: [Keyword; 24] = [
     ("on_lost", "", Form::Own),
 ];
 
-const REPLAY: [Keyword; 14] = [
+const REPLAY: [Keyword; 17] = [
     ("cpus", "cpus", Form::List),
     ("pid", "pids", Form::List),
     ("tid", "tids", Form::List),
     ("time", "time", Form::TimeRange),
+    ("jobs", "jobs", Form::Text),
+    ("split", "split", Form::Text),
+    ("on_lost", "", Form::Own),
     ("guest", "guest", Form::Switch),
     ("force", "force", Form::Switch),
     ("user_callchain", "user-callchain", Form::OnOff),

@@ -246,7 +246,8 @@ pub(super) fn run(
     }
 }
 
-fn plan_shards(
+/// Plans the parts of a recording.
+pub(super) fn plan_shards(
     jobs: &Jobs,
     (recording, selected): (&mut Recording, &Selected),
     span: Option<Span>,
@@ -397,17 +398,35 @@ fn sum_sample_counts(shards: &[Shard]) -> Option<SampleCounts> {
     Some(SampleCounts { unknown_ids, ..all })
 }
 
-/// Merges the results of all shards in the interpreter of this process, and then ends the script.
-pub(super) fn merge(shards: &mut [Shard], mut program: Program, run: &Run) -> Result<u8> {
-    let stats = &run.stats;
-    let left: io::Result<Vec<ShardResult>> = shards.iter_mut().map(|shard| shard.read_result(stats)).collect();
+/// The results of all shards together.
+pub(super) struct Merging {
+    /// The time of the last sample, in ns.
+    pub last: u64,
+    /// The number of lost samples that no shard has reported.
+    pub untold: u64,
+    /// Says whether a callback raised an exception in a worker.
+    pub callbacks: Callbacks,
+    /// The partial results of the script, pickled, in the order of the shards.
+    pub partials: Vec<Vec<u8>>,
+}
+
+/// Reads the results of all shards, and adds their counts to those of the run.
+pub(super) fn read_results(shards: &mut [Shard], run: &Run) -> Result<Merging> {
+    let left: io::Result<Vec<ShardResult>> = shards.iter_mut().map(|shard| shard.read_result(&run.stats)).collect();
     let left = left.context("cannot read the result of a part")?;
     let last = left.iter().map(|left| left.last).max().unwrap_or(0);
-    let found = sum_sample_counts(shards);
     let untold = count_losses(&left, run);
     let has_raised = left.iter().any(|left| left.callbacks == Callbacks::Raised);
     run.context.note_reached(last);
-    let merged = program.merge(left.into_iter().map(|left| left.partial));
+    let callbacks = if has_raised { Callbacks::Raised } else { Callbacks::Returned };
+    Ok(Merging { last, untold, callbacks, partials: left.into_iter().map(|left| left.partial).collect() })
+}
+
+/// Merges the results of all shards in the interpreter of this process, and then ends the script.
+pub(super) fn merge(shards: &mut [Shard], mut program: Program, run: &Run) -> Result<u8> {
+    let Merging { last, untold, callbacks, partials } = read_results(shards, run)?;
+    let found = sum_sample_counts(shards);
+    let merged = program.merge(partials);
     let mut stop = None;
     if merged.is_ok() {
         program.enter(&mut |program| {
@@ -415,9 +434,9 @@ pub(super) fn merge(shards: &mut [Shard], mut program: Program, run: &Run) -> Re
             stop = told.or(program.exit().break_value());
         });
     }
-    let callbacks = if has_raised { Callbacks::Raised } else { program.callbacks() };
+    let callbacks = if callbacks == Callbacks::Raised { callbacks } else { program.callbacks() };
     program.clear();
-    losses::print_lost(stats);
+    losses::print_lost(&run.stats);
     let stop = match merged {
         Ok(()) => stop,
         Err(ScriptError::Exited(status)) => Some(Stop::Exit(status)),

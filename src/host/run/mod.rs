@@ -7,6 +7,7 @@ mod jobs;
 mod live;
 mod missing_events;
 mod output;
+mod parts;
 pub mod plan;
 mod replay;
 mod script;
@@ -21,6 +22,7 @@ use perf_prof_core::{
     sys::signals::Signals,
 };
 
+pub use parts::{DividedRecording, Merged};
 use plan::ScriptPlan;
 
 use crate::script::Run;

@@ -1,6 +1,6 @@
 //! Runs a script on the events in a recording: selects the events, and replays the whole recording or a part of it.
 
-use std::{ffi::OsStr, mem, sync::Arc};
+use std::{mem, sync::Arc};
 
 use anyhow::{Context as _, Result};
 use perf_prof_core::{
@@ -44,23 +44,11 @@ pub(super) fn run(plan: &ScriptPlan, input: &Input) -> Result<ExitStatus> {
     capability::give_up_right_to_read();
     output::redirect(plan)?;
     // Opening a pipe may block. Ctrl-C has to end the process while it is blocked, so signals are not blocked yet.
-    let recording = open::open(&input.path, &limits(input))?;
-    // If an event is missing, damage to the recording may be the reason. So the warnings about the recording are
-    // printed too.
-    let selected = select::select(&plan.capture.events, plan.own_events, &recording).inspect_err(|_| {
-        recording.warnings.iter().for_each(|warning| messages::say(format_args!("warning: {warning}")))
-    })?;
+    let (recording, selected) = open_selected(plan, input)?;
     let Module::Script { module, args } = &plan.module else {
         return output::print_template(plan, &selected.types);
     };
-    select::sides(&plan.capture.callchain)?;
-    // This is printed with -q too: the result may be that of other probes than the user has selected.
-    selected.unknown_files(&recording).iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
-    if plan.verbosity > Verbosity::Quiet {
-        for missing in selected.missing_chains(&plan.capture.callchain, &recording) {
-            messages::say(format_args!("warning: {missing}"));
-        }
-    }
+    say_what_is_missing(plan, &recording, &selected, plan.verbosity)?;
     let work = ReplayWork { plan, input, script: Script { module, args } };
     match &input.jobs {
         Some(jobs) => jobs::run(&work, jobs, recording, selected),
@@ -75,17 +63,12 @@ pub(super) fn deliver<S: Sink>(
     signals: &Signals,
     receive: impl FnOnce(Arc<Run>) -> S,
 ) -> Result<RunEnd> {
-    let recording = open::open(&input.path, &limits(input))?;
-    let selected = select::select(&plan.capture.events, plan.own_events, &recording).inspect_err(|_| {
-        recording.warnings.iter().for_each(|warning| messages::say(format_args!("warning: {warning}")))
-    })?;
-    select::sides(&plan.capture.callchain)?;
-    let unknown = selected.unknown_files(&recording).into_iter().map(|warning| warning.to_string());
-    let missing = selected.missing_chains(&plan.capture.callchain, &recording).into_iter();
-    unknown.chain(missing.map(|missing| missing.to_string())).for_each(messages::say);
-    let work = ReplayWork { plan, input, script: Script { module: OsStr::new(""), args: &[] } };
+    let (recording, selected) = open_selected(plan, input)?;
+    // A program can filter messages itself.
+    say_what_is_missing(plan, &recording, &selected, Verbosity::Normal)?;
+    let work = ReplayWork { plan, input, script: Script::none() };
     let mut events = RecordedEvents::open(&work, recording, selected, Part::Whole, signals)?;
-    let run = Arc::new(events.describe());
+    let run = Arc::new(events.describe_run());
     let mut receiver = receive(run.clone());
     let mut outcome = events.deliver_to(&mut receiver, &Part::Whole, &run, signals);
     outcome.check()?;
@@ -93,6 +76,35 @@ pub(super) fn deliver<S: Sink>(
         ending: outcome.ending,
         status: exit_status(outcome.ending, outcome.at_exit, Callbacks::Returned, None),
     })
+}
+
+/// Opens the recording and selects its events.
+pub(super) fn open_selected(plan: &ScriptPlan, input: &Input) -> Result<(Recording, Selected)> {
+    let recording = open::open(&input.path, &limits(input))?;
+    // If an event is missing, damage to the recording may be the reason. So the warnings about the recording are
+    // printed too.
+    let selected = select::select(&plan.capture.events, plan.own_events, &recording).inspect_err(|_| {
+        recording.warnings.iter().for_each(|warning| messages::say(format_args!("warning: {warning}")))
+    })?;
+    Ok((recording, selected))
+}
+
+/// Prints what the selected events lack in the recording. Fails if the plan needs call chains in a wrong way.
+pub(super) fn say_what_is_missing(
+    plan: &ScriptPlan,
+    recording: &Recording,
+    selected: &Selected,
+    verbosity: Verbosity,
+) -> Result<()> {
+    select::sides(&plan.capture.callchain)?;
+    // This is printed with -q too: the result may be that of other probes than the user has selected.
+    selected.unknown_files(recording).iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
+    if verbosity > Verbosity::Quiet {
+        for missing in selected.missing_chains(&plan.capture.callchain, recording) {
+            messages::say(format_args!("warning: {missing}"));
+        }
+    }
+    Ok(())
 }
 
 /// Returns how the recording is opened. Several processes share the allowed memory.
@@ -149,7 +161,7 @@ impl ReplayWork<'_> {
 }
 
 /// The selected events in a recording, ready to be replayed.
-struct RecordedEvents<'a> {
+pub(super) struct RecordedEvents<'a> {
     plan: &'a ScriptPlan,
     input: &'a Input,
     part: Part<'a>,
@@ -167,7 +179,7 @@ struct RecordedEvents<'a> {
 }
 
 impl<'a> RecordedEvents<'a> {
-    fn open(
+    pub fn open(
         &ReplayWork { plan, input, .. }: &ReplayWork<'a>,
         mut recording: Recording,
         selected: Selected,
@@ -274,11 +286,7 @@ fn context(
 
 impl ScriptEventSource for RecordedEvents<'_> {
     fn describe(&mut self) -> Run {
-        let (events, attrs) = (mem::take(&mut self.types), mem::take(&mut self.attrs));
-        let ring_cpus = self.replay.ring_cpus();
-        let stats = Arc::new(Stats::new(events.len(), ring_cpus.len()));
-        let trailers = Trailers::Recorded(self.layouts.clone());
-        Run { events, attrs, trailers, context: self.context.clone(), stats, ring_cpus, machine: self.machine.take() }
+        self.describe_run()
     }
 
     fn with_available<R>(&self, load: impl FnOnce(&AvailableEvents<'_>) -> R) -> R {
@@ -325,8 +333,23 @@ impl ScriptEventSource for RecordedEvents<'_> {
 }
 
 impl RecordedEvents<'_> {
+    /// Returns the run that the receiver sees. Called once.
+    pub fn describe_run(&mut self) -> Run {
+        let (events, attrs) = (mem::take(&mut self.types), mem::take(&mut self.attrs));
+        let ring_cpus = self.replay.ring_cpus();
+        let stats = Arc::new(Stats::new(events.len(), ring_cpus.len()));
+        let trailers = Trailers::Recorded(self.layouts.clone());
+        Run { events, attrs, trailers, context: self.context.clone(), stats, ring_cpus, machine: self.machine.take() }
+    }
+
     /// Delivers the events to any receiver.
-    fn deliver_to(self, receiver: &mut impl Sink, part: &Part<'_>, run: &Arc<Run>, signals: &Signals) -> ReplayOutcome {
+    pub fn deliver_to(
+        self,
+        receiver: &mut impl Sink,
+        part: &Part<'_>,
+        run: &Arc<Run>,
+        signals: &Signals,
+    ) -> ReplayOutcome {
         let RecordedEvents { plan, input, mut replay, replay_state, context, .. } = self;
         let last = if matches!(part, Part::Whole) { FinishAs::Program } else { FinishAs::Part };
         if last == FinishAs::Program {

@@ -25,6 +25,13 @@ pub(super) struct Script<'a> {
     pub args: &'a [OsString],
 }
 
+impl Script<'_> {
+    /// Returns the value for a run that loads no script.
+    pub fn none() -> Script<'static> {
+        Script { module: OsStr::new(""), args: &[] }
+    }
+}
+
 /// The events that a source offers to a script.
 pub(super) struct AvailableEvents<'a> {
     /// Returns all events of the source, each as system and name.

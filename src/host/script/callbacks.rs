@@ -67,7 +67,8 @@ impl Callbacks {
     /// of a run: Python calls a method of this name when it creates an object.
     pub fn names(events: &[EventType]) -> Vec<String> {
         let of_events = events.iter().flat_map(|event| [Some(event.handler_name()), event.plain_handler_name()]);
-        let others = ["__sample__", "__interval__", "__lost__", "__exit__"].map(str::to_owned);
+        let others = ["__sample__", "__interval__", "__lost__", "__exit__", "__partial__", "__merge__"];
+        let others = others.map(str::to_owned);
         of_events.flatten().chain(others).collect()
     }
 

@@ -27,6 +27,11 @@ extern "C" fn mark() {
     signals::restore_in_forked_child();
 }
 
+/// Lets this child of the script go on: it was forked for a part of a run.
+pub fn stay() {
+    IS_CHILD.store(false, Relaxed);
+}
+
 /// Ends the process if it is a child that the script forked. Flushes Python's stdout and stderr first.
 #[inline]
 pub fn leave_if_child(py: Python<'_>, status: impl FnOnce() -> u8) {

@@ -84,19 +84,43 @@ impl Program {
     }
 
     /// Calls `__merge__` with the results of [`Program::partial`], in the given order.
-    pub fn merge(&self, partials: impl Iterator<Item = Vec<u8>>) -> Result<(), ScriptError> {
+    pub fn merge(&self, partials: Vec<Vec<u8>>) -> Result<(), ScriptError> {
         let MergeCallbacks { merge, .. } = self.parts()?;
         Python::attach(|py| {
             let loads = py.import("pickle").and_then(|pickle| pickle.getattr("loads"));
             let partials = loads.and_then(|loads| {
                 let load = |bytes: Vec<u8>| loads.call1((PyBytes::new(py, &bytes),));
-                self.with_script_in_sys_modules(py, || partials.map(load).collect::<PyResult<Vec<_>>>())
+                self.with_script_in_sys_modules(py, || partials.into_iter().map(load).collect::<PyResult<Vec<_>>>())
             });
             let list = partials.and_then(|partials| PyList::new(py, partials));
             let list = list.map_err(|error| ScriptError::Pickle(error.to_string()))?;
             merge.function.call1(py, (list,)).map_err(|error| raised(py, &error, "__merge__"))?;
             Ok(())
         })
+    }
+}
+
+impl Program {
+    /// Calls `__partial__()` for a program that gets its exceptions. Returns the result as a pickle.
+    pub fn pickled_partial(&self) -> anyhow::Result<Vec<u8>> {
+        let MergeCallbacks { partial, .. } = self.parts()?;
+        let pickled = Python::attach(|py| -> PyResult<Vec<u8>> {
+            let result = partial.function.call0(py)?;
+            py.import("pickle")?.call_method1("dumps", (result, -1))?.extract()
+        });
+        Ok(pickled?)
+    }
+
+    /// Calls `__merge__` with the results of [`Program::pickled_partial`], for a program that gets its exceptions.
+    pub fn merge_pickled(&self, partials: Vec<Vec<u8>>) -> anyhow::Result<()> {
+        let MergeCallbacks { merge, .. } = self.parts()?;
+        let merged = Python::attach(|py| -> PyResult<()> {
+            let loads = py.import("pickle")?.getattr("loads")?;
+            let loaded = partials.iter().map(|bytes| loads.call1((PyBytes::new(py, bytes),)));
+            let loaded = PyList::new(py, loaded.collect::<PyResult<Vec<_>>>()?)?;
+            merge.function.call1(py, (loaded,)).map(drop)
+        });
+        Ok(merged?)
     }
 }
 

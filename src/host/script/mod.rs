@@ -28,6 +28,7 @@ pub use choice::{ChoiceSource, PythonChoice};
 pub use error::ScriptError;
 pub use event::{BesidesRecord, EventClass, Seen, made, made_context, seen, unnamed_frames};
 pub use failure::OnError;
+pub use forked::stay as stay_in_forked_child;
 pub use host::{Dialect, Module, Program, announce};
 pub use interpreter::{
     Interpreter, description as interpreter_description, interrupt, is_host, libpython, version as interpreter_version,

@@ -19,6 +19,7 @@ use super::{
     event::{base_type, field_error, restore},
     flame_graph::FlameGraph,
     histogram::Log2Hist,
+    interpreter,
     merge::shard,
     printing::print,
     system_calls,
@@ -116,6 +117,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(process_of, module)?)?;
     module.add_function(wrap_pyfunction!(realtime, module)?)?;
     module.add_function(wrap_pyfunction!(shard, module)?)?;
+    module.add_function(wrap_pyfunction!(is_host, module)?)?;
     module.add_function(wrap_pyfunction!(print, module)?)?;
     module.add_function(wrap_pyfunction!(restore, module)?)
 }
@@ -230,6 +232,12 @@ fn build_id(frame: &Bound<'_, PyDict>) -> PyResult<Option<String>> {
     let resolved = run.context.with_symbols(|symbols| symbols.user(pid as u32, addr, u64::MAX, AddressKind::Return));
     let digits = |id: &std::sync::Arc<[u8]>| id.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(resolved.build_id.as_ref().map(digits))
+}
+
+/// Returns True in a script of perf-prof, and False in a program that uses perf_prof as a library.
+#[pyfunction]
+fn is_host() -> bool {
+    interpreter::is_host()
 }
 
 /// Returns True if the events come from a recording. Then /proc does not show the processes of the events.

@@ -16,7 +16,7 @@ use super::{
 /// The name of the native module.
 const NATIVE: &CStr = c"perf_prof._native";
 
-static EMBEDDED: [EmbeddedModule; 6] = [
+static EMBEDDED: [EmbeddedModule; 7] = [
     EmbeddedModule {
         name: "perf_prof",
         file: "<perf_prof/__init__.py>",
@@ -33,6 +33,12 @@ static EMBEDDED: [EmbeddedModule; 6] = [
         name: "perf_prof._runs",
         file: "<perf_prof/_runs.py>",
         source: include_str!("../../../python/perf_prof/_runs.py"),
+        kind: ModuleKind::Module,
+    },
+    EmbeddedModule {
+        name: "perf_prof._jobs",
+        file: "<perf_prof/_jobs.py>",
+        source: include_str!("../../../python/perf_prof/_jobs.py"),
         kind: ModuleKind::Module,
     },
     EmbeddedModule {

@@ -1,0 +1,145 @@
+"""run(jobs=...): forked children replay the parts of a recording, and this process merges their results."""
+
+import os
+import pickle
+import signal
+import sys
+from selectors import EVENT_READ, DefaultSelector
+from shutil import copyfileobj
+from tempfile import TemporaryFile
+from traceback import format_exception
+
+from perf_prof import _parts
+from perf_prof._errors import Error
+
+
+def replay_parts(divided):
+    """Replays each part in a process of its own and merges the results. Returns the RunResult."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    children = []
+    try:
+        for number in range(divided.parts):
+            children.append(_Child(divided, number))
+        _wait_for(children)
+    finally:
+        for child in children:
+            child.kill()
+        for child in children:
+            child.close()
+    return divided.merge([message for child in children for message in child.messages])
+
+
+def _wait_for(children):
+    """Waits for all children, and shows their output in the order of their parts. Raises the first error of one."""
+    shown = 0
+    with DefaultSelector() as selector:
+        for child in children:
+            selector.register(child.results, EVENT_READ, child)
+        while selector.get_map():
+            for key, _ in selector.select():
+                if key.data.read():
+                    selector.unregister(key.fileobj)
+            while shown < len(children) and children[shown].has_ended:
+                children[shown].show_output()
+                shown += 1
+
+
+class _Child:
+    """A forked child that replays a part."""
+
+    def __init__(self, divided, number):
+        self.messages = []
+        self.has_ended = False
+        self._part = f"part {number + 1} of {divided.parts}"
+        self._received = bytearray()
+        self._output = TemporaryFile()
+        self.results, results = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            _in_child(divided, number, self._output.fileno(), results)
+        os.close(results)
+
+    def read(self):
+        """Reads what the child has sent. Returns whether it has ended. Raises its error."""
+        received = os.read(self.results, 1 << 16)
+        if received:
+            self._received += received
+            return False
+        self._wait()
+        self.has_ended = True
+        if not self._received:
+            raise Error(f"run(): the process of {self._part} was killed")
+        self.messages, error, text = pickle.loads(self._received)
+        if text is not None:
+            self.show_output()
+            error = Error(f"run(): {text.splitlines()[-1]}") if error is None else pickle.loads(error)
+            raise error from _InPart(f"in {self._part}:\n{text}")
+        return True
+
+    def show_output(self):
+        """Writes what the child has printed to sys.stdout."""
+        if sys.stdout is not None:
+            self._output.seek(0)
+            with open(self._output.fileno(), errors="surrogateescape", newline="", encoding="utf-8", closefd=False) as text:
+                copyfileobj(text, sys.stdout)
+
+    def kill(self):
+        """Ends the child if it still runs."""
+        if self._pid is not None:
+            os.kill(self._pid, signal.SIGKILL)
+
+    def close(self):
+        """Releases all that belongs to the child."""
+        if self._pid is not None:
+            self._wait()
+        os.close(self.results)
+        self._output.close()
+
+    def _wait(self):
+        pid, self._pid = self._pid, None
+        try:
+            os.waitpid(pid, 0)
+        except ChildProcessError:
+            pass  # The program ignores SIGCHLD, or has waited for all of its children.
+
+
+class _InPart(Exception):
+    """The traceback of an exception in another process."""
+
+
+def _in_child(divided, number, output, results):
+    """Replays a part in the forked child, and ends the process. Nothing of the program may run after this."""
+    status = 1
+    try:
+        # The Ctrl-C of a terminal is for the program, which then ends this process.
+        os.setpgid(0, 0)
+        divided.enter_child(number)
+        _parts.enter_part()
+        os.dup2(output, 1)
+        sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
+        result = _result_of(divided, number)
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        with open(results, "wb") as results:
+            results.write(result)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _result_of(divided, number):
+    """Replays the part. Returns a pickle of the messages, the exception and its traceback."""
+    try:
+        divided.replay_part(number)
+        return pickle.dumps((divided.messages(), None, None))
+    except BaseException as error:
+        text = "".join(format_exception(type(error), error, error.__traceback__))
+        try:
+            pickled = pickle.dumps(error)
+            pickle.loads(pickled)
+        except Exception:
+            pickled = None
+        return pickle.dumps((divided.messages(), pickled, text))

@@ -1,0 +1,145 @@
+//! A recording whose parts a program replays in processes of its own: opens and divides it, replays one part, and merges
+//! the results of all parts.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use perf_prof_core::{
+    engine::{exit_status::Callbacks, run_loop::Ending},
+    event::{EventType, Sink, Stop},
+    perfdata::Recording,
+    plan::{Input, Jobs, Verbosity},
+    recording::{clock, select::Selected},
+    sys::signals::Signals,
+};
+
+use super::{
+    jobs::{self, Merging, Shard},
+    plan::ScriptPlan,
+    replay::{self, Part, RecordedEvents, ReplayWork},
+    script::Script,
+};
+use crate::script::{Program, Run};
+
+/// A recording that is divided into parts. Each part is replayed in a forked copy of the process that divided it.
+pub struct DividedRecording {
+    plan: ScriptPlan,
+    input: Input,
+    /// `None` in a process that has replayed its part, and after the results were merged.
+    recorded: Option<(Recording, Selected)>,
+    shards: Vec<Shard>,
+}
+
+/// The result of all parts.
+pub struct Merged {
+    /// The number of events that were delivered.
+    pub delivered: u64,
+    /// The number of events that were lost.
+    pub lost: u64,
+    /// Says whether a callback raised an exception in a part, or at the end.
+    pub callbacks: Callbacks,
+    /// How a callback ended the run, if one did.
+    pub stop: Option<Stop>,
+}
+
+impl DividedRecording {
+    /// Opens the recording of the plan, and divides it as the plan says. Returns `None` if the plan has only one process.
+    pub fn open(plan: ScriptPlan) -> Result<Option<DividedRecording>> {
+        let Some(input) = plan.input.clone() else { return Ok(None) };
+        let Some(jobs) = input.jobs else { return Ok(None) };
+        let (mut recording, selected) = replay::open_selected(&plan, &input)?;
+        replay::say_what_is_missing(&plan, &recording, &selected, Verbosity::Normal)?;
+        let shards = shards(&plan, &input, &jobs, (&mut recording, &selected))?;
+        Ok(Some(DividedRecording { plan, input, recorded: Some((recording, selected)), shards }))
+    }
+
+    /// Returns the number of parts.
+    pub fn parts(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Returns the selected events.
+    pub fn events(&self) -> &[EventType] {
+        self.recorded.as_ref().map_or(&[], |(_, selected)| &selected.types)
+    }
+
+    /// Makes this forked process the one of a part.
+    pub fn enter(&self, number: usize) {
+        self.shards.get(number).into_iter().for_each(Shard::enter);
+    }
+
+    /// Replays a part in this process, which is a forked copy of the one that divided the recording and has no other
+    /// work. `load` returns the program that gets the events. The result of the part is stored for
+    /// [`DividedRecording::merge`] of the other process. Returns how a callback ended the run, if one did.
+    pub fn replay_part(
+        &mut self,
+        number: usize,
+        signals: &Signals,
+        load: impl FnOnce(Arc<Run>) -> Result<Program>,
+    ) -> Result<Option<Stop>> {
+        let (Some((recording, selected)), Some(shard)) = (self.recorded.take(), self.shards.get(number)) else {
+            bail!("there is no part {number} to replay");
+        };
+        let work = ReplayWork { plan: &self.plan, input: &self.input, script: Script::none() };
+        let mut events = RecordedEvents::open(&work, recording, selected, Part::Shard(shard), signals)?;
+        let run = Arc::new(events.describe_run());
+        let mut program = load(run.clone())?;
+        let mut outcome = events.deliver_to(&mut program, &Part::Shard(shard), &run, signals);
+        if let Some(raised) = program.take_raised() {
+            program.clear();
+            return Err(raised.into());
+        }
+        if let Ending::Program(stop) = outcome.ending {
+            program.clear();
+            return Ok(Some(stop));
+        }
+        let callbacks = program.callbacks();
+        let partial = program.pickled_partial();
+        let nameless = run.context.with_symbols(|symbols| symbols.unnamed_frames().clone());
+        program.clear();
+        outcome.check()?;
+        let left = shard.write_result(&run.stats, &outcome, callbacks, &nameless, &partial?);
+        left.with_context(|| format!("cannot store the result of a part in {}", std::env::temp_dir().display()))?;
+        Ok(None)
+    }
+
+    /// Merges the results of all parts, which have been replayed. `load` returns the program that merges them.
+    pub fn merge(&mut self, signals: &Signals, load: impl FnOnce(Arc<Run>) -> Result<Program>) -> Result<Merged> {
+        let Some((recording, selected)) = self.recorded.take() else { bail!("the results were merged already") };
+        let work = ReplayWork { plan: &self.plan, input: &self.input, script: Script::none() };
+        let mut events = RecordedEvents::open(&work, recording, selected, Part::Merge(&mut []), signals)?;
+        let run = Arc::new(events.describe_run());
+        let mut program = load(run.clone())?;
+        let Merging { last, untold, callbacks, partials } = jobs::read_results(&mut self.shards, &run)?;
+        let merged = program.merge_pickled(partials);
+        let mut stop = None;
+        if merged.is_ok() {
+            program.enter(&mut |program| {
+                let told = if untold == 0 { None } else { program.lost(0, last).break_value() };
+                stop = told.or(program.exit().break_value());
+            });
+        }
+        let raised = program.take_raised();
+        let callbacks = if callbacks == Callbacks::Raised { callbacks } else { program.callbacks() };
+        program.clear();
+        merged?;
+        match raised {
+            Some(raised) => Err(raised.into()),
+            None => {
+                let stats = &run.stats;
+                Ok(Merged { delivered: stats.total_delivered(), lost: stats.total_lost(), callbacks, stop })
+            }
+        }
+    }
+}
+
+fn shards(
+    plan: &ScriptPlan,
+    input: &Input,
+    jobs: &Jobs,
+    (recording, selected): (&mut Recording, &Selected),
+) -> Result<Vec<Shard>> {
+    let times = clock::times(input, recording)?;
+    let span = clock::span(&times, recording)?;
+    jobs::plan_shards(jobs, (recording, selected), span, plan.interval)
+}
