@@ -568,7 +568,15 @@ class Trace:
         """the number of events that were lost so far; exact when the iteration has ended"""
     @property
     def closed(self) -> bool:
-        """True after close() and after the with statement"""
+        """True after close() and after the with statement, and in a forked child"""
+    def stats(self) -> _Stats:
+        """Returns the counts so far, as perf_prof.stats() does in a script. Delivered events may still wait for the
+        program, so their number can be higher than that of `delivered`."""
+    def ksym(self, addr: int) -> str:
+        """Returns 'symbol+0xoffset' for a kernel address of this trace, or '0x...' if it has no symbol."""
+    def usym(self, pid: int, addr: int) -> str:
+        """Returns 'symbol+0xoffset' for an address in a process of this trace, 'dso+0xoffset' if there is no symbol,
+        and '0x...' if nothing is mapped at the address."""
 
 class RunResult:
     """The result of run()."""

@@ -114,6 +114,22 @@ class Live(unittest.TestCase):
 
     @needs_root
     def test_lost_events_are_counted_exactly_and_reported(self):
+    @needs_root
+    def test_a_trace_knows_its_counts_and_names(self):
+        with pp.trace("page-faults:u", pid=os.getpid(), count=1, user_callchain=True) as events:
+            use_memory()
+            events.stop()
+            found = list(events)
+            counts = events.stats()
+            frame = next(frame for event in found for frame in event._callchain if frame["symbol"] != "[unknown]")
+            self.assertEqual(events.usym(os.getpid(), frame["addr"]), f"{frame['symbol']}+{frame['offset']:#x}")
+        self.assertEqual(counts["delivered"], len(found))
+        self.assertEqual(list(counts["events"]), ["page-faults:u"])
+        names = [line.split() for line in pathlib.Path("/proc/kallsyms").read_text().splitlines()]
+        addr = next(int(addr, 16) for addr, kind, name, *_ in names if name == "do_exit")
+        self.assertEqual(events.ksym(addr + 4), "do_exit+0x4")
+        self.assertEqual(pp.ksym(addr), hex(addr))
+
         code = "import os\nfor _ in range(200000): os.getppid()"
         lost = []
         with pp.trace(
@@ -448,6 +464,13 @@ class Numbers:
         self.times = []
         self.found = None
         self.exits = 0
+
+    def test_names_and_counts_are_those_of_the_run(self):
+        found = []
+        handlers = {"__sample__": lambda event: None, "__exit__": lambda: found.append(pp.stats())}
+        result = self.run_faults(handlers)
+        self.assertEqual(found[0]["events"], {"page-faults:u": {"delivered": result.delivered, "lost": 0}})
+        self.assertEqual(pp.stats(), {})
 
     def __sample__(self, event):
         self.times.append(event._time)

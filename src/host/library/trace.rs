@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     run::plan::ScriptPlan,
-    script::{EventClass, Run},
+    script::{EventClass, Run, ksym_of, stats_of, usym_of},
 };
 
 /// Opens events, or the recording `input`, and starts to deliver them. `options` are keyword arguments of
@@ -355,10 +355,27 @@ impl Trace {
         self.run.stats.total_lost()
     }
 
-    /// True after close() and after the with statement
+    /// True after close() and after the with statement, and in a forked child
     #[getter]
     fn closed(&self) -> bool {
-        self.taken().state == Progress::Closed
+        !self.generation.is_this() || self.taken().state == Progress::Closed
+    }
+
+    /// Returns the counts so far, as perf_prof.stats() does in a script. Delivered events may still wait for the
+    /// program, so their number can be higher than that of `delivered`.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        stats_of(py, &self.run)
+    }
+
+    /// Returns 'symbol+0xoffset' for a kernel address of this trace, or '0x...' if it has no symbol.
+    fn ksym(&self, addr: u64) -> String {
+        ksym_of(&self.run, addr)
+    }
+
+    /// Returns 'symbol+0xoffset' for an address in a process of this trace, 'dso+0xoffset' if there is no symbol,
+    /// and '0x...' if nothing is mapped at the address.
+    fn usym(&self, pid: u32, addr: u64) -> String {
+        usym_of(&self.run, pid, addr)
     }
 
     fn __repr__(&self) -> String {

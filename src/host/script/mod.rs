@@ -35,7 +35,9 @@ pub use interpreter::{
 };
 pub use loader::path_that_others_can_change;
 pub use merge::{Shard, prepare_for_parts};
-pub use module::{EventAttr, Run, Trailers, add_to, name_package, run as current_run, set_current_run};
+pub use module::{
+    EventAttr, Run, Trailers, add_to, ksym_of, name_package, run as current_run, set_current_run, stats_of, usym_of,
+};
 pub use objects::WithObjects;
 pub use optional_events::OptionalEvents;
 pub use package::{InitNative, set_native};

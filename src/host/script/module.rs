@@ -184,8 +184,12 @@ fn errno_name(py: Python<'_>, n: i64) -> PyResult<String> {
 /// Returns 'symbol+0xoffset' for a kernel address, or '0x...' if it has no symbol.
 #[pyfunction]
 fn ksym(addr: u64) -> String {
-    let run = run();
-    let symbol = run.as_ref().and_then(|run| run.context.kernel.symbol(addr));
+    run().map_or_else(|| format!("{addr:#x}"), |run| ksym_of(&run, addr))
+}
+
+/// Returns the name of a kernel address in a run.
+pub fn ksym_of(run: &Run, addr: u64) -> String {
+    let symbol = run.context.kernel.symbol(addr);
     symbol.map_or_else(|| format!("{addr:#x}"), |symbol| format!("{}+{:#x}", symbol.name, symbol.offset))
 }
 
@@ -194,7 +198,11 @@ fn ksym(addr: u64) -> String {
 /// if the process is not known.
 #[pyfunction]
 fn usym(pid: u32, addr: u64) -> String {
-    let Some(run) = run() else { return format!("{addr:#x}") };
+    run().map_or_else(|| format!("{addr:#x}"), |run| usym_of(&run, pid, addr))
+}
+
+/// Returns the name of an address in a process, in a run.
+pub fn usym_of(run: &Run, pid: u32, addr: u64) -> String {
     let resolved = run.context.with_symbols(|symbols| symbols.user(pid, addr, u64::MAX, AddressKind::Instruction));
     match &resolved.symbol {
         Ok(symbol) => format!("{}+{:#x}", symbol.name, symbol.offset),
@@ -284,8 +292,12 @@ fn realtime() -> i64 {
 /// are exact: delivered + lost + own is the number of events that the kernel produced.
 #[pyfunction]
 fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    run().map_or_else(|| Ok(PyDict::new(py)), |run| stats_of(py, &run))
+}
+
+/// Returns the counts of a run so far.
+pub fn stats_of<'py>(py: Python<'py>, run: &Run) -> PyResult<Bound<'py, PyDict>> {
     let all = PyDict::new(py);
-    let Some(run) = run() else { return Ok(all) };
     let counts = |delivered: u64, lost: Option<u64>| {
         let dict = PyDict::new(py);
         dict.set_item("delivered", delivered)?;
