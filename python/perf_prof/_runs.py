@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from html import escape
-from os import fspath
+from os import fspath, register_at_fork
 
 from perf_prof import _native
 from perf_prof._errors import SelectorError
+
+register_at_fork(after_in_child=_native.close_copies)
 
 
 def trace(

@@ -255,6 +255,30 @@ class Ends(unittest.TestCase):
 
     def test_ctrl_c_interrupts_the_wait_and_handlers_stay_those_of_the_program(self):
         code = (
+    def test_a_forked_child_has_no_copies_of_the_events(self):
+        code = (
+            "import os, sys, perf_prof as pp\n"
+            "def count():\n"
+            "    links = []\n"
+            "    for name in os.listdir('/proc/self/fd'):\n"
+            "        try: links.append(os.readlink(f'/proc/self/fd/{name}'))\n"
+            "        except FileNotFoundError: pass\n"
+            "    return links.count('anon_inode:[perf_event]')\n"
+            "recording = pp.record('page-faults:u', output=sys.argv[1], pid=os.getpid())\n"
+            "with recording, pp.trace('page-faults:u', pid=os.getpid(), count=1) as events:\n"
+            "    before = count()\n"
+            "    if os.fork() == 0:\n"
+            "        print(count(), events.closed, flush=True)\n"
+            "        os._exit(0)\n"
+            "    os.wait()\n"
+            "    print(before > 2, count() == before, events.closed)\n"
+            "    memory = bytearray(1 << 20)\n"
+            "    print(len(events.read(timeout=10)) > 0)\n"
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            done = child(code, str(pathlib.Path(folder) / "perf.data"))
+        self.assertEqual((done.stdout, done.returncode), ("0 True\nTrue True False\nTrue\n", 0), done.stderr)
+
             "import os, signal, threading, time, perf_prof as pp\n"
             "before = signal.getsignal(signal.SIGTERM)\n"
             "with pp.trace('page-faults:u', pid=1 if os.geteuid() == 0 else os.getpid(), limit=10**9) as events:\n"

@@ -19,6 +19,7 @@ pub mod output;
 pub mod output_path;
 pub mod own_threads;
 pub mod perf;
+pub mod perf_copies;
 pub mod pidfd;
 mod pipe;
 pub mod pmu;

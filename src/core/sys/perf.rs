@@ -7,7 +7,10 @@ use std::{
 
 use perf_event_open_sys::{self as sys, bindings};
 
-use super::call::{CallError, check};
+use super::{
+    call::{CallError, check},
+    perf_copies,
+};
 use crate::abi::perf_event_attr;
 
 /// The target that an event is attached to.
@@ -50,6 +53,7 @@ pub fn open_in_group(
     let flags = (bindings::PERF_FLAG_FD_CLOEXEC | flags).into();
     // SAFETY: `attr` is a complete perf_event_attr that outlives the call and contains its own size.
     let fd = check("perf_event_open", unsafe { sys::perf_event_open(&mut attr, pid, cpu, group, flags) })?;
+    perf_copies::note(fd);
     // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -5,7 +5,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use perf_prof_core::sys::process;
+use perf_prof_core::sys::{perf_copies, process};
+use pyo3::prelude::*;
 
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
@@ -30,4 +31,11 @@ impl Generation {
     pub fn is_this(self) -> bool {
         FORKS.load(Relaxed) == self.0
     }
+}
+
+/// Closes the copies of perf events in a forked child of a program. The threads of runs fork too, and manage the copies
+/// of these children themselves, so this is called only after `os.fork()`.
+#[pyfunction]
+pub fn close_copies() {
+    perf_copies::close();
 }

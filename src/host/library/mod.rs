@@ -26,6 +26,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<divided::DividedRun>()?;
     module.add_function(wrap_pyfunction!(trace::open_trace, module)?)?;
     module.add_function(wrap_pyfunction!(dispatch::run_handlers, module)?)?;
+    module.add_function(wrap_pyfunction!(forks::close_copies, module)?)?;
     module.add_function(wrap_pyfunction!(divided::divide, module)?)?;
     module.add_function(wrap_pyfunction!(recording::start_recording, module)?)?;
     module.add_function(wrap_pyfunction!(counting::count, module)?)

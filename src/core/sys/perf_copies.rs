@@ -1,0 +1,44 @@
+//! The descriptors of perf events that a forked child has copies of. A program forks without knowing about them. Does not
+//! know who forks.
+
+use std::{
+    fs, process,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
+
+/// Descriptors above this number are not noted. It is the default limit of Linux on the limit of open files
+/// (`fs.nr_open`).
+const MOST: usize = 1 << 20;
+
+/// A bit for each descriptor that was opened for a perf event. It may be closed meanwhile: bits are never cleared. No
+/// lock is needed, which another thread could hold at the moment of a fork.
+static OPENED: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
+/// The number of words of `OPENED` that may have bits.
+static WORDS: AtomicUsize = AtomicUsize::new(0);
+
+/// Notes a descriptor that was opened for a perf event.
+pub(super) fn note(descriptor: i32) {
+    let descriptor = descriptor as usize;
+    if let Some(word) = OPENED.get(descriptor / 64) {
+        word.fetch_or(1 << (descriptor % 64), Relaxed);
+        WORDS.fetch_max(descriptor / 64 + 1, Relaxed);
+    }
+}
+
+/// Closes the copies of all perf events in a forked child, in which no thread uses them.
+pub fn close() {
+    let folder = format!("/proc/{}/fd", process::id());
+    for (index, word) in OPENED.iter().take(WORDS.load(Relaxed)).enumerate() {
+        let mut bits = word.swap(0, Relaxed);
+        while bits != 0 {
+            let descriptor = index * 64 + bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            // The number may be that of another file now.
+            let link = fs::read_link(format!("{folder}/{descriptor}"));
+            if link.is_ok_and(|link| link.as_os_str() == "anon_inode:[perf_event]") {
+                // SAFETY: in a forked child, the thread that owns the descriptor does not exist.
+                unsafe { libc::close(descriptor as i32) };
+            }
+        }
+    }
+}
