@@ -279,6 +279,34 @@ class Ends(unittest.TestCase):
             done = child(code, str(pathlib.Path(folder) / "perf.data"))
         self.assertEqual((done.stdout, done.returncode), ("0 True\nTrue True False\nTrue\n", 0), done.stderr)
 
+    def test_a_command_that_outlives_its_trace_leaves_nothing_behind(self):
+        before = resources()
+        read, write = os.pipe()
+        command = [sys.executable, "-c", "import signal, sys\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            "print(flush=True)\nsys.stdin.read()"]
+        with warnings.catch_warnings(record=True):
+            warnings.simplefilter("always")
+            saved = os.dup(0), os.dup(1)
+            output, their_output = os.pipe()
+            try:
+                os.dup2(read, 0)
+                os.dup2(their_output, 1)
+                with pp.trace("page-faults:u", exec=command) as events:
+                    os.read(output, 1)
+            finally:
+                os.dup2(saved[0], 0)
+                os.dup2(saved[1], 1)
+                for descriptor in (*saved, read, output, their_output):
+                    os.close(descriptor)
+            del events
+            os.close(write)
+            end = time.monotonic() + 60
+            while resources() != before and time.monotonic() < end:
+                time.sleep(0.01)
+        self.assertEqual(resources(), before)
+        with self.assertRaises(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
+
             "import os, signal, threading, time, perf_prof as pp\n"
             "before = signal.getsignal(signal.SIGTERM)\n"
             "with pp.trace('page-faults:u', pid=1 if os.geteuid() == 0 else os.getpid(), limit=10**9) as events:\n"
