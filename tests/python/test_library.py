@@ -307,6 +307,24 @@ class Ends(unittest.TestCase):
         with self.assertRaises(ChildProcessError):
             os.waitpid(-1, os.WNOHANG)
 
+    def test_threads_that_open_the_same_event_get_one_class(self):
+        code = (
+            "import os, threading, perf_prof as pp\n"
+            "found, barrier = [], threading.Barrier(8)\n"
+            "def read():\n"
+            "    with pp.trace('page-faults:u', tid=threading.get_native_id(), count=1) as events:\n"
+            "        memory = bytearray(1 << 20)\n"
+            "        barrier.wait()\n"
+            "        found.append(type(events.read(timeout=60)[0]))\n"
+            "threads = [threading.Thread(target=read) for _ in range(8)]\n"
+            "for thread in threads: thread.start()\n"
+            "for thread in threads: thread.join()\n"
+            "print(len(found), len(set(found)))\n"
+        )
+        for _ in range(5):
+            done = child(code)
+            self.assertEqual((done.stdout, done.stderr), ("8 1\n", ""))
+
             "import os, signal, threading, time, perf_prof as pp\n"
             "before = signal.getsignal(signal.SIGTERM)\n"
             "with pp.trace('page-faults:u', pid=1 if os.geteuid() == 0 else os.getpid(), limit=10**9) as events:\n"

@@ -152,8 +152,15 @@ fn class(
         return Ok(class);
     }
     let class = Class::new(py, event()?)?;
-    with_classes(|classes| classes.entry(key).or_default().push(class));
-    Ok(class)
+    Ok(with_classes(|classes| {
+        let classes = classes.entry(key).or_default();
+        // Another thread may have created the class meanwhile. All events of a type have the same class.
+        if let Some(first) = classes.iter().find(|class| is_same(class)) {
+            return *first;
+        }
+        classes.push(class);
+        class
+    }))
 }
 
 fn with_classes<T>(work: impl FnOnce(&mut HashMap<Identity, Vec<&'static Class>>) -> T) -> T {
