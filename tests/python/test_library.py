@@ -307,6 +307,21 @@ class Ends(unittest.TestCase):
         with self.assertRaises(ChildProcessError):
             os.waitpid(-1, os.WNOHANG)
 
+    def test_the_limit_of_open_files_stays_as_it_is(self):
+        code = (
+            "import errno, os, resource, threading, perf_prof as pp\n"
+            "end = threading.Event()\n"
+            "for _ in range(64): threading.Thread(target=end.wait, daemon=True).start()\n"
+            "limits = 32, resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+            "resource.setrlimit(resource.RLIMIT_NOFILE, limits)\n"
+            "try:\n    pp.trace('page-faults:u', pid=os.getpid())\n"
+            "except OSError as error:\n    print(errno.errorcode[error.errno], isinstance(error, pp.KernelError))\n"
+            "print(resource.getrlimit(resource.RLIMIT_NOFILE) == limits)\n"
+            "end.set()\n"
+        )
+        done = child(code)
+        self.assertEqual((done.stdout, done.returncode), ("EMFILE True\nTrue\n", 0), done.stderr)
+
     def test_threads_that_open_the_same_event_get_one_class(self):
         code = (
             "import os, threading, perf_prof as pp\n"

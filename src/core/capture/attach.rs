@@ -232,7 +232,7 @@ mod tests {
         let attached = to_processes(&[std::process::id()], |_| {
             attempts.set(attempts.get() + 1);
             if open.get() > 0 {
-                return Err(CaptureError::TooManyFiles { needed: 2, others: 1, limit: 2 });
+                return Err(CaptureError::TooManyFiles { needed: 2, others: 1, limit: 2, hard: 2 });
             }
             open.set(1);
             if attempts.get() < 4 {

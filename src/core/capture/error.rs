@@ -23,7 +23,8 @@ pub enum CaptureError {
     /// More descriptors are needed than the hard limit allows.
     #[error(
         "too many open files: {needed} event descriptors are needed, {others} other files are open, and the limit is \
-         {limit}; select fewer events or CPUs, or raise the hard limit (`ulimit -Hn`)"
+         {limit}; select fewer events or CPUs, or raise the {}",
+        if limit < hard { "limit (`ulimit -n`, or in Python `resource.setrlimit`)" } else { "hard limit (`ulimit -Hn`)" }
     )]
     TooManyFiles {
         /// The number of event descriptors needed.
@@ -32,6 +33,8 @@ pub enum CaptureError {
         others: u64,
         /// The limit on open files.
         limit: u64,
+        /// The value to which it can be raised. It is higher only if the limit belongs to a program.
+        hard: u64,
     },
     /// The whole machine has too many open files.
     #[error(
@@ -234,8 +237,8 @@ impl CaptureError {
         if error.errno() == libc::ENFILE {
             return CaptureError::TooManyFilesOfAll { needed };
         }
-        let limit = limits::file_limit().map_or(0, |limit| limit.soft);
-        CaptureError::TooManyFiles { needed, others: limit.saturating_sub(open as u64), limit }
+        let (limit, hard) = limits::file_limit().map_or((0, 0), |limit| (limit.soft, limit.hard));
+        CaptureError::TooManyFiles { needed, others: limit.saturating_sub(open as u64), limit, hard }
     }
 
     /// Returns the error if the event that reads the clock of events was refused. It needs no rights: it counts nothing.

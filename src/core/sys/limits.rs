@@ -1,5 +1,7 @@
 //! The limits of this process on open files and on memory. Does not know what the files and the memory are for.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use super::call::{CallError, check};
 
 /// The number of files that this process may have open.
@@ -19,8 +21,19 @@ pub fn file_limit() -> Result<FileLimit, CallError> {
     Ok(FileLimit { soft: limit.rlim_cur, hard: limit.rlim_max })
 }
 
-/// Raises the soft limit to the hard one. Returns whether that changed it.
+/// True if the limits belong to a program that uses perf-prof as a library.
+static KEPT: AtomicBool = AtomicBool::new(false);
+
+/// Keeps the limits as they are from now on.
+pub fn keep_limits() {
+    KEPT.store(true, Relaxed);
+}
+
+/// Raises the soft limit to the hard one. Returns whether that changed it. Has no effect after [`keep_limits`].
 pub fn raise_file_limit() -> Result<bool, CallError> {
+    if KEPT.load(Relaxed) {
+        return Ok(false);
+    }
     let FileLimit { soft, hard } = file_limit()?;
     if soft >= hard {
         return Ok(false);

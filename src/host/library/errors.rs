@@ -66,11 +66,16 @@ fn errno(cause: &(dyn Error + 'static)) -> Option<i32> {
         Some(WorkloadError::Exec { source, .. }) => source.raw_os_error(),
         _ => None,
     };
+    let of_capture = || match cause.downcast_ref::<CaptureError>() {
+        Some(CaptureError::TooManyFiles { .. }) => Some(libc::EMFILE),
+        Some(CaptureError::TooManyFilesOfAll { .. }) => Some(libc::ENFILE),
+        _ => None,
+    };
     let of_tracefs = || match cause.downcast_ref::<TracefsError>() {
         Some(TracefsError::NotMounted(error)) => error.raw_os_error(),
         _ => None,
     };
-    of_call().or_else(of_io).or_else(of_command).or_else(of_tracefs)
+    of_call().or_else(of_io).or_else(of_command).or_else(of_capture).or_else(of_tracefs)
 }
 
 /// Returns an exception of a class in the package `perf_prof`.

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use perf_prof_core::sys::output;
+use perf_prof_core::sys::{limits, output};
 use pyo3::{prelude::*, types::PyType};
 
 use crate::script::is_host;
@@ -11,9 +11,11 @@ use crate::script::is_host;
 /// The messages that were not shown yet.
 static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Collects messages from now on. In the executable `perf-prof`, messages still go to stderr.
+/// Leaves the process to the program: messages are collected from now on, and its limits stay as they are. In the
+/// executable `perf-prof`, messages still go to stderr.
 pub fn collect() {
     if !is_host() {
+        limits::keep_limits();
         output::send_messages_to(Some(note));
     }
 }
