@@ -449,6 +449,21 @@ class Handlers(unittest.TestCase):
 
     def test_the_status_is_that_of_the_command(self):
         result = pp.run("page-faults:u", handlers=lambda event: None, exec=["sh", "-c", "exit 7"])
+    def test_the_exit_of_a_context_manager_is_no_callback(self):
+        class Manager(contextlib.AbstractContextManager):
+            def __exit__(self, kind, value, traceback):
+                calls.append(kind)
+
+            def __sample__(self, event):
+                calls.append("sample")
+
+        calls = []
+        self.run_faults(Manager())
+        self.assertEqual(set(calls), {"sample"})
+        with Manager():
+            del calls[:]
+        self.assertEqual(calls, [None])
+
         self.assertEqual(result.status, 7)
 
     def test_a_run_ends_when_its_handler_ends_it(self):

@@ -157,9 +157,14 @@ pub fn functions<'py>(events: &[EventType], handlers: &Bound<'py, PyAny>) -> PyR
 /// What ended the delivery.
 enum EndedBy {
     Events,
+    // The `__exit__` of a context manager has another meaning, and is called with three arguments.
+    let is_context_manager = handlers.hasattr("__enter__")?;
     Handler,
 }
 
+        if name == "__exit__" && is_context_manager {
+            continue;
+        }
 /// Calls the handlers until the events end.
 fn deliver(py: Python<'_>, program: &mut Program, thread: &RunThread, delivered: &mut u64) -> PyResult<EndedBy> {
     let generation = Generation::current();
