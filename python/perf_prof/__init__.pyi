@@ -678,13 +678,15 @@ def replay(
     inline: bool | None = None,
     srcline: bool | None = None,
     symbol_cache: int | str | None = None,
+    on_lost: Callable[[int, int], object] | None = None,
     progress: bool = False,
 ) -> Trace:
     """Opens a recording of perf or of perf-prof. Returns a Trace with its events, in the order of time.
 
     Without selectors, all events in the recording are delivered. time selects a part of it: '10%-20%', '10%/2' (the
-    second tenth), or a pair of seconds of its clock. force=True reads the recording of another user. With
-    progress=True, iteration shows its progress with tqdm, if it is installed.
+    second tenth), or a pair of seconds of its clock. force=True reads the recording of another user.
+    on_lost(start, end) is called where events were lost between these times (ns). With progress=True, iteration shows
+    its progress with tqdm, if it is installed.
 
     Raises RecordingError (damaged, or no recording; RecordingFileError is an OSError too: it is missing or may not be read), SelectorError, OptionError.
     """
@@ -722,12 +724,15 @@ def run(
     force: bool | None = None,
     jobs: int | None = None,
     split: Literal["time", "cpu"] | None = None,
+    on_lost: Callable[[int, int], object] | None = None,
+    progress: bool = False,
 ) -> RunResult:
     """Traces events, or replays the recording input, and calls handlers in this thread, as perf-prof does for a script.
 
     handlers is a module, an object, a dict or a single function. Its functions have the names of a script's functions:
     sched__sched_wakeup(event), __sample__(event), __interval__(), __lost__(start, end), __exit__(). A single function
-    gets all events. With on_error='raise', the first exception of a handler ends the run and is raised here, after
+    gets all events. on_lost is another way to give __lost__. The __exit__ of a context manager is not called. With
+    progress=True, the replay of a recording shows its progress with tqdm, if it is installed. With on_error='raise', the first exception of a handler ends the run and is raised here, after
     __exit__; with 'continue', its traceback is printed and the run goes on. Signal handlers stay those of the program.
 
     With jobs=N, N forked processes replay a part of the recording each, with copies of the handlers. Each of them calls

@@ -13,8 +13,11 @@ from perf_prof import _parts
 from perf_prof._errors import Error
 
 
-def replay_parts(divided):
-    """Replays each part in a process of its own and merges the results. Returns the RunResult."""
+def replay_parts(divided, progress=None):
+    """Replays each part in a process of its own and merges the results. Returns the RunResult.
+
+    progress(1) is called after each part.
+    """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
@@ -22,7 +25,7 @@ def replay_parts(divided):
     try:
         for number in range(divided.parts):
             children.append(_Child(divided, number))
-        _wait_for(children)
+        _wait_for(children, progress)
     finally:
         for child in children:
             child.kill()
@@ -31,7 +34,7 @@ def replay_parts(divided):
     return divided.merge([message for child in children for message in child.messages])
 
 
-def _wait_for(children):
+def _wait_for(children, progress):
     """Waits for all children, and shows their output in the order of their parts. Raises the first error of one."""
     shown = 0
     with DefaultSelector() as selector:
@@ -41,6 +44,8 @@ def _wait_for(children):
             for key, _ in selector.select():
                 if key.data.read():
                     selector.unregister(key.fileobj)
+                    if progress is not None:
+                        progress(1)
             while shown < len(children) and children[shown].has_ended:
                 children[shown].show_output()
                 shown += 1

@@ -1,11 +1,12 @@
 """The functions that trace, replay, record and count. Their keywords are the options of perf-prof with `_` for `-`."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from html import escape
 from os import fspath, register_at_fork
 
 from perf_prof import _native
-from perf_prof._errors import SelectorError
+from perf_prof._errors import OptionError, SelectorError
 
 register_at_fork(after_in_child=_native.close_copies)
 
@@ -67,13 +68,15 @@ def replay(
     inline=None,
     srcline=None,
     symbol_cache=None,
+    on_lost=None,
     progress=False,
 ):
     """Opens a recording of perf or of perf-prof. Returns a Trace with its events, in the order of time.
 
     Without selectors, all events in the recording are delivered. time selects a part of it: '10%-20%', '10%/2' (the
-    second tenth), or a pair of seconds of its clock. force=True reads the recording of another user. With
-    progress=True, iteration shows its progress with tqdm, if it is installed.
+    second tenth), or a pair of seconds of its clock. force=True reads the recording of another user.
+    on_lost(start, end) is called where events were lost between these times (ns). With progress=True, iteration shows
+    its progress with tqdm, if it is installed.
 
     Raises RecordingError (damaged, or no recording; RecordingFileError is an OSError too: it is missing or may not be read), SelectorError, OptionError.
     """
@@ -117,12 +120,15 @@ def run(
     force=None,
     jobs=None,
     split=None,
+    on_lost=None,
+    progress=False,
 ):
     """Traces events, or replays the recording input, and calls handlers in this thread, as perf-prof does for a script.
 
     handlers is a module, an object, a dict or a single function. Its functions have the names of a script's functions:
     sched__sched_wakeup(event), __sample__(event), __interval__(), __lost__(start, end), __exit__(). A single function
-    gets all events. With on_error='raise', the first exception of a handler ends the run and is raised here, after
+    gets all events. on_lost is another way to give __lost__. The __exit__ of a context manager is not called. With
+    progress=True, the replay of a recording shows its progress with tqdm, if it is installed. With on_error='raise', the first exception of a handler ends the run and is raised here, after
     __exit__; with 'continue', its traceback is printed and the run goes on. Signal handlers stay those of the program.
 
     With jobs=N, N forked processes replay a part of the recording each, with copies of the handlers. Each of them calls
@@ -135,13 +141,18 @@ def run(
     options = locals()
     first = [options.pop(name) for name in ("selectors", "handlers", "input", "on_error")]
     selectors, handlers, input, on_error = first
+    del options["progress"]
+    if progress and input is None:
+        raise OptionError("run(): progress is for a recording, which has an end; leave it out, or give input")
     if jobs is not None or split is not None:
         divided = _native.divide(selectors, options, handlers, input, on_error)
         if divided is not None:
             from perf_prof._jobs import replay_parts
 
-            return replay_parts(divided)
-    return _native.run_handlers(selectors, options, handlers, input, on_error)
+            with _bar(progress, unit=" parts", total=divided.parts) as bar:
+                return replay_parts(divided, bar and bar.update)
+    with _bar(progress, **_EVENTS) as bar:
+        return _native.run_handlers(selectors, options, handlers, input, on_error, bar and bar.update)
 
 
 def record(
@@ -270,7 +281,7 @@ class _WithProgress:
         self._tqdm = tqdm
 
     def __iter__(self):
-        return iter(self._tqdm(self._events, unit=" events", unit_scale=True))
+        return iter(self._tqdm(self._events, **_EVENTS))
 
     def __enter__(self):
         return self
@@ -282,9 +293,25 @@ class _WithProgress:
         return getattr(self._events, name)
 
 
-def _with_progress(events):
+# How tqdm shows a number of events.
+_EVENTS = {"unit": " events", "unit_scale": True}
+
+
+def _tqdm():
+    """Returns the progress bar of tqdm, or None if it is not installed."""
     try:
         from tqdm.auto import tqdm
     except ImportError:
-        return events
-    return _WithProgress(events, tqdm)
+        return None
+    return tqdm
+
+
+def _with_progress(events):
+    tqdm = _tqdm()
+    return events if tqdm is None else _WithProgress(events, tqdm)
+
+
+def _bar(progress, **options):
+    """Returns a context manager for a progress bar. It returns None if there is no bar."""
+    tqdm = _tqdm() if progress else None
+    return nullcontext() if tqdm is None else tqdm(**options)

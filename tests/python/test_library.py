@@ -18,7 +18,9 @@ import sys
 import tempfile
 import threading
 import time
+import types
 import unittest
+import unittest.mock
 import warnings
 
 import perf_prof as pp
@@ -113,8 +115,6 @@ class Live(unittest.TestCase):
                 select.select([events], [], [], 20)
 
     @needs_root
-    def test_lost_events_are_counted_exactly_and_reported(self):
-    @needs_root
     def test_a_trace_knows_its_counts_and_names(self):
         with pp.trace("page-faults:u", pid=os.getpid(), count=1, user_callchain=True) as events:
             use_memory()
@@ -130,6 +130,8 @@ class Live(unittest.TestCase):
         self.assertEqual(events.ksym(addr + 4), "do_exit+0x4")
         self.assertEqual(pp.ksym(addr), hex(addr))
 
+    @needs_root
+    def test_lost_events_are_counted_exactly_and_reported(self):
         code = "import os\nfor _ in range(200000): os.getppid()"
         lost = []
         with pp.trace(
@@ -253,8 +255,6 @@ class Ends(unittest.TestCase):
             use_memory()
             self.assertGreater(len(events.read(timeout=10)), 0)
 
-    def test_ctrl_c_interrupts_the_wait_and_handlers_stay_those_of_the_program(self):
-        code = (
     def test_a_forked_child_has_no_copies_of_the_events(self):
         code = (
             "import os, sys, perf_prof as pp\n"
@@ -340,6 +340,8 @@ class Ends(unittest.TestCase):
             done = child(code)
             self.assertEqual((done.stdout, done.stderr), ("8 1\n", ""))
 
+    def test_ctrl_c_interrupts_the_wait_and_handlers_stay_those_of_the_program(self):
+        code = (
             "import os, signal, threading, time, perf_prof as pp\n"
             "before = signal.getsignal(signal.SIGTERM)\n"
             "with pp.trace('page-faults:u', pid=1 if os.geteuid() == 0 else os.getpid(), limit=10**9) as events:\n"
@@ -447,8 +449,6 @@ class Handlers(unittest.TestCase):
         pp.run("page-faults:u", handlers=handlers, interval=0.1, exec=sleep)
         self.assertGreater(len(calls), 1)
 
-    def test_the_status_is_that_of_the_command(self):
-        result = pp.run("page-faults:u", handlers=lambda event: None, exec=["sh", "-c", "exit 7"])
     def test_the_exit_of_a_context_manager_is_no_callback(self):
         class Manager(contextlib.AbstractContextManager):
             def __exit__(self, kind, value, traceback):
@@ -464,6 +464,15 @@ class Handlers(unittest.TestCase):
             del calls[:]
         self.assertEqual(calls, [None])
 
+    def test_names_and_counts_are_those_of_the_run(self):
+        found = []
+        handlers = {"__sample__": lambda event: None, "__exit__": lambda: found.append(pp.stats())}
+        result = self.run_faults(handlers)
+        self.assertEqual(found[0]["events"], {"page-faults:u": {"delivered": result.delivered, "lost": 0}})
+        self.assertEqual(pp.stats(), {})
+
+    def test_the_status_is_that_of_the_command(self):
+        result = pp.run("page-faults:u", handlers=lambda event: None, exec=["sh", "-c", "exit 7"])
         self.assertEqual(result.status, 7)
 
     def test_a_run_ends_when_its_handler_ends_it(self):
@@ -551,6 +560,44 @@ class Recordings(unittest.TestCase):
         done = child(code, self.path, repr(sys.path))
         self.assertEqual(done.stdout, f"True {errno.EACCES} True\n", done.stderr)
 
+    @needs_root
+    def test_losses_in_a_recording_are_reported(self):
+        code = "import os\nfor _ in range(400000): os.getppid()"
+        pp.record("raw_syscalls:sys_enter", output=self.path, exec=[sys.executable, "-c", code], mmap_pages=1, buffer=1 << 16)
+        lost, reported = [], []
+        with pp.replay(self.path, on_lost=lambda start, end: lost.append((start, end))) as events:
+            for _ in events:
+                pass
+        self.assertEqual(bool(lost), events.lost > 0)
+        result = pp.run(input=self.path, handlers=lambda event: None, on_lost=lambda *times: reported.append(times))
+        self.assertEqual((result.lost, reported), (events.lost, lost))
+        with self.assertRaisesRegex(pp.OptionError, "__lost__"):
+            pp.run(input=self.path, handlers={"__lost__": print}, on_lost=print)
+
+    def test_progress_is_shown_with_tqdm(self):
+        class Bar(contextlib.AbstractContextManager):
+            def __init__(self, total=None, **options):
+                self.total, self.count = total, 0
+                bars.append(self)
+
+            def update(self, count):
+                self.count += count
+
+            def __exit__(self, *_):
+                pass
+
+        bars, handlers = [], Numbers()
+        pp.record("page-faults:u", output=self.path, exec=[sys.executable, "-c", "pass"], count=1)
+        auto = types.SimpleNamespace(tqdm=Bar)
+        with unittest.mock.patch.dict(sys.modules, {"tqdm": types.SimpleNamespace(auto=auto), "tqdm.auto": auto}):
+            result = pp.run(input=self.path, handlers=handlers, progress=True)
+            with contextlib.redirect_stdout(io.StringIO()):
+                pp.run(input=self.path, handlers=handlers, progress=True, jobs=2)
+        self.assertEqual([bar.count for bar in bars], [result.delivered, 2])
+        self.assertEqual([bar.total for bar in bars], [None, 2])
+        with self.assertRaisesRegex(pp.OptionError, "progress"):
+            pp.run("page-faults:u", handlers=handlers, progress=True)
+
     def test_an_event_that_the_recording_lacks_is_an_error(self):
         pp.record("page-faults:u", output=self.path, exec=["true"])
         with self.assertRaisesRegex(pp.SelectorError, "sched:sched_switch"):
@@ -564,13 +611,6 @@ class Numbers:
         self.times = []
         self.found = None
         self.exits = 0
-
-    def test_names_and_counts_are_those_of_the_run(self):
-        found = []
-        handlers = {"__sample__": lambda event: None, "__exit__": lambda: found.append(pp.stats())}
-        result = self.run_faults(handlers)
-        self.assertEqual(found[0]["events"], {"page-faults:u": {"delivered": result.delivered, "lost": 0}})
-        self.assertEqual(pp.stats(), {})
 
     def __sample__(self, event):
         self.times.append(event._time)

@@ -40,9 +40,9 @@ impl RunResult {
 }
 
 /// Traces events, or replays the recording `input`, and calls handlers. `options` are keyword arguments of
-/// `perf_prof.run`.
+/// `perf_prof.run`. `progress` is called with the number of events after each few events.
 #[pyfunction]
-#[pyo3(signature = (selectors, options, handlers, input = None, on_error = "raise"))]
+#[pyo3(signature = (selectors, options, handlers, input = None, on_error = "raise", progress = None))]
 pub fn run_handlers(
     py: Python<'_>,
     selectors: &Bound<'_, PyTuple>,
@@ -50,12 +50,13 @@ pub fn run_handlers(
     handlers: &Bound<'_, PyAny>,
     input: Option<&Bound<'_, PyAny>>,
     on_error: &str,
+    progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<RunResult> {
     let on_error = on_error_from(on_error)?;
     let plan = options::plan("run", input, selectors, options)?;
     let mut thread = open_run(py, plan)?;
     let (generation, before) = (Generation::current(), current_run());
-    let opened = functions(&thread.run.events, handlers).and_then(|(functions, origin)| {
+    let opened = functions(&thread.run.events, handlers, options).and_then(|(functions, origin)| {
         let program = program(py, &functions, &origin, &thread.run, on_error)?;
         begin(&functions, handlers).map(|()| program)
     });
@@ -68,7 +69,7 @@ pub fn run_handlers(
         }
     };
     let mut delivered = 0;
-    let ended = deliver(py, &mut program, &thread, &mut delivered);
+    let ended = deliver(py, &mut program, &thread, progress, &mut delivered);
     if !generation.is_this() {
         // A handler has forked, and this is the child.
         thread.forget();
@@ -129,18 +130,39 @@ pub fn begin(functions: &Bound<'_, PyDict>, handlers: &Bound<'_, PyAny>) -> PyRe
     init.map_or(Ok(()), |init| init.call0().map(drop))
 }
 
-/// Returns the handlers by name, and where they come from.
-pub fn functions<'py>(events: &[EventType], handlers: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyDict>, String)> {
+/// Returns the handlers by name, and where they come from. The option `on_lost` is one of them.
+pub fn functions<'py>(
+    events: &[EventType],
+    handlers: &Bound<'py, PyAny>,
+    options: &Bound<'py, PyDict>,
+) -> PyResult<(Bound<'py, PyDict>, String)> {
+    let (found, origin) = named_functions(events, handlers)?;
+    if let Some(on_lost) = options.get_item("on_lost")?.filter(|on_lost| !on_lost.is_none()) {
+        if found.contains("__lost__")? {
+            let text = "run(): the handlers have __lost__(), so leave out on_lost";
+            return Err(named(handlers.py(), "OptionError", text));
+        }
+        found.set_item("__lost__", on_lost)?;
+    }
+    Ok((found, origin))
+}
+
+fn named_functions<'py>(events: &[EventType], handlers: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyDict>, String)> {
     let py = handlers.py();
     let kind = || handlers.get_type().name().map(|name| name.to_string());
     if let Ok(module) = handlers.cast::<PyModule>() {
-        return Ok((module.dict(), module.name()?.to_string()));
+        return Ok((module.dict().copy()?, module.name()?.to_string()));
     }
     if let Ok(dict) = handlers.cast::<PyDict>() {
-        return Ok((dict.clone(), "handlers".to_owned()));
+        return Ok((dict.copy()?, "handlers".to_owned()));
     }
     let found = PyDict::new(py);
+    // The `__exit__` of a context manager has another meaning, and is called with three arguments.
+    let is_context_manager = handlers.hasattr("__enter__")?;
     for name in Callbacks::names(events) {
+        if name == "__exit__" && is_context_manager {
+            continue;
+        }
         if let Some(function) = handlers.getattr_opt(&*name)? {
             found.set_item(name, function)?;
         }
@@ -157,28 +179,32 @@ pub fn functions<'py>(events: &[EventType], handlers: &Bound<'py, PyAny>) -> PyR
 /// What ended the delivery.
 enum EndedBy {
     Events,
-    // The `__exit__` of a context manager has another meaning, and is called with three arguments.
-    let is_context_manager = handlers.hasattr("__enter__")?;
     Handler,
 }
 
-        if name == "__exit__" && is_context_manager {
-            continue;
-        }
 /// Calls the handlers until the events end.
-fn deliver(py: Python<'_>, program: &mut Program, thread: &RunThread, delivered: &mut u64) -> PyResult<EndedBy> {
+fn deliver(
+    py: Python<'_>,
+    program: &mut Program,
+    thread: &RunThread,
+    progress: Option<&Bound<'_, PyAny>>,
+    delivered: &mut u64,
+) -> PyResult<EndedBy> {
     let generation = Generation::current();
     loop {
         match thread.queue.take() {
             Taken::Batch(batch) => {
                 messages::warn(py)?;
-                let mut flow = Flow::Continue(());
+                let (mut flow, before) = (Flow::Continue(()), *delivered);
                 program.enter(&mut |program| flow = deliver_batch(program, &batch, generation, delivered));
                 if flow.is_break() || !generation.is_this() {
                     if let Some(raised) = program.take_raised() {
                         return Err(raised);
                     }
                     return stopped(flow).map(|()| EndedBy::Handler);
+                }
+                if let Some(progress) = progress {
+                    progress.call1((*delivered - before,))?;
                 }
             }
             Taken::Nothing => py.detach(|| thread.queue.wait(Instant::now() + LOOK_FOR_SIGNALS)),

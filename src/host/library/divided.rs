@@ -56,7 +56,7 @@ pub fn divide(
     messages::collect();
     let divided = py.detach(|| DividedRecording::open(plan)).map_err(|error| exception(py, &error))?;
     let Some(divided) = divided else { return Ok(None) };
-    let (functions, origin) = functions(divided.events(), handlers)?;
+    let (functions, origin) = functions(divided.events(), handlers, options)?;
     for name in ["__partial__", "__merge__"] {
         if functions.get_item(name)?.is_none_or(|function| !function.is_callable()) {
             let text = format!(
