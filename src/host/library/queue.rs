@@ -55,10 +55,19 @@ impl EventBatch {
 struct State {
     batches: VecDeque<EventBatch>,
     memory: usize,
-    /// True if the run delivers no more.
-    has_ended: bool,
-    /// True if the program takes no more.
-    is_closed: bool,
+    stage: Stage,
+}
+
+/// Which ends of a queue are in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// Both.
+    #[default]
+    Open,
+    /// The run delivers no more. The program still takes what waits.
+    Ended,
+    /// The program takes no more.
+    Closed,
 }
 
 /// The queue between the thread of a run and the program.
@@ -110,7 +119,7 @@ impl Queue {
             self.changed.notify_all();
             return Taken::Batch(batch);
         }
-        if state.has_ended || state.is_closed {
+        if state.stage != Stage::Open {
             return Taken::End;
         }
         self.ready.drain();
@@ -126,15 +135,15 @@ impl Queue {
     pub fn wait(&self, until: Instant) {
         let state = self.state();
         let left = until.saturating_duration_since(Instant::now());
-        let is_idle = |state: &mut State| state.batches.is_empty() && !state.has_ended && !state.is_closed;
+        let is_idle = |state: &mut State| state.batches.is_empty() && state.stage == Stage::Open;
         drop(self.changed.wait_timeout_while(state, left, is_idle));
     }
 
     /// Adds a batch. Waits while too much memory is in use. Fails if the program takes no more.
     fn push(&self, batch: EventBatch) -> Flow {
-        let is_full = |state: &mut State| state.memory > WAITING_BYTES && !state.is_closed;
+        let is_full = |state: &mut State| state.memory > WAITING_BYTES && state.stage != Stage::Closed;
         let mut state = self.changed.wait_while(self.state(), is_full).unwrap_or_else(PoisonError::into_inner);
-        if state.is_closed {
+        if state.stage == Stage::Closed {
             return Flow::Break(Stop::Interrupted);
         }
         state.memory += batch.memory();
@@ -146,7 +155,12 @@ impl Queue {
 
     /// Notes that the run delivers no more.
     pub fn end(&self) {
-        self.state().has_ended = true;
+        {
+            let mut state = self.state();
+            if state.stage == Stage::Open {
+                state.stage = Stage::Ended;
+            }
+        }
         self.announce();
     }
 
@@ -154,7 +168,7 @@ impl Queue {
     pub fn close(&self) {
         let dropped = {
             let mut state = self.state();
-            (state.is_closed, state.memory) = (true, 0);
+            (state.stage, state.memory) = (Stage::Closed, 0);
             mem::take(&mut state.batches)
         };
         drop(dropped);
