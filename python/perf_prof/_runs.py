@@ -219,13 +219,13 @@ def stat(*selectors, exec=None, cpus=None, pid=None, tid=None, cgroup=None, dura
     Without selectors, the usual events are counted, as `perf-prof stat` does.
     """
     options = {name: value for name, value in locals().items() if name != "selectors" and value is not None}
-    rows, elapsed, status = _native.count(selectors, options)
+    counted = _native.count(selectors, options)
     counts = {}
-    for name, _cpu, value, enabled, running, is_supported in rows:
+    for name, count in counted["rows"]:
         if name in counts:
             raise SelectorError(f"stat(): {name} is selected twice; count it once, or give the filters to two calls")
-        counts[name] = Count(value, enabled, running, is_supported)
-    return Counts(counts, elapsed, status)
+        counts[name] = Count(**count)
+    return Counts(counts, counted["elapsed"], counted["status"])
 
 
 class Count:

@@ -13,18 +13,33 @@ use super::{
 };
 use crate::cli::stat::plan_of_program;
 
-/// The count of an event: its name, the CPU, the count, the times in ns during which it was enabled and had a counter,
-/// and whether the machine has it. There is no count if the event never had a counter.
-type Count = (String, Option<u32>, Option<u64>, u64, u64, bool);
+/// The count of an event, as the arguments of `perf_prof.Count`.
+#[derive(Default, IntoPyObject)]
+pub struct Count {
+    /// `None` if the event never had a counter.
+    value: Option<u64>,
+    /// The time in ns during which the event was enabled.
+    enabled: u64,
+    /// The time in ns during which it had a counter.
+    running: u64,
+    /// Whether the machine has the event.
+    is_supported: bool,
+}
 
-/// Counts events until the command ends or the time is over. Returns the counts, the time in seconds and the exit status
-/// of the command.
+/// The result of a count.
+#[derive(IntoPyObject)]
+pub struct Counted {
+    /// Each event with its count.
+    rows: Vec<(String, Count)>,
+    /// The time in seconds.
+    elapsed: f64,
+    /// The exit status of the command.
+    status: u8,
+}
+
+/// Counts events until the command ends or the time is over.
 #[pyfunction]
-pub fn count(
-    py: Python<'_>,
-    selectors: &Bound<'_, PyTuple>,
-    options: &Bound<'_, PyDict>,
-) -> PyResult<(Vec<Count>, f64, u8)> {
+pub fn count(py: Python<'_>, selectors: &Bound<'_, PyTuple>, options: &Bound<'_, PyDict>) -> PyResult<Counted> {
     let words = words(Action::Count, "stat", selectors, options)?;
     let wrong = |text: String| named(py, "OptionError", &text);
     if words.command.is_none() && !options.contains("duration")? {
@@ -39,16 +54,18 @@ pub fn count(
             counts = table.rows.iter().map(row).collect();
             Ok(())
         })?;
-        Ok((counts, elapsed, status.0))
+        Ok(Counted { rows: counts, elapsed, status: status.0 })
     });
     work.map_err(|error| super::errors::exception(py, &error))?.wait(py)
 }
 
-fn row(row: &stat::Row<'_>) -> Count {
-    let name = row.event.name.clone();
-    match row.tally {
-        Tally::Counted(counted) => (name, row.cpu, Some(counted.value), counted.enabled, counted.running, true),
-        Tally::NotCounted => (name, row.cpu, None, 0, 0, true),
-        Tally::NotSupported => (name, row.cpu, None, 0, 0, false),
-    }
+fn row(row: &stat::Row<'_>) -> (String, Count) {
+    let count = match row.tally {
+        Tally::Counted(counted) => {
+            Count { value: Some(counted.value), enabled: counted.enabled, running: counted.running, is_supported: true }
+        }
+        Tally::NotCounted => Count { is_supported: true, ..Count::default() },
+        Tally::NotSupported => Count::default(),
+    };
+    (row.event.name.clone(), count)
 }
