@@ -1,9 +1,10 @@
 //! Work in a thread of its own, which a program waits for without the interpreter's lock.
 
 use std::{
+    io,
     panic::{self, AssertUnwindSafe},
     sync::{Arc, Mutex, PoisonError, mpsc},
-    thread,
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -32,14 +33,13 @@ impl<T: Send + 'static> Background<T> {
         let requests = Arc::new(EndRequests::new()?);
         let (sender, result) = mpsc::sync_channel(1);
         let signals = Signals::of_program(requests.clone());
-        let body = move || {
-            signals::block_in_this_thread();
-            let _own = OwnThread::enter();
-            let done = panic::catch_unwind(AssertUnwindSafe(|| work(signals)));
-            // Nobody may wait any more.
-            let _ = sender.send(done.unwrap_or_else(|panic| Err(Internal::from_panic(&*panic).into())));
-        };
-        thread::Builder::new().name("perf_prof".into()).spawn(body)?;
+        start_thread(
+            || work(signals),
+            move |result| {
+                // Nobody may wait any more.
+                let _ = sender.send(result);
+            },
+        )?;
         Ok(Background { requests, result: Mutex::new(result) })
     }
 
@@ -81,6 +81,21 @@ impl<T: Send + 'static> Background<T> {
     }
 }
 
+/// Starts a thread for `work`, which passes its result to `done`. A panic is an error. Signals of the process do not
+/// reach the thread, and its events are not traced.
+pub fn start_thread<T>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+    done: impl FnOnce(Result<T>) + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let body = move || {
+        signals::block_in_this_thread();
+        let _own = OwnThread::enter();
+        let result = panic::catch_unwind(AssertUnwindSafe(work));
+        done(result.unwrap_or_else(|panic| Err(Internal::from_panic(&*panic).into())));
+    };
+    thread::Builder::new().name("perf_prof".into()).spawn(body)
+}
+
 /// A defect of perf-prof.
 #[derive(Debug, thiserror::Error)]
 #[error("internal error: {0}")]
@@ -88,7 +103,7 @@ pub struct Internal(pub String);
 
 impl Internal {
     /// Returns the error for a panic.
-    pub fn from_panic(panic: &(dyn std::any::Any + Send)) -> Internal {
+    fn from_panic(panic: &(dyn std::any::Any + Send)) -> Internal {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         Internal(text.unwrap_or("a panic without a message").to_owned())

@@ -1,23 +1,19 @@
 //! The thread of a run: it opens the events and delivers them to a queue. It never holds the interpreter's lock.
 
 use std::{
-    panic::{self, AssertUnwindSafe},
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{self, Receiver, RecvTimeoutError, SyncSender},
     },
-    thread::{self, JoinHandle},
+    thread::JoinHandle,
     time::Duration,
 };
 
 use anyhow::Result;
-use perf_prof_core::sys::{
-    own_threads::OwnThread,
-    signals::{self, Signals},
-};
+use perf_prof_core::sys::signals::Signals;
 
 use super::{
-    background::Internal,
+    background::{Internal, start_thread},
     queue::{Queue, QueueSink},
 };
 use crate::{
@@ -50,18 +46,15 @@ impl Opening {
         let queue = Queue::new()?;
         let (sender, opened) = mpsc::sync_channel(1);
         let end = EndSlot::default();
-        let body = {
-            let (queue, end) = (queue.clone(), end.clone());
-            move || {
-                signals::block_in_this_thread();
-                let _own = OwnThread::enter();
-                let delivered = panic::catch_unwind(AssertUnwindSafe(|| deliver(&plan, &queue, sender)));
-                let result = delivered.unwrap_or_else(|panic| Err(Internal::from_panic(&*panic).into()));
+        let (source, ended) = (queue.clone(), (queue.clone(), end.clone()));
+        let thread = start_thread(
+            move || deliver(&plan, &source, sender),
+            move |result| {
+                let (queue, end) = ended;
                 *end.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
                 queue.end();
-            }
-        };
-        let thread = thread::Builder::new().name("perf_prof".into()).spawn(body)?;
+            },
+        )?;
         Ok(Opening { queue, opened, end, thread })
     }
 
