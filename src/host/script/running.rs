@@ -76,7 +76,12 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 /// Joins the threads that the script has started, runs the `atexit` functions, and flushes stdout and stderr, as the end
 /// of the interpreter does. The results of the run are reported afterwards. Returns 0, or another number if a flush failed.
 pub fn end_script(py: Python<'_>) -> c_int {
-    let run = |module: &str, function: &str| py.import(module)?.call_method0(function).map(drop);
+    // No public function does this. CPython calls the first one by this name too (`wait_for_thread_shutdown` in
+    // `Python/pylifecycle.c`). Without a function, the end of the interpreter does its work, later.
+    let run = |module: &str, function: &str| match py.import(module)?.getattr_opt(function)? {
+        Some(function) => function.call0().map(drop),
+        None => Ok(()),
+    };
     for (module, function) in [("threading", "_shutdown"), ("atexit", "_run_exitfuncs")] {
         if let Err(error) = run(module, function) {
             error.write_unraisable(py, None);
