@@ -61,10 +61,15 @@ class _Child:
         self._received = bytearray()
         self._output = TemporaryFile()
         self.results, results = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            _in_child(divided, number, self._output.fileno(), results)
-        os.close(results)
+        self._pid = None
+        try:
+            self._pid = os.fork()
+            if self._pid == 0:
+                _in_child(divided, number, self._output.fileno(), results)
+        finally:
+            os.close(results)
+            if self._pid is None:
+                self.close()
 
     def read(self):
         """Reads what the child has sent. Returns whether it has ended. Raises its error."""
