@@ -30,6 +30,8 @@ pub mod template;
 
 pub mod picture;
 
+pub mod aggregate;
+
 pub mod parallel;
 
 pub mod plan;

@@ -1,0 +1,64 @@
+//! What an aggregator adds up, as the user wrote it.
+
+use thiserror::Error;
+
+use super::distribution::Buckets;
+
+/// The largest number of keys of a table.
+pub const MAX_KEYS: usize = 8;
+
+/// The largest number of different keys in a table that a user can ask for.
+pub const MAX_LIMIT: usize = 1 << 30;
+
+/// What an aggregator adds up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// The names of the fields and members whose values make a key.
+    pub keys: Vec<String>,
+    /// The name of the field or member whose value is added. `None` counts events.
+    pub value: Option<String>,
+    /// The filter that an event has to pass.
+    pub filter: Option<String>,
+    /// The largest number of different keys.
+    pub limit: usize,
+    /// What is kept for each key.
+    pub measure: Measure,
+}
+
+/// What is kept for each key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// The sum of the values.
+    Sum,
+    /// How the values are distributed. Each value is divided by `divisor` first.
+    Distribution {
+        /// The ranges that are counted.
+        buckets: Buckets,
+        /// What each value is divided by, at least 1.
+        divisor: u64,
+    },
+}
+
+/// Why there can be no such aggregator.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum DefinitionError {
+    /// There are more keys than a table has.
+    #[error("{0} keys are more than {MAX_KEYS}, the largest number of keys")]
+    TooManyKeys(usize),
+    /// The limit is not a useful number.
+    #[error("limit={0}: give a number of keys from 1 to {MAX_LIMIT}")]
+    Limit(usize),
+}
+
+impl Definition {
+    /// Checks what does not depend on an event.
+    pub fn check(&self) -> Result<(), DefinitionError> {
+        if self.keys.len() > MAX_KEYS {
+            return Err(DefinitionError::TooManyKeys(self.keys.len()));
+        }
+        if self.limit == 0 || self.limit > MAX_LIMIT {
+            return Err(DefinitionError::Limit(self.limit));
+        }
+        Ok(())
+    }
+}

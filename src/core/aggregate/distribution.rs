@@ -1,0 +1,205 @@
+//! How the values of a key are distributed: counts of ranges, with count, sum, smallest and largest value.
+
+use thiserror::Error;
+
+/// The number of ranges between one power of two and the next. A percentile is at most 1/16 away from the value.
+const STEPS: u64 = 8;
+/// The largest number of ranges of equal width.
+const MAX_RANGES: i128 = Buckets::MAX_RANGE as i128;
+
+/// The ranges whose values are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buckets {
+    /// Eight ranges for each power of two. They are shown as one row for each power of two.
+    Log2,
+    /// Ranges of the same width.
+    Linear {
+        /// The start of the first range.
+        low: i64,
+        /// The end of the last range; it is not part of the range.
+        high: i64,
+        /// The width of a range.
+        step: i64,
+    },
+}
+
+/// Why there can be no such ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum LinearError {
+    /// There are no values in the ranges.
+    #[error("linear=(low, high, step): low has to be less than high, and step more than 0")]
+    Empty,
+    /// There are more ranges than are useful.
+    #[error("linear=(low, high, step): there are {0} ranges, more than {MAX_RANGES}; give a larger step")]
+    TooMany(i128),
+}
+
+impl Buckets {
+    /// No range has a larger number.
+    pub const MAX_RANGE: u32 = 100_000;
+
+    /// Returns ranges of equal width.
+    pub fn linear(low: i64, high: i64, step: i64) -> Result<Buckets, LinearError> {
+        if low >= high || step <= 0 {
+            return Err(LinearError::Empty);
+        }
+        let ranges = (i128::from(high) - i128::from(low) + i128::from(step) - 1) / i128::from(step);
+        if ranges > MAX_RANGES { Err(LinearError::TooMany(ranges)) } else { Ok(Buckets::Linear { low, high, step }) }
+    }
+
+    /// Returns the range of a value.
+    #[inline]
+    fn of(self, value: i128) -> Place {
+        match self {
+            Buckets::Log2 => match u64::try_from(value) {
+                Ok(value) if value < STEPS => Place::Range(value as u32),
+                Ok(value) => {
+                    let power = u64::from(63 - value.leading_zeros());
+                    Place::Range(((power - 2) * STEPS + ((value >> (power - 3)) & (STEPS - 1))) as u32)
+                }
+                Err(_) if value < 0 => Place::Below,
+                Err(_) => Place::Above,
+            },
+            Buckets::Linear { low, high, .. } if value < low.into() || value >= high.into() => {
+                if value < low.into() {
+                    Place::Below
+                } else {
+                    Place::Above
+                }
+            }
+            Buckets::Linear { low, step, .. } => Place::Range(((value - i128::from(low)) / i128::from(step)) as u32),
+        }
+    }
+
+    /// Returns the smallest and the largest whole number of a range.
+    pub fn bounds(self, range: u32) -> (i128, i128) {
+        match self {
+            Buckets::Log2 => {
+                let start = |range: u64| {
+                    let (power, step) = (range / STEPS + 2, range % STEPS);
+                    if range < STEPS { range.into() } else { i128::from(STEPS + step) << (power - 3) }
+                };
+                (start(range.into()), start(u64::from(range) + 1) - 1)
+            }
+            Buckets::Linear { low, high, step } => {
+                let start = i128::from(low) + i128::from(range) * i128::from(step);
+                (start, (start + i128::from(step)).min(high.into()) - 1)
+            }
+        }
+    }
+}
+
+/// Where a value is counted.
+enum Place {
+    Below,
+    Range(u32),
+    Above,
+}
+
+/// The distribution of values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Distribution {
+    /// The number of values.
+    pub count: u64,
+    /// Their sum.
+    pub sum: i128,
+    /// The smallest value, if there is one.
+    pub min: Option<i128>,
+    /// The largest value, if there is one.
+    pub max: Option<i128>,
+    /// The number of values below the first range.
+    pub below: u64,
+    /// The number of values above the last range.
+    pub above: u64,
+    /// The number of the range that the first element of `ranges` counts.
+    first: u32,
+    /// The counts of the ranges from the first one with a value to the last one.
+    ranges: Vec<u64>,
+}
+
+impl Distribution {
+    /// Counts a value.
+    #[inline]
+    pub fn add(&mut self, value: i128, buckets: Buckets) {
+        self.count += 1;
+        self.sum += value;
+        self.min = Some(self.min.map_or(value, |min| min.min(value)));
+        self.max = Some(self.max.map_or(value, |max| max.max(value)));
+        match buckets.of(value) {
+            Place::Below => self.below += 1,
+            Place::Range(range) => *self.range(range) += 1,
+            Place::Above => self.above += 1,
+        }
+    }
+
+    /// Adds the values of another distribution, which has the same ranges.
+    pub fn merge(&mut self, other: &Distribution) {
+        self.count += other.count;
+        self.sum += other.sum;
+        self.min = [self.min, other.min].into_iter().flatten().min();
+        self.max = [self.max, other.max].into_iter().flatten().max();
+        self.below += other.below;
+        self.above += other.above;
+        for (range, count) in other.ranges() {
+            self.add_to_range(range, count);
+        }
+    }
+
+    /// Adds to the count of a range, and to nothing else.
+    pub fn add_to_range(&mut self, range: u32, count: u64) {
+        *self.range(range) += count;
+    }
+
+    #[inline]
+    fn range(&mut self, range: u32) -> &mut u64 {
+        let at = range.wrapping_sub(self.first) as usize;
+        if range < self.first || at >= self.ranges.len() {
+            return self.new_range(range);
+        }
+        &mut self.ranges[at]
+    }
+
+    #[cold]
+    fn new_range(&mut self, range: u32) -> &mut u64 {
+        if self.ranges.is_empty() {
+            self.first = range;
+        }
+        if range < self.first {
+            self.ranges.splice(0..0, (range..self.first).map(|_| 0));
+            self.first = range;
+        }
+        let at = (range - self.first) as usize;
+        if at >= self.ranges.len() {
+            self.ranges.resize(at + 1, 0);
+        }
+        &mut self.ranges[at]
+    }
+
+    /// Returns the ranges that have a value, with their counts.
+    pub fn ranges(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        (self.first..).zip(self.ranges.iter().copied()).filter(|&(_, count)| count != 0)
+    }
+
+    /// Returns the value that `percent` of all values do not exceed. It is estimated within its range. Returns `None` if
+    /// there are no values.
+    pub fn percentile(&self, percent: f64, buckets: Buckets) -> Option<i128> {
+        let (min, max) = self.min.zip(self.max)?;
+        let rank = ((percent / 100.0 * self.count as f64).ceil() as u64).clamp(1, self.count);
+        if rank == self.count {
+            return Some(max);
+        }
+        let mut before = self.below;
+        if rank <= before {
+            return Some(min);
+        }
+        for (range, count) in self.ranges() {
+            if rank <= before + count {
+                let (low, high) = buckets.bounds(range);
+                let (low, high) = (low.max(min), high.min(max));
+                return Some(low + (high - low) * i128::from(rank - before) / i128::from(count));
+            }
+            before += count;
+        }
+        Some(max)
+    }
+}

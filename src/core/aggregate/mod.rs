@@ -1,0 +1,32 @@
+//! Aggregators: count and sum events by keys, in tables that are bounded. Does not know about Python or where events
+//! come from.
+//!
+//! A [`Definition`] says what is added up. A [`Plan`] is the definition compiled for one event type: fields by offset and
+//! width. [`Groups`] is the table.
+
+mod definition;
+mod distribution;
+mod groups;
+mod input;
+mod key;
+mod largest;
+mod plan;
+mod read;
+mod report;
+mod rows;
+mod stack;
+mod texts;
+
+pub use definition::{Definition, DefinitionError, MAX_KEYS, MAX_LIMIT, Measure};
+pub use distribution::{Buckets, Distribution, LinearError};
+pub use groups::{Amount, Groups, Others};
+pub use input::{Facts, Input};
+pub use key::{Key, KeyPart};
+pub use largest::{Entry, Largest};
+pub use plan::{Plan, PlanError};
+pub use read::Memo;
+pub use report::{Align, Report};
+pub use stack::label;
+
+#[cfg(test)]
+mod tests;

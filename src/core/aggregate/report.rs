@@ -1,0 +1,210 @@
+//! The table of an aggregator as text or HTML.
+
+use super::{
+    distribution::{Buckets, Distribution},
+    groups::{Amount, Groups},
+    key::KeyPart,
+};
+use crate::picture::{Log2Histogram, printable};
+
+/// The width of the longest bar, in characters.
+const BAR: usize = 40;
+/// The percentiles of a table of distributions.
+const PERCENTILES: [f64; 3] = [50.0, 90.0, 99.0];
+
+/// On which side of a column its cells begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// For text.
+    Left,
+    /// For numbers.
+    Right,
+}
+
+/// A table for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The names of the columns.
+    pub columns: Vec<(String, Align)>,
+    /// The cells of each row.
+    pub rows: Vec<Vec<String>>,
+    /// Lines below the table.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// Returns the table as text, without a newline at the end.
+    pub fn text(&self) -> String {
+        let heads: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
+        let lines: Vec<&Vec<String>> = [&heads].into_iter().chain(&self.rows).collect();
+        let width = |at: usize| lines.iter().filter_map(|line| line.get(at)).map(|cell| cell.chars().count()).max();
+        let widths: Vec<usize> = (0..heads.len()).map(|at| width(at).unwrap_or(0)).collect();
+        let mut text: Vec<String> = Vec::new();
+        for line in lines {
+            let cells = line.iter().zip(&self.columns).zip(&widths);
+            let cells = cells.map(|((cell, (_, align)), &width)| match align {
+                Align::Left => format!("{cell:<width$}"),
+                Align::Right => format!("{cell:>width$}"),
+            });
+            text.push(cells.collect::<Vec<_>>().join("  ").trim_end().to_owned());
+        }
+        text.extend(self.notes.iter().cloned());
+        text.join("\n")
+    }
+
+    /// Returns the table in HTML, for notebooks.
+    pub fn html(&self) -> String {
+        let cell = |tag: &str, text: &str, align: Align| {
+            let side = if align == Align::Left { "left" } else { "right" };
+            format!("<{tag} style=\"text-align:{side}\">{}</{tag}>", escaped(text))
+        };
+        let heads: String = self.columns.iter().map(|(name, align)| cell("th", name, *align)).collect();
+        let row = |cells: &Vec<String>| {
+            let cells: String =
+                cells.iter().zip(&self.columns).map(|(text, (_, align))| cell("td", text, *align)).collect();
+            format!("<tr>{cells}</tr>")
+        };
+        let rows: String = self.rows.iter().map(row).collect();
+        let notes: String = self.notes.iter().map(|note| format!("<p>{}</p>", escaped(note))).collect();
+        format!("<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{notes}")
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+impl Groups {
+    /// Returns the table of the `top` largest keys. `unit` is the name of the amounts.
+    pub fn report(&self, top: Option<usize>, unit: &str) -> Report {
+        let largest = self.largest(top);
+        let is_number = |at: usize| largest.iter().all(|(key, _)| matches!(key.get(at), Some(KeyPart::Number(_))));
+        let side = |at| if is_number(at) { Align::Right } else { Align::Left };
+        let keys = self.definition().keys.iter().enumerate();
+        let mut columns: Vec<(String, Align)> =
+            keys.map(|(at, name)| (printable(name).into_owned(), side(at))).collect();
+        let total = self.total();
+        let amounts = match &total {
+            Amount::Sum(_) => vec![unit.to_owned(), "share".to_owned()],
+            Amount::Distribution(_) => {
+                let percentiles = PERCENTILES.iter().map(|percent| format!("p{percent}"));
+                let unit = if unit.is_empty() { String::new() } else { format!(" {unit}") };
+                let columns = ["mean".to_owned()].into_iter().chain(percentiles).chain(["max".to_owned()]);
+                let columns = columns.map(|column| format!("{column}{unit}"));
+                ["count".to_owned()].into_iter().chain(columns).collect()
+            }
+        };
+        columns.extend(amounts.into_iter().map(|name| (printable(&name).into_owned(), Align::Right)));
+        let rows = largest.iter().map(|(key, amount)| {
+            let keys = key.iter().map(|part| part.text().into_owned());
+            keys.chain(self.amount_cells(amount, &total)).collect()
+        });
+        let rows: Vec<Vec<String>> = rows.collect();
+        let mut notes = Vec::new();
+        if rows.len() < self.len() {
+            let shown: i128 = largest.iter().map(|(_, amount)| amount.weight()).sum();
+            let rest = total.weight() - shown - self.others().amount.weight();
+            notes.push(format!("({} more keys, {rest} together)", self.len() - rows.len()));
+        }
+        if self.others().keys != 0 {
+            notes.push(format!(
+                "others: {} (there were more than limit={} keys, so the smallest were folded {} times: keys may have \
+                 been larger)",
+                self.others().amount.weight(),
+                self.definition().limit,
+                self.others().keys
+            ));
+        }
+        if self.skipped() != 0 {
+            notes.push(format!("{} events are not counted: their records end before the value", self.skipped()));
+        }
+        Report { columns, rows, notes }
+    }
+
+    fn amount_cells(&self, amount: &Amount, total: &Amount) -> Vec<String> {
+        match amount {
+            Amount::Sum(sum) => {
+                let share = *sum as f64 * 100.0 / total.weight() as f64;
+                let share = if share.is_finite() { format!("{share:.1}%") } else { "-".to_owned() };
+                vec![sum.to_string(), share]
+            }
+            Amount::Distribution(of) => {
+                let mean = if of.count == 0 { 0.0 } else { of.sum as f64 / of.count as f64 };
+                let number = |number: Option<i128>| number.map_or("-".to_owned(), |number| number.to_string());
+                let percentiles = PERCENTILES.iter().map(|&percent| number(of.percentile(percent, self.buckets())));
+                let cells = [of.count.to_string(), format!("{mean:.1}")].into_iter().chain(percentiles);
+                cells.chain([number(of.max)]).collect()
+            }
+        }
+    }
+}
+
+impl Distribution {
+    /// Returns the distribution as rows with bars. `unit` is the name of the values.
+    pub fn text(&self, unit: &str, buckets: Buckets) -> String {
+        let unit = printable(unit);
+        if buckets == Buckets::Log2 {
+            return self.log2().text(&unit);
+        }
+        let rows = self.linear_rows(buckets);
+        let most = rows.iter().map(|(_, count)| *count).max().unwrap_or(0).max(1);
+        let width = rows.iter().map(|(range, _)| range.len()).max().unwrap_or(0).max(unit.chars().count());
+        let mut text = format!("{unit:>width$} : count     distribution");
+        for (range, count) in rows {
+            let stars = (u128::from(count) * BAR as u128 / u128::from(most)) as usize;
+            text += &format!("\n{range:>width$} : {count:<8} |{:<BAR$}|", "*".repeat(stars));
+        }
+        text
+    }
+
+    /// Returns the same rows in HTML, for notebooks.
+    pub fn html(&self, unit: &str, buckets: Buckets) -> String {
+        if buckets == Buckets::Log2 {
+            return self.log2().html(unit);
+        }
+        let rows = self.linear_rows(buckets).into_iter().map(|(range, count)| vec![range, count.to_string()]);
+        let columns = vec![(unit.to_owned(), Align::Right), ("count".to_owned(), Align::Right)];
+        Report { columns, rows: rows.collect(), notes: Vec::new() }.html()
+    }
+
+    /// Returns the counts of the rows that are shown, each with the smallest value of the row. Values below the first row
+    /// have no smallest value.
+    pub fn rows(&self, buckets: Buckets) -> Vec<(Option<i128>, u64)> {
+        let Buckets::Linear { high, .. } = buckets else {
+            return self.log2().rows().map(|(low, count)| (low.map(i128::from), count)).collect();
+        };
+        let below = [(None, self.below)].into_iter();
+        let ranges = self.ranges().map(|(range, count)| (Some(buckets.bounds(range).0), count));
+        let all = below.chain(ranges).chain([(Some(high.into()), self.above)]);
+        all.filter(|&(_, count)| count != 0).collect()
+    }
+
+    fn log2(&self) -> Log2Histogram {
+        let mut histogram = Log2Histogram::default();
+        histogram.add_negative(self.below);
+        for (range, count) in self.ranges() {
+            histogram.add(u64::try_from(Buckets::Log2.bounds(range).0).unwrap_or(u64::MAX), count);
+        }
+        histogram
+    }
+
+    fn linear_rows(&self, buckets: Buckets) -> Vec<(String, u64)> {
+        let Buckets::Linear { low, high, .. } = buckets else { return Vec::new() };
+        let mut rows = Vec::new();
+        if self.below != 0 {
+            rows.push((format!("< {low}"), self.below));
+        }
+        let counted: Vec<(u32, u64)> = self.ranges().collect();
+        if let (Some((first, _)), Some((last, _))) = (counted.first(), counted.last()) {
+            let count = |range| counted.binary_search_by_key(&range, |(range, _)| *range).map_or(0, |at| counted[at].1);
+            rows.extend((*first..=*last).map(|range| {
+                let (from, to) = buckets.bounds(range);
+                (format!("{from} -> {to}"), count(range))
+            }));
+        }
+        if self.above != 0 {
+            rows.push((format!(">= {high}"), self.above));
+        }
+        rows
+    }
+}

@@ -1,0 +1,125 @@
+//! The index of a table: from the words of a key to the number of a row. Rows are numbered in the order in which their
+//! keys came first.
+
+use std::hash::Hasher;
+
+use rustc_hash::FxHasher;
+
+/// A slot without a row.
+const EMPTY: u32 = u32::MAX;
+/// The number of slots of a table with its first row. It has to be a power of two.
+const FIRST_SLOTS: usize = 16;
+
+/// The keys of a table's rows.
+#[derive(Clone, Debug)]
+pub(super) struct Rows {
+    /// The number of words of a key.
+    width: usize,
+    /// The keys of all rows, one after the other.
+    words: Vec<u64>,
+    /// Rows by the hash of their key. At most half of the slots have a row. A row whose slot is taken is in the next
+    /// free slot.
+    slots: Vec<u32>,
+    len: usize,
+}
+
+/// A row that was looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Row {
+    /// The row has had this key before.
+    Known(usize),
+    /// The row was added.
+    New(usize),
+}
+
+impl Rows {
+    /// Creates an index for keys of this many words.
+    pub fn new(width: usize) -> Rows {
+        Rows { width, words: Vec::new(), slots: Vec::new(), len: 0 }
+    }
+
+    /// Returns the number of rows.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns the key of a row.
+    pub fn key(&self, row: usize) -> &[u64] {
+        &self.words[row * self.width..][..self.width]
+    }
+
+    /// Returns the row of a key, which is added if there is none.
+    #[inline]
+    pub fn find_or_add(&mut self, key: &[u64]) -> Row {
+        if !self.slots.is_empty() {
+            let slot = self.slot(key);
+            match self.slots[slot] {
+                EMPTY if 2 * (self.len + 1) <= self.slots.len() => {
+                    self.slots[slot] = self.len as u32;
+                    return self.push(key);
+                }
+                EMPTY => {}
+                row => return Row::Known(row as usize),
+            }
+        }
+        self.grow();
+        let slot = self.slot(key);
+        self.slots[slot] = self.len as u32;
+        self.push(key)
+    }
+
+    /// Returns the row of a key.
+    pub fn find(&self, key: &[u64]) -> Option<usize> {
+        if self.slots.is_empty() || key.len() != self.width {
+            return None;
+        }
+        let row = self.slots[self.slot(key)];
+        (row != EMPTY).then_some(row as usize)
+    }
+
+    fn push(&mut self, key: &[u64]) -> Row {
+        self.words.extend_from_slice(key);
+        self.len += 1;
+        Row::New(self.len - 1)
+    }
+
+    /// Returns the slot of a key's row, or the free slot where the row would be.
+    #[inline]
+    fn slot(&self, key: &[u64]) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut at = hash(key) as usize & mask;
+        loop {
+            let row = self.slots[at];
+            if row == EMPTY || self.is_key(row as usize, key) {
+                return at;
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    #[inline]
+    fn is_key(&self, row: usize, key: &[u64]) -> bool {
+        // A loop is faster here than a call of memcmp: keys have few words.
+        let start = row * self.width;
+        let Some(own) = self.words.get(start..start + key.len()) else { return false };
+        own.iter().zip(key).all(|(own, word)| own == word)
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        self.slots = vec![EMPTY; (2 * self.slots.len()).max(FIRST_SLOTS)];
+        for row in 0..self.len {
+            let slot = self.slot(&self.words[row * self.width..][..self.width]);
+            self.slots[slot] = row as u32;
+        }
+    }
+}
+
+#[inline]
+fn hash(key: &[u64]) -> u64 {
+    let mut hasher = FxHasher::default();
+    for &word in key {
+        hasher.write_u64(word);
+    }
+    hasher.finish()
+}

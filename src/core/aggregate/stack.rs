@@ -1,0 +1,30 @@
+//! The text of a call chain: the names of its frames, the outermost first, with `;` between them.
+
+use std::sync::Arc;
+
+use crate::{
+    event::{Frame, Origin, UNKNOWN},
+    picture::Label,
+};
+
+/// Returns what is known about a frame, for folded stacks and flame graphs.
+pub fn label(frame: &Frame) -> Label<'_> {
+    match (&*frame.symbol != UNKNOWN, frame.origin == Origin::Kernel) {
+        (true, true) => Label::Kernel(&frame.symbol),
+        (true, false) => Label::Name(&frame.symbol),
+        (false, true) => Label::InKernel(&frame.dso),
+        (false, false) => Label::InFile(&frame.dso),
+    }
+}
+
+/// Returns the text of a call chain, which is given innermost first.
+pub(super) fn folded(frames: &[Arc<Frame>]) -> String {
+    let mut text = String::new();
+    for frame in frames.iter().rev() {
+        if !text.is_empty() {
+            text.push(';');
+        }
+        text.push_str(&label(frame).text());
+    }
+    text
+}
