@@ -1,14 +1,21 @@
 """Linux kernel events in Python: the class of events, and functions and classes to evaluate them."""
 
 from perf_prof._native import (
+    Aggregator,
+    Count,
+    Distribution,
     EventFormat,
     FieldError,
     FieldFormat,
     FlameGraph,
+    Hist,
     Log2Hist,
     PerfEvent,
     RunResult,
+    Stacks,
+    Sum,
     Timeline,
+    Top,
     Trace,
     Track,
     __version__,
@@ -46,20 +53,24 @@ from perf_prof._errors import (
     Warning,
 )
 from perf_prof._parts import Branch, Losses, Parts, States, at_least
-from perf_prof._runs import Count, Counts, Recording, record, replay, run, stat, trace
+from perf_prof._runs import Counts, EventCount, Recording, record, replay, run, stat, trace
 
 __all__ = [
     "AccessError",
+    "Aggregator",
     "Branch",
     "ClosedError",
     "Count",
     "Counts",
+    "Distribution",
     "Error",
+    "EventCount",
     "EventFormat",
     "FieldError",
     "FieldFormat",
     "FlameGraph",
     "HandlerError",
+    "Hist",
     "KernelError",
     "Log2Hist",
     "Losses",
@@ -73,8 +84,11 @@ __all__ = [
     "RecordingNotFoundError",
     "RunResult",
     "SelectorError",
+    "Stacks",
     "States",
+    "Sum",
     "Timeline",
+    "Top",
     "Trace",
     "Track",
     "Warning",

@@ -257,6 +257,183 @@ class Log2Hist:
         """A copy or a pickle contains the name and the counts."""
     def __setstate__(self, counts: dict[int, int]) -> None: ...
 
+class Distribution:
+    """How values are distributed: those of one key of a Hist, as they were when the object was made.
+
+    count, sum, min, max and mean are of all values; min, max and mean are None if there are none. len() is count. A
+    notebook shows a table with bars.
+    """
+
+    @property
+    def count(self) -> int:
+        """The number of values."""
+    @property
+    def sum(self) -> int:
+        """The sum of the values."""
+    @property
+    def min(self) -> int | None:
+        """The smallest value."""
+    @property
+    def max(self) -> int | None:
+        """The largest value."""
+    @property
+    def mean(self) -> float | None:
+        """The sum divided by the count."""
+    def percentile(self, percent: float) -> int | None:
+        """Returns the value that percent (0 to 100) of all values do not exceed, or None if there are no values.
+
+        It is estimated within the range of values that are counted together: with powers of two, it is at most an
+        eighth away from the value.
+        """
+    def to_dict(self) -> dict[str, Any]:
+        """Returns {'count', 'sum', 'min', 'max', 'rows'}. rows has the count of each row by its smallest value; values
+        below the first row have the key None."""
+    def print(self, file: _Writes | None = None) -> None:
+        """Writes the rows with bars to a file, or to sys.stdout."""
+    def __len__(self) -> int: ...
+
+class Aggregator:
+    """The base of Count, Sum, Hist and Stacks: a table of amounts by key, which is filled without Python.
+
+    In the place of a handler it gets all events of its name. A key is the value of a field if there is one name, else a
+    tuple with the values of all names. len() is the number of keys, and iteration gives the keys. A notebook shows the
+    table.
+    """
+
+    def add(self, event: PerfEvent) -> None:
+        """Adds an event. Raises ValueError if the event does not have one of the names."""
+    def update(self, other: Aggregator) -> None:
+        """Adds everything that another object of the same class with the same names has."""
+    def clear(self) -> None:
+        """Removes all keys."""
+    def most_common(self, n: int | None = None) -> list[tuple[Any, Any]]:
+        """Returns the (key, amount) pairs of the n keys with the largest amounts, the largest first; of all keys without n."""
+    def keys(self) -> list[Any]:
+        """Returns all keys, in the order in which they came first."""
+    def values(self) -> list[Any]:
+        """Returns the amounts of all keys, in the order of keys()."""
+    def items(self) -> list[tuple[Any, Any]]:
+        """Returns the (key, amount) pairs of all keys, in the order of keys()."""
+    def to_dict(self) -> dict[Any, Any]:
+        """Returns a dict with all keys. The values are numbers, or for a Hist the dicts of Distribution.to_dict()."""
+    def print(self, top: int | None = None, file: _Writes | None = None) -> None:
+        """Writes the table to a file, or to sys.stdout: the top keys with the largest amounts, or all keys."""
+    @property
+    def total(self) -> Any:
+        """The sum of all amounts, with those that were folded. For a Hist, a Distribution of all values."""
+    @property
+    def others(self) -> Any:
+        """The sum of the amounts of keys that were folded because there were more than limit keys."""
+    @property
+    def times_folded(self) -> int:
+        """How often a key was folded because there were more than limit keys. If it is not 0, keys may have been larger."""
+    def __call__(self, event: PerfEvent) -> None: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, key: Any) -> Any: ...
+    def __contains__(self, key: Any) -> bool: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __getstate__(self) -> tuple[Any, ...]: ...
+    def __setstate__(self, state: tuple[Any, ...]) -> None: ...
+
+class Count(Aggregator):
+    """Counts events by keys: the names of fields, or of members such as _comm, _pid, _cpu and _stack.
+
+    where is a filter such as 'prev_state==0'. If there are more than limit keys, the smallest are folded into others. An
+    item is 0 if there is no such key.
+    """
+
+    def __new__(cls, *keys: str, where: str | None = None, limit: int = 1_000_000) -> Count: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+
+class Sum(Aggregator):
+    """Adds up the value of a field, by the keys that by names: a name, or a tuple of names.
+
+    where and limit are as for Count. An item is 0 if there is no such key.
+    """
+
+    def __new__(
+        cls, value: str, by: str | Sequence[str] | None = None, *, where: str | None = None, limit: int = 1_000_000
+    ) -> Sum: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+
+class Hist(Aggregator):
+    """Counts how the value of a field is distributed, by the keys that by names: a name, or a tuple of names.
+
+    Values are counted by powers of two, or with linear=(low, high, step) in ranges of the same width. With unit 'us',
+    'ms' or 's', the values are in ns and are divided by a thousand, a million or a billion; any other unit is only a
+    name. where and limit are as for Count. An item is a Distribution; it is empty if there is no such key.
+    """
+
+    def __new__(
+        cls,
+        value: str,
+        by: str | Sequence[str] | None = None,
+        *,
+        linear: tuple[int, int, int] | None = None,
+        unit: str | None = None,
+        where: str | None = None,
+        limit: int = 1_000_000,
+    ) -> Hist: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+
+class Stacks(Aggregator):
+    """Counts call chains by the keys that by names, or adds up the value of a field for each call chain. The events need
+    call chains: -g, or the attribute stack.
+
+    The last part of a key is the call chain: the names of its functions, separated by ';' and outermost first. where and
+    limit are as for Count.
+    """
+
+    def __new__(
+        cls,
+        by: str | Sequence[str] | None = "_comm",
+        value: str | None = None,
+        *,
+        where: str | None = None,
+        limit: int = 1_000_000,
+    ) -> Stacks: ...
+    def folded(self) -> str:
+        """Returns one line per key: its parts and the functions, separated by ';' and outermost first, then a space and the
+        amount."""
+    def flame_graph(
+        self,
+        title: str | None = None,
+        colors: str | None = None,
+        count_name: str | None = None,
+        subtitle: str | None = None,
+        inverted: bool = False,
+    ) -> FlameGraph:
+        """Returns the stacks as a FlameGraph. The arguments are those of FlameGraph()."""
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes a flame graph if path ends in .svg, folded text if it ends in .folded. See FlameGraph.save()."""
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+
+class Top:
+    """Keeps the n events with the largest values of a field, whole: with the name of the task and the call chain.
+
+    where is a filter such as 'prev_state==0'. Iteration gives the events, the one with the largest value first. In the
+    place of a handler it gets all events of its name.
+    """
+
+    def __new__(cls, n: int, value: str, *, where: str | None = None) -> Top: ...
+    def add(self, event: PerfEvent) -> None:
+        """Looks at an event. Raises ValueError if the event does not have one of the names."""
+    def update(self, other: Top) -> None:
+        """Adds the events of another Top with the same value."""
+    def clear(self) -> None:
+        """Removes all events."""
+    def most_common(self, n: int | None = None) -> list[tuple[PerfEvent, int]]:
+        """Returns the (event, value) pairs of the n events with the largest values, the largest first; of all without n."""
+    def print(self) -> None:
+        """Prints the events, the one with the largest value first, as event.print() does."""
+    def __call__(self, event: PerfEvent) -> None: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[PerfEvent]: ...
+    def __repr__(self) -> str: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+    def __getstate__(self) -> tuple[list[PerfEvent], int]: ...
+    def __setstate__(self, state: tuple[list[PerfEvent], int]) -> None: ...
+
 _Step = TypeVar("_Step", bound=Callable[..., None])
 
 class Branch(dict[str, int]):
@@ -603,7 +780,7 @@ class Recording:
     def __enter__(self) -> Recording: ...
     def __exit__(self, *_: object) -> None: ...
 
-class Count:
+class EventCount:
     """The count of an event. `value` is None if the machine lacks the event or never had a counter for it.
 
     `enabled` and `running` are times in ns: while the event was enabled, and while it had a counter. If running is less
@@ -615,12 +792,12 @@ class Count:
     running: int
     is_supported: bool
 
-class Counts(Mapping[str, Count]):
-    """The result of stat(): from the name of an event to its Count. `elapsed` is in seconds."""
+class Counts(Mapping[str, EventCount]):
+    """The result of stat(): from the name of an event to its EventCount. `elapsed` is in seconds."""
 
     elapsed: float
     status: int
-    def __getitem__(self, name: str) -> Count: ...
+    def __getitem__(self, name: str) -> EventCount: ...
     def __iter__(self) -> Iterator[str]: ...
     def __len__(self) -> int: ...
 
@@ -775,7 +952,7 @@ def stat(
     cgroup: str | Iterable[str] | None = None,
     duration: float | str | None = None,
 ) -> Counts:
-    """Counts events until the command exec has ended or the time duration is over. Returns a Counts: from name to Count.
+    """Counts events until the command exec has ended or the time duration is over. Returns a Counts: from name to EventCount.
 
     Without selectors, the usual events are counted, as `perf-prof stat` does.
     """

@@ -214,7 +214,7 @@ class Recording:
 
 
 def stat(*selectors, exec=None, cpus=None, pid=None, tid=None, cgroup=None, duration=None):
-    """Counts events until the command exec has ended or the time duration is over. Returns a Counts: from name to Count.
+    """Counts events until the command exec has ended or the time duration is over. Returns a Counts: from name to EventCount.
 
     Without selectors, the usual events are counted, as `perf-prof stat` does.
     """
@@ -224,11 +224,11 @@ def stat(*selectors, exec=None, cpus=None, pid=None, tid=None, cgroup=None, dura
     for name, count in counted["rows"]:
         if name in counts:
             raise SelectorError(f"stat(): {name} is selected twice; count it once, or give the filters to two calls")
-        counts[name] = Count(**count)
+        counts[name] = EventCount(**count)
     return Counts(counts, counted["elapsed"], counted["status"])
 
 
-class Count:
+class EventCount:
     """The count of an event. `value` is None if the machine lacks the event or never had a counter for it.
 
     `enabled` and `running` are times in ns: while the event was enabled, and while it had a counter. If running is less
@@ -244,11 +244,11 @@ class Count:
         self.is_supported = is_supported
 
     def __repr__(self):
-        return f"Count(value={self.value}, enabled={self.enabled}, running={self.running})"
+        return f"EventCount(value={self.value}, enabled={self.enabled}, running={self.running})"
 
 
 class Counts(Mapping):
-    """The result of stat(): from the name of an event to its Count. `elapsed` is in seconds."""
+    """The result of stat(): from the name of an event to its EventCount. `elapsed` is in seconds."""
 
     def __init__(self, counts, elapsed, status):
         self._counts = counts

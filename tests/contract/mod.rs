@@ -1,6 +1,7 @@
 //! The contract with users of `perf-prof python`. Each test checks one sentence of it: it runs the built program on
 //! events of this kernel.
 
+mod aggregators;
 mod callbacks;
 mod compat;
 mod differences;

@@ -12,6 +12,7 @@ pub mod epoll;
 pub mod eventfd;
 pub mod file;
 pub mod folder;
+pub mod fork_lock;
 pub mod limits;
 pub mod memory;
 pub mod mmap;

@@ -1,9 +1,12 @@
 //! The callbacks of the user's module: the functions that perf-prof calls. They are looked up once, after the import.
 
 use perf_prof_core::event::EventType;
-use pyo3::{prelude::*, types::PyDict};
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyList, PyTuple},
+};
 
-use super::{error::ScriptError, merge::MergeCallbacks};
+use super::{aggregate::is_aggregator, error::ScriptError, merge::MergeCallbacks};
 
 /// A callable object of the module, with its name.
 pub struct Callback {
@@ -11,6 +14,16 @@ pub struct Callback {
     pub function: Py<PyAny>,
     /// The name of the object in the module, for messages.
     pub name: String,
+}
+
+/// What gets the samples of an event: first the aggregators, then the functions.
+pub struct EventHandler {
+    /// The name of the handler in the module, for messages.
+    pub name: String,
+    /// The aggregators, which are fed without Python.
+    pub aggregators: Vec<Py<PyAny>>,
+    /// The functions, which are called with an event object.
+    pub functions: Vec<Callback>,
 }
 
 /// All callbacks of a module.
@@ -28,8 +41,8 @@ pub struct Callbacks {
     pub lost: Option<Callback>,
     /// `__partial__()` and `__merge__(partials)`, if the module defines both.
     pub parts: Option<MergeCallbacks>,
-    /// The handler of each selected event: the function that is named after the event, else `__sample__`, else `None`.
-    pub handlers: Vec<Option<Callback>>,
+    /// The handler of each selected event: what is named after the event, else `__sample__`, else `None`.
+    pub handlers: Vec<Option<EventHandler>>,
 }
 
 impl Callbacks {
@@ -38,13 +51,14 @@ impl Callbacks {
     pub fn find(dict: &Bound<'_, PyDict>, path: &str, events: &[EventType]) -> Result<Callbacks, ScriptError> {
         let find = |name: &str| callback(dict, name, path);
         let mut handlers = Vec::with_capacity(events.len());
-        let sample = find("__sample__")?;
+        let handler = |name: &str| handler(dict, name, path);
+        let sample = handler("__sample__")?;
         for event in events {
-            let own = match (find(&event.handler_name())?, event.plain_handler_name()) {
-                (None, Some(plain)) => find(&plain)?,
+            let own = match (handler(&event.handler_name())?, event.plain_handler_name()) {
+                (None, Some(plain)) => handler(&plain)?,
                 (own, _) => own,
             };
-            handlers.push(own.or_else(|| sample.as_ref().map(|callback| callback.share(dict.py()))));
+            handlers.push(own.or_else(|| sample.as_ref().map(|handler| handler.share(dict.py()))));
         }
         let found = Callbacks {
             init: find("__init__")?,
@@ -85,37 +99,94 @@ impl Callbacks {
         })
     }
 
+    /// Returns whether events have handlers, and all of them are aggregators.
+    pub fn has_only_aggregators(&self) -> bool {
+        let mut handlers = self.handlers.iter().flatten().peekable();
+        handlers.peek().is_some() && handlers.all(|handler| handler.functions.is_empty())
+    }
+
     fn is_empty(&self) -> bool {
         let others = [&self.init, &self.exit, &self.interval, &self.print_stat, &self.lost];
-        self.handlers.iter().chain(others).all(Option::is_none)
+        self.handlers.iter().all(Option::is_none) && others.into_iter().all(Option::is_none)
+    }
+}
+
+impl EventHandler {
+    fn share(&self, py: Python<'_>) -> EventHandler {
+        EventHandler {
+            name: self.name.clone(),
+            aggregators: self.aggregators.iter().map(|aggregator| aggregator.clone_ref(py)).collect(),
+            functions: self.functions.iter().map(|function| function.share(py)).collect(),
+        }
     }
 }
 
 impl Callback {
-    fn share(&self, py: Python<'_>) -> Callback {
+    /// Returns the same callback.
+    pub fn share(&self, py: Python<'_>) -> Callback {
         Callback { function: self.function.clone_ref(py), name: self.name.clone() }
     }
 }
 
-/// Returns the names of the module's callables that look like a tracepoint's handler: `sys__name`.
+/// Returns the names of the module's values that look like a tracepoint's handler: `sys__name`.
 pub fn handler_like_names(module: &Bound<'_, PyModule>) -> Vec<String> {
-    let items = module.dict().iter();
-    let callable = items.filter(|(_, value)| value.is_callable());
-    let names = callable.filter_map(|(name, _)| name.extract::<String>().ok());
+    let is_handler = |value: &Bound<'_, PyAny>| match several(value) {
+        Some(items) => !items.is_empty() && items.iter().all(PyAnyMethods::is_callable),
+        None => value.is_callable(),
+    };
+    let items = module.dict().iter().filter(|(_, value)| is_handler(value));
+    let names = items.filter_map(|(name, _)| name.extract::<String>().ok());
     names.filter(|name| !name.starts_with("__") && name.contains("__")).collect()
+}
+
+/// Returns the items of a tuple or a list.
+fn several<'py>(value: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
+    let of_list = || value.cast::<PyList>().map(|items| items.iter().collect());
+    value.cast::<PyTuple>().map(|items| items.iter().collect()).or_else(|_| of_list()).ok()
+}
+
+/// Looks up the handler of an event: a function, an aggregator, or a tuple or list of several.
+fn handler(dict: &Bound<'_, PyDict>, name: &str, path: &str) -> Result<Option<EventHandler>, ScriptError> {
+    let Some(found) = dict.get_item(name).ok().flatten() else { return Ok(None) };
+    let mut handler = EventHandler { name: name.to_owned(), aggregators: Vec::new(), functions: Vec::new() };
+    if is_aggregator(&found) {
+        handler.aggregators.push(found.unbind());
+        return Ok(Some(handler));
+    }
+    let Some(items) = several(&found) else {
+        handler.functions.extend(callback(dict, name, path)?);
+        return Ok((!handler.functions.is_empty()).then_some(handler));
+    };
+    for (at, item) in items.into_iter().enumerate() {
+        let name = format!("{name}[{at}]");
+        if is_aggregator(&item) {
+            handler.aggregators.push(item.unbind());
+        } else if item.is_callable() {
+            handler.functions.push(plain(item, &name, path)?);
+        } else {
+            let kind = item.get_type().name().map_or_else(|_| "object".to_owned(), |kind| kind.to_string());
+            return Err(ScriptError::NoHandler { name, kind });
+        }
+    }
+    let is_empty = handler.aggregators.is_empty() && handler.functions.is_empty();
+    Ok((!is_empty).then_some(handler))
 }
 
 /// Looks up one callback in the module's own dict. Inherited attributes of the module object are ignored: every module
 /// object inherits an `__init__` that the user did not write.
 fn callback(dict: &Bound<'_, PyDict>, name: &str, path: &str) -> Result<Option<Callback>, ScriptError> {
     let found = dict.get_item(name).ok().flatten();
-    let Some(function) = found.filter(|found| found.is_callable()) else { return Ok(None) };
+    found.filter(|found| found.is_callable()).map(|function| plain(function, name, path)).transpose()
+}
+
+/// Returns the callback of a callable object. Fails if it is a generator or an async function.
+fn plain(function: Bound<'_, PyAny>, name: &str, path: &str) -> Result<Callback, ScriptError> {
     if let Some(what) = not_plain(&function) {
         let line = function.getattr("__code__").and_then(|code| code.getattr("co_firstlineno")?.extract::<u32>());
         let place = line.map_or_else(|_| path.to_owned(), |line| format!("{path}:{line}"));
         return Err(ScriptError::BodyNeverRuns { name: name.into(), what, place });
     }
-    Ok(Some(Callback { function: function.unbind(), name: name.into() }))
+    Ok(Callback { function: function.unbind(), name: name.into() })
 }
 
 /// Returns the kind of function if a call would not run the function's body, else `None`.

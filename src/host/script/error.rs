@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use perf_prof_core::aggregate::PlanError;
 use pyo3::{PyErr, exceptions::PyTypeError};
 
 use super::running;
@@ -139,6 +140,24 @@ pub enum ScriptError {
         /// The type of the value.
         kind: String,
     },
+    /// A tuple in the place of a handler has an item that cannot get events.
+    #[error("{name} has to be a function or an aggregator, and it is {kind}")]
+    NoHandler {
+        /// The name of the handler, with the index of the item.
+        name: String,
+        /// The type of the item.
+        kind: String,
+    },
+    /// An aggregator has a name that its event does not have, or cannot add up its values.
+    #[error("{module}: {handler}: {error}")]
+    Aggregator {
+        /// The script.
+        module: String,
+        /// The name of the handler.
+        handler: String,
+        /// Why the event cannot be added.
+        error: Box<PlanError>,
+    },
     /// The recording has no event that the script handles.
     #[error("{module} has functions for no event of this run: the functions are {functions}; the events are {events}")]
     NoEvents {
@@ -174,7 +193,8 @@ pub enum ScriptError {
     #[error(
         "--jobs runs the script in several processes, each on a part of the recording. To get one result, the \
          script has to define __partial__(), which returns the result of a part, and __merge__(partials), which \
-         combines the results of all parts. If the script does not have these functions, leave out --jobs"
+         combines the results of all parts. If the script does not have these functions, leave out --jobs. A script \
+         whose handlers are all aggregators does not need them"
     )]
     NoParts,
     /// The result of `__partial__` cannot be pickled or unpickled.

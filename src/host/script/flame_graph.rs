@@ -7,7 +7,7 @@ use std::{
 };
 
 use perf_prof_core::{
-    event::{Frame, Origin, UNKNOWN},
+    aggregate::label,
     picture::{DrawError, FlameGraphStyle, Label, StackDirection, StackNode, Stacks, draw},
     sys::output_path::{self, ExistingFile, OutputPathError},
 };
@@ -59,7 +59,7 @@ type ConstructorArguments = (Option<String>, Option<String>, String, Option<Stri
 impl FlameGraph {
     #[new]
     #[pyo3(signature = (title=None, colors=None, count_name="samples", subtitle=None, inverted=false))]
-    fn new(
+    pub fn new(
         title: Option<String>,
         colors: Option<&str>,
         count_name: &str,
@@ -135,7 +135,7 @@ impl FlameGraph {
     /// Writes a file: a picture if path ends in .svg, folded text if it ends in .folded.
     ///
     /// Raises ValueError if path has another ending, or if there are no stacks for a picture.
-    fn save(&self, path: PathBuf) -> PyResult<()> {
+    pub fn save(&self, path: PathBuf) -> PyResult<()> {
         let text = match Form::from_extension(&path)? {
             // The GIL stays held: the graph is borrowed, and another thread that adds to it would get an error.
             Form::Picture => self.picture(),
@@ -159,7 +159,7 @@ impl FlameGraph {
 
     /// Jupyter shows this in a notebook. The picture has a frame of its own, because a notebook runs no scripts of
     /// pictures, and without its script nothing can be zoomed. The frame cannot read the notebook.
-    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+    pub fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
         let svg = match self.picture() {
             Ok(svg) => svg,
             Err(DrawError::Empty) => return Ok("<p>no stacks</p>".to_owned()),
@@ -219,7 +219,8 @@ impl FlameGraph {
         draw(&self.stacks, &self.look, &mut svg).map(|()| svg)
     }
 
-    fn add_folded(&mut self, folded: &str) -> PyResult<()> {
+    /// Adds the lines of folded text.
+    pub fn add_folded(&mut self, folded: &str) -> PyResult<()> {
         for line in folded.lines() {
             let (stack, weight) = line.rsplit_once(' ').unwrap_or((line, ""));
             let weight =
@@ -246,14 +247,5 @@ impl FlameGraph {
             end = self.stacks.child(end, Label::Name(&name.to_string_lossy()));
         }
         Ok(end)
-    }
-}
-
-fn label(frame: &Frame) -> Label<'_> {
-    match (&*frame.symbol != UNKNOWN, frame.origin == Origin::Kernel) {
-        (true, true) => Label::Kernel(&frame.symbol),
-        (true, false) => Label::Name(&frame.symbol),
-        (false, true) => Label::InKernel(&frame.dso),
-        (false, false) => Label::InFile(&frame.dso),
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use perf_prof_core::{
     engine::exit_status,
-    event::{Deliver, EventType, Flow, Sink},
+    event::{Deliver, Flow, Sink},
     parallel,
     record::OtherRecords,
     sys::{compat, output},
@@ -23,9 +23,12 @@ use pyo3::{
 use super::{
     callbacks::{Callback, Callbacks, handler_like_names},
     error::ScriptError,
-    event::{Class, EventSlot, class_of, kept_events},
+    event::kept_events,
     failure::{Failures, OnError, OwnInterrupt, Tracebacks, exit_status},
-    forked, interpreter,
+    feeding::FeedingProgram,
+    forked,
+    handlers::{Handler, handlers},
+    interpreter,
     loader::{self, Loaded},
     module::{self, Run},
     perf_script::{self, Raised},
@@ -103,8 +106,7 @@ impl Module {
             let (callbacks, receiver, (tracebacks, own_interrupt)) = match dialect {
                 Dialect::PerfProf => {
                     let callbacks = Callbacks::find(&module.dict(), &loaded.path, &run.events)?;
-                    let handlers = handlers(py, &callbacks.handlers, &run);
-                    let handlers = handlers.map_err(|e| ScriptError::Start(e.to_string()))?;
+                    let handlers = handlers(py, &callbacks.handlers, &run, &loaded.path)?;
                     (callbacks, Receiver::EventObjects(handlers), (Tracebacks::Several, OwnInterrupt::EndsRun))
                 }
                 Dialect::PerfScript(options) => {
@@ -130,8 +132,8 @@ impl Program {
         on_error: OnError,
     ) -> Result<Program, ScriptError> {
         let callbacks = Callbacks::find(functions, origin, &run.events)?;
-        let handlers = handlers(functions.py(), &callbacks.handlers, &run);
-        let receiver = Receiver::EventObjects(handlers.map_err(|error| ScriptError::Start(error.to_string()))?);
+        let handlers = handlers(functions.py(), &callbacks.handlers, &run, origin)?;
+        let receiver = Receiver::EventObjects(handlers);
         module::set_run(run);
         let failures = Failures::new(on_error, Tracebacks::Several, OwnInterrupt::EndsRun);
         Ok(Program { callbacks, receiver, failures, module: None })
@@ -160,23 +162,6 @@ enum Receiver {
     EventObjects(Vec<Option<Handler>>),
     /// Functions that get the fields, as in `perf script`.
     PerfScript(Box<perf_script::Handlers>),
-}
-
-/// The handler of an event type, the Python class of the event type, and the object that is passed to the handler.
-struct Handler {
-    callback: Callback,
-    class: &'static Class,
-    slot: EventSlot,
-}
-
-fn handlers(py: Python<'_>, found: &[Option<Callback>], run: &Arc<Run>) -> PyResult<Vec<Option<Handler>>> {
-    let handler = |(callback, event): (&Option<Callback>, &EventType)| {
-        callback.as_ref().map(|callback| {
-            let callback = Callback { function: callback.function.clone_ref(py), name: callback.name.clone() };
-            Ok(Handler { callback, class: class_of(py, event)?, slot: EventSlot::new(run.context.clone()) })
-        })
-    };
-    found.iter().zip(&run.events).map(handler).map(Option::transpose).collect()
 }
 
 impl Program {
@@ -269,6 +254,11 @@ impl Program {
 
 impl Sink for Program {
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+        if let Program { callbacks, receiver: Receiver::EventObjects(handlers), failures, .. } = self
+            && callbacks.has_only_aggregators()
+        {
+            return body(&mut FeedingProgram::new(callbacks, failures, handlers));
+        }
         Python::attach(|py| {
             let Program { callbacks, receiver, failures, .. } = self;
             let attached = Attached { py, callbacks, failures };
@@ -285,10 +275,10 @@ impl Sink for Program {
 }
 
 /// The callbacks of a program while the GIL is held.
-struct Attached<'a, 'py> {
-    py: Python<'py>,
-    callbacks: &'a Callbacks,
-    failures: &'a mut Failures,
+pub(super) struct Attached<'a, 'py> {
+    pub py: Python<'py>,
+    pub callbacks: &'a Callbacks,
+    pub failures: &'a mut Failures,
 }
 
 impl Attached<'_, '_> {
@@ -351,16 +341,24 @@ impl Attached<'_, '_> {
 
 /// A program whose functions get event objects, while the GIL is held.
 pub(super) struct AttachedProgram<'a, 'py> {
-    attached: Attached<'a, 'py>,
-    handlers: &'a mut Vec<Option<Handler>>,
+    pub attached: Attached<'a, 'py>,
+    pub handlers: &'a mut Vec<Option<Handler>>,
 }
 
 impl AttachedProgram<'_, '_> {
     /// Calls the handler of an event type with an object that exists already.
     pub(super) fn object(&mut self, event: usize, object: Py<PyAny>) -> Flow {
         let Some(Some(handler)) = self.handlers.get(event) else { return Flow::Continue(()) };
-        let result = handler.callback.function.call1(self.attached.py, (object,));
-        self.attached.handle(result.map(drop), &handler.callback.name)
+        let py = self.attached.py;
+        for feed in &handler.feeds {
+            let result = feed.object(object.bind(py));
+            self.attached.handle(result, "add")?;
+        }
+        for callback in &handler.functions {
+            let result = callback.function.call1(py, (object.clone_ref(py),));
+            self.attached.handle(result.map(drop), &callback.name)?;
+        }
+        Flow::Continue(())
     }
 }
 
@@ -368,31 +366,37 @@ impl Deliver for AttachedProgram<'_, '_> {
     #[inline]
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         let Some(Some(handler)) = self.handlers.get_mut(event) else { return Flow::Continue(()) };
-        let py = self.attached.py;
-        // SAFETY: the GIL is held. The record outlives the call. `after_callback` is called after the call, with the
-        // GIL still held.
-        let result = unsafe {
-            let object = handler.slot.show(handler.class, record);
-            if object.is_null() {
-                ptr::null_mut()
-            } else {
-                // The free element before the arguments is for the `self` of a bound method
-                // (PY_VECTORCALL_ARGUMENTS_OFFSET).
-                let args = [ptr::null_mut(), object];
-                let count = 1 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
-                let function = handler.callback.function.as_ptr();
-                let result = ffi::PyObject_Vectorcall(function, args.as_ptr().add(1), count, ptr::null_mut());
-                handler.slot.after_callback();
-                result
-            }
-        };
-        if result.is_null() {
-            let error = PyErr::fetch(py);
-            return self.attached.handle(Err(error), &handler.callback.name);
+        for feed in &mut handler.feeds {
+            feed.sample(record);
         }
-        forked::leave_if_child(py, || 0);
-        // SAFETY: the call returned a new reference, which is released here.
-        unsafe { ffi::Py_DECREF(result) };
+        for callback in &handler.functions {
+            let py = self.attached.py;
+            // SAFETY: the GIL is held. The record outlives the call. `after_callback` is called after the call, with
+            // the GIL still held.
+            let result = unsafe {
+                let object = handler.slot.show(handler.class, record);
+                if object.is_null() {
+                    ptr::null_mut()
+                } else {
+                    // The free element before the arguments is for the `self` of a bound method
+                    // (PY_VECTORCALL_ARGUMENTS_OFFSET).
+                    let args = [ptr::null_mut(), object];
+                    let count = 1 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
+                    let function = callback.function.as_ptr();
+                    let result = ffi::PyObject_Vectorcall(function, args.as_ptr().add(1), count, ptr::null_mut());
+                    handler.slot.after_callback();
+                    result
+                }
+            };
+            if result.is_null() {
+                let error = PyErr::fetch(py);
+                self.attached.handle(Err(error), &callback.name)?;
+                continue;
+            }
+            forked::leave_if_child(py, || 0);
+            // SAFETY: the call returned a new reference, which is released here.
+            unsafe { ffi::Py_DECREF(result) };
+        }
         Flow::Continue(())
     }
 

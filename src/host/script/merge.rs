@@ -1,14 +1,16 @@
 //! The script's side of --jobs: each worker process returns the partial result of its script, and one process merges
 //! the results.
 
-use std::sync::OnceLock;
+use std::{collections::HashMap, sync::OnceLock};
 
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict, PyList},
 };
 
-use super::{Program, ScriptError, callbacks::Callback, failure, host::flush};
+use super::{
+    Program, ScriptError, aggregate::module_aggregators, callbacks::Callback, failure, host::flush, loader::Loaded,
+};
 
 /// The two functions that a script needs for --jobs.
 pub struct MergeCallbacks {
@@ -27,6 +29,13 @@ pub struct Shard {
     pub count: usize,
     /// How the recording was divided: `time` or `cpu`.
     pub split: &'static str,
+}
+
+/// How the result of a part is taken, and how all results are merged.
+enum Parts<'a> {
+    Callbacks(&'a MergeCallbacks),
+    /// The module's aggregators are added up.
+    Aggregators(&'a Loaded),
 }
 
 static SHARD: OnceLock<Shard> = OnceLock::new();
@@ -59,21 +68,36 @@ pub fn prepare_for_parts() -> Result<(), ScriptError> {
 }
 
 impl Program {
-    /// Checks that the script has `__partial__` and `__merge__`, so that several processes can run it.
+    /// Checks that several processes can run the script: that it has `__partial__` and `__merge__`, or that all of its
+    /// handlers are aggregators.
     pub fn check_mergeable(&self) -> Result<(), ScriptError> {
         self.parts().map(|_| ())
     }
 
-    fn parts(&self) -> Result<&MergeCallbacks, ScriptError> {
-        self.callbacks.parts.as_ref().ok_or(ScriptError::NoParts)
+    fn parts(&self) -> Result<Parts<'_>, ScriptError> {
+        match (&self.callbacks.parts, &self.module) {
+            (Some(parts), _) => Ok(Parts::Callbacks(parts)),
+            // Functions may have other results, which would be lost.
+            (None, Some(loaded)) if self.callbacks.has_only_aggregators() => Ok(Parts::Aggregators(loaded)),
+            _ => Err(ScriptError::NoParts),
+        }
     }
 
-    /// Calls `__partial__()` and returns its result as a pickle.
+    /// Calls `__partial__()` and returns its result as a pickle. Without this function, returns the aggregators.
     pub fn partial(&self) -> Result<Vec<u8>, ScriptError> {
-        let MergeCallbacks { partial, .. } = self.parts()?;
+        let parts = self.parts()?;
         self.failures.print_totals();
         Python::attach(|py| {
-            let result = partial.function.call0(py).map_err(|error| raised(py, &error, "__partial__"))?;
+            let result = match parts {
+                Parts::Callbacks(MergeCallbacks { partial, .. }) => {
+                    partial.function.call0(py).map_err(|error| raised(py, &error, "__partial__"))?
+                }
+                Parts::Aggregators(loaded) => {
+                    let found = module_aggregators(&loaded.module.bind(py).dict());
+                    let dict = found.into_iter().collect::<HashMap<_, _>>().into_pyobject(py);
+                    dict.map_err(|error| ScriptError::Pickle(error.to_string()))?.into_any().unbind()
+                }
+            };
             flush(py).map_err(|error| ScriptError::Output(error.to_string()))?;
             // Looked up before the script is in `sys.modules`, because the script may also be named `pickle`.
             let dumps = py.import("pickle").and_then(|pickle| pickle.getattr("dumps"));
@@ -83,9 +107,10 @@ impl Program {
         })
     }
 
-    /// Calls `__merge__` with the results of [`Program::partial`], in the given order.
+    /// Calls `__merge__` with the results of [`Program::partial`], in the given order. Without this function, adds up the
+    /// aggregators.
     pub fn merge(&self, partials: Vec<Vec<u8>>) -> Result<(), ScriptError> {
-        let MergeCallbacks { merge, .. } = self.parts()?;
+        let parts = self.parts()?;
         Python::attach(|py| {
             let loads = py.import("pickle").and_then(|pickle| pickle.getattr("loads"));
             let partials = loads.and_then(|loads| {
@@ -94,7 +119,26 @@ impl Program {
             });
             let list = partials.and_then(|partials| PyList::new(py, partials));
             let list = list.map_err(|error| ScriptError::Pickle(error.to_string()))?;
-            merge.function.call1(py, (list,)).map_err(|error| raised(py, &error, "__merge__"))?;
+            match parts {
+                Parts::Callbacks(MergeCallbacks { merge, .. }) => {
+                    merge.function.call1(py, (list,)).map_err(|error| raised(py, &error, "__merge__"))?;
+                }
+                Parts::Aggregators(loaded) => {
+                    let own = module_aggregators(&loaded.module.bind(py).dict());
+                    let update = || {
+                        for partial in &list {
+                            for (name, aggregator) in &own {
+                                // A part may have made an aggregator that this process has not made.
+                                if let Some(other) = partial.cast::<PyDict>()?.get_item(name)? {
+                                    aggregator.bind(py).call_method1("update", (other,))?;
+                                }
+                            }
+                        }
+                        PyResult::Ok(())
+                    };
+                    update().map_err(|error| ScriptError::Pickle(error.to_string()))?;
+                }
+            }
             Ok(())
         })
     }

@@ -1,13 +1,16 @@
 //! The script host: interpreter, loader, handlers and event objects. Only this room uses pyo3. It must not know argv.
 
+mod aggregate;
 mod callbacks;
 mod choice;
 mod embedded;
 mod error;
 mod event;
 mod failure;
+mod feeding;
 mod flame_graph;
 mod forked;
+mod handlers;
 mod histogram;
 mod host;
 mod interpreter;

@@ -16,6 +16,7 @@ use pyo3::{
 };
 
 use super::{
+    aggregate::{Aggregator, Count, Hist, PyDistribution as Distribution, Stacks, Sum, Top},
     event::{base_type, field_error, restore},
     flame_graph::FlameGraph,
     histogram::Log2Hist,
@@ -98,10 +99,17 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("PerfEvent", base_type(py)?)?;
     module.add("FieldError", field_error(py)?)?;
+    module.add_class::<Aggregator>()?;
+    module.add_class::<Count>()?;
+    module.add_class::<Distribution>()?;
     module.add_class::<FlameGraph>()?;
+    module.add_class::<Hist>()?;
     module.add_class::<Log2Hist>()?;
     module.add_class::<Timeline>()?;
     module.add_class::<TimelineTrack>()?;
+    module.add_class::<Stacks>()?;
+    module.add_class::<Sum>()?;
+    module.add_class::<Top>()?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(syscall_name, module)?)?;
     module.add_function(wrap_pyfunction!(syscall_nr, module)?)?;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use perf_prof_core::{
+    aggregate::Entry,
     event::{Context, EventType, Format, Frame, Origin},
     record::{SampleFormat, SampleLayout},
     symbol::Slot,
@@ -99,6 +100,13 @@ pub fn restore(py: Python<'_>, identity: Identity, state: StateArgument) -> PyRe
     }
     let frames = frames.into_iter().map(|parts| Arc::new(frame_from_parts(parts))).collect();
     object::detached(py, class_of_identity(py, identity)?, &NO_CONTEXT, &record, Detached { comm, realtime, frames })
+}
+
+/// Creates the event object of an event that an aggregator keeps.
+pub fn detached_event(py: Python<'_>, entry: &Entry) -> PyResult<Py<PyAny>> {
+    let Entry { comm, realtime, frames, .. } = entry.clone();
+    let extra = Detached { comm, realtime, frames };
+    object::detached(py, class_of(py, &entry.event)?, &NO_CONTEXT, &entry.record, extra)
 }
 
 fn identity(event: &EventType) -> Identity {

@@ -1,0 +1,43 @@
+//! A lock that is free while the process forks. What a thread locks while it holds this lock is therefore never locked
+//! in a forked child, where that thread does not exist.
+
+use std::{cell::UnsafeCell, marker::PhantomData, sync::Once};
+
+struct Lock(UnsafeCell<libc::pthread_mutex_t>);
+
+// SAFETY: the mutex is only used by functions that are made for several threads.
+unsafe impl Sync for Lock {}
+
+static LOCK: Lock = Lock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+
+extern "C" fn lock() {
+    // SAFETY: the mutex is initialised, is never moved, and lives as long as the process.
+    unsafe { libc::pthread_mutex_lock(LOCK.0.get()) };
+}
+
+extern "C" fn unlock() {
+    // SAFETY: as above. This thread has locked the mutex. In a forked child, it is the copy of the thread that has.
+    unsafe { libc::pthread_mutex_unlock(LOCK.0.get()) };
+}
+
+/// Shows that this thread holds the lock.
+pub struct HeldForkLock(PhantomData<*const ()>);
+
+/// Waits until no other thread holds the lock, and locks it. A thread that holds it must not fork, and must not wait for
+/// anything that a forking thread may hold, such as the interpreter's lock.
+pub fn hold() -> HeldForkLock {
+    static WATCHED: Once = Once::new();
+    // SAFETY: the functions take no arguments and exist as long as the process.
+    WATCHED.call_once(|| unsafe {
+        let (lock, unlock): (unsafe extern "C" fn(), unsafe extern "C" fn()) = (lock, unlock);
+        libc::pthread_atfork(Some(lock), Some(unlock), Some(unlock));
+    });
+    lock();
+    HeldForkLock(PhantomData)
+}
+
+impl Drop for HeldForkLock {
+    fn drop(&mut self) {
+        unlock();
+    }
+}
