@@ -511,6 +511,21 @@ class Recordings(unittest.TestCase):
         result = pp.run(input=self.path, handlers=lambda event: None)
         self.assertEqual(result.delivered, len(found))
 
+    def test_aggregators_are_handlers(self):
+        pp.record("page-faults:u", output=self.path, exec=[sys.executable, "-c", "pass"], count=1)
+        with pp.replay(self.path) as events:
+            found = list(events)
+        by_cpu, by_name, added = pp.Count("_cpu"), pp.Count("_event"), pp.Count("_cpu")
+        for event in found:
+            added.add(event)
+        pp.run(input=self.path, handlers={"page_faults": (by_cpu, by_name)})
+        self.assertEqual(by_cpu.to_dict(), added.to_dict())
+        self.assertEqual(by_name.to_dict(), {"page-faults:u": len(found)})
+        pp.run(input=self.path, handlers=by_cpu)
+        self.assertEqual(by_cpu.total, 2 * len(found))
+        with self.assertRaisesRegex(pp.HandlerError, "has no field or member `_cpuu`; did you mean `_cpu`"):
+            pp.run(input=self.path, handlers=pp.Count("_cpuu"))
+
     def test_a_with_statement_records_what_happens_in_it(self):
         with pp.record("page-faults:u", output=self.path, pid=os.getpid(), count=1) as recording:
             use_memory()

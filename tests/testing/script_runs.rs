@@ -344,3 +344,44 @@ fn handlers_of_events_with_modifiers_are_found() {
     "#]],
     );
 }
+
+#[test]
+fn aggregators_get_made_events() {
+    let code = r#"
+events = [switch(1000 * at, pid=at % 3, _comm="make" if at % 2 else "cc1", _pid=7) for at in range(10)]
+show(run_script("t.py", events, interval=5e-6))
+"#;
+    let script = "
+from perf_prof import Count, Sum, Top
+count, total, top = Count('_comm', 'next_pid'), Sum('next_pid'), Top(2, '_time')
+sched__sched_switch = count, total, top
+def __interval__(): print('interval', total.total)
+def __exit__():
+    count.print()
+    print(total.total, [event._time for event in top], top.most_common()[0][0]._comm)
+";
+    check(
+        with_script(code, script),
+        expect![[r#"
+        interval 4
+        _comm  next_pid  count  share
+        cc1           0      2  20.0%
+        make          1      2  20.0%
+        cc1           2      2  20.0%
+        make          0      2  20.0%
+        cc1           1      1  10.0%
+        make          2      1  10.0%
+        9 [9000, 8000] make
+        status 0 <module 't' from 'DIR/t.py'>
+        --- status 0
+    "#]],
+    );
+    check(
+        with_script(code, "from perf_prof import Count\n__sample__ = Count('next_pidd')"),
+        expect![[r#"
+        ERR perf-prof: DIR/t.py: __sample__: sched:sched_switch has no field or member `next_pidd`; did you mean `next_pid`?
+        status 1 <module 't' from 'DIR/t.py'>
+        --- status 0
+    "#]],
+    );
+}
