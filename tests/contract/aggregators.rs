@@ -369,6 +369,23 @@ def __exit__():
     for options in [&["--jobs", "2"][..], &["--jobs", "5"], &["--jobs", "2", "--split", "cpu"]] {
         assert_eq!(replay(options), serial, "{options:?}");
     }
+    let intervals = "
+from perf_prof import *
+count = __sample__ = Count('pid')
+def __interval__():
+    print(realtime(), count.to_dict())
+    count.clear()
+def __exit__(): print('rest', count.to_dict())
+";
+    let replay = |options: &[&str]| {
+        let run = Run::script(intervals).file("perf.data", &recording);
+        let outcome = run.options(["-q", "--input", "perf.data", "-i", "7ms"]).options(options).run();
+        assert_eq!((outcome.status, outcome.complaints().as_str()), (0, ""), "{options:?}");
+        outcome.stdout
+    };
+    let serial = replay(&[]);
+    assert!(serial.lines().count() > 5, "{serial}");
+    assert_eq!(replay(&["--jobs", "3"]), serial);
     let with_function = text.replace("Top(5, 'pid')", "print");
     let run = Run::script(&with_function).file("perf.data", &recording);
     let outcome = run.options(["-q", "--input", "perf.data", "--jobs", "2"]).run();
