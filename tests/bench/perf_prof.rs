@@ -4,12 +4,13 @@
 //! functions. With `--quick`, the measurements are so short that the figures mean nothing, and the table is not
 //! written; `cargo test` runs this, to check that every row is there. `cargo bench -- --table --scale` measures only
 //! the merge of the rings of large machines, `--recordings` only the rows about recordings, `--access` only those about
-//! reading events, `--perf-script` only those about scripts of `perf script`, and `--library` only those about the Python
-//! package.
+//! reading events, `--aggregators` only those about aggregators, `--perf-script` only those about scripts of `perf
+//! script`, and `--library` only those about the Python package.
 
 #![allow(clippy::unwrap_used)]
 
 mod access;
+mod aggregators;
 mod cpu;
 mod events;
 mod floor;
@@ -78,6 +79,10 @@ fn main() {
         access::rows(&mut table);
         return table.print();
     }
+    if has("--aggregators") {
+        aggregators::rows(&mut table);
+        return table.print();
+    }
     if has("--perf-script") {
         perf_script::rows(&mut table);
         return table.print();
@@ -94,6 +99,7 @@ fn main() {
     memory::order(&mut table);
     keep::rows(&mut table);
     access::rows(&mut table);
+    aggregators::rows(&mut table);
     stacks::rows(&mut table);
     symbols::rows(&mut table);
     live::rows(&mut table);

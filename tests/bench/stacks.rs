@@ -1,17 +1,20 @@
 //! Measures the cost of reading a call chain in a handler. All frames are kernel frames whose names were already looked
 //! up.
 
+use std::sync::Arc;
+
 use perf_prof_core::{
     abi::PERF_CONTEXT_KERNEL,
     event::Context,
     symbol::{Kallsyms, Symbol},
     tracefs::{Kernel, KernelSymbol},
 };
+use perf_prof_host::script::Run;
 
 use super::{cpu::thread_ns, events, python, table::Table};
 
-const EVENTS: u64 = 100_000;
-const FRAMES: usize = 20;
+pub const EVENTS: u64 = 100_000;
+pub const FRAMES: usize = 20;
 /// The number of functions in all chains together.
 const PLACES: usize = 400;
 /// The number of different chains.
@@ -40,22 +43,30 @@ fn functions() -> Vec<u64> {
     functions.iter().copied().step_by((functions.len() / PLACES).max(1)).take(PLACES).collect()
 }
 
-pub fn rows(table: &mut Table) {
-    let name = format!("call chain of {FRAMES} kernel frames");
+/// Returns events with call chains, and their run. If this machine does not allow it, returns the reason.
+pub fn chains(events: u64) -> Result<(events::Memory, Arc<Run>), String> {
     let (places, symbols) = match (functions(), Kallsyms::read("/proc/kallsyms")) {
         (places, Ok(symbols)) if places.len() == PLACES => (places, symbols),
-        (_, Err(reason)) => return table.row(&name, &[], "ns", &format!("not measured: {reason}")),
-        _ => return table.row(&name, &[], "ns", "not measured: too few functions in /proc/kallsyms"),
+        (_, Err(reason)) => return Err(format!("not measured: {reason}")),
+        _ => return Err("not measured: too few functions in /proc/kallsyms".to_owned()),
     };
     let chain = |number: usize| {
         let frames = (0..FRAMES).map(|frame| places[(number * 7 + frame * frame * 3) % PLACES] + 5);
         [PERF_CONTEXT_KERNEL].into_iter().chain(frames).collect::<Vec<u64>>()
     };
     let chains: Vec<Vec<u64>> = (0..CHAINS).map(chain).collect();
-    let events = table.effort.count(EVENTS);
     let record = |time: u64| events::sample(1234, time, 0, Some(&chains[time as usize % CHAINS]));
     let memory = events::Memory::of(1, (0..events).map(|time| (0, record(time))));
-    let run = events::run_with_chains(Context::new(Box::new(Symbols(symbols)), 0));
+    Ok((memory, events::run_with_chains(Context::new(Box::new(Symbols(symbols)), 0))))
+}
+
+pub fn rows(table: &mut Table) {
+    let name = format!("call chain of {FRAMES} kernel frames");
+    let events = table.effort.count(EVENTS);
+    let (memory, run) = match chains(events) {
+        Ok(made) => made,
+        Err(reason) => return table.row(&name, &[], "ns", &reason),
+    };
     let mut nothing = python::program(run.clone(), "    pass\n");
     let mut all = python::program(run.clone(), "    event._callchain\n");
     let check = format!(

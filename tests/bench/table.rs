@@ -64,7 +64,7 @@ impl Table {
 
     /// Checks that every expected row is there, with a figure or with the reason why it has none.
     pub fn check_rows(&self) {
-        const ROWS: [&str; 58] = [
+        const ROWS: [&str; 70] = [
             "floor h0",
             "floor h1",
             "floor h3",
@@ -88,6 +88,18 @@ impl Table {
             "access event.items()",
             "access event.print()",
             "access event.print() to a file",
+            "aggregator, one integer key",
+            "in Python, one integer key",
+            "aggregator, the field comm",
+            "in Python, the field comm",
+            "aggregator, comm and pid",
+            "in Python, comm and pid",
+            "aggregator, a sum by pid",
+            "in Python, a sum by pid",
+            "aggregator, a histogram",
+            "in Python, a histogram",
+            "aggregator, stacks of 20 frames",
+            "in Python, stacks of 20 frames",
             "call chain of 20 kernel frames",
             "symbols of a large library, first touch",
             "symbols of 1,000 processes",
