@@ -523,6 +523,8 @@ class Recordings(unittest.TestCase):
         self.assertEqual(by_name.to_dict(), {"page-faults:u": len(found)})
         pp.run(input=self.path, handlers=by_cpu)
         self.assertEqual(by_cpu.total, 2 * len(found))
+        pp.run(input=self.path, handlers={"__sample__": by_cpu}, jobs=2)
+        self.assertEqual(by_cpu.to_dict(), {cpu: 3 * count for cpu, count in added.items()})
         with self.assertRaisesRegex(pp.HandlerError, "has no field or member `_cpuu`; did you mean `_cpu`"):
             pp.run(input=self.path, handlers=pp.Count("_cpuu"))
 

@@ -57,8 +57,11 @@ pub fn divide(
     let divided = py.detach(|| DividedRecording::open(plan)).map_err(|error| exception(py, &error))?;
     let Some(divided) = divided else { return Ok(None) };
     let (functions, origin) = functions(divided.events(), handlers, options)?;
+    let found = Callbacks::find(&functions, &origin, divided.events());
+    let found = found.map_err(|error| named(py, "HandlerError", &error.to_string()))?;
     for name in ["__partial__", "__merge__"] {
-        if functions.get_item(name)?.is_none_or(|function| !function.is_callable()) {
+        let is_missing = functions.get_item(name)?.is_none_or(|function| !function.is_callable());
+        if is_missing && !found.has_only_aggregators() {
             let text = format!(
                 "run(): jobs needs {name}() in the handlers: each process calls __partial__(), which returns the result \
                  of its part, and this process calls __merge__(partials) with all of them"
@@ -66,8 +69,6 @@ pub fn divide(
             return Err(named(py, "HandlerError", &text));
         }
     }
-    let found = Callbacks::find(&functions, &origin, divided.events());
-    found.map_err(|error| named(py, "HandlerError", &error.to_string()))?;
     begin(&functions, handlers)?;
     messages::warn(py)?;
     Ok(Some(DividedRun {
@@ -102,8 +103,12 @@ impl DividedRun {
     fn replay_part(&self, py: Python<'_>, number: usize) -> PyResult<()> {
         let signals = signals(py)?;
         let load = |run: Arc<_>| {
-            Python::attach(|py| program(py, self.functions.bind(py), &self.origin, &run, self.on_error))
-                .map_err(Into::into)
+            Python::attach(|py| {
+                let program = program(py, self.functions.bind(py), &self.origin, &run, self.on_error)?;
+                program.clear_aggregators()?;
+                Ok(program)
+            })
+            .map_err(|error: PyErr| error.into())
         };
         let replayed = py.detach(|| self.lock().replay_part(number, &signals, load));
         stopped_by(replayed.map_err(|error| exception(py, &error))?)

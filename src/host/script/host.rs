@@ -117,7 +117,8 @@ impl Module {
             };
             module::set_run(run);
             let failures = Failures::new(on_error, tracebacks, own_interrupt);
-            Ok(Program { callbacks, receiver, failures, module: Some(loaded) })
+            let names = module.dict().unbind();
+            Ok(Program { callbacks, receiver, failures, names, module: Some(loaded) })
         })
     }
 }
@@ -136,7 +137,7 @@ impl Program {
         let receiver = Receiver::EventObjects(handlers);
         module::set_run(run);
         let failures = Failures::new(on_error, Tracebacks::Several, OwnInterrupt::EndsRun);
-        Ok(Program { callbacks, receiver, failures, module: None })
+        Ok(Program { callbacks, receiver, failures, names: functions.clone().unbind(), module: None })
     }
 
     /// Takes the exception that ended the run, with [`OnError::Raise`].
@@ -150,6 +151,8 @@ pub struct Program {
     pub(super) callbacks: Callbacks,
     receiver: Receiver,
     pub(super) failures: Failures,
+    /// The values in which the callbacks were looked up.
+    pub(super) names: Py<PyDict>,
     /// Keeps the module alive. A script may delete itself from `sys.modules`, but the script's functions still need the
     /// module's globals.
     /// `None` if the functions do not come from a script.

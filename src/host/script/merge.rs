@@ -8,9 +8,7 @@ use pyo3::{
     types::{PyBytes, PyDict, PyList},
 };
 
-use super::{
-    Program, ScriptError, aggregate::module_aggregators, callbacks::Callback, failure, host::flush, loader::Loaded,
-};
+use super::{Program, ScriptError, aggregate::module_aggregators, callbacks::Callback, failure, host::flush};
 
 /// The two functions that a script needs for --jobs.
 pub struct MergeCallbacks {
@@ -34,8 +32,39 @@ pub struct Shard {
 /// How the result of a part is taken, and how all results are merged.
 enum Parts<'a> {
     Callbacks(&'a MergeCallbacks),
-    /// The module's aggregators are added up.
-    Aggregators(&'a Loaded),
+    /// The aggregators among these values are added up.
+    Aggregators(&'a Py<PyDict>),
+}
+
+impl Parts<'_> {
+    /// Returns the result of a part.
+    fn partial(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self {
+            Parts::Callbacks(MergeCallbacks { partial, .. }) => partial.function.call0(py),
+            Parts::Aggregators(names) => {
+                let found = module_aggregators(names.bind(py)).into_iter().collect::<HashMap<_, _>>();
+                Ok(found.into_pyobject(py)?.into_any().unbind())
+            }
+        }
+    }
+
+    /// Merges the results of all parts.
+    fn merge(&self, py: Python<'_>, partials: Bound<'_, PyList>) -> PyResult<()> {
+        let names = match self {
+            Parts::Callbacks(MergeCallbacks { merge, .. }) => return merge.function.call1(py, (partials,)).map(drop),
+            Parts::Aggregators(names) => names,
+        };
+        let own = module_aggregators(names.bind(py));
+        for partial in &partials {
+            for (name, aggregator) in &own {
+                // A part may lack an aggregator that this process has made.
+                if let Some(other) = partial.cast::<PyDict>()?.get_item(name)? {
+                    aggregator.bind(py).call_method1("update", (other,))?;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 static SHARD: OnceLock<Shard> = OnceLock::new();
@@ -75,12 +104,22 @@ impl Program {
     }
 
     fn parts(&self) -> Result<Parts<'_>, ScriptError> {
-        match (&self.callbacks.parts, &self.module) {
-            (Some(parts), _) => Ok(Parts::Callbacks(parts)),
+        match &self.callbacks.parts {
+            Some(parts) => Ok(Parts::Callbacks(parts)),
             // Functions may have other results, which would be lost.
-            (None, Some(loaded)) if self.callbacks.has_only_aggregators() => Ok(Parts::Aggregators(loaded)),
-            _ => Err(ScriptError::NoParts),
+            None if self.callbacks.has_only_aggregators() => Ok(Parts::Aggregators(&self.names)),
+            None => Err(ScriptError::NoParts),
         }
+    }
+
+    /// Clears the aggregators that will be merged, in a process that is a copy of the one that merges them: what they had
+    /// before is counted there.
+    pub fn clear_aggregators(&self) -> PyResult<()> {
+        let Ok(Parts::Aggregators(names)) = self.parts() else { return Ok(()) };
+        Python::attach(|py| {
+            let found = module_aggregators(names.bind(py));
+            found.iter().try_for_each(|(_, aggregator)| aggregator.bind(py).call_method0("clear").map(drop))
+        })
     }
 
     /// Calls `__partial__()` and returns its result as a pickle. Without this function, returns the aggregators.
@@ -88,16 +127,7 @@ impl Program {
         let parts = self.parts()?;
         self.failures.print_totals();
         Python::attach(|py| {
-            let result = match parts {
-                Parts::Callbacks(MergeCallbacks { partial, .. }) => {
-                    partial.function.call0(py).map_err(|error| raised(py, &error, "__partial__"))?
-                }
-                Parts::Aggregators(loaded) => {
-                    let found = module_aggregators(&loaded.module.bind(py).dict());
-                    let dict = found.into_iter().collect::<HashMap<_, _>>().into_pyobject(py);
-                    dict.map_err(|error| ScriptError::Pickle(error.to_string()))?.into_any().unbind()
-                }
-            };
+            let result = parts.partial(py).map_err(|error| raised(py, &error, "__partial__"))?;
             flush(py).map_err(|error| ScriptError::Output(error.to_string()))?;
             // Looked up before the script is in `sys.modules`, because the script may also be named `pickle`.
             let dumps = py.import("pickle").and_then(|pickle| pickle.getattr("dumps"));
@@ -119,26 +149,7 @@ impl Program {
             });
             let list = partials.and_then(|partials| PyList::new(py, partials));
             let list = list.map_err(|error| ScriptError::Pickle(error.to_string()))?;
-            match parts {
-                Parts::Callbacks(MergeCallbacks { merge, .. }) => {
-                    merge.function.call1(py, (list,)).map_err(|error| raised(py, &error, "__merge__"))?;
-                }
-                Parts::Aggregators(loaded) => {
-                    let own = module_aggregators(&loaded.module.bind(py).dict());
-                    let update = || {
-                        for partial in &list {
-                            for (name, aggregator) in &own {
-                                // A part may have made an aggregator that this process has not made.
-                                if let Some(other) = partial.cast::<PyDict>()?.get_item(name)? {
-                                    aggregator.bind(py).call_method1("update", (other,))?;
-                                }
-                            }
-                        }
-                        PyResult::Ok(())
-                    };
-                    update().map_err(|error| ScriptError::Pickle(error.to_string()))?;
-                }
-            }
+            parts.merge(py, list).map_err(|error| raised(py, &error, "__merge__"))?;
             Ok(())
         })
     }
@@ -147,9 +158,9 @@ impl Program {
 impl Program {
     /// Calls `__partial__()` for a program that gets its exceptions. Returns the result as a pickle.
     pub fn pickled_partial(&self) -> anyhow::Result<Vec<u8>> {
-        let MergeCallbacks { partial, .. } = self.parts()?;
+        let parts = self.parts()?;
         let pickled = Python::attach(|py| -> PyResult<Vec<u8>> {
-            let result = partial.function.call0(py)?;
+            let result = parts.partial(py)?;
             py.import("pickle")?.call_method1("dumps", (result, -1))?.extract()
         });
         Ok(pickled?)
@@ -157,12 +168,12 @@ impl Program {
 
     /// Calls `__merge__` with the results of [`Program::pickled_partial`], for a program that gets its exceptions.
     pub fn merge_pickled(&self, partials: Vec<Vec<u8>>) -> anyhow::Result<()> {
-        let MergeCallbacks { merge, .. } = self.parts()?;
+        let parts = self.parts()?;
         let merged = Python::attach(|py| -> PyResult<()> {
             let loads = py.import("pickle")?.getattr("loads")?;
             let loaded = partials.iter().map(|bytes| loads.call1((PyBytes::new(py, bytes),)));
             let loaded = PyList::new(py, loaded.collect::<PyResult<Vec<_>>>()?)?;
-            merge.function.call1(py, (loaded,)).map(drop)
+            parts.merge(py, loaded)
         });
         Ok(merged?)
     }
