@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::{EventFormat, Extent, field::up_to_nul, print_fmt::ctype::IntType};
 use crate::spec::glob_matches;
 
-/// A filter for the samples of one event.
+/// A filter for the samples of one event, or for spans, which are made of two samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter(Node);
 
@@ -22,6 +22,7 @@ enum Node {
     Not(Box<Node>),
     /// Compares a field with a number. If `ty` is signed, both are compared as signed numbers.
     Number {
+        data: Data,
         ty: IntType,
         offset: usize,
         comparison: Comparison,
@@ -29,6 +30,7 @@ enum Node {
     },
     /// Compares a text field with a string.
     Text {
+        data: Data,
         extent: Extent,
         comparison: TextComparison,
         value: String,
@@ -38,6 +40,17 @@ enum Node {
         comparison: Comparison,
         value: u64,
     },
+}
+
+/// The data that a comparison reads: its index in the data that is passed to [`Node::holds`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Data {
+    /// The raw data of the sample. For a span, that of the sample that ends it.
+    Sample,
+    /// The raw data of the sample that begins the span.
+    Begin,
+    /// The duration of the span: a number of 8 bytes.
+    Duration,
 }
 
 /// A comparison of two numbers.
@@ -118,23 +131,36 @@ fn position(rest: &str) -> String {
 impl Filter {
     /// Parses a filter for samples of the event that `format` describes.
     pub fn parse(text: &str, format: &EventFormat) -> Result<Filter, FilterError> {
-        parse::filter(text, format).map(Filter)
+        parse::filter(text, format, None).map(Filter)
+    }
+
+    /// Parses a filter for spans that end with the event `end` and begin with the event `begin`. `duration` is the
+    /// duration of the span in ns, and `begin.NAME` is a field of the event that begins it. All other names are those
+    /// of the event that ends it.
+    pub fn parse_for_span(text: &str, end: &EventFormat, begin: &EventFormat) -> Result<Filter, FilterError> {
+        parse::filter(text, end, Some(begin)).map(Filter)
+    }
+
+    /// Returns whether a span passes the filter. `end` and `begin` are the raw data of its samples, `cpu` is the CPU on
+    /// which it ended.
+    pub fn passes_span(&self, end: &[u8], begin: &[u8], duration: u64, cpu: Option<u32>) -> bool {
+        self.0.holds(&[end, begin, &duration.to_ne_bytes()], cpu).unwrap_or(false)
     }
 
     /// Returns whether a sample passes the filter. `raw` is the sample's raw data, `cpu` the CPU on which it was taken.
     /// If the filter needs a field and the raw data ends before this field, the sample does not pass.
     #[inline]
     pub fn passes(&self, raw: &[u8], cpu: Option<u32>) -> bool {
-        self.0.holds(raw, cpu).unwrap_or(false)
+        self.0.holds(&[raw, &[], &[]], cpu).unwrap_or(false)
     }
 }
 
 impl Node {
-    fn holds(&self, raw: &[u8], cpu: Option<u32>) -> Option<bool> {
+    fn holds(&self, data: &[&[u8]; 3], cpu: Option<u32>) -> Option<bool> {
         match self {
             Node::All(nodes) => {
                 for node in nodes {
-                    if !node.holds(raw, cpu)? {
+                    if !node.holds(data, cpu)? {
                         return Some(false);
                     }
                 }
@@ -142,19 +168,19 @@ impl Node {
             }
             Node::Any(nodes) => {
                 for node in nodes {
-                    if node.holds(raw, cpu)? {
+                    if node.holds(data, cpu)? {
                         return Some(true);
                     }
                 }
                 Some(false)
             }
-            Node::Not(node) => node.holds(raw, cpu).map(|holds| !holds),
-            Node::Number { ty, offset, comparison, value } => {
-                Some(comparison.holds(ty.load(raw, *offset)?, *value, ty.signed))
+            Node::Not(node) => node.holds(data, cpu).map(|holds| !holds),
+            Node::Number { data: of, ty, offset, comparison, value } => {
+                Some(comparison.holds(ty.load(data[*of as usize], *offset)?, *value, ty.signed))
             }
             Node::Cpu { comparison, value } => Some(comparison.holds(cpu?.into(), *value, false)),
-            Node::Text { extent, comparison, value } => {
-                let text = up_to_nul(extent.bytes(raw)?);
+            Node::Text { data: of, extent, comparison, value } => {
+                let text = up_to_nul(extent.bytes(data[*of as usize])?);
                 Some(match comparison {
                     TextComparison::Equal => text == value.as_bytes(),
                     TextComparison::NotEqual => text != value.as_bytes(),

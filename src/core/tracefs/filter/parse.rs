@@ -1,6 +1,6 @@
 //! Parser for the text of a filter. Does not evaluate filters.
 
-use super::{Comparison, FilterError, Node, TextComparison};
+use super::{Comparison, Data, FilterError, Node, TextComparison};
 use crate::{
     tracefs::{EventFormat, Field, print_fmt::ctype::IntType},
     value::ValueType,
@@ -12,8 +12,10 @@ const DEEPEST: usize = 64;
 /// The comparison operators. The first match is used, so `<=` comes before `<`, and `>=` before `>`.
 const OPERATORS: [&str; 8] = ["==", "!=", "<=", ">=", "<", ">", "&", "~"];
 
-pub(super) fn filter(text: &str, format: &EventFormat) -> Result<Node, FilterError> {
-    let mut parser = Parser { rest: text.trim(), format };
+/// Parses a filter for samples of `format`. If there is a `begin`, it is a filter for spans, which begin with this event
+/// and end with `format`.
+pub(super) fn filter(text: &str, format: &EventFormat, begin: Option<&EventFormat>) -> Result<Node, FilterError> {
+    let mut parser = Parser { rest: text.trim(), format, begin };
     let node = parser.any(0)?;
     match parser.rest {
         "" => Ok(node),
@@ -24,6 +26,7 @@ pub(super) fn filter(text: &str, format: &EventFormat) -> Result<Node, FilterErr
 struct Parser<'a> {
     rest: &'a str,
     format: &'a EventFormat,
+    begin: Option<&'a EventFormat>,
 }
 
 impl<'a> Parser<'a> {
@@ -83,9 +86,18 @@ impl<'a> Parser<'a> {
             return Err(self.expected("an operator (== != < <= > >= & ~)"));
         };
         let (value, quoted) = self.value()?;
+        if let Some(begin) = self.begin {
+            if name == "duration" {
+                return compare_number(Data::Duration, name, (IntType::new(8, false), 0), operator, value, quoted);
+            }
+            if let Some(of_begin) = name.strip_prefix("begin.") {
+                let field = begin.field(of_begin).ok_or_else(|| FilterError::Field { field: name.to_owned() })?;
+                return compare_field(Data::Begin, field, operator, value, quoted);
+            }
+        }
         // The kernel also searches the event's own fields first, then the fields that all events have.
         if let Some(field) = self.format.fields().iter().find(|field| field.name == name) {
-            return compare_field(field, operator, value, quoted);
+            return compare_field(Data::Sample, field, operator, value, quoted);
         }
         match name {
             "cpu" | "CPU" => {
@@ -101,7 +113,7 @@ impl<'a> Parser<'a> {
             _ => {}
         }
         match self.format.common_fields().iter().find(|field| field.name == name) {
-            Some(field) => compare_field(field, operator, value, quoted),
+            Some(field) => compare_field(Data::Sample, field, operator, value, quoted),
             None => Err(FilterError::Field { field: name.to_owned() }),
         }
     }
@@ -129,7 +141,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn compare_field(field: &Field, operator: &str, value: &str, quoted: bool) -> Result<Node, FilterError> {
+fn compare_field(data: Data, field: &Field, operator: &str, value: &str, quoted: bool) -> Result<Node, FilterError> {
     let name = || field.name.clone();
     match field.kind.value_type() {
         ValueType::Str => {
@@ -140,7 +152,7 @@ fn compare_field(field: &Field, operator: &str, value: &str, quoted: bool) -> Re
                 _ => return Err(FilterError::Operator { field: name(), operator: operator.to_owned(), kind: "text" }),
             };
             let Some(extent) = field.extent() else { return Err(FilterError::Field { field: name() }) };
-            Ok(Node::Text { extent, comparison, value: value.to_owned() })
+            Ok(Node::Text { data, extent, comparison, value: value.to_owned() })
         }
         ValueType::Int if field.kind.is_address() && field.type_text.contains("char") && quoted => {
             Err(FilterError::NotRecorded {
@@ -149,22 +161,34 @@ fn compare_field(field: &Field, operator: &str, value: &str, quoted: bool) -> Re
             })
         }
         ValueType::Int | ValueType::Bool => {
-            let comparison = number_comparison(&field.name, operator)?;
-            let wrong = || FilterError::Value {
-                field: name(),
-                value: value.to_owned(),
-                kind: "a number (no quotes; a minus sign only for signed fields)",
-            };
-            let number = match (quoted, field.signed) {
-                (true, _) => None,
-                (false, true) => signed(value),
-                (false, false) => unsigned(value),
-            };
-            let ty = IntType::new(field.size as u8, field.signed);
-            Ok(Node::Number { ty, offset: field.offset, comparison, value: number.ok_or_else(wrong)? })
+            let place = (IntType::new(field.size as u8, field.signed), field.offset);
+            compare_number(data, &field.name, place, operator, value, quoted)
         }
         ValueType::Bytes => Err(FilterError::NotRecorded { field: name(), why: "it is an array" }),
     }
+}
+
+/// Returns the comparison of a number, which has this type and offset in the data.
+fn compare_number(
+    data: Data,
+    name: &str,
+    (ty, offset): (IntType, usize),
+    operator: &str,
+    value: &str,
+    quoted: bool,
+) -> Result<Node, FilterError> {
+    let comparison = number_comparison(name, operator)?;
+    let wrong = || FilterError::Value {
+        field: name.to_owned(),
+        value: value.to_owned(),
+        kind: "a number (no quotes; a minus sign only for signed fields)",
+    };
+    let number = match (quoted, ty.signed) {
+        (true, _) => None,
+        (false, true) => signed(value),
+        (false, false) => unsigned(value),
+    };
+    Ok(Node::Number { data, ty, offset, comparison, value: number.ok_or_else(wrong)? })
 }
 
 fn number_comparison(field: &str, operator: &str) -> Result<Comparison, FilterError> {
