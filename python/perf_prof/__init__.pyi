@@ -31,8 +31,17 @@ class _Counts(TypedDict):
     delivered: int
     lost: int
 
-class _EventCounts(TypedDict):
-    """The counts of one selected event. `lost` is None on kernels before 6.0."""
+class _SpanCounts(TypedDict, total=False):
+    """The counts that only spans have. `opened` is the sum of `ended`, `open` and `dropped`."""
+
+    opened: int
+    ended: int
+    open: int
+    dropped: int
+    without_begin: int
+
+class _EventCounts(_SpanCounts):
+    """The counts of one selected event. `lost` is None on kernels before 6.0, and for spans."""
 
     delivered: int
     lost: int | None
@@ -673,6 +682,8 @@ def stats() -> _Stats:
     'own' is the number of events of perf-prof's own threads, which are left out without --include-self. The
     'lost' of an event is None on kernels before 6.0, which count losses only per ring. In __exit__ the counts
     are exact: delivered + lost + own is the number of events that the kernel produced.
+
+    The row of a span also has 'opened', 'ended', 'open', 'dropped' and 'without_begin'.
     """
 
 class Error(Exception):

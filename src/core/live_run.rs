@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::{
     capture::{Capture, CaptureError, EventRequest, Mappings},
-    derive::DerivingSink,
+    derive::{self, Derived, DerivingSink, SpanError},
     engine::{
         losses,
         pump::{LossWindow, Pump, PumpSettings},
@@ -19,7 +19,7 @@ use crate::{
         kernel::RunningKernel,
         refusal::open_error,
         requests::{self, Sizes},
-        select::{self, Derived, Selected, Selection},
+        select::{self, Selected, Selection},
         unprivileged::{self, LimitedEvents},
         workload_end::end_workload,
     },
@@ -98,11 +98,12 @@ impl SelectedEvents {
         recorder::check(&self.events)
     }
 
-    /// Returns the event types before the events are opened. Only the offsets of the ids in samples may differ from those
+    /// Returns the event types that a program receives, before the events are opened. Only the offsets of the ids in samples may differ from those
     /// of the opened events.
     pub fn planned_event_types(&self, capture: &plan::Capture) -> Result<Vec<EventType>> {
         let layouts = Capture::layouts(&requests::requests(capture, &self.events)?);
-        Ok(event_types(&self.events, &self.derived, |event| layouts[event]))
+        let types = event_types(&self.events, &self.derived, |event| layouts[event])?;
+        Ok(derive::delivered(&types, &self.derived))
     }
 
     /// Forks the command of the plan, which waits until the run starts, and gives up rights to files that are not needed
@@ -129,6 +130,7 @@ pub struct LiveEvents<'a> {
     tracefs: Tracefs,
     selected: Vec<Selected>,
     derived: Vec<Derived>,
+    types: Vec<EventType>,
     workload: Option<Workload>,
     calibration: Calibration,
     /// The time of day minus the events' clock, in ns.
@@ -173,9 +175,21 @@ impl PreparedEvents {
         let offset = calibration.realtime_offset()?;
         let targets = targets(plan.capture, workload.as_ref());
         let context = Context::new(Box::new(kernel), offset).with_targets(targets);
-        let events = event_types(&selected, &derived, |event| capture.layout(event));
+        let events = event_types(&selected, &derived, |event| capture.layout(event))?;
         let context = Arc::new(context.with_symbol_options(symbols(&events), processes));
-        Ok(LiveEvents { plan, tracefs, selected, derived, workload, calibration, offset, capture, context, closing })
+        Ok(LiveEvents {
+            plan,
+            tracefs,
+            selected,
+            derived,
+            types: events,
+            workload,
+            calibration,
+            offset,
+            capture,
+            context,
+            closing,
+        })
     }
 }
 
@@ -196,12 +210,12 @@ pub struct Delivered {
 }
 
 impl LiveEvents<'_> {
-    /// Returns the types of the events that the sink receives: first the captured events, then the derived sources.
+    /// Returns the types of the events that the sink receives: first the captured events, then the derived events.
     pub fn event_types(&self) -> Vec<EventType> {
-        event_types(&self.selected, &self.derived, |event| self.capture.layout(event))
+        self.types.clone()
     }
 
-    /// Returns the number of captured events. The types of derived sources come after them.
+    /// Returns the number of captured events. The types of derived events come after them.
     pub fn captured(&self) -> usize {
         self.selected.len()
     }
@@ -224,7 +238,8 @@ impl LiveEvents<'_> {
     /// Returns counts of samples that are all 0.
     pub fn stats(&self) -> Stats {
         let rings = self.capture.ring_cpus().len();
-        Stats::new(self.selected.len() + self.derived.len(), rings).with_own_samples(self.capture.own_samples())
+        let stats = Stats::new(self.selected.len() + self.derived.len(), rings).with_spans(self.derived.len());
+        stats.with_own_samples(self.capture.own_samples())
     }
 
     /// Closes the events without a run.
@@ -251,15 +266,21 @@ impl LiveEvents<'_> {
         let started = start(&plan, &mut source, (&tracefs, &selected), offset, workload.as_mut());
         drop(closing);
         let capture = &source.source;
+        let limit = plan.limit.or(selected.iter().find_map(|event| event.limit));
         let pump = Pump::new(PumpSettings {
             ids: EventIds::new(capture.ids()).with_foreign_event(select::event_of_foreign_ids(&selected)),
             layout: capture.layout(0),
             trailer: capture.trailer(),
             context: context.clone(),
             stats: stats.clone(),
-            window: if plan.capture.order == DeliveryOrder::Time { LossWindow::Times } else { LossWindow::Zero },
+            window: if plan.capture.delivery_order() == DeliveryOrder::Time {
+                LossWindow::Times
+            } else {
+                LossWindow::Zero
+            },
             rings,
-            limit: plan.limit.or(selected.iter().find_map(|event| event.limit)),
+            // The limit is a number of delivered events, not of events that spans are made of.
+            limit: if derived.is_empty() { limit } else { None },
         })
         .with_other_records(plan.others);
         let mut calibrate = || {
@@ -268,8 +289,7 @@ impl LiveEvents<'_> {
                 context.set_realtime_offset(offset);
             }
         };
-        let sources = derived.iter().map(|source| (source.definition, source.inputs.clone()));
-        let mut sink = DerivingSink::start(sink, selected.len(), sources);
+        let mut sink = DerivingSink::start(sink, events, &derived, stats).with_limit(limit);
         let mut run_loop = RunLoop {
             source,
             pump: if plan.recording.is_some() { pump.with_build_ids() } else { pump },
@@ -296,10 +316,14 @@ impl LiveEvents<'_> {
     }
 }
 
-/// Returns the event types: first the captured events, then the derived sources.
-fn event_types(selected: &[Selected], derived: &[Derived], layout: impl Fn(usize) -> SampleLayout) -> Vec<EventType> {
+/// Returns the event types: first the captured events, then the derived events.
+fn event_types(
+    selected: &[Selected],
+    derived: &[Derived],
+    layout: impl Fn(usize) -> SampleLayout,
+) -> Result<Vec<EventType>, SpanError> {
     let captured = selected.iter().enumerate().map(|(at, event)| event.event_type(layout(at)));
-    captured.chain(derived.iter().map(|source| source.event_type(layout(source.inputs.start)))).collect()
+    derive::with_derived(captured.collect(), derived)
 }
 
 /// Enables the events and starts the workload. If the plan contains a recording, also starts to record the events.

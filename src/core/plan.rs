@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 pub use crate::event::Names;
 pub use crate::perfdata::{Owner, ReadLimits};
-use crate::spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, TimeRanges};
+use crate::spec::{CallGraph, CpuSet, EventKind, EventSpec, Rate, RingSize, TimeRanges};
 pub use crate::{capture::OwnThreads, sys::clock::Clock};
 
 /// The events to capture, what they are attached to, and how they are captured.
@@ -42,6 +42,15 @@ pub struct Capture {
     pub sampling_limit: Option<u32>,
     /// Says if the events of perf-prof's own threads are delivered, where the user names no tasks.
     pub own_threads: OwnThreads,
+}
+
+impl Capture {
+    /// Returns the order in which events are delivered. Spans need the order of time: they may begin and end on
+    /// different CPUs.
+    pub fn delivery_order(&self) -> DeliveryOrder {
+        let has_span = self.events.iter().any(|event| matches!(event.kind, EventKind::Span(_)));
+        if has_span { DeliveryOrder::Time } else { self.order }
+    }
 }
 
 /// A recording, and which part of it is read.

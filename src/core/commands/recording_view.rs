@@ -110,17 +110,18 @@ impl OpenRecording {
     pub fn run(self, sink: &mut impl Sink) -> Result<ReadOutcome> {
         let signals = Signals::install()?;
         let OpenRecording { recording, selected, selection, context, input, events, verbosity } = self;
-        let Selected { types, routes, .. } = selected;
+        let Selected { types, routes, derived, .. } = selected;
         let layouts = recording.layouts().clone();
         let loss_reporting = LossReporting::for_cpus(selection.cpus.as_ref());
         let mut replay = recording.replay(selection)?;
         replay.set_wake(signals.wake_fd());
         replay.read_ahead();
-        let stats = Arc::new(Stats::new(types.len(), replay.ring_cpus().len()));
+        let stats = Arc::new(Stats::new(types.len(), replay.ring_cpus().len()).with_spans(derived.len()));
         let delivery = ReplayRun {
             replay,
             replay_state: ReplayState::new(layouts, routes, None, loss_reporting).with_guests(input.guests),
             events: &types,
+            derived: &derived,
             context: context.clone(),
             stats: stats.clone(),
             signals: &signals,

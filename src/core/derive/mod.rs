@@ -1,41 +1,22 @@
-//! Events that are computed from other events. A derivation keeps state from one sample to the next; for example, it
-//! could make a span event from a start event and an end event. It stands between the run loop and the sink: it takes
+//! Events that are computed from other events. A derivation keeps state from one sample to the next: for example, it
+//! makes a span event from a start event and an end event. It stands between the run loop and the sink: it takes
 //! samples and delivers samples. It does not depend on Python or on the origin of the samples.
 //!
-//! To add a derived source, implement [`Derivation`] in a new file in this folder and add an entry to [`DEFINITIONS`].
-//! When a user selects the source for live events, its input events are selected too (`live/select.rs`), and
-//! [`DerivingSink`] runs the source. Replays, and the lists of sources that users see, do not know derived sources yet.
+//! [`Derived`] is a derived event that was selected. Live runs and replays add its inputs to their own events, and
+//! [`DerivingSink`] passes the samples of the inputs to its [`Derivation`].
 
 mod sink;
+mod span;
 
-pub use sink::DerivingSink;
+use std::sync::Arc;
 
-use crate::event::{Flow, Format};
+pub use self::{
+    sink::DerivingSink,
+    span::{Role, Span, SpanError},
+};
+use crate::event::{EventType, Flow, Stats};
 
-/// A derived source, as users select it.
-#[derive(Debug)]
-pub struct Definition {
-    /// The name of the source, as it is written in selectors.
-    pub name: &'static str,
-    /// A short description of the source's events.
-    pub about: &'static str,
-    /// The selectors of the input events. The position of a selector in this list is the index of the input.
-    pub inputs: &'static [&'static str],
-    /// Returns the format of the source's events.
-    pub format: fn() -> Format,
-    /// Creates a derivation that has not received any samples yet.
-    pub start: fn() -> Box<dyn Derivation>,
-}
-
-/// All derived sources.
-pub const DEFINITIONS: &[Definition] = &[];
-
-/// Returns the derived source with this name.
-pub fn definition(name: &str) -> Option<&'static Definition> {
-    DEFINITIONS.iter().find(|definition| definition.name == name)
-}
-
-/// The state of a derived source during a run.
+/// The state of a derived event during a run.
 pub trait Derivation {
     /// Processes a sample of the input with the index `input`. To deliver a derived sample, it calls `emit` with a
     /// whole record in the layout of the derived event.
@@ -44,4 +25,47 @@ pub trait Derivation {
     /// Reports that input samples were lost between the times `start` and `end` (in ns; both are 0 if the times are not
     /// known). The derivation must discard all state that depends on a lost sample.
     fn lost(&mut self, start: u64, end: u64);
+
+    /// Called once, after the last sample.
+    fn finish(&mut self, _emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
+        Flow::Continue(())
+    }
+}
+
+/// A derived event that was selected.
+#[derive(Clone, Debug)]
+pub struct Derived {
+    /// The span. It is shared by all copies.
+    pub span: Arc<Span>,
+    /// The indices of its inputs among the events of the run.
+    pub inputs: Vec<usize>,
+}
+
+impl Derived {
+    /// Returns its event type. `captured` are the event types of the run's own events.
+    pub fn event_type(&self, captured: &[EventType]) -> Result<EventType, SpanError> {
+        let inputs: Vec<EventType> = self.inputs.iter().filter_map(|&input| captured.get(input).cloned()).collect();
+        self.span.event_type(&inputs)
+    }
+
+    /// Starts its derivation. `event` is the index of its event type, which [`Derived::event_type`] returned.
+    fn start(&self, event: usize, types: &[EventType], stats: &Stats) -> Option<Box<dyn Derivation>> {
+        self.span.start(types.get(event)?, stats.span(event)?.clone())
+    }
+}
+
+/// Returns the event types that a program receives: all but those that are only inputs of derived events. `types` are
+/// those of [`with_derived`].
+pub fn delivered(types: &[EventType], derived: &[Derived]) -> Vec<EventType> {
+    let is_input = |at: usize| derived.iter().any(|derived| derived.inputs.contains(&at));
+    types.iter().enumerate().filter(|(at, _)| !is_input(*at)).map(|(_, event)| event.clone()).collect()
+}
+
+/// Appends the event types of derived events to those of the run's own events.
+pub fn with_derived(mut types: Vec<EventType>, derived: &[Derived]) -> Result<Vec<EventType>, SpanError> {
+    let captured = types.len();
+    for derived in derived {
+        types.push(derived.event_type(&types[..captured])?);
+    }
+    Ok(types)
 }

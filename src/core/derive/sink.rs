@@ -1,10 +1,8 @@
 //! A sink that runs derivations. It passes the samples of input events to the derivations, and it passes the derived
 //! samples to another sink.
 
-use std::ops::Range;
-
-use super::{Definition, Derivation};
-use crate::event::{Deliver, Flow, Sink};
+use super::{Derivation, Derived};
+use crate::event::{Deliver, EventType, Flow, Sink, Stats, Stop};
 
 /// The input of a derivation that receives the samples of a captured event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +13,14 @@ struct Feed {
     input: usize,
 }
 
+/// The size in bytes of the derived samples that are held at most, before they are delivered.
+const HELD: usize = 1 << 20;
+
 /// A sink that runs derivations before it delivers to another sink. If there are no derivations, it costs one
 /// comparison per batch.
+///
+/// If all events are inputs of derivations, most batches have nothing that is delivered. So the other sink is not
+/// entered for a batch: the derived samples are held, and the sink is entered only if there are any.
 pub struct DerivingSink<'a, S> {
     sink: &'a mut S,
     /// Each derivation, with the index of the event type of its derived samples.
@@ -24,25 +28,109 @@ pub struct DerivingSink<'a, S> {
     /// For each captured event, by the event's index: the input that receives its samples. `None` if the user selected the
     /// event itself; then its samples are delivered to the sink.
     feeds: Vec<Option<Feed>>,
+    held: Held,
+    /// The number of samples that are still delivered.
+    left: u64,
+}
+
+/// The derived samples that were not delivered yet.
+#[derive(Default)]
+struct Held {
+    /// The event type of each sample, and the size of its record.
+    samples: Vec<(usize, usize)>,
+    records: Vec<u8>,
+}
+
+impl Held {
+    fn deliver(&mut self, program: &mut dyn Deliver, left: &mut u64) -> Flow {
+        let mut rest = self.records.as_slice();
+        let mut flow = Flow::Continue(());
+        for &(event, size) in &self.samples {
+            let (record, after) = rest.split_at(size);
+            rest = after;
+            flow = deliver(event, record, program, left);
+            if flow.is_break() {
+                break;
+            }
+        }
+        self.samples.clear();
+        self.records.clear();
+        flow
+    }
+}
+
+/// Delivers a sample, unless the limit was reached before.
+#[inline]
+fn deliver(event: usize, record: &[u8], program: &mut dyn Deliver, left: &mut u64) -> Flow {
+    if *left == 0 {
+        return Flow::Break(Stop::Limit);
+    }
+    *left -= 1;
+    program.sample(event, record)?;
+    if *left == 0 { Flow::Break(Stop::Limit) } else { Flow::Continue(()) }
 }
 
 impl<'a, S: Sink> DerivingSink<'a, S> {
-    /// Creates a sink and starts its derived sources. The captured events have the event-type indices 0 to `captured` -
-    /// 1; the derived sources get the next indices. Each source comes with the range of indices of its inputs.
-    pub fn start<'d>(
+    /// Creates a sink and starts the derived events. `types` are the types of all events: first those of the run's own
+    /// events, then those of the derived ones.
+    pub fn start(sink: &'a mut S, types: &[EventType], derived: &[Derived], stats: &Stats) -> Self {
+        let captured = types.len() - derived.len();
+        let started = derived.iter().enumerate().filter_map(|(at, derived)| {
+            let event = captured + at;
+            Some(((event, derived.start(event, types, stats)?), derived.inputs.clone()))
+        });
+        Self::with_derivations(sink, captured, started)
+    }
+
+    /// Creates a sink with these derivations. Each comes with the index of its event type and the indices of its inputs.
+    fn with_derivations(
         sink: &'a mut S,
         captured: usize,
-        sources: impl Iterator<Item = (&'d Definition, Range<usize>)>,
+        started: impl Iterator<Item = ((usize, Box<dyn Derivation>), Vec<usize>)>,
     ) -> Self {
         let mut feeds = vec![None; captured];
         let mut derivations = Vec::new();
-        for (derivation, (definition, inputs)) in sources.enumerate() {
-            for (input, event) in inputs.enumerate() {
+        for (derivation, (started, inputs)) in started.enumerate() {
+            for (input, event) in inputs.into_iter().enumerate() {
                 feeds[event] = Some(Feed { derivation, input });
             }
-            derivations.push((captured + derivation, (definition.start)()));
+            derivations.push(started);
         }
-        Self { sink, derivations, feeds }
+        Self { sink, derivations, feeds, held: Held::default(), left: u64::MAX }
+    }
+
+    /// Stops the delivery after this number of samples. It has no effect if there are no derivations: then the pump
+    /// counts the samples.
+    pub fn with_limit(self, limit: Option<u64>) -> Self {
+        Self { left: limit.unwrap_or(u64::MAX), ..self }
+    }
+
+    /// Enters the other sink to deliver the held samples, if there are any.
+    fn deliver_held_samples(&mut self) -> Flow {
+        let mut flow = Flow::Continue(());
+        if !self.held.samples.is_empty() {
+            self.sink.enter(&mut |program| flow = self.held.deliver(program, &mut self.left));
+        }
+        flow
+    }
+
+    /// Delivers the held samples, and then calls `call`.
+    fn entered(&mut self, mut call: impl FnMut(&mut dyn Deliver) -> Flow) -> Flow {
+        let mut flow = Flow::Continue(());
+        self.sink.enter(&mut |program| flow = self.held.deliver(program, &mut self.left).followed_by(|| call(program)));
+        flow
+    }
+}
+
+/// What follows a call that may end the delivery.
+trait Then {
+    fn followed_by(self, next: impl FnOnce() -> Flow) -> Flow;
+}
+
+impl Then for Flow {
+    fn followed_by(self, next: impl FnOnce() -> Flow) -> Flow {
+        self?;
+        next()
     }
 }
 
@@ -52,15 +140,78 @@ impl<S: Sink> Sink for DerivingSink<'_, S> {
     }
 
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
-        let Self { sink, derivations, feeds } = self;
+        let Self { sink, derivations, feeds, left, .. } = self;
         if derivations.is_empty() {
             return sink.enter(body);
         }
-        sink.enter(&mut |program| body(&mut Deriving { program, derivations, feeds }));
+        if feeds.iter().all(Option::is_some) {
+            return body(self);
+        }
+        sink.enter(&mut |program| body(&mut Deriving { program, derivations, feeds, left: &mut *left }));
+    }
+
+    fn deliver_held(&mut self) -> Flow {
+        self.deliver_held_samples()
     }
 
     fn collects_output(&self) -> bool {
         self.sink.collects_output()
+    }
+}
+
+/// The sink while the other sink is not entered: it is entered for each call that is not a sample of an input.
+impl<S: Sink> Deliver for DerivingSink<'_, S> {
+    fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+        let Self { derivations, feeds, held, .. } = self;
+        let Some(Feed { derivation, input }) = feeds.get(event).copied().flatten() else { return Flow::Continue(()) };
+        let (derived, derivation) = &mut derivations[derivation];
+        let flow = derivation.sample(input, record, &mut |record| {
+            held.samples.push((*derived, record.len()));
+            held.records.extend_from_slice(record);
+            Flow::Continue(())
+        });
+        if held.records.len() > HELD { self.deliver_held_samples() } else { flow }
+    }
+
+    fn lost(&mut self, start: u64, end: u64) -> Flow {
+        self.derivations.iter_mut().for_each(|(_, derivation)| derivation.lost(start, end));
+        self.entered(|program| program.lost(start, end))
+    }
+
+    fn other_record(&mut self, record: &[u8], time: u64) -> Flow {
+        self.entered(|program| program.other_record(record, time))
+    }
+
+    fn interval(&mut self) -> Flow {
+        self.entered(|program| program.interval())
+    }
+
+    fn print_stat(&mut self, indent: u32) -> Flow {
+        self.entered(|program| program.print_stat(indent))
+    }
+
+    fn flush(&mut self) -> Flow {
+        self.entered(|program| program.flush())
+    }
+
+    fn exit(&mut self) -> Flow {
+        let Self { derivations, held, .. } = self;
+        for (derived, derivation) in derivations {
+            let _ = derivation.finish(&mut |record| {
+                held.samples.push((*derived, record.len()));
+                held.records.extend_from_slice(record);
+                Flow::Continue(())
+            });
+        }
+        let mut flow = Flow::Continue(());
+        self.sink.enter(&mut |program| {
+            let stopped = self.held.deliver(program, &mut self.left);
+            flow = program.exit();
+            if flow.is_continue() {
+                flow = stopped;
+            }
+        });
+        flow
     }
 }
 
@@ -69,15 +220,16 @@ struct Deriving<'a> {
     program: &'a mut dyn Deliver,
     derivations: &'a mut [(usize, Box<dyn Derivation>)],
     feeds: &'a [Option<Feed>],
+    left: &'a mut u64,
 }
 
 impl Deliver for Deriving<'_> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         let Some(Feed { derivation, input }) = self.feeds.get(event).copied().flatten() else {
-            return self.program.sample(event, record);
+            return deliver(event, record, self.program, self.left);
         };
         let (derived, derivation) = &mut self.derivations[derivation];
-        derivation.sample(input, record, &mut |record| self.program.sample(*derived, record))
+        derivation.sample(input, record, &mut |record| deliver(*derived, record, self.program, self.left))
     }
 
     fn lost(&mut self, start: u64, end: u64) -> Flow {
@@ -106,7 +258,14 @@ impl Deliver for Deriving<'_> {
     }
 
     fn exit(&mut self) -> Flow {
-        self.program.exit()
+        let Self { program, derivations, left, .. } = self;
+        let mut stopped = Flow::Continue(());
+        for (derived, derivation) in derivations.iter_mut() {
+            stopped =
+                stopped.followed_by(|| derivation.finish(&mut |record| deliver(*derived, record, *program, left)));
+        }
+        let flow = program.exit();
+        if flow.is_continue() { stopped } else { flow }
     }
 }
 
@@ -115,7 +274,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::event::{Format, Stop};
+    use crate::event::Stop;
 
     /// Emits the start and the end of a pair as one record. After a loss, forgets a start that has no end yet.
     #[derive(Default)]
@@ -152,22 +311,17 @@ mod tests {
 
     impl Sink for Notes {
         fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+            self.0 += "enter ";
             body(self);
         }
     }
 
-    /// Events 0 and 1 are the inputs: the start and the end of a pair. Event 2 is not an input. Event 3 is the derived
-    /// pair.
-    fn check(stop: Option<usize>, samples: &[Option<(usize, u8)>], expected: Expect) {
-        let pair = Definition {
-            name: "pair",
-            about: "a start and its end",
-            inputs: &["a:start", "a:end"],
-            format: || Format::source("pair"),
-            start: || Box::<Pair>::default(),
-        };
+    /// Events 0 and 1 are the inputs: the start and the end of a pair. Event 2 is not an input, if there is one. The
+    /// last event is the derived pair.
+    fn check(captured: usize, stop: Option<usize>, samples: &[Option<(usize, u8)>], expected: Expect) {
         let mut notes = Notes(String::new(), stop);
-        let mut sink = DerivingSink::start(&mut notes, 3, [(&pair, 0..2)].into_iter());
+        let pair: Box<dyn Derivation> = Box::<Pair>::default();
+        let mut sink = DerivingSink::with_derivations(&mut notes, captured, [((3, pair), vec![0, 1])].into_iter());
         let mut flow = Flow::Continue(());
         for sample in samples {
             sink.enter(&mut |program| {
@@ -176,6 +330,7 @@ mod tests {
                     None => program.lost(0, 0),
                 };
             });
+            flow = flow.followed_by(|| sink.deliver_held());
             if flow.is_break() {
                 break;
             }
@@ -187,16 +342,28 @@ mod tests {
     #[test]
     fn derived_samples_follow_the_sample_that_completes_them() {
         let samples = [Some((0, 10)), Some((2, 11)), Some((1, 12)), Some((1, 13))];
-        check(None, &samples, expect!["2:[11] 3:[10, 12] Continue(())"]);
+        check(3, None, &samples, expect!["enter enter 2:[11] enter 3:[10, 12] enter Continue(())"]);
     }
 
     #[test]
     fn a_loss_reaches_the_derivation_before_the_next_sample() {
-        check(None, &[Some((0, 10)), None, Some((1, 12))], expect!["lost Continue(())"]);
+        check(3, None, &[Some((0, 10)), None, Some((1, 12))], expect!["enter enter lost enter Continue(())"]);
     }
 
     #[test]
     fn a_sink_that_stops_at_a_derived_sample_ends_the_delivery() {
-        check(Some(3), &[Some((0, 10)), Some((1, 12)), Some((2, 13))], expect!["3:[10, 12] Break(Exit(7))"]);
+        let samples = [Some((0, 10)), Some((1, 12)), Some((1, 13))];
+        check(2, Some(3), &samples, expect!["enter 3:[10, 12] Break(Exit(7))"]);
+        check(3, Some(3), &samples, expect!["enter enter 3:[10, 12] Break(Exit(7))"]);
+    }
+
+    #[test]
+    fn a_sink_is_entered_only_for_derived_samples_if_there_are_no_others() {
+        check(
+            2,
+            None,
+            &[Some((0, 10)), Some((1, 12)), Some((0, 13)), None, Some((1, 14))],
+            expect!["enter 3:[10, 12] enter lost Continue(())"],
+        );
     }
 }

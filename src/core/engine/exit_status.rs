@@ -24,7 +24,7 @@ pub fn exit_status(ending: Ending, at_exit: Option<Stop>, callbacks: Callbacks, 
     let of_stop = |stop: Stop| match stop {
         Stop::Exit(status) => status,
         Stop::Failed => 1,
-        Stop::Interrupted | Stop::ClosedPipe => 0,
+        Stop::Interrupted | Stop::ClosedPipe | Stop::Limit => 0,
     };
     let run = match ending {
         Ending::Program(stop) => of_stop(stop),

@@ -129,6 +129,12 @@ pub fn print_lost(stats: &Stats) {
             delivered + lost
         ));
     }
+    if let (opened, dropped @ 1..) = stats.opened_and_dropped_spans() {
+        output::say_lost(format_args!(
+            "dropped {dropped} of {opened} spans: their key began again before they ended, events were lost while they \
+             were open, or more than max-open were open"
+        ));
+    }
     if stats.total_unattributed() != 0 {
         output::say(format_args!(
             "{} events were not delivered: another program counts the same software event, and the kernel gave these \

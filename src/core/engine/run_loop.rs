@@ -186,7 +186,7 @@ impl<S: Source> RunLoop<'_, S> {
         if let ControlFlow::Break(why) = flow {
             self.source.stop();
             return ControlFlow::Break(match why {
-                BreakReason::Limit => Ending::Limit,
+                BreakReason::Limit | BreakReason::Stop(Stop::Limit) => Ending::Limit,
                 BreakReason::Stop(Stop::Interrupted) => self.interrupted(turns.signal),
                 BreakReason::Stop(stop) => Ending::Program(stop),
                 BreakReason::Now => {
@@ -255,6 +255,9 @@ impl<S: Source> RunLoop<'_, S> {
                 attention.to(signals.take_pending(), program, signal)
             });
         });
+        if flow.is_continue() {
+            flow = sink.deliver_held().map_break(BreakReason::Stop);
+        }
         output.iter_mut().for_each(Flushing::called);
         source.delivered(batch, if flow.is_break() { pump.records_handled(batch, left) } else { usize::MAX });
         flow
@@ -311,8 +314,9 @@ impl<S: Source> RunLoop<'_, S> {
                 stop = stop.or(at_exit.map(BreakReason::Stop));
             }
         });
-        let told =
-            self.stats.has_reported_losses() || self.stats.total_unattributed() + self.stats.total_throttled() != 0;
+        let told = self.stats.has_reported_losses()
+            || self.stats.opened_and_dropped_spans().1 != 0
+            || self.stats.total_unattributed() + self.stats.total_throttled() != 0;
         // If this process replays only a part of a recording, the losses of all parts are printed later, together.
         if last == FinishAs::Program && (complete || told) {
             losses::print_totals(&self.stats, &self.source);

@@ -6,7 +6,7 @@ use std::{any::Any, sync::Arc};
 use rustc_hash::FxHashMap;
 
 use super::{
-    Context, Sample,
+    Context, Format, Sample,
     perf_frame::PerfFrames,
     unwound::{self, Copied},
 };
@@ -179,6 +179,10 @@ pub fn has_callchain(sample: &Sample<'_>) -> bool {
 
 /// Resolves a sample's call chain.
 pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
+    // The call chain of a span is that of one of its samples.
+    if let Format::Span(span) = &sample.event.format {
+        return span.sample_with_chain(sample.raw()).map_or_else(Chain::default, |sample| chain(&sample, context));
+    }
     if !has_callchain(sample) {
         return Chain::default();
     }

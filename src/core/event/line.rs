@@ -6,7 +6,7 @@ use std::{cell::RefCell, io::Write, sync::Arc};
 
 use chrono::{DateTime, Local};
 
-use super::{EventType, Format, Frame, Origin, Sample};
+use super::{EventType, Format, Frame, Origin, Sample, SpanPart};
 use crate::{
     abi::RegisterSet,
     record::{Counters, Registers, SampleMember},
@@ -53,7 +53,7 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
     let comm = context.comm.unwrap_or(UNKNOWN_COMM);
     let tid = sample.task();
     let flags = match format {
-        Format::Tracepoint(_) => {
+        Format::Tracepoint(_) | Format::Span(_) => {
             let raw = sample.raw();
             latency_characters(raw.get(2).copied().unwrap_or(0), raw.get(3).copied().unwrap_or(0))
         }
@@ -85,6 +85,17 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
             out.extend_from_slice(format.name.as_bytes());
             out.extend_from_slice(b": ");
             format.render(sample.raw(), context.kernel, out);
+        }
+        Format::Span(span) => {
+            push(out, format_args!("{}:{}: ", span.format.system, span.format.name));
+            span.format.render(sample.raw(), context.kernel, out);
+            let parts = [SpanPart::Begin, SpanPart::End].map(|part| span.sample(part, sample.raw()));
+            for part in parts.into_iter().flatten() {
+                if let Some(format) = part.event.format.tracepoint() {
+                    push(out, format_args!(" | {}: ", format.name));
+                    format.render(part.raw(), context.kernel, out);
+                }
+            }
         }
         Format::Source(format) => {
             out.extend_from_slice(format.name.as_bytes());

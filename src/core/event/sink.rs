@@ -10,6 +10,8 @@ pub enum Stop {
     Interrupted,
     /// The reader of the program's output has closed the pipe.
     ClosedPipe,
+    /// As many events were delivered as were wanted.
+    Limit,
     /// A callback failed, and the run has to end at the first failure.
     Failed,
 }
@@ -63,6 +65,11 @@ pub trait Sink {
 
     /// Enters the sink, calls `body`, and leaves the sink.
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver));
+
+    /// Delivers the samples that the sink itself holds back. Called after each batch, when the sink was left.
+    fn deliver_held(&mut self) -> Flow {
+        Flow::Continue(())
+    }
 
     /// Returns whether the program collects its output. Then [`Deliver::flush`] has to be called from time to time.
     fn collects_output(&self) -> bool {

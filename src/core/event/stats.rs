@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
+use super::SpanCounts;
 use crate::record::LossCounts;
 
 /// The counts of one event.
@@ -33,6 +34,10 @@ pub struct Stats {
     kernel: Mutex<Option<LossCounts>>,
     /// The ring whose loss is reported to the program now, or [`NO_RING`].
     reported_ring: AtomicUsize,
+    /// The counts of spans, whose event types are the last ones.
+    spans: Vec<Arc<SpanCounts>>,
+    /// The index of the first event type of a span.
+    first_span: usize,
 }
 
 /// No ring has this number.
@@ -51,7 +56,25 @@ impl Stats {
             own: Arc::default(),
             kernel: Mutex::new(None),
             reported_ring: NO_RING.into(),
+            spans: Vec::new(),
+            first_span: events,
         }
+    }
+
+    /// Adds the counts of spans. Their event types are the last `count` of all.
+    pub fn with_spans(self, count: usize) -> Self {
+        let spans = std::iter::repeat_with(Arc::default).take(count).collect();
+        Self { spans, first_span: self.first_span.saturating_sub(count), ..self }
+    }
+
+    /// Returns the counts of a span; `None` for other events.
+    pub fn span(&self, event: usize) -> Option<&Arc<SpanCounts>> {
+        self.spans.get(event.checked_sub(self.first_span)?)
+    }
+
+    /// Returns the numbers of all spans that began, and of those that were dropped.
+    pub fn opened_and_dropped_spans(&self) -> (u64, u64) {
+        self.spans.iter().fold((0, 0), |(opened, dropped), span| (opened + span.opened(), dropped + span.dropped()))
     }
 
     /// Uses this count of the samples of perf-prof's own threads that are left out.

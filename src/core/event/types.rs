@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::SpanFormat;
 use crate::{
     record::{SampleLayout, SampleMember},
     spec,
@@ -28,6 +29,8 @@ pub enum Format {
     Tracepoint(Arc<EventFormat>),
     /// Only the members that `sample_type` selects.
     Source(Arc<SourceFormat>),
+    /// A span, which is made of two samples. Its raw data has the form of a tracepoint's data.
+    Span(Arc<SpanFormat>),
 }
 
 /// The format of an event other than a tracepoint.
@@ -46,9 +49,9 @@ impl EventType {
     /// Returns the name that is shown: the alias as the user typed it (for a tracepoint, `sys:alias`), or the event's
     /// own name if there is no alias.
     pub fn shown_name(&self) -> String {
-        match (&self.format, &self.alias) {
-            (Format::Tracepoint(format), Some(alias)) => format!("{}:{alias}", format.system),
-            (Format::Source(_), Some(alias)) => alias.clone(),
+        match (self.format.tracepoint(), &self.alias) {
+            (Some(format), Some(alias)) => format!("{}:{alias}", format.system),
+            (None, Some(alias)) => alias.clone(),
             (_, None) => self.real_name(),
         }
     }
@@ -57,6 +60,10 @@ impl EventType {
     pub fn handler_name(&self) -> String {
         match &self.format {
             Format::Tracepoint(format) => {
+                spec::handler_name(&format.system, self.alias.as_ref().unwrap_or(&format.name))
+            }
+            Format::Span(span) => {
+                let format = &span.format;
                 spec::handler_name(&format.system, self.alias.as_ref().unwrap_or(&format.name))
             }
             Format::Source(format) => spec::source_handler_name(self.alias.as_ref().unwrap_or(&format.name)),
@@ -90,10 +97,11 @@ impl Format {
         Format::Source(Arc::new(SourceFormat { name: name.into() }))
     }
 
-    /// Returns the format of a tracepoint's data; `None` for other events.
+    /// Returns the format of the raw data of a tracepoint or of a span; `None` for other events.
     pub fn tracepoint(&self) -> Option<&Arc<EventFormat>> {
         match self {
             Format::Tracepoint(format) => Some(format),
+            Format::Span(span) => Some(&span.format),
             Format::Source(_) => None,
         }
     }
@@ -102,6 +110,7 @@ impl Format {
     pub fn name(&self) -> String {
         match self {
             Format::Tracepoint(format) => format!("{}:{}", format.system, format.name),
+            Format::Span(span) => format!("{}:{}", span.format.system, span.format.name),
             Format::Source(format) => format.name.clone(),
         }
     }

@@ -274,7 +274,8 @@ pub fn options(plan: &plan::Capture, sizes: Sizes, mappings: Mappings, wake: std
         clock: clock(plan),
         // A process may map code on one CPU and be sampled on another. The mapping record has to be delivered before
         // the sample.
-        order: (plan.order == plan::DeliveryOrder::Time || mappings == Mappings::Delivered).then(RecordOrder::default),
+        order: (plan.delivery_order() == plan::DeliveryOrder::Time || mappings == Mappings::Delivered)
+            .then(RecordOrder::default),
         mappings,
         members: CommonMembers::Lean,
         side_band: SideBand {

@@ -1,18 +1,20 @@
 //! Resolves selectors to events of the running kernel. Does not know recordings.
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 
 use crate::{
     abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE},
     capture::{EventRequest, PerfEvent},
-    derive::{self, Definition},
+    derive::{Derived, Role, Span},
     event::{EventType, Format},
     plan::{Capture, Target},
     profiler::{self, Machine, ResolvedProbe, RunningMachine, SourceError, Stacks, Tasks},
     record::SampleLayout,
-    spec::{Attrs, EventKind, EventSpec, Probe, handler_name, parse_events, similar_names},
+    spec::{
+        Attrs, EventKind, EventSpec, Grouping, Probe, SpanSpec, Stack, TracepointName, handler_name, similar_names,
+    },
     sys::tracefs::Tracefs,
     tracefs::EventFormat,
 };
@@ -61,33 +63,13 @@ impl Selected {
     }
 }
 
-/// The events and derived sources that the selectors resolve to.
+/// The events and derived events that the selectors resolve to.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// The events that are opened.
     pub events: Vec<Selected>,
-    /// The selected derived sources. Their inputs are in `events`.
+    /// The selected derived events. Their inputs are in `events`.
     pub derived: Vec<Derived>,
-}
-
-/// A derived source that was selected.
-#[derive(Clone, Debug)]
-pub struct Derived {
-    /// The source.
-    pub definition: &'static Definition,
-    /// The name that the user gave with `alias=`, if any.
-    pub alias: Option<String>,
-    /// The indices of the source's inputs in [`Selection::events`].
-    pub inputs: Range<usize>,
-}
-
-impl Derived {
-    /// Returns the event type of the derived source. Derived samples have the same members as the samples of the
-    /// inputs.
-    pub fn event_type(&self, layout: SampleLayout) -> EventType {
-        let format = (self.definition.format)();
-        EventType { alias: self.alias.clone(), format, layout, max_stack: None }
-    }
 }
 
 /// Resolves the selectors, in their order, to events of this machine that are sampled. Fails if two of the events are
@@ -107,25 +89,21 @@ pub fn resolve(plan: &Capture, tracefs: &Tracefs) -> Result<Selection> {
 }
 
 impl Selection {
-    /// Returns the events that are opened, for commands that cannot run derived sources.
+    /// Returns the events that are opened, for commands that cannot run derived events.
     pub fn without_derived(self) -> Result<Vec<Selected>> {
-        if let Some(Derived { definition, .. }) = self.derived.first() {
-            let (name, inputs) = (definition.name, definition.inputs.join(","));
-            bail!("{name} is derived from other events and is only for live scripts; select its inputs: {inputs}");
+        if let Some(Derived { span, .. }) = self.derived.first() {
+            bail!("{}: a span is made while a script runs; select the events that begin and end it", span.name());
         }
         Ok(self.events)
     }
 
-    /// Adds the events that a selector resolves to. A pattern or a derived source resolves to several events.
+    /// Adds the events that a selector resolves to. A pattern or a span resolves to several events.
     fn add(&mut self, plan: &Capture, spec: &EventSpec, tracefs: &Tracefs) -> Result<()> {
         match &spec.kind {
             EventKind::Tracepoint { system, name } => self.add_tracepoints(spec, tracefs, system, name)?,
             EventKind::Probe(probe) => self.events.push(self::probe(plan, spec, probe)?),
-            EventKind::Source { name, .. } => match derive::definition(name) {
-                Some(definition) => self.add_derived(plan, spec, definition, tracefs)?,
-                None => self.events.push(source(plan, spec, tracefs)?),
-            },
-            EventKind::Breakpoint { .. } => self.events.push(source(plan, spec, tracefs)?),
+            EventKind::Span(span) => self.add_span(spec, span, tracefs)?,
+            EventKind::Source { .. } | EventKind::Breakpoint { .. } => self.events.push(source(plan, spec, tracefs)?),
         }
         Ok(())
     }
@@ -155,20 +133,33 @@ impl Selection {
         Ok(())
     }
 
-    /// Adds the inputs of a derived source, and the derived source itself.
-    fn add_derived(
-        &mut self,
-        plan: &Capture,
-        spec: &EventSpec,
-        definition: &'static Definition,
-        tracefs: &Tracefs,
-    ) -> Result<()> {
+    /// Adds the events that begin and end a span, and the span itself.
+    fn add_span(&mut self, spec: &EventSpec, span: &SpanSpec, tracefs: &Tracefs) -> Result<()> {
+        let mut roles = Vec::new();
+        let (both, begin): (Vec<_>, Vec<_>) = span.begin.iter().partition(|event| span.end.contains(event));
+        let end: Vec<_> = span.end.iter().filter(|event| !both.contains(event)).collect();
         let first = self.events.len();
-        for input in definition.inputs {
-            parse_events(input)?.iter().try_for_each(|input| self.add(plan, input, tracefs))?;
+        for (role, events) in [(Role::Begin, begin), (Role::Both, both), (Role::End, end)] {
+            for TracepointName { system, name } in events {
+                let attrs = Attrs {
+                    stack: if role.has_chain(span.stack) { Stack::On } else { Stack::Inherit },
+                    max_stack: spec.attrs.max_stack.filter(|_| role.has_chain(span.stack)),
+                    cpus: spec.attrs.cpus.clone(),
+                    ..Attrs::default()
+                };
+                let (system, name) = (system.clone(), name.clone());
+                let kind = EventKind::Tracepoint { system: system.clone(), name: name.clone() };
+                let input =
+                    EventSpec { selector: spec.selector.clone(), kind, filter: None, attrs, grouping: Grouping::Alone };
+                self.add_tracepoints(&input, tracefs, &system, &name)?;
+                roles.resize(self.events.len() - first, role);
+            }
         }
-        let (alias, inputs) = (spec.attrs.alias.clone(), first..self.events.len());
-        self.derived.push(Derived { definition, alias, inputs });
+        let inputs: Vec<_> = self.events[first..].iter().map(|event| event.format.clone()).zip(roles).collect();
+        let alias = spec.attrs.alias.clone();
+        let made = Span::new(span, spec.filter.as_deref(), alias, &inputs);
+        let span = Arc::new(made.map_err(|error| anyhow!("{}: {error}", spec.selector))?);
+        self.derived.push(Derived { span, inputs: (first..self.events.len()).collect() });
         Ok(())
     }
 }

@@ -129,7 +129,7 @@ impl fmt::Display for LimitedEvents {
 /// Finds tracefs. If tracefs cannot be read, fails only if the plan contains a tracepoint, because other events do not
 /// need tracefs.
 pub fn tracefs(plan: &Capture) -> anyhow::Result<Tracefs> {
-    let is_in_tracefs = |spec: &&EventSpec| matches!(spec.kind, EventKind::Tracepoint { .. });
+    let is_in_tracefs = |spec: &&EventSpec| matches!(spec.kind, EventKind::Tracepoint { .. } | EventKind::Span(_));
     match (Tracefs::find(), plan.events.iter().find(is_in_tracefs)) {
         (Ok(found), _) => Ok(found),
         (Err(_), None) => Ok(Tracefs::at_usual_place()),

@@ -109,7 +109,7 @@ pub fn source(spec: &EventSpec, rate: Option<Rate>, machine: &dyn Machine) -> Re
             modify(&mut source.request, *modifiers, machine);
             source
         }
-        EventKind::Tracepoint { .. } | EventKind::Probe(_) => {
+        EventKind::Tracepoint { .. } | EventKind::Probe(_) | EventKind::Span(_) => {
             return Err(SourceError::Unknown { name: spec.selector.clone() });
         }
     };

@@ -10,6 +10,7 @@ use indicatif::ProgressBar;
 
 use super::empty_result::{ReadExtent, SampleCounts};
 use crate::{
+    derive::{Derived, DerivingSink},
     engine::{
         pump::Pump,
         run_loop::{Ending, FinishAs, RunLoop},
@@ -28,8 +29,10 @@ pub struct ReplayRun<'a> {
     pub replay: Replay,
     /// The state that assigns samples to events.
     pub replay_state: ReplayState,
-    /// The selected events.
+    /// The selected events. The types of derived events are the last ones.
     pub events: &'a [EventType],
+    /// The derived events among them.
+    pub derived: &'a [Derived],
     /// Resolves tasks and addresses to names.
     pub context: Arc<Context>,
     /// Counts of delivered and lost events.
@@ -82,6 +85,7 @@ impl ReplayRun<'_> {
             replay,
             replay_state,
             events,
+            derived,
             context,
             stats,
             signals,
@@ -92,10 +96,14 @@ impl ReplayRun<'_> {
             verbosity,
             warnings,
         } = self;
+        // The limit is a number of delivered events, not of events that spans are made of.
+        let of_pump = if derived.is_empty() { limit } else { None };
+        let mut sink = DerivingSink::start(sink, events, derived, &stats).with_limit(limit);
+        let sink = &mut sink;
         let (rings, others) = (replay.ring_cpus().len(), replay.other_records());
         let mut run_loop = RunLoop {
             source: ReplayWithProgress::new(replay, verbosity, warnings),
-            pump: Pump::for_recording(replay_state, context.clone(), stats.clone(), rings, limit)
+            pump: Pump::for_recording(replay_state, context.clone(), stats.clone(), rings, of_pump)
                 .with_other_records(others),
             events,
             stats: stats.clone(),

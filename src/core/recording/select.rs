@@ -1,6 +1,6 @@
 //! Resolves selectors to events of a recording. Does not know the running kernel.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::{Result, anyhow, bail};
 
@@ -10,12 +10,16 @@ use crate::{
         PERF_COUNT_SW_DUMMY, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_READ, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER,
         PERF_TYPE_SOFTWARE,
     },
+    derive::{self, Derived, Role, Span},
     engine::sample_routes::Route,
     event::{EventType, Format, Sides},
     perfdata::{AttrFlag, RecordedEvent, Recording},
     plan::{Callchain, Switch},
     profiler::{self, BuiltIn},
-    spec::{EventKind, EventSpec, NamedEvent, Stack, attribute_meant_by, named_event, similar_names},
+    spec::{
+        EventKind, EventSpec, NamedEvent, SpanSpec, Stack, TracepointName, attribute_meant_by, named_event,
+        similar_names,
+    },
     tracefs::Filter,
 };
 
@@ -26,6 +30,8 @@ pub struct Selected {
     pub types: Vec<EventType>,
     /// For each attr, the selected events that get its samples.
     pub routes: Vec<Vec<Route>>,
+    /// The selected derived events. Their types are the last ones of `types`.
+    pub derived: Vec<Derived>,
     /// The names of events that the script's first line selects, but that were not recorded.
     pub missing_events: Vec<String>,
     /// The selectors of probes in files. A recording has the names of probes, but not their files.
@@ -56,13 +62,18 @@ pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<
             bail!("{selector}: {file} is not a program or library; put the path in quotes if a filter follows");
         }
     }
+    let (spans, specs): (Vec<_>, Vec<_>) =
+        specs.iter().enumerate().partition(|(_, spec)| matches!(spec.kind, EventKind::Span(_)));
+    let own_spans = spans.iter().filter(|(at, _)| *at < own).count();
+    let own = own - own_spans;
+    let specs: Vec<&EventSpec> = specs.into_iter().map(|(_, spec)| spec).collect();
     let mut matching = specs.iter().map(|spec| matching(spec, recording, &formats)).collect::<Vec<_>>();
     for (spec, found) in specs.iter().zip(&mut matching).take(own).filter(|(_, found)| found.is_err()) {
         selected.missing_events.push(name(spec));
         *found = Ok(Vec::new());
     }
     let matching = matching.into_iter().collect::<Result<Vec<_>>>()?;
-    for (spec, attrs) in specs.iter().zip(pair_with_selectors(matching, &formats)) {
+    for (&spec, attrs) in specs.iter().zip(pair_with_selectors(matching, &formats)) {
         if let EventKind::Probe(probe) = &spec.kind
             && !attrs.is_empty()
             && !probe.file.is_empty()
@@ -79,7 +90,40 @@ pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<
             selected.add(attr, event, Some((spec, filter)));
         }
     }
+    for (at, (_, spec)) in spans.into_iter().enumerate() {
+        let EventKind::Span(span) = &spec.kind else { continue };
+        match span_inputs(spec, span, recording, &formats) {
+            Err(_) if at < own_spans => selected.missing_events.push(span.to_string()),
+            inputs => selected.add_span(spec, span, inputs?, recording, &formats)?,
+        }
+    }
+    selected.types = derive::with_derived(std::mem::take(&mut selected.types), &selected.derived)?;
     Ok(selected)
+}
+
+/// Returns the attrs of the events that begin and end a span.
+fn span_inputs(
+    spec: &EventSpec,
+    span: &SpanSpec,
+    recording: &Recording,
+    formats: &[Format],
+) -> Result<Vec<(usize, Role)>> {
+    let attrs = |events: &[TracepointName]| -> Result<Vec<usize>> {
+        let mut attrs = Vec::new();
+        for TracepointName { system, name } in events {
+            let kind = EventKind::Tracepoint { system: system.clone(), name: name.clone() };
+            attrs.extend(matching(&EventSpec { kind, ..spec.clone() }, recording, formats)?);
+        }
+        Ok(attrs)
+    };
+    let (begin, end) = (attrs(&span.begin)?, attrs(&span.end)?);
+    let role = |attr: usize| match (begin.contains(&attr), end.contains(&attr)) {
+        (true, true) => Some(Role::Both),
+        (true, false) => Some(Role::Begin),
+        (false, true) => Some(Role::End),
+        (false, false) => None,
+    };
+    Ok((0..formats.len()).filter_map(|attr| Some((attr, role(attr)?))).collect())
 }
 
 /// Returns the indices of the attrs with an event that `spec` selects. Fails if there is none.
@@ -125,6 +169,32 @@ impl Selected {
         let (cpus, filter) = limits.map_or((None, None), |(spec, filter)| (spec.attrs.cpus.clone(), filter));
         self.routes[attr].push(Route { event: self.types.len(), cpus, filter });
         self.types.push(event);
+    }
+
+    /// Adds the inputs of a span, and the span.
+    fn add_span(
+        &mut self,
+        spec: &EventSpec,
+        span: &SpanSpec,
+        inputs: Vec<(usize, Role)>,
+        recording: &Recording,
+        formats: &[Format],
+    ) -> Result<()> {
+        let of_inputs: Vec<_> = inputs.iter().map(|&(attr, role)| (formats[attr].clone(), role)).collect();
+        let made = Span::new(span, spec.filter.as_deref(), spec.attrs.alias.clone(), &of_inputs);
+        let made = made.map_err(|error| anyhow!("{}: {error}", spec.selector))?;
+        let first = self.types.len();
+        for &(attr, role) in &inputs {
+            let event = event_type(&recording.events[attr], &formats[attr], None);
+            if role.has_chain(span.stack) && !has_chains(&event) {
+                self.without_chains.push(event.real_name());
+            }
+            let cpus = spec.attrs.cpus.clone();
+            self.routes[attr].push(Route { event: self.types.len(), cpus, filter: None });
+            self.types.push(event);
+        }
+        self.derived.push(Derived { span: Arc::new(made), inputs: (first..self.types.len()).collect() });
+        Ok(())
     }
 
     /// Returns a warning for each kind of call chains or frames that was requested, but not recorded.
@@ -176,7 +246,7 @@ impl Selected {
 
     /// Returns, for each selected event, the index of its attr among all events of the recording.
     pub fn attr_of_each_type(&self) -> Vec<usize> {
-        let mut attrs = vec![0; self.types.len()];
+        let mut attrs = vec![0; self.types.len() - self.derived.len()];
         for (attr, routes) in self.routes.iter().enumerate() {
             routes.iter().for_each(|route| attrs[route.event] = attr);
         }
@@ -276,6 +346,7 @@ fn matches(spec: &EventSpec, format: &Format) -> bool {
     let name = match format {
         Format::Tracepoint(format) => return spec.matches(&format.system, &format.name),
         Format::Source(format) => &format.name,
+        Format::Span(_) => return false,
     };
     // The recording contains the name that was typed for `perf record`, possibly with modifiers that perf added.
     let plain = EventSpec { attrs: Default::default(), filter: None, ..spec.clone() }.to_string();

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{cpus::CpuSetError, probe::ProbeSyntaxError};
+use super::{cpus::CpuSetError, probe::ProbeSyntaxError, quantity::QuantityError};
 
 /// An opening quote or bracket, for messages that say that it is never closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +121,14 @@ pub enum SpecError {
         /// What is wrong with the probe.
         error: ProbeSyntaxError,
     },
+    /// An invalid span.
+    #[error("{selector}: {error}")]
+    Span {
+        /// The selector, as far as it was read.
+        selector: String,
+        /// What is wrong with the span.
+        error: SpanSyntaxError,
+    },
     /// A group inside a group.
     #[error("{group}: a group cannot contain another group, which starts at `{inner}`")]
     NestedGroup {
@@ -176,6 +184,48 @@ pub enum SpecError {
         /// What is wrong with the value.
         reason: ValueError,
     },
+}
+
+/// What is wrong with a span.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpanSyntaxError {
+    /// The text is not a span.
+    #[error(
+        "write a span as span:NAME=BEGIN..END, for example span:fsync=syscalls:sys_enter_fsync..syscalls:sys_exit_fsync"
+    )]
+    Form,
+    /// The name has characters that the name of an event cannot have.
+    #[error("`{0}` is not a name for a span; use letters, digits, `_` and `-`")]
+    Name(String),
+    /// An event that is not a tracepoint.
+    #[error("`{0}` is not a tracepoint; a span begins and ends with tracepoints: system:name, several with `|`")]
+    Event(String),
+    /// The events of the span are not system calls, and there is no key.
+    #[error(
+        "the span has no key; add the fields that are the same in the event that begins it and in the event that ends it, for example `//key=pid/`"
+    )]
+    NoKey,
+    /// A span in a group.
+    #[error("a span cannot be in a group; write it outside of the braces")]
+    InGroup,
+    /// Not a field of the key.
+    #[error("key: `{0}` is not a field; write key=FIELD+FIELD, or key=BEGINFIELD:ENDFIELD if the names differ")]
+    Key(String),
+    /// Not a time.
+    #[error("min: {0}")]
+    Time(QuantityError),
+    /// Not a number of open spans.
+    #[error("max-open: `{0}` is not a number of open spans")]
+    MaxOpen(String),
+    /// Not one of the events of a span.
+    #[error("stack: `{0}` is not an event of the span; write `stack`, `stack=end` or `stack=both`")]
+    Stack(String),
+    /// An attribute without its value.
+    #[error("{0} needs a value")]
+    NeedsValue(String),
+    /// An attribute with a value, which takes none.
+    #[error("{0} takes no value")]
+    TakesNoValue(String),
 }
 
 /// What is wrong with an attribute's value.

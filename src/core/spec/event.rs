@@ -11,6 +11,7 @@ use super::{
     parse::quoted,
     perf_names::named_event,
     probe::Probe,
+    span::SpanSpec,
 };
 
 /// One event of a list of selectors, as the user requested it.
@@ -59,6 +60,8 @@ pub enum EventKind {
     },
     /// A dynamic probe.
     Probe(Probe),
+    /// The time between two tracepoints.
+    Span(Box<SpanSpec>),
 }
 
 impl EventSpec {
@@ -74,7 +77,7 @@ impl EventSpec {
         match &self.kind {
             EventKind::Tracepoint { system: s, name: n } => glob_matches(s, system) && glob_matches(n, name),
             EventKind::Probe(probe) => probe.kind.name() == system && probe.recorded_name() == name,
-            EventKind::Source { .. } | EventKind::Breakpoint { .. } => false,
+            EventKind::Source { .. } | EventKind::Breakpoint { .. } | EventKind::Span(_) => false,
         }
     }
 
@@ -100,6 +103,10 @@ impl fmt::Display for EventSpec {
                 write!(f, "{probe}")?;
                 (&self.filter, None)
             }
+            EventKind::Span(span) => {
+                write!(f, "{span}")?;
+                (&self.filter, None)
+            }
             EventKind::Source { name, option, modifiers } => {
                 f.write_str(name)?;
                 (option, Some(modifiers))
@@ -109,7 +116,10 @@ impl fmt::Display for EventSpec {
                 (option, Some(modifiers))
             }
         };
-        let attrs = self.attrs.to_string();
+        let attrs = match &self.kind {
+            EventKind::Span(span) => format!("{}{}", SpanAttrs(span), self.attrs),
+            _ => self.attrs.to_string(),
+        };
         match first {
             Some(first) => write!(f, "/{}/{attrs}", quoted(first))?,
             None if !attrs.is_empty() || self.would_be_tracepoint() => write!(f, "//{attrs}")?,
@@ -119,6 +129,15 @@ impl fmt::Display for EventSpec {
             Some(modifiers) if !modifiers.is_empty() => write!(f, ":{modifiers}"),
             _ => Ok(()),
         }
+    }
+}
+
+/// The attributes of a span.
+struct SpanAttrs<'a>(&'a SpanSpec);
+
+impl fmt::Display for SpanAttrs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write_attrs(f)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{
     attrs::Stack,
-    error::{Bracket, SpecError},
+    error::{Bracket, SpanSyntaxError, SpecError},
     event::{EventKind, EventSpec},
     modifiers::{Modifiers, Precise},
     parse::find,
@@ -104,6 +104,10 @@ impl<'a> GroupText<'a> {
             match &mut event.kind {
                 EventKind::Source { modifiers: own, .. } | EventKind::Breakpoint { modifiers: own, .. } => {
                     *own = own.and(modifiers);
+                }
+                EventKind::Span(_) => {
+                    let error = SpanSyntaxError::InGroup;
+                    return Err(SpecError::Span { selector: event.selector.clone(), error });
                 }
                 EventKind::Tracepoint { .. } | EventKind::Probe(_) if modifiers.is_empty() => {}
                 EventKind::Tracepoint { .. } | EventKind::Probe(_) => {

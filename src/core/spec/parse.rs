@@ -14,6 +14,7 @@ use super::{
     perf_names::named_event,
     probe,
     probe_args::ProbeArgument,
+    span::SpanSpec,
 };
 
 /// Parses a list of selectors.
@@ -86,6 +87,7 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
     if name.is_empty() {
         return Err(SpecError::Missing { list: list.to_owned() });
     }
+    let mut span = if kind.is_none() { SpanSpec::parse(name).transpose()? } else { None };
     let takes_modifiers = matches!(kind, Some(EventKind::Breakpoint { .. })) || !name.contains(':');
     let mut behind = None;
     let mut sections = Vec::new();
@@ -117,6 +119,12 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
     let first = sections.next().map(unquote).filter(|first| !first.trim().is_empty()).map(str::to_owned);
     let mut attrs = Attrs::default();
     for section in sections {
+        if let Some(span) = &mut span {
+            let wrong = |error| SpecError::Span { selector: selector.clone(), error };
+            if span.add(section).map_err(wrong)? {
+                continue;
+            }
+        }
         let argument = match &kind {
             Some(EventKind::Probe(_)) => ProbeArgument::parse(section),
             _ => None,
@@ -127,7 +135,11 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
             None => attrs.add(&selector, section)?,
         }
     }
+    if let Some(span) = &mut span {
+        span.finish().map_err(|error| SpecError::Span { selector: selector.clone(), error })?;
+    }
     let mut filter = None;
+    let kind = kind.or(span.map(|span| EventKind::Span(Box::new(span))));
     let kind = match kind.map_or_else(|| self::kind(&selector, name), Ok)? {
         EventKind::Source { name, modifiers, .. } => {
             EventKind::Source { name, option: first, modifiers: behind.unwrap_or(modifiers) }

@@ -108,6 +108,7 @@ fn handler(text: &mut String, event: &EventType) {
     let _ = write!(text, "\n\ndef {name}(event) -> None:\n    \"\"\"{title}\n");
     let lines: Vec<String> = match &event.format {
         Format::Tracepoint(format) => format.fields().iter().map(field_line).collect(),
+        Format::Span(span) => span.format.fields().iter().map(field_line).collect(),
         Format::Source(_) => event.members().map(member_line).collect(),
     };
     if !lines.is_empty() {

@@ -73,6 +73,7 @@ fn class_names(events: &[&EventType]) -> Vec<String> {
         let name = match (&event.alias, &event.format) {
             (Some(alias), _) => alias,
             (None, Format::Tracepoint(format)) => &format.name,
+            (None, Format::Span(span)) => &span.format.name,
             (None, Format::Source(format)) => &format.name,
         };
         capitalised(name)
@@ -147,6 +148,7 @@ impl Property {
 fn class(text: &mut String, event: &EventType, class: &str) {
     let properties: Vec<Property> = match &event.format {
         Format::Tracepoint(format) => format.fields().iter().map(Property::of_field).collect(),
+        Format::Span(span) => span.format.fields().iter().map(Property::of_field).collect(),
         Format::Source(_) => event.members().map(Property::of_sample).collect(),
     };
     let mut seen: HashSet<&str> = OF_EVERY_EVENT.into();

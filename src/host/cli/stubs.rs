@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 use perf_prof_core::{
-    capture,
+    capture, derive,
     engine::ExitStatus,
     event::EventType,
     live::{requests, select::Selection, unprivileged},
@@ -91,7 +91,8 @@ impl Stubs {
         let path = self.input.clone().unwrap_or_default();
         let recording = recording::open::open_header(&path, &ReadLimits { owner: owner(self.force), memory: None })?;
         recording.warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
-        Ok(recording::select::select(events, 0, &recording)?.types)
+        let selected = recording::select::select(events, 0, &recording)?;
+        Ok(derive::delivered(&selected.types, &selected.derived))
     }
 }
 
@@ -103,6 +104,6 @@ fn types_of_kernel(events: Vec<EventSpec>) -> anyhow::Result<Vec<EventType>> {
         perf_prof_core::live::select::resolve(&plan, &unprivileged::tracefs(&plan)?)?;
     let layouts = capture::Capture::layouts(&requests::requests(&plan, &selected)?);
     let captured = selected.iter().zip(&layouts).map(|(event, &layout)| event.event_type(layout));
-    let of_derived = derived.iter().map(|source| source.event_type(layouts[source.inputs.start]));
-    Ok(captured.chain(of_derived).collect())
+    let types = derive::with_derived(captured.collect(), &derived)?;
+    Ok(derive::delivered(&types, &derived))
 }

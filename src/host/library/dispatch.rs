@@ -234,7 +234,7 @@ fn deliver_batch(program: &mut dyn Deliver, batch: &EventBatch, generation: Gene
 /// Returns the exception for a run that a handler ended.
 pub fn stopped(flow: Flow) -> PyResult<()> {
     match flow {
-        ControlFlow::Continue(()) | ControlFlow::Break(Stop::Failed | Stop::ClosedPipe) => Ok(()),
+        ControlFlow::Continue(()) | ControlFlow::Break(Stop::Failed | Stop::ClosedPipe | Stop::Limit) => Ok(()),
         ControlFlow::Break(Stop::Interrupted) => Err(PyKeyboardInterrupt::new_err(())),
         ControlFlow::Break(Stop::Exit(status)) => Err(PySystemExit::new_err(status)),
     }

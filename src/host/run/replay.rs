@@ -2,8 +2,9 @@
 
 use std::{mem, sync::Arc};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use perf_prof_core::{
+    derive::{self, Derived},
     engine::{
         ExitStatus,
         exit_status::{Callbacks, exit_status},
@@ -46,7 +47,7 @@ pub(super) fn run(plan: &ScriptPlan, input: &Input) -> Result<ExitStatus> {
     // Opening a pipe may block. Ctrl-C has to end the process while it is blocked, so signals are not blocked yet.
     let (recording, selected) = open_selected(plan, input)?;
     let Module::Script { module, args } = &plan.module else {
-        return output::print_template(plan, &selected.types);
+        return output::print_template(plan, &derive::delivered(&selected.types, &selected.derived));
     };
     say_what_is_missing(plan, &recording, &selected, plan.verbosity)?;
     let work = ReplayWork { plan, input, script: Script { module, args } };
@@ -86,6 +87,12 @@ pub(super) fn open_selected(plan: &ScriptPlan, input: &Input) -> Result<(Recordi
     let selected = select::select(&plan.capture.events, plan.own_events, &recording).inspect_err(|_| {
         recording.warnings.iter().for_each(|warning| messages::say(format_args!("warning: {warning}")))
     })?;
+    if let (Some(_), Some(derived)) = (&input.jobs, selected.derived.first()) {
+        bail!(
+            "--jobs cannot be used with {}: a span may begin in one part of the recording and end in another",
+            derived.span.name()
+        );
+    }
     Ok((recording, selected))
 }
 
@@ -168,6 +175,7 @@ pub(super) struct RecordedEvents<'a> {
     replay: Replay,
     replay_state: ReplayState,
     types: Vec<EventType>,
+    derived: Vec<Derived>,
     /// The attr of each event in `types`.
     attrs: Vec<EventAttr>,
     layouts: Arc<Layouts>,
@@ -210,7 +218,7 @@ impl<'a> RecordedEvents<'a> {
         let layouts = recording.layouts().clone();
         let attr_of = |index: usize| EventAttr { index, bytes: recording.events[index].attr.bytes.to_vec() };
         let attrs = selected.attr_of_each_type().into_iter().map(attr_of).collect();
-        let Selected { types, routes, missing_events, .. } = selected;
+        let Selected { types, derived, routes, missing_events, .. } = selected;
         let missing = MissingEvents {
             names: missing_events,
             recording: recording.name.clone(),
@@ -231,6 +239,7 @@ impl<'a> RecordedEvents<'a> {
             replay,
             replay_state,
             types,
+            derived,
             attrs,
             layouts,
             formats,
@@ -337,7 +346,7 @@ impl RecordedEvents<'_> {
     pub fn describe_run(&mut self) -> Run {
         let (events, attrs) = (mem::take(&mut self.types), mem::take(&mut self.attrs));
         let ring_cpus = self.replay.ring_cpus();
-        let stats = Arc::new(Stats::new(events.len(), ring_cpus.len()));
+        let stats = Arc::new(Stats::new(events.len(), ring_cpus.len()).with_spans(self.derived.len()));
         let trailers = Trailers::Recorded(self.layouts.clone());
         Run { events, attrs, trailers, context: self.context.clone(), stats, ring_cpus, machine: self.machine.take() }
     }
@@ -350,7 +359,7 @@ impl RecordedEvents<'_> {
         run: &Arc<Run>,
         signals: &Signals,
     ) -> ReplayOutcome {
-        let RecordedEvents { plan, input, mut replay, replay_state, context, .. } = self;
+        let RecordedEvents { plan, input, mut replay, replay_state, derived, context, .. } = self;
         let last = if matches!(part, Part::Whole) { FinishAs::Program } else { FinishAs::Part };
         if last == FinishAs::Program {
             // If there are several parts, their processes already use all CPUs, so reading ahead would not help.
@@ -361,6 +370,7 @@ impl RecordedEvents<'_> {
             replay,
             replay_state,
             events: &run.events,
+            derived: &derived,
             context,
             stats: run.stats.clone(),
             signals,

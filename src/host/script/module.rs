@@ -298,6 +298,8 @@ fn realtime() -> i64 {
 /// 'own' is the number of events of perf-prof's own threads, which are left out without --include-self. The
 /// 'lost' of an event is None on kernels before 6.0, which count losses only per ring. In __exit__ the counts
 /// are exact: delivered + lost + own is the number of events that the kernel produced.
+///
+/// The row of a span also has 'opened', 'ended', 'open', 'dropped' and 'without_begin'.
 #[pyfunction]
 fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     run().map_or_else(|| Ok(PyDict::new(py)), |run| stats_of(py, &run))
@@ -325,7 +327,23 @@ pub fn stats_of<'py>(py: Python<'py>, run: &Run) -> PyResult<Bound<'py, PyDict>>
         };
         let delivered = before("delivered")?.unwrap_or(0) + count.delivered;
         let lost = before("lost")?.zip(count.lost).map(|(a, b)| a + b);
-        events.set_item(name, counts(delivered, lost)?)?;
+        events.set_item(&name, counts(delivered, lost)?)?;
+    }
+    for (at, event) in run.events.iter().enumerate() {
+        if let Some(span) = run.stats.span(at) {
+            let row = PyDict::new(py);
+            let numbers = [
+                ("delivered", span.delivered()),
+                ("opened", span.opened()),
+                ("ended", span.ended()),
+                ("open", span.open()),
+                ("dropped", span.dropped()),
+                ("without_begin", span.without_begin()),
+            ];
+            numbers.into_iter().try_for_each(|(key, number)| row.set_item(key, number))?;
+            row.set_item("lost", py.None())?;
+            events.set_item(event.shown_name(), row)?;
+        }
     }
     all.set_item("events", events)?;
     let cpus = PyDict::new(py);

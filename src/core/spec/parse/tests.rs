@@ -23,6 +23,7 @@ fn show(event: &EventSpec) -> String {
             format!("{breakpoint} option={option:?} [{modifiers}]")
         }
         EventKind::Probe(probe) => probe.to_string(),
+        EventKind::Span(span) => span.to_string(),
     };
     if event.is_pattern() {
         line += " pattern";

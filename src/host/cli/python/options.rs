@@ -49,6 +49,14 @@ Events
       -e 'cpu/event=0xc0,period=100000/u,r00c0'   events of a PMU
       -e mem:0x601040/4:w               writes to the 4 bytes at this address
 
+  A span is the time from one tracepoint to another with the same key: span:NAME=BEGIN..END.
+  Its handler span__NAME(event) gets event.duration, event.begin and event.end. The filter
+  may use duration (ns), the fields of END, and begin.FIELD. More attributes: key=FIELD,
+  min=TIME, stack[=end|both], nested, open and max-open=N.
+
+      -e 'span:fsync=syscalls:sys_enter_fsync..syscalls:sys_exit_fsync//min=10ms/'
+      -e 'span:io=block:block_rq_issue..block:block_rq_complete//key=dev+sector/'
+
   A probe is an event at a function. In a program or a library: uprobe:FUNC[+OFFSET]@\"FILE\"
   or uprobe:0xADDR@\"FILE\", and uretprobe:FUNC@\"FILE\" when the function returns. In the
   kernel: kprobe:FUNC[+OFFSET], and kretprobe:FUNC when the function returns. FILE is a

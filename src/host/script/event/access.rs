@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use perf_prof_core::{
     abi::{PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_STACK_USER},
-    event::{Frame, UNKNOWN_COMM, frames},
+    event::{Frame, SpanPart, UNKNOWN_COMM, frames},
     record::{MemberType, SampleMember},
     tracefs::Field,
     value::Value,
@@ -36,6 +36,8 @@ pub enum Member {
     Comm,
     /// A field of a tracepoint's format, by its index: common fields come first.
     Field(usize),
+    /// A sample that a span is made of.
+    Part(SpanPart),
     /// A sample's member, for events other than tracepoints.
     Sample(SampleMember),
 }
@@ -84,6 +86,8 @@ impl Member {
             // SAFETY: guaranteed by the caller.
             Member::Comm => return unsafe { convert::string(comm(this).as_deref().unwrap_or(UNKNOWN_COMM)) },
             // SAFETY: guaranteed by the caller.
+            Member::Part(part) => return unsafe { self::part(this, part) },
+            // SAFETY: guaranteed by the caller.
             Member::Field(index) => return unsafe { field(this, this.class().field(index)) },
             Member::Sample(SampleMember::Callchain) => {
                 // SAFETY: guaranteed by the caller.
@@ -115,6 +119,24 @@ pub unsafe fn field(this: &EventObject, field: &Field) -> *mut ffi::PyObject {
         Some(value) => unsafe { convert::value(value) },
         // SAFETY: the GIL is held.
         None => unsafe { raise_record_too_short(this) },
+    }
+}
+
+/// Returns a new reference to the event that begins or ends a span, or to None if the span has no such event. The event
+/// has its own copy of its record.
+///
+/// # Safety
+/// The GIL is held.
+unsafe fn part(this: &EventObject, part: SpanPart) -> *mut ffi::PyObject {
+    // SAFETY: guaranteed by the caller.
+    let py = unsafe { Python::assume_attached() };
+    let made = this.class().part(part, this.record()).map(|(class, record)| this.event_of_same_run(py, class, record));
+    match made.transpose() {
+        Ok(made) => made.unwrap_or_else(|| py.None()).into_ptr(),
+        Err(error) => {
+            error.restore(py);
+            std::ptr::null_mut()
+        }
     }
 }
 

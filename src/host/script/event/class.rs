@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_int, c_uint, c_void};
 
 use perf_prof_core::{
-    event::{EventType, Format},
+    event::{EventType, Format, SpanPart},
     sys::terminal::without_controls,
     template,
     tracefs::Field,
@@ -18,8 +18,16 @@ use super::{
     access::Member,
     attributes::{Attributes, Getter},
     base::base_type,
+    detached::class_of,
     members,
 };
+
+/// The members that only spans have, with their descriptions.
+const SPAN_MEMBERS: [(&str, Member, &str); 3] = [
+    ("begin", Member::Part(SpanPart::Begin), "event that began the span (PerfEvent)"),
+    ("end", Member::Part(SpanPart::End), "event that ended the span (PerfEvent), None if the span is open"),
+    ("comm", Member::Comm, "name of the task at the end of the span (str)"),
+];
 
 /// These members are kept even if the event has a field of the same name. Other members are replaced by such a field.
 const NOT_REPLACED_BY_FIELDS: [&str; 4] = ["_time", "_cpu", "_pid", "_tid"];
@@ -46,6 +54,8 @@ pub struct Class {
     attributes: Attributes,
     /// The common fields, then the event's own fields.
     fields: Vec<&'static Field>,
+    /// The classes of the events that begin and end a span.
+    inputs: Vec<&'static Class>,
     python_type: *mut ffi::PyTypeObject,
 }
 
@@ -66,12 +76,22 @@ impl Class {
     /// Creates the class of an event type.
     pub fn new(py: Python<'_>, event: EventType) -> PyResult<&'static Class> {
         let fields: Vec<&'static Field> = match &event.format {
-            Format::Tracepoint(format) => format.common_fields().iter().chain(format.fields()).map(leaked).collect(),
             Format::Source(_) => Vec::new(),
+            Format::Tracepoint(format) => format.common_fields().iter().chain(format.fields()).map(leaked).collect(),
+            Format::Span(span) => span.format.common_fields().iter().chain(span.format.fields()).map(leaked).collect(),
         };
         let all = match &event.format {
-            Format::Tracepoint(format) => tracepoint_members(&fields, format.common_fields().len()),
             Format::Source(_) => source_members(&event),
+            Format::Tracepoint(format) => tracepoint_members(&fields, format.common_fields().len()),
+            Format::Span(span) => {
+                let mut all = tracepoint_members(&fields, span.format.common_fields().len());
+                all.extend(span_members(&fields).map(|(name, member, _)| (*name, *member)));
+                all
+            }
+        };
+        let inputs = match &event.format {
+            Format::Span(span) => span.inputs.iter().map(|input| class_of(py, input)).collect::<PyResult<_>>()?,
+            Format::Tracepoint(_) | Format::Source(_) => Vec::new(),
         };
         let index = PyDict::new(py);
         let mut members: Vec<(Py<PyString>, Member)> = Vec::new();
@@ -127,6 +147,7 @@ impl Class {
             index,
             attributes,
             fields,
+            inputs,
             python_type,
         };
         Ok(Box::leak(Box::new(class)))
@@ -175,6 +196,13 @@ impl Class {
         self.fields[index]
     }
 
+    /// Returns the class of the event that begins or ends the span in this sample, with its record.
+    pub fn part<'a>(&'a self, part: SpanPart, record: &'a [u8]) -> Option<(&'static Class, &'a [u8])> {
+        let Format::Span(span) = &self.event.format else { return None };
+        let (input, record) = span.part(part, self.raw(record))?;
+        Some((self.inputs.get(input)?, record))
+    }
+
     /// Returns the raw data (the tracepoint's fields) of a record.
     #[inline]
     pub fn raw<'a>(&self, record: &'a [u8]) -> &'a [u8] {
@@ -188,6 +216,11 @@ fn tracepoint_members(fields: &[&'static Field], common: usize) -> Vec<(&'static
     let named = |range: std::ops::Range<usize>| range.map(|at| (fields[at].name.as_str(), Member::Field(at)));
     let first = Member::OWN[..5].iter().copied().chain(named(0..common));
     first.chain(Member::OWN[5..8].iter().copied()).chain(named(common..fields.len())).collect()
+}
+
+/// Returns the members that only spans have. A field of the key may have one of their names.
+fn span_members(fields: &[&'static Field]) -> impl Iterator<Item = &'static (&'static str, Member, &'static str)> {
+    SPAN_MEMBERS.iter().filter(|(name, ..)| fields.iter().all(|field| field.name != *name))
 }
 
 /// Returns the members of events other than tracepoints.
@@ -212,7 +245,9 @@ fn python_type(
         let doc = template::member_line(member);
         (member.name(), members::sample_getter(member, &event.layout), doc)
     });
-    let all: Vec<(&str, Getter, String)> = of_fields.chain(of_samples).collect();
+    let of_spans = span_members(fields).filter(|_| matches!(event.format, Format::Span(_)));
+    let of_spans = of_spans.map(|(name, member, doc)| (*name, members::own_getter(*member), format!("{name}: {doc}")));
+    let all: Vec<(&str, Getter, String)> = of_fields.chain(of_samples).chain(of_spans).collect();
     let is_attribute = |name: &str| !NOT_REPLACED_BY_FIELDS.contains(&name) && template::access_by_key(name).is_none();
     let descriptors = all.iter().filter(|(name, ..)| is_attribute(name));
     let descriptors = descriptors.map(|(name, getter, doc)| members::member(name, *getter, doc));

@@ -117,6 +117,10 @@ fn identity(event: &EventType) -> Identity {
         Format::Tracepoint(format) => {
             (Some(format.system.to_string()), format.text().to_owned(), event.alias.clone(), samples)
         }
+        Format::Span(span) => {
+            let text = span.format.text().to_owned();
+            (Some(span.format.system.to_string()), text, event.alias.clone(), samples)
+        }
         Format::Source(format) => (None, format.name.clone(), event.alias.clone(), samples),
     }
 }
@@ -137,8 +141,23 @@ fn event_type((system, text, alias, samples): Identity) -> PyResult<EventType> {
 
 /// Returns the class of an event type. Event types that are equal have the same class.
 pub fn class_of(py: Python<'_>, event: &EventType) -> PyResult<&'static Class> {
-    let is_same = |class: &Class| class.event.layout == event.layout && class.event.max_stack == event.max_stack;
+    let is_same = |class: &Class| is_same(&class.event, event);
     class(py, identity(event), is_same, || Ok(event.clone()))
+}
+
+/// Returns whether two event types with the same identity are equal.
+fn is_same(one: &EventType, other: &EventType) -> bool {
+    let spans = match (&one.format, &other.format) {
+        (Format::Span(one), Format::Span(other)) => {
+            let mut inputs = one.inputs.iter().zip(&other.inputs);
+            one.chain == other.chain
+                && one.inputs.len() == other.inputs.len()
+                && inputs.all(|(one, other)| identity(one) == identity(other) && is_same(one, other))
+        }
+        (Format::Span(_), _) | (_, Format::Span(_)) => false,
+        _ => true,
+    };
+    spans && one.layout == other.layout && one.max_stack == other.max_stack
 }
 
 fn class_of_identity(py: Python<'_>, key: Identity) -> PyResult<&'static Class> {

@@ -3,6 +3,7 @@
 use std::ffi::{CString, c_void};
 
 use perf_prof_core::{
+    event::SpanPart,
     record::{SampleLayout, SampleMember},
     tracefs::Field,
 };
@@ -34,6 +35,12 @@ pub fn own_members() -> Vec<ffi::PyGetSetDef> {
 
 /// Returns the getter of a member that does not come from an event's format or samples.
 pub fn own_getter(member: Member) -> Getter {
+    if let Member::Part(part) = member {
+        return Getter {
+            get: if part == SpanPart::Begin { get_begin } else { get_end },
+            closure: std::ptr::null_mut(),
+        };
+    }
     // Every other member is in the list.
     let at = Member::OWN.iter().position(|&(_, own)| own == member).unwrap_or_default();
     Getter { get: GETTERS[at], closure: std::ptr::null_mut() }
@@ -83,6 +90,16 @@ unsafe extern "C" fn get_sample_member(object: *mut ffi::PyObject, member: *mut 
             None => access::raise_record_too_short(EventObject::from_ptr(object)),
         }
     }
+}
+
+unsafe extern "C" fn get_begin(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: CPython checks that `object` is of the descriptor's class, and holds the GIL.
+    unsafe { Member::Part(SpanPart::Begin).get(object) }
+}
+
+unsafe extern "C" fn get_end(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: CPython checks that `object` is of the descriptor's class, and holds the GIL.
+    unsafe { Member::Part(SpanPart::End).get(object) }
 }
 
 macro_rules! getters {

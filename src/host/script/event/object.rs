@@ -78,6 +78,17 @@ impl EventObject {
         unsafe { &*self.context }
     }
 
+    /// Creates an event of the same run, with its own copy of a record.
+    pub fn event_of_same_run(&self, py: Python<'_>, class: &Class, record: &[u8]) -> PyResult<Py<PyAny>> {
+        // SAFETY: the pointer came from `Arc::into_raw`, and this object holds a reference. The count is raised before
+        // the new `Arc` takes over one reference.
+        let context = unsafe {
+            Arc::increment_strong_count(self.context);
+            Arc::from_raw(self.context)
+        };
+        with_record(py, class, &context, record)
+    }
+
     /// Returns the record's bytes, including the header.
     #[inline]
     pub fn record(&self) -> &[u8] {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use perf_prof_core::event::{EventType, Format, Sample};
+use perf_prof_core::event::{EventType, Sample};
 use pyo3::{
     ffi,
     prelude::*,
@@ -46,9 +46,9 @@ pub struct EventArguments {
 impl EventArguments {
     /// Prepares the arguments of an event.
     pub fn new(py: Python<'_>, event: &EventType, options: Options) -> PyResult<EventArguments> {
-        let (common, fields) = match &event.format {
-            Format::Tracepoint(format) => (format.common_fields(), format.fields()),
-            Format::Source(_) => (&[][..], &[][..]),
+        let (common, fields) = match event.format.tracepoint() {
+            Some(format) => (format.common_fields(), format.fields()),
+            None => (&[][..], &[][..]),
         };
         let pid = common.iter().find(|field| field.name == "common_pid");
         let keys = COMMON_KEYS.iter().map(|(key, _)| *key).chain(fields.iter().map(|field| field.name.as_str()));

@@ -1,0 +1,122 @@
+//! The keys of spans: where an event has the values of its key, and the values.
+
+use super::SpanError;
+use crate::{
+    record::SampleLayout,
+    tracefs::{EventFormat, Field},
+    value::{Value, ValueType},
+};
+
+/// Where an event has the values of its key.
+#[derive(Clone, Debug)]
+pub(super) struct KeyPlan(Vec<Part>);
+
+/// Where a part of a key is.
+#[derive(Clone, Debug)]
+enum Part {
+    Tid,
+    Pid,
+    Cpu,
+    Field(Field),
+}
+
+/// The values of a key. Most keys are one or two numbers, and need no memory of their own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// One number.
+    One(u64),
+    /// Two numbers.
+    Two([u32; 4]),
+    /// Anything else.
+    Bytes(Box<[u8]>),
+}
+
+impl KeyPlan {
+    /// Finds the fields of a key in the format of an event.
+    pub fn new<'a>(names: impl Iterator<Item = &'a str>, format: &EventFormat) -> Result<KeyPlan, SpanError> {
+        let part = |name: &str| match name {
+            "_tid" => Ok(Part::Tid),
+            "_pid" => Ok(Part::Pid),
+            "_cpu" => Ok(Part::Cpu),
+            name => match format.field(name) {
+                Some(field) if field.kind.value_type() == ValueType::Bytes => Err(SpanError::Array(name.to_owned())),
+                Some(field) => Ok(Part::Field(field.clone())),
+                None => Err(SpanError::no_field(name, format)),
+            },
+        };
+        names.map(part).collect::<Result<_, _>>().map(KeyPlan)
+    }
+
+    /// Fails if a part is a number here and text in the other event.
+    pub fn check_same_types(&self, other: &KeyPlan) -> Result<(), SpanError> {
+        for (one, other) in self.0.iter().zip(&other.0) {
+            if one.is_text() != other.is_text() {
+                return Err(SpanError::Types(one.name().to_owned(), other.name().to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the fields of the key, in their order; `None` for `_tid`, `_pid` and `_cpu`.
+    pub fn fields(&self) -> impl Iterator<Item = Option<&Field>> {
+        self.0.iter().map(|part| if let Part::Field(field) = part { Some(field) } else { None })
+    }
+
+    /// Returns the key of a record. Returns `None` if the record is too short.
+    #[inline]
+    pub fn key(&self, layout: &SampleLayout, record: &[u8]) -> Option<Key> {
+        match self.0.as_slice() {
+            [one] if !one.is_text() => one.number(layout, record).map(Key::One),
+            [one, two] if !one.is_text() && !two.is_text() => {
+                let (one, two) = (one.number(layout, record)?, two.number(layout, record)?);
+                Some(Key::Two([one as u32, (one >> 32) as u32, two as u32, (two >> 32) as u32]))
+            }
+            parts => {
+                let mut bytes = Vec::with_capacity(32);
+                for part in parts {
+                    match part {
+                        Part::Field(field) if part.is_text() => {
+                            let Value::Str(text) = field.value(layout.raw(record)?)? else { return None };
+                            bytes.extend((text.len() as u32).to_ne_bytes());
+                            bytes.extend_from_slice(text);
+                        }
+                        part => bytes.extend(part.number(layout, record)?.to_ne_bytes()),
+                    }
+                }
+                Some(Key::Bytes(bytes.into()))
+            }
+        }
+    }
+}
+
+impl Part {
+    fn is_text(&self) -> bool {
+        matches!(self, Part::Field(field) if field.kind.is_text())
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Part::Tid => "_tid",
+            Part::Pid => "_pid",
+            Part::Cpu => "_cpu",
+            Part::Field(field) => &field.name,
+        }
+    }
+
+    /// Returns the part as a number. Negative numbers are extended to 64 bits, so that fields of different sizes can be
+    /// compared.
+    #[inline]
+    fn number(&self, layout: &SampleLayout, record: &[u8]) -> Option<u64> {
+        match self {
+            Part::Tid => layout.pid_tid(record).map(|(_, tid)| i64::from(tid as i32) as u64),
+            Part::Pid => layout.pid_tid(record).map(|(pid, _)| i64::from(pid as i32) as u64),
+            Part::Cpu => layout.cpu(record).map(u64::from),
+            Part::Field(field) => match field.value(layout.raw(record)?)? {
+                Value::Int(value) => Some(value as u64),
+                Value::Uint(value) => Some(value),
+                Value::Bool(value) => Some(value.into()),
+                Value::Str(_) | Value::Bytes(_) => None,
+            },
+        }
+    }
+}

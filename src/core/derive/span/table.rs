@@ -1,0 +1,190 @@
+//! The table of open spans: their records by key, in the order in which they were opened.
+
+use std::hash::BuildHasher;
+
+use hashbrown::{HashTable, hash_table::Entry};
+use rustc_hash::FxBuildHasher;
+
+use super::key::Key;
+use crate::spec::Nesting;
+
+/// The open spans.
+pub(super) struct OpenSpans {
+    /// For each key, the slot of the span that was opened last.
+    by_key: HashTable<u32>,
+    slots: Vec<Slot>,
+    /// The first unused slot. [`Slot::below`] is the next one.
+    unused: u32,
+    oldest: u32,
+    newest: u32,
+    len: u32,
+    max: u32,
+    nesting: Nesting,
+}
+
+/// An open span.
+struct Slot {
+    key: Key,
+    record: Box<[u8]>,
+    /// The spans that were opened before and after this one.
+    older: u32,
+    newer: u32,
+    /// The span with the same key that was opened before this one.
+    below: u32,
+    input: u16,
+}
+
+/// No slot has this index.
+const NONE: u32 = u32::MAX;
+
+/// A span that is taken out of the table, or looked at.
+pub(super) struct OpenSpan<R> {
+    /// The index of the event that began it.
+    pub input: usize,
+    /// The record of this event.
+    pub record: R,
+}
+
+fn hash(key: &Key) -> u64 {
+    FxBuildHasher.hash_one(key)
+}
+
+impl OpenSpans {
+    /// Creates a table for at most `max` open spans.
+    pub fn new(max: u32, nesting: Nesting) -> Self {
+        Self {
+            by_key: HashTable::new(),
+            slots: Vec::new(),
+            unused: NONE,
+            oldest: NONE,
+            newest: NONE,
+            len: 0,
+            max,
+            nesting,
+        }
+    }
+
+    /// Opens a span. Returns how many open spans were dropped: one that began with the same key, and the oldest one if
+    /// the table was full.
+    pub fn open(&mut self, key: Key, input: usize, record: &[u8]) -> u64 {
+        let mut dropped = 0;
+        if self.nesting == Nesting::Replaced && self.close(&key).is_some() {
+            dropped += 1;
+        }
+        if self.len == self.max {
+            self.drop_oldest();
+            dropped += 1;
+        }
+        let hash = hash(&key);
+        let slot =
+            Slot { key, record: record.into(), older: self.newest, newer: NONE, below: NONE, input: input as u16 };
+        let at = self.put(slot);
+        let slots = &self.slots;
+        let same = |&other: &u32| slots[other as usize].key == slots[at as usize].key;
+        let below = match self.by_key.entry(hash, same, |&at| self::hash(&slots[at as usize].key)) {
+            Entry::Occupied(mut entry) => std::mem::replace(entry.get_mut(), at),
+            Entry::Vacant(entry) => {
+                entry.insert(at);
+                NONE
+            }
+        };
+        self.slots[at as usize].below = below;
+        match self.newest {
+            NONE => self.oldest = at,
+            newest => self.slots[newest as usize].newer = at,
+        }
+        self.newest = at;
+        self.len += 1;
+        dropped
+    }
+
+    /// Returns the record of the span with this key that was opened last.
+    #[inline]
+    pub fn last(&self, key: &Key) -> Option<OpenSpan<&[u8]>> {
+        let at = *self.by_key.find(hash(key), |&at| self.slots[at as usize].key == *key)?;
+        let slot = &self.slots[at as usize];
+        Some(OpenSpan { input: slot.input.into(), record: &slot.record })
+    }
+
+    /// Takes out the span with this key that was opened last.
+    #[inline]
+    pub fn close(&mut self, key: &Key) -> Option<OpenSpan<Box<[u8]>>> {
+        let slots = &self.slots;
+        let mut entry = self.by_key.find_entry(hash(key), |&at| slots[at as usize].key == *key).ok()?;
+        let at = *entry.get();
+        match slots[at as usize].below {
+            NONE => drop(entry.remove()),
+            below => *entry.get_mut() = below,
+        }
+        Some(self.take(at))
+    }
+
+    /// Takes out the oldest span.
+    pub fn take_oldest(&mut self) -> Option<OpenSpan<Box<[u8]>>> {
+        let at = self.oldest;
+        let oldest = self.slots.get(at as usize)?;
+        let slots = &self.slots;
+        if let Ok(mut entry) =
+            self.by_key.find_entry(hash(&oldest.key), |&other| slots[other as usize].key == oldest.key)
+        {
+            // Of the spans with its key, the oldest one is at the bottom.
+            let (top, below) = (*entry.get(), oldest.below);
+            if top != at {
+                let mut above = top;
+                while self.slots[above as usize].below != at {
+                    above = self.slots[above as usize].below;
+                }
+                self.slots[above as usize].below = below;
+            } else if below == NONE {
+                entry.remove();
+            } else {
+                *entry.get_mut() = below;
+            }
+        }
+        Some(self.take(at))
+    }
+
+    fn drop_oldest(&mut self) {
+        drop(self.take_oldest());
+    }
+
+    /// Drops all open spans. Returns how many there were.
+    pub fn clear(&mut self) -> u64 {
+        let dropped = self.len;
+        *self = Self::new(self.max, self.nesting);
+        dropped.into()
+    }
+
+    /// Puts a slot into the list of slots, and returns its index.
+    fn put(&mut self, slot: Slot) -> u32 {
+        match self.unused {
+            NONE => {
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+            at => {
+                self.unused = self.slots[at as usize].below;
+                self.slots[at as usize] = slot;
+                at
+            }
+        }
+    }
+
+    /// Takes a slot out of the order of opening.
+    fn take(&mut self, at: u32) -> OpenSpan<Box<[u8]>> {
+        let unused =
+            Slot { key: Key::One(0), record: Box::default(), older: NONE, newer: NONE, below: self.unused, input: 0 };
+        let slot = std::mem::replace(&mut self.slots[at as usize], unused);
+        self.unused = at;
+        match slot.older {
+            NONE => self.oldest = slot.newer,
+            older => self.slots[older as usize].newer = slot.newer,
+        }
+        match slot.newer {
+            NONE => self.newest = slot.older,
+            newer => self.slots[newer as usize].older = slot.older,
+        }
+        self.len -= 1;
+        OpenSpan { input: slot.input.into(), record: slot.record }
+    }
+}
