@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::{
     engine::{
@@ -64,6 +64,12 @@ impl OpenRecording {
         // process.
         let mut recording = open::open(&input.path, &input.limits)?;
         let selected = select::select(events, 0, &recording)?;
+        if let Some(derived) = selected.derived.first() {
+            bail!(
+                "{}: a span is made while a script runs; select the events that begin and end it",
+                derived.span.name()
+            );
+        }
         // This is printed with -q too: the result may be that of other probes than the user has selected.
         selected.unknown_files(&recording).iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
         let selection = Selection {
@@ -110,18 +116,18 @@ impl OpenRecording {
     pub fn run(self, sink: &mut impl Sink) -> Result<ReadOutcome> {
         let signals = Signals::install()?;
         let OpenRecording { recording, selected, selection, context, input, events, verbosity } = self;
-        let Selected { types, routes, derived, .. } = selected;
+        let Selected { types, routes, .. } = selected;
         let layouts = recording.layouts().clone();
         let loss_reporting = LossReporting::for_cpus(selection.cpus.as_ref());
         let mut replay = recording.replay(selection)?;
         replay.set_wake(signals.wake_fd());
         replay.read_ahead();
-        let stats = Arc::new(Stats::new(types.len(), replay.ring_cpus().len()).with_spans(derived.len()));
+        let stats = Arc::new(Stats::new(types.len(), replay.ring_cpus().len()));
         let delivery = ReplayRun {
             replay,
             replay_state: ReplayState::new(layouts, routes, None, loss_reporting).with_guests(input.guests),
             events: &types,
-            derived: &derived,
+            derived: &[],
             context: context.clone(),
             stats: stats.clone(),
             signals: &signals,

@@ -66,7 +66,11 @@ fn deliver(event: usize, record: &[u8], program: &mut dyn Deliver, left: &mut u6
         return Flow::Break(Stop::Limit);
     }
     *left -= 1;
-    program.sample(event, record)?;
+    if let Flow::Break(stop) = program.sample(event, record) {
+        // Nothing is delivered after that, not even the spans that are open at the end.
+        *left = 0;
+        return Flow::Break(stop);
+    }
     if *left == 0 { Flow::Break(Stop::Limit) } else { Flow::Continue(()) }
 }
 
@@ -194,9 +198,15 @@ impl<S: Sink> Deliver for DerivingSink<'_, S> {
         self.entered(|program| program.flush())
     }
 
+    fn kept_events(&mut self) -> usize {
+        let mut kept = 0;
+        self.sink.enter(&mut |program| kept = program.kept_events());
+        kept
+    }
+
     fn exit(&mut self) -> Flow {
-        let Self { derivations, held, .. } = self;
-        for (derived, derivation) in derivations {
+        let Self { derivations, held, left, .. } = self;
+        for (derived, derivation) in derivations.iter_mut().filter(|_| *left != 0) {
             let _ = derivation.finish(&mut |record| {
                 held.samples.push((*derived, record.len()));
                 held.records.extend_from_slice(record);
@@ -249,7 +259,7 @@ impl Deliver for Deriving<'_> {
         self.program.print_stat(indent)
     }
 
-    fn kept_events(&self) -> usize {
+    fn kept_events(&mut self) -> usize {
         self.program.kept_events()
     }
 
@@ -261,6 +271,9 @@ impl Deliver for Deriving<'_> {
         let Self { program, derivations, left, .. } = self;
         let mut stopped = Flow::Continue(());
         for (derived, derivation) in derivations.iter_mut() {
+            if **left == 0 {
+                break;
+            }
             stopped =
                 stopped.followed_by(|| derivation.finish(&mut |record| deliver(*derived, record, *program, left)));
         }

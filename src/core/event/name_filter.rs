@@ -103,7 +103,7 @@ impl Deliver for Selecting<'_> {
         self.program.print_stat(indent)
     }
 
-    fn kept_events(&self) -> usize {
+    fn kept_events(&mut self) -> usize {
         self.program.kept_events()
     }
 

@@ -44,7 +44,7 @@ pub trait Deliver {
         Flow::Continue(())
     }
     /// Returns the number of events that the program currently keeps.
-    fn kept_events(&self) -> usize {
+    fn kept_events(&mut self) -> usize {
         0
     }
     /// Writes the output that the program has collected.

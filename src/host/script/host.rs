@@ -416,7 +416,7 @@ impl Deliver for AttachedProgram<'_, '_> {
         self.attached.call(self.attached.callbacks.print_stat.as_ref(), |py| vec![number(py, indent.into())])
     }
 
-    fn kept_events(&self) -> usize {
+    fn kept_events(&mut self) -> usize {
         kept_events()
     }
 
