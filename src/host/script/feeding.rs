@@ -75,7 +75,7 @@ impl Deliver for FeedingProgram<'_> {
         self.attached(|program| program.print_stat(indent))
     }
 
-    fn kept_events(&self) -> usize {
+    fn kept_events(&mut self) -> usize {
         kept_events()
     }
 
