@@ -19,7 +19,7 @@ use crate::{
     record::{OtherRecords, Source as _},
     recording::{
         binaries::binaries,
-        clock::times,
+        clock::{RealtimeOffset, realtime_offset, realtime_offset_by_unpacking, times},
         empty_result::SelectionSource,
         kernel::RecordedKernel,
         open,
@@ -41,6 +41,7 @@ pub struct OpenRecording {
     pub context: Arc<Context>,
     input: Input,
     events: Vec<EventSpec>,
+    limit: Option<u64>,
     verbosity: Verbosity,
 }
 
@@ -82,13 +83,13 @@ impl OpenRecording {
         };
         let recorded = binaries(&mut recording, &input.path)?;
         let kernel = RecordedKernel::new(&recording, &recorded);
-        // The offset to the time of day is 0, because these commands never show the time of day.
+        // The offset to the time of day is 0 until a command asks for it.
         let context = Context::new(Box::new(kernel), 0)
             .with_frame_limit(input.max_stack)
             .with_machine(recording.features.arch.as_deref())
             .with_symbol_options(symbols, Processes::Recorded(recorded));
         let (context, input, events) = (Arc::new(context), input.clone(), events.to_vec());
-        Ok(OpenRecording { recording, selected, selection, context, input, events, verbosity })
+        Ok(OpenRecording { recording, selected, selection, context, input, events, limit: None, verbosity })
     }
 
     /// Returns the recording.
@@ -112,10 +113,30 @@ impl OpenRecording {
         self
     }
 
+    /// Sets the number of samples after which reading ends.
+    pub fn with_limit(mut self, limit: Option<u64>) -> OpenRecording {
+        self.limit = limit;
+        self
+    }
+
+    /// Finds the time of day at which the recording was made, so that the context can tell the time of day of samples.
+    pub fn with_time_of_day(mut self) -> Result<OpenRecording> {
+        let offset = match realtime_offset(&mut self.recording, &self.input.path)? {
+            RealtimeOffset::Known(offset) => Some(offset),
+            RealtimeOffset::Unknown => None,
+            RealtimeOffset::AfterUnpacking => realtime_offset_by_unpacking(&self.input.path, &self.input.limits),
+        };
+        let Some(offset) = offset else {
+            bail!("{} does not say at what time of day it was recorded", self.recording.name);
+        };
+        self.context.set_realtime_offset(offset);
+        Ok(self)
+    }
+
     /// Delivers the selected samples to the sink, ordered by time.
     pub fn run(self, sink: &mut impl Sink) -> Result<ReadOutcome> {
         let signals = Signals::install()?;
-        let OpenRecording { recording, selected, selection, context, input, events, verbosity } = self;
+        let OpenRecording { recording, selected, selection, context, input, events, limit, verbosity } = self;
         let Selected { types, routes, .. } = selected;
         let layouts = recording.layouts().clone();
         let loss_reporting = LossReporting::for_cpus(selection.cpus.as_ref());
@@ -131,7 +152,7 @@ impl OpenRecording {
             context: context.clone(),
             stats: stats.clone(),
             signals: &signals,
-            limit: None,
+            limit,
             usage_every: None,
             reopen: &|| {},
             last: FinishAs::Program,

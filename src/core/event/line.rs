@@ -46,7 +46,7 @@ pub struct LineContext<'a> {
 pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'_>, out: &mut Vec<u8>) {
     if let (true, Some(realtime)) = (parts.timestamp, context.realtime) {
         // If the wall clock is wrong, this date is wrong too. The line still has the time of the perf clock.
-        push_date(realtime, out);
+        write_date(realtime, out);
         out.push(b' ');
     }
     let EventType { format, .. } = sample.event;
@@ -84,7 +84,6 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
             out.push(b':');
             out.extend_from_slice(format.name.as_bytes());
             out.extend_from_slice(b": ");
-            format.render(sample.raw(), context.kernel, out);
         }
         Format::Span(span) => {
             push(out, format_args!("{}:{}: ", span.format.system, span.format.name));
@@ -100,18 +99,31 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
         Format::Source(format) => {
             out.extend_from_slice(format.name.as_bytes());
             out.extend_from_slice(b": ");
-            write_members(sample, context, out);
         }
     }
+    write_text(sample, context, out);
     out.push(b'\n');
     if parts.callchain {
-        for frame in context.frames {
-            let Frame { addr, symbol, offset, origin, dso, srcline, .. } = &**frame;
-            let line = srcline.as_ref().map(|(file, line)| format!(" {file}:{line}")).unwrap_or_default();
-            match origin {
-                Origin::Inlined { .. } => push(out, format_args!("    {addr:016x} {symbol} ({dso}) (inlined){line}\n")),
-                _ => push(out, format_args!("    {addr:016x} {symbol}+{offset:#x} ({dso}){line}\n")),
-            }
+        write_frames(context.frames, out);
+    }
+}
+
+/// Appends the text of an event, without its name: that of the kernel's print format, or the members of the sample.
+pub fn write_text(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u8>) {
+    match &sample.event.format {
+        Format::Tracepoint(format) => format.render(sample.raw(), context.kernel, out),
+        Format::Source(_) => write_members(sample, context, out),
+    }
+}
+
+/// Appends a line for each frame of a call chain.
+pub fn write_frames(frames: &[Arc<Frame>], out: &mut Vec<u8>) {
+    for frame in frames {
+        let Frame { addr, symbol, offset, origin, dso, srcline, .. } = &**frame;
+        let line = srcline.as_ref().map(|(file, line)| format!(" {file}:{line}")).unwrap_or_default();
+        match origin {
+            Origin::Inlined { .. } => push(out, format_args!("    {addr:016x} {symbol} ({dso}) (inlined){line}\n")),
+            _ => push(out, format_args!("    {addr:016x} {symbol}+{offset:#x} ({dso}){line}\n")),
         }
     }
 }
@@ -169,7 +181,7 @@ thread_local! {
 
 /// Appends the local date and time of `realtime`, in nanoseconds since the Unix epoch. Digits after the microseconds are
 /// cut off.
-fn push_date(realtime: i64, out: &mut Vec<u8>) {
+pub fn write_date(realtime: i64, out: &mut Vec<u8>) {
     let second = realtime.div_euclid(1_000_000_000);
     DATE.with_borrow_mut(|(of, text)| {
         if *of != second || text.is_empty() {
@@ -270,7 +282,7 @@ mod tests {
     fn dates_are_those_of_their_second() {
         let date = |realtime: i64| {
             let mut out = Vec::new();
-            push_date(realtime, &mut out);
+            write_date(realtime, &mut out);
             String::from_utf8(out).unwrap()
         };
         let expected = |realtime: i64| {

@@ -25,7 +25,7 @@ pub use columns::{Column, Columns, FieldList, FieldsError};
 pub use context::{Context, Processes};
 pub use data_source::{NO_DATA_SOURCE, data_source_text};
 pub use endings::StackEndings;
-pub use line::{LineContext, LineParts, UNKNOWN_COMM, write_line};
+pub use line::{LineContext, LineParts, UNKNOWN_COMM, write_date, write_frames, write_line, write_text};
 pub use name_filter::{NamedSamples, Names};
 pub use perf_frame::{PerfFrame, PerfFrameSymbol, PerfMap, perf_address, perf_chain, perf_ip};
 pub use perf_line::{Chains, Digits, PerfEvent, PerfLines};
