@@ -35,6 +35,7 @@ mod symbol;
 mod testing;
 mod tidy;
 mod typed;
+mod watch;
 
 fn main() -> std::process::ExitCode {
     harness::suite::main()

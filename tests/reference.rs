@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, env, fmt::Write, fs, path::PathBuf, process::Command};
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "python",
     "record",
     "stat",
@@ -14,6 +14,7 @@ const COMMANDS: [&str; 13] = [
     "report",
     "evlist",
     "export",
+    "trace",
     "list",
     "stubs",
     "doctor",

@@ -51,3 +51,5 @@ pub mod live_run;
 pub mod stat;
 
 pub mod commands;
+
+pub mod watch;

@@ -21,6 +21,7 @@ pub mod stat;
 mod stubs;
 mod values;
 mod version;
+mod watch;
 
 use std::{
     ffi::OsString,
@@ -57,6 +58,7 @@ enum Subcommands {
     Report(report::Report),
     Evlist(evlist::Evlist),
     Export(export::Export),
+    Trace(Box<watch::Trace>),
     /// List the events of this kernel
     List(list::List),
     /// Print the types of events, for mypy, pyright and editors
@@ -129,6 +131,7 @@ fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
         Some(Subcommands::Report(report)) => report.run(),
         Some(Subcommands::Evlist(evlist)) => evlist.run(),
         Some(Subcommands::Export(export)) => export.run(),
+        Some(Subcommands::Trace(trace)) => trace.run(),
         Some(Subcommands::List(list)) => list.run(),
         Some(Subcommands::Stubs(stubs)) => stubs.run(argv),
         Some(Subcommands::Doctor(doctor)) => doctor.run(),

@@ -11,6 +11,12 @@ pub enum OptionError {
          all events)"
     )]
     NoEvent,
+    /// `perf-prof trace` without `-e`.
+    #[error(
+        "no event selected; use -e, for example `perf-prof trace -e sched:sched_process_exec -- make` (`perf-prof list` \
+         lists all events)"
+    )]
+    NoEventToTrace,
     /// An event selector is wrong.
     #[error("-e {0}")]
     Event(#[from] SpecError),
@@ -31,4 +37,25 @@ pub enum OptionError {
     /// Both a sample period and a sample frequency.
     #[error("-c and -F cannot be combined: use -c for one sample every N events, or -F for N samples a second")]
     PeriodAndFrequency,
+    /// An option for live events, together with `--input`.
+    #[error("{0} and --input cannot be combined: {0} sets how live events are recorded, and --input is a recording")]
+    LiveOptionWithInput(&'static str),
+    /// A command, together with `--input`.
+    #[error("`{0}` is not run: the events come from the recording of --input")]
+    CommandWithInput(String),
+    /// `--time` without `--input`.
+    #[error("--time selects a part of a recording; select the recording with --input")]
+    TimeWithoutInput,
+    /// The id 0 of the idle tasks, for live events.
+    #[error(
+        "{0} 0: events cannot be attached to the idle tasks, which have id 0; use -C to trace all tasks on some CPUs, \
+         idle tasks included"
+    )]
+    IdleTaskId(&'static str),
+    /// A command that is not traced itself, with another target than all CPUs.
+    #[error(
+        "a command and -C, -p or -t cannot be combined: select one target for the events, or all CPUs with -a for as \
+         long as the command runs"
+    )]
+    CommandBesideTarget,
 }

@@ -43,12 +43,6 @@ pub enum PlanError {
         "`help` prints a template and takes no arguments, but `{0}` was given (to run a script named help, use ./help)"
     )]
     TemplateArguments(String),
-    /// An option for live events, together with `--input`.
-    #[error("{0} and --input cannot be combined: {0} sets how live events are recorded, and --input is a recording")]
-    LiveOptionWithInput(&'static str),
-    /// `--time` without `--input`.
-    #[error("--time selects a part of a recording; select the recording with --input")]
-    TimeWithoutInput,
     /// An input that cannot be divided between processes, or an option that is not possible with several processes.
     #[error("--jobs and {0} cannot be combined: with --jobs, each process reads its own part of a file")]
     ConflictWithJobs(&'static str),
@@ -58,12 +52,6 @@ pub enum PlanError {
     /// `--record -`.
     #[error("--record needs a file name: the script uses the standard output (for a file named -, use ./-)")]
     RecordToStdout,
-    /// The id 0 of the idle tasks, for live events.
-    #[error(
-        "{0} 0: events cannot be attached to the idle tasks, which have id 0; use -C to trace all tasks on some CPUs, \
-         idle tasks included"
-    )]
-    IdleTaskId(&'static str),
     /// A mistake that is possible with the options of other commands too.
     #[error(transparent)]
     Options(#[from] OptionError),
@@ -168,7 +156,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
 /// Returns the recording to replay and the selection of its samples, or `None` if there is no `--input`.
 fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanError> {
     let Some(path) = &options.input else {
-        return if options.time.is_some() { Err(PlanError::TimeWithoutInput) } else { Ok(None) };
+        return if options.time.is_some() { Err(OptionError::TimeWithoutInput.into()) } else { Ok(None) };
     };
     let of_live = [
         ("-m", options.mmap_pages.is_some()),
@@ -182,7 +170,7 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
         ("--duration", options.duration.is_some()),
     ];
     if let Some((option, _)) = of_live.into_iter().find(|(_, given)| *given) {
-        return Err(PlanError::LiveOptionWithInput(option));
+        return Err(OptionError::LiveOptionWithInput(option).into());
     }
     let ids = |ids: &Option<Ids>| ids.as_ref().map(|Ids(ids)| ids.clone());
     Ok(Some(Input {
@@ -204,7 +192,7 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
 fn record(options: &Options, module: &Module, argv: &[OsString]) -> Result<Option<RecordingOutput>, PlanError> {
     let Some(path) = &options.record else { return Ok(None) };
     if options.input.is_some() {
-        return Err(PlanError::LiveOptionWithInput("--record"));
+        return Err(OptionError::LiveOptionWithInput("--record").into());
     }
     if *module == Module::Template {
         return Err(PlanError::RecordOfTemplate);
@@ -258,7 +246,7 @@ fn target(
     }
     for (option, ids) in [("-p", &pids), ("-t", &tids)] {
         if ids.as_ref().is_some_and(|Ids(ids)| ids.contains(&0)) {
-            return Err(PlanError::IdleTaskId(option));
+            return Err(OptionError::IdleTaskId(option).into());
         }
     }
     Ok(match (pids, tids, workload, cpus) {

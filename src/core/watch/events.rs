@@ -1,0 +1,106 @@
+//! Where the events come from: the running kernel or a recording. The sinks of this room do not know which.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Result;
+
+use crate::{
+    commands::recording_view::OpenRecording,
+    engine::{
+        ExitStatus,
+        exit_status::{Callbacks, exit_status},
+    },
+    event::{Context, EventType, Sink},
+    live_run::{Delivered, LivePlan, SelectedEvents},
+    plan::{Capture, Input, Verbosity},
+    record::OtherRecords,
+    symbol,
+    sys::{blocked_signals::BlockedSignals, signals::Signals},
+};
+
+/// The events that a command shows.
+#[derive(Clone, Debug)]
+pub struct WatchPlan {
+    /// The events. For live events also the target, and how they are captured.
+    pub capture: Capture,
+    /// Where the events come from.
+    pub origin: Origin,
+    /// The number of delivered events after which the run ends.
+    pub limit: Option<u64>,
+    /// How many messages are printed to stderr.
+    pub verbosity: Verbosity,
+}
+
+/// Where events come from.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// The running kernel.
+    Live {
+        /// The time after which the run ends.
+        duration: Option<Duration>,
+        /// How often the sink is told that an interval has passed.
+        interval: Option<Duration>,
+    },
+    /// A recording.
+    Recorded(Box<Input>),
+}
+
+/// Says if a command shows the time of day of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeOfDay {
+    Needed,
+    NotNeeded,
+}
+
+/// What a sink has to know about the events before the first one.
+pub struct Watched {
+    /// The event types, in the order of their indices.
+    pub events: Vec<EventType>,
+    /// Names of tasks and symbols, and the clock.
+    pub context: Arc<Context>,
+}
+
+/// Delivers the events to the sink that `receive` creates. Returns the sink too.
+pub fn deliver<S: Sink>(
+    plan: &WatchPlan,
+    time_of_day: TimeOfDay,
+    receive: impl FnOnce(Watched) -> Result<S>,
+) -> Result<(ExitStatus, S)> {
+    let symbols = symbol::Options::default();
+    match &plan.origin {
+        Origin::Recorded(input) => {
+            let mut reading = OpenRecording::open(input, &plan.capture.events, symbols, plan.verbosity)?;
+            if time_of_day == TimeOfDay::Needed {
+                reading = reading.with_time_of_day()?;
+            }
+            let mut sink = receive(Watched { events: reading.types().to_vec(), context: reading.context.clone() })?;
+            let outcome = reading.with_limit(plan.limit).run(&mut sink)?;
+            Ok((outcome.status, sink))
+        }
+        &Origin::Live { duration, interval } => {
+            // If the user presses Ctrl-C while the events are opened, the run ends as soon as it has started.
+            let held = BlockedSignals::new()?;
+            let prepared = SelectedEvents::select(&plan.capture)?.prepare(&plan.capture)?;
+            let signals = Signals::install()?;
+            drop(held);
+            let live = LivePlan {
+                capture: &plan.capture,
+                recording: None,
+                others: OtherRecords::NONE,
+                interval,
+                duration,
+                limit: plan.limit,
+                usage_every: None,
+                verbosity: plan.verbosity,
+            };
+            let events = prepared.open(live, |_| symbols, &signals)?;
+            let (types, stats) = (events.event_types(), Arc::new(events.stats()));
+            let mut sink = receive(Watched { events: types.clone(), context: events.context().clone() })?;
+            let Delivered { ending, at_exit, workload_status, started, capture, .. } =
+                events.deliver(&mut sink, &types, &stats, &signals, &|| {});
+            capture.close();
+            started?;
+            Ok((ExitStatus(exit_status(ending, at_exit, Callbacks::Returned, workload_status)), sink))
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The options of `perf-prof trace`, and the plan made from them.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{
+    ArgAction, Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use perf_prof_core::{
+    engine::ExitStatus,
+    plan::DeliveryOrder,
+    spec::CallGraph,
+    watch::{
+        Destination,
+        trace::{self, Form, LineTimes, TracePlan},
+    },
+};
+
+use super::options::{Needs, WatchOptions};
+use crate::cli::{event_filters::EventFilters, failure::Failure, option_error::OptionError};
+
+const USAGE: &str = "perf-prof trace [OPTION...] -e EVENT[,EVENT...] [--] [CMD [ARGS...]]
+       perf-prof trace [OPTION...] --input PATH [-e EVENT,...]";
+
+const LONG_ABOUT: &str = "Print a line for each event, in the order of time.
+
+With a command: the events of this command and its children, until the command ends. With -a, -C, -p or -t: the \
+events on these CPUs, or of these processes and threads. With none of these: the events on all CPUs, until Ctrl-C.";
+
+const AFTER_HELP: &str = "\
+Examples
+  The programs that a build starts:
+      perf-prof trace -e sched:sched_process_exec -- make
+         0.000000 make/4711  sched:sched_process_exec: filename=/usr/bin/make pid=4711 old_pid=4711
+         0.013570 sh/4712    sched:sched_process_exec: filename=/bin/sh pid=4712 old_pid=4712
+  The files that a process opens, with the calling functions:
+      perf-prof trace -e syscalls:sys_enter_openat -g -p 1234
+  Five events on all CPUs, with the time of day:
+      perf-prof trace -e 'irq:*' -N 5 --timestamps date
+  Only events for which a filter is true:
+      perf-prof trace -e 'sched:sched_wakeup/prio<100/' -a -- sleep 1
+  For other programs, one JSON object per line. `fields` has the values, `names` their
+  names where the event's format has names, and `text` what the kernel prints:
+      perf-prof trace -e sched:sched_switch --json -a -- sleep 1 | jq .names.prev_state
+  From a recording:
+      perf-prof record -e sched:sched_switch -a -- sleep 1
+      perf-prof trace --input perf.data --time 10%-20% -C 0
+
+Write events as for `perf-prof python` (see its --help). `perf-prof list` lists them.
+
+Exit status
+  0      the run is complete, or Ctrl-C or a closed pipe ended it
+  1      the run could not start, or an error ended it
+  2      wrong usage
+  N      the command ended with status N
+  128+N  signal N ended the run or the command";
+
+/// Print a line for each event, live or from a recording
+#[derive(Args, Clone, Debug)]
+#[command(args_override_self = true, override_usage = USAGE, long_about = LONG_ABOUT, after_help = "--help explains more, with examples.", after_long_help = AFTER_HELP, next_help_heading = "Events and targets")]
+pub struct Trace {
+    // Before `events`, because clap takes the values of each member away.
+    #[command(flatten)]
+    filters: EventFilters,
+    /// Events: tracepoints as system:name[/FILTER/ATTR/.../], or profile, cycles:u,...
+    #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append, display_order = 0)]
+    events: Vec<String>,
+    #[command(flatten)]
+    of: WatchOptions,
+    /// The command to run, with its arguments
+    #[arg(value_name = "CMD", trailing_var_arg = true)]
+    command: Vec<OsString>,
+
+    /// Print the call chain of each event below its line, with kernel and user frames
+    #[arg(short = 'g', help_heading = "Output")]
+    callchains: bool,
+    /// Like -g. HOW selects how user frames are found: `fp` (frame pointers), or `dwarf[,SIZE]` for programs without
+    /// frame pointers
+    #[arg(long, value_name = "HOW", help_heading = "Output")]
+    call_graph: Option<CallGraph>,
+    /// The time of each line: start (since the first event, the default), delta (since the line before), clock (the
+    /// clock of the events) or date (the local date and time)
+    #[arg(
+        long,
+        value_name = "KIND",
+        value_parser = PossibleValuesParser::new(["start", "delta", "clock", "date"]).map(|times| line_times(&times)),
+        hide_possible_values = true,
+        default_value = "start",
+        hide_default_value = true,
+        help_heading = "Output"
+    )]
+    timestamps: LineTimes,
+    /// Print a JSON object for each event, for programs
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+    /// Write to FILE instead of the standard output
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    output: Option<PathBuf>,
+}
+
+fn line_times(text: &str) -> LineTimes {
+    match text {
+        "delta" => LineTimes::Delta,
+        "clock" => LineTimes::Clock,
+        "date" => LineTimes::Date,
+        _ => LineTimes::Start,
+    }
+}
+
+impl Trace {
+    /// Prints the events.
+    pub fn run(self) -> Result<ExitStatus, Failure> {
+        const READ_ON: &str = "`perf-prof trace --help` explains the options, with examples";
+        let plan = self.plan().map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
+        Ok(trace::run(&plan)?)
+    }
+
+    fn plan(self) -> Result<TracePlan, OptionError> {
+        let events = self.filters.events(&self.events)?;
+        if events.is_empty() && !self.of.is_of_recording() {
+            return Err(OptionError::NoEventToTrace);
+        }
+        let chains = self.call_graph.or(self.callchains.then(CallGraph::default));
+        let needs = Needs { order: DeliveryOrder::Time, chains, interval: None };
+        Ok(TracePlan {
+            watch: self.of.plan(events, self.command, needs)?,
+            times: self.timestamps,
+            form: if self.json { Form::Json } else { Form::Text },
+            output: self.output.map_or(Destination::Stdout, Destination::File),
+        })
+    }
+}

@@ -1,0 +1,212 @@
+//! `perf-prof trace`: a line for each event.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufRead, BufReader},
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value as Json;
+
+use crate::harness::{
+    counting::{CALL, Waiting, objects, words},
+    machine::{Need, needs},
+    recorder::await_events,
+    recording::{Folder, record_here},
+    run::{PATIENCE, perf_prof, printed, said, stdout, with_patience},
+    terminal::on_terminal,
+};
+
+/// Runs `perf-prof trace` with these arguments and the command.
+fn trace(args: &[&str], command: &[String]) -> Output {
+    let mut trace = perf_prof(&["trace"]);
+    with_patience(trace.args(args).arg("--").args(command), PATIENCE).output().unwrap()
+}
+
+/// Runs `perf-prof trace --input` with these arguments. Returns its lines.
+fn replay(path: &std::path::Path, args: &[&str]) -> Vec<String> {
+    printed(&perf_prof(&["trace", "--input"]).arg(path).args(args).output().unwrap())
+}
+
+/// Returns a recording of 100 calls of one thread.
+fn recording(folder: &Folder) -> std::path::PathBuf {
+    let path = folder.path("calls.data");
+    let command = words(100, 0, 0);
+    let args: Vec<&str> = ["-e", CALL, "--"].into_iter().chain(command.iter().map(String::as_str)).collect();
+    record_here(&path, &args);
+    path
+}
+
+/// Returns the seconds at the start of a line.
+fn seconds(line: &str) -> f64 {
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn each_event_of_a_command_is_a_line_in_the_order_of_time() {
+    needs([Need::Tracefs]);
+    let lines = printed(&trace(&["-e", CALL], &words(50, 2, 1)));
+    assert_eq!(lines.len(), 50 * (1 + 2 + 1));
+    let times: Vec<f64> = lines.iter().map(|line| seconds(line)).collect();
+    assert!(times[0] == 0.0 && times.is_sorted(), "{times:?}");
+    for line in &lines {
+        let (task, event) = line[11..].trim_start().split_once(' ').unwrap();
+        let (_, tid) = task.rsplit_once('/').unwrap();
+        assert!(tid.parse::<u32>().unwrap() > 1, "{line}");
+        assert!(event.trim_start().starts_with(&format!("{CALL}: sys_getpgid(pid: ")), "{line}");
+    }
+}
+
+#[test]
+fn json_has_the_values_of_all_fields() {
+    needs([Need::Tracefs]);
+    let events = objects(&stdout(&trace(&["--json", "-e", CALL], &words(30, 0, 2))));
+    let mut pids: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+    for event in &events {
+        assert_eq!((&event["event"], &event["comm"]), (&CALL.into(), &"wide".into()));
+        assert!(event["time"].is_u64() && event["realtime"].is_i64() && event["cpu"].is_u64(), "{event}");
+        let tid = event["tid"].as_i64().unwrap();
+        pids.entry(tid).or_default().push(event["fields"]["pid"].as_i64().unwrap());
+    }
+    let expected: Vec<i64> = (0..30).collect();
+    assert_eq!(pids.len(), 3);
+    assert!(pids.values().all(|pids| *pids == expected), "{pids:?}");
+}
+
+/// The state of a task that sleeps is a number with a name.
+#[test]
+fn json_has_names_of_values() {
+    needs([Need::Tracefs]);
+    let sleeps = ["sh", "-c", "sleep 0.01; sleep 0.01"].map(str::to_owned);
+    let events = objects(&stdout(&trace(&["--json", "-e", "sched:sched_switch"], &sleeps)));
+    let of_sleep = |event: &&Json| event["fields"]["prev_comm"] == "sleep" && event["fields"]["prev_state"] == 1;
+    let slept: Vec<&Json> = events.iter().filter(of_sleep).collect();
+    assert!(slept.len() >= 2, "{events:?}");
+    for event in slept {
+        assert_eq!(event["names"]["prev_state"], "S");
+        assert!(event["text"].as_str().unwrap().contains(" prev_state=S ==> "), "{event}");
+    }
+}
+
+#[test]
+fn filters_and_a_limit_select_events() {
+    needs([Need::Tracefs]);
+    let filtered = printed(&trace(&["-e", CALL, "--filter", "pid>=90"], &words(100, 0, 0)));
+    assert_eq!(filtered.len(), 10);
+    assert_eq!(printed(&trace(&["-e", CALL, "-N", "7"], &words(100, 0, 0))).len(), 7);
+    let two = format!("{CALL}/pid<3/,{CALL}/pid==50/alias=fifty/");
+    let names = printed(&trace(&["-e", &two], &words(100, 0, 0)));
+    assert_eq!(names.len(), 4);
+    assert_eq!(names.iter().filter(|line| line.contains(" syscalls:fifty: ")).count(), 1, "{names:?}");
+}
+
+#[test]
+fn a_running_process_is_traced() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let file = folder.path("lines");
+    let waiting = Waiting::new(20, 2, 0);
+    let mut command = perf_prof(&["trace", "-e", CALL, "-p", &waiting.pid(), "-o"]);
+    let mut tracing = with_patience(command.arg(&file), PATIENCE).spawn().unwrap();
+    await_events(&tracing, &file);
+    waiting.go();
+    assert!(tracing.wait().unwrap().success());
+    // In the first thread, the 2 threads that existed already, and the 2 that were started later.
+    assert_eq!(fs::read_to_string(&file).unwrap().lines().count(), 20 * (1 + 2 + 2));
+}
+
+#[test]
+fn the_status_of_the_command_is_that_of_the_trace() {
+    needs([Need::Tracefs]);
+    let command = ["sh", "-c", "exit 3"].map(str::to_owned);
+    let output = trace(&["-e", "sched:sched_process_exec"], &command);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("sched:sched_process_exec: filename="));
+}
+
+#[test]
+fn an_interrupt_ends_the_trace_and_the_command() {
+    needs([Need::Tracefs]);
+    let script = "/bin/true; kill -INT $PPID; exec sleep 1000";
+    let command = ["sh", "-c", script].map(str::to_owned);
+    let output = trace(&["-e", "sched:sched_process_exec"], &command);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("filename=/bin/true"), "{text} {}", said(&output));
+    assert!(output.status.code().is_some(), "{}", output.status);
+}
+
+#[test]
+fn a_reader_may_close_its_pipe() {
+    needs([Need::Tracefs]);
+    let mut command = perf_prof(&["trace", "-e", CALL, "--"]);
+    command.args(words(200_000, 0, 0)).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut tracing = with_patience(&mut command, PATIENCE).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(tracing.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.contains(CALL), "{first}");
+    let output = tracing.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), said(&output).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_recording_has_the_same_lines() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = recording(&folder);
+    let lines = replay(&path, &[]);
+    assert_eq!(lines.len(), 100);
+    assert_eq!(seconds(&lines[0]), 0.0);
+    // With the clock of the events, the times are those of perf script.
+    let clock = replay(&path, &["--timestamps", "clock", "-N", "1"]);
+    let script = printed(&perf_prof(&["script", "-F", "time", "-i"]).arg(&path).output().unwrap());
+    assert_eq!(clock.len(), 1);
+    assert_eq!(clock[0].split_whitespace().next().unwrap(), script[0].trim().trim_end_matches(':'));
+    // The time since the line before is 0 for the first line only.
+    let deltas: Vec<f64> = replay(&path, &["--timestamps", "delta"]).iter().map(|line| seconds(line)).collect();
+    let whole = seconds(&lines[99]);
+    assert!(deltas[0] == 0.0 && (deltas.iter().sum::<f64>() - whole).abs() < 0.001, "{deltas:?}");
+    let events = objects(&replay(&path, &["--json"]).join("\n"));
+    assert!((0..100).eq(events.iter().map(|event| event["fields"]["pid"].as_i64().unwrap())));
+    assert!(events[0].get("realtime").is_none());
+    assert_eq!(replay(&path, &["-e", &format!("{CALL}/pid<5/")]).len(), 5);
+}
+
+#[test]
+fn dates_are_those_of_the_day() {
+    needs([Need::Tracefs]);
+    let today = || stdout(&Command::new("date").arg("+%F %H").output().unwrap()).trim().to_owned();
+    let folder = Folder::new();
+    let (before, path) = (today(), recording(&folder));
+    let shown = replay(&path, &["--timestamps", "date", "-N", "1"]).remove(0);
+    assert!([before, today()].iter().any(|hour| shown.starts_with(hour)), "{shown}");
+}
+
+#[test]
+fn call_chains_are_below_their_lines() {
+    needs([Need::Tracefs]);
+    let output = stdout(&trace(&["-g", "-e", CALL, "-N", "1"], &words(1, 0, 0)));
+    let mut lines = output.lines();
+    assert!(lines.next().unwrap().contains(CALL));
+    assert!(lines.clone().all(|line| line.starts_with("    ")), "{output}");
+    // The kernel tells the tracepoints of system calls only the frames of the program.
+    assert!(lines.any(|line| line.contains(" syscall+0x")), "{output}");
+    let events = objects(&stdout(&trace(&["-g", "--json", "-e", CALL, "-N", "1"], &words(1, 0, 0))));
+    assert!(events[0]["callchain"].as_array().unwrap().iter().all(|frame| frame["addr"].is_u64()), "{events:?}");
+}
+
+#[test]
+fn only_a_terminal_gets_colours_unless_the_user_wants_none() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = recording(&folder);
+    let mut command = perf_prof(&["trace", "-N", "1", "--input"]);
+    command.arg(&path).env_remove("NO_COLOR");
+    let coloured = String::from_utf8(on_terminal(&mut command)).unwrap();
+    assert!(coloured.contains(&format!("\x1b[1m{CALL}\x1b[0m: sys_getpgid(pid: 0)")), "{coloured:?}");
+    let plain = String::from_utf8(on_terminal(command.env("NO_COLOR", "1"))).unwrap();
+    assert!(plain.contains(CALL) && !plain.contains('\x1b'), "{plain:?}");
+    let file = folder.path("out");
+    stdout(&command.env_remove("NO_COLOR").arg("-o").arg(&file).stdout(Stdio::null()).output().unwrap());
+    assert_eq!(fs::read_to_string(&file).unwrap().trim_end(), plain.trim_end());
+}
