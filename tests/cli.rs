@@ -50,6 +50,34 @@ fn wrong_usage() {
     "#]],
     );
     check(
+        "trace -- true",
+        expect![[r#"
+            perf-prof: no event selected; use -e, for example `perf-prof trace -e sched:sched_process_exec -- make` (`perf-prof list` lists all events)
+            `perf-prof trace --help` explains the options, with examples
+        "#]],
+    );
+    check(
+        "top",
+        expect![[r#"
+            perf-prof: no event selected; write it after `top`, for example `perf-prof top sched:sched_switch` (`perf-prof list` lists all events)
+            `perf-prof top --help` explains the options, with examples
+        "#]],
+    );
+    check(
+        "hist a:b --input x -- ls -l",
+        expect![[r#"
+            perf-prof: `ls -l` is not run: the events come from the recording of --input
+            `perf-prof hist --help` explains the options, with examples
+        "#]],
+    );
+    check(
+        "trace -e a:b -p 1 -- true",
+        expect![[r#"
+            perf-prof: a command and -C, -p or -t cannot be combined: select one target for the events, or all CPUs with -a for as long as the command runs
+            `perf-prof trace --help` explains the options, with examples
+        "#]],
+    );
+    check(
         "python -e sched:sched_wakeup",
         expect![[r#"
         perf-prof: no script: give a script after the options, for example `perf-prof python -e sched:sched_wakeup script.py`; write `help` instead of the script to print a template
@@ -150,7 +178,7 @@ fn wrong_usage() {
     check(
         "lsit",
         expect![[r#"
-        perf-prof: unrecognized subcommand 'lsit' (some similar subcommands exist: 'script', 'evlist', 'list')
+        perf-prof: unrecognized subcommand 'lsit' (some similar subcommands exist: 'hist', 'script', 'evlist', 'list')
         `perf-prof --help` shows the commands
     "#]],
     );

@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, env, fmt::Write, fs, path::PathBuf, process::Command};
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 16] = [
     "python",
     "record",
     "stat",
@@ -15,6 +15,8 @@ const COMMANDS: [&str; 14] = [
     "evlist",
     "export",
     "trace",
+    "top",
+    "hist",
     "list",
     "stubs",
     "doctor",

@@ -9,33 +9,19 @@ use std::{
 
 use serde_json::Value as Json;
 
+use super::{recording, replay, run};
 use crate::harness::{
     counting::{CALL, Waiting, objects, words},
     machine::{Need, needs},
     recorder::await_events,
-    recording::{Folder, record_here},
+    recording::Folder,
     run::{PATIENCE, perf_prof, printed, said, stdout, with_patience},
     terminal::on_terminal,
 };
 
 /// Runs `perf-prof trace` with these arguments and the command.
 fn trace(args: &[&str], command: &[String]) -> Output {
-    let mut trace = perf_prof(&["trace"]);
-    with_patience(trace.args(args).arg("--").args(command), PATIENCE).output().unwrap()
-}
-
-/// Runs `perf-prof trace --input` with these arguments. Returns its lines.
-fn replay(path: &std::path::Path, args: &[&str]) -> Vec<String> {
-    printed(&perf_prof(&["trace", "--input"]).arg(path).args(args).output().unwrap())
-}
-
-/// Returns a recording of 100 calls of one thread.
-fn recording(folder: &Folder) -> std::path::PathBuf {
-    let path = folder.path("calls.data");
-    let command = words(100, 0, 0);
-    let args: Vec<&str> = ["-e", CALL, "--"].into_iter().chain(command.iter().map(String::as_str)).collect();
-    record_here(&path, &args);
-    path
+    run(&[&["trace"], args].concat(), command)
 }
 
 /// Returns the seconds at the start of a line.
@@ -154,22 +140,23 @@ fn a_recording_has_the_same_lines() {
     needs([Need::Tracefs]);
     let folder = Folder::new();
     let path = recording(&folder);
-    let lines = replay(&path, &[]);
+    let lines = replay("trace", &path, &[]);
     assert_eq!(lines.len(), 100);
     assert_eq!(seconds(&lines[0]), 0.0);
     // With the clock of the events, the times are those of perf script.
-    let clock = replay(&path, &["--timestamps", "clock", "-N", "1"]);
+    let clock = replay("trace", &path, &["--timestamps", "clock", "-N", "1"]);
     let script = printed(&perf_prof(&["script", "-F", "time", "-i"]).arg(&path).output().unwrap());
     assert_eq!(clock.len(), 1);
     assert_eq!(clock[0].split_whitespace().next().unwrap(), script[0].trim().trim_end_matches(':'));
     // The time since the line before is 0 for the first line only.
-    let deltas: Vec<f64> = replay(&path, &["--timestamps", "delta"]).iter().map(|line| seconds(line)).collect();
+    let deltas: Vec<f64> =
+        replay("trace", &path, &["--timestamps", "delta"]).iter().map(|line| seconds(line)).collect();
     let whole = seconds(&lines[99]);
     assert!(deltas[0] == 0.0 && (deltas.iter().sum::<f64>() - whole).abs() < 0.001, "{deltas:?}");
-    let events = objects(&replay(&path, &["--json"]).join("\n"));
+    let events = objects(&replay("trace", &path, &["--json"]).join("\n"));
     assert!((0..100).eq(events.iter().map(|event| event["fields"]["pid"].as_i64().unwrap())));
     assert!(events[0].get("realtime").is_none());
-    assert_eq!(replay(&path, &["-e", &format!("{CALL}/pid<5/")]).len(), 5);
+    assert_eq!(replay("trace", &path, &["-e", &format!("{CALL}/pid<5/")]).len(), 5);
 }
 
 #[test]
@@ -178,7 +165,7 @@ fn dates_are_those_of_the_day() {
     let today = || stdout(&Command::new("date").arg("+%F %H").output().unwrap()).trim().to_owned();
     let folder = Folder::new();
     let (before, path) = (today(), recording(&folder));
-    let shown = replay(&path, &["--timestamps", "date", "-N", "1"]).remove(0);
+    let shown = replay("trace", &path, &["--timestamps", "date", "-N", "1"]).remove(0);
     assert!([before, today()].iter().any(|hour| shown.starts_with(hour)), "{shown}");
 }
 

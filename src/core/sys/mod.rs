@@ -13,6 +13,7 @@ pub mod eventfd;
 pub mod file;
 pub mod folder;
 pub mod fork_lock;
+pub mod keys;
 pub mod limits;
 pub mod memory;
 pub mod mmap;

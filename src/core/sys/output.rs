@@ -69,12 +69,18 @@ pub fn binary() -> io::Result<File> {
 
 /// Returns the number of columns of the terminal, if stdout is a terminal.
 pub fn terminal_width() -> Option<usize> {
+    terminal_size().map(|(columns, _)| columns)
+}
+
+/// Returns the numbers of columns and lines of the terminal, if stdout is a terminal. The number of lines is 0 if it is
+/// not known.
+pub fn terminal_size() -> Option<(usize, usize)> {
     // SAFETY: `winsize` consists of plain numbers, so all zeroes is a valid value.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };
     // SAFETY: `size` has the type that the request fills.
     let result = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
-    // The width is 0 if the terminal does not know it.
-    (result == 0 && size.ws_col != 0).then_some(usize::from(size.ws_col))
+    // The numbers are 0 if the terminal does not know them.
+    (result == 0 && size.ws_col != 0).then_some((usize::from(size.ws_col), usize::from(size.ws_row)))
 }
 
 /// A function that writes what this process has printed elsewhere and collected; null if there is none.

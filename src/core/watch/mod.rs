@@ -1,10 +1,16 @@
-//! The commands that answer questions about events without a script, live or from a recording: `trace`. Does not know
-//! argv or Python.
+//! The commands that answer questions about events without a script, live or from a recording: `trace`, `top` and `hist`.
+//! Does not know argv or Python.
 
 mod events;
+pub mod hist;
 mod json;
+mod key_json;
 mod output;
+mod screen;
+mod tally;
+pub mod top;
 pub mod trace;
 
 pub use events::{Origin, WatchPlan};
-pub use output::Destination;
+pub use output::{Destination, Form};
+pub use tally::{Place, TallyPlan};

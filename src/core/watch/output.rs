@@ -1,5 +1,4 @@
-//! The output of a command that prints a line for each event: lines are collected, and written when many were collected
-//! or when the run waits for events.
+//! The output of a command: text is collected, and written when much was collected or when the run waits for events.
 
 use std::{
     fs::File,
@@ -23,6 +22,16 @@ pub enum Destination {
     Stdout,
     /// A file, which is created or overwritten.
     File(PathBuf),
+}
+
+/// The form of the output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// Text, for people.
+    #[default]
+    Text,
+    /// JSON objects, each on one line, for programs.
+    Json,
 }
 
 /// What reads the output.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::{
     events::{TimeOfDay, WatchPlan, Watched, deliver},
     json,
-    output::{Colours, Destination, Output, Reader},
+    output::{Colours, Destination, Form, Output, Reader},
 };
 use crate::{
     engine::ExitStatus,
@@ -43,16 +43,6 @@ pub enum LineTimes {
     Clock,
     /// The local date and time.
     Date,
-}
-
-/// How events are printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Form {
-    /// A line of text for each event, for people.
-    #[default]
-    Text,
-    /// A JSON object on a line for each event, for programs.
-    Json,
 }
 
 /// Prints the events.

@@ -59,6 +59,8 @@ enum Subcommands {
     Evlist(evlist::Evlist),
     Export(export::Export),
     Trace(Box<watch::Trace>),
+    Top(Box<watch::Top>),
+    Hist(Box<watch::Hist>),
     /// List the events of this kernel
     List(list::List),
     /// Print the types of events, for mypy, pyright and editors
@@ -132,6 +134,8 @@ fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
         Some(Subcommands::Evlist(evlist)) => evlist.run(),
         Some(Subcommands::Export(export)) => export.run(),
         Some(Subcommands::Trace(trace)) => trace.run(),
+        Some(Subcommands::Top(top)) => top.run(),
+        Some(Subcommands::Hist(hist)) => hist.run(),
         Some(Subcommands::List(list)) => list.run(),
         Some(Subcommands::Stubs(stubs)) => stubs.run(argv),
         Some(Subcommands::Doctor(doctor)) => doctor.run(),

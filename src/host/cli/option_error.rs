@@ -17,6 +17,11 @@ pub enum OptionError {
          lists all events)"
     )]
     NoEventToTrace,
+    /// `perf-prof top` or `hist` without an event.
+    #[error(
+        "no event selected; write it after `{0}`, for example `perf-prof {0} {1}` (`perf-prof list` lists all events)"
+    )]
+    NoEventToCount(&'static str, &'static str),
     /// An event selector is wrong.
     #[error("-e {0}")]
     Event(#[from] SpecError),

@@ -70,9 +70,9 @@ pub struct WatchOptions {
     quiet: bool,
 }
 
-/// Says in which order a command needs its events, and which call chains.
+/// What a command needs of its events.
 pub struct Needs {
-    pub order: DeliveryOrder,
+    /// How user frames are found, if events have call chains.
     pub chains: Option<CallGraph>,
     /// How often the command prints while it runs.
     pub interval: Option<Duration>,
@@ -92,7 +92,9 @@ impl WatchOptions {
         let frames = (chains == Switch::On).then_some(Switch::On);
         let callchain =
             Callchain { every_event: chains, how: needs.chains.unwrap_or_default(), user: frames, kernel: frames };
-        let capture = Capture { events, callchain, order: needs.order, ..Capture::default() };
+        // The names of tasks are right only in the order of time: a task gets its name on another CPU, maybe, than the one
+        // it runs on later.
+        let capture = Capture { events, callchain, order: DeliveryOrder::Time, ..Capture::default() };
         if self.input.is_some() {
             let input = self.recording(&command, needs.interval)?;
             return Ok(WatchPlan { capture, origin: Origin::Recorded(Box::new(input)), limit, verbosity });

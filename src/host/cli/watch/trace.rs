@@ -8,11 +8,10 @@ use clap::{
 };
 use perf_prof_core::{
     engine::ExitStatus,
-    plan::DeliveryOrder,
     spec::CallGraph,
     watch::{
-        Destination,
-        trace::{self, Form, LineTimes, TracePlan},
+        Destination, Form,
+        trace::{self, LineTimes, TracePlan},
     },
 };
 
@@ -121,7 +120,7 @@ impl Trace {
             return Err(OptionError::NoEventToTrace);
         }
         let chains = self.call_graph.or(self.callchains.then(CallGraph::default));
-        let needs = Needs { order: DeliveryOrder::Time, chains, interval: None };
+        let needs = Needs { chains, interval: None };
         Ok(TracePlan {
             watch: self.of.plan(events, self.command, needs)?,
             times: self.timestamps,

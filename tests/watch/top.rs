@@ -1,0 +1,144 @@
+//! `perf-prof top`: counts by keys.
+
+use std::{fs, process::Stdio};
+
+use serde_json::Value as Json;
+
+use super::{json, recording, replay, run};
+use crate::harness::{
+    counting::{CALL, Waiting, objects, words},
+    machine::{Need, needs},
+    recorder::await_events,
+    recording::Folder,
+    run::{PATIENCE, perf_prof, printed, said, with_patience},
+};
+
+/// Returns the counts of the rows of an object.
+fn counts(object: &Json) -> Vec<u64> {
+    object["rows"].as_array().unwrap().iter().map(|row| row["count"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn events_are_counted_by_task() {
+    needs([Need::Tracefs]);
+    let lines = printed(&run(&["top", CALL], &words(1234, 0, 0)));
+    assert!(lines[0].starts_with("total: 1234 events in "), "{lines:?}");
+    assert_eq!(lines[1].split_whitespace().collect::<Vec<_>>(), ["comm", "count", "share", "per", "second"]);
+    let row: Vec<&str> = lines[2].split_whitespace().collect();
+    assert_eq!(row[..3], ["wide", "1234", "100.0%"]);
+    assert!(row[3].parse::<f64>().unwrap() > 0.0, "{row:?}");
+    assert_eq!(lines[3..], [""]);
+}
+
+/// The field `pid` of the event is not the process that makes the call.
+#[test]
+fn keys_are_fields_or_what_all_events_have() {
+    needs([Need::Tracefs]);
+    let work = words(40, 2, 1);
+    let by_field = json(&["top", CALL, "--by", "pid"], &work);
+    assert_eq!(counts(&by_field[0]), [4; 40]);
+    let mut pids: Vec<u64> =
+        by_field[0]["rows"].as_array().unwrap().iter().map(|row| row["pid"].as_u64().unwrap()).collect();
+    pids.sort_unstable();
+    assert!(pids.into_iter().eq(0..40));
+    // The first thread and the other two are one process, and the child is another one.
+    assert_eq!(counts(&json(&["top", CALL, "--by", "_pid"], &work)[0]), [120, 40]);
+    assert_eq!(counts(&json(&["top", CALL, "--by", "tid"], &work)[0]), [40; 4]);
+    let both = json(&["top", CALL, "--by", "event,comm"], &work);
+    assert_eq!((&both[0]["rows"][0]["event"], &both[0]["rows"][0]["comm"]), (&CALL.into(), &"wide".into()));
+    assert_eq!((&both[0]["rows"][0]["share"], &both[0]["kind"]), (&1.0.into(), &"total".into()));
+}
+
+#[test]
+fn several_events_are_counted_apart() {
+    needs([Need::Tracefs]);
+    let events = format!("{CALL}/pid<10/alias=few/,{CALL}/pid>=10/alias=many/");
+    let objects = json(&["top", &events], &words(100, 0, 0));
+    let rows = objects[0]["rows"].as_array().unwrap();
+    let shown: Vec<(&str, u64)> =
+        rows.iter().map(|row| (row["event"].as_str().unwrap(), row["count"].as_u64().unwrap())).collect();
+    assert_eq!(shown, [("syscalls:many", 90), ("syscalls:few", 10)]);
+}
+
+#[test]
+fn the_largest_counts_are_shown_and_the_rest_is_told() {
+    needs([Need::Tracefs]);
+    let lines = printed(&run(&["top", CALL, "--by", "pid", "-n", "3"], &words(10, 0, 0)));
+    assert_eq!(lines.len(), 7, "{lines:?}");
+    assert_eq!(lines[5], "(7 more keys, 7 together)");
+}
+
+#[test]
+fn intervals_add_up_to_the_total() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let file = folder.path("objects");
+    let waiting = Waiting::new(200, 2, 0);
+    let mut command = perf_prof(&["top", CALL, "-i", "20", "--json", "-p", &waiting.pid()]);
+    let mut counting = with_patience(&mut command, PATIENCE).stdout(fs::File::create(&file).unwrap()).spawn().unwrap();
+    await_events(&counting, &file);
+    waiting.go();
+    assert!(counting.wait().unwrap().success());
+    let objects = objects(&fs::read_to_string(&file).unwrap());
+    let (total, intervals) = objects.split_last().unwrap();
+    assert!(!intervals.is_empty() && intervals.iter().all(|interval| interval["kind"] == "interval"), "{objects:?}");
+    assert!(intervals.is_sorted_by_key(|interval| (interval["time"].as_f64().unwrap() * 1e6) as u64), "{objects:?}");
+    let events = |object: &Json| object["events"].as_u64().unwrap();
+    // What came after the last interval is only in the total.
+    assert!(intervals.iter().map(events).sum::<u64>() <= events(total));
+    assert_eq!((events(total), &total["kind"]), (200 * (1 + 2 + 2), &"total".into()));
+}
+
+#[test]
+fn a_recording_is_counted() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = recording(&folder);
+    let lines = replay("top", &path, &[]);
+    assert!(lines[0].starts_with("total: 100 events in ") && lines[2].starts_with("wide    100  100.0%"), "{lines:?}");
+    let objects = objects(&replay("top", &path, &["--json", "--by", "comm,pid", &format!("{CALL}/pid<5/")]).join(""));
+    assert_eq!(counts(&objects[0]), [1; 5]);
+}
+
+#[test]
+fn call_chains_are_keys() {
+    needs([Need::Tracefs]);
+    let objects = json(&["top", CALL, "-g", "--by", "stack"], &words(50, 0, 0));
+    let rows = objects[0]["rows"].as_array().unwrap();
+    assert_eq!(objects[0]["events"], 50);
+    assert!(rows.iter().any(|row| row["stack"].as_str().unwrap().ends_with(";syscall")), "{rows:?}");
+    let without = run(&["top", CALL, "--by", "stack"], &words(1, 0, 0));
+    let message = "syscalls:sys_enter_getpgid has no call chains for `_stack`: use -g, or write \
+                   syscalls:sys_enter_getpgid/stack/";
+    assert_eq!((without.status.code(), said(&without)), (Some(1), format!("perf-prof: {message}\n")));
+}
+
+#[test]
+fn a_field_that_no_event_has_is_an_error() {
+    needs([Need::Tracefs]);
+    let output = run(&["top", "sched:sched_switch", "--by", "prev_pidd"], &words(1, 0, 0));
+    assert_eq!(output.status.code(), Some(1));
+    let message = "perf-prof: sched:sched_switch has no field or member `prev_pidd`; did you mean `prev_pid`?\n";
+    assert_eq!(said(&output), message);
+}
+
+#[test]
+fn the_reader_of_the_tables_may_close_its_pipe() {
+    needs([Need::Tracefs]);
+    let mut command = perf_prof(&["top", "sched:sched_switch", "-i", "20", "-a"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut counting = with_patience(&mut command, PATIENCE).spawn().unwrap();
+    drop(counting.stdout.take());
+    let output = counting.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), said(&output).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn the_table_comes_after_the_output_of_the_command() {
+    needs([Need::Tracefs]);
+    let program = ["sh", "-c", "echo from the program; exit 4"].map(str::to_owned);
+    let output = run(&["top", "sched:sched_process_exec"], &program);
+    assert_eq!(output.status.code(), Some(4));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("from the program\ntotal: 1 events in "), "{text}");
+}
