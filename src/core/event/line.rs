@@ -87,14 +87,6 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
         }
         Format::Span(span) => {
             push(out, format_args!("{}:{}: ", span.format.system, span.format.name));
-            span.format.render(sample.raw(), context.kernel, out);
-            let parts = [SpanPart::Begin, SpanPart::End].map(|part| span.sample(part, sample.raw()));
-            for part in parts.into_iter().flatten() {
-                if let Some(format) = part.event.format.tracepoint() {
-                    push(out, format_args!(" | {}: ", format.name));
-                    format.render(part.raw(), context.kernel, out);
-                }
-            }
         }
         Format::Source(format) => {
             out.extend_from_slice(format.name.as_bytes());
@@ -112,6 +104,16 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
 pub fn write_text(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u8>) {
     match &sample.event.format {
         Format::Tracepoint(format) => format.render(sample.raw(), context.kernel, out),
+        Format::Span(span) => {
+            span.format.render(sample.raw(), context.kernel, out);
+            let parts = [SpanPart::Begin, SpanPart::End].map(|part| span.sample(part, sample.raw()));
+            for part in parts.into_iter().flatten() {
+                if let Some(format) = part.event.format.tracepoint() {
+                    push(out, format_args!(" | {}: ", format.name));
+                    format.render(part.raw(), context.kernel, out);
+                }
+            }
+        }
         Format::Source(_) => write_members(sample, context, out),
     }
 }

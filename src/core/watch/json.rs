@@ -38,6 +38,7 @@ pub fn write_event(name: &str, sample: &Sample<'_>, context: &Context, out: &mut
     text(name, out);
     match &sample.event.format {
         Format::Tracepoint(format) => tracepoint(format, sample.raw(), context, out),
+        Format::Span(span) => tracepoint(&span.format, sample.raw(), context, out),
         Format::Source(_) => members(sample, context, out),
     }
     if has_callchain(sample) {
