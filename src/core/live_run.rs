@@ -57,6 +57,8 @@ pub struct LivePlan<'a> {
     pub usage_every: Option<Duration>,
     /// How many messages are printed to stderr.
     pub verbosity: Verbosity,
+    /// The end of each message about losses: their cause, and what the user can do.
+    pub loss_advice: &'static str,
 }
 
 /// A recording that is written while events are delivered.
@@ -300,7 +302,7 @@ impl LiveEvents<'_> {
             duration: plan.duration,
             usage_every: plan.usage_every,
             calibrate: &mut calibrate,
-            loss_advice: "the script is slower than the events; use a larger -m or --buffer, a filter or fewer events",
+            loss_advice: plan.loss_advice,
             reopen,
         };
         let ending = if started.is_ok() { run_loop.run(&mut sink) } else { Ending::NotStarted };

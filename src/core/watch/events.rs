@@ -92,6 +92,8 @@ pub fn deliver<S: Sink>(
                 limit: plan.limit,
                 usage_every: None,
                 verbosity: plan.verbosity,
+                loss_advice: "they came faster than they could be shown; use a larger -m or --buffer, a filter or fewer \
+                              events",
             };
             let events = prepared.open(live, |_| symbols, &signals)?;
             let (types, stats) = (events.event_types(), Arc::new(events.stats()));

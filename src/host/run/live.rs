@@ -70,6 +70,7 @@ fn live_plan(plan: &ScriptPlan) -> LivePlan<'_> {
         limit: plan.exit_n,
         usage_every: plan.usage_self,
         verbosity: plan.verbosity,
+        loss_advice: "the script is slower than the events; use a larger -m or --buffer, a filter or fewer events",
     }
 }
 
