@@ -430,6 +430,61 @@ class UprobeLatency(ScriptTest):
         self.assertNotIn("getaddrinfo: 1 calls", text)
 
 
+class KillSnoop(ScriptTest):
+    def enter(self, time, pid, sig, tid=7):
+        return make("syscalls:sys_enter_kill", time, pid=pid, sig=sig, _tid=tid, _comm="sender")
+
+    def exit(self, time, ret, tid=7):
+        return make("syscalls:sys_exit_kill", time, ret=ret, _tid=tid, _comm="sender")
+
+    def reach(self, time, pid, sig, result=0, **more):
+        fields = {"comm": f"task{pid}", "pid": pid, "sig": sig, "result": result, "_tid": 7}
+        return make("signal:signal_generate", time, **fields | more)
+
+    def test_each_target_of_a_call_has_a_line(self):
+        events = [self.enter(1, -5, 15), self.reach(2, 8, 15), self.reach(3, 9, 15, 1), self.exit(4 * MS, 0)]
+        rows = self.rows("killsnoop.py", events)
+        start = [f"{clock(0)}.004", "sender", "7", "SIGTERM"]
+        self.assertEqual(rows[1:], [[*start, "task8", "8", "delivered"], [*start, "task9", "9", "ignored"]])
+
+    def test_calls_that_fail_have_their_error(self):
+        events = [self.enter(1, 8, 0), self.exit(2, 0), self.enter(3, -1, 9), self.exit(4, -1)]
+        rows = self.rows("killsnoop.py", events)
+        self.assertEqual([row[3:] for row in rows[1:]], [["0", "8", "exists"], ["SIGKILL", "-1", "EPERM"]])
+        self.assertEqual(self.rows("killsnoop.py", events, "--failed")[1:], rows[2:])
+
+    def test_other_signals_are_not_of_the_call(self):
+        other = [self.reach(2, 8, 17), self.reach(2, 8, 15, common_flags=8), self.reach(2, 8, 15, _tid=6)]
+        rows = self.rows("killsnoop.py", [self.reach(0, 8, 15), self.enter(1, 9, 15), *other, self.exit(3, -3)])
+        self.assertEqual([row[3:] for row in rows[1:]], [["SIGTERM", "9", "ESRCH"]])
+
+    def test_a_victim_of_a_lack_of_memory_is_shown(self):
+        events = [make("oom:mark_victim", 5, pid=9, comm="eater", _tid=7, _comm="any")]
+        rows = self.rows("killsnoop.py", events)
+        self.assertEqual(rows[1][1:], "out of memory SIGKILL eater 9 for any 7".split())
+
+    def test_a_call_across_a_loss_is_not_shown(self):
+        text = self.run_script("killsnoop.py", [self.enter(1, 8, 15), Lost(time=2), self.exit(3, 0)])
+        self.assertIn("(calls that are not shown, because events of their CPU were lost meanwhile: 1)", text)
+
+
+class Capable(ScriptTest):
+    def check(self, cap, ret=0, pid=7):
+        return make("capability:cap_capable", 1, cap=cap, ret=ret, _pid=pid, _comm="app")
+
+    def test_checks_are_counted_by_name(self):
+        rows = self.rows("capable.py", [self.check(21), self.check(21, -1), self.check(18), self.check(99, -1)])
+        self.assertEqual(rows[1], ["CAP_SYS_ADMIN", "2", "1", "app"])
+        self.assertEqual(rows[2:4], [["CAP_SYS_CHROOT", "1", "0", "app"], ["capability", "99", "1", "1", "app"]])
+        self.assertEqual(rows[4], "4 checks in 3 rows".split())
+
+    def test_refused_checks_alone_by_process(self):
+        events = [self.check(21), self.check(21, -1, pid=8), self.check(21, -1)]
+        rows = self.rows("capable.py", events, "--refused", "--by-pid")
+        self.assertEqual([row[3] for row in rows[1:3]], ["7", "8"])
+        self.assertEqual(rows[3], "2 checks in 2 rows".split())
+
+
 class AllScripts(unittest.TestCase):
     def test_every_script_has_tests(self):
         names = {name.removesuffix(".py").replace("_", "") for name in os.listdir(SCRIPTS) if name.endswith(".py")}

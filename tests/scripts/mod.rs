@@ -5,6 +5,7 @@ mod profiling;
 mod recorded;
 pub mod scheduling;
 pub mod signals;
+mod snoops;
 pub mod syscalls;
 mod uprobe_latency;
 mod usage;

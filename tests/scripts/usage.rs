@@ -40,6 +40,8 @@ fn scripts_explain_themselves() {
         "faults.py",
         "uprobe_latency.py",
         "signals.py",
+        "killsnoop.py",
+        "capable.py",
     ] {
         let out = text(script(name).arg("--usage").output().unwrap());
         assert!(out.starts_with(&format!("usage: {name}")), "{out}");
