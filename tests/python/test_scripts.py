@@ -485,6 +485,32 @@ class Capable(ScriptTest):
         self.assertEqual(rows[3], "2 checks in 2 rows".split())
 
 
+class OpenSnoop(ScriptTest):
+    """Made probes have no arguments, so these calls have no paths."""
+
+    def open(self, start, end, ret, flags=0):
+        enter = make("syscalls:sys_enter_openat", start, flags=flags, _tid=7)
+        return [enter, make("syscalls:sys_exit_openat", end, ret=ret, _tid=7, _pid=7, _comm="app")]
+
+    def test_a_call_has_its_result_and_its_flags(self):
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        events = [*self.open(1000, 3500, -2, flags), *self.open(5000, 6000, 3)]
+        rows = self.rows("opensnoop.py", events, "--all")
+        self.assertEqual(rows[1][1:], ["app", "7", "2.5", "ENOENT", "O_RDWR|O_CREAT|O_CLOEXEC", "?"])
+        self.assertEqual(rows[2][3:], ["1.0", "3", "O_RDONLY", "?"])
+        self.assertEqual(self.rows("opensnoop.py", events, "--all", "--failed"), rows[:2])
+
+    def test_calls_without_a_path_are_counted(self):
+        text = self.run_script("opensnoop.py", [*self.open(0, 1000, 3), *self.open(2000, 3000, 4)])
+        self.assertIn("fopen() of libc: 2)", text)
+
+    def test_a_call_across_a_loss_is_not_shown(self):
+        enter, exit = self.open(0, 1000, 3)
+        text = self.run_script("opensnoop.py", [enter, Lost(time=500), exit], "--all")
+        self.assertEqual(len(text.splitlines()), 2)
+        self.assertIn("were lost meanwhile: 1)", text)
+
+
 class AllScripts(unittest.TestCase):
     def test_every_script_has_tests(self):
         names = {name.removesuffix(".py").replace("_", "") for name in os.listdir(SCRIPTS) if name.endswith(".py")}

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::harness::{
+    compile::compile,
     machine::{Need, needs, skip},
     scripts::{script, text},
 };
@@ -74,4 +75,50 @@ fn capable_counts_checks_and_refusals() {
         let rows: Vec<String> = rows.filter(|row| row.starts_with("CAP_SYS_CHROOT ")).collect();
         assert_eq!(rows, [format!("CAP_SYS_CHROOT {counts} python3")], "{out}");
     }
+}
+
+/// Opens files by each of the three functions, fails to open some, and opens a folder in another way. `fopen` with a
+/// wrong mode makes no system call: its path must not be shown with the next call.
+const OPENS: &str = r#"
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+int main(void) {
+    for (int i = 0; i < 3; i++)
+        open("/no/such file", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    fopen("/dev/null", "r");
+    fopen("/dev/zero", "?");
+    opendir("/");
+    openat(AT_FDCWD, "/dev/null", O_WRONLY | O_SYNC);
+    return 0;
+}
+"#;
+
+#[test]
+fn opensnoop_shows_the_paths_that_callers_of_libc_open() {
+    needs([Need::Tracefs, Need::Compilers, Need::Uprobes]);
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile(folder.path(), "opens", OPENS, &["-O0"]);
+    let shown = |options: &[&str]| {
+        let out = text(script("opensnoop.py").args(options).arg("--exec").arg(&program).output().unwrap());
+        // The time of day, the process and the duration are left out, and what the loader opens before.
+        let words = |line: &str| line.split_whitespace().skip(4).collect::<Vec<_>>().join(" ");
+        let lines: Vec<String> = out.lines().map(words).filter(|line| !line.is_empty()).collect();
+        (lines, out)
+    };
+    let failed = "ENOENT O_RDWR|O_CREAT|O_CLOEXEC /no/such file";
+    let (opened, synced) = ("O_RDONLY /dev/null", "O_WRONLY|O_SYNC /dev/null");
+    let (lines, out) = shown(&[]);
+    let ours: Vec<&str> = lines.iter().filter(|line| line.contains("/")).map(String::as_str).collect();
+    assert_eq!(ours.len(), 5, "{out}");
+    assert_eq!(ours[..3], [failed; 3], "{out}");
+    assert!(ours[3].ends_with(opened) && ours[4].ends_with(synced), "{out}");
+    assert!(out.contains("because they did not come from open(), openat() or fopen() of libc: "), "{out}");
+    let (lines, out) = shown(&["--all"]);
+    assert!(lines.iter().any(|line| line.ends_with("|O_DIRECTORY|O_NONBLOCK|O_CLOEXEC ?")), "{out}");
+    assert!(!out.contains("/dev/zero"), "{out}");
+    let (lines, out) = shown(&["--failed", "--name", "no/such"]);
+    assert_eq!(lines.iter().filter(|line| *line == failed).count(), 3, "{out}");
+    assert!(!out.contains("/dev/null"), "{out}");
 }

@@ -42,6 +42,7 @@ fn scripts_explain_themselves() {
         "signals.py",
         "killsnoop.py",
         "capable.py",
+        "opensnoop.py",
     ] {
         let out = text(script(name).arg("--usage").output().unwrap());
         assert!(out.starts_with(&format!("usage: {name}")), "{out}");
