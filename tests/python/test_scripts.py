@@ -4,6 +4,9 @@ import os
 import tempfile
 import time
 import unittest
+from contextlib import redirect_stdout
+from io import StringIO
+from types import SimpleNamespace
 
 from perf_prof.testing import Lost, make_event, run_script
 
@@ -32,6 +35,17 @@ class ScriptTest(unittest.TestCase):
     def rows(self, *args, **options):
         """Returns the lines that the script prints, each as a list of words."""
         return [line.split() for line in self.run_script(*args, **options).splitlines()]
+
+    def on_spans(self, script, name, spans, *args):
+        """Returns the lines that a script prints for made spans, each as a list of words."""
+        # The run needs an event. Spans cannot be made yet, so the handler gets objects with their members.
+        module = run_script(os.path.join(SCRIPTS, script), [make("page-faults", 0)], args).module
+        with redirect_stdout(StringIO()) as out:
+            for span in spans:
+                getattr(module, f"span__{name}")(span)
+            if hasattr(module, "__exit__"):
+                module.__exit__()
+        return [line.split() for line in out.getvalue().splitlines()]
 
 
 def switch(time, prev, next, state=1, cpu=0, **more):
@@ -509,6 +523,41 @@ class OpenSnoop(ScriptTest):
         text = self.run_script("opensnoop.py", [enter, Lost(time=500), exit], "--all")
         self.assertEqual(len(text.splitlines()), 2)
         self.assertIn("were lost meanwhile: 1)", text)
+
+
+class SlowCalls(ScriptTest):
+    def span(self, name, ms, ret, *words, chain=()):
+        from perf_prof import syscall_nr
+
+        begin = SimpleNamespace(id=syscall_nr(name), array=lambda name: (*words, 0, 0, 0, 0, 0, 0)[:6])
+        end = SimpleNamespace(ret=ret)
+        return SimpleNamespace(
+            begin=begin, end=end, duration=ms * MS, _comm="app", _tid=7, _realtime=5 * MS, _callchain=list(chain)
+        )
+
+    def test_a_call_has_its_arguments_by_name_and_its_error(self):
+        spans = [self.span("read", 2, -4, 3, 0x7F00, 10), self.span("openat", 3, 5, -100, 0x10, 0x80000)]
+        rows = self.on_spans("slowcalls.py", "call", spans)
+        start = [f"{clock(0)}.005", "app", "7"]
+        self.assertEqual(rows[0], [*start, *"2.000 read(fd=3, buf=0x7f00, count=10) = EINTR".split()])
+        expected = "3.000 openat(dfd=-100, filename=0x10, flags=0x80000, mode=0) = 5"
+        self.assertEqual(rows[1], [*start, *expected.split()])
+
+    def test_calls_are_selected(self):
+        spans = [self.span("read", 2, 0), self.span("fsync", 9, 0, 3), self.span("futex", 50, 0)]
+        for options, calls in [
+            ([], ["read", "fsync"]),
+            (["--all"], ["read", "fsync", "futex"]),
+            (["--call", "futex"], ["futex"]),
+            (["--min", "3"], ["fsync"]),
+        ]:
+            rows = self.on_spans("slowcalls.py", "call", spans, *options)
+            self.assertEqual([row[4].split("(")[0] for row in rows], calls)
+
+    def test_a_call_chain_follows_its_call(self):
+        chain = [{"symbol": "leaf", "addr": 1, "dso": "/bin/app"}, {"symbol": "", "addr": 255, "dso": "/bin/app"}]
+        rows = self.on_spans("slowcalls.py", "call", [self.span("fsync", 2, 0, chain=chain)])
+        self.assertEqual(rows[1:], [["leaf", "(/bin/app)"], ["0xff", "(/bin/app)"]])
 
 
 class AllScripts(unittest.TestCase):

@@ -122,3 +122,44 @@ fn opensnoop_shows_the_paths_that_callers_of_libc_open() {
     assert_eq!(lines.iter().filter(|line| *line == failed).count(), 3, "{out}");
     assert!(!out.contains("/dev/null"), "{out}");
 }
+
+/// Reads three times from a socket to which nobody writes, until the read ends by its time limit, and sleeps twice.
+const SLOW: &str = "
+import os, socket, struct, time
+one, other = socket.socketpair()
+one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 0, 50_000))
+for _ in range(3):
+    try:
+        os.read(one.fileno(), 4321)
+    except BlockingIOError:
+        pass
+for _ in range(2):
+    time.sleep(0.05)
+";
+
+#[test]
+fn slowcalls_shows_the_arguments_and_the_error_of_slow_calls() {
+    needs([Need::Tracefs]);
+    let calls = |options: &[&str], call: &str| {
+        let out = text(script("slowcalls.py").args(options).args(["--exec", "python3", "-c", SLOW]).output().unwrap());
+        let line = |line: &str| {
+            let words: Vec<String> = line.split_whitespace().skip(3).map(str::to_owned).collect();
+            let (took, call) = words.split_first()?;
+            Some((took.parse::<f64>().ok()?, call.join(" ")))
+        };
+        let lines: Vec<(f64, String)> = out.lines().filter_map(line).collect();
+        let found = lines.into_iter().filter(|(_, text)| text.starts_with(call)).collect::<Vec<_>>();
+        (found, out)
+    };
+    let (reads, out) = calls(&[], "read(");
+    let reads: Vec<&(f64, String)> = reads.iter().filter(|(_, text)| text.contains("count=4321")).collect();
+    assert_eq!(reads.len(), 3, "{out}");
+    // The kernel may take a time limit for a tick shorter than it is.
+    assert!(reads.iter().all(|(ms, text)| *ms >= 35.0 && text.ends_with(", count=4321) = EAGAIN")), "{out}");
+    assert!(!out.contains("nanosleep"), "{out}");
+    let (sleeps, out) = calls(&["--call", "clock_nanosleep", "-g"], "clock_nanosleep(");
+    let slept = |(ms, text): &(f64, String)| *ms >= 50.0 && text.ends_with(" = 0");
+    assert!(sleeps.len() == 2 && sleeps.iter().all(slept), "{out}");
+    assert!(!out.contains(" read("), "{out}");
+    assert!(out.matches("([kernel.kallsyms])").count() >= 2, "{out}");
+}

@@ -43,6 +43,7 @@ fn scripts_explain_themselves() {
         "killsnoop.py",
         "capable.py",
         "opensnoop.py",
+        "slowcalls.py",
     ] {
         let out = text(script(name).arg("--usage").output().unwrap());
         assert!(out.starts_with(&format!("usage: {name}")), "{out}");

@@ -1,0 +1,99 @@
+#!/usr/bin/env -S perf-prof python -q -e span:call=raw_syscalls:sys_enter..raw_syscalls:sys_exit//min=1ms/
+"""Slow system calls: each call that takes 1 ms or more, with its arguments and its result.
+
+usage: slowcalls.py [OPTION of perf-prof python]... [--min MS] [--call NAME]... [--all]
+
+    TIME         COMM TID                  TOOK ms  CALL
+    14:03:12.518 postgres 604               31.042  fdatasync(fd=12) = 0
+    14:03:12.733 postgres 604              104.310  openat(dfd=-100, filename=0x7ffd1c, flags=0x80000, mode=0) = EINTR
+
+fsync, write or unlink with a long time is a slow disk or a lock of the file system. For the code that makes a call, add
+-g: the line is followed by the call chain at the start of the call. An address in an argument is shown as it is: the
+memory may have changed since.
+
+Calls that tasks make to wait (poll, futex, nanosleep, wait4, ...) are not shown without --all or --call: they take as
+long as they are asked to. The calls are timed in perf-prof itself, and Python sees the slow ones only. Calls that were
+entered before the script started are not seen.
+"""
+from __future__ import annotations
+
+import argparse
+import time
+from functools import cache
+from typing import Any
+
+from perf_prof import SelectorError, at_least, errno_name, event, print, syscall_name, syscall_nr
+
+title, _, explained = (__doc__ or "").split("\n\n", 2)
+parser = argparse.ArgumentParser(
+    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
+)
+parser.add_argument("--min", type=at_least(1.0), default=1.0, metavar="MS", help="only calls of at least MS milliseconds")
+parser.add_argument("--call", action="append", metavar="NAME", help="only this system call, for example fsync")
+parser.add_argument("--all", action="store_true", help="also calls that wait on purpose")
+parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
+args = parser.parse_args()
+
+# Calls that wait for something that another task, a device or a time decides.
+WAITS = set("""accept accept4 clock_nanosleep clock_nanosleep_time64 epoll_pwait epoll_pwait2 epoll_wait flock futex
+futex_time64 futex_wait futex_waitv io_getevents io_pgetevents io_uring_enter mq_timedreceive msgrcv nanosleep
+_newselect pause poll ppoll pselect6 recvfrom recvmmsg recvmsg restart_syscall rt_sigsuspend rt_sigtimedwait select
+semop semtimedop wait4 waitid waitpid""".split())
+
+for call in args.call or ():
+    try:
+        syscall_nr(call)
+    except KeyError:
+        parser.error(f"--call {call}: there is no such system call")
+
+
+@cache
+def arguments(call: str) -> list[tuple[str, str]] | None:
+    """Returns the types and names of a system call's arguments. Returns None if they are not known."""
+    try:
+        fields = event(f"syscalls:sys_enter_{call}", formats="shipped").fields
+    except SelectorError:
+        return None
+    return [(field.type, field.name) for field in fields if not field.name.startswith("__")]
+
+
+def value(type: str, name: str, word: int) -> str:
+    """Returns an argument as text. The kernel has each one as a word of 64 bits."""
+    if "*" in type or name.endswith(("flags", "mode", "cmd", "addr")):
+        return hex(word) if word else "0"
+    if type in ("int", "long", "pid_t"):
+        bits = 64 if type == "long" else 32
+        return str((word + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1))
+    return str(word)
+
+
+def call_text(call: str, words: tuple[int, ...]) -> str:
+    known = arguments(call)
+    if known is None:
+        return f"{call}({', '.join(map(hex, words))})"
+    return f"{call}({', '.join(f'{name}={value(type, name, word)}' for (type, name), word in zip(known, words))})"
+
+
+def clock(ns: int | None) -> str:
+    """Returns the local time of day, to the millisecond. A recording may not say it."""
+    if ns is None:
+        return "--:--:--.---"
+    return time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
+
+
+def __init__() -> None:
+    print(f"{'TIME':<12} {'COMM TID':<22} {'TOOK ms':>9}  CALL")
+
+
+def span__call(span: Any) -> None:
+    call = syscall_name(span.begin.id)
+    if span.duration < args.min * 10**6 or (call not in args.call if args.call else call in WAITS and not args.all):
+        return
+    words = tuple(word % 2**64 for word in span.begin.array("args"))
+    # The kernel returns errors as -4095 to -1 (include/linux/err.h, MAX_ERRNO).
+    ret = span.end.ret
+    result = errno_name(ret) if -4095 <= ret < 0 else str(ret)
+    task = f"{span._comm} {span._tid}"
+    print(f"{clock(span._realtime)} {task:<22} {span.duration / 10**6:>9.3f}  {call_text(call, words)} = {result}")
+    for frame in span._callchain:
+        print(f"    {frame['symbol'] or hex(frame['addr'])} ({frame['dso']})")
