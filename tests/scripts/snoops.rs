@@ -163,3 +163,24 @@ fn slowcalls_shows_the_arguments_and_the_error_of_slow_calls() {
     assert!(!out.contains(" read("), "{out}");
     assert!(out.matches("([kernel.kallsyms])").count() >= 2, "{out}");
 }
+
+/// Sends packets to itself. Each one raises a soft interrupt, which runs before the call returns.
+const PACKETS: &str = "
+import socket
+own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+own.bind(('127.0.0.1', 0))
+for _ in range(200):
+    own.sendto(b'x', own.getsockname())
+    own.recv(10)
+";
+
+#[test]
+fn irqlat_counts_the_soft_interrupts_of_packets() {
+    needs([Need::Tracefs]);
+    let out = text(script("irqlat.py").args(["--exec", "python3", "-c", PACKETS]).output().unwrap());
+    let rows: Vec<Vec<&str>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
+    let row = rows.iter().find(|row| row.starts_with(&["soft", "NET_RX"])).unwrap_or_else(|| panic!("{out}"));
+    let [count, total, longest] = [2, 3, 4].map(|at| row[at].parse::<f64>().unwrap());
+    // On a busy machine, a thread of the kernel may run a part of them.
+    assert!(count >= 20.0 && total >= longest && longest > 0.0, "{out}");
+}

@@ -44,6 +44,7 @@ fn scripts_explain_themselves() {
         "capable.py",
         "opensnoop.py",
         "slowcalls.py",
+        "irqlat.py",
     ] {
         let out = text(script(name).arg("--usage").output().unwrap());
         assert!(out.starts_with(&format!("usage: {name}")), "{out}");
