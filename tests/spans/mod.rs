@@ -6,6 +6,7 @@ use expect_test::{Expect, expect};
 
 use crate::harness::{
     machine::{Need, needs},
+    run::perf_prof,
     script::{Outcome, Run, prints},
 };
 
@@ -252,6 +253,51 @@ fn spans_that_cannot_be_made_are_refused() {
         let outcome = Run::script(SCRIPT).event(selector).workload("calls 1").run();
         assert!(outcome.status != 0 && outcome.stderr.contains(message), "{selector}: {}", outcome.stderr);
     }
+}
+
+#[test]
+fn the_template_and_the_types_have_the_span_and_not_its_inputs() {
+    needs([Need::Tracefs]);
+    let selector = format!("{PAIR}//key=pid/");
+    let template = Run::script("").module("help").event(&selector).run();
+    let handlers: Vec<&str> =
+        template.stdout.lines().filter(|line| line.starts_with("def ") && line.contains("(event)")).collect();
+    assert_eq!(handlers, ["def span__pair(event) -> None:", "def __sample__(event) -> None:"], "{}", template.stderr);
+    for line in
+        ["duration : int    (C: u64)", "pid : int    (C: s64)", "begin : PerfEvent    (the event that began the span)"]
+    {
+        assert!(template.stdout.lines().any(|found| found.trim() == line), "{line}: {}", template.stdout);
+    }
+    let types = String::from_utf8(perf_prof(&["stubs", &selector]).output().unwrap().stdout).unwrap();
+    let classes: Vec<&str> = types.lines().filter(|line| line.starts_with("class ")).collect();
+    assert_eq!(classes, ["class Pair(_perf_prof.PerfEvent):", "class Handlers(_TypedDict, total=False):"]);
+    for line in [
+        "def begin(self) -> _perf_prof.PerfEvent:",
+        "def end(self) -> _perf_prof.PerfEvent | None:",
+        "def duration(self) -> _builtins.int:",
+    ] {
+        assert!(types.lines().any(|found| found.trim() == line), "{line}: {types}");
+    }
+}
+
+#[test]
+fn programs_iterate_over_spans() {
+    needs([Need::Tracefs]);
+    let selector = format!("{PAIR}//key=pid/");
+    let live = Run::script(SCRIPT).event(&selector).options(["--record", "r.data"]);
+    let live = live.workload(&format!("call 5 {} call 6 {}", getsid(5), getsid(6)));
+    assert_eq!(live.run().status, 0);
+    let recording = live.path("r.data");
+    let script = format!(
+        "import perf_prof
+def __init__():
+    with perf_prof.replay({recording:?}, {selector:?}) as spans:
+        print([(e.pid, e.end.pid, e.duration > 0) for e in spans])
+def __sample__(e): pass
+"
+    );
+    let outcome = replay(&script, "syscalls:sys_enter_getsid", &recording, &[]);
+    assert_eq!(outcome.stdout, "[(5, 5, True), (6, 6, True)]\n", "{}", outcome.stderr);
 }
 
 #[test]

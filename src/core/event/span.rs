@@ -13,7 +13,7 @@ use crate::{
         PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
     },
     record::SampleLayout,
-    tracefs::{EventFormat, Field, FormatError},
+    tracefs::{EventFormat, Field, FieldKind, FormatError},
     value::Value,
 };
 
@@ -100,7 +100,8 @@ impl SpanFormat {
         let (mut print, mut arguments) = (String::new(), String::new());
         for (at, key) in key.iter().enumerate() {
             let (name, offset) = (&key.name, KEY + 8 * at);
-            let is_signed = key.any().is_some_and(|field| field.signed);
+            // The arguments of system calls say `signed:0`, whatever their type is.
+            let is_signed = key.any().is_some_and(|field| matches!(field.kind, FieldKind::Int { signed: true, .. }));
             let (c_type, form, argument) = match (key.is_text(), is_signed) {
                 (true, _) => ("__data_loc char[]", "%s", format!("__get_str({name})")),
                 (false, true) => ("s64", "%lld", format!("REC->{name}")),

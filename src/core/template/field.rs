@@ -17,6 +17,18 @@ pub fn access_by_key(name: &str) -> Option<String> {
     (METHODS.contains(&name) || is_special).then(|| format!("event['{name}']"))
 }
 
+/// The members that only spans have, with their types and descriptions.
+pub const SPAN_MEMBERS: [(&str, &str, &str); 3] = [
+    ("begin", "PerfEvent", "the event that began the span"),
+    ("end", "PerfEvent", "the event that ended the span; None if the span is open"),
+    ("comm", "str", "name of the task at the end of the span"),
+];
+
+/// Returns the members that only spans have. A field of a span's key may have one of their names.
+pub fn span_members(fields: &[Field]) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    SPAN_MEMBERS.into_iter().filter(|(name, ..)| fields.iter().all(|field| field.name != *name))
+}
+
 /// Returns the Python type of a field's value.
 pub fn python_type(field: &Field) -> &'static str {
     match field.kind.value_type() {

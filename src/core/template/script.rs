@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, fmt::Write};
 
-use super::{field_line, member_line};
+use super::{field::span_members, field_line, member_line};
 use crate::{
     event::{EventType, Format},
     sys::terminal::without_controls,
@@ -108,7 +108,11 @@ fn handler(text: &mut String, event: &EventType) {
     let _ = write!(text, "\n\ndef {name}(event) -> None:\n    \"\"\"{title}\n");
     let lines: Vec<String> = match &event.format {
         Format::Tracepoint(format) => format.fields().iter().map(field_line).collect(),
-        Format::Span(span) => span.format.fields().iter().map(field_line).collect(),
+        Format::Span(span) => {
+            let fields = span.format.fields();
+            let of_spans = span_members(fields).map(|(name, python, of)| format!("{name} : {python}    ({of})"));
+            fields.iter().map(field_line).chain(of_spans).collect()
+        }
         Format::Source(_) => event.members().map(member_line).collect(),
     };
     if !lines.is_empty() {

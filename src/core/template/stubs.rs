@@ -5,7 +5,12 @@ use std::{
     fmt::Write,
 };
 
-use super::{access_by_key, field::array_access, member_python_type, python_type, script::in_docstring};
+use super::{
+    access_by_key,
+    field::{array_access, span_members},
+    member_python_type, python_type,
+    script::in_docstring,
+};
 use crate::{
     event::{EventType, Format},
     record::{MemberType, SampleMember},
@@ -109,7 +114,9 @@ fn capitalised(name: &str) -> String {
 /// A field or member, as its property shows it.
 struct Property {
     name: String,
-    /// The name of a built-in type.
+    /// The module of the type.
+    module: &'static str,
+    /// The name of the type.
     python: &'static str,
     /// The types of the items, if there are any.
     items: &'static str,
@@ -120,7 +127,13 @@ impl Property {
     fn of_field(field: &Field) -> Property {
         let array = array_access(field).map(|array| format!("; {array}")).unwrap_or_default();
         let text = format!("C: {}{array}", field.c_type());
-        Property { name: field.name.clone(), python: python_type(field), items: "", text }
+        Property { name: field.name.clone(), module: "_builtins", python: python_type(field), items: "", text }
+    }
+
+    fn of_span((name, python, text): (&str, &'static str, &str)) -> Property {
+        let module = if python == "PerfEvent" { "_perf_prof" } else { "_builtins" };
+        let items = if name == "end" { " | None" } else { "" };
+        Property { name: name.to_owned(), module, python, items, text: text.to_owned() }
     }
 
     fn of_sample(member: SampleMember) -> Property {
@@ -131,6 +144,7 @@ impl Property {
         };
         Property {
             name: member.name().to_owned(),
+            module: "_builtins",
             python: member_python_type(member),
             items,
             text: member.doc().to_owned(),
@@ -148,7 +162,10 @@ impl Property {
 fn class(text: &mut String, event: &EventType, class: &str) {
     let properties: Vec<Property> = match &event.format {
         Format::Tracepoint(format) => format.fields().iter().map(Property::of_field).collect(),
-        Format::Span(span) => span.format.fields().iter().map(Property::of_field).collect(),
+        Format::Span(span) => {
+            let fields = span.format.fields();
+            fields.iter().map(Property::of_field).chain(span_members(fields).map(Property::of_span)).collect()
+        }
         Format::Source(_) => event.members().map(Property::of_sample).collect(),
     };
     let mut seen: HashSet<&str> = OF_EVERY_EVENT.into();
@@ -165,10 +182,10 @@ fn class(text: &mut String, event: &EventType, class: &str) {
         let _ = writeln!(text, "        event['{}'] : {python}    ({})", in_docstring(name), in_docstring(of));
     }
     text.push_str("    \"\"\"\n\n");
-    for Property { name, python, items, text: of } in attributes {
+    for Property { name, module, python, items, text: of } in attributes {
         let of = in_docstring(of);
         // The class may have a field that is called `int` or `property`.
-        let _ = write!(text, "    @_builtins.property\n    def {name}(self) -> _builtins.{python}{items}:\n");
+        let _ = write!(text, "    @_builtins.property\n    def {name}(self) -> {module}.{python}{items}:\n");
         let _ = writeln!(text, "        \"\"\"{of}\"\"\"");
     }
     // Without this line, a name that is no field would have the type Any.

@@ -22,12 +22,8 @@ use super::{
     members,
 };
 
-/// The members that only spans have, with their descriptions.
-const SPAN_MEMBERS: [(&str, Member, &str); 3] = [
-    ("begin", Member::Part(SpanPart::Begin), "event that began the span (PerfEvent)"),
-    ("end", Member::Part(SpanPart::End), "event that ended the span (PerfEvent), None if the span is open"),
-    ("comm", Member::Comm, "name of the task at the end of the span (str)"),
-];
+/// The members that only spans have, in the order of [`template::SPAN_MEMBERS`].
+const SPAN_MEMBERS: [Member; 3] = [Member::Part(SpanPart::Begin), Member::Part(SpanPart::End), Member::Comm];
 
 /// These members are kept even if the event has a field of the same name. Other members are replaced by such a field.
 const NOT_REPLACED_BY_FIELDS: [&str; 4] = ["_time", "_cpu", "_pid", "_tid"];
@@ -85,7 +81,7 @@ impl Class {
             Format::Tracepoint(format) => tracepoint_members(&fields, format.common_fields().len()),
             Format::Span(span) => {
                 let mut all = tracepoint_members(&fields, span.format.common_fields().len());
-                all.extend(span_members(&fields).map(|(name, member, _)| (*name, *member)));
+                all.extend(span_members(&fields).map(|(name, member, _)| (name, member)));
                 all
             }
         };
@@ -219,8 +215,10 @@ fn tracepoint_members(fields: &[&'static Field], common: usize) -> Vec<(&'static
 }
 
 /// Returns the members that only spans have. A field of the key may have one of their names.
-fn span_members(fields: &[&'static Field]) -> impl Iterator<Item = &'static (&'static str, Member, &'static str)> {
-    SPAN_MEMBERS.iter().filter(|(name, ..)| fields.iter().all(|field| field.name != *name))
+fn span_members(fields: &[&'static Field]) -> impl Iterator<Item = (&'static str, Member, String)> {
+    let all = template::SPAN_MEMBERS.into_iter().zip(SPAN_MEMBERS);
+    all.filter(|((name, ..), _)| fields.iter().all(|field| field.name != *name))
+        .map(|((name, python, doc), member)| (name, member, format!("{name} : {python}    ({doc})")))
 }
 
 /// Returns the members of events other than tracepoints.
@@ -246,7 +244,7 @@ fn python_type(
         (member.name(), members::sample_getter(member, &event.layout), doc)
     });
     let of_spans = span_members(fields).filter(|_| matches!(event.format, Format::Span(_)));
-    let of_spans = of_spans.map(|(name, member, doc)| (*name, members::own_getter(*member), format!("{name}: {doc}")));
+    let of_spans = of_spans.map(|(name, member, doc)| (name, members::own_getter(member), doc));
     let all: Vec<(&str, Getter, String)> = of_fields.chain(of_samples).chain(of_spans).collect();
     let is_attribute = |name: &str| !NOT_REPLACED_BY_FIELDS.contains(&name) && template::access_by_key(name).is_none();
     let descriptors = all.iter().filter(|(name, ..)| is_attribute(name));
