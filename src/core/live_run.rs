@@ -217,6 +217,11 @@ impl LiveEvents<'_> {
         self.types.clone()
     }
 
+    /// Returns whether an event is only an input of derived events. The sink does not receive its samples.
+    pub fn is_input(&self, event: usize) -> bool {
+        self.derived.iter().any(|derived| derived.inputs.contains(&event))
+    }
+
     /// Returns the number of captured events. The types of derived events come after them.
     pub fn captured(&self) -> usize {
         self.selected.len()

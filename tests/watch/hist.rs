@@ -69,3 +69,21 @@ fn an_event_without_a_duration_needs_a_value() {
     let text = run(&["hist", "sched:sched_wakeup", "--value", "comm"], &words(1, 0, 0));
     assert!(said(&text).contains("`comm` of sched:sched_wakeup cannot be added up: it is text"), "{}", said(&text));
 }
+
+/// A span has a duration and the fields of its two events. Its two events themselves are not counted.
+#[test]
+fn spans_are_shown_as_any_event() {
+    needs([Need::Tracefs]);
+    let span = format!("span:call={CALL}..syscalls:sys_exit_getpgid");
+    let found = json(&["hist", &span], &words(50, 2, 0));
+    assert_eq!((&found[0]["events"], &found[0]["rows"][0]["unit"]), (&150.into(), &"usecs".into()));
+    let counted = json(&["top", &span], &words(50, 2, 0));
+    let rows = counted[0]["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[0]["comm"], &rows[0]["count"]), (1, &"wide".into(), &150.into()));
+    let traced = json(&["trace", "-e", &span], &words(50, 0, 0));
+    assert_eq!(traced.len(), 50);
+    for (pid, span) in traced.iter().enumerate() {
+        assert_eq!((&span["event"], &span["begin"]["fields"]["pid"]), (&"span:call".into(), &pid.into()));
+        assert!(span["fields"]["duration"].is_u64() && span["end"]["fields"]["ret"].is_number(), "{span}");
+    }
+}

@@ -56,6 +56,8 @@ pub enum TimeOfDay {
 pub struct Watched {
     /// The event types, in the order of their indices.
     pub events: Vec<EventType>,
+    /// For each event type, whether its samples are delivered. Those of inputs of spans are not.
+    pub is_delivered: Vec<bool>,
     /// Names of tasks and symbols, and the clock.
     pub context: Arc<Context>,
 }
@@ -73,7 +75,8 @@ pub fn deliver<S: Sink>(
             if time_of_day == TimeOfDay::Needed {
                 reading = reading.with_time_of_day()?;
             }
-            let mut sink = receive(Watched { events: reading.types().to_vec(), context: reading.context.clone() })?;
+            let (events, context) = (reading.types().to_vec(), reading.context.clone());
+            let mut sink = receive(Watched { is_delivered: vec![true; events.len()], events, context })?;
             let outcome = reading.with_limit(plan.limit).run(&mut sink)?;
             Ok((outcome.status, sink))
         }
@@ -97,7 +100,9 @@ pub fn deliver<S: Sink>(
             };
             let events = prepared.open(live, |_| symbols, &signals)?;
             let (types, stats) = (events.event_types(), Arc::new(events.stats()));
-            let mut sink = receive(Watched { events: types.clone(), context: events.context().clone() })?;
+            let is_delivered = (0..types.len()).map(|event| !events.is_input(event)).collect();
+            let context = events.context().clone();
+            let mut sink = receive(Watched { events: types.clone(), is_delivered, context })?;
             let Delivered { ending, at_exit, workload_status, started, capture, .. } =
                 events.deliver(&mut sink, &types, &stats, &signals, &|| {});
             capture.close();

@@ -6,7 +6,7 @@ use std::{borrow::Cow, fmt::Display, io::Write as _, sync::Arc};
 use serde_json::{Value as Json, json};
 
 use crate::{
-    event::{Context, Format, Frame, Origin, Sample, frames, has_callchain, ip_frame},
+    event::{Context, Format, Frame, Origin, Sample, SpanPart, frames, has_callchain, ip_frame},
     record::{MemberType, SampleMember},
     tracefs::{EventFormat, Field},
     value::Value,
@@ -38,7 +38,20 @@ pub fn write_event(name: &str, sample: &Sample<'_>, context: &Context, out: &mut
     text(name, out);
     match &sample.event.format {
         Format::Tracepoint(format) => tracepoint(format, sample.raw(), context, out),
-        Format::Span(span) => tracepoint(&span.format, sample.raw(), context, out),
+        Format::Span(span) => {
+            tracepoint(&span.format, sample.raw(), context, out);
+            for (name, part) in [("begin", SpanPart::Begin), ("end", SpanPart::End)] {
+                if let Some(part) = span.sample(part, sample.raw()) {
+                    member(name, out);
+                    out.extend_from_slice(b"{\"event\":");
+                    text(&part.event.real_name(), out);
+                    if let Some(format) = part.event.format.tracepoint() {
+                        tracepoint(format, part.raw(), context, out);
+                    }
+                    out.push(b'}');
+                }
+            }
+        }
         Format::Source(_) => members(sample, context, out),
     }
     if has_callchain(sample) {

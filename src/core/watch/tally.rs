@@ -81,9 +81,17 @@ impl Period<'_> {
 /// Adds up the events, and shows the sums.
 pub fn run(plan: &TallyPlan, mut look: impl Look) -> Result<ExitStatus> {
     let is_live = matches!(plan.watch.origin, Origin::Live { .. });
-    let (status, tally) = deliver(&plan.watch, TimeOfDay::NotNeeded, |Watched { events, context }| {
-        let definition = look.definition(&events)?;
-        let plans = events.iter().map(|event| compile(&definition, event)).collect::<Result<_, _>>()?;
+    let (status, tally) = deliver(&plan.watch, TimeOfDay::NotNeeded, |Watched { events, is_delivered, context }| {
+        let delivered: Vec<EventType> = events
+            .iter()
+            .zip(&is_delivered)
+            .filter(|(_, is_delivered)| **is_delivered)
+            .map(|(event, _)| event.clone())
+            .collect();
+        let definition = look.definition(&delivered)?;
+        let compiled =
+            |(event, is_delivered): (&EventType, &bool)| is_delivered.then(|| compile(&definition, event)).transpose();
+        let plans = events.iter().zip(&is_delivered).map(compiled).collect::<Result<_, _>>()?;
         let screen = match plan.place {
             Place::Screen => Some(Screen::open()?),
             Place::Lines => None,
@@ -91,7 +99,7 @@ pub fn run(plan: &TallyPlan, mut look: impl Look) -> Result<ExitStatus> {
         let (now, whole) = (Groups::new(definition.clone()), Groups::new(definition));
         let times = if is_live { Times::Clock(None) } else { Times::Events(None) };
         let output = Output::open(&Destination::Stdout)?;
-        let names = events.iter().map(EventType::shown_name).collect::<Vec<_>>().join(", ");
+        let names = delivered.iter().map(EventType::shown_name).collect::<Vec<_>>().join(", ");
         let (memo, rows, form, since) = (Memo::default(), plan.rows, plan.form, Duration::ZERO);
         Ok(Tally { look, events, names, plans, context, now, memo, whole, times, since, rows, form, screen, output })
     })?;
@@ -139,8 +147,8 @@ struct Tally<L> {
     events: Vec<EventType>,
     /// The names of the events, for the screen.
     names: String,
-    /// For each event, how its keys and its value are read.
-    plans: Vec<Plan>,
+    /// For each event that is delivered, how its keys and its value are read.
+    plans: Vec<Option<Plan>>,
     context: Arc<Context>,
     /// The sums of the interval.
     now: Groups,
@@ -170,7 +178,7 @@ impl<L: Look> Sink for Tally<L> {
 
 impl<L: Look> Deliver for Tally<L> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
-        if let (Some(of_type), Some(plan)) = (self.events.get(event), self.plans.get(event)) {
+        if let (Some(of_type), Some(Some(plan))) = (self.events.get(event), self.plans.get(event)) {
             let sample = Sample { event: of_type, record };
             if let Times::Events(times) = &mut self.times {
                 let time = sample.time();

@@ -52,7 +52,7 @@ pub fn run(plan: &TracePlan) -> Result<ExitStatus> {
         (LineTimes::Date, Form::Text) => TimeOfDay::Needed,
         _ => TimeOfDay::NotNeeded,
     };
-    let (status, trace) = deliver(&plan.watch, time_of_day, |Watched { events, context }| {
+    let (status, trace) = deliver(&plan.watch, time_of_day, |Watched { events, context, .. }| {
         let names = events.iter().map(EventType::shown_name).collect();
         let Output { reader, .. } = output;
         let lines = Lines { times: plan.times, reader, first: None, before: None, widest: 0, part: Vec::new() };
