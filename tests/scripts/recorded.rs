@@ -68,6 +68,7 @@ fn scripts_work_on_recordings_that_their_usage_describes() {
         ("profile.py", Tasks::OfCommand, "", " samples in "),
         ("faults.py", Tasks::OfCommand, "", " minor and "),
         ("signals.py", Tasks::All, "", " SIGCHLD "),
+        ("killsnoop.py", Tasks::OfCommand, "", " RESULT\n"),
     ] {
         let usage = text(script(name).arg("--usage").output().unwrap());
         let (record, show) = commands(&usage, tasks);

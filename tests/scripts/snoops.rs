@@ -68,6 +68,8 @@ fn capable_counts_checks_and_refusals() {
     if !Path::new("/sys/kernel/tracing/events/capability/cap_capable").exists() {
         skip(Need::Kernel, "the kernel has no tracepoint for capabilities, which is in Linux 6.14 and later");
     }
+    let usage = text(script("capable.py").arg("--usage").output().unwrap());
+    assert!(usage.starts_with("usage: capable.py"), "{usage}");
     for (options, counts) in [(&[][..], "8 3"), (&["--refused"], "3 3")] {
         let options = [options, &["--top", "1000"]].concat();
         let out = text(script("capable.py").args(options).args(["--exec", "python3", "-c", CHROOTS]).output().unwrap());

@@ -41,7 +41,6 @@ fn scripts_explain_themselves() {
         "uprobe_latency.py",
         "signals.py",
         "killsnoop.py",
-        "capable.py",
         "opensnoop.py",
         "slowcalls.py",
         "irqlat.py",
