@@ -652,10 +652,12 @@ def is_recording() -> bool:
 def is_target(tid: int) -> bool:
     """Returns True if -p, -t or --exec selects the thread tid, or if none of them is given. Use it with
     --all-cpus, which delivers the events of all tasks. Processes that a selected process creates during the run
-    are selected too."""
+    are selected too. In a program, it is for the handlers of run(), and raises Error elsewhere; a trace has
+    Trace.is_target()."""
 
 def process_of(tid: int) -> int | None:
-    """Returns the process id of the thread tid, or None if it is not known."""
+    """Returns the process id of the thread tid, or None if it is not known. In a program, it is for the handlers of
+    run(), and returns None elsewhere; a trace has Trace.process_of()."""
 
 def lost_cpu() -> int | None:
     """Returns the CPU of the lost events that __lost__ reports. Returns None outside of __lost__, or if the CPU is
@@ -765,6 +767,11 @@ class Trace:
     def usym(self, pid: int, addr: int) -> str:
         """Returns 'symbol+0xoffset' for an address in a process of this trace, 'dso+0xoffset' if there is no symbol,
         and '0x...' if nothing is mapped at the address."""
+    def is_target(self, tid: int) -> bool:
+        """Returns True if pid, tid or exec of this trace selects the thread tid, or if none of them is given. Use it with
+        all_cpus=True, which delivers the events of all tasks."""
+    def process_of(self, tid: int) -> int | None:
+        """Returns the process id of the thread tid, or None if this trace does not know it."""
 
 class RunResult:
     """The result of run()."""

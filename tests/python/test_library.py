@@ -131,6 +131,21 @@ class Live(unittest.TestCase):
         self.assertEqual(pp.ksym(addr), hex(addr))
 
     @needs_root
+    def test_a_trace_knows_its_targets(self):
+        command = ["sh", "-c", "ls >/dev/null; true"]
+        targets = []
+        with pp.trace("sched:sched_process_exec", exec=command, all_cpus=True) as events:
+            for event in events:
+                self.assertFalse(events.is_target(os.getpid()))
+                self.assertEqual(events.process_of(threading.get_native_id()), os.getpid())
+                with self.assertRaisesRegex(pp.Error, r"a trace has its own is_target\(\)"):
+                    pp.is_target(event._tid)
+                self.assertIsNone(pp.process_of(event._tid))
+                targets.append(event._comm if events.is_target(event._tid) else None)
+        # The processes of others may start meanwhile.
+        self.assertEqual([name for name in targets if name], ["sh", "ls"])
+
+    @needs_root
     def test_lost_events_are_counted_exactly_and_reported(self):
         code = "import os\nfor _ in range(200000): os.getppid()"
         lost = []

@@ -378,6 +378,17 @@ impl Trace {
         usym_of(&self.run, pid, addr)
     }
 
+    /// Returns True if pid, tid or exec of this trace selects the thread tid, or if none of them is given. Use it with
+    /// all_cpus=True, which delivers the events of all tasks.
+    fn is_target(&self, tid: i32) -> bool {
+        self.run.context.is_target(tid)
+    }
+
+    /// Returns the process id of the thread tid, or None if this trace does not know it.
+    fn process_of(&self, tid: i32) -> Option<i32> {
+        self.run.context.process(tid)
+    }
+
     fn __repr__(&self) -> String {
         let names: Vec<String> = self.run.events.iter().map(|event| event.shown_name()).collect();
         let state = match self.taken().state {

@@ -265,13 +265,23 @@ fn is_recording() -> bool {
 
 /// Returns True if -p, -t or --exec selects the thread tid, or if none of them is given. Use it with
 /// --all-cpus, which delivers the events of all tasks. Processes that a selected process creates during the run
-/// are selected too.
+/// are selected too. In a program, it is for the handlers of run(), and raises Error elsewhere; a trace has
+/// Trace.is_target().
 #[pyfunction]
-fn is_target(tid: i32) -> bool {
-    run().is_none_or(|run| run.context.is_target(tid))
+fn is_target(py: Python<'_>, tid: i32) -> PyResult<bool> {
+    match run() {
+        Some(run) => Ok(run.context.is_target(tid)),
+        // A script that is being loaded.
+        None if interpreter::is_host() => Ok(true),
+        None => {
+            let text = "is_target(): no handler of run() is being called; a trace has its own is_target()";
+            Err(PyErr::from_value(py.import("perf_prof")?.getattr("Error")?.call1((text,))?))
+        }
+    }
 }
 
-/// Returns the process id of the thread tid, or None if it is not known.
+/// Returns the process id of the thread tid, or None if it is not known. In a program, it is for the handlers of
+/// run(), and returns None elsewhere; a trace has Trace.process_of().
 #[pyfunction]
 fn process_of(tid: i32) -> Option<i32> {
     run().and_then(|run| run.context.process(tid))
