@@ -741,7 +741,7 @@ class Trace:
     ) -> None: ...
     def read(self, timeout: float | None = None) -> list[PerfEvent]:
         """Returns a list of all events that are there. Waits for the first one, at most timeout seconds. The list is
-        empty after that time, and at the end."""
+        empty after that time, and at the end. Raises ClosedError after close()."""
     def fileno(self) -> int:
         """Returns a descriptor for select() and poll(). It is readable when there are events, and at the end. It can
         also be readable when there is nothing; then read(0) returns an empty list."""

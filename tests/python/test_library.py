@@ -211,9 +211,17 @@ class Ends(unittest.TestCase):
             pass
         self.assertTrue(events.closed)
         events.close()
-        self.assertEqual(events.read(), [])
-        with self.assertRaisesRegex(pp.ClosedError, "closed"):
-            events.fileno()
+        for use in (list, pp.Trace.read, pp.Trace.fileno, aiter):
+            with self.assertRaisesRegex(pp.ClosedError, "this trace is closed"):
+                use(events)
+
+    def test_a_trace_that_ended_by_itself_stays_empty(self):
+        with pp.trace("page-faults:u", pid=os.getpid(), count=1, limit=1) as events:
+            use_memory()
+            self.assertEqual(len(list(events)), 1)
+            self.assertEqual((list(events), events.read()), ([], []))
+        with self.assertRaises(pp.ClosedError):
+            list(events)
 
     def test_a_trace_that_nobody_closed_warns_when_it_is_collected(self):
         before = resources()

@@ -170,6 +170,16 @@ impl Trace {
         Err(named(py, "ClosedError", &text))
     }
 
+    /// Fails if the program has closed the trace. An iteration that goes on meanwhile just ends: another thread may close
+    /// the trace at any time.
+    fn check_open(&self, py: Python<'_>) -> PyResult<()> {
+        self.check_process(py)?;
+        if self.taken().state == Progress::Closed {
+            return Err(named(py, "ClosedError", "this trace is closed"));
+        }
+        Ok(())
+    }
+
     /// Waits for entries, without the interpreter's lock, and lets signal handlers run.
     fn wait(&self, py: Python<'_>, until: Option<Instant>) -> PyResult<Waited> {
         self.check_process(py)?;
@@ -246,8 +256,9 @@ impl Trace {
 
 #[pymethods]
 impl Trace {
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
+    fn __iter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().check_open(slf.py())?;
+        Ok(slf)
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
@@ -263,9 +274,10 @@ impl Trace {
     }
 
     /// Returns a list of all events that are there. Waits for the first one, at most timeout seconds. The list is
-    /// empty after that time, and at the end.
+    /// empty after that time, and at the end. Raises ClosedError after close().
     #[pyo3(signature = (timeout = None))]
     fn read<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyList>> {
+        self.check_open(py)?;
         Ok(self.take(py, options::timeout(timeout)?, usize::MAX)?.0)
     }
 
@@ -276,16 +288,14 @@ impl Trace {
     }
 
     fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.get().check_open(slf.py())?;
         slf.py().import("perf_prof._asyncio")?.call_method1("events_of", (slf,))
     }
 
     /// Returns a descriptor for select() and poll(). It is readable when there are events, and at the end. It can
     /// also be readable when there is nothing; then read(0) returns an empty list.
     fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
-        self.check_process(py)?;
-        if self.taken().state == Progress::Closed {
-            return Err(named(py, "ClosedError", "this trace is closed"));
-        }
+        self.check_open(py)?;
         Ok(self.queue.ready_fd())
     }
 
