@@ -710,10 +710,10 @@ class RecordingError(Error):
     """A recording is damaged, or it is no recording."""
 
 class RecordingFileError(RecordingError, OSError):
-    """The file of a recording cannot be opened or read. It has `errno` and `filename`."""
+    """The file of a recording cannot be opened, read or created. It has `errno` and `filename`."""
 
 class RecordingNotFoundError(RecordingFileError, FileNotFoundError):
-    """There is no file at the path of a recording."""
+    """There is no file at the path of a recording, or no folder for a new one."""
 
 class RecordingAccessError(RecordingFileError, PermissionError):
     """This user may not read the file of a recording."""

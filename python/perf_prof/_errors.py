@@ -30,11 +30,11 @@ class RecordingError(Error):
 
 
 class RecordingFileError(RecordingError, OSError):
-    """The file of a recording cannot be opened or read. It has `errno` and `filename`."""
+    """The file of a recording cannot be opened, read or created. It has `errno` and `filename`."""
 
 
 class RecordingNotFoundError(RecordingFileError, FileNotFoundError):
-    """There is no file at the path of a recording."""
+    """There is no file at the path of a recording, or no folder for a new one."""
 
 
 class RecordingAccessError(RecordingFileError, PermissionError):

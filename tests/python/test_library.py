@@ -576,6 +576,17 @@ class Recordings(unittest.TestCase):
         with self.assertRaisesRegex(pp.OptionError, "standard output"):
             pp.record("page-faults:u", output="-")
 
+    def test_a_recording_that_cannot_be_created_is_an_error_of_files_too(self):
+        missing = f"{self.path}-missing/perf.data"
+        with self.assertRaises(FileNotFoundError) as raised:
+            pp.record("page-faults:u", output=missing, exec=["true"])
+        self.assertIsInstance(raised.exception, pp.RecordingNotFoundError)
+        self.assertEqual((raised.exception.errno, raised.exception.filename), (errno.ENOENT, missing))
+        pathlib.Path(self.path).write_bytes(b"no folder")
+        with self.assertRaises(pp.RecordingFileError) as raised:
+            pp.record("page-faults:u", output=f"{self.path}/perf.data", exec=["true"])
+        self.assertEqual(raised.exception.errno, errno.ENOTDIR)
+
     def test_broken_recordings_are_errors(self):
         pathlib.Path(self.path).write_bytes(b"no recording")
         with self.assertRaisesRegex(pp.RecordingError, "perf.data"):

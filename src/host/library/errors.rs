@@ -1,11 +1,11 @@
 //! Errors of runs as Python exceptions. The classes are in the package `perf_prof`.
 
-use std::{error::Error, io};
+use std::{error::Error, io, path::Path};
 
 use perf_prof_core::{
     capture::CaptureError,
     perfdata::PerfDataError,
-    sys::{CallError, tracefs::TracefsError, workload::WorkloadError},
+    sys::{CallError, output_path::OutputPathError, tracefs::TracefsError, workload::WorkloadError},
 };
 use pyo3::prelude::*;
 
@@ -21,6 +21,9 @@ pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
         && let Some(errno) = error.raw_os_error()
     {
         return of_file(py, name, errno);
+    }
+    if let Some((path, errno)) = error.chain().find_map(|cause| unwritable(cause.downcast_ref()?)) {
+        return of_file(py, &path.to_string_lossy(), errno);
     }
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -46,7 +49,18 @@ pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
     }
 }
 
-/// Returns the exception for a file of a recording that cannot be read. It has the members of every OSError.
+/// Returns the path of a file that cannot be written, and the number of the error that its creation would give.
+fn unwritable(error: &OutputPathError) -> Option<(&Path, i32)> {
+    match error {
+        OutputPathError::NoFolder(path) => Some((path, libc::ENOENT)),
+        OutputPathError::NotInFolder(path) => Some((path, libc::ENOTDIR)),
+        OutputPathError::Folder(path) => Some((path, libc::EISDIR)),
+        OutputPathError::Closed { path, source } => Some((path, source.raw_os_error()?)),
+        _ => None,
+    }
+}
+
+/// Returns the exception for a file of a recording that cannot be read or written. It has the members of every OSError.
 fn of_file(py: Python<'_>, name: &str, errno: i32) -> PyErr {
     let class = match errno {
         libc::ENOENT => "RecordingNotFoundError",
