@@ -125,7 +125,7 @@ class PlainUser(unittest.TestCase):
         path.chmod(0o600)
         out = self.run_python(
             "try: pp.replay('roots.data')\n"
-            "except pp.RecordingError as error: print(isinstance(error, OSError), error.errno, error.strerror)\n"
+            "except pp.RecordingError as error: print(isinstance(error, OSError), error.errno, error.filename)\n"
         )
         self.assertRegex(out, "^True 13 .*roots.data")
 
