@@ -192,6 +192,7 @@ class FlameGraph:
         """
     def update(self, other: FlameGraph) -> None:
         """Adds all stacks of another FlameGraph."""
+    def __repr__(self) -> str: ...
     def __len__(self) -> int: ...
     def __reduce__(self) -> tuple[Any, ...]:
         """Supports copy and pickle. The stacks are stored as text, so that another process can load them."""
@@ -231,6 +232,7 @@ class Timeline:
         """Writes the trace. Raises ValueError if path does not end in .pftrace, and OSError if it cannot be written."""
     def to_bytes(self) -> bytes:
         """The bytes that save() writes."""
+    def __repr__(self) -> str: ...
     def __len__(self) -> int: ...
     def __reduce__(self) -> tuple[Any, ...]:
         """Supports copy and pickle."""
@@ -261,6 +263,7 @@ class Log2Hist:
         """Returns the count of each row by its smallest value: {0: 3, 2: 1, 4: 7}. Negative values have the key -1."""
     def clear(self) -> None:
         """Removes all values."""
+    def __repr__(self) -> str: ...
     def __len__(self) -> int: ...
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy or a pickle contains the name and the counts."""

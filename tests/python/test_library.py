@@ -819,6 +819,28 @@ class Counting(unittest.TestCase):
             pp.stat("page-faults")
 
 
+class Texts(unittest.TestCase):
+    def test_objects_say_what_they_hold(self):
+        hist, graph, timeline = pp.Log2Hist("us"), pp.FlameGraph(count_name="bytes"), pp.Timeline()
+        hist.update([1, 5])
+        graph.add(["main", "read"], 30)
+        timeline.slice("a", "b", 1, 2)
+        self.assertEqual(repr(hist), '<perf_prof.Log2Hist "us": 2 values>')
+        self.assertEqual(repr(graph), "<perf_prof.FlameGraph: 1 stacks, 30 bytes>")
+        self.assertEqual(repr(timeline), "<perf_prof.Timeline: 1 entries on 1 tracks>")
+
+    def test_a_selector_that_cannot_be_read_is_a_selector_error(self):
+        for call in (pp.trace, lambda selector: pp.replay("perf.data", selector)):
+            with self.assertRaisesRegex(pp.SelectorError, "the section `/pid>3` is not closed"):
+                call("sched:sched_wakeup/pid>3")
+
+    def test_the_text_of_an_error_of_the_kernel_has_its_number_once(self):
+        with self.assertRaises(pp.KernelError) as raised:
+            pp.trace("page-faults:u", exec=["/nonexistent/command"])
+        self.assertEqual(raised.exception.errno, errno.ENOENT)
+        self.assertNotIn("os error", str(raised.exception))
+
+
 class Errors(unittest.TestCase):
     def test_unknown_events_are_value_errors_with_similar_names(self):
         with self.assertRaisesRegex(pp.SelectorError, "page-faults") as raised:

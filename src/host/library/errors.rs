@@ -42,7 +42,8 @@ pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
     }
     match errno {
         _ if is_permission => with_number(py, "AccessError", errno.unwrap_or(libc::EACCES), &text),
-        Some(errno) => with_number(py, "KernelError", errno, &text),
+        // Python shows the number itself.
+        Some(errno) => with_number(py, "KernelError", errno, &text.replace(&format!(" (os error {errno})"), "")),
         None if error.chain().any(|cause| cause.is::<CaptureError>()) => named(py, "KernelError", &text),
         None if error.chain().any(|cause| cause.is::<Internal>()) => named(py, "Error", &text),
         None => named(py, "SelectorError", &text),

@@ -3,7 +3,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use perf_prof_core::capture::OwnThreads;
+use perf_prof_core::{capture::OwnThreads, spec::parse_events};
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
@@ -157,7 +157,14 @@ pub fn words(
             let text = format!("{function}(): a selector is a str, such as 'sched:sched_switch'");
             return Err(PyTypeError::new_err(text));
         };
-        words.options.push(format!("--event={}", text.to_str()?).into());
+        let text = text.to_str()?;
+        // The command calls a wrong selector a wrong option.
+        if matches!(action, Action::Trace | Action::Replay)
+            && let Err(error) = parse_events(text)
+        {
+            return Err(named(selectors.py(), "SelectorError", &error.to_string()));
+        }
+        words.options.push(format!("--event={text}").into());
     }
     if selectors.is_empty() && matches!(action, Action::Trace | Action::Record) {
         let text = format!("{function}(): name at least one event, such as {function}('sched:sched_switch')");

@@ -174,6 +174,11 @@ impl FlameGraph {
         ))
     }
 
+    fn __repr__(&self) -> String {
+        let (stacks, total) = (self.stacks.len(), self.stacks.total());
+        format!("<perf_prof.FlameGraph: {stacks} stacks, {total} {}>", self.look.count_name)
+    }
+
     fn __len__(&self) -> usize {
         self.stacks.len()
     }

@@ -83,6 +83,10 @@ impl Log2Hist {
         self.counts = Log2Histogram::default();
     }
 
+    fn __repr__(&self) -> String {
+        format!("<perf_prof.Log2Hist {:?}: {} values>", self.name, self.counts.count())
+    }
+
     fn __len__(&self) -> usize {
         // CPython's lengths are signed: isize::MAX is the largest one.
         self.counts.count().min(isize::MAX as u64) as usize

@@ -146,6 +146,11 @@ impl Timeline {
         Ok(PyBytes::new(py, &bytes))
     }
 
+    fn __repr__(&self) -> String {
+        let (tracks, entries) = (self.entries.tracks().len(), self.entries.entries().len());
+        format!("<perf_prof.Timeline: {entries} entries on {tracks} tracks>")
+    }
+
     fn __len__(&self) -> usize {
         self.entries.entries().len()
     }
