@@ -75,14 +75,14 @@ for name, path in [("sched:sched_switch", "perf.data"), ("sched:sched_process_ex
     crate::harness::script::check(
         run,
         expect![[r#"
-        ['sched_process_exec']
-        True
-        /bin/x
-        SelectorError unknown event sched:sched_switch: it is not in perf.data
-        RecordingError t.py is not a perf.data file: it does not start with PERFILE2
-        RecordingFileError [Errno 2] cannot read none: No such file or directory (os error 2)
-        --- status 0
-    "#]],
+            ['sched_process_exec']
+            True
+            /bin/x
+            SelectorError unknown event sched:sched_switch: it is not in perf.data
+            RecordingError t.py is not a perf.data file: it does not start with PERFILE2
+            RecordingNotFoundError [Errno 2] No such file or directory: 'none'
+            --- status 0
+        "#]],
     );
 }
 

@@ -203,7 +203,7 @@ error("sched:sched_switch", formats=3)
             ValueError: raw_syscalls:sys_enter: args[1] is -2, but unsigned long[6] has values from 0 to 18446744073709551615
             ValueError: raw_syscalls:sys_enter: args has 56 bytes, but unsigned long[6] has room for 48
             ValueError: sched:sched_process_exec: the values have 65556 bytes in total, but a record has at most 65535
-            RecordingFileError: [Errno 2] cannot read /nonexistent: No such file or directory (os error 2)
+            RecordingNotFoundError: [Errno 2] No such file or directory: '/nonexistent'
             TypeError: expected str, bytes or os.PathLike object, not int
             --- status 0
         "#]],
