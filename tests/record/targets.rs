@@ -67,7 +67,9 @@ fn the_exit_status_is_that_of_the_command() {
 #[test]
 fn only_the_chosen_cpu_is_recorded() {
     needs([Need::Tracefs, Need::Perf]);
-    let recorded = record_calls(&["-e", "sched:sched_switch", "-C", "0"], 10);
+    // Each nap is a switch on this CPU.
+    let naps = "sleep 0.01; sleep 0.01; sleep 0.01; sleep 0.01";
+    let recorded = record(&["-e", "sched:sched_switch", "-C", "0", "--", "taskset", "-c", "0", "sh", "-c", naps]);
     let script = recorded.perf(&["script", "-F", "cpu"]);
     assert!(script.lines().count() > 0 && script.lines().all(|line| line.trim() == "[000]"), "{script}");
 }
