@@ -27,6 +27,7 @@ mod record;
 mod reference;
 mod replay;
 mod scripts;
+mod sources;
 mod spans;
 mod stacks;
 mod stat;

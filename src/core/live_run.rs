@@ -296,7 +296,7 @@ impl LiveEvents<'_> {
                 context.set_realtime_offset(offset);
             }
         };
-        let mut sink = DerivingSink::start(sink, events, &derived, stats).with_limit(limit);
+        let mut sink = DerivingSink::start(sink, events, &derived, stats, &context).with_limit(limit);
         let mut run_loop = RunLoop {
             source,
             pump: if plan.recording.is_some() { pump.with_build_ids() } else { pump },

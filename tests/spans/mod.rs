@@ -162,7 +162,7 @@ def __exit__():
             True True True
             -1 False True True
             True True True
-            ['duration', 'open', 'begin', 'end', 'comm'] syscalls__sys_enter_getpgid True
+            ['open', 'begin', 'end', 'between', 'comm'] syscalls__sys_enter_getpgid True
         "#]],
     );
 }

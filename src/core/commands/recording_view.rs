@@ -13,9 +13,9 @@ use crate::{
         run_loop::FinishAs,
         sample_routes::{LossReporting, ReplayState},
     },
-    event::{Context, EventType, NamedSamples, Processes, Sink, Stats},
+    event::{Context, EventType, NamedSamples, Processes, Sink, Stats, Targets},
     perfdata::{Recording, Selection},
-    plan::{Input, Verbosity},
+    plan::{Input, TaskSelection, Verbosity},
     record::{OtherRecords, Source as _},
     recording::{
         binaries::binaries,
@@ -54,8 +54,27 @@ pub struct ReadOutcome {
 }
 
 impl OpenRecording {
-    /// Opens a recording, and selects `events`; all of its events if there are none.
+    /// Opens a recording, and selects `events`; all of its events if there are none. Fails if there are spans among
+    /// them.
     pub fn open(
+        input: &Input,
+        events: &[EventSpec],
+        symbols: symbol::Options,
+        verbosity: Verbosity,
+    ) -> Result<OpenRecording> {
+        let opened = OpenRecording::open_with_spans(input, events, symbols, verbosity)?;
+        if let Some(derived) = opened.selected.derived.first() {
+            bail!(
+                "{}: a span is made while a script runs, and by trace, top and hist; select the events that begin and \
+                 end it",
+                derived.span.name()
+            );
+        }
+        Ok(opened)
+    }
+
+    /// Opens a recording, and selects `events`, which may be spans; all of its events if there are none.
+    pub fn open_with_spans(
         input: &Input,
         events: &[EventSpec],
         symbols: symbol::Options,
@@ -65,19 +84,21 @@ impl OpenRecording {
         // process.
         let mut recording = open::open(&input.path, &input.limits)?;
         let selected = select::select(events, 0, &recording)?;
-        if let Some(derived) = selected.derived.first() {
-            bail!(
-                "{}: a span is made while a script runs; select the events that begin and end it",
-                derived.span.name()
-            );
-        }
         // This is printed with -q too: the result may be that of other probes than the user has selected.
         selected.unknown_files(&recording).iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
+        let (pids, tids) = match input.tasks {
+            TaskSelection::OfSamples => (input.pids.clone(), input.tids.clone()),
+            TaskSelection::ForScript => (None, None),
+        };
+        let targets = (input.tasks == TaskSelection::ForScript).then(|| {
+            let ids = |ids: &Option<Vec<u32>>| ids.clone().unwrap_or_default();
+            Targets::recorded(&ids(&input.pids), &ids(&input.tids))
+        });
         let selection = Selection {
             attrs: selected.attrs(&recording),
             cpus: input.cpus.clone(),
-            pids: input.pids.clone(),
-            tids: input.tids.clone(),
+            pids,
+            tids,
             times: times(input, &mut recording)?,
             others: OtherRecords::NONE,
         };
@@ -86,6 +107,7 @@ impl OpenRecording {
         // The offset to the time of day is 0 until a command asks for it.
         let context = Context::new(Box::new(kernel), 0)
             .with_frame_limit(input.max_stack)
+            .with_targets(targets)
             .with_machine(recording.features.arch.as_deref())
             .with_symbol_options(symbols, Processes::Recorded(recorded));
         let (context, input, events) = (Arc::new(context), input.clone(), events.to_vec());
@@ -100,6 +122,13 @@ impl OpenRecording {
     /// Returns the selected events that can have samples. The sink receives the index of an event in this slice.
     pub fn types(&self) -> &[EventType] {
         &self.selected.types
+    }
+
+    /// Returns, for each event in [`OpenRecording::types`], whether the sink receives its samples. It does not receive
+    /// those of events that are only inputs of spans.
+    pub fn is_delivered(&self) -> Vec<bool> {
+        let Selected { types, derived, .. } = &self.selected;
+        (0..types.len()).map(|event| !derived.iter().any(|derived| derived.inputs.contains(&event))).collect()
     }
 
     /// Returns, for each event in [`OpenRecording::types`], its index among all events of the recording.
@@ -137,18 +166,18 @@ impl OpenRecording {
     pub fn run(self, sink: &mut impl Sink) -> Result<ReadOutcome> {
         let signals = Signals::install()?;
         let OpenRecording { recording, selected, selection, context, input, events, limit, verbosity } = self;
-        let Selected { types, routes, .. } = selected;
+        let Selected { types, routes, derived, .. } = selected;
         let layouts = recording.layouts().clone();
         let loss_reporting = LossReporting::for_cpus(selection.cpus.as_ref());
         let mut replay = recording.replay(selection)?;
         replay.set_wake(signals.wake_fd());
         replay.read_ahead();
-        let stats = Arc::new(Stats::new(types.len(), replay.ring_cpus().len()));
+        let stats = Arc::new(Stats::new(types.len(), replay.ring_cpus().len()).with_spans(derived.len()));
         let delivery = ReplayRun {
             replay,
             replay_state: ReplayState::new(layouts, routes, None, loss_reporting).with_guests(input.guests),
             events: &types,
-            derived: &[],
+            derived: &derived,
             context: context.clone(),
             stats: stats.clone(),
             signals: &signals,

@@ -6,15 +6,16 @@
 //! [`DerivingSink`] passes the samples of the inputs to its [`Derivation`].
 
 mod sink;
+pub mod source;
 mod span;
 
 use std::sync::Arc;
 
 pub use self::{
     sink::DerivingSink,
-    span::{Role, Span, SpanError},
+    span::{Action, Keep, Presence, Span, SpanError, SpanRule},
 };
-use crate::event::{EventType, Flow, Stats};
+use crate::event::{Context, EventType, Flow, Stats};
 
 /// The state of a derived event during a run.
 pub trait Derivation {
@@ -49,8 +50,14 @@ impl Derived {
     }
 
     /// Starts its derivation. `event` is the index of its event type, which [`Derived::event_type`] returned.
-    fn start(&self, event: usize, types: &[EventType], stats: &Stats) -> Option<Box<dyn Derivation>> {
-        self.span.start(types.get(event)?, stats.span(event)?.clone())
+    fn start(
+        &self,
+        event: usize,
+        types: &[EventType],
+        stats: &Stats,
+        context: &Arc<Context>,
+    ) -> Option<Box<dyn Derivation>> {
+        self.span.start(types.get(event)?, stats.span(event)?.clone(), context.clone())
     }
 }
 

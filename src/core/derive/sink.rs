@@ -1,8 +1,10 @@
 //! A sink that runs derivations. It passes the samples of input events to the derivations, and it passes the derived
 //! samples to another sink.
 
+use std::sync::Arc;
+
 use super::{Derivation, Derived};
-use crate::event::{Deliver, EventType, Flow, Sink, Stats, Stop};
+use crate::event::{Context, Deliver, EventType, Flow, Sink, Stats, Stop};
 
 /// The input of a derivation that receives the samples of a captured event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,11 +79,17 @@ fn deliver(event: usize, record: &[u8], program: &mut dyn Deliver, left: &mut u6
 impl<'a, S: Sink> DerivingSink<'a, S> {
     /// Creates a sink and starts the derived events. `types` are the types of all events: first those of the run's own
     /// events, then those of the derived ones.
-    pub fn start(sink: &'a mut S, types: &[EventType], derived: &[Derived], stats: &Stats) -> Self {
+    pub fn start(
+        sink: &'a mut S,
+        types: &[EventType],
+        derived: &[Derived],
+        stats: &Stats,
+        context: &Arc<Context>,
+    ) -> Self {
         let captured = types.len() - derived.len();
         let started = derived.iter().enumerate().filter_map(|(at, derived)| {
             let event = captured + at;
-            Some(((event, derived.start(event, types, stats)?), derived.inputs.clone()))
+            Some(((event, derived.start(event, types, stats, context)?), derived.inputs.clone()))
         });
         Self::with_derivations(sink, captured, started)
     }

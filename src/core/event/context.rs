@@ -50,7 +50,9 @@ pub struct Context {
     perf_kernel_frames: Mutex<PerfKernelFrames>,
     symbols: Mutex<Symbolizer>,
     unwinder: Mutex<Unwinder>,
-    /// The registers of the machine on which the events happened.
+    /// The architecture of the machine on which the events happened, as `uname -m` prints it.
+    machine: Option<String>,
+    /// The registers of this machine.
     registers: RegisterSet,
     processes: ProcessRecords,
     max_stack: usize,
@@ -100,6 +102,7 @@ impl Context {
             perf_kernel_frames: Mutex::default(),
             symbols: Mutex::new(Symbolizer::deriving(Options::default())),
             unwinder: Mutex::new(Unwinder::new(UNWIND_CACHE)),
+            machine: None,
             registers: RegisterSet::native(),
             processes: ProcessRecords::Unused,
             max_stack: procfs::perf_event_max_stack().and_then(|max| max.try_into().ok()).unwrap_or(MAX_STACK),
@@ -149,10 +152,16 @@ impl Context {
     /// `tools/perf/util/env.c`).
     pub fn with_machine(mut self, name: Option<&str>) -> Self {
         if let Some(name) = name {
+            self.machine = Some(name.to_owned());
             self.registers = RegisterSet::of_machine(name);
             self.unwinder = Mutex::new(Unwinder::for_arch(Arch::of_machine(name), UNWIND_CACHE));
         }
         self
+    }
+
+    /// Returns the architecture of the machine on which the events happened.
+    pub fn machine(&self) -> &str {
+        self.machine.as_deref().unwrap_or(std::env::consts::ARCH)
     }
 
     /// Returns the registers of the machine on which the events happened.

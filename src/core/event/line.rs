@@ -86,7 +86,7 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
             out.extend_from_slice(b": ");
         }
         Format::Span(span) => {
-            push(out, format_args!("{}:{}: ", span.format.system, span.format.name));
+            push(out, format_args!("{}: ", span.name()));
         }
         Format::Source(format) => {
             out.extend_from_slice(format.name.as_bytes());
@@ -106,8 +106,8 @@ pub fn write_text(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<
         Format::Tracepoint(format) => format.render(sample.raw(), context.kernel, out),
         Format::Span(span) => {
             span.format.render(sample.raw(), context.kernel, out);
-            let parts = [SpanPart::Begin, SpanPart::End].map(|part| span.sample(part, sample.raw()));
-            for part in parts.into_iter().flatten() {
+            let part = |part| span.sample(part, sample.raw()).filter(|_| !span.is_source());
+            for part in [SpanPart::Begin, SpanPart::End].into_iter().filter_map(part) {
                 if let Some(format) = part.event.format.tracepoint() {
                     push(out, format_args!(" | {}: ", format.name));
                     format.render(part.raw(), context.kernel, out);

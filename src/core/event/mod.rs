@@ -32,7 +32,10 @@ pub use perf_line::{Chains, Digits, PerfEvent, PerfLines};
 pub use sample::Sample;
 pub use shares::{AddedSample, Caller, CallerSums, GroupKey, Line, Shares, UnknownKey};
 pub use sink::{Deliver, Flow, Sink, Stop};
-pub use span::{SPAN_SYSTEM, SpanCounts, SpanFormat, SpanKey, SpanPart, SpanSamples};
+pub use span::{
+    ComputeField, PartView, SPAN_SYSTEM, SpanCounts, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanNote,
+    SpanPart, SpanSamples, SpanTask, SpanView, notes,
+};
 pub use stats::{EventCounts, Stats};
 pub use targets::Targets;
 pub use tasks::Tasks;

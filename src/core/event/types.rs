@@ -50,8 +50,8 @@ impl EventType {
     /// own name if there is no alias.
     pub fn shown_name(&self) -> String {
         match (self.format.tracepoint(), &self.alias) {
-            (Some(format), Some(alias)) => format!("{}:{alias}", format.system),
-            (None, Some(alias)) => alias.clone(),
+            (Some(format), Some(alias)) if !format.system.is_empty() => format!("{}:{alias}", format.system),
+            (_, Some(alias)) => alias.clone(),
             (_, None) => self.real_name(),
         }
     }
@@ -64,7 +64,11 @@ impl EventType {
             }
             Format::Span(span) => {
                 let format = &span.format;
-                spec::handler_name(&format.system, self.alias.as_ref().unwrap_or(&format.name))
+                let name = self.alias.as_ref().unwrap_or(&format.name);
+                match &*format.system {
+                    "" => spec::source_handler_name(name),
+                    system => spec::handler_name(system, name),
+                }
             }
             Format::Source(format) => spec::source_handler_name(self.alias.as_ref().unwrap_or(&format.name)),
         }
@@ -110,7 +114,7 @@ impl Format {
     pub fn name(&self) -> String {
         match self {
             Format::Tracepoint(format) => format!("{}:{}", format.system, format.name),
-            Format::Span(span) => format!("{}:{}", span.format.system, span.format.name),
+            Format::Span(span) => span.name(),
             Format::Source(format) => format.name.clone(),
         }
     }

@@ -7,14 +7,12 @@ use anyhow::{Result, anyhow, bail};
 use crate::{
     abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE},
     capture::{EventRequest, PerfEvent},
-    derive::{Derived, Role, Span},
+    derive::{self, Derived, Presence, Span, SpanRule},
     event::{EventType, Format},
     plan::{Capture, Target},
     profiler::{self, Machine, ResolvedProbe, RunningMachine, SourceError, Stacks, Tasks},
     record::SampleLayout,
-    spec::{
-        Attrs, EventKind, EventSpec, Grouping, Probe, SpanSpec, Stack, TracepointName, handler_name, similar_names,
-    },
+    spec::{Attrs, EventKind, EventSpec, Grouping, Probe, SpanSpec, Stack, handler_name, is_glob, similar_names},
     sys::tracefs::Tracefs,
     tracefs::EventFormat,
 };
@@ -102,7 +100,7 @@ impl Selection {
         match &spec.kind {
             EventKind::Tracepoint { system, name } => self.add_tracepoints(spec, tracefs, system, name)?,
             EventKind::Probe(probe) => self.events.push(self::probe(plan, spec, probe)?),
-            EventKind::Span(span) => self.add_span(spec, span, tracefs)?,
+            EventKind::Span(span) => self.add_span(plan, spec, span, tracefs)?,
             EventKind::Source { .. } | EventKind::Breakpoint { .. } => self.events.push(source(plan, spec, tracefs)?),
         }
         Ok(())
@@ -133,33 +131,42 @@ impl Selection {
         Ok(())
     }
 
-    /// Adds the events that begin and end a span, and the span itself.
-    fn add_span(&mut self, spec: &EventSpec, span: &SpanSpec, tracefs: &Tracefs) -> Result<()> {
-        let mut roles = Vec::new();
-        let (both, begin): (Vec<_>, Vec<_>) = span.begin.iter().partition(|event| span.end.contains(event));
-        let end: Vec<_> = span.end.iter().filter(|event| !both.contains(event)).collect();
+    /// Adds the events that a span is made of, and the span itself.
+    fn add_span(&mut self, plan: &Capture, spec: &EventSpec, span: &SpanSpec, tracefs: &Tracefs) -> Result<()> {
+        let wrong = |error| anyhow!("{}: {error}", spec.selector);
+        let rules = SpanRule::all(span).map_err(wrong)?;
+        let narrow = derive::source::of(span).map_err(wrong)?.and_then(|source| source.narrow);
         let first = self.events.len();
-        for (role, events) in [(Role::Begin, begin), (Role::Both, both), (Role::End, end)] {
-            for TracepointName { system, name } in events {
-                let attrs = Attrs {
-                    stack: if role.has_chain(span.stack) { Stack::On } else { Stack::Inherit },
-                    max_stack: spec.attrs.max_stack.filter(|_| role.has_chain(span.stack)),
-                    cpus: spec.attrs.cpus.clone(),
-                    ..Attrs::default()
-                };
-                let (system, name) = (system.clone(), name.clone());
-                let kind = EventKind::Tracepoint { system: system.clone(), name: name.clone() };
-                let input =
-                    EventSpec { selector: spec.selector.clone(), kind, filter: None, attrs, grouping: Grouping::Alone };
-                self.add_tracepoints(&input, tracefs, &system, &name)?;
-                roles.resize(self.events.len() - first, role);
+        let mut of_inputs: Vec<Vec<usize>> = Vec::new();
+        for (at, rule) in rules.iter().enumerate() {
+            let own: Vec<usize> = (0..rules.len()).filter(|&other| rules[other].event == rule.event).collect();
+            if own[0] != at {
+                continue;
             }
+            let is_missing = match &rule.event {
+                EventKind::Tracepoint { system, name } => {
+                    rule.presence != Presence::Needed && !is_glob(name) && !tracefs.has_event(system, name)
+                }
+                _ => false,
+            };
+            if is_missing || rule.presence == Presence::OnlyRecorded {
+                continue;
+            }
+            let has_chain = own.iter().any(|&rule| rules[rule].action.has_chain(span.stack));
+            let attrs = Attrs {
+                stack: if has_chain { Stack::On } else { Stack::Inherit },
+                max_stack: spec.attrs.max_stack.filter(|_| has_chain),
+                cpus: spec.attrs.cpus.clone(),
+                ..Attrs::default()
+            };
+            let (selector, kind) = (spec.selector.clone(), rule.event.clone());
+            let filter = narrow.and_then(|narrow| narrow(&span.options));
+            self.add(plan, &EventSpec { selector, kind, filter, attrs, grouping: Grouping::Alone }, tracefs)?;
+            of_inputs.resize(self.events.len() - first, own);
         }
-        let inputs: Vec<_> = self.events[first..].iter().map(|event| event.format.clone()).zip(roles).collect();
-        let alias = spec.attrs.alias.clone();
-        let made = Span::new(span, spec.filter.as_deref(), alias, &inputs);
-        let span = Arc::new(made.map_err(|error| anyhow!("{}: {error}", spec.selector))?);
-        self.derived.push(Derived { span, inputs: (first..self.events.len()).collect() });
+        let inputs: Vec<_> = self.events[first..].iter().map(|event| event.format.clone()).zip(of_inputs).collect();
+        let made = Span::new(span, spec.filter.as_deref(), spec.attrs.alias.clone(), &inputs).map_err(wrong)?;
+        self.derived.push(Derived { span: Arc::new(made), inputs: (first..self.events.len()).collect() });
         Ok(())
     }
 }
@@ -261,14 +268,21 @@ fn unknown_source(name: &str, machine: &dyn Machine, tracefs: &Tracefs) -> Strin
     let tracepoints = tracefs.events().unwrap_or_default();
     let mut names: Vec<String> = tracepoints.iter().map(|(system, name)| format!("{system}:{name}")).collect();
     names.extend(profiler::names(machine).into_iter().map(|(name, _)| name));
+    names.extend(derive::source::SOURCES.iter().map(|source| source.name.to_owned()));
     match similar_names(name, names.iter().map(String::as_str))[..] {
         [] => format!(
             "unknown event {name}: it is neither a built-in source ({}) nor an event that perf has a name for; write \
              tracepoints as system:name; `perf-prof list` shows all events",
-            profiler::BUILT_IN.iter().map(|source| source.name).collect::<Vec<_>>().join(", ")
+            built_in_names().join(", ")
         ),
         ref near => format!("unknown event {name}; did you mean {}?", near.join(" or ")),
     }
+}
+
+/// Returns the names of all built-in sources.
+fn built_in_names() -> Vec<&'static str> {
+    let of_spans = derive::source::SOURCES.iter().map(|source| source.name);
+    profiler::BUILT_IN.iter().map(|source| source.name).chain(of_spans).collect()
 }
 
 fn tracepoint(spec: &EventSpec, tracefs: &Tracefs, system: &str, name: &str) -> Result<Selected> {

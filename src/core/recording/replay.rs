@@ -98,7 +98,7 @@ impl ReplayRun<'_> {
         } = self;
         // The limit is a number of delivered events, not of events that spans are made of.
         let of_pump = if derived.is_empty() { limit } else { None };
-        let mut sink = DerivingSink::start(sink, events, derived, &stats).with_limit(limit);
+        let mut sink = DerivingSink::start(sink, events, derived, &stats, &context).with_limit(limit);
         let sink = &mut sink;
         let (rings, others) = (replay.ring_cpus().len(), replay.other_records());
         let mut run_loop = RunLoop {

@@ -10,16 +10,13 @@ use crate::{
         PERF_COUNT_SW_DUMMY, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_READ, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER,
         PERF_TYPE_SOFTWARE,
     },
-    derive::{self, Derived, Role, Span},
+    derive::{self, Derived, Presence, Span, SpanRule},
     engine::sample_routes::Route,
     event::{EventType, Format, Sides},
     perfdata::{AttrFlag, RecordedEvent, Recording},
     plan::{Callchain, Switch},
     profiler::{self, BuiltIn},
-    spec::{
-        EventKind, EventSpec, NamedEvent, SpanSpec, Stack, TracepointName, attribute_meant_by, named_event,
-        similar_names,
-    },
+    spec::{EventKind, EventSpec, NamedEvent, SpanSpec, Stack, attribute_meant_by, named_event, similar_names},
     tracefs::Filter,
 };
 
@@ -101,29 +98,23 @@ pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<
     Ok(selected)
 }
 
-/// Returns the attrs of the events that begin and end a span.
+/// Returns the attrs of the events that a span is made of, each with the indices of its rules.
 fn span_inputs(
     spec: &EventSpec,
     span: &SpanSpec,
     recording: &Recording,
     formats: &[Format],
-) -> Result<Vec<(usize, Role)>> {
-    let attrs = |events: &[TracepointName]| -> Result<Vec<usize>> {
-        let mut attrs = Vec::new();
-        for TracepointName { system, name } in events {
-            let kind = EventKind::Tracepoint { system: system.clone(), name: name.clone() };
-            attrs.extend(matching(&EventSpec { kind, ..spec.clone() }, recording, formats)?);
+) -> Result<Vec<(usize, Vec<usize>)>> {
+    let rules = SpanRule::all(span).map_err(|error| anyhow!("{}: {error}", spec.selector))?;
+    let mut inputs = vec![Vec::new(); formats.len()];
+    for (at, rule) in rules.iter().enumerate() {
+        match matching(&EventSpec { kind: rule.event.clone(), ..spec.clone() }, recording, formats) {
+            Ok(attrs) => attrs.into_iter().for_each(|attr| inputs[attr].push(at)),
+            Err(_) if rule.presence != Presence::Needed => {}
+            Err(error) => return Err(error.context(format!("{} is made of other events", spec.selector))),
         }
-        Ok(attrs)
-    };
-    let (begin, end) = (attrs(&span.begin)?, attrs(&span.end)?);
-    let role = |attr: usize| match (begin.contains(&attr), end.contains(&attr)) {
-        (true, true) => Some(Role::Both),
-        (true, false) => Some(Role::Begin),
-        (false, true) => Some(Role::End),
-        (false, false) => None,
-    };
-    Ok((0..formats.len()).filter_map(|attr| Some((attr, role(attr)?))).collect())
+    }
+    Ok(inputs.into_iter().enumerate().filter(|(_, rules)| !rules.is_empty()).collect())
 }
 
 /// Returns the indices of the attrs with an event that `spec` selects. Fails if there is none.
@@ -176,17 +167,18 @@ impl Selected {
         &mut self,
         spec: &EventSpec,
         span: &SpanSpec,
-        inputs: Vec<(usize, Role)>,
+        inputs: Vec<(usize, Vec<usize>)>,
         recording: &Recording,
         formats: &[Format],
     ) -> Result<()> {
-        let of_inputs: Vec<_> = inputs.iter().map(|&(attr, role)| (formats[attr].clone(), role)).collect();
-        let made = Span::new(span, spec.filter.as_deref(), spec.attrs.alias.clone(), &of_inputs);
-        let made = made.map_err(|error| anyhow!("{}: {error}", spec.selector))?;
+        let wrong = |error| anyhow!("{}: {error}", spec.selector);
+        let rules = SpanRule::all(span).map_err(wrong)?;
+        let of_inputs: Vec<_> = inputs.iter().map(|(attr, own)| (formats[*attr].clone(), own.clone())).collect();
+        let made = Span::new(span, spec.filter.as_deref(), spec.attrs.alias.clone(), &of_inputs).map_err(wrong)?;
         let first = self.types.len();
-        for &(attr, role) in &inputs {
+        for (attr, own) in inputs {
             let event = event_type(&recording.events[attr], &formats[attr], None);
-            if role.has_chain(span.stack) && !has_chains(&event) {
+            if own.iter().any(|&rule| rules[rule].action.has_chain(span.stack)) && !has_chains(&event) {
                 self.without_chains.push(event.real_name());
             }
             let cpus = spec.attrs.cpus.clone();

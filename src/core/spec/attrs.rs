@@ -106,6 +106,11 @@ impl Attrs {
 }
 
 impl Attrs {
+    /// Returns whether there is an attribute with this name.
+    pub(super) fn has(name: &str) -> bool {
+        NAMES.contains(&name)
+    }
+
     /// If an attribute is set that a tracepoint cannot have, returns the name of this attribute.
     pub(super) fn non_tracepoint_attribute(&self) -> Option<&'static str> {
         match (self.rate, self.sample.is_empty()) {

@@ -205,6 +205,9 @@ pub enum SpanSyntaxError {
         "the span has no key; add the fields that are the same in the event that begins it and in the event that ends it, for example `//key=pid/`"
     )]
     NoKey,
+    /// A key for a source.
+    #[error("{0} has a key of its own; leave key= out")]
+    KeyOfSource(String),
     /// A span in a group.
     #[error("a span cannot be in a group; write it outside of the braces")]
     InGroup,

@@ -38,7 +38,9 @@ pub use perf_names::{EventGroup, NamedEvent, named_event, perf_event_name, perf_
 pub use probe::{Probe, ProbeKind, ProbeLocation, ProbeSyntaxError};
 pub use probe_args::{FetchBase, ProbeArgument};
 pub use quantity::{QuantityError, RingSize, parse_interval, parse_pages, parse_size};
-pub use span::{KeyField, Nesting, OpenAtEnd, SpanSpec, SpanStack, TracepointName};
+pub use span::{
+    KeyField, Nesting, OpenAtEnd, SPAN_SOURCES, SpanEvents, SpanOption, SpanSpec, SpanStack, TracepointName,
+};
 pub use terms::{Rate, Term, number, terms};
 pub use threads::{ThreadSpec, Threads, ThreadsError};
 pub use time_ranges::{TimeRangeError, TimeRanges, format_seconds, parse_fixed_point};

@@ -79,15 +79,21 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
         None => breakpoint::parse(text)?
             .map(|(breakpoint, modifiers, end)| (EventKind::Breakpoint { breakpoint, option: None, modifiers }, end)),
     };
-    let (kind, mut end) = match with_slashes {
-        Some((kind, end)) => (Some(kind), end),
-        None => (None, find(text, 0, &[',', '/']).map_err(unclosed)?.unwrap_or(text.len())),
+    let function = if with_slashes.is_none() { SpanSpec::parse_function(text).transpose()? } else { None };
+    let (kind, mut end) = match (&function, with_slashes) {
+        (Some((_, end)), _) => (None, *end),
+        (None, Some((kind, end))) => (Some(kind), end),
+        (None, None) => (None, find(text, 0, &[',', '/']).map_err(unclosed)?.unwrap_or(text.len())),
     };
     let name = text[..end].trim();
     if name.is_empty() {
         return Err(SpecError::Missing { list: list.to_owned() });
     }
-    let mut span = if kind.is_none() { SpanSpec::parse(name).transpose()? } else { None };
+    let mut span = match (function, &kind) {
+        (Some((span, _)), _) => Some(span),
+        (None, None) => SpanSpec::parse(name).transpose()?,
+        (None, Some(_)) => None,
+    };
     let takes_modifiers = matches!(kind, Some(EventKind::Breakpoint { .. })) || !name.contains(':');
     let mut behind = None;
     let mut sections = Vec::new();
@@ -118,12 +124,17 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
     let mut sections = sections.into_iter();
     let first = sections.next().map(unquote).filter(|first| !first.trim().is_empty()).map(str::to_owned);
     let mut attrs = Attrs::default();
+    let wrong_span = |error| SpecError::Span { selector: selector.clone(), error };
+    let are_options = match (&mut span, &first) {
+        (Some(span), Some(first)) => span.add_options(first).map_err(wrong_span)?,
+        _ => false,
+    };
+    let first = first.filter(|_| !are_options);
     for section in sections {
-        if let Some(span) = &mut span {
-            let wrong = |error| SpecError::Span { selector: selector.clone(), error };
-            if span.add(section).map_err(wrong)? {
-                continue;
-            }
+        if let Some(span) = &mut span
+            && (span.add(section).map_err(wrong_span)? || span.add_as_option(section))
+        {
+            continue;
         }
         let argument = match &kind {
             Some(EventKind::Probe(_)) => ProbeArgument::parse(section),
@@ -136,7 +147,7 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
         }
     }
     if let Some(span) = &mut span {
-        span.finish().map_err(|error| SpecError::Span { selector: selector.clone(), error })?;
+        span.finish().map_err(wrong_span)?;
     }
     let mut filter = None;
     let kind = kind.or(span.map(|span| EventKind::Span(Box::new(span))));

@@ -1,6 +1,7 @@
 //! Describes a field for script authors: the Python type and the C declaration.
 
 use crate::{
+    event::SpanFormat,
     record::{MemberType, SampleMember},
     sys::terminal::without_controls,
     tracefs::{ElementType, Field},
@@ -18,9 +19,10 @@ pub fn access_by_key(name: &str) -> Option<String> {
 }
 
 /// The members that only spans have, with their types and descriptions.
-pub const SPAN_MEMBERS: [(&str, &str, &str); 3] = [
+pub const SPAN_MEMBERS: [(&str, &str, &str); 4] = [
     ("begin", "PerfEvent", "the event that began the span"),
     ("end", "PerfEvent", "the event that ended the span; None if the span is open"),
+    ("between", "tuple", "the events between them that a source keeps"),
     ("comm", "str", "name of the task at the end of the span"),
 ];
 
@@ -55,6 +57,21 @@ pub fn field_line(field: &Field) -> String {
     let line = format!("{name} : {}    (C: {}{note})", python_type(field), field.c_type());
     // The text of a recording's format may have any characters. A docstring has one line for each field.
     without_controls(&line).into_owned()
+}
+
+/// Returns the line of a docstring that describes a field of a span. A field of a source says what it holds.
+pub fn span_field_line(span: &SpanFormat, field: &Field) -> String {
+    match span.about(&field.name) {
+        "" => field_line(field),
+        about => {
+            let access: String = access_by_key(&field.name)
+                .into_iter()
+                .chain(array_access(field))
+                .map(|note| format!("; {note}"))
+                .collect();
+            format!("{} : {}    ({about}{access})", field.name, python_type(field))
+        }
+    }
 }
 
 /// Returns the Python type of a sample's member.

@@ -2,7 +2,10 @@
 
 use std::{collections::HashSet, fmt::Write};
 
-use super::{field::span_members, field_line, member_line};
+use super::{
+    field::{span_field_line, span_members},
+    field_line, member_line,
+};
 use crate::{
     event::{EventType, Format},
     sys::terminal::without_controls,
@@ -111,7 +114,7 @@ fn handler(text: &mut String, event: &EventType) {
         Format::Span(span) => {
             let fields = span.format.fields();
             let of_spans = span_members(fields).map(|(name, python, of)| format!("{name} : {python}    ({of})"));
-            fields.iter().map(field_line).chain(of_spans).collect()
+            fields.iter().map(|field| span_field_line(span, field)).chain(of_spans).collect()
         }
         Format::Source(_) => event.members().map(member_line).collect(),
     };

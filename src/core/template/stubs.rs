@@ -164,7 +164,11 @@ fn class(text: &mut String, event: &EventType, class: &str) {
         Format::Tracepoint(format) => format.fields().iter().map(Property::of_field).collect(),
         Format::Span(span) => {
             let fields = span.format.fields();
-            fields.iter().map(Property::of_field).chain(span_members(fields).map(Property::of_span)).collect()
+            let of_field = |field| match (Property::of_field(field), span.about(&field.name)) {
+                (property, "") => property,
+                (property, about) => Property { text: about.to_owned(), ..property },
+            };
+            fields.iter().map(of_field).chain(span_members(fields).map(Property::of_span)).collect()
         }
         Format::Source(_) => event.members().map(Property::of_sample).collect(),
     };

@@ -71,12 +71,12 @@ pub fn deliver<S: Sink>(
     let symbols = symbol::Options::default();
     match &plan.origin {
         Origin::Recorded(input) => {
-            let mut reading = OpenRecording::open(input, &plan.capture.events, symbols, plan.verbosity)?;
+            let mut reading = OpenRecording::open_with_spans(input, &plan.capture.events, symbols, plan.verbosity)?;
             if time_of_day == TimeOfDay::Needed {
                 reading = reading.with_time_of_day()?;
             }
             let (events, context) = (reading.types().to_vec(), reading.context.clone());
-            let mut sink = receive(Watched { is_delivered: vec![true; events.len()], events, context })?;
+            let mut sink = receive(Watched { is_delivered: reading.is_delivered(), events, context })?;
             let outcome = reading.with_limit(plan.limit).run(&mut sink)?;
             Ok((outcome.status, sink))
         }

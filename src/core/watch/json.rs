@@ -41,7 +41,7 @@ pub fn write_event(name: &str, sample: &Sample<'_>, context: &Context, out: &mut
         Format::Span(span) => {
             tracepoint(&span.format, sample.raw(), context, out);
             for (name, part) in [("begin", SpanPart::Begin), ("end", SpanPart::End)] {
-                if let Some(part) = span.sample(part, sample.raw()) {
+                if let Some(part) = span.sample(part, sample.raw()).filter(|_| !span.is_source()) {
                     member(name, out);
                     out.extend_from_slice(b"{\"event\":");
                     text(&part.event.real_name(), out);

@@ -6,7 +6,9 @@ use anyhow::{Context, bail};
 use clap::{ArgAction, Args};
 use perf_prof_core::{
     capture::Capture,
+    derive::source::{self, SourceDefinition},
     engine::ExitStatus,
+    event::SpanFieldKind,
     profiler::{self, Machine, RunningMachine},
     record::{SampleLayout, SampleMember},
     spec::{EventKind, glob_matches, parse_events, similar_names},
@@ -38,6 +40,8 @@ pub struct List {
 
 /// The `kind` of a tracepoint.
 const TRACEPOINT: &str = "tracepoint";
+/// The `kind` of a built-in source that is made of several events.
+const SPAN_SOURCE: &str = "built-in source";
 /// The `kind` of a function that probes can trace.
 const FUNCTION: &str = "function";
 
@@ -53,6 +57,12 @@ struct EventRow<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u32>,
+    /// What an event of a built-in source is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    about: Option<&'static str>,
+    /// A selector with options.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    example: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fields: Option<Vec<FieldRow>>,
 }
@@ -94,7 +104,8 @@ impl List {
         tracepoints.sort_unstable();
         tracepoints.dedup();
         let machine = RunningMachine;
-        let sources = profiler::available(&machine);
+        let mut sources = profiler::available(&machine);
+        sources.extend(source::SOURCES.iter().map(|source| (source.name.to_owned(), SPAN_SOURCE)));
         let events: Vec<(&str, &'static str)> = sources
             .iter()
             .map(|(name, kind)| (name.as_str(), *kind))
@@ -135,8 +146,15 @@ impl List {
     ) -> anyhow::Result<Option<EventRow<'a>>> {
         let tracepoint = event.split_once(':').filter(|_| kind == TRACEPOINT);
         let (system, name) = tracepoint.map_or((None, event), |(system, name)| (Some(system), name));
-        let mut row = EventRow { event, kind, system, name, id: None, fields: None };
+        let mut row = EventRow { event, kind, system, name, id: None, about: None, example: None, fields: None };
+        let definition = source::source(name).filter(|_| kind == SPAN_SOURCE);
+        row.about = definition.map(|source| source.about);
         if self.verbose == 0 {
+            return Ok(Some(row));
+        }
+        if let Some(source) = definition {
+            row.example = Some(source.example);
+            row.fields = Some(FieldRow::of_source(source));
             return Ok(Some(row));
         }
         let Some(system) = system else {
@@ -225,6 +243,10 @@ fn print(out: &mut impl Write, row: &EventRow<'_>) -> io::Result<()> {
         TRACEPOINT => writeln!(out, "{}", row.event)?,
         kind => writeln!(out, "{:30} [{kind}]", row.event)?,
     }
+    if let (Some(about), Some(example)) = (row.about, row.example) {
+        writeln!(out, "    {about}; for example:")?;
+        writeln!(out, "    -e '{example}'")?;
+    }
     let Some(fields) = &row.fields else { return Ok(()) };
     let width = fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
     for field in fields {
@@ -251,6 +273,24 @@ impl FieldRow {
         let signed = number.map(|number| number.signed);
         let access = access_by_key(&field.name);
         Self { name: field.name.clone(), python, signed, size, offset, c_type, access, meaning: None }
+    }
+
+    /// Returns the fields of a source. Those with numbers are 64 bits wide.
+    fn of_source(source: &SourceDefinition) -> Vec<Self> {
+        let row = |name: &str, kind, meaning| {
+            let (python, signed) = match kind {
+                SpanFieldKind::Int => ("int", Some(true)),
+                SpanFieldKind::Uint => ("int", Some(false)),
+                SpanFieldKind::Text => ("str", None),
+                SpanFieldKind::Words => ("bytes", None),
+            };
+            let access = (kind == SpanFieldKind::Words).then(|| format!("event.array('{name}')"));
+            let (name, size, meaning) = (name.to_owned(), signed.map(|_| 8), Some(meaning));
+            Self { name, python, signed, size, offset: None, c_type: None, access, meaning }
+        };
+        let duration = row("duration", SpanFieldKind::Uint, "ns from its begin to its end");
+        let own = source.fields.iter().map(|field| row(field.name, field.value.kind(), field.about));
+        std::iter::once(duration).chain(own).collect()
     }
 
     fn of_sample(member: SampleMember) -> Self {
@@ -320,7 +360,11 @@ mod tests {
         let fields = Some(format.fields().iter().map(FieldRow::new).collect());
         let mut out = Vec::new();
         let (system, kind) = (Some("s"), TRACEPOINT);
-        print(&mut out, &EventRow { event: "s:x", kind, system, name: "x", id: Some(7), fields }).unwrap();
+        print(
+            &mut out,
+            &EventRow { event: "s:x", kind, system, name: "x", id: Some(7), about: None, example: None, fields },
+        )
+        .unwrap();
         expect![[r#"
             s:x
                 comm  str         char[16]

@@ -1,6 +1,6 @@
 //! Errors of options that several commands share.
 
-use perf_prof_core::{spec::SpecError, sys::shell::shell_quote};
+use perf_prof_core::{derive::source::MixedScopes, spec::SpecError, sys::shell::shell_quote};
 
 /// Why the options of a command are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -63,4 +63,7 @@ pub enum OptionError {
          long as the command runs"
     )]
     CommandBesideTarget,
+    /// A selection of tasks that does not fit to the events.
+    #[error(transparent)]
+    MixedScopes(#[from] MixedScopes),
 }

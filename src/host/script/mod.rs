@@ -23,7 +23,6 @@ mod package;
 mod perf_script;
 mod printing;
 mod running;
-mod system_calls;
 mod timeline;
 
 pub use callbacks::Callbacks;

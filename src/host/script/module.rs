@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use perf_prof_core::{
+    abi::system_calls,
     event::{Context, EventType, Stats},
     perfdata::Layouts,
     record::TrailerLayout,
@@ -23,7 +24,6 @@ use super::{
     interpreter,
     merge::shard,
     printing::print,
-    system_calls,
     timeline::{Timeline, TimelineTrack},
 };
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Span, table::OpenSpans};
+use super::{Action, Filters, Span, key::Key, table::OpenSpans};
 use crate::{
     derive::Derivation,
-    event::{Flow, SpanCounts, SpanFormat, SpanSamples},
+    event::{Context, Flow, SpanCounts, SpanFormat, SpanSamples},
     record::SampleLayout,
     spec::OpenAtEnd,
 };
@@ -21,69 +21,99 @@ pub(super) struct Engine {
     last: u64,
     /// The record of the last span that was delivered. Its memory is used again.
     record: Vec<u8>,
+    /// The names of tasks, for the fields that need them.
+    context: Arc<Context>,
 }
 
 impl Engine {
-    pub fn new(span: Span, format: Arc<SpanFormat>, layout: SampleLayout, counts: Arc<SpanCounts>) -> Self {
+    pub fn new(
+        span: Span,
+        format: Arc<SpanFormat>,
+        layout: SampleLayout,
+        counts: Arc<SpanCounts>,
+        context: Arc<Context>,
+    ) -> Self {
         let open = OpenSpans::new(span.spec.max_open, span.spec.nesting);
-        Self { span, format, layout, open, counts, last: 0, record: Vec::new() }
+        Self { span, format, layout, open, counts, last: 0, record: Vec::new(), context }
     }
 
-    /// Ends the span that this sample ends.
-    fn end(&mut self, input: usize, time: u64, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
-        let Self { span, format, open, counts, .. } = self;
+    /// Ends the span with this key.
+    fn end(&mut self, key: &Key, input: usize, time: u64, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
+        let Self { format, open, counts, .. } = self;
         let layout = |of: usize| &format.inputs[of].layout;
-        let Some(key) = span.inputs[input].end.as_ref().and_then(|plan| plan.key(layout(input), record)) else {
-            return Flow::Continue(());
-        };
         // A sample that is delivered late may be older than the span that is open now. It belongs to an earlier one.
         let is_later = |of: usize, begin: &[u8]| layout(of).time(begin).unwrap_or(0) <= time;
-        if !open.last(&key).is_some_and(|begin| is_later(begin.input, begin.record)) {
+        if !open.last(key).is_some_and(|begin| is_later(begin.input, begin.split().0)) {
             counts.add_without_begin(1);
             return Flow::Continue(());
         }
-        let Some(begin) = open.close(&key) else { return Flow::Continue(()) };
+        let Some(begin) = open.close(key) else { return Flow::Continue(()) };
         counts.add_ended(1);
-        let duration = time - layout(begin.input).time(&begin.record).unwrap_or(0);
-        if duration < span.spec.min {
+        let (begin_record, notes) = begin.split();
+        let duration = time - layout(begin.input).time(begin_record).unwrap_or(0);
+        if duration < self.span.spec.min {
             return Flow::Continue(());
         }
-        if let Some(filters) = &span.filters
-            && let Some(filter) = &filters[begin.input * span.inputs.len() + input]
+        if let Some(Filters::OfPairs(filters)) = &self.span.filters
+            && let Some(filter) = &filters[begin.input * self.span.inputs.len() + input]
         {
-            let [of_end, of_begin] = [(input, record), (begin.input, &*begin.record)]
+            let [of_end, of_begin] = [(input, record), (begin.input, begin_record)]
                 .map(|(of, record)| layout(of).raw(record).unwrap_or(&[]));
             if !filter.passes_span(of_end, of_begin, duration, layout(input).cpu(record)) {
                 return Flow::Continue(());
             }
         }
-        let samples = SpanSamples { begin: (begin.input, &begin.record), end: Some((input, record)), duration };
-        format.write(&self.layout, &samples, &mut self.record);
-        counts.add_delivered(1);
-        emit(&self.record)
+        let begin = (begin.input, begin_record);
+        self.deliver(&SpanSamples { begin, end: Some((input, record)), notes, key: key.numbers(), duration }, emit)
     }
 
-    /// Opens the span that this sample begins.
-    fn begin(&mut self, input: usize, record: &[u8]) {
-        let layout = &self.format.inputs[input].layout;
-        let key = self.span.inputs[input].begin.as_ref().and_then(|plan| plan.key(layout, record));
-        let Some(key) = key else { return };
-        self.counts.add_opened(1);
-        let dropped = self.open.open(key, input, record);
-        self.counts.add_dropped(dropped);
+    /// Delivers a span, unless the filter over its fields refuses it.
+    fn deliver(&mut self, samples: &SpanSamples<'_>, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
+        self.format.write(&self.layout, samples, Some(&self.context), &mut self.record);
+        if let Some(Filters::OfSpan(filter)) = &self.span.filters {
+            let raw = self.layout.raw(&self.record).unwrap_or(&[]);
+            if !filter.passes(raw, self.layout.cpu(&self.record)) {
+                return Flow::Continue(());
+            }
+        }
+        let tid = self.layout.pid_tid(&self.record).map_or(-1, |(_, tid)| tid as i32);
+        if self.span.selects_tasks() && !self.context.is_target(tid) {
+            return Flow::Continue(());
+        }
+        self.counts.add_delivered(1);
+        emit(&self.record)
     }
 }
 
 impl Derivation for Engine {
     fn sample(&mut self, input: usize, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
-        let Some(role) = self.span.inputs.get(input).map(|input| input.role) else { return Flow::Continue(()) };
-        let time = self.format.inputs[input].layout.time(record).unwrap_or(0);
+        let Some(layout) = self.format.inputs.get(input).map(|input| input.layout) else {
+            return Flow::Continue(());
+        };
+        let time = layout.time(record).unwrap_or(0);
         self.last = self.last.max(time);
-        let flow = if role.ends() { self.end(input, time, record, emit) } else { Flow::Continue(()) };
-        if role.begins() {
-            self.begin(input, record);
+        let steps = self.span.inputs[input].steps.len();
+        for at in 0..steps {
+            let step = &self.span.inputs[input].steps[at];
+            if let Some(when) = &step.when
+                && !when.passes(layout.raw(record).unwrap_or(&[]), layout.cpu(record))
+            {
+                continue;
+            }
+            let Some(key) = step.key.key(&layout, record) else { continue };
+            match step.action {
+                Action::End => self.end(&key, input, time, record, emit)?,
+                Action::BeginUnlessOpen if self.open.is_open(&key) => {}
+                Action::Begin | Action::BeginUnlessOpen => {
+                    self.counts.add_opened(1);
+                    let dropped = self.open.open(key, input, record);
+                    self.counts.add_dropped(dropped);
+                }
+                Action::Note(keep) => self.open.note(&key, input, record, keep),
+                Action::Discard => self.counts.add_dropped(self.open.close(&key).map_or(0, |_| 1)),
+            }
         }
-        flow
+        Flow::Continue(())
     }
 
     fn lost(&mut self, _start: u64, _end: u64) {
@@ -98,16 +128,16 @@ impl Derivation for Engine {
             return Flow::Continue(());
         }
         // The spans stay open in the counts.
-        while let Some(begin) = self.open.take_oldest() {
-            let time = self.format.inputs[begin.input].layout.time(&begin.record).unwrap_or(0);
+        while let Some(key) = self.open.oldest_key().map(Key::numbers) {
+            let Some(begin) = self.open.take_oldest() else { break };
+            let (begin_record, notes) = begin.split();
+            let time = self.format.inputs[begin.input].layout.time(begin_record).unwrap_or(0);
             let duration = self.last.saturating_sub(time);
             if duration < self.span.spec.min {
                 continue;
             }
-            let samples = SpanSamples { begin: (begin.input, &begin.record), end: None, duration };
-            self.format.write(&self.layout, &samples, &mut self.record);
-            self.counts.add_delivered(1);
-            emit(&self.record)?;
+            let begin = (begin.input, begin_record);
+            self.deliver(&SpanSamples { begin, end: None, notes, key, duration }, emit)?;
         }
         Flow::Continue(())
     }

@@ -31,6 +31,20 @@ pub enum Key {
     Bytes(Box<[u8]>),
 }
 
+impl Key {
+    /// Returns its first two parts, if they are numbers.
+    pub fn numbers(&self) -> [u64; 2] {
+        match self {
+            Key::One(one) => [*one, 0],
+            Key::Two([low, high, low2, high2]) => {
+                let number = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+                [number(*low, *high), number(*low2, *high2)]
+            }
+            Key::Bytes(_) => [0; 2],
+        }
+    }
+}
+
 impl KeyPlan {
     /// Finds the fields of a key in the format of an event.
     pub fn new<'a>(names: impl Iterator<Item = &'a str>, format: &EventFormat) -> Result<KeyPlan, SpanError> {

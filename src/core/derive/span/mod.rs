@@ -2,109 +2,27 @@
 //! samples come from.
 
 mod engine;
+mod error;
 mod key;
+mod rules;
 mod table;
 
 use std::sync::Arc;
 
-use thiserror::Error;
-
-use self::key::KeyPlan;
-use super::Derivation;
-use crate::{
-    event::{EventType, Format, SpanCounts, SpanFormat, SpanKey, SpanPart},
-    spec::{SpanSpec, SpanStack, similar_names},
-    tracefs::{EventFormat, Filter, FilterError, FormatError},
+pub use self::{
+    error::SpanError,
+    rules::{Action, Keep, Presence, SpanRule},
 };
-
-/// Which events of a span an input is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It begins spans.
-    Begin,
-    /// It ends spans.
-    End,
-    /// It does both: it ends one span, and then begins the next one.
-    Both,
-}
-
-impl Role {
-    fn begins(self) -> bool {
-        self != Role::End
-    }
-
-    fn ends(self) -> bool {
-        self != Role::Begin
-    }
-
-    /// Returns whether the samples of this input have call chains, if the span has this setting.
-    pub fn has_chain(self, stack: SpanStack) -> bool {
-        match stack {
-            SpanStack::Inherit => false,
-            SpanStack::Begin => self.begins(),
-            SpanStack::End => self.ends(),
-            SpanStack::Both => true,
-        }
-    }
-}
-
-/// What is wrong with a span.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum SpanError {
-    /// An event does not have a field of the key.
-    #[error("{event} has no field `{field}`, which is in the key of the span{}", near_names(.near))]
-    NoField {
-        /// The event.
-        event: String,
-        /// The field.
-        field: String,
-        /// Fields with a similar name.
-        near: Vec<String>,
-    },
-    /// A field of the key is an array.
-    #[error("the field `{0}` is an array, so it cannot be in the key of a span")]
-    Array(String),
-    /// The same part of the key is a number in one event and text in another.
-    #[error("`{0}` and `{1}` cannot be the same part of a span's key: one is a number, the other is text")]
-    Types(String, String),
-    /// A field of the key has the name of a member of spans.
-    #[error("`{0}` is a member of all spans, so it cannot be in the key")]
-    Name(String),
-    /// The filter.
-    #[error("the filter `{filter}`: {error}\nthe fields: duration, those of {end}, and those of {begin} as begin.NAME")]
-    Filter {
-        /// The filter's text.
-        filter: String,
-        /// What is wrong with it.
-        error: Box<FilterError>,
-        /// The event that ends the span.
-        end: String,
-        /// The event that begins the span.
-        begin: String,
-    },
-    /// An input that is not a tracepoint.
-    #[error("{0} is not a tracepoint, so it cannot begin or end a span")]
-    NotTracepoint(String),
-    /// The format of the span.
-    #[error(transparent)]
-    Format(#[from] FormatError),
-}
-
-fn near_names(names: &[String]) -> String {
-    if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
-}
-
-impl SpanError {
-    fn no_field(field: &str, format: &EventFormat) -> SpanError {
-        let names = format.fields().iter().map(|field| field.name.as_str());
-        let near = similar_names(field, names).into_iter().map(str::to_owned).collect();
-        SpanError::NoField { event: name(format), field: field.to_owned(), near }
-    }
-}
-
-fn name(format: &EventFormat) -> String {
-    format!("{}:{}", format.system, format.name)
-}
+use self::{error::name, key::KeyPlan};
+use super::{
+    Derivation,
+    source::{self, SourceDefinition},
+};
+use crate::{
+    event::{Context, EventType, Format, SPAN_SYSTEM, SpanCounts, SpanField, SpanFormat, SpanPart, SpanTask},
+    spec::{Nesting, SpanSpec, SpanStack},
+    tracefs::{EventFormat, Filter},
+};
 
 /// A span that was selected, with everything that does not depend on how its inputs are opened.
 #[derive(Clone, Debug)]
@@ -112,63 +30,106 @@ pub struct Span {
     spec: SpanSpec,
     alias: Option<String>,
     inputs: Vec<Input>,
-    key: Vec<SpanKey>,
-    /// For each input that begins spans and each that ends them: the filter of these spans, at index
-    /// `begin * inputs + end`.
-    filters: Option<Vec<Option<Filter>>>,
+    definition: Option<&'static SourceDefinition>,
+    fields: Vec<SpanField>,
+    filters: Option<Filters>,
 }
 
+/// The filter of a span.
+#[derive(Clone, Debug)]
+enum Filters {
+    /// For each input that begins spans and each that ends them: the filter of these spans, at index
+    /// `begin * inputs + end`.
+    OfPairs(Vec<Option<Filter>>),
+    /// A filter over the fields of the span. It is applied to the record of the span.
+    OfSpan(Filter),
+}
+
+/// An event that the span is made of.
 #[derive(Clone, Debug)]
 struct Input {
-    role: Role,
-    /// The keys of the spans that this input begins and ends.
-    begin: Option<KeyPlan>,
-    end: Option<KeyPlan>,
+    /// What a sample does, in this order.
+    steps: Vec<Step>,
+}
+
+/// What a sample does with the open span of a key.
+#[derive(Clone, Debug)]
+struct Step {
+    action: Action,
+    key: KeyPlan,
+    /// If set, only the samples that pass do it.
+    when: Option<Filter>,
+}
+
+impl Step {
+    fn new(rule: &SpanRule, format: &EventFormat) -> Result<Step, SpanError> {
+        let key = KeyPlan::new(rule.key.iter().map(String::as_str), format)?;
+        let wrong = |text: &str, error| SpanError::Filter {
+            filter: text.to_owned(),
+            error: Box::new(error),
+            begin: name(format),
+            end: name(format),
+        };
+        let when = rule.when.map(|text| Filter::parse(text, format).map_err(|error| wrong(text, error)));
+        Ok(Step { action: rule.action, key, when: when.transpose()? })
+    }
 }
 
 impl Span {
-    /// Prepares a span with these inputs.
+    /// Prepares a span with these inputs. Each comes with the indices of its rules, in [`SpanRule::all`].
     pub fn new(
         spec: &SpanSpec,
         filter: Option<&str>,
         alias: Option<String>,
-        inputs: &[(Format, Role)],
+        inputs: &[(Format, Vec<usize>)],
     ) -> Result<Span, SpanError> {
         const MEMBERS: [&str; 4] = ["duration", "open", "begin", "end"];
         if let Some(field) = spec.key.iter().find(|field| MEMBERS.contains(&field.begin.as_str())) {
             return Err(SpanError::Name(field.begin.clone()));
         }
+        let rules = SpanRule::all(spec)?;
         let format = |of: &Format| of.tracepoint().cloned().ok_or_else(|| SpanError::NotTracepoint(of.name()));
-        let formats: Vec<(Arc<EventFormat>, Role)> =
-            inputs.iter().map(|(of, role)| Ok((format(of)?, *role))).collect::<Result<_, SpanError>>()?;
-        let begin_key = |format: &EventFormat| KeyPlan::new(spec.key.iter().map(|key| key.begin.as_str()), format);
-        let end_key = |format: &EventFormat| KeyPlan::new(spec.key.iter().map(|key| key.end.as_str()), format);
-        let input = |(format, role): &(Arc<EventFormat>, Role)| {
-            let begin = role.begins().then(|| begin_key(format)).transpose()?;
-            let end = role.ends().then(|| end_key(format)).transpose()?;
-            Ok(Input { role: *role, begin, end })
+        let formats: Vec<(Arc<EventFormat>, &[usize])> =
+            inputs.iter().map(|(of, own)| Ok((format(of)?, own.as_slice()))).collect::<Result<_, SpanError>>()?;
+        let input = |(format, own): &(Arc<EventFormat>, &[usize])| {
+            let own = own.iter().filter_map(|&rule| rules.get(rule));
+            let mut steps = own.map(|rule| Step::new(rule, format)).collect::<Result<Vec<_>, SpanError>>()?;
+            if !spec.is_source() {
+                // An event that begins and ends spans ends one, and then begins the next one.
+                steps.sort_by_key(|step| step.action.begins());
+            }
+            Ok(Input { steps })
         };
         let prepared: Vec<Input> = formats.iter().map(input).collect::<Result<_, SpanError>>()?;
-        let plans: Vec<&KeyPlan> = prepared.iter().flat_map(|input| [&input.begin, &input.end]).flatten().collect();
+        let plans: Vec<&KeyPlan> = prepared.iter().flat_map(|input| &input.steps).map(|step| &step.key).collect();
         plans.windows(2).try_for_each(|plans| plans[0].check_same_types(plans[1]))?;
-        let filters = filter.map(|text| filters(text, &formats)).transpose()?;
-        let fields_of = |input: &Input| -> Vec<_> {
-            let none = || vec![None; spec.key.len()];
-            input.begin.as_ref().map_or_else(none, |plan| plan.fields().map(Option::<&_>::cloned).collect())
+        let definition = source::of(spec)?;
+        let mut spec = spec.clone();
+        let (fields, filters) = match definition {
+            Some(definition) => {
+                if definition.nesting == Nesting::Nested {
+                    spec.nesting = Nesting::Nested;
+                }
+                let fields = definition.span_fields();
+                let filter = definition.filter(&spec, filter)?;
+                (fields, filter.map(Filters::OfSpan))
+            }
+            None => {
+                let fields = key_fields(&spec, &prepared);
+                let filter = filter.map(|text| self::filters(text, &formats, &prepared)).transpose()?;
+                (fields, filter.map(Filters::OfPairs))
+            }
         };
-        let fields: Vec<Vec<_>> = prepared.iter().map(fields_of).collect();
-        let key = spec.key.iter().enumerate().map(|(at, key)| SpanKey {
-            name: key.begin.clone(),
-            fields: fields.iter().map(|fields| fields[at].clone()).collect(),
-        });
-        let key = key.filter(|key| !key.name.starts_with('_')).collect();
-        Ok(Span { spec: spec.clone(), alias, inputs: prepared, key, filters })
+        Ok(Span { spec, alias, inputs: prepared, definition, fields, filters })
     }
 
     /// Returns the event type of the span. `inputs` are the event types of its inputs.
     pub fn event_type(&self, inputs: &[EventType]) -> Result<EventType, SpanError> {
         let chain = if self.spec.stack == SpanStack::End { SpanPart::End } else { SpanPart::Begin };
-        let format = SpanFormat::new(&self.spec.name, inputs.to_vec(), chain, self.key.clone())?;
+        let task = self.definition.map_or(SpanTask::OfEnd, |definition| definition.task);
+        let system = self.definition.map_or(SPAN_SYSTEM, |definition| definition.system);
+        let name = (system, self.spec.name.as_str());
+        let format = SpanFormat::new(name, inputs.to_vec(), chain, task, self.fields.clone())?;
         let layout = format.layout();
         Ok(EventType { alias: self.alias.clone(), format: Format::Span(Arc::new(format)), layout, max_stack: None })
     }
@@ -178,25 +139,53 @@ impl Span {
         self.spec.to_string()
     }
 
+    /// Returns whether only the spans of the selected tasks are delivered, although the events of all tasks arrive. This
+    /// is so for sources; other spans are delivered, and the program asks which tasks are selected.
+    fn selects_tasks(&self) -> bool {
+        self.definition.is_some()
+    }
+
     /// Starts to make spans. `event` is the event type that [`Span::event_type`] returned.
-    pub fn start(&self, event: &EventType, counts: Arc<SpanCounts>) -> Option<Box<dyn Derivation>> {
+    pub fn start(
+        &self,
+        event: &EventType,
+        counts: Arc<SpanCounts>,
+        context: Arc<Context>,
+    ) -> Option<Box<dyn Derivation>> {
         let Format::Span(format) = &event.format else { return None };
-        Some(Box::new(engine::Engine::new(self.clone(), format.clone(), event.layout, counts)))
+        Some(Box::new(engine::Engine::new(self.clone(), format.clone(), event.layout, counts, context)))
     }
 }
 
+/// Returns the fields of a span that has those of its key.
+fn key_fields(spec: &SpanSpec, inputs: &[Input]) -> Vec<SpanField> {
+    let fields_of = |input: &Input| -> Vec<_> {
+        let begin = input.steps.iter().find(|step| step.action.begins());
+        begin.map_or_else(|| vec![None; spec.key.len()], |step| step.key.fields().map(Option::<&_>::cloned).collect())
+    };
+    let of_inputs: Vec<Vec<_>> = inputs.iter().map(fields_of).collect();
+    let field = |at: usize, name: &str| SpanField::of_key(name, of_inputs.iter().map(|of| of[at].clone()).collect());
+    let own = spec.key.iter().enumerate().filter(|(_, key)| !key.begin.starts_with('_'));
+    own.map(|(at, key)| field(at, &key.begin)).collect()
+}
+
 /// Parses the filter for all pairs of events.
-fn filters(text: &str, inputs: &[(Arc<EventFormat>, Role)]) -> Result<Vec<Option<Filter>>, SpanError> {
+fn filters(
+    text: &str,
+    formats: &[(Arc<EventFormat>, &[usize])],
+    inputs: &[Input],
+) -> Result<Vec<Option<Filter>>, SpanError> {
     let mut filters = Vec::new();
-    for (begin, of_begin) in inputs {
-        for (end, of_end) in inputs {
+    let does = |input: &Input, is: fn(Action) -> bool| input.steps.iter().any(|step| is(step.action));
+    for ((begin, _), of_begin) in formats.iter().zip(inputs) {
+        for ((end, _), of_end) in formats.iter().zip(inputs) {
             let wrong = |error| SpanError::Filter {
                 filter: text.to_owned(),
                 error: Box::new(error),
                 end: name(end),
                 begin: name(begin),
             };
-            let is_pair = of_begin.begins() && of_end.ends();
+            let is_pair = does(of_begin, Action::begins) && does(of_end, |action| action == Action::End);
             filters.push(is_pair.then(|| Filter::parse_for_span(text, end, begin).map_err(wrong)).transpose()?);
         }
     }

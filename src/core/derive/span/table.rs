@@ -5,8 +5,11 @@ use std::hash::BuildHasher;
 use hashbrown::{HashTable, hash_table::Entry};
 use rustc_hash::FxBuildHasher;
 
-use super::key::Key;
-use crate::spec::Nesting;
+use super::{key::Key, rules::Keep};
+use crate::{
+    event::{SpanNote, notes},
+    spec::Nesting,
+};
 
 /// The open spans.
 pub(super) struct OpenSpans {
@@ -25,6 +28,7 @@ pub(super) struct OpenSpans {
 /// An open span.
 struct Slot {
     key: Key,
+    /// The record of the event that began the span, and after it the notes.
     record: Box<[u8]>,
     /// The spans that were opened before and after this one.
     older: u32,
@@ -43,6 +47,22 @@ pub(super) struct OpenSpan<R> {
     pub input: usize,
     /// The record of this event.
     pub record: R,
+}
+
+/// The most notes of an event that an open span keeps.
+const MOST_NOTES: usize = 16;
+
+impl<R: AsRef<[u8]>> OpenSpan<R> {
+    /// Returns the record of the event that began the span, and its notes, in the form that [`notes`] reads.
+    pub fn split(&self) -> (&[u8], &[u8]) {
+        split(self.record.as_ref())
+    }
+}
+
+/// Splits a record with its notes after the size in its header.
+fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let size = bytes.get(6..).and_then(|rest| rest.first_chunk()).map_or(0, |size| u16::from_ne_bytes(*size));
+    bytes.split_at(usize::from(size).min(bytes.len()))
 }
 
 fn hash(key: &Key) -> u64 {
@@ -106,6 +126,37 @@ impl OpenSpans {
         Some(OpenSpan { input: slot.input.into(), record: &slot.record })
     }
 
+    /// Returns whether a span with this key is open.
+    pub fn is_open(&self, key: &Key) -> bool {
+        self.last(key).is_some()
+    }
+
+    /// Keeps a sample with the span of this key that was opened last.
+    pub fn note(&mut self, key: &Key, input: usize, record: &[u8], keep: Keep) {
+        let Some(&at) = self.by_key.find(hash(key), |&at| self.slots[at as usize].key == *key) else { return };
+        let slot = &mut self.slots[at as usize];
+        let (begin, old) = split(&slot.record);
+        let mut kept: Vec<SpanNote<'_>> = notes(old).collect();
+        let own = kept.iter().filter(|note| note.input == input).count();
+        let new = SpanNote { input, count: 1, record };
+        match kept.iter_mut().find(|note| note.input == input) {
+            None => kept.push(new),
+            Some(first) => {
+                first.count = first.count.saturating_add(1);
+                match keep {
+                    Keep::First => {}
+                    Keep::Last => first.record = record,
+                    Keep::Some if own < MOST_NOTES => kept.push(new),
+                    Keep::Some => {}
+                }
+            }
+        }
+        let mut bytes = Vec::with_capacity(begin.len() + old.len() + 8 + record.len());
+        bytes.extend_from_slice(begin);
+        kept.iter().for_each(|note| note.write(&mut bytes));
+        slot.record = bytes.into();
+    }
+
     /// Takes out the span with this key that was opened last.
     #[inline]
     pub fn close(&mut self, key: &Key) -> Option<OpenSpan<Box<[u8]>>> {
@@ -117,6 +168,11 @@ impl OpenSpans {
             below => *entry.get_mut() = below,
         }
         Some(self.take(at))
+    }
+
+    /// Returns the key of the oldest span.
+    pub fn oldest_key(&self) -> Option<&Key> {
+        self.slots.get(self.oldest as usize).map(|slot| &slot.key)
     }
 
     /// Takes out the oldest span.

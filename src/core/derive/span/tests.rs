@@ -10,7 +10,7 @@ use crate::{
     abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
     event::{Flow, Sample},
     record::{SampleLayout, SampleValues},
-    spec::{EventKind, parse_events},
+    spec::{EventKind, SpanEvents, parse_events},
     tracefs::NoKernel,
     value::Value,
 };
@@ -52,16 +52,18 @@ struct Run {
 fn start(selector: &str) -> Result<Run, SpanError> {
     let spec = parse_events(selector).unwrap().remove(0);
     let EventKind::Span(span) = &spec.kind else { panic!("{selector} is not a span") };
-    let (inputs, roles) = if span.begin == span.end {
-        (vec![input("both", "number")], vec![Role::Both])
+    let SpanEvents::Selected { begin, end } = &span.events else { panic!("{selector} is a source") };
+    let (inputs, rules) = if begin == end {
+        (vec![input("both", "number")], vec![vec![0, 1]])
     } else {
-        (vec![input("begin", "number"), input("end", "other")], vec![Role::Begin, Role::End])
+        (vec![input("begin", "number"), input("end", "other")], vec![vec![0], vec![1]])
     };
-    let formats: Vec<_> = inputs.iter().map(|input| input.format.clone()).zip(roles).collect();
+    let formats: Vec<_> = inputs.iter().map(|input| input.format.clone()).zip(rules).collect();
     let made = Span::new(span, spec.filter.as_deref(), None, &formats)?;
     let event = made.event_type(&inputs)?;
     let counts = Arc::new(SpanCounts::default());
-    let engine = made.start(&event, counts.clone()).unwrap();
+    let context = Arc::new(Context::new(Box::new(NoKernel), 0));
+    let engine = made.start(&event, counts.clone(), context).unwrap();
     Ok(Run { event, counts, engine, inputs })
 }
 

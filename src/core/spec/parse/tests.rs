@@ -156,7 +156,7 @@ fn other_sources() {
         "profile/-F 997 -g/alias=p/,task-state",
         expect![[r#"
             source profile option=Some("-F 997 -g") [] alias=[p]
-            source task-state option=None []"#]],
+            task-state"#]],
     );
     check(
         "kprobe:vfs_read,kretprobe:vfs_read+0x10//stack/",

@@ -12,6 +12,7 @@ use std::{
 use clap::{Arg, Command};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
 use perf_prof_core::{
+    derive,
     profiler::{self, RunningMachine},
     sys::tracefs::Tracefs,
 };
@@ -149,7 +150,8 @@ fn events(word: &OsStr) -> Vec<CompletionCandidate> {
         return tracepoints.collect::<BTreeSet<_>>().into_iter().map(CompletionCandidate::new).collect();
     }
     let systems: BTreeSet<&str> = tracepoints.filter_map(|event| Some(event.split_once(':')?.0)).collect();
-    let others = profiler::available(&RunningMachine);
+    let mut others = profiler::available(&RunningMachine);
+    others.extend(derive::source::SOURCES.iter().map(|source| (source.name.to_owned(), source.about)));
     let mut found: Vec<_> = others
         .into_iter()
         .filter(|(name, _)| name.starts_with(&*word))

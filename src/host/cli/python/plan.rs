@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use perf_prof_core::{
     capture::OwnThreads,
+    derive::source::{live_target, recorded_tasks},
     plan::{
         Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, Names, ReadLimits, SplitBy, Switch, Target,
         TaskSelection,
@@ -104,7 +105,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         srcline: if options.srcline { Srcline::Yes } else { Srcline::No },
         data: Data::No,
     };
-    let input = input(&options, split.workload.is_some())?;
+    let input = input(&options, split.workload.is_some(), &events)?;
     let record = record(&options, &module, argv)?;
     let target = match input {
         Some(_) => Target::AllCpus,
@@ -114,7 +115,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         Target::Processes(_) | Target::Threads(_) | Target::Workload(_) if options.all_cpus => {
             (Target::AllCpus, Some(target))
         }
-        target => (target, None),
+        target => live_target(&events, target).map_err(OptionError::from)?,
     };
     Ok(ScriptPlan {
         command_line: shell_quote_all(argv),
@@ -154,7 +155,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
 }
 
 /// Returns the recording to replay and the selection of its samples, or `None` if there is no `--input`.
-fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanError> {
+fn input(options: &Options, has_workload: bool, events: &[EventSpec]) -> Result<Option<Input>, PlanError> {
     let Some(path) = &options.input else {
         return if options.time.is_some() { Err(OptionError::TimeWithoutInput.into()) } else { Ok(None) };
     };
@@ -181,7 +182,12 @@ fn input(options: &Options, has_workload: bool) -> Result<Option<Input>, PlanErr
         cpus: options.cpus.clone(),
         pids: ids(&options.pids),
         tids: ids(&options.tids),
-        tasks: if options.all_cpus { TaskSelection::ForScript } else { TaskSelection::OfSamples },
+        tasks: match options.all_cpus {
+            true => TaskSelection::ForScript,
+            false => {
+                recorded_tasks(events, options.pids.is_some() || options.tids.is_some()).map_err(OptionError::from)?
+            }
+        },
         times: options.time.clone(),
         guests: if options.guest { Switch::On } else { Switch::Off },
         jobs: jobs(options)?,

@@ -5,7 +5,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, value_parser};
 use perf_prof_core::{
-    plan::{Callchain, Capture, DeliveryOrder, Input, Names, ReadLimits, Switch, Target, TaskSelection, Verbosity},
+    derive::source::{live_target, recorded_tasks},
+    plan::{Callchain, Capture, DeliveryOrder, Input, Names, ReadLimits, Switch, Target, Verbosity},
     spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, TimeRanges, parse_interval, parse_pages, parse_size},
     sys::shell::shell_quote_all,
     watch::{Origin, WatchPlan},
@@ -96,7 +97,7 @@ impl WatchOptions {
         // it runs on later.
         let capture = Capture { events, callchain, order: DeliveryOrder::Time, ..Capture::default() };
         if self.input.is_some() {
-            let input = self.recording(&command, needs.interval)?;
+            let input = self.recording(&command, needs.interval, &capture.events)?;
             return Ok(WatchPlan { capture, origin: Origin::Recorded(Box::new(input)), limit, verbosity });
         }
         if self.time.is_some() {
@@ -108,7 +109,12 @@ impl WatchOptions {
     }
 
     /// Returns the recording, and the selection of its samples.
-    fn recording(self, command: &[OsString], interval: Option<Duration>) -> Result<Input, OptionError> {
+    fn recording(
+        self,
+        command: &[OsString],
+        interval: Option<Duration>,
+        events: &[EventSpec],
+    ) -> Result<Input, OptionError> {
         let of_live = [
             ("-a", self.all_cpus),
             ("-m", self.mmap_pages.is_some()),
@@ -123,6 +129,7 @@ impl WatchOptions {
         if !command.is_empty() {
             return Err(OptionError::CommandWithInput(shell_quote_all(command)));
         }
+        let tasks = recorded_tasks(events, self.pids.is_some() || self.tids.is_some())?;
         let ids = |ids: Option<Ids>| ids.map(|Ids(ids)| ids);
         Ok(Input {
             path: self.input.unwrap_or_default(),
@@ -130,7 +137,7 @@ impl WatchOptions {
             cpus: self.cpus,
             pids: ids(self.pids),
             tids: ids(self.tids),
-            tasks: TaskSelection::OfSamples,
+            tasks,
             names: Names::default(),
             max_stack: None,
             times: self.time,
@@ -153,6 +160,10 @@ impl WatchOptions {
             (Some(command), Target::AllCpus) => Some(Target::Workload(command)),
             (Some(_), _) => return Err(OptionError::CommandBesideTarget),
             (None, _) => None,
+        };
+        let (target, selected_tasks) = match selected_tasks {
+            None => live_target(&capture.events, target)?,
+            selected_tasks => (target, selected_tasks),
         };
         Ok(Capture {
             target,

@@ -9,7 +9,7 @@ use perf_prof_core::{
     tracefs::Field,
     value::Value,
 };
-use pyo3::{ffi, prelude::*};
+use pyo3::{ffi, prelude::*, types::PyTuple};
 
 use super::{convert, object::EventObject};
 
@@ -38,6 +38,8 @@ pub enum Member {
     Field(usize),
     /// A sample that a span is made of.
     Part(SpanPart),
+    /// The other samples that a span keeps.
+    Between,
     /// A sample's member, for events other than tracepoints.
     Sample(SampleMember),
 }
@@ -88,6 +90,8 @@ impl Member {
             // SAFETY: guaranteed by the caller.
             Member::Part(part) => return unsafe { self::part(this, part) },
             // SAFETY: guaranteed by the caller.
+            Member::Between => return unsafe { between(this) },
+            // SAFETY: guaranteed by the caller.
             Member::Field(index) => return unsafe { field(this, this.class().field(index)) },
             Member::Sample(SampleMember::Callchain) => {
                 // SAFETY: guaranteed by the caller.
@@ -133,6 +137,24 @@ unsafe fn part(this: &EventObject, part: SpanPart) -> *mut ffi::PyObject {
     let made = this.class().part(part, this.record()).map(|(class, record)| this.event_of_same_run(py, class, record));
     match made.transpose() {
         Ok(made) => made.unwrap_or_else(|| py.None()).into_ptr(),
+        Err(error) => {
+            error.restore(py);
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// Returns a new reference to a tuple of the events between the begin and the end of a span.
+///
+/// # Safety
+/// The GIL is held.
+unsafe fn between(this: &EventObject) -> *mut ffi::PyObject {
+    // SAFETY: guaranteed by the caller.
+    let py = unsafe { Python::assume_attached() };
+    let events = this.class().between(this.record()).into_iter();
+    let events = events.map(|(class, record)| this.event_of_same_run(py, class, record)).collect::<PyResult<Vec<_>>>();
+    match events.and_then(|events| PyTuple::new(py, events)) {
+        Ok(events) => events.into_ptr(),
         Err(error) => {
             error.restore(py);
             std::ptr::null_mut()

@@ -23,7 +23,8 @@ use super::{
 };
 
 /// The members that only spans have, in the order of [`template::SPAN_MEMBERS`].
-const SPAN_MEMBERS: [Member; 3] = [Member::Part(SpanPart::Begin), Member::Part(SpanPart::End), Member::Comm];
+const SPAN_MEMBERS: [Member; 4] =
+    [Member::Part(SpanPart::Begin), Member::Part(SpanPart::End), Member::Between, Member::Comm];
 
 /// These members are kept even if the event has a field of the same name. Other members are replaced by such a field.
 const NOT_REPLACED_BY_FIELDS: [&str; 4] = ["_time", "_cpu", "_pid", "_tid"];
@@ -197,6 +198,13 @@ impl Class {
         let Format::Span(span) = &self.event.format else { return None };
         let (input, record) = span.part(part, self.raw(record))?;
         Some((self.inputs.get(input)?, record))
+    }
+
+    /// Returns the classes and the records of the events between the begin and the end of the span in this record.
+    pub fn between<'a>(&'a self, record: &'a [u8]) -> Vec<(&'static Class, &'a [u8])> {
+        let Format::Span(span) = &self.event.format else { return Vec::new() };
+        let between = span.between(self.raw(record));
+        between.filter_map(|(input, record)| Some((*self.inputs.get(input)?, record))).collect()
     }
 
     /// Returns the raw data (the tracepoint's fields) of a record.

@@ -41,6 +41,9 @@ pub fn own_getter(member: Member) -> Getter {
             closure: std::ptr::null_mut(),
         };
     }
+    if member == Member::Between {
+        return Getter { get: get_between, closure: std::ptr::null_mut() };
+    }
     // Every other member is in the list.
     let at = Member::OWN.iter().position(|&(_, own)| own == member).unwrap_or_default();
     Getter { get: GETTERS[at], closure: std::ptr::null_mut() }
@@ -100,6 +103,11 @@ unsafe extern "C" fn get_begin(object: *mut ffi::PyObject, _: *mut c_void) -> *m
 unsafe extern "C" fn get_end(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
     // SAFETY: CPython checks that `object` is of the descriptor's class, and holds the GIL.
     unsafe { Member::Part(SpanPart::End).get(object) }
+}
+
+unsafe extern "C" fn get_between(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: CPython checks that `object` is of the descriptor's class, and holds the GIL.
+    unsafe { Member::Between.get(object) }
 }
 
 macro_rules! getters {

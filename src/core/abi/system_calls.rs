@@ -1,4 +1,4 @@
-//! Names and numbers of system calls, for each architecture that a recording may come from.
+//! Names and numbers of system calls, for each architecture that a recording may come from, and names of errors.
 
 macro_rules! architectures {
     ($($module:ident: $($machine:literal)|+;)+) => {
@@ -37,6 +37,11 @@ architectures! {
     sparc64: "sparc64";
     x86: "x86" | "i386" | "i486" | "i586" | "i686";
     x86_64: "x86_64" | "amd64";
+}
+
+/// Returns the name of an error number, for example `ENOENT`. `None` if it has none.
+pub fn error_name(number: i64) -> Option<&'static str> {
+    i32::try_from(number).ok().and_then(|number| syscalls::Errno::new(number).name())
 }
 
 #[cfg(test)]

@@ -1,0 +1,268 @@
+//! What a source is made of: rules for its events, fields and options.
+
+use std::borrow::Cow;
+
+use crate::{
+    derive::span::{Action, Keep, Presence, SpanError, SpanRule},
+    event::{ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanPart, SpanTask, SpanView},
+    spec::{EventKind, Nesting, Probe, ProbeKind, SpanOption, SpanSpec, is_glob, similar_names},
+    tracefs::Filter,
+};
+
+/// A built-in source.
+#[derive(Debug)]
+pub struct SourceDefinition {
+    /// The part before the colon in the names of its events; empty if they have none.
+    pub system: &'static str,
+    /// Its name in selectors.
+    pub name: &'static str,
+    /// What a span is, as the end of a sentence: "the time for which ...".
+    pub about: &'static str,
+    /// A selector that shows its options.
+    pub example: &'static str,
+    /// What its events do. For each sample, the rules of its event are applied in this order.
+    pub rules: &'static [Rule],
+    /// Whether a key may be open several times.
+    pub nesting: Nesting,
+    /// The task of a span.
+    pub task: SpanTask,
+    /// Where its events happen.
+    pub scope: Scope,
+    /// Options without a value.
+    pub flags: &'static [Flag],
+    /// The fields besides `duration` and `open`.
+    pub fields: &'static [Field],
+    /// Returns a filter for all its events that the options allow, or `None`. It saves work only: the spans are
+    /// filtered anyway.
+    pub narrow: Option<Narrow>,
+}
+
+/// Returns a filter that the options allow, or `None`.
+pub type Narrow = fn(&[SpanOption]) -> Option<String>;
+
+/// Where the events of a source happen. This decides how tasks are selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// In the task of the span.
+    Task,
+    /// Also in other tasks, for example in the one that wakes it.
+    Machine,
+}
+
+/// A rule: what the samples of an event do.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    event: RuleEvent,
+    action: Action,
+    /// `FIELD[+FIELD]`
+    key: &'static str,
+    when: Option<&'static str>,
+    presence: Presence,
+}
+
+/// The event of a rule.
+#[derive(Clone, Copy, Debug)]
+enum RuleEvent {
+    /// `system:name`
+    Tracepoint(&'static str),
+    /// A call of the source's function.
+    Entry,
+    /// A return from it.
+    Return,
+}
+
+/// An option without a value.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    /// Its name.
+    pub name: &'static str,
+    /// The filter that it stands for.
+    pub filter: &'static str,
+    /// What it selects.
+    pub about: &'static str,
+}
+
+/// A field.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// What it holds.
+    pub about: &'static str,
+    /// Its value.
+    pub value: ComputeField,
+}
+
+impl Rule {
+    const fn new(event: RuleEvent, action: Action, key: &'static str) -> Rule {
+        Rule { event, action, key, when: None, presence: Presence::Needed }
+    }
+
+    /// The samples open a span.
+    pub const fn begin(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Begin, key)
+    }
+
+    /// The samples open a span, unless one with the same key is open.
+    pub const fn begin_unless_open(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::BeginUnlessOpen, key)
+    }
+
+    /// The samples end the span.
+    pub const fn end(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::End, key)
+    }
+
+    /// The samples are kept with the open span.
+    pub const fn note(event: &'static str, key: &'static str, keep: Keep) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Note(keep), key)
+    }
+
+    /// The samples drop the open span: it can no longer be known when it ended.
+    pub const fn discard(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Discard, key)
+    }
+
+    /// A call of the source's function opens a span.
+    pub const fn begin_at_entry(key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Entry, Action::Begin, key)
+    }
+
+    /// A return from the source's function ends the span.
+    pub const fn end_at_return(key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Return, Action::End, key)
+    }
+
+    /// Only samples that pass this filter do it.
+    pub const fn when(self, filter: &'static str) -> Rule {
+        Rule { when: Some(filter), ..self }
+    }
+
+    /// The source works without the event.
+    pub const fn optional(self) -> Rule {
+        Rule { presence: Presence::Optional, ..self }
+    }
+
+    /// The source works without the event. Live runs do not open it, because another event says the same.
+    pub const fn only_recorded(self) -> Rule {
+        Rule { presence: Presence::OnlyRecorded, ..self }
+    }
+
+    /// Returns the rule with its event. `function` is the function of the source.
+    pub(crate) fn resolve(&self, function: Option<&Probe>) -> SpanRule {
+        let probe = |kind| match function {
+            Some(probe) => EventKind::Probe(Probe { kind, ..probe.clone() }),
+            // Only sources with a function have such rules.
+            None => EventKind::Tracepoint { system: String::new(), name: String::new() },
+        };
+        let event = match self.event {
+            RuleEvent::Tracepoint(event) => {
+                let (system, name) = event.split_once(':').unwrap_or(("", event));
+                EventKind::Tracepoint { system: system.to_owned(), name: name.to_owned() }
+            }
+            RuleEvent::Entry => probe(ProbeKind::Uprobe),
+            RuleEvent::Return => probe(ProbeKind::Uretprobe),
+        };
+        let key = self.key.split('+').map(str::to_owned).collect();
+        SpanRule { event, action: self.action, key, when: self.when, presence: self.presence }
+    }
+}
+
+impl Field {
+    /// A signed number.
+    pub const fn int(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> i64) -> Field {
+        Field { name, about, value: ComputeField::Int(value) }
+    }
+
+    /// An unsigned number.
+    pub const fn uint(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> u64) -> Field {
+        Field { name, about, value: ComputeField::Uint(value) }
+    }
+
+    /// Text.
+    pub const fn text(
+        name: &'static str,
+        about: &'static str,
+        value: for<'a> fn(&SpanView<'a>) -> Cow<'a, [u8]>,
+    ) -> Field {
+        Field { name, about, value: ComputeField::Text(value) }
+    }
+
+    /// An array of unsigned numbers of 64 bits.
+    pub const fn words(name: &'static str, about: &'static str, value: for<'a> fn(&SpanView<'a>) -> &'a [u8]) -> Field {
+        Field { name, about, value: ComputeField::Words(value) }
+    }
+}
+
+impl SourceDefinition {
+    /// Returns the fields of its events.
+    pub fn span_fields(&self) -> Vec<SpanField> {
+        let field = |field: &Field| SpanField {
+            name: field.name.to_owned(),
+            about: field.about,
+            kind: field.value.kind(),
+            source: SpanFieldSource::Computed(field.value),
+        };
+        self.fields.iter().map(field).collect()
+    }
+
+    /// Returns the filter for its spans: the one that the user wrote, and those that the options stand for.
+    pub(crate) fn filter(&self, spec: &SpanSpec, filter: Option<&str>) -> Result<Option<Filter>, SpanError> {
+        let mut parts: Vec<String> = filter.map(|filter| format!("({filter})")).into_iter().collect();
+        for option in &spec.options {
+            parts.push(self.option(option)?);
+        }
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let format = SpanFormat::new(("", self.name), Vec::new(), SpanPart::Begin, self.task, self.span_fields())?;
+        let wrong = |text: &str, error| SpanError::SourceFilter {
+            filter: text.to_owned(),
+            error: Box::new(error),
+            source_name: self.name.to_owned(),
+            fields: self.field_names(),
+        };
+        if let Some(text) = filter {
+            // The message shows what the user wrote.
+            Filter::parse(text, &format.format).map_err(|error| wrong(text, error))?;
+        }
+        let text = parts.join(" && ");
+        Filter::parse(&text, &format.format).map(Some).map_err(|error| wrong(&text, error))
+    }
+
+    fn field_names(&self) -> String {
+        let names: Vec<&str> =
+            ["duration", "open"].into_iter().chain(self.fields.iter().map(|field| field.name)).collect();
+        names.join(", ")
+    }
+
+    /// Returns the filter that an option stands for.
+    fn option(&self, option: &SpanOption) -> Result<String, SpanError> {
+        let SpanOption { name, values } = option;
+        if let (Some(flag), true) = (self.flags.iter().find(|flag| flag.name == name), values.is_empty()) {
+            return Ok(format!("({})", flag.filter));
+        }
+        let field = self.fields.iter().find(|field| field.name == name).filter(|_| !values.is_empty());
+        let Some(field) = field else {
+            let flags = self.flags.iter().map(|flag| flag.name.to_owned());
+            let of_fields = self.fields.iter().map(|field| format!("{}=VALUE|VALUE", field.name));
+            let known: Vec<String> = flags.chain(of_fields).collect();
+            let names = self.flags.iter().map(|flag| flag.name).chain(self.fields.iter().map(|field| field.name));
+            let near = similar_names(name, names).into_iter().map(str::to_owned).collect();
+            let known = known.join(", ");
+            return Err(SpanError::Option { source_name: self.name.to_owned(), option: name.clone(), near, known });
+        };
+        let of_value = |value: &String| match field.value.kind() {
+            SpanFieldKind::Text if is_glob(value) => Ok(format!("{name} ~ \"{value}\"")),
+            SpanFieldKind::Text => Ok(format!("{name} == \"{value}\"")),
+            _ if value.parse::<i64>().is_ok() => Ok(format!("{name} == {value}")),
+            _ => Err(SpanError::OptionValue {
+                source_name: self.name.to_owned(),
+                option: name.clone(),
+                value: value.clone(),
+            }),
+        };
+        let comparisons: Vec<String> = values.iter().map(of_value).collect::<Result<_, _>>()?;
+        Ok(format!("({})", comparisons.join(" || ")))
+    }
+}

@@ -1,0 +1,58 @@
+//! Built-in sources that are spans with computed fields: one file for each definition. Does not know where the samples
+//! come from.
+
+mod definition;
+mod offcpu;
+mod oncpu;
+mod runqueue;
+mod syscall;
+mod target;
+mod task_state;
+
+use self::definition::{Field, Flag, Rule};
+pub use self::{
+    definition::{Scope, SourceDefinition},
+    target::{MixedScopes, live_target, recorded_tasks},
+};
+use super::span::SpanError;
+use crate::spec::{SpanEvents, SpanSpec};
+
+/// All sources, in the order in which they are listed. Their names are also in [`crate::spec::SPAN_SOURCES`], for the
+/// grammar.
+pub const SOURCES: &[&SourceDefinition] =
+    &[&syscall::SYSCALL, &offcpu::OFFCPU, &runqueue::RUNQUEUE, &oncpu::ONCPU, &task_state::TASK_STATE];
+
+/// Returns the source with this name.
+pub fn source(name: &str) -> Option<&'static SourceDefinition> {
+    SOURCES.iter().find(|source| source.name == name).copied()
+}
+
+/// Returns the source that a span is selected by; `None` if the user names its events.
+pub fn of(spec: &SpanSpec) -> Result<Option<&'static SourceDefinition>, SpanError> {
+    match &spec.events {
+        SpanEvents::Selected { .. } => Ok(None),
+        SpanEvents::Source { source: name, .. } => {
+            source(name).map(Some).ok_or_else(|| SpanError::Source(name.clone()))
+        }
+    }
+}
+
+/// The names of a task's states, by the bits of `prev_state` in `sched:sched_switch`: those of `TASK_REPORT` in
+/// include/linux/sched.h. A task without any of them could run: another task took its CPU.
+fn task_state(prev_state: i64) -> &'static str {
+    match prev_state & 0xff {
+        0 => "preempted",
+        0x01 => "sleeping",
+        0x02 => "disk",
+        0x04 => "stopped",
+        0x08 => "traced",
+        0x10 => "dead",
+        0x20 => "zombie",
+        0x40 => "parked",
+        0x80 => "idle",
+        _ => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests;

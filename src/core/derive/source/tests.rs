@@ -1,0 +1,49 @@
+//! Tests of the definitions: the grammar knows their names, and their examples can be selected.
+
+use super::*;
+use crate::spec::{EventKind, SPAN_SOURCES, parse_events};
+
+#[test]
+fn the_grammar_knows_the_names_of_all_sources() {
+    let of_grammar: Vec<&str> = SOURCES.iter().map(|source| source.name).filter(|name| *name != "function").collect();
+    assert_eq!(of_grammar, SPAN_SOURCES);
+}
+
+#[test]
+fn the_example_of_a_source_selects_it() {
+    for source in SOURCES {
+        let specs = parse_events(source.example).unwrap_or_else(|error| panic!("{}: {error}", source.example));
+        let EventKind::Span(span) = &specs[0].kind else { panic!("{}", source.example) };
+        assert_eq!(of(span).unwrap().map(|source| source.name), Some(source.name));
+        source.filter(span, specs[0].filter.as_deref()).unwrap_or_else(|error| panic!("{}: {error}", source.example));
+    }
+}
+
+#[test]
+fn a_source_has_each_field_once() {
+    for source in SOURCES {
+        let mut names: Vec<&str> = source.fields.iter().map(|field| field.name).collect();
+        names.sort_unstable();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all, "{}", source.name);
+        assert!(["duration", "open", "begin", "end", "between"].iter().all(|name| !names.contains(name)));
+    }
+}
+
+#[test]
+fn options_and_filters_that_a_source_does_not_have_are_reported() {
+    let rows = [
+        ("offcpu/blockd=5/", "offcpu has no option `blockd`; did you mean blocked?"),
+        ("offcpu/pid=make/", "`make` is not a number; `pid` of offcpu is one"),
+        ("offcpu/pdi > 3/", "the filter `pdi > 3`: the event has no field `pdi`"),
+        ("syscall/failed=1/", "syscall has no option `failed`"),
+    ];
+    for (selector, part) in rows {
+        let spec = parse_events(selector).unwrap().remove(0);
+        let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
+        let source = of(span).unwrap().unwrap();
+        let error = source.filter(span, spec.filter.as_deref()).unwrap_err().to_string();
+        assert!(error.contains(part), "{selector}: {error}");
+    }
+}

@@ -1,0 +1,100 @@
+//! The rules of a span: what the samples of its events do.
+
+use super::SpanError;
+use crate::{
+    derive::source,
+    spec::{EventKind, KeyField, SpanEvents, SpanSpec, SpanStack, TracepointName},
+};
+
+/// A rule: what the samples of an event do.
+#[derive(Clone, Debug)]
+pub struct SpanRule {
+    /// The event: a tracepoint, whose names may contain wildcards, or a probe.
+    pub event: EventKind,
+    /// What its samples do.
+    pub action: Action,
+    /// The fields of the key.
+    pub key: Vec<String>,
+    /// A filter. If it is set, only the samples that pass do it.
+    pub when: Option<&'static str>,
+    /// Whether the span works without the event.
+    pub presence: Presence,
+}
+
+/// What a sample does with the open span of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It opens a span. An open one with the same key is dropped, unless spans are nested.
+    Begin,
+    /// It opens a span, unless one with the same key is open.
+    BeginUnlessOpen,
+    /// It ends the span.
+    End,
+    /// It is kept with the span.
+    Note(Keep),
+    /// It drops the span.
+    Discard,
+}
+
+/// Which samples of an event are kept with an open span. All of them are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// The first one.
+    First,
+    /// The last one.
+    Last,
+    /// The first 16.
+    Some,
+}
+
+/// Whether a span works without an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presence {
+    /// It does not.
+    #[default]
+    Needed,
+    /// It does: some kernels and some recordings do not have the event.
+    Optional,
+    /// It does, and live runs do without it: another event of the span says the same.
+    OnlyRecorded,
+}
+
+impl Action {
+    /// Returns whether a sample may open a span.
+    pub fn begins(self) -> bool {
+        matches!(self, Action::Begin | Action::BeginUnlessOpen)
+    }
+
+    /// Returns whether the samples of the event have call chains, if the span has this setting.
+    pub fn has_chain(self, stack: SpanStack) -> bool {
+        match stack {
+            SpanStack::Inherit => false,
+            SpanStack::Begin => self.begins(),
+            SpanStack::End => self == Action::End,
+            SpanStack::Both => self != Action::Discard,
+        }
+    }
+}
+
+impl SpanRule {
+    /// Returns the rules of a span. The samples of an event apply them in this order.
+    pub fn all(spec: &SpanSpec) -> Result<Vec<SpanRule>, SpanError> {
+        let (begin, end) = match &spec.events {
+            SpanEvents::Selected { begin, end } => (begin, end),
+            SpanEvents::Source { function, .. } => {
+                let definition = source::of(spec)?.ok_or_else(|| SpanError::Source(spec.name.clone()))?;
+                return Ok(definition.rules.iter().map(|rule| rule.resolve(function.as_deref())).collect());
+            }
+        };
+        let rule = |TracepointName { system, name }: &TracepointName, action, key: fn(&KeyField) -> &String| SpanRule {
+            event: EventKind::Tracepoint { system: system.clone(), name: name.clone() },
+            action,
+            key: spec.key.iter().map(|field| key(field).clone()).collect(),
+            when: None,
+            presence: Presence::Needed,
+        };
+        let begins = begin.iter().map(|event| rule(event, Action::Begin, |key| &key.begin));
+        let ends = end.iter().map(|event| rule(event, Action::End, |key| &key.end));
+        Ok(begins.chain(ends).collect())
+    }
+}

@@ -1,0 +1,47 @@
+//! The counts of spans: how many began, ended and were dropped.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// The counts of a selected span. `opened` is the sum of `ended`, `dropped` and the spans that are open.
+#[derive(Debug, Default)]
+pub struct SpanCounts {
+    opened: AtomicU64,
+    ended: AtomicU64,
+    dropped: AtomicU64,
+    without_begin: AtomicU64,
+    delivered: AtomicU64,
+}
+
+macro_rules! counts {
+    ($($name:ident $count:ident $text:literal;)*) => {
+        impl SpanCounts {
+            $(
+                #[doc = concat!("Returns the number of ", $text)]
+                pub fn $name(&self) -> u64 {
+                    self.$name.load(Relaxed)
+                }
+
+                /// Adds to this number. Only one thread writes, so no locked instruction is needed.
+                #[inline]
+                pub fn $count(&self, more: u64) {
+                    self.$name.store(self.$name.load(Relaxed) + more, Relaxed);
+                }
+            )*
+        }
+    };
+}
+
+counts! {
+    opened add_opened "spans that began.";
+    ended add_ended "spans that ended, whether they were delivered or not.";
+    dropped add_dropped "spans that began and were dropped: after a loss, because the key began again, or because too many were open.";
+    without_begin add_without_begin "events that end a span, but no span with their key was open.";
+    delivered add_delivered "spans that passed the filter, and were delivered unless the run ended before.";
+}
+
+impl SpanCounts {
+    /// Returns the number of spans that are open.
+    pub fn open(&self) -> u64 {
+        self.opened().saturating_sub(self.ended() + self.dropped())
+    }
+}

@@ -1,0 +1,192 @@
+//! The samples of a span, as the functions that compute its fields see them.
+
+use std::borrow::Cow;
+
+use super::SpanSamples;
+use crate::{
+    event::{Context, EventType, Sample, UNKNOWN_COMM},
+    value::Value,
+};
+
+/// A sample between the begin and the end of a span.
+#[derive(Clone, Copy, Debug)]
+pub struct SpanNote<'a> {
+    /// The index of its event among the inputs of the span.
+    pub input: usize,
+    /// How often the event happened during the span. Not all of these samples are kept.
+    pub count: u32,
+    /// The record of the sample.
+    pub record: &'a [u8],
+}
+
+impl SpanNote<'_> {
+    /// Appends the note to the bytes that [`notes`] reads: the input (2 bytes), 2 bytes that are not used, the count (4
+    /// bytes), and the record, whose size is a multiple of 8.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend((self.input as u16).to_ne_bytes());
+        out.extend([0; 2]);
+        out.extend(self.count.to_ne_bytes());
+        out.extend_from_slice(self.record);
+    }
+}
+
+/// The size of a note without its record.
+pub const NOTE_HEADER: usize = 8;
+
+/// Reads notes, until the bytes end or are damaged.
+pub fn notes(bytes: &[u8]) -> impl Iterator<Item = SpanNote<'_>> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let input = u16::from_ne_bytes(*rest.first_chunk()?);
+        let count = u32::from_ne_bytes(*rest.get(4..)?.first_chunk()?);
+        let record = rest.get(NOTE_HEADER..)?;
+        let size: usize = u16::from_ne_bytes(*record.get(6..)?.first_chunk()?).into();
+        let record = record.get(..size).filter(|record| record.len() >= 8)?;
+        rest = rest.get(NOTE_HEADER + size..).unwrap_or(&[]);
+        Some(SpanNote { input: input.into(), count, record })
+    })
+}
+
+/// A span, as the functions that compute its fields see it.
+#[derive(Clone, Copy)]
+pub struct SpanView<'a> {
+    inputs: &'a [EventType],
+    samples: SpanSamples<'a>,
+    context: Option<&'a Context>,
+}
+
+impl<'a> SpanView<'a> {
+    pub(super) fn new(inputs: &'a [EventType], samples: SpanSamples<'a>, context: Option<&'a Context>) -> Self {
+        Self { inputs, samples, context }
+    }
+
+    /// Returns the name of the task in which a sample was taken.
+    pub fn comm(&self, part: &PartView<'a>) -> Cow<'a, [u8]> {
+        let name = self.context.and_then(|context| context.comm(part.tid(), part.time()));
+        name.map_or(Cow::Borrowed(UNKNOWN_COMM), Cow::Owned)
+    }
+
+    /// Returns the architecture of the machine on which the events happened.
+    pub fn machine(&self) -> &'a str {
+        self.context.map_or(std::env::consts::ARCH, Context::machine)
+    }
+
+    /// Returns the index of the input that began the span.
+    pub fn begin_input(&self) -> usize {
+        self.samples.begin.0
+    }
+
+    /// Returns the sample that began the span.
+    pub fn begin(&self) -> PartView<'a> {
+        PartView { event: self.inputs.get(self.samples.begin.0), record: self.samples.begin.1 }
+    }
+
+    /// Returns the sample that ended the span; `None` if it is open.
+    pub fn end(&self) -> Option<PartView<'a>> {
+        self.samples.end.map(|(input, record)| PartView { event: self.inputs.get(input), record })
+    }
+
+    /// Returns the sample that ended the span, or the one that began it if it is open.
+    pub fn last(&self) -> PartView<'a> {
+        self.end().unwrap_or_else(|| self.begin())
+    }
+
+    /// Returns the kept samples between them, each with the number of times that its event happened.
+    pub fn notes(&self) -> impl Iterator<Item = (PartView<'a>, u32)> + use<'a> {
+        let Self { inputs, samples, .. } = *self;
+        notes(samples.notes)
+            .map(move |note| (PartView { event: inputs.get(note.input), record: note.record }, note.count))
+    }
+
+    /// Returns the first kept sample of the tracepoint with this name, for example `sched_waking`.
+    pub fn note(&self, name: &str) -> Option<PartView<'a>> {
+        self.notes().map(|(part, _)| part).find(|part| part.is(name))
+    }
+
+    /// Returns how often the tracepoint with this name happened during the span.
+    pub fn count(&self, name: &str) -> u64 {
+        self.notes().find(|(part, _)| part.is(name)).map_or(0, |(_, count)| count.into())
+    }
+
+    /// Returns one of the first two parts of the key. 0 if it is text.
+    pub fn key(&self, at: usize) -> i64 {
+        self.samples.key.get(at).map_or(0, |&number| number as i64)
+    }
+
+    /// Returns the time from the begin to the end in ns.
+    pub fn duration(&self) -> u64 {
+        self.samples.duration
+    }
+}
+
+/// A sample of a span.
+#[derive(Clone, Copy, Debug)]
+pub struct PartView<'a> {
+    event: Option<&'a EventType>,
+    record: &'a [u8],
+}
+
+impl<'a> PartView<'a> {
+    /// Returns whether this is a sample of the tracepoint with this name, without its system.
+    pub fn is(&self, name: &str) -> bool {
+        self.event.and_then(|event| event.format.tracepoint()).is_some_and(|format| &*format.name == name)
+    }
+
+    /// Returns its raw data.
+    pub fn raw(&self) -> &'a [u8] {
+        self.event.and_then(|event| event.layout.raw(self.record)).unwrap_or(&[])
+    }
+
+    fn value(&self, field: &str) -> Option<Value<'a>> {
+        self.event?.format.tracepoint()?.field(field)?.value(self.raw())
+    }
+
+    /// Returns the number in a field. 0 if the event does not have the field.
+    pub fn int(&self, field: &str) -> i64 {
+        match self.value(field) {
+            Some(Value::Int(value)) => value,
+            Some(Value::Uint(value)) => value as i64,
+            Some(Value::Bool(value)) => value.into(),
+            _ => 0,
+        }
+    }
+
+    /// Returns the number in a field as an unsigned number. 0 if the event does not have the field.
+    pub fn uint(&self, field: &str) -> u64 {
+        self.int(field) as u64
+    }
+
+    /// Returns the text in a field. Empty if the event does not have the field.
+    pub fn text(&self, field: &str) -> &'a [u8] {
+        if let Some(Value::Str(text)) = self.value(field) { text } else { &[] }
+    }
+
+    /// Returns the bytes of a field that is an array. Empty if the event does not have the field.
+    pub fn bytes(&self, field: &str) -> &'a [u8] {
+        if let Some(Value::Bytes(bytes)) = self.value(field) { bytes } else { &[] }
+    }
+
+    fn sample(&self) -> Option<Sample<'a>> {
+        Some(Sample { event: self.event?, record: self.record })
+    }
+
+    /// Returns the time of the sample in ns.
+    pub fn time(&self) -> u64 {
+        self.sample().map_or(0, |sample| sample.time())
+    }
+
+    /// Returns the process in which the event happened.
+    pub fn pid(&self) -> i32 {
+        self.sample().map_or(-1, |sample| sample.pid_tid().0)
+    }
+
+    /// Returns the thread in which the event happened.
+    pub fn tid(&self) -> i32 {
+        self.sample().map_or(-1, |sample| sample.pid_tid().1)
+    }
+
+    /// Returns the CPU on which the event happened.
+    pub fn cpu(&self) -> u32 {
+        self.sample().map_or(0, |sample| sample.cpu())
+    }
+}

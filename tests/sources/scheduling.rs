@@ -1,0 +1,97 @@
+//! The sources that are made of the scheduler's events.
+
+use expect_test::expect;
+
+use super::live_and_recorded;
+use crate::harness::{
+    machine::{Need, needs},
+    run::perf_prof,
+};
+
+#[test]
+fn a_nap_is_a_time_off_the_cpu() {
+    live_and_recorded(
+        "
+def offcpu(e):
+    long = e.duration >= 20_000_000
+    print(e.comm, e.state, long, e.blocked >= 20_000_000, e.blocked + e.waited == e.duration, e.pid == e._tid == e._pid)
+    print(e.begin.prev_comm, e.end.next_comm, len(e.between))
+",
+        "offcpu/comm=napper, state=sleeping, min=19ms/",
+        "comm napper sleep-ms 20 sleep-ms 20 call 1 sleep-ms 20",
+        expect![[r#"
+            napper sleeping True True True True
+            napper napper 1
+            napper sleeping True True True True
+            napper napper 1
+            napper sleeping True True True True
+            napper napper 1
+        "#]],
+    );
+}
+
+#[test]
+fn the_states_of_a_task_follow_each_other_without_gaps() {
+    live_and_recorded(
+        "
+last = None
+states = set()
+gaps = 0
+
+def task_state(e):
+    global last, gaps
+    gaps += last is not None and last != e.begin._time
+    last = e._time
+    states.add(e.state)
+
+def __exit__():
+    print(gaps, states >= {'running', 'sleeping', 'runnable'}, 'unknown' in states)
+",
+        "task-state/comm=napper/",
+        "comm napper sleep-ms 20 sleep-ms 20 call 1 sleep-ms 20",
+        expect![[r#"
+            0 True False
+        "#]],
+    );
+}
+
+#[test]
+fn a_task_waits_runs_and_waits_again() {
+    live_and_recorded(
+        "
+import collections
+counts = collections.Counter()
+waited = False
+
+def runqueue(e):
+    global waited
+    waited = True
+    counts['waits'] += 1
+    counts['wrong'] += e.end.next_comm != 'napper' or e.preempted not in (0, 1)
+
+def oncpu(e):
+    global waited
+    counts['runs'] += 1
+    counts['without a wait'] += not waited
+    waited = False
+    counts['wrong'] += e.why not in ('sleeping', 'preempted', 'disk', 'dead', 'zombie')
+
+def __exit__():
+    print(counts['waits'] >= 3, counts['runs'] >= 3, counts['wrong'], counts['without a wait'] <= 1)
+",
+        "runqueue/comm=napper/,oncpu/comm=napper/",
+        "comm napper sleep-ms 20 sleep-ms 20 call 1 sleep-ms 20",
+        expect![[r#"
+            True True 0 True
+        "#]],
+    );
+}
+
+#[test]
+fn other_events_cannot_be_selected_for_a_task_beside_those_of_all_tasks() {
+    needs([Need::Tracefs]);
+    let outcome = perf_prof(&["trace", "-e", "offcpu,sched:sched_switch", "-p", "1"]).output().unwrap();
+    let message = String::from_utf8(outcome.stderr).unwrap();
+    assert!(message.contains("offcpu is made of events of all tasks, and sched:sched_switch would be"), "{message}");
+    assert_eq!(outcome.status.code(), Some(2));
+}
