@@ -50,13 +50,6 @@ fn wrong_usage() {
     "#]],
     );
     check(
-        "trace -- true",
-        expect![[r#"
-            perf-prof: no event selected; use -e, for example `perf-prof trace -e sched:sched_process_exec -- make` (`perf-prof list` lists all events)
-            `perf-prof trace --help` explains the options, with examples
-        "#]],
-    );
-    check(
         "top",
         expect![[r#"
             perf-prof: no event selected; write it after `top`, for example `perf-prof top sched:sched_switch` (`perf-prof list` lists all events)

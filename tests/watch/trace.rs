@@ -45,6 +45,29 @@ fn each_event_of_a_command_is_a_line_in_the_order_of_time() {
 }
 
 #[test]
+fn system_calls_are_selected_by_their_names() {
+    needs([Need::Tracefs]);
+    let lines = printed(&trace(&["-e", "getpgid,getsid"], &words(20, 0, 1)));
+    assert_eq!(lines.len(), 40);
+    for (at, line) in lines.iter().enumerate() {
+        let (_, call) = line[11..].trim_start().split_once(' ').unwrap();
+        assert!(call.trim_start().starts_with("getpgid(pid: ") && line.ends_with(" ms)"), "{at}: {line}");
+    }
+}
+
+#[test]
+fn without_events_each_system_call_of_the_command_is_a_line() {
+    needs([Need::Tracefs]);
+    let shell = ["sh", "-c", "cd /nowhere 2> /dev/null"].map(str::to_owned);
+    let output = trace(&[], &shell);
+    let (status, lines) = (output.status.code(), String::from_utf8(output.stdout).unwrap());
+    assert_eq!(status, Some(2), "{lines}");
+    let failed: Vec<&str> = lines.lines().filter(|line| line.contains(" chdir(filename: 0x")).collect();
+    assert!(matches!(failed[..], [line] if line.contains(") = -1 ENOENT (")), "{lines}");
+    assert!(lines.lines().count() > 10, "{lines}");
+}
+
+#[test]
 fn json_has_the_values_of_all_fields() {
     needs([Need::Tracefs]);
     let events = objects(&stdout(&trace(&["--json", "-e", CALL], &words(30, 0, 2))));

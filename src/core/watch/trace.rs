@@ -8,6 +8,7 @@ use super::{
     events::{TimeOfDay, WatchPlan, Watched, deliver},
     json,
     output::{Colours, Destination, Form, Output, Reader},
+    system_call::SystemCallText,
 };
 use crate::{
     engine::ExitStatus,
@@ -55,7 +56,8 @@ pub fn run(plan: &TracePlan) -> Result<ExitStatus> {
     let (status, trace) = deliver(&plan.watch, time_of_day, |Watched { events, context, .. }| {
         let names = events.iter().map(EventType::shown_name).collect();
         let Output { reader, .. } = output;
-        let lines = Lines { times: plan.times, reader, first: None, before: None, widest: 0, part: Vec::new() };
+        let calls = SystemCallText::new();
+        let lines = Lines { times: plan.times, reader, first: None, before: None, widest: 0, part: Vec::new(), calls };
         Ok(Trace { form: plan.form, events, names, context, lines, output })
     })?;
     trace.output.check()?;
@@ -116,6 +118,7 @@ struct Lines {
     widest: usize,
     /// A part of a line.
     part: Vec<u8>,
+    calls: SystemCallText,
 }
 
 /// How a part of a line looks: the numbers of ECMA-48 for a terminal with colours.
@@ -147,9 +150,12 @@ impl Lines {
         self.put(Look::Cyan, out);
         out.extend(std::iter::repeat_n(b' ', padding));
 
-        self.part.extend_from_slice(name.as_bytes());
-        self.put(Look::Bold, out);
-        out.extend_from_slice(b": ");
+        let is_call = SystemCallText::is_system_call(sample);
+        if !is_call {
+            self.part.extend_from_slice(name.as_bytes());
+            self.put(Look::Bold, out);
+            out.extend_from_slice(b": ");
+        }
 
         let frames = if has_callchain(sample) { frames(sample, context) } else { Vec::new() };
         let line = LineContext {
@@ -160,7 +166,10 @@ impl Lines {
             kernel: &*context.kernel,
             registers: context.registers(),
         };
-        write_text(sample, &line, &mut self.part);
+        match is_call {
+            true => self.calls.write(sample, &mut self.part),
+            false => write_text(sample, &line, &mut self.part),
+        }
         self.part.push(b'\n');
         write_frames(&frames, &mut self.part);
         self.put(Look::Plain, out);

@@ -11,12 +11,6 @@ pub enum OptionError {
          all events)"
     )]
     NoEvent,
-    /// `perf-prof trace` without `-e`.
-    #[error(
-        "no event selected; use -e, for example `perf-prof trace -e sched:sched_process_exec -- make` (`perf-prof list` \
-         lists all events)"
-    )]
-    NoEventToTrace,
     /// `perf-prof top` or `hist` without an event.
     #[error(
         "no event selected; write it after `{0}`, for example `perf-prof {0} {1}` (`perf-prof list` lists all events)"

@@ -1,14 +1,16 @@
 //! The options of `perf-prof trace`, and the plan made from them.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{env::consts::ARCH, ffi::OsString, path::PathBuf};
 
 use clap::{
     ArgAction, Args,
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use perf_prof_core::{
+    abi::system_calls,
     engine::ExitStatus,
-    spec::CallGraph,
+    profiler,
+    spec::{CallGraph, EventKind, EventSpec, named_event, parse_events},
     watch::{
         Destination, Form,
         trace::{self, LineTimes, TracePlan},
@@ -18,16 +20,26 @@ use perf_prof_core::{
 use super::options::{Needs, WatchOptions};
 use crate::cli::{event_filters::EventFilters, failure::Failure, option_error::OptionError};
 
-const USAGE: &str = "perf-prof trace [OPTION...] -e EVENT[,EVENT...] [--] [CMD [ARGS...]]
+const USAGE: &str = "perf-prof trace [OPTION...] [-e EVENT[,EVENT...]] [--] [CMD [ARGS...]]
        perf-prof trace [OPTION...] --input PATH [-e EVENT,...]";
 
-const LONG_ABOUT: &str = "Print a line for each event, in the order of time.
+const LONG_ABOUT: &str =
+    "Print a line for each event, in the order of time. Without -e: a line for each system call, when it returns.
 
 With a command: the events of this command and its children, until the command ends. With -a, -C, -p or -t: the \
 events on these CPUs, or of these processes and threads. With none of these: the events on all CPUs, until Ctrl-C.";
 
 const AFTER_HELP: &str = "\
 Examples
+  The system calls of a command:
+      perf-prof trace -- ls /nowhere
+         0.000000 ls/4710 openat(dfd: AT_FDCWD, filename: 0x7f21c4, flags: 0x80000, mode: 0) = 3 (0.005 ms)
+  Some calls of a process, by their names, and all calls that fail or take 10 ms:
+      perf-prof trace -e openat,read -p 1234
+      perf-prof trace -e syscall/failed/ -p 1234
+      perf-prof trace -e syscall/min=10ms/ -p 1234
+  Why a command does not run: its times off the CPU, and who woke it:
+      perf-prof trace -e offcpu/min=1ms/ -- make
   The programs that a build starts:
       perf-prof trace -e sched:sched_process_exec -- make
          0.000000 make/4711  sched:sched_process_exec: filename=/usr/bin/make pid=4711 old_pid=4711
@@ -61,7 +73,8 @@ pub struct Trace {
     // Before `events`, because clap takes the values of each member away.
     #[command(flatten)]
     filters: EventFilters,
-    /// Events: tracepoints as system:name[/FILTER/ATTR/.../], or profile, cycles:u,...
+    /// Events: tracepoints as system:name[/FILTER/ATTR/.../], names of system calls, sources such as offcpu, or
+    /// profile, cycles:u,... [default: syscall]
     #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append, display_order = 0)]
     events: Vec<String>,
     #[command(flatten)]
@@ -106,6 +119,26 @@ fn line_times(text: &str) -> LineTimes {
     }
 }
 
+/// The source of system calls.
+const SYSTEM_CALLS: &str = "syscall";
+
+/// Replaces names of system calls by the source of system calls that selects them: `openat,read` are calls.
+fn with_system_calls(events: Vec<EventSpec>) -> Result<Vec<EventSpec>, OptionError> {
+    let call = |event: &EventSpec| match &event.kind {
+        EventKind::Source { name, option: None, modifiers } if modifiers.is_empty() => {
+            let is_event = named_event(name).is_some() || profiler::built_in(name).is_some();
+            (!is_event && system_calls::number(ARCH, name).is_some()).then(|| name.clone())
+        }
+        _ => None,
+    };
+    let calls: Vec<String> = events.iter().filter_map(call).collect();
+    let mut others: Vec<EventSpec> = events.into_iter().filter(|event| call(event).is_none()).collect();
+    if !calls.is_empty() {
+        others.extend(parse_events(&format!("{SYSTEM_CALLS}/name={}/", calls.join("|")))?);
+    }
+    Ok(others)
+}
+
 impl Trace {
     /// Prints the events.
     pub fn run(self) -> Result<ExitStatus, Failure> {
@@ -115,9 +148,9 @@ impl Trace {
     }
 
     fn plan(self) -> Result<TracePlan, OptionError> {
-        let events = self.filters.events(&self.events)?;
+        let mut events = with_system_calls(self.filters.events(&self.events)?)?;
         if events.is_empty() && !self.of.is_of_recording() {
-            return Err(OptionError::NoEventToTrace);
+            events = parse_events(SYSTEM_CALLS)?;
         }
         let chains = self.call_graph.or(self.callchains.then(CallGraph::default));
         let needs = Needs { chains, interval: None };
