@@ -176,7 +176,9 @@ impl PreparedEvents {
         let processes = if mappings == Mappings::Delivered { Processes::Followed } else { Processes::Ignored };
         let offset = calibration.realtime_offset()?;
         let targets = targets(plan.capture, workload.as_ref());
-        let context = Context::new(Box::new(kernel), offset).with_targets(targets);
+        // A switch belongs to two tasks, so the switches of perf-prof itself arrive.
+        let left_out = (plan.capture.own_threads == plan::OwnThreads::LeftOut).then(std::process::id);
+        let context = Context::new(Box::new(kernel), offset).with_targets(targets).with_left_out(left_out);
         let events = event_types(&selected, &derived, |event| capture.layout(event))?;
         let context = Arc::new(context.with_symbol_options(symbols(&events), processes));
         Ok(LiveEvents {

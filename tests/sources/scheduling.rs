@@ -4,8 +4,10 @@ use expect_test::expect;
 
 use super::live_and_recorded;
 use crate::harness::{
+    counting::objects,
     machine::{Need, needs},
-    run::perf_prof,
+    recording::Folder,
+    run::{perf_prof, stdout},
 };
 
 #[test]
@@ -94,4 +96,26 @@ fn other_events_cannot_be_selected_for_a_task_beside_those_of_all_tasks() {
     let message = String::from_utf8(outcome.stderr).unwrap();
     assert!(message.contains("offcpu is made of events of all tasks, and sched:sched_switch would be"), "{message}");
     assert_eq!(outcome.status.code(), Some(2));
+}
+
+#[test]
+fn a_recording_of_a_source_has_the_events_of_all_its_spans() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = folder.path("o.data");
+    let record = |args: &[&str]| {
+        let mut command = perf_prof(&["record", "-q", "-e", "offcpu/min=20ms/", "-o"]);
+        command.arg(&path).args(args).args(["--", "sleep", "0.03"]).output().unwrap()
+    };
+    let refused = record(&[]);
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(message.contains("offcpu/min=20ms/ is made of events of all tasks; record with -a"), "{message}");
+    assert!(record(&["-a"]).status.success());
+    let trace = perf_prof(&["trace", "-q", "--json", "-e", "offcpu/comm=sleep, min=30ms/", "--input"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    let naps = objects(&stdout(&trace));
+    assert_eq!(naps.len(), 1, "{naps:?}");
+    assert_eq!(naps[0]["fields"]["state"], "sleeping");
 }

@@ -46,6 +46,8 @@ pub struct Context {
     task_changes: AtomicU64,
     /// The tasks that the user selected, if the events of all tasks are delivered.
     targets: Mutex<Option<Targets>>,
+    /// The process whose spans are not delivered: perf-prof itself.
+    left_out: Option<i32>,
     kernel_frames: Mutex<KernelFrames>,
     perf_kernel_frames: Mutex<PerfKernelFrames>,
     symbols: Mutex<Symbolizer>,
@@ -98,6 +100,7 @@ impl Context {
             tasks: Mutex::default(),
             task_changes: 0.into(),
             targets: Mutex::default(),
+            left_out: None,
             kernel_frames: Mutex::default(),
             perf_kernel_frames: Mutex::default(),
             symbols: Mutex::new(Symbolizer::deriving(Options::default())),
@@ -283,6 +286,17 @@ impl Context {
         {
             targets.forked(ppid, pid);
         }
+    }
+
+    /// Sets the process whose spans are not delivered.
+    pub fn with_left_out(self, process: Option<u32>) -> Self {
+        Self { left_out: process.map(|pid| pid as i32), ..self }
+    }
+
+    /// Returns whether the spans of this thread are delivered: the user selected it, and it is not one of perf-prof.
+    pub fn delivers_spans_of(&self, tid: i32) -> bool {
+        self.is_target(tid)
+            && self.left_out.is_none_or(|left_out| tid != left_out && self.process(tid) != Some(left_out))
     }
 
     /// Returns whether the user selected this thread. A thread is not selected if processes are selected and its process

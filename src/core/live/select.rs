@@ -87,10 +87,27 @@ pub fn resolve(plan: &Capture, tracefs: &Tracefs) -> Result<Selection> {
 }
 
 impl Selection {
+    /// Returns the events that are opened, for recordings: spans are made when the recording is read.
+    pub fn recorded(self, plan: &Capture) -> Result<Vec<Selected>> {
+        let of_source = |spec: &&EventSpec| matches!(&spec.kind, EventKind::Span(span) if span.is_source());
+        if let Some(source) = plan.events.iter().find(of_source)
+            && let (_, Some(_)) = derive::source::live_target(std::slice::from_ref(source), plan.target.clone())?
+        {
+            let name = &source.selector;
+            bail!(
+                "{name} is made of events of all tasks; record with -a, and select the tasks when you read the recording"
+            );
+        }
+        Ok(self.events)
+    }
+
     /// Returns the events that are opened, for commands that cannot run derived events.
     pub fn without_derived(self) -> Result<Vec<Selected>> {
         if let Some(Derived { span, .. }) = self.derived.first() {
-            bail!("{}: a span is made while a script runs; select the events that begin and end it", span.name());
+            bail!(
+                "{}: spans cannot be counted by the kernel; use `perf-prof top`, or select the events that begin and end it",
+                span.name()
+            );
         }
         Ok(self.events)
     }

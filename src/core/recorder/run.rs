@@ -69,7 +69,7 @@ pub fn run_with(
     }
     let closing = ClosingHeldOff::new();
     let tracefs = unprivileged::tracefs(&plan.capture)?;
-    let mut selected = select::select(&plan.capture, &tracefs)?.without_derived()?;
+    let mut selected = select::select(&plan.capture, &tracefs)?.recorded(&plan.capture)?;
     lifecycle::check(&selected)?;
     let limits = unprivileged::limit_to_user_space(&mut selected);
     let signals = signals()?;

@@ -77,7 +77,7 @@ impl Engine {
             }
         }
         let tid = self.layout.pid_tid(&self.record).map_or(-1, |(_, tid)| tid as i32);
-        if self.span.selects_tasks() && !self.context.is_target(tid) {
+        if self.span.selects_tasks() && !self.context.delivers_spans_of(tid) {
             return Flow::Continue(());
         }
         self.counts.add_delivered(1);

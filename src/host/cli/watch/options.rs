@@ -6,7 +6,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{ArgAction, Args, value_parser};
 use perf_prof_core::{
     derive::source::{live_target, recorded_tasks},
-    plan::{Callchain, Capture, DeliveryOrder, Input, Names, ReadLimits, Switch, Target, Verbosity},
+    plan::{Callchain, Capture, DeliveryOrder, Input, Names, OwnThreads, ReadLimits, Switch, Target, Verbosity},
     spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, TimeRanges, parse_interval, parse_pages, parse_size},
     sys::shell::shell_quote_all,
     watch::{Origin, WatchPlan},
@@ -95,7 +95,9 @@ impl WatchOptions {
             Callchain { every_event: chains, how: needs.chains.unwrap_or_default(), user: frames, kernel: frames };
         // The names of tasks are right only in the order of time: a task gets its name on another CPU, maybe, than the one
         // it runs on later.
-        let capture = Capture { events, callchain, order: DeliveryOrder::Time, ..Capture::default() };
+        // Each line that a command prints is a system call. If it traced itself, it would never come to an end.
+        let own_threads = OwnThreads::LeftOut;
+        let capture = Capture { events, callchain, order: DeliveryOrder::Time, own_threads, ..Capture::default() };
         if self.input.is_some() {
             let input = self.recording(&command, needs.interval, &capture.events)?;
             return Ok(WatchPlan { capture, origin: Origin::Recorded(Box::new(input)), limit, verbosity });
