@@ -1,5 +1,6 @@
 //! Runs the analysis scripts by their first lines, on workloads with known numbers of events.
 
+mod causes;
 pub mod processes;
 mod profiling;
 mod recorded;

@@ -13,7 +13,7 @@ use crate::harness::{
 fn a_flame_graph_that_cannot_be_saved_is_refused_at_once() {
     needs([Need::Tracefs]);
     let folder = tempfile::Builder::new().suffix(".svg").tempdir().unwrap();
-    for name in ["profile.py", "faults.py", "offcpu.py"] {
+    for name in ["profile.py", "faults.py", "offcpu.py", "offwake.py"] {
         for (file, why) in [
             ("x.png", "must end in .svg or .folded"),
             ("/no/such/x.svg", "cannot create or overwrite a file in /no/such"),
@@ -44,6 +44,9 @@ fn scripts_explain_themselves() {
         "opensnoop.py",
         "slowcalls.py",
         "irqlat.py",
+        "cpudist.py",
+        "schedblame.py",
+        "offwake.py",
     ] {
         let out = text(script(name).arg("--usage").output().unwrap());
         assert!(out.starts_with(&format!("usage: {name}")), "{out}");

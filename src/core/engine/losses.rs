@@ -129,11 +129,14 @@ pub fn print_lost(stats: &Stats) {
             delivered + lost
         ));
     }
-    if let (opened, dropped @ 1..) = stats.opened_and_dropped_spans() {
+    let (opened, lost, replaced) = stats.opened_lost_and_replaced_spans();
+    if lost != 0 {
         output::say_lost(format_args!(
-            "dropped {dropped} of {opened} spans: their key began again before they ended, events were lost while they \
-             were open, or more than max-open were open"
+            "dropped {lost} of {opened} spans: events were lost while they were open, or more than max-open were open"
         ));
+    }
+    if replaced != 0 {
+        output::say_lost(format_args!("dropped {replaced} of {opened} spans: their key began again before they ended"));
     }
     if stats.total_unattributed() != 0 {
         output::say(format_args!(

@@ -315,7 +315,7 @@ impl<S: Source> RunLoop<'_, S> {
             }
         });
         let told = self.stats.has_reported_losses()
-            || self.stats.opened_and_dropped_spans().1 != 0
+            || matches!(self.stats.opened_lost_and_replaced_spans(), (_, 1.., _) | (_, _, 1..))
             || self.stats.total_unattributed() + self.stats.total_throttled() != 0;
         // If this process replays only a part of a recording, the losses of all parts are printed later, together.
         if last == FinishAs::Program && (complete || told) {

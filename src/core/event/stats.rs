@@ -72,9 +72,12 @@ impl Stats {
         self.spans.get(event.checked_sub(self.first_span)?)
     }
 
-    /// Returns the numbers of all spans that began, and of those that were dropped.
-    pub fn opened_and_dropped_spans(&self) -> (u64, u64) {
-        self.spans.iter().fold((0, 0), |(opened, dropped), span| (opened + span.opened(), dropped + span.dropped()))
+    /// Returns the numbers of all spans that began, of those that were dropped after a loss, and of those that were dropped
+    /// because their key began again.
+    pub fn opened_lost_and_replaced_spans(&self) -> (u64, u64, u64) {
+        self.spans.iter().fold((0, 0, 0), |(opened, lost, replaced), span| {
+            (opened + span.opened(), lost + span.lost(), replaced + span.replaced())
+        })
     }
 
     /// Uses this count of the samples of perf-prof's own threads that are left out.

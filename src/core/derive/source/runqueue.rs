@@ -35,6 +35,10 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
         Field::uint("preempted", "1 if the task ran before and could go on; 0 if it was woken", |span| {
             span.begin().is("sched_switch").into()
         }),
+        Field::text("preempted_by", "name of the task that took the CPU from it; empty if it was woken", |span| {
+            let begin = span.begin();
+            if begin.is("sched_switch") { begin.text("next_comm").into() } else { b"".into() }
+        }),
         Field::uint("migrated", "1 if it ran on another CPU than the one on which it began to wait", |span| {
             let begin = span.begin();
             let cpu = if begin.is("sched_switch") { begin.cpu().into() } else { begin.int("target_cpu") };

@@ -106,8 +106,12 @@ impl Derivation for Engine {
                 Action::BeginUnlessOpen if self.open.is_open(&key) => {}
                 Action::Begin | Action::BeginUnlessOpen => {
                     self.counts.add_opened(1);
-                    let dropped = self.open.open(key, input, record);
-                    self.counts.add_dropped(dropped);
+                    let (replaced, oldest) = self.open.open(key, input, record);
+                    self.counts.add_dropped(replaced + oldest);
+                    self.counts.add_lost(oldest);
+                    if !self.span.spec.is_source() {
+                        self.counts.add_replaced(replaced);
+                    }
                 }
                 Action::Note(keep) => self.open.note(&key, input, record, keep),
                 Action::Discard => self.counts.add_dropped(self.open.close(&key).map_or(0, |_| 1)),
@@ -121,6 +125,7 @@ impl Derivation for Engine {
         // after this call were opened after the loss.
         let dropped = self.open.clear();
         self.counts.add_dropped(dropped);
+        self.counts.add_lost(dropped);
     }
 
     fn finish(&mut self, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {

@@ -84,16 +84,13 @@ impl OpenSpans {
         }
     }
 
-    /// Opens a span. Returns how many open spans were dropped: one that began with the same key, and the oldest one if
-    /// the table was full.
-    pub fn open(&mut self, key: Key, input: usize, record: &[u8]) -> u64 {
-        let mut dropped = 0;
-        if self.nesting == Nesting::Replaced && self.close(&key).is_some() {
-            dropped += 1;
-        }
-        if self.len == self.max {
+    /// Opens a span. Returns the numbers of open spans that were dropped: of those that began with the same key, and of
+    /// the oldest ones if the table was full.
+    pub fn open(&mut self, key: Key, input: usize, record: &[u8]) -> (u64, u64) {
+        let replaced = u64::from(self.nesting == Nesting::Replaced && self.close(&key).is_some());
+        let is_full = self.len == self.max;
+        if is_full {
             self.drop_oldest();
-            dropped += 1;
         }
         let hash = hash(&key);
         let slot =
@@ -115,7 +112,7 @@ impl OpenSpans {
         }
         self.newest = at;
         self.len += 1;
-        dropped
+        (replaced, is_full.into())
     }
 
     /// Returns the record of the span with this key that was opened last.

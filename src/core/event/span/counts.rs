@@ -8,6 +8,8 @@ pub struct SpanCounts {
     opened: AtomicU64,
     ended: AtomicU64,
     dropped: AtomicU64,
+    lost: AtomicU64,
+    replaced: AtomicU64,
     without_begin: AtomicU64,
     delivered: AtomicU64,
 }
@@ -35,6 +37,8 @@ counts! {
     opened add_opened "spans that began.";
     ended add_ended "spans that ended, whether they were delivered or not.";
     dropped add_dropped "spans that began and were dropped: after a loss, because the key began again, or because too many were open.";
+    lost add_lost "dropped spans that were open during a loss, or when too many were open.";
+    replaced add_replaced "dropped spans whose key began again, if this means that the key is wrong or that an end is missing.";
     without_begin add_without_begin "events that end a span, but no span with their key was open.";
     delivered add_delivered "spans that passed the filter, and were delivered unless the run ended before.";
 }

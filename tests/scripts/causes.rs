@@ -1,0 +1,88 @@
+//! Scripts that show why tasks wait or stop, with tasks that wait for known reasons.
+
+use std::path::Path;
+
+use crate::harness::{
+    machine::{Need, needs},
+    scripts::{row, script, text},
+};
+
+/// A task with a name sleeps 20 times on the CPU on which another one computes all the time.
+const SHARED_CPU: &str = "
+import os, time
+os.sched_setaffinity(0, {0})
+def name(text):
+    open('/proc/self/comm', 'w').write(text)
+child = os.fork()
+if child == 0:
+    name('sb-hog')
+    while True:
+        sum(range(1000))
+name('sb-nap')
+for _ in range(20):
+    time.sleep(0.005)
+    sum(range(1000))
+os.kill(child, 9)
+os.wait()
+";
+
+/// A task waits 5 times for a byte, and another one writes it after 20 ms.
+const PIPE: &str = "
+import os, time
+there, back = os.pipe(), os.pipe()
+def name(text):
+    open('/proc/self/comm', 'w').write(text)
+if os.fork() == 0:
+    name('ow-reader')
+    for _ in range(5):
+        os.read(there[0], 1)
+        os.write(back[1], b'x')
+    os._exit(0)
+name('ow-writer')
+for _ in range(5):
+    time.sleep(0.02)
+    os.write(there[1], b'x')
+    os.read(back[0], 1)
+os.wait()
+";
+
+fn run(name: &str, options: &[&str], program: &str) -> String {
+    text(script(name).args(options).args(["--exec", "python3", "-c", program]).output().unwrap())
+}
+
+#[test]
+fn schedblame_names_the_task_that_ran_meanwhile() {
+    needs([Need::Tracefs]);
+    let out = run("schedblame.py", &["--top", "1000"], SHARED_CPU);
+    let waits: u64 = row(&out, "sb-nap")[1].parse().unwrap();
+    // After each of its naps it waits, and maybe more often: its time slice may end.
+    assert!(waits >= 20, "{out}");
+    let hog = row(&out, "sb-hog").join(" ");
+    assert!(hog.contains("sb-nap"), "{out}");
+}
+
+#[test]
+fn cpudist_tells_runs_that_end_by_a_wait_from_others() {
+    needs([Need::Tracefs]);
+    let out = run("cpudist.py", &["--by", "why", "--comm", "sb-nap"], SHARED_CPU);
+    let waits: u64 = row(&out, "sleeping")[1].parse().unwrap();
+    assert!(waits >= 20, "{out}");
+    let hog = run("cpudist.py", &["--by", "why", "--comm", "sb-hog"], SHARED_CPU);
+    assert!(row(&hog, "preempted")[1].parse::<u64>().unwrap() >= 1, "{hog}");
+}
+
+#[test]
+fn offwake_shows_the_task_that_woke_another() {
+    needs([Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    let flame = folder.path().join("o.folded");
+    let options = ["--comm", "ow-reader", "--min", "10000", "--flame", flame.to_str().unwrap()];
+    let out = run("offwake.py", &options, PIPE);
+    let lines: Vec<&str> = out.lines().map(str::trim).collect();
+    assert!(lines.iter().any(|line| line.ends_with("%  ow-reader")), "{out}");
+    assert!(lines.contains(&"woken by ow-writer") && lines.contains(&"schedule"), "{out}");
+    let stacks = std::fs::read_to_string(Path::new(&flame)).unwrap();
+    let us: u64 = stacks.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
+    assert!(us >= 80_000, "{stacks}");
+    assert!(stacks.lines().any(|line| line.starts_with("ow-reader;") && line.contains(";--;")), "{stacks}");
+}
