@@ -113,7 +113,7 @@ impl Derivation for Engine {
                         self.counts.add_replaced(replaced);
                     }
                 }
-                Action::Note(keep) => self.open.note(&key, input, record, keep),
+                Action::Note(keep) => self.open.note(&key, (input, at), record, keep),
                 Action::Discard => self.counts.add_dropped(self.open.close(&key).map_or(0, |_| 1)),
             }
         }

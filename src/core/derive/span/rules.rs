@@ -36,7 +36,7 @@ pub enum Action {
     Discard,
 }
 
-/// Which samples of an event are kept with an open span. All of them are counted.
+/// Which samples of a rule are kept with an open span. All of them are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// The first one.

@@ -49,7 +49,7 @@ pub(super) struct OpenSpan<R> {
     pub record: R,
 }
 
-/// The most notes of an event that an open span keeps.
+/// The most notes of a rule that an open span keeps.
 const MOST_NOTES: usize = 16;
 
 impl<R: AsRef<[u8]>> OpenSpan<R> {
@@ -128,22 +128,24 @@ impl OpenSpans {
         self.last(key).is_some()
     }
 
-    /// Keeps a sample with the span of this key that was opened last.
-    pub fn note(&mut self, key: &Key, input: usize, record: &[u8], keep: Keep) {
+    /// Keeps a sample with the span of this key that was opened last. `rule` is the index of the rule that says so, among
+    /// those of the input.
+    pub fn note(&mut self, key: &Key, (input, rule): (usize, usize), record: &[u8], keep: Keep) {
         let Some(&at) = self.by_key.find(hash(key), |&at| self.slots[at as usize].key == *key) else { return };
         let slot = &mut self.slots[at as usize];
         let (begin, old) = split(&slot.record);
         let mut kept: Vec<SpanNote<'_>> = notes(old).collect();
-        let own = kept.iter().filter(|note| note.input == input).count();
-        let new = SpanNote { input, count: 1, record };
-        match kept.iter_mut().find(|note| note.input == input) {
-            None => kept.push(new),
+        let is_own = |note: &SpanNote<'_>| (note.input, note.rule) == (input, rule);
+        let own = kept.iter().filter(|note| is_own(note)).count();
+        let new = |count| SpanNote { input, rule, count, record };
+        match kept.iter_mut().find(|note| is_own(note)) {
+            None => kept.push(new(1)),
             Some(first) => {
                 first.count = first.count.saturating_add(1);
                 match keep {
                     Keep::First => {}
                     Keep::Last => first.record = record,
-                    Keep::Some if own < MOST_NOTES => kept.push(new),
+                    Keep::Some if own < MOST_NOTES => kept.push(new(0)),
                     Keep::Some => {}
                 }
             }

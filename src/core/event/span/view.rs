@@ -13,18 +13,20 @@ use crate::{
 pub struct SpanNote<'a> {
     /// The index of its event among the inputs of the span.
     pub input: usize,
-    /// How often the event happened during the span. Not all of these samples are kept.
+    /// The index of the rule of this event that keeps it.
+    pub rule: usize,
+    /// How often the rule applied during the span, if this is its first note; else 0. Not all of these samples are kept.
     pub count: u32,
     /// The record of the sample.
     pub record: &'a [u8],
 }
 
 impl SpanNote<'_> {
-    /// Appends the note to the bytes that [`notes`] reads: the input (2 bytes), 2 bytes that are not used, the count (4
-    /// bytes), and the record, whose size is a multiple of 8.
+    /// Appends the note to the bytes that [`notes`] reads: the input (2 bytes), the rule (2 bytes), the count (4 bytes),
+    /// and the record, whose size is a multiple of 8.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend((self.input as u16).to_ne_bytes());
-        out.extend([0; 2]);
+        out.extend((self.rule as u16).to_ne_bytes());
         out.extend(self.count.to_ne_bytes());
         out.extend_from_slice(self.record);
     }
@@ -38,12 +40,13 @@ pub fn notes(bytes: &[u8]) -> impl Iterator<Item = SpanNote<'_>> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
         let input = u16::from_ne_bytes(*rest.first_chunk()?);
+        let rule = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?);
         let count = u32::from_ne_bytes(*rest.get(4..)?.first_chunk()?);
         let record = rest.get(NOTE_HEADER..)?;
         let size: usize = u16::from_ne_bytes(*record.get(6..)?.first_chunk()?).into();
         let record = record.get(..size).filter(|record| record.len() >= 8)?;
         rest = rest.get(NOTE_HEADER + size..).unwrap_or(&[]);
-        Some(SpanNote { input: input.into(), count, record })
+        Some(SpanNote { input: input.into(), rule: rule.into(), count, record })
     })
 }
 
@@ -91,7 +94,8 @@ impl<'a> SpanView<'a> {
         self.end().unwrap_or_else(|| self.begin())
     }
 
-    /// Returns the kept samples between them, each with the number of times that its event happened.
+    /// Returns the kept samples between them. The first one of each rule comes with the number of times that the rule
+    /// applied, and the others with 0.
     pub fn notes(&self) -> impl Iterator<Item = (PartView<'a>, u32)> + use<'a> {
         let Self { inputs, samples, .. } = *self;
         notes(samples.notes)
@@ -103,9 +107,9 @@ impl<'a> SpanView<'a> {
         self.notes().map(|(part, _)| part).find(|part| part.is(name))
     }
 
-    /// Returns how often the tracepoint with this name happened during the span.
+    /// Returns how often rules that keep samples of the tracepoint with this name applied during the span.
     pub fn count(&self, name: &str) -> u64 {
-        self.notes().find(|(part, _)| part.is(name)).map_or(0, |(_, count)| count.into())
+        self.notes().filter(|(part, _)| part.is(name)).map(|(_, count)| u64::from(count)).sum()
     }
 
     /// Returns one of the first two parts of the key. 0 if it is text.
