@@ -54,7 +54,7 @@ pub enum Scope {
 pub struct Rule {
     event: RuleEvent,
     action: Action,
-    /// `FIELD[+FIELD]`
+    /// `FIELD[+FIELD]`. The sum of two fields is written as `FIELD plus FIELD`.
     key: &'static str,
     when: Option<&'static str>,
     presence: Presence,

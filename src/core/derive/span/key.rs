@@ -18,6 +18,8 @@ enum Part {
     Pid,
     Cpu,
     Field(Field),
+    /// The sum of two numbers.
+    Sum(Field, Field),
 }
 
 /// The values of a key. Most keys are one or two numbers, and need no memory of their own.
@@ -48,14 +50,18 @@ impl Key {
 impl KeyPlan {
     /// Finds the fields of a key in the format of an event.
     pub fn new<'a>(names: impl Iterator<Item = &'a str>, format: &EventFormat) -> Result<KeyPlan, SpanError> {
+        let field = |name: &str| match format.field(name) {
+            Some(field) if field.kind.value_type() == ValueType::Bytes => Err(SpanError::Array(name.to_owned())),
+            Some(field) => Ok(field.clone()),
+            None => Err(SpanError::no_field(name, format)),
+        };
         let part = |name: &str| match name {
             "_tid" => Ok(Part::Tid),
             "_pid" => Ok(Part::Pid),
             "_cpu" => Ok(Part::Cpu),
-            name => match format.field(name) {
-                Some(field) if field.kind.value_type() == ValueType::Bytes => Err(SpanError::Array(name.to_owned())),
-                Some(field) => Ok(Part::Field(field.clone())),
-                None => Err(SpanError::no_field(name, format)),
+            name => match name.split_once(" plus ") {
+                Some((one, other)) => Ok(Part::Sum(field(one)?, field(other)?)),
+                None => field(name).map(Part::Field),
             },
         };
         names.map(part).collect::<Result<_, _>>().map(KeyPlan)
@@ -113,7 +119,7 @@ impl Part {
             Part::Tid => "_tid",
             Part::Pid => "_pid",
             Part::Cpu => "_cpu",
-            Part::Field(field) => &field.name,
+            Part::Field(field) | Part::Sum(field, _) => &field.name,
         }
     }
 
@@ -125,12 +131,43 @@ impl Part {
             Part::Tid => layout.pid_tid(record).map(|(_, tid)| i64::from(tid as i32) as u64),
             Part::Pid => layout.pid_tid(record).map(|(pid, _)| i64::from(pid as i32) as u64),
             Part::Cpu => layout.cpu(record).map(u64::from),
-            Part::Field(field) => match field.value(layout.raw(record)?)? {
-                Value::Int(value) => Some(value as u64),
-                Value::Uint(value) => Some(value),
-                Value::Bool(value) => Some(value.into()),
-                Value::Str(_) | Value::Bytes(_) => None,
-            },
+            Part::Field(field) => number(field, layout.raw(record)?),
+            Part::Sum(one, other) => {
+                let raw = layout.raw(record)?;
+                Some(number(one, raw)?.wrapping_add(number(other, raw)?))
+            }
         }
+    }
+}
+
+#[inline]
+fn number(field: &Field, raw: &[u8]) -> Option<u64> {
+    match field.value(raw)? {
+        Value::Int(value) => Some(value as u64),
+        Value::Uint(value) => Some(value),
+        Value::Bool(value) => Some(value.into()),
+        Value::Str(_) | Value::Bytes(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        abi::PERF_SAMPLE_RAW,
+        record::{SampleLayout, SampleValues},
+    };
+
+    #[test]
+    fn a_part_may_be_the_sum_of_two_fields() {
+        let text = "name: x\nID: 1\nformat:\n\tfield:u64 sector;\toffset:0;\tsize:8;\tsigned:0;\n\
+                    \tfield:u32 count;\toffset:8;\tsize:4;\tsigned:0;\n\nprint fmt: \"\"\n";
+        let format = EventFormat::parse("s", text).unwrap();
+        let layout = SampleLayout::new(PERF_SAMPLE_RAW, 0);
+        let raw = [&1000u64.to_ne_bytes()[..], &24u32.to_ne_bytes(), &[0; 4]].concat();
+        let record = layout.encode(&SampleValues { raw, ..SampleValues::default() }).unwrap();
+        let key = |name: &str| KeyPlan::new([name].into_iter(), &format).unwrap().key(&layout, &record);
+        assert_eq!(key("sector plus count"), Some(Key::One(1024)));
+        assert_eq!(key("sector"), Some(Key::One(1000)));
     }
 }
