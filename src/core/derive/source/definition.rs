@@ -108,9 +108,19 @@ impl Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::BeginUnlessOpen, key)
     }
 
-    /// The samples end the span.
+    /// The samples open a span, also if others with the same key are open.
+    pub const fn begin_another(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::BeginAnother, key)
+    }
+
+    /// The samples end the span. If several are open, this is the one that was opened last.
     pub const fn end(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::End, key)
+    }
+
+    /// The samples end the span that was opened first.
+    pub const fn end_first(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::EndFirst, key)
     }
 
     /// The samples are kept with the open span.

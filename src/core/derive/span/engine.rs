@@ -7,7 +7,7 @@ use crate::{
     derive::Derivation,
     event::{Context, Flow, SpanCounts, SpanFormat, SpanSamples},
     record::SampleLayout,
-    spec::OpenAtEnd,
+    spec::{Nesting, OpenAtEnd},
 };
 
 pub(super) struct Engine {
@@ -25,6 +25,13 @@ pub(super) struct Engine {
     context: Arc<Context>,
 }
 
+/// Which of several open spans with the same key ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    First,
+    Last,
+}
+
 impl Engine {
     pub fn new(
         span: Span,
@@ -38,16 +45,24 @@ impl Engine {
     }
 
     /// Ends the span with this key.
-    fn end(&mut self, key: &Key, input: usize, time: u64, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
+    fn end(
+        &mut self,
+        key: &Key,
+        which: Which,
+        (input, time, record): (usize, u64, &[u8]),
+        emit: &mut dyn FnMut(&[u8]) -> Flow,
+    ) -> Flow {
         let Self { format, open, counts, .. } = self;
         let layout = |of: usize| &format.inputs[of].layout;
         // A sample that is delivered late may be older than the span that is open now. It belongs to an earlier one.
         let is_later = |of: usize, begin: &[u8]| layout(of).time(begin).unwrap_or(0) <= time;
-        if !open.last(key).is_some_and(|begin| is_later(begin.input, begin.split().0)) {
+        let found = if which == Which::Last { open.last(key) } else { open.first(key) };
+        if !found.is_some_and(|begin| is_later(begin.input, begin.split().0)) {
             counts.add_without_begin(1);
             return Flow::Continue(());
         }
-        let Some(begin) = open.close(key) else { return Flow::Continue(()) };
+        let begin = if which == Which::Last { open.close(key) } else { open.close_first(key) };
+        let Some(begin) = begin else { return Flow::Continue(()) };
         counts.add_ended(1);
         let (begin_record, notes) = begin.split();
         let duration = time - layout(begin.input).time(begin_record).unwrap_or(0);
@@ -102,7 +117,8 @@ impl Derivation for Engine {
             }
             let Some(key) = step.key.key(&layout, record) else { continue };
             match step.action {
-                Action::End => self.end(&key, input, time, record, emit)?,
+                Action::End => self.end(&key, Which::Last, (input, time, record), emit)?,
+                Action::EndFirst => self.end(&key, Which::First, (input, time, record), emit)?,
                 Action::BeginUnlessOpen if self.open.is_open(&key) => {}
                 Action::Begin | Action::BeginUnlessOpen => {
                     self.counts.add_opened(1);
@@ -112,6 +128,11 @@ impl Derivation for Engine {
                     if !self.span.spec.is_source() {
                         self.counts.add_replaced(replaced);
                     }
+                }
+                Action::BeginAnother => {
+                    self.counts.add_opened(1);
+                    let dropped = self.open.open_nested(key, input, record, Nesting::Nested);
+                    self.counts.add_dropped(dropped);
                 }
                 Action::Note(keep) => self.open.note(&key, (input, at), record, keep),
                 Action::Discard => self.counts.add_dropped(self.open.close(&key).map_or(0, |_| 1)),

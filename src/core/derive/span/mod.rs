@@ -185,7 +185,7 @@ fn filters(
                 end: name(end),
                 begin: name(begin),
             };
-            let is_pair = does(of_begin, Action::begins) && does(of_end, |action| action == Action::End);
+            let is_pair = does(of_begin, Action::begins) && does(of_end, Action::ends);
             filters.push(is_pair.then(|| Filter::parse_for_span(text, end, begin).map_err(wrong)).transpose()?);
         }
     }

@@ -28,8 +28,12 @@ pub enum Action {
     Begin,
     /// It opens a span, unless one with the same key is open.
     BeginUnlessOpen,
-    /// It ends the span.
+    /// It opens a span, also if others with the same key are open.
+    BeginAnother,
+    /// It ends the span. If several are open, this is the one that was opened last.
     End,
+    /// It ends the span that was opened first.
+    EndFirst,
     /// It is kept with the span.
     Note(Keep),
     /// It drops the span.
@@ -62,7 +66,12 @@ pub enum Presence {
 impl Action {
     /// Returns whether a sample may open a span.
     pub fn begins(self) -> bool {
-        matches!(self, Action::Begin | Action::BeginUnlessOpen)
+        matches!(self, Action::Begin | Action::BeginUnlessOpen | Action::BeginAnother)
+    }
+
+    /// Returns whether a sample may end a span.
+    pub fn ends(self) -> bool {
+        matches!(self, Action::End | Action::EndFirst)
     }
 
     /// Returns whether the samples of the event have call chains, if the span has this setting.
@@ -70,7 +79,7 @@ impl Action {
         match stack {
             SpanStack::Inherit => false,
             SpanStack::Begin => self.begins(),
-            SpanStack::End => self == Action::End,
+            SpanStack::End => self.ends(),
             SpanStack::Both => self != Action::Discard,
         }
     }

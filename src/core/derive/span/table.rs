@@ -87,7 +87,12 @@ impl OpenSpans {
     /// Opens a span. Returns the numbers of open spans that were dropped: of those that began with the same key, and of
     /// the oldest ones if the table was full.
     pub fn open(&mut self, key: Key, input: usize, record: &[u8]) -> (u64, u64) {
-        let replaced = u64::from(self.nesting == Nesting::Replaced && self.close(&key).is_some());
+        self.open_nested(key, input, record, self.nesting)
+    }
+
+    /// The same with another nesting than that of the table.
+    pub fn open_nested(&mut self, key: Key, input: usize, record: &[u8], nesting: Nesting) -> (u64, u64) {
+        let replaced = u64::from(nesting == Nesting::Replaced && self.close(&key).is_some());
         let is_full = self.len == self.max;
         if is_full {
             self.drop_oldest();
@@ -121,6 +126,25 @@ impl OpenSpans {
         let at = *self.by_key.find(hash(key), |&at| self.slots[at as usize].key == *key)?;
         let slot = &self.slots[at as usize];
         Some(OpenSpan { input: slot.input.into(), record: &slot.record })
+    }
+
+    /// Returns the record of the span with this key that was opened first.
+    pub fn first(&self, key: &Key) -> Option<OpenSpan<&[u8]>> {
+        let slot = &self.slots[self.first_slot(key)? as usize];
+        Some(OpenSpan { input: slot.input.into(), record: &slot.record })
+    }
+
+    fn first_slot(&self, key: &Key) -> Option<u32> {
+        let mut at = *self.by_key.find(hash(key), |&at| self.slots[at as usize].key == *key)?;
+        while self.slots[at as usize].below != NONE {
+            at = self.slots[at as usize].below;
+        }
+        Some(at)
+    }
+
+    /// Takes out the span with this key that was opened first.
+    pub fn close_first(&mut self, key: &Key) -> Option<OpenSpan<Box<[u8]>>> {
+        self.remove(self.first_slot(key)?)
     }
 
     /// Returns whether a span with this key is open.
@@ -176,14 +200,16 @@ impl OpenSpans {
 
     /// Takes out the oldest span.
     pub fn take_oldest(&mut self) -> Option<OpenSpan<Box<[u8]>>> {
-        let at = self.oldest;
-        let oldest = self.slots.get(at as usize)?;
+        self.remove(self.oldest)
+    }
+
+    /// Takes out the span in a slot.
+    fn remove(&mut self, at: u32) -> Option<OpenSpan<Box<[u8]>>> {
+        let slot = self.slots.get(at as usize)?;
         let slots = &self.slots;
-        if let Ok(mut entry) =
-            self.by_key.find_entry(hash(&oldest.key), |&other| slots[other as usize].key == oldest.key)
-        {
-            // Of the spans with its key, the oldest one is at the bottom.
-            let (top, below) = (*entry.get(), oldest.below);
+        if let Ok(mut entry) = self.by_key.find_entry(hash(&slot.key), |&other| slots[other as usize].key == slot.key) {
+            // Of the spans with its key, the one that was opened last is at the top.
+            let (top, below) = (*entry.get(), slot.below);
             if top != at {
                 let mut above = top;
                 while self.slots[above as usize].below != at {
@@ -253,5 +279,24 @@ mod tests {
     #[test]
     fn a_slot_is_small() {
         assert!(size_of::<Slot>() <= 56, "{}", size_of::<Slot>());
+    }
+
+    #[test]
+    fn of_several_spans_with_one_key_the_first_or_the_last_can_be_closed() {
+        let mut open = OpenSpans::new(10, Nesting::Replaced);
+        let record = |number: u8| [0, 0, 0, 0, 0, 0, 8, 0, number];
+        let number = |span: Option<OpenSpan<Box<[u8]>>>| span.map(|span| span.record[8]);
+        let (key, other) = (Key::One(1), Key::One(2));
+        for at in 1..=4 {
+            assert_eq!(open.open_nested(key.clone(), 0, &record(at), Nesting::Nested), 0);
+        }
+        open.open(other.clone(), 0, &record(9));
+        assert_eq!(open.first(&key).map(|span| span.record[8]), Some(1));
+        assert_eq!(number(open.close_first(&key)), Some(1));
+        assert_eq!(number(open.close(&key)), Some(4));
+        assert_eq!(number(open.close_first(&key)), Some(2));
+        assert_eq!(number(open.close_first(&key)), Some(3));
+        assert_eq!((number(open.close_first(&key)), number(open.close_first(&other))), (None, Some(9)));
+        assert_eq!(open.clear(), 0);
     }
 }
