@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::{
-    derive::span::{Action, Keep, Presence, SpanError, SpanRule},
+    derive::span::{Action, FieldCondition, Keep, Presence, SpanError, SpanRule},
     event::{ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanPart, SpanTask, SpanView},
     spec::{EventKind, Nesting, Probe, ProbeKind, SpanOption, SpanSpec, is_glob, similar_names},
     tracefs::Filter,
@@ -58,6 +58,7 @@ pub struct Rule {
     key: &'static str,
     when: Option<&'static str>,
     presence: Presence,
+    only_if: Option<FieldCondition>,
 }
 
 /// The event of a rule.
@@ -95,7 +96,7 @@ pub struct Field {
 
 impl Rule {
     const fn new(event: RuleEvent, action: Action, key: &'static str) -> Rule {
-        Rule { event, action, key, when: None, presence: Presence::Needed }
+        Rule { event, action, key, when: None, presence: Presence::Needed, only_if: None }
     }
 
     /// The samples open a span.
@@ -158,6 +159,16 @@ impl Rule {
         Rule { presence: Presence::OnlyRecorded, ..self }
     }
 
+    /// The rule is for kernels whose event has this field.
+    pub const fn with_field(self, name: &'static str) -> Rule {
+        Rule { only_if: Some(FieldCondition::Has(name)), ..self }
+    }
+
+    /// The rule is for kernels whose event does not have this field.
+    pub const fn without_field(self, name: &'static str) -> Rule {
+        Rule { only_if: Some(FieldCondition::Lacks(name)), ..self }
+    }
+
     /// Returns the rule with its event. `function` is the function of the source.
     pub(crate) fn resolve(&self, function: Option<&Probe>) -> SpanRule {
         let probe = |kind| match function {
@@ -174,7 +185,7 @@ impl Rule {
             RuleEvent::Return => probe(ProbeKind::Uretprobe),
         };
         let key = self.key.split('+').map(str::to_owned).collect();
-        SpanRule { event, action: self.action, key, when: self.when, presence: self.presence }
+        SpanRule { event, action: self.action, key, when: self.when, presence: self.presence, only_if: self.only_if }
     }
 }
 

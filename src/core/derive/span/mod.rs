@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub use self::{
     error::SpanError,
-    rules::{Action, Keep, Presence, SpanRule},
+    rules::{Action, FieldCondition, Keep, Presence, SpanRule},
 };
 use self::{error::name, key::KeyPlan};
 use super::{
@@ -92,7 +92,8 @@ impl Span {
         let formats: Vec<(Arc<EventFormat>, &[usize])> =
             inputs.iter().map(|(of, own)| Ok((format(of)?, own.as_slice()))).collect::<Result<_, SpanError>>()?;
         let input = |(format, own): &(Arc<EventFormat>, &[usize])| {
-            let own = own.iter().filter_map(|&rule| rules.get(rule));
+            let is_for = |rule: &&SpanRule| rule.only_if.is_none_or(|condition| condition.is_met(format));
+            let own = own.iter().filter_map(|&rule| rules.get(rule)).filter(is_for);
             let mut steps = own.map(|rule| Step::new(rule, format)).collect::<Result<Vec<_>, SpanError>>()?;
             if !spec.is_source() {
                 // An event that begins and ends spans ends one, and then begins the next one.

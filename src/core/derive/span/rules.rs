@@ -4,6 +4,7 @@ use super::SpanError;
 use crate::{
     derive::source,
     spec::{EventKind, KeyField, SpanEvents, SpanSpec, SpanStack, TracepointName},
+    tracefs::EventFormat,
 };
 
 /// A rule: what the samples of an event do.
@@ -19,6 +20,27 @@ pub struct SpanRule {
     pub when: Option<&'static str>,
     /// Whether the span works without the event.
     pub presence: Presence,
+    /// If set, the rule is for kernels whose event has a field, or for those whose event does not have it.
+    pub only_if: Option<FieldCondition>,
+}
+
+/// What a rule needs of the event's format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldCondition {
+    /// It has this field.
+    Has(&'static str),
+    /// It does not have this field.
+    Lacks(&'static str),
+}
+
+impl FieldCondition {
+    /// Returns whether the condition is met.
+    pub fn is_met(self, format: &EventFormat) -> bool {
+        match self {
+            FieldCondition::Has(name) => format.field(name).is_some(),
+            FieldCondition::Lacks(name) => format.field(name).is_none(),
+        }
+    }
 }
 
 /// What a sample does with the open span of its key.
@@ -101,6 +123,7 @@ impl SpanRule {
             key: spec.key.iter().map(|field| key(field).clone()).collect(),
             when: None,
             presence: Presence::Needed,
+            only_if: None,
         };
         let begins = begin.iter().map(|event| rule(event, Action::Begin, |key| &key.begin));
         let ends = end.iter().map(|event| rule(event, Action::End, |key| &key.end));
