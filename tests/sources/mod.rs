@@ -1,9 +1,10 @@
 //! Built-in sources: real events of workloads with known truths, live and from a recording.
 
+mod process;
 mod scheduling;
 mod system_calls;
 
-use std::path::Path;
+use std::{ffi::OsStr, path::Path};
 
 use expect_test::Expect;
 
@@ -23,6 +24,25 @@ pub fn live_and_recorded(script: &str, selector: &str, operations: &str, expect:
     expect.assert_eq(&outcome.stdout);
     let replayed = replay(script, selector, &live.path("r.data"), &[]);
     assert_eq!((replayed.stdout, replayed.status), (outcome.stdout, 0), "{}", replayed.stderr);
+}
+
+/// Does the same with a command, which prints what is true in lines that begin with `truth`. Returns the output.
+#[track_caller]
+pub fn command_live_and_recorded(script: &str, selector: &str, command: &[&OsStr]) -> String {
+    let live = Run::script(script).event(selector).options(["--record", "r.data"]).exec(command);
+    let outcome = live.run();
+    assert_eq!(outcome.status, 0, "{}\n{}", outcome.stdout, outcome.stderr);
+    let replayed = replay(script, selector, &live.path("r.data"), &[]);
+    let lines = outcome.stdout.lines().filter(|line| !line.starts_with("truth"));
+    let without_truths: String = lines.flat_map(|line| [line, "\n"]).collect();
+    assert_eq!((replayed.stdout, replayed.status), (without_truths, 0), "{}", replayed.stderr);
+    outcome.stdout
+}
+
+/// Returns the words after the first one of each line that begins with `first`.
+pub fn rows<'a>(out: &'a str, first: &str) -> Vec<Vec<&'a str>> {
+    let words = out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    words.filter(|words| words.first() == Some(&first)).map(|words| words[1..].to_vec()).collect()
 }
 
 pub fn replay(script: &str, selector: &str, recording: &Path, options: &[&str]) -> Outcome {

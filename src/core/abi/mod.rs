@@ -3,6 +3,7 @@
 
 pub mod perf_data;
 mod registers;
+pub mod signals;
 pub mod system_calls;
 
 pub use registers::{ALL_REGISTERS, RegisterSet, RegsAbi};

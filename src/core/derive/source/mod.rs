@@ -4,6 +4,7 @@
 mod definition;
 mod offcpu;
 mod oncpu;
+mod process;
 mod runqueue;
 mod syscall;
 mod target;
@@ -19,8 +20,14 @@ use crate::spec::{SpanEvents, SpanSpec};
 
 /// All sources, in the order in which they are listed. Their names are also in [`crate::spec::SPAN_SOURCES`], for the
 /// grammar.
-pub const SOURCES: &[&SourceDefinition] =
-    &[&syscall::SYSCALL, &offcpu::OFFCPU, &runqueue::RUNQUEUE, &oncpu::ONCPU, &task_state::TASK_STATE];
+pub const SOURCES: &[&SourceDefinition] = &[
+    &syscall::SYSCALL,
+    &offcpu::OFFCPU,
+    &runqueue::RUNQUEUE,
+    &oncpu::ONCPU,
+    &task_state::TASK_STATE,
+    &process::PROCESS,
+];
 
 /// Returns the source with this name.
 pub fn source(name: &str) -> Option<&'static SourceDefinition> {
