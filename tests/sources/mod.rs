@@ -3,6 +3,7 @@
 mod process;
 mod scheduling;
 mod system_calls;
+mod tcp;
 
 use std::{ffi::OsStr, path::Path};
 

@@ -9,6 +9,7 @@ mod runqueue;
 mod syscall;
 mod target;
 mod task_state;
+mod tcp;
 
 use self::definition::{Field, Flag, Rule};
 pub use self::{
@@ -27,6 +28,7 @@ pub const SOURCES: &[&SourceDefinition] = &[
     &oncpu::ONCPU,
     &task_state::TASK_STATE,
     &process::PROCESS,
+    &tcp::TCP,
 ];
 
 /// Returns the source with this name.

@@ -58,7 +58,7 @@ pub struct SpanFormat {
 }
 
 /// The task of a span: `_pid` and `_tid`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum SpanTask {
     /// The task in which the span ended.
     #[default]
@@ -67,6 +67,8 @@ pub enum SpanTask {
     OfBegin,
     /// The thread whose id is the first number of the key. Its process is not known, so `_pid` is -1.
     OfKey,
+    /// The process and the thread that a function returns; both are -1 if it returns `None`.
+    Computed(fn(&SpanView<'_>) -> Option<(i32, i32)>),
 }
 
 /// A part of a span.
@@ -296,6 +298,7 @@ impl SpanFormat {
             SpanTask::OfEnd => last.pid_tid(),
             SpanTask::OfBegin => (view.begin().pid(), view.begin().tid()),
             SpanTask::OfKey => (-1, view.key(0) as i32),
+            SpanTask::Computed(task) => task(&view).unwrap_or((-1, -1)),
         };
         out.extend(pid.to_ne_bytes());
         out.extend(tid.to_ne_bytes());

@@ -1,0 +1,159 @@
+//! `tcp`, with connections that begin and end in known ways.
+
+use std::ffi::OsStr;
+
+use super::{command_live_and_recorded, replay, rows};
+use crate::harness::{
+    machine::{Need, needs},
+    script::Run,
+};
+
+/// Makes connections, and prints for each end: `truth ROLE SADDR SPORT DADDR DPORT STATES RESET RETRANSMITS`. The first
+/// argument is the address of all of them.
+const CONNECTIONS: &str = r#"
+import socket, struct, sys, time
+host = sys.argv[1]
+
+def truth(role, own, other, states, reset='-', retransmits=0):
+    print('truth', role, *own[:2], *other[:2], states, reset, retransmits, flush=True)
+
+def connected(family=socket.AF_INET, host=host):
+    listener = socket.socket(family)
+    listener.bind((host, 0))
+    listener.listen()
+    client = socket.socket(family)
+    client.bind((host, 0))
+    client.connect(listener.getsockname())
+    server = listener.accept()[0]
+    listener.close()
+    return client, server, client.getsockname(), server.getsockname()
+
+ACTIVE = ',ESTABLISHED,FIN_WAIT1,FIN_WAIT2'
+PASSIVE = ',ESTABLISHED,CLOSE_WAIT,LAST_ACK'
+
+for family, address in (socket.AF_INET, host), (socket.AF_INET6, '::ffff:' + host):
+    for first in 'client', 'server':
+        client, server, own, other = connected(family, address)
+        client.sendall(b'x' * 1000)
+        server.recv(2000)
+        time.sleep(0.03)
+        ends = [client, server] if first == 'client' else [server, client]
+        ends[0].close()
+        ends[1].recv(1)
+        ends[1].close()
+        by = (ACTIVE, PASSIVE) if first == 'client' else (PASSIVE, ACTIVE)
+        truth('client', own, other, 'SYN_SENT' + by[0])
+        truth('server', other, own, 'SYN_RECV' + by[1])
+
+# The client's close() sends a reset.
+client, server, own, other = connected()
+client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+client.close()
+try:
+    server.recv(1)
+except ConnectionResetError:
+    pass
+server.close()
+truth('client', own, other, 'SYN_SENT,ESTABLISHED')
+truth('server', other, own, 'SYN_RECV,ESTABLISHED', 'received')
+
+# Nobody listens.
+closed = socket.socket()
+closed.bind((host, 0))
+client = socket.socket()
+client.bind((host, 0))
+own, other = client.getsockname(), closed.getsockname()
+try:
+    client.connect(other)
+except ConnectionRefusedError:
+    pass
+truth('client', own, other, 'SYN_SENT', 'received')
+
+# The queue of the listener has room for one connection. The first packet of another one is sent again after a second.
+listener = socket.socket()
+listener.bind((host, 0))
+listener.listen(0)
+other = listener.getsockname()
+queued = socket.create_connection(other)
+client = socket.socket()
+client.bind((host, 0))
+client.setblocking(False)
+client.connect_ex(other)
+retransmits = lambda: struct.unpack_from('I', client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 100)[0]
+until = time.monotonic() + 20
+while not retransmits() and time.monotonic() < until:
+    time.sleep(0.01)
+own, count = client.getsockname(), retransmits()
+client.close()
+truth('client', own, other, 'SYN_SENT', '-', count)
+"#;
+
+/// Prints the members of each connection. In the names of states, the times are left out.
+const SCRIPT: &str = "
+import perf_prof
+
+def tcp(e):
+    states = [state.split('=') for state in e.states.split()]
+    is_whole = sum(int(ns) for _, ns in states) == e.duration
+    established = sum(int(ns) for name, ns in states if name == 'ESTABLISHED')
+    print('seen', e.role, e.saddr, e.sport, e.daddr, e.dport, ','.join(name for name, _ in states), e.reset or '-', e.retransmits)
+    print('check', is_whole, (e.connect > 0) == (established > 0), e.connect + established <= e.duration, e.pid > 0, e.comm, established >= 30_000_000)
+
+def __exit__():
+    counts = perf_prof.stats()['events']['tcp']
+    print('counts', counts['opened'] == counts['ended'] + counts['open'] + counts['dropped'])
+";
+
+/// Returns an address that no other run of the test uses.
+fn address() -> String {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    format!("127.77.{high}.{low}")
+}
+
+#[test]
+fn a_connection_has_both_ends_and_its_states() {
+    needs([Need::Tracefs]);
+    let host = address();
+    let mapped = format!("::ffff:{host}");
+    let file = tempfile::NamedTempFile::with_suffix(".py").unwrap();
+    std::fs::write(file.path(), CONNECTIONS).unwrap();
+    let command = [OsStr::new("python3"), file.path().as_os_str(), OsStr::new(&host)];
+    // The first end of the queued connection has no port of its own choice.
+    let selector = format!("tcp/(saddr == \"{host}\" || saddr == \"{mapped}\") && pid > 0/");
+    let out = command_live_and_recorded(SCRIPT, &selector, &command);
+    let (seen, truths) = (rows(&out, "seen"), rows(&out, "truth"));
+    assert_eq!(truths.len(), 12, "{out}");
+    let retransmits = truths[11][7].parse::<u32>().unwrap();
+    assert!(retransmits > 0, "{out}");
+    for truth in &truths {
+        // The server's end was closed by the reset, so no event tells its process.
+        let is_without_owner = truth[0] == "server" && truth[6] == "received";
+        assert_eq!(seen.iter().filter(|row| row == &truth).count(), usize::from(!is_without_owner), "{truth:?}: {out}");
+    }
+    for (check, row) in rows(&out, "check").iter().zip(&seen) {
+        let has_slept = row[5].contains("FIN_WAIT2") || row[5].contains("LAST_ACK");
+        let slept = if has_slept { "True" } else { "False" };
+        assert_eq!((&check[..4], check[5]), (&["True"; 4][..], slept), "{row:?}: {out}");
+    }
+    assert_eq!(rows(&out, "counts"), [["True"]], "{out}");
+}
+
+#[test]
+fn a_connection_that_the_other_end_reset_has_no_process() {
+    needs([Need::Tracefs]);
+    let [high, low] = (std::process::id() as u16).to_be_bytes();
+    let host = format!("127.78.{high}.{low}");
+    let live = Run::script(SCRIPT).event(format!("tcp/saddr={host}/")).options(["--record", "r.data"]);
+    let live = live.file("connections.py", CONNECTIONS);
+    let program = live.path("connections.py");
+    let live = live.exec([OsStr::new("python3"), program.as_os_str(), OsStr::new(&host)]);
+    let outcome = live.run();
+    assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+    let truths = rows(&outcome.stdout, "truth");
+    let truth = truths.iter().find(|row| row[0] == "server" && row[6] == "received").unwrap();
+    // The selected task is not known to be that of this connection. The recording has all connections.
+    assert!(!rows(&outcome.stdout, "seen").contains(truth), "{}", outcome.stdout);
+    let selector = format!("tcp/saddr == \"{host}\" && pid == -1 && comm == \"\"/");
+    let replayed = replay(SCRIPT, &selector, &live.path("r.data"), &[]);
+    assert_eq!(rows(&replayed.stdout, "seen").iter().filter(|row| row == &truth).count(), 1, "{}", replayed.stdout);
+}
