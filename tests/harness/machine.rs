@@ -36,6 +36,8 @@ pub enum Need {
     EmbeddedPython,
     /// A kernel that is recent enough for the test, or old enough, or built with the right options.
     Kernel,
+    /// The test can make block devices of files.
+    LoopDevices,
     /// The kernel has no kprobes.
     NoKprobes,
     /// The test may take a CPU offline. No other test can run at the same time.
@@ -78,7 +80,7 @@ use Need::*;
 
 impl Need {
     /// All needs, by name.
-    pub const ALL: [(Need, &str); 26] = [
+    pub const ALL: [(Need, &str); 27] = [
         (Bpf, "bpf"),
         (BuildIds, "build-ids"),
         (Cgroups, "cgroups"),
@@ -86,6 +88,7 @@ impl Need {
         (EmbeddedPython, "embedded-python"),
         (Idle, "idle"),
         (Kernel, "kernel"),
+        (LoopDevices, "loop-devices"),
         (Namespaces, "namespaces"),
         (NoKprobes, "no-kprobes"),
         (Offline, "offline"),
@@ -125,6 +128,7 @@ impl Need {
                 Err("the command of an installed package runs in its interpreter".to_owned())
             }
             Idle => is_idle_at_times(),
+            LoopDevices => read("/sys/block/loop0/size").map(drop),
             Namespaces => runs(&["unshare", "-mpf", "true"]),
             NoKprobes => match Path::new("/sys/bus/event_source/devices/kprobe").exists() {
                 true => Err("this kernel has kprobes".to_owned()),

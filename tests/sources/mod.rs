@@ -1,5 +1,6 @@
 //! Built-in sources: real events of workloads with known truths, live and from a recording.
 
+mod block_io;
 mod process;
 mod scheduling;
 mod system_calls;

@@ -1,6 +1,7 @@
 //! Built-in sources that are spans with computed fields: one file for each definition. Does not know where the samples
 //! come from.
 
+mod block_io;
 mod definition;
 mod offcpu;
 mod oncpu;
@@ -29,6 +30,7 @@ pub const SOURCES: &[&SourceDefinition] = &[
     &task_state::TASK_STATE,
     &process::PROCESS,
     &tcp::TCP,
+    &block_io::BLOCK_IO,
 ];
 
 /// Returns the source with this name.

@@ -1,0 +1,119 @@
+//! `block-io`, with requests of known sectors and sizes to a loop device.
+
+use std::{ffi::OsStr, path::Path, process::Command};
+
+use super::{command_live_and_recorded, rows};
+use crate::harness::{
+    machine::{Need, needs, skip},
+    run::stdout,
+};
+
+/// Makes requests one after the other, and prints for each `truth OP SECTOR BYTES ERROR NS`. NS is the time that the
+/// call took. The arguments are the device and the file behind it.
+const REQUESTS: &str = r#"
+import fcntl, mmap, os, struct, sys, threading, time
+device, image = sys.argv[1:]
+open('/proc/self/comm', 'w').write('io-truth')
+memory = memoryview(mmap.mmap(-1, 1 << 16))
+direct = os.open(device, os.O_RDWR | os.O_DIRECT)
+cached = os.open(device, os.O_RDWR)
+BLKDISCARD = 0x1277
+
+def request(op, offset, size, call, *arguments):
+    begin, error = time.monotonic_ns(), '-'
+    try:
+        call(*arguments)
+    except OSError as failed:
+        error = {5: 'EIO'}[failed.errno]
+    print('truth', op, offset // 512, size, error, time.monotonic_ns() - begin, flush=True)
+
+for size in 4096, 8192, 65536:
+    request('write', 3 * size, size, os.pwrite, direct, memory[:size], 3 * size)
+request('flush', 0, 0, os.fsync, direct)
+# The first sector is that of flushes too.
+request('write', 0, 512, os.pwrite, direct, memory[:512], 0)
+request('read', 65536, 4096, os.preadv, direct, [memory[:4096]], 65536)
+request('discard', 1 << 20, 65536, fcntl.ioctl, direct, BLKDISCARD, struct.pack('QQ', 1 << 20, 65536))
+# These pages are written by one request.
+for at in range(8):
+    os.pwrite(cached, b'x' * 4096, (2 << 20) + 4096 * at)
+request('write', 2 << 20, 32768, os.fdatasync, cached)
+print('truth flush 0 0 - 1000000000000')
+os.truncate(image, 4096)
+request('read', 3 << 20, 4096, os.preadv, direct, [memory[:4096]], 3 << 20)
+# A flush that comes while another one is open waits for it. Each has its own begin.
+def flushes():
+    open('/proc/thread-self/comm', 'w').write('io-flush')
+    for _ in range(50):
+        os.fsync(direct)
+threads = [threading.Thread(target=flushes) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"#;
+
+const SCRIPT: &str = "
+import perf_prof
+
+flushes = []
+
+def block_io(e):
+    if e.comm == 'io-flush':
+        flushes.append((e.op, e.begin._time, e._time, e._tid))
+        return
+    print('seen', e.op, e.sector, e.bytes, e.errno or '-')
+    print('check', e.duration, e.queued + e.device == e.duration, e.device > 0, e.pid == e._pid > 0, e.rwbs)
+
+def __exit__():
+    ends = [flush[2] for flush in flushes]
+    begins = [flush[1] for flush in flushes]
+    of_threads = {}
+    overlap = False
+    for op, begin, end, tid in flushes:
+        overlap |= of_threads.get(tid, 0) > begin
+        of_threads[tid] = end
+    print('flushes', len(flushes), {flush[0] for flush in flushes}, begins == sorted(begins), ends == sorted(ends), overlap)
+    counts = perf_prof.stats()['events']['block-io']
+    print('counts', counts['opened'] == counts['ended'] + counts['open'] + counts['dropped'])
+";
+
+/// A block device whose blocks are those of a file.
+struct LoopDevice(String);
+
+impl LoopDevice {
+    fn new(file: &Path) -> LoopDevice {
+        match Command::new("losetup").args(["--find", "--show"]).arg(file).output() {
+            Ok(made) if made.status.success() => LoopDevice(stdout(&made).trim().to_owned()),
+            Ok(made) => skip(Need::LoopDevices, String::from_utf8_lossy(&made.stderr)),
+            Err(error) => skip(Need::LoopDevices, format!("losetup: {error}")),
+        }
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_request_has_its_sector_its_size_and_its_task() {
+    needs([Need::Tracefs, Need::LoopDevices]);
+    let folder = tempfile::tempdir().unwrap();
+    let [image, program] = ["image", "requests.py"].map(|name| folder.path().join(name));
+    std::fs::write(&program, REQUESTS).unwrap();
+    std::fs::File::create(&image).unwrap().set_len(4 << 20).unwrap();
+    let device = LoopDevice::new(&image);
+    let number = device.0.strip_prefix("/dev/loop").unwrap();
+    let command = [OsStr::new("python3"), program.as_os_str(), OsStr::new(&device.0), image.as_os_str()];
+    let out = command_live_and_recorded(SCRIPT, &format!("block-io/dev=7:{number}, comm=io-*/"), &command);
+    let (seen, truths) = (rows(&out, "seen"), rows(&out, "truth"));
+    let of_truths: Vec<&[&str]> = truths.iter().map(|truth| &truth[..4]).collect();
+    assert_eq!(seen, of_truths, "{out}");
+    for (check, truth) in rows(&out, "check").iter().zip(&truths) {
+        let [duration, took] = [check[0], truth[4]].map(|ns| ns.parse::<u64>().unwrap());
+        assert!(duration > 0 && duration <= took, "{truth:?}: {out}");
+        assert_eq!(check[1..4], ["True"; 3], "{truth:?}: {out}");
+    }
+    assert_eq!(rows(&out, "flushes"), [["200", "{'flush'}", "True", "True", "False"]], "{out}");
+    assert_eq!(rows(&out, "counts"), [["True"]], "{out}");
+}
