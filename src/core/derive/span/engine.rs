@@ -131,8 +131,9 @@ impl Derivation for Engine {
                 }
                 Action::BeginAnother => {
                     self.counts.add_opened(1);
-                    let dropped = self.open.open_nested(key, input, record, Nesting::Nested);
-                    self.counts.add_dropped(dropped);
+                    let (_, oldest) = self.open.open_nested(key, input, record, Nesting::Nested);
+                    self.counts.add_dropped(oldest);
+                    self.counts.add_lost(oldest);
                 }
                 Action::Note(keep) => self.open.note(&key, (input, at), record, keep),
                 Action::Discard => self.counts.add_dropped(self.open.close(&key).map_or(0, |_| 1)),
