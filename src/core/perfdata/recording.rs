@@ -107,6 +107,7 @@ pub(crate) enum Data {
 
 /// The location of a stream's records in a file, if the stream was saved in one. Unlike the records of a pipe, these
 /// records can be read more than once.
+#[derive(Clone)]
 pub(crate) struct Stored {
     pub input: Arc<dyn Input>,
     section: Section,
@@ -115,6 +116,7 @@ pub(crate) struct Stored {
 }
 
 /// A section with records in a file.
+#[derive(Clone)]
 pub(crate) struct Part {
     pub name: String,
     pub input: Arc<dyn Input>,
@@ -451,6 +453,32 @@ impl Recording {
         let (order, layouts, selection) = (self.order, self.layouts.clone(), Arc::new(selection));
         let aux = self.aux;
         Replay::new(self, ReplayContext { order, layouts, selection, pool: Arc::default(), aux })
+    }
+
+    /// Like [`Recording::replay`], but the recording can be replayed again. Returns `None` for a pipe, because its
+    /// records can be read only once.
+    pub fn replay_copy(&self, selection: Selection) -> Result<Option<Replay>, PerfDataError> {
+        let data = match &self.data {
+            Data::Parts(parts) => Data::Parts(parts.clone()),
+            Data::Stream(records, arrival, stored) => {
+                let Some(records) = records.copied() else { return Ok(None) };
+                Data::Stream(records, *arrival, stored.clone())
+            }
+        };
+        let copy = Recording {
+            name: self.name.clone(),
+            // A replay does not need what the recording says about its events and about the machine.
+            events: Vec::new(),
+            features: Features { cpus: self.features.cpus, ..Features::default() },
+            kernel: None,
+            warnings: Vec::new(),
+            layouts: self.layouts.clone(),
+            limit: self.limit.clone(),
+            blocks: self.blocks.clone(),
+            data,
+            ..*self
+        };
+        copy.replay(selection).map(Some)
     }
 
     /// Moves the location of the records out of the recording. From now on the records belong to the replay.

@@ -33,9 +33,15 @@ pub(crate) trait Feed: Send {
 
     /// Sets the eventfd that interrupts a wait.
     fn set_wake(&mut self, _wake: RawFd) {}
+
+    /// Returns another feed with the bytes that were not read yet. `None` if they can be read only once.
+    fn copied(&self) -> Option<Box<dyn Feed>> {
+        None
+    }
 }
 
 /// A section of a file.
+#[derive(Clone)]
 pub(crate) struct FileFeed {
     input: Arc<dyn Input>,
     rest: Section,
@@ -67,6 +73,10 @@ impl Feed for FileFeed {
     /// interrupt. But reading a large file takes long, and the caller has to do other work in between.
     fn set_wake(&mut self, _wake: RawFd) {
         self.turn = Some(BYTES_BETWEEN_PAUSES);
+    }
+
+    fn copied(&self) -> Option<Box<dyn Feed>> {
+        Some(Box::new(self.clone()))
     }
 }
 
@@ -128,6 +138,12 @@ impl RecordReader {
     pub fn new(name: &str, order: ByteOrder, feed: Box<dyn Feed>) -> Self {
         let (name, buffer) = (name.to_owned(), vec![0; BUFFER]);
         Self { name, order, feed, buffer, start: 0, end: 0, skip: 0, consumed: 0 }
+    }
+
+    /// Returns another reader at the same place. `None` if the bytes can be read only once.
+    pub fn copied(&self) -> Option<RecordReader> {
+        let (name, buffer, feed) = (self.name.clone(), self.buffer.clone(), self.feed.copied()?);
+        Some(Self { name, buffer, feed, ..*self })
     }
 
     pub fn set_wake(&mut self, wake: RawFd) {
