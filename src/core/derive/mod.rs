@@ -12,13 +12,13 @@ mod span;
 use std::sync::Arc;
 
 pub use self::{
-    sink::DerivingSink,
+    sink::{Derivations, DerivingSink, Losses},
     span::{Action, Keep, Presence, Span, SpanError, SpanRule},
 };
-use crate::event::{Context, EventType, Flow, Stats};
+use crate::event::{Context, EventType, Flow, SpanCounts, Stats};
 
 /// The state of a derived event during a run.
-pub trait Derivation {
+pub trait Derivation: Send {
     /// Processes a sample of the input with the index `input`. To deliver a derived sample, it calls `emit` with a
     /// whole record in the layout of the derived event.
     fn sample(&mut self, input: usize, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow;
@@ -26,6 +26,13 @@ pub trait Derivation {
     /// Reports that input samples were lost between the times `start` and `end` (in ns; both are 0 if the times are not
     /// known). The derivation must discard all state that depends on a lost sample.
     fn lost(&mut self, start: u64, end: u64);
+
+    /// Delivers nothing until [`Derivation::continue_in`] is called. Only the state is needed.
+    fn mute(&mut self);
+
+    /// Continues in another process, or in another part of a recording: counts in `counts` from now on, and takes names
+    /// from `context`. The state stays: what is open before this call is open after it.
+    fn continue_in(&mut self, counts: Arc<SpanCounts>, context: &Arc<Context>);
 
     /// Called once, after the last sample.
     fn finish(&mut self, _emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {

@@ -25,14 +25,31 @@ const HELD: usize = 1 << 20;
 /// entered for a batch: the derived samples are held, and the sink is entered only if there are any.
 pub struct DerivingSink<'a, S> {
     sink: &'a mut S,
-    /// Each derivation, with the index of the event type of its derived samples.
-    derivations: Vec<(usize, Box<dyn Derivation>)>,
+    derivations: Derivations,
     /// For each captured event, by the event's index: the input that receives its samples. `None` if the user selected the
     /// event itself; then its samples are delivered to the sink.
     feeds: Vec<Option<Feed>>,
     held: Held,
     /// The number of samples that are still delivered.
     left: u64,
+}
+
+/// Derivations that were started: each with the index of the event type of its derived samples.
+pub struct Derivations(Vec<(usize, Box<dyn Derivation>)>);
+
+/// Whether samples were lost that were not reported before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Losses {
+    /// Samples were lost.
+    Unreported,
+    /// All losses were reported.
+    Reported,
+}
+
+impl Derivations {
+    fn lost(&mut self, start: u64, end: u64) {
+        self.0.iter_mut().for_each(|(_, derivation)| derivation.lost(start, end));
+    }
 }
 
 /// The derived samples that were not delivered yet.
@@ -108,13 +125,58 @@ impl<'a, S: Sink> DerivingSink<'a, S> {
             }
             derivations.push(started);
         }
-        Self { sink, derivations, feeds, held: Held::default(), left: u64::MAX }
+        Self { sink, derivations: Derivations(derivations), feeds, held: Held::default(), left: u64::MAX }
+    }
+
+    /// Continues with these derivations, which another sink with the same events has started. From now on they count in
+    /// `stats` and take names from `context`.
+    pub fn continued(mut self, derivations: Derivations, stats: &Stats, context: &Arc<Context>) -> Self {
+        self.derivations = derivations;
+        for (event, derivation) in &mut self.derivations.0 {
+            if let Some(counts) = stats.span(*event) {
+                derivation.continue_in(counts.clone(), context);
+            }
+        }
+        self
+    }
+
+    /// Delivers no derived samples.
+    pub fn muted(mut self) -> Self {
+        self.derivations.0.iter_mut().for_each(|(_, derivation)| derivation.mute());
+        self
+    }
+
+    /// Returns the derivations, so that another sink can continue them.
+    pub fn into_derivations(self) -> Derivations {
+        self.derivations
     }
 
     /// Stops the delivery after this number of samples. It has no effect if there are no derivations: then the pump
     /// counts the samples.
     pub fn with_limit(self, limit: Option<u64>) -> Self {
         Self { left: limit.unwrap_or(u64::MAX), ..self }
+    }
+
+    /// Ends the derivations and delivers their last samples, without the end of the program. `losses` says whether
+    /// samples were lost that were not reported before.
+    pub fn end_derivations(&mut self, losses: Losses) -> Flow {
+        if losses == Losses::Unreported {
+            self.derivations.lost(0, 0);
+        }
+        self.finish_derivations();
+        self.deliver_held_samples()
+    }
+
+    /// Holds the last samples of the derivations.
+    fn finish_derivations(&mut self) {
+        let Self { derivations, held, left, .. } = self;
+        for (derived, derivation) in derivations.0.iter_mut().filter(|_| *left != 0) {
+            let _ = derivation.finish(&mut |record| {
+                held.samples.push((*derived, record.len()));
+                held.records.extend_from_slice(record);
+                Flow::Continue(())
+            });
+        }
     }
 
     /// Enters the other sink to deliver the held samples, if there are any.
@@ -153,7 +215,7 @@ impl<S: Sink> Sink for DerivingSink<'_, S> {
 
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
         let Self { sink, derivations, feeds, left, .. } = self;
-        if derivations.is_empty() {
+        if derivations.0.is_empty() {
             return sink.enter(body);
         }
         if feeds.iter().all(Option::is_some) {
@@ -176,7 +238,7 @@ impl<S: Sink> Deliver for DerivingSink<'_, S> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         let Self { derivations, feeds, held, .. } = self;
         let Some(Feed { derivation, input }) = feeds.get(event).copied().flatten() else { return Flow::Continue(()) };
-        let (derived, derivation) = &mut derivations[derivation];
+        let (derived, derivation) = &mut derivations.0[derivation];
         let flow = derivation.sample(input, record, &mut |record| {
             held.samples.push((*derived, record.len()));
             held.records.extend_from_slice(record);
@@ -186,7 +248,7 @@ impl<S: Sink> Deliver for DerivingSink<'_, S> {
     }
 
     fn lost(&mut self, start: u64, end: u64) -> Flow {
-        self.derivations.iter_mut().for_each(|(_, derivation)| derivation.lost(start, end));
+        self.derivations.lost(start, end);
         self.entered(|program| program.lost(start, end))
     }
 
@@ -213,14 +275,7 @@ impl<S: Sink> Deliver for DerivingSink<'_, S> {
     }
 
     fn exit(&mut self) -> Flow {
-        let Self { derivations, held, left, .. } = self;
-        for (derived, derivation) in derivations.iter_mut().filter(|_| *left != 0) {
-            let _ = derivation.finish(&mut |record| {
-                held.samples.push((*derived, record.len()));
-                held.records.extend_from_slice(record);
-                Flow::Continue(())
-            });
-        }
+        self.finish_derivations();
         let mut flow = Flow::Continue(());
         self.sink.enter(&mut |program| {
             let stopped = self.held.deliver(program, &mut self.left);
@@ -236,7 +291,7 @@ impl<S: Sink> Deliver for DerivingSink<'_, S> {
 /// The sink during a delivery: the entered sink, and the derivations that run before it.
 struct Deriving<'a> {
     program: &'a mut dyn Deliver,
-    derivations: &'a mut [(usize, Box<dyn Derivation>)],
+    derivations: &'a mut Derivations,
     feeds: &'a [Option<Feed>],
     left: &'a mut u64,
 }
@@ -246,12 +301,12 @@ impl Deliver for Deriving<'_> {
         let Some(Feed { derivation, input }) = self.feeds.get(event).copied().flatten() else {
             return deliver(event, record, self.program, self.left);
         };
-        let (derived, derivation) = &mut self.derivations[derivation];
+        let (derived, derivation) = &mut self.derivations.0[derivation];
         derivation.sample(input, record, &mut |record| deliver(*derived, record, self.program, self.left))
     }
 
     fn lost(&mut self, start: u64, end: u64) -> Flow {
-        self.derivations.iter_mut().for_each(|(_, derivation)| derivation.lost(start, end));
+        self.derivations.lost(start, end);
         self.program.lost(start, end)
     }
 
@@ -278,7 +333,7 @@ impl Deliver for Deriving<'_> {
     fn exit(&mut self) -> Flow {
         let Self { program, derivations, left, .. } = self;
         let mut stopped = Flow::Continue(());
-        for (derived, derivation) in derivations.iter_mut() {
+        for (derived, derivation) in derivations.0.iter_mut() {
             if **left == 0 {
                 break;
             }
@@ -292,10 +347,12 @@ impl Deliver for Deriving<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::event::Stop;
+    use crate::event::{SpanCounts, Stop};
 
     /// Emits the start and the end of a pair as one record. After a loss, forgets a start that has no end yet.
     #[derive(Default)]
@@ -314,6 +371,10 @@ mod tests {
         fn lost(&mut self, _: u64, _: u64) {
             self.0 = None;
         }
+
+        fn mute(&mut self) {}
+
+        fn continue_in(&mut self, _: Arc<SpanCounts>, _: &Arc<Context>) {}
     }
 
     /// Writes down what is delivered, and stops the delivery at an event with this index.

@@ -145,7 +145,8 @@ impl Stats {
 
     /// Returns the counts that are added up if several processes replay parts of a recording.
     fn summed(&self) -> impl Iterator<Item = &AtomicU64> {
-        self.delivered.iter().chain(&self.lost_in_ring).chain([&self.throttled])
+        let spans = self.spans.iter().flat_map(|span| span.summed());
+        self.delivered.iter().chain(&self.lost_in_ring).chain([&self.throttled]).chain(spans)
     }
 
     /// Returns the counts of this process, so that another process can add them with [`Stats::add`].
@@ -154,7 +155,7 @@ impl Stats {
     }
 
     /// Adds counts that [`Stats::counts`] returned in another process. Both processes must have the same number of
-    /// events and rings.
+    /// events, rings and spans.
     pub fn add(&self, counts: &[u64]) {
         for (count, more) in self.summed().zip(counts) {
             count.fetch_add(*more, Relaxed);

@@ -23,6 +23,14 @@ pub(super) struct Engine {
     record: Vec<u8>,
     /// The names of tasks, for the fields that need them.
     context: Arc<Context>,
+    output: Output,
+}
+
+/// Whether spans are delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    Delivered,
+    Muted,
 }
 
 /// Which of several open spans with the same key ends.
@@ -41,7 +49,7 @@ impl Engine {
         context: Arc<Context>,
     ) -> Self {
         let open = OpenSpans::new(span.spec.max_open, span.spec.nesting);
-        Self { span, format, layout, open, counts, last: 0, record: Vec::new(), context }
+        Self { span, format, layout, open, counts, last: 0, record: Vec::new(), context, output: Output::Delivered }
     }
 
     /// Ends the span with this key.
@@ -64,6 +72,9 @@ impl Engine {
         let begin = if which == Which::Last { open.close(key) } else { open.close_first(key) };
         let Some(begin) = begin else { return Flow::Continue(()) };
         counts.add_ended(1);
+        if self.output == Output::Muted {
+            return Flow::Continue(());
+        }
         let (begin_record, notes) = begin.split();
         let duration = time - layout(begin.input).time(begin_record).unwrap_or(0);
         if duration < self.span.spec.min {
@@ -148,6 +159,17 @@ impl Derivation for Engine {
         let dropped = self.open.clear();
         self.counts.add_dropped(dropped);
         self.counts.add_lost(dropped);
+    }
+
+    fn mute(&mut self) {
+        self.output = Output::Muted;
+    }
+
+    fn continue_in(&mut self, counts: Arc<SpanCounts>, context: &Arc<Context>) {
+        counts.set_open_before(self.open.len());
+        self.counts = counts;
+        self.context = context.clone();
+        self.output = Output::Delivered;
     }
 
     fn finish(&mut self, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {

@@ -84,6 +84,11 @@ impl OpenSpans {
         }
     }
 
+    /// Returns the number of open spans.
+    pub fn len(&self) -> u64 {
+        self.len.into()
+    }
+
     /// Opens a span. Returns the numbers of open spans that were dropped: of those that began with the same key, and of
     /// the oldest ones if the table was full.
     pub fn open(&mut self, key: Key, input: usize, record: &[u8]) -> (u64, u64) {

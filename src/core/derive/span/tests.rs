@@ -182,6 +182,27 @@ fn one_event_can_end_a_span_and_begin_the_next() {
 }
 
 #[test]
+fn spans_go_on_with_other_counts() {
+    let mut run = start("span:x=s:begin..s:end//key=_tid/").unwrap();
+    let record = |run: &Run, input: usize, time, tid| record(&run.inputs[input], time, tid, 0, "");
+    run.engine.mute();
+    for (input, time, tid) in [(0, 10, 1), (0, 11, 2), (1, 12, 2), (0, 13, 3)] {
+        let record = record(&run, input, time, tid);
+        assert!(run.sample(input, &record).is_empty());
+    }
+    assert_eq!((run.counts(), run.counts.open(), run.counts.delivered()), ([3, 1, 0, 0], 2, 0));
+    let counts = Arc::new(SpanCounts::default());
+    run.engine.continue_in(counts.clone(), &Arc::new(Context::new(Box::new(NoKernel), 0)));
+    assert_eq!((counts.opened(), counts.open()), (0, 2));
+    let end = record(&run, 1, 20, 1);
+    let spans = run.sample(1, &end);
+    assert_eq!(run.times(&spans[0]), (10, Some(20)));
+    assert_eq!((counts.opened(), counts.ended(), counts.open(), counts.delivered()), (0, 1, 1, 1));
+    // The first counts stay as they are.
+    assert_eq!(run.counts(), [3, 1, 0, 0]);
+}
+
+#[test]
 fn spans_that_are_open_at_the_end_are_delivered_if_they_are_wanted() {
     for (attribute, delivered) in [("open", 1), ("", 0)] {
         let mut run = start(&format!("span:x=s:begin..s:end//key=_tid/{attribute}/")).unwrap();

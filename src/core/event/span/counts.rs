@@ -12,6 +12,8 @@ pub struct SpanCounts {
     replaced: AtomicU64,
     without_begin: AtomicU64,
     delivered: AtomicU64,
+    /// The number of spans that were open before the counting began. Another process has counted them in `opened`.
+    before: AtomicU64,
 }
 
 macro_rules! counts {
@@ -29,6 +31,11 @@ macro_rules! counts {
                     self.$name.store(self.$name.load(Relaxed) + more, Relaxed);
                 }
             )*
+
+            /// Returns the counts that are added up if several processes replay parts of a recording.
+            pub(in crate::event) fn summed(&self) -> impl Iterator<Item = &AtomicU64> {
+                [$(&self.$name),*].into_iter()
+            }
         }
     };
 }
@@ -46,6 +53,11 @@ counts! {
 impl SpanCounts {
     /// Returns the number of spans that are open.
     pub fn open(&self) -> u64 {
-        self.opened().saturating_sub(self.ended() + self.dropped())
+        (self.before.load(Relaxed) + self.opened()).saturating_sub(self.ended() + self.dropped())
+    }
+
+    /// Sets the number of spans that were open before the counting began.
+    pub fn set_open_before(&self, open: u64) {
+        self.before.store(open, Relaxed);
     }
 }
