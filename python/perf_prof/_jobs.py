@@ -24,6 +24,8 @@ def replay_parts(divided, progress=None):
     children = []
     try:
         for number in range(divided.parts):
+            # Spans that are open at the end of the part before go on in this one.
+            divided.read_before(number)
             children.append(_Child(divided, number))
         _wait_for(children, progress)
     finally:

@@ -1,5 +1,7 @@
 //! Spans: real events of a known workload, live and from a recording.
 
+mod jobs;
+
 use std::path::Path;
 
 use expect_test::{Expect, expect};
@@ -298,15 +300,4 @@ def __sample__(e): pass
     );
     let outcome = replay(&script, "syscalls:sys_enter_getsid", &recording, &[]);
     assert_eq!(outcome.stdout, "[(5, 5, True), (6, 6, True)]\n", "{}", outcome.stderr);
-}
-
-#[test]
-fn parts_of_a_recording_cannot_have_spans() {
-    needs([Need::Tracefs]);
-    let selector = format!("{PAIR}//key=pid/");
-    let live = Run::script(SCRIPT).event(&selector).options(["--record", "r.data"]).workload("calls 1");
-    assert_eq!(live.run().status, 0);
-    let outcome = replay(SCRIPT, &selector, &live.path("r.data"), &["--jobs", "2"]);
-    let message = "a span may begin in one part of the recording and end in another";
-    assert!(outcome.status != 0 && outcome.stderr.contains(message), "{}", outcome.stderr);
 }

@@ -19,6 +19,7 @@ use crate::{
     record::{OtherRecords, Source as _},
     recording::{
         binaries::binaries,
+        carried::Carried,
         clock::{RealtimeOffset, realtime_offset, realtime_offset_by_unpacking, times},
         empty_result::SelectionSource,
         kernel::RecordedKernel,
@@ -178,6 +179,7 @@ impl OpenRecording {
             replay_state: ReplayState::new(layouts, routes, None, loss_reporting).with_guests(input.guests),
             events: &types,
             derived: &derived,
+            carried: Carried::default(),
             context: context.clone(),
             stats: stats.clone(),
             signals: &signals,

@@ -72,6 +72,8 @@ pub enum FinishAs {
     /// The result is merged with the results of other processes, which replay other parts of the same recording.
     /// `__exit__` is not called here.
     Part,
+    /// Like `Part`, for the last part: derived events that other parts carry to the next part end here.
+    LastPart,
 }
 
 /// The run loop, with its source, its pump and its settings.

@@ -103,6 +103,11 @@ impl LossReporting {
     pub fn for_cpus(cpus: Option<&CpuSet>) -> LossReporting {
         if cpus.is_none() { LossReporting::Here } else { LossReporting::Never }
     }
+
+    /// Like [`LossReporting::for_cpus`], if this process replays a part of the recording.
+    pub fn for_part(cpus: Option<&CpuSet>) -> LossReporting {
+        if cpus.is_none() { LossReporting::AfterMerge } else { LossReporting::Never }
+    }
 }
 
 /// If a replay has at most this many intervals, every interval is reported. Several processes that each replay a part

@@ -2,6 +2,7 @@
 //! scripts.
 
 pub mod binaries;
+pub mod carried;
 pub mod clock;
 pub mod empty_result;
 pub mod event_name;

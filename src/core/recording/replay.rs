@@ -8,7 +8,10 @@ use std::{
 
 use indicatif::ProgressBar;
 
-use super::empty_result::{ReadExtent, SampleCounts};
+use super::{
+    carried::Carried,
+    empty_result::{ReadExtent, SampleCounts},
+};
 use crate::{
     derive::{Derived, DerivingSink},
     engine::{
@@ -33,6 +36,8 @@ pub struct ReplayRun<'a> {
     pub events: &'a [EventType],
     /// The derived events among them.
     pub derived: &'a [Derived],
+    /// What the parts before this one carry to it.
+    pub carried: Carried,
     /// Resolves tasks and addresses to names.
     pub context: Arc<Context>,
     /// Counts of delivered and lost events.
@@ -86,6 +91,7 @@ impl ReplayRun<'_> {
             replay_state,
             events,
             derived,
+            mut carried,
             context,
             stats,
             signals,
@@ -98,8 +104,8 @@ impl ReplayRun<'_> {
         } = self;
         // The limit is a number of delivered events, not of events that spans are made of.
         let of_pump = if derived.is_empty() { limit } else { None };
-        let mut sink = DerivingSink::start(sink, events, derived, &stats, &context).with_limit(limit);
-        let sink = &mut sink;
+        let sink = DerivingSink::start(sink, events, derived, &stats, &context).with_limit(limit);
+        let sink = &mut carried.continue_in(sink, &stats, &context);
         let (rings, others) = (replay.ring_cpus().len(), replay.other_records());
         let mut run_loop = RunLoop {
             source: ReplayWithProgress::new(replay, verbosity, warnings),
@@ -130,7 +136,11 @@ impl ReplayRun<'_> {
                 "interrupted: the following results are for the recording up to {seconds}.{micros:06}"
             ));
         }
-        let at_exit = run_loop.finish(ending, last, sink, last_time);
+        let mut at_exit = run_loop.finish(ending, last, sink, last_time);
+        if last == FinishAs::LastPart {
+            let losses = carried.unreported_losses(&stats, run_loop.pump.replay_state());
+            at_exit = at_exit.or(sink.end_derivations(losses).break_value());
+        }
         let (delivered, reach) = (stats.total_delivered(), ReadExtent::from_ending(ending));
         let sample_counts = SampleCounts { delivered, unknown_ids, guests, reach };
         ReplayOutcome {

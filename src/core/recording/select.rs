@@ -249,10 +249,19 @@ impl Selected {
     pub fn attrs(&self, recording: &Recording) -> Option<Vec<bool>> {
         let wanted: Vec<bool> = self.routes.iter().map(|routes| !routes.is_empty()).collect();
         let mut unwanted = recording.events.iter().zip(&wanted).filter(|(_, wanted)| !**wanted);
-        // A sample that contains counter values is also a sample of the other events in its group.
-        let holds_counters = |event: &RecordedEvent| event.attr.format.sample_type & PERF_SAMPLE_READ != 0;
         let needed = unwanted.any(|(event, _)| !is_dummy(event)) && !recording.events.iter().any(holds_counters);
         needed.then_some(wanted)
+    }
+
+    /// Like [`Selected::attrs`], but only for the attrs whose samples derived events are made of.
+    pub fn attrs_of_inputs(&self, recording: &Recording) -> Option<Vec<bool>> {
+        // A loss without a time comes before the next selected sample of its ring, so all of these are needed.
+        let has_times = recording.events.iter().all(|event| event.trailer().is_some());
+        if !has_times || recording.events.iter().any(holds_counters) {
+            return self.attrs(recording);
+        }
+        let is_input = |route: &Route| self.derived.iter().any(|derived| derived.inputs.contains(&route.event));
+        Some(self.routes.iter().map(|routes| routes.iter().any(is_input)).collect())
     }
 }
 
@@ -273,6 +282,12 @@ fn has_chains(event: &EventType) -> bool {
     const STACK: u64 = PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
     let sample_type = event.layout.format.sample_type;
     sample_type & PERF_SAMPLE_CALLCHAIN != 0 || sample_type & STACK == STACK
+}
+
+/// Returns whether the samples of the event contain counter values. Such a sample is also a sample of the other events
+/// in its group.
+fn holds_counters(event: &RecordedEvent) -> bool {
+    event.attr.format.sample_type & PERF_SAMPLE_READ != 0
 }
 
 /// Returns whether the event is a dummy event, which was recorded only for its side-band records. perf adds a dummy

@@ -27,6 +27,16 @@ impl BlockedSignals {
             Ok(BlockedSignals { before })
         }
     }
+
+    /// Returns whether one of the signals is pending.
+    pub fn is_pending(&self) -> bool {
+        // SAFETY: sigpending fills the set before it is read, and the set outlives the calls.
+        unsafe {
+            let mut pending = std::mem::zeroed();
+            libc::sigpending(&mut pending) == 0
+                && [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].iter().any(|&it| libc::sigismember(&pending, it) == 1)
+        }
+    }
 }
 
 impl Drop for BlockedSignals {

@@ -4,6 +4,7 @@
 use std::{
     ops::ControlFlow,
     sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use perf_prof_core::{
@@ -28,6 +29,9 @@ use crate::{
     run::DividedRecording,
     script::{Callbacks, OnError, current_run, set_current_run, stay_in_forked_child},
 };
+
+/// How often the program's signal handlers run while a part is read in advance.
+const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// A recording that is divided between processes, and the handlers that get its events.
 #[pyclass(module = "perf_prof._native", frozen)]
@@ -86,6 +90,23 @@ impl DividedRun {
     #[getter]
     fn parts(&self) -> usize {
         self.lock().parts()
+    }
+
+    /// Reads the part before a part, if spans may go on after it. Called for each part, before its process is forked.
+    /// Raises what the program's own signal handlers raise.
+    fn read_before(&self, py: Python<'_>, number: usize) -> PyResult<()> {
+        let (mut checked, mut raised) = (Instant::now(), None);
+        let mut check = || {
+            if checked.elapsed() < CHECK_EVERY {
+                return ControlFlow::Continue(());
+            }
+            checked = Instant::now();
+            raised = Python::attach(|py| py.check_signals()).err();
+            if raised.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let read = py.detach(|| self.lock().read_before(number, &mut check));
+        raised.map_or(Ok(()), Err)?;
+        read.map(|_| ()).map_err(|error| exception(py, &error))
     }
 
     /// Makes this forked child the process of a part: it ends when the thread that forked it ends.

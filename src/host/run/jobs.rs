@@ -4,6 +4,8 @@
 use std::{
     fs::File,
     io::{self, Read, Seek, Write},
+    mem,
+    ops::ControlFlow,
     process, thread,
     time::Duration,
 };
@@ -23,6 +25,7 @@ use perf_prof_core::{
     plan::{Jobs, SplitBy, Verbosity},
     record::{Ended, LossCounts},
     recording::{
+        carried::Carried,
         clock,
         empty_result::{ReadExtent, SampleCounts, SelectionSource},
         replay::ReplayOutcome,
@@ -41,6 +44,7 @@ use perf_prof_core::{
 use super::{
     plan::ScriptPlan,
     replay::{Part, ReplayWork},
+    spans,
 };
 use crate::script::{self, Fork, Program, Run, ScriptError};
 
@@ -85,6 +89,11 @@ impl Shard {
     /// recording.
     pub fn is_first(&self) -> bool {
         self.script_shard.number == 0
+    }
+
+    /// Returns whether this is the last shard.
+    pub fn is_last(&self) -> bool {
+        self.script_shard.number + 1 == self.script_shard.count
     }
 
     /// Makes this process the worker of the shard.
@@ -200,18 +209,29 @@ pub(super) fn run(
     let span = clock::span(&times, &mut recording)?;
     let mut shards = plan_shards(jobs, (&mut recording, &selected), span, plan.interval)?;
     if plan.verbosity >= Verbosity::Verbose {
-        output::say(format_args!("{} processes, each with a part of {}", shards.len(), recording.name));
+        let advance = if selected.derived.is_empty() { "" } else { "; spans are read in advance, up to the last part" };
+        output::say(format_args!("{} processes, each with a part of {}{advance}", shards.len(), recording.name));
     }
     let mut held = Some(BlockedSignals::new()?);
     let mut recorded = Some((recording, selected));
-    let mut workers = Vec::new();
-    for shard in &shards {
+    let mut carried = Carried::default();
+    let mut workers: Vec<Worker> = Vec::new();
+    for (number, shard) in shards.iter().enumerate() {
+        if let (Some(before), Some((recording, selected)), Some(held)) =
+            (number.checked_sub(1).and_then(|before| shards.get(before)), &mut recorded, &held)
+            && spans::read(work, (recording, selected), before, &mut carried, &mut || go_on(held, &mut workers))?
+                .is_break()
+        {
+            break;
+        }
         let stdout = shard.stdout.as_ref().map_or(Stdout::Inherited, Stdout::File);
         // No thread and no interpreter has been started yet, so each worker can start its own interpreter, or copies the
         // one that runs perf-prof. Each worker has its own copy of `recorded`, because it is a forked process. Signals are also blocked in the worker, until
         // its signal handlers are installed.
         let mut body = || match (recorded.take(), held.take()) {
-            (Some((recording, selected)), Some(held)) => in_worker(work, recording, selected, held, shard),
+            (Some((recording, selected)), Some(held)) => {
+                in_worker(work, recording, selected, held, Part::Shard(shard, mem::take(&mut carried)))
+            }
             _ => 1,
         };
         let fork = Fork::prepare();
@@ -222,6 +242,8 @@ pub(super) fn run(
         fork.in_parent();
         workers.push(worker?);
     }
+    // If there are fewer workers than parts, a worker has failed or the run was interrupted.
+    shards.truncate(workers.len());
     let signals = Signals::install()?;
     drop(held);
     let WorkersEnded { failed, signal } = wait(&mut workers, &mut shards, &signals)?;
@@ -244,6 +266,16 @@ pub(super) fn run(
         }
         (status, _) => Ok(ExitStatus(status.unwrap_or(1))),
     }
+}
+
+/// Returns whether to go on with reading in advance. If not, [`wait`] finds the reason.
+fn go_on(held: &BlockedSignals, workers: &mut [Worker]) -> ControlFlow<()> {
+    let has_failed =
+        |worker: &mut Worker| worker.try_wait().map_or(true, |ended| ended.is_some_and(|it| !it.success()));
+    if held.is_pending() || workers.iter_mut().any(has_failed) {
+        return ControlFlow::Break(());
+    }
+    ControlFlow::Continue(())
 }
 
 /// Plans the parts of a recording.
@@ -290,6 +322,13 @@ pub(super) fn plan_shards(
             shards::between(&borders).into_iter().map(|time| (time, None)).collect()
         }
         SplitBy::Cpu => {
+            if let Some(derived) = selected.derived.first() {
+                bail!(
+                    "--split cpu cannot be used with {}: a span may begin on one CPU and end on another; remove \
+                     --split cpu",
+                    derived.span.name()
+                );
+            }
             if lacking(PERF_SAMPLE_CPU).contains(&true) {
                 bail!("--split cpu: not all samples of {} contain their CPU; remove --split cpu", recording.name);
             }
@@ -323,12 +362,14 @@ fn in_worker(
     recording: Recording,
     selected: Selected,
     held: BlockedSignals,
-    shard: &Shard,
+    part: Part<'_>,
 ) -> u8 {
+    let Part::Shard(shard, _) = &part else { return 1 };
+    let shard = *shard;
     let verbosity = if shard.stdout.is_some() { Verbosity::Quiet } else { work.plan.verbosity };
     let plan = ScriptPlan { verbosity, ..work.plan.clone() };
     let work = ReplayWork { plan: &plan, ..*work };
-    match work.run_part(recording, selected, held, Part::Shard(shard)) {
+    match work.run_part(recording, selected, held, part) {
         Ok(ExitStatus(status)) => status,
         Err(error) => {
             // If this write fails, the exit status still shows that the part failed.

@@ -12,6 +12,7 @@ pub mod plan;
 mod replay;
 mod script;
 mod script_run;
+mod spans;
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! A recording whose parts a program replays in processes of its own: opens and divides it, replays one part, and merges
 //! the results of all parts.
 
-use std::sync::Arc;
+use std::{mem, ops::ControlFlow, sync::Arc};
 
 use anyhow::{Context as _, Result, bail};
 use perf_prof_core::{
@@ -9,7 +9,7 @@ use perf_prof_core::{
     event::{EventType, Sink, Stop},
     perfdata::Recording,
     plan::{Input, Jobs, Verbosity},
-    recording::{clock, select::Selected},
+    recording::{carried::Carried, clock, select::Selected},
     sys::signals::Signals,
 };
 
@@ -18,6 +18,7 @@ use super::{
     plan::ScriptPlan,
     replay::{self, Part, RecordedEvents, ReplayWork},
     script::Script,
+    spans,
 };
 use crate::script::{Program, Run};
 
@@ -28,6 +29,8 @@ pub struct DividedRecording {
     /// `None` in a process that has replayed its part, and after the results were merged.
     recorded: Option<(Recording, Selected)>,
     shards: Vec<Shard>,
+    /// What the parts that were read in advance carry to the next one.
+    carried: Carried,
 }
 
 /// The result of all parts.
@@ -50,7 +53,8 @@ impl DividedRecording {
         let (mut recording, selected) = replay::open_selected(&plan, &input)?;
         replay::say_what_is_missing(&plan, &recording, &selected, Verbosity::Normal)?;
         let shards = shards(&plan, &input, &jobs, (&mut recording, &selected))?;
-        Ok(Some(DividedRecording { plan, input, recorded: Some((recording, selected)), shards }))
+        let (recorded, carried) = (Some((recording, selected)), Carried::default());
+        Ok(Some(DividedRecording { plan, input, recorded, shards, carried }))
     }
 
     /// Returns the number of parts.
@@ -61,6 +65,21 @@ impl DividedRecording {
     /// Returns the selected events.
     pub fn events(&self) -> &[EventType] {
         self.recorded.as_ref().map_or(&[], |(_, selected)| &selected.types)
+    }
+
+    /// Reads the part before a part, if spans may go on after it. Called for each part, in their order, before its
+    /// process is forked. `check` is called from time to time and can end the reading.
+    pub fn read_before(
+        &mut self,
+        number: usize,
+        check: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let before = number.checked_sub(1).and_then(|before| self.shards.get(before));
+        let (Some(before), Some((recording, selected))) = (before, &mut self.recorded) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let work = ReplayWork { plan: &self.plan, input: &self.input, script: Script::none() };
+        spans::read(&work, (recording, selected), before, &mut self.carried, check)
     }
 
     /// Makes this forked process the one of a part.
@@ -81,17 +100,20 @@ impl DividedRecording {
             bail!("there is no part {number} to replay");
         };
         let work = ReplayWork { plan: &self.plan, input: &self.input, script: Script::none() };
-        let mut events = RecordedEvents::open(&work, recording, selected, Part::Shard(shard), signals)?;
+        let part = Part::Shard(shard, mem::take(&mut self.carried));
+        let mut events = RecordedEvents::open(&work, recording, selected, part, signals)?;
         let run = Arc::new(events.describe_run());
         let mut program = load(run.clone())?;
-        let mut outcome = events.deliver_to(&mut program, &Part::Shard(shard), &run, signals);
+        let part = Part::Shard(shard, Carried::default());
+        let mut outcome = events.deliver_to(&mut program, &part, &run, signals);
         if let Some(raised) = program.take_raised() {
             program.clear();
             return Err(raised.into());
         }
-        if let Ending::Program(stop) = outcome.ending {
+        let stopped = if let Ending::Program(stop) = outcome.ending { Some(stop) } else { outcome.at_exit };
+        if stopped.is_some() {
             program.clear();
-            return Ok(Some(stop));
+            return Ok(stopped);
         }
         let callbacks = program.callbacks();
         let partial = program.pickled_partial();

@@ -2,7 +2,7 @@
 
 use std::{mem, sync::Arc};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use perf_prof_core::{
     derive::{self, Derived},
     engine::{
@@ -18,6 +18,7 @@ use perf_prof_core::{
     record::Source as _,
     recording::{
         binaries::binaries,
+        carried::Carried,
         clock::{RealtimeOffset, realtime_offset, realtime_offset_by_unpacking, span, times},
         empty_result::SelectionSource,
         kernel::RecordedKernel,
@@ -37,6 +38,7 @@ use super::{
     plan::{Module, ScriptPlan},
     script::{AvailableEvents, Script},
     script_run::{self, Outcome, ScriptEventSource},
+    spans,
 };
 use crate::script::{EventAttr, Program, PythonChoice, Run, Trailers};
 
@@ -81,18 +83,12 @@ pub(super) fn deliver<S: Sink>(
 
 /// Opens the recording and selects its events.
 pub(super) fn open_selected(plan: &ScriptPlan, input: &Input) -> Result<(Recording, Selected)> {
-    let recording = open::open(&input.path, &limits(input))?;
+    let recording = open::open(&input.path, &limits(plan, input))?;
     // If an event is missing, damage to the recording may be the reason. So the warnings about the recording are
     // printed too.
     let selected = select::select(&plan.capture.events, plan.own_events, &recording).inspect_err(|_| {
         recording.warnings.iter().for_each(|warning| messages::say(format_args!("warning: {warning}")))
     })?;
-    if let (Some(_), Some(derived)) = (&input.jobs, selected.derived.first()) {
-        bail!(
-            "--jobs cannot be used with {}: a span may begin in one part of the recording and end in another",
-            derived.span.name()
-        );
-    }
     Ok((recording, selected))
 }
 
@@ -115,8 +111,8 @@ pub(super) fn say_what_is_missing(
 }
 
 /// Returns how the recording is opened. Several processes share the allowed memory.
-fn limits(input: &Input) -> ReadLimits {
-    let processes = input.jobs.map_or(1, |jobs| jobs.count);
+fn limits(plan: &ScriptPlan, input: &Input) -> ReadLimits {
+    let processes = input.jobs.map_or(1, |jobs| jobs.count + spans::readers(plan));
     let memory = input.limits.memory.unwrap_or_else(memory::default_buffer) / processes;
     ReadLimits { memory: Some(memory), ..input.limits }
 }
@@ -133,8 +129,9 @@ pub(super) struct ReplayWork<'a> {
 pub(super) enum Part<'a> {
     /// The whole replay.
     Whole,
-    /// The replay of one shard. The result is written to the files of the shard.
-    Shard(&'a Shard),
+    /// The replay of one shard, to which the shards before it carry something. The result is written to the files of
+    /// the shard.
+    Shard(&'a Shard, Carried),
     /// No replay: this process merges the results of the shards.
     Merge(&'a mut [Shard]),
 }
@@ -145,8 +142,8 @@ impl Part<'_> {
     fn warnings(&self) -> Warnings {
         match self {
             Part::Whole => Warnings::Printed,
-            Part::Shard(shard) if shard.is_first() => Warnings::Printed,
-            Part::Shard(_) | Part::Merge(_) => Warnings::PrintedElsewhere,
+            Part::Shard(shard, _) if shard.is_first() => Warnings::Printed,
+            Part::Shard(..) | Part::Merge(_) => Warnings::PrintedElsewhere,
         }
     }
 }
@@ -176,6 +173,8 @@ pub(super) struct RecordedEvents<'a> {
     replay_state: ReplayState,
     types: Vec<EventType>,
     derived: Vec<Derived>,
+    /// What the shards before this one carry to it.
+    carried: Carried,
     /// The attr of each event in `types`.
     attrs: Vec<EventAttr>,
     layouts: Arc<Layouts>,
@@ -191,28 +190,20 @@ impl<'a> RecordedEvents<'a> {
         &ReplayWork { plan, input, .. }: &ReplayWork<'a>,
         mut recording: Recording,
         selected: Selected,
-        part: Part<'a>,
+        mut part: Part<'a>,
         signals: &Signals,
     ) -> Result<Self> {
-        let times = times(input, &mut recording)?;
-        let (pids, tids) = input.tasks_of_samples();
-        let mut selection = Selection {
-            attrs: selected.attrs(&recording),
-            cpus: input.cpus.clone(),
-            pids,
-            tids,
-            times,
-            others: plan.dialect.other_records(),
-        };
+        let mut selection = selection(plan, input, &mut recording, &selected)?;
         let needs_span = plan.interval.is_some() || input.jobs.is_some();
         let mut span = if needs_span { span(&selection.times, &mut recording)? } else { None };
         let mut loss_reporting = LossReporting::for_cpus(selection.cpus.as_ref());
-        if let Part::Shard(shard) = &part {
+        let mut carried = Carried::default();
+        if let Part::Shard(shard, of_shard) = &mut part {
             shard.enter();
+            loss_reporting = LossReporting::for_part(selection.cpus.as_ref());
             shard.select(&mut selection);
             span = span.map(|span| shard.part_of(span));
-            loss_reporting =
-                if loss_reporting == LossReporting::Here { LossReporting::AfterMerge } else { loss_reporting };
+            carried = mem::take(of_shard);
         }
         let context = context(plan, input, &mut recording, (&selected.types, span))?;
         let layouts = recording.layouts().clone();
@@ -240,6 +231,7 @@ impl<'a> RecordedEvents<'a> {
             replay_state,
             types,
             derived,
+            carried,
             attrs,
             layouts,
             formats,
@@ -248,6 +240,19 @@ impl<'a> RecordedEvents<'a> {
             machine,
         })
     }
+}
+
+/// Returns the samples that are replayed, of all parts.
+pub(super) fn selection(
+    plan: &ScriptPlan,
+    input: &Input,
+    recording: &mut Recording,
+    selected: &Selected,
+) -> Result<Selection> {
+    let times = times(input, recording)?;
+    let (pids, tids) = input.tasks_of_samples();
+    let (attrs, cpus) = (selected.attrs(recording), input.cpus.clone());
+    Ok(Selection { attrs, cpus, pids, tids, times, others: plan.dialect.other_records() })
 }
 
 /// Creates the context of the replay. All names and clock offsets come from the recording. None comes from the programs
@@ -316,7 +321,7 @@ impl ScriptEventSource for RecordedEvents<'_> {
         let mut outcome = self.deliver_to(&mut program, &part, run, signals);
         let nameless = run.context.with_symbols(|symbols| symbols.unnamed_frames().clone());
         let mut callbacks = program.callbacks();
-        if let Part::Shard(shard) = &part {
+        if let Part::Shard(shard, _) = &part {
             let partial = program.partial();
             program.clear();
             let left = shard.write_result(&run.stats, &outcome, callbacks, &nameless, &partial?);
@@ -359,8 +364,12 @@ impl RecordedEvents<'_> {
         run: &Arc<Run>,
         signals: &Signals,
     ) -> ReplayOutcome {
-        let RecordedEvents { plan, input, mut replay, replay_state, derived, context, .. } = self;
-        let last = if matches!(part, Part::Whole) { FinishAs::Program } else { FinishAs::Part };
+        let RecordedEvents { plan, input, mut replay, replay_state, derived, carried, context, .. } = self;
+        let last = match part {
+            Part::Whole => FinishAs::Program,
+            Part::Shard(shard, _) if shard.is_last() => FinishAs::LastPart,
+            Part::Shard(..) | Part::Merge(_) => FinishAs::Part,
+        };
         if last == FinishAs::Program {
             // If there are several parts, their processes already use all CPUs, so reading ahead would not help.
             replay.read_ahead();
@@ -371,6 +380,7 @@ impl RecordedEvents<'_> {
             replay_state,
             events: &run.events,
             derived: &derived,
+            carried,
             context,
             stats: run.stats.clone(),
             signals,
