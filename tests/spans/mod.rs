@@ -1,5 +1,6 @@
 //! Spans: real events of a known workload, live and from a recording.
 
+mod aggregators;
 mod jobs;
 
 use std::path::Path;

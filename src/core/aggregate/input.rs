@@ -29,6 +29,18 @@ pub enum Facts<'a> {
     },
 }
 
+impl Facts<'_> {
+    /// Returns the facts about a part of a span. Of a copied span, only the call chain is known that belongs to the part.
+    pub(super) fn of_part(self, has_chain: bool) -> Self {
+        match self {
+            Facts::Run(_) => self,
+            Facts::Kept { frames, .. } => {
+                Facts::Kept { comm: None, realtime: None, frames: if has_chain { frames } else { &[] } }
+            }
+        }
+    }
+}
+
 impl Input<'_> {
     /// Returns the name of the task at the event's time.
     pub fn comm(&self) -> Option<Vec<u8>> {

@@ -6,21 +6,18 @@ use super::{
     definition::Definition,
     input::Input,
     key::Words,
+    plan_filter::PlanFilter,
     read::{Memo, Read, ReadError, ReadKind, names, resolve},
     texts::Texts,
 };
-use crate::{
-    event::EventType,
-    spec::similar_names,
-    tracefs::{Filter, FilterError},
-};
+use crate::{event::EventType, spec::similar_names, tracefs::FilterError};
 
 /// How the keys and the value of a definition are read from the samples of an event type.
 #[derive(Clone, Debug)]
 pub struct Plan {
     keys: Vec<Read>,
     value: Option<Read>,
-    filter: Option<Filter>,
+    filter: Option<PlanFilter>,
 }
 
 /// Why a definition does not fit an event.
@@ -92,15 +89,14 @@ impl Plan {
     pub fn new(definition: &Definition, event: &EventType) -> Result<Plan, PlanError> {
         let keys = definition.keys.iter().map(|name| read(name, event)).collect::<Result<_, _>>()?;
         let value = definition.value.as_ref().map(|name| number(name, event)).transpose()?;
-        let filter = definition.filter.as_ref().map(|text| filter(text, event)).transpose()?;
+        let filter = definition.filter.as_ref().map(|text| PlanFilter::new(text, event)).transpose()?;
         Ok(Plan { keys, value, filter })
     }
 
     /// Returns whether the event passes the filter.
     #[inline]
     pub(super) fn passes(&self, input: &Input<'_>) -> bool {
-        let sample = &input.sample;
-        self.filter.as_ref().is_none_or(|filter| filter.passes(sample.raw(), sample.event.layout.cpu(sample.record)))
+        self.filter.as_ref().is_none_or(|filter| filter.passes(&input.sample))
     }
 
     /// Returns the value that is added: 1 if the definition names none, `None` if the record ends before it.
@@ -120,7 +116,7 @@ impl Plan {
     }
 }
 
-fn similar(name: &str, event: &EventType) -> Vec<String> {
+pub(super) fn similar(name: &str, event: &EventType) -> Vec<String> {
     similar_names(name, names(event).iter().map(String::as_str)).into_iter().map(str::to_owned).collect()
 }
 
@@ -141,17 +137,4 @@ fn number(name: &str, event: &EventType) -> Result<Read, PlanError> {
         ReadKind::Text => Err(no_number("text")),
         ReadKind::Bytes => Err(no_number("an array")),
     }
-}
-
-fn filter(text: &str, event: &EventType) -> Result<Filter, PlanError> {
-    let Some(format) = event.format.tracepoint() else {
-        return Err(PlanError::NoFields { text: text.to_owned(), event: event.shown_name() });
-    };
-    Filter::parse(text, format).map_err(|error| {
-        let similar = match &error {
-            FilterError::Field { field } => similar(field, event),
-            _ => Vec::new(),
-        };
-        PlanError::Filter { text: text.to_owned(), error, similar }
-    })
 }

@@ -4,9 +4,15 @@ use std::{hash::Hasher, sync::Arc};
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::{input::Input, key::Word, stack::folded, texts::Texts};
+use super::{
+    input::Input,
+    key::Word,
+    part::{PartRead, part_names},
+    stack::folded,
+    texts::Texts,
+};
 use crate::{
-    event::{EventType, Frame, Sample, UNKNOWN_COMM, has_callchain},
+    event::{EventType, Format, Frame, Sample, UNKNOWN_COMM, has_callchain},
     record::{MemberType, SampleMember},
     tracefs::{Field, IntType},
     value::Value,
@@ -31,6 +37,8 @@ pub(super) enum Read {
     Comm,
     Event(Box<[u8]>),
     Stack,
+    /// A value of the event that begins or ends a span.
+    Part(PartRead),
 }
 
 /// Why a name cannot be read.
@@ -65,6 +73,8 @@ const OWN: [(&str, Read); 8] = [
 ];
 /// The name of the event's name.
 const EVENT: &str = "_event";
+/// The name of the task of a span. Spans have the member `comm`, unless they have a field of this name.
+const COMM: &str = "comm";
 /// The number of names at the start of `OWN` that a field of the same name does not replace, as for event objects.
 const NOT_REPLACED: usize = 4;
 
@@ -84,7 +94,8 @@ pub(super) fn resolve(name: &str, event: &EventType) -> Result<Read, ReadError> 
                 MemberType::Bytes => Ok(Read::Member(member)),
                 _ => Err(ReadError::Several),
             },
-            None => Err(ReadError::Unknown),
+            None if name == COMM && matches!(event.format, Format::Span(_)) => Ok(Read::Comm),
+            None => PartRead::resolve(name, event).map_or(Err(ReadError::Unknown), |part| part.map(Read::Part)),
         },
     }
 }
@@ -95,7 +106,8 @@ pub(super) fn names(event: &EventType) -> Vec<String> {
     let format = event.format.tracepoint().into_iter();
     let fields = format.flat_map(|format| format.common_fields().iter().chain(format.fields()));
     let members = event.members().map(|member| member.name().to_owned());
-    own.chain(fields.map(|field| field.name.clone())).chain(members).collect()
+    let parts = if let Format::Span(span) = &event.format { part_names(span) } else { Vec::new() };
+    own.chain(fields.map(|field| field.name.clone())).chain(members).chain(parts).collect()
 }
 
 /// Events other than tracepoints have the member `period` instead.
@@ -146,6 +158,7 @@ impl Read {
             Read::Field(field) => of_field(field),
             Read::Member(member) if member.kind() == MemberType::Bytes => ReadKind::Bytes,
             Read::Comm | Read::Event(_) | Read::Stack => ReadKind::Text,
+            Read::Part(part) => part.kind(),
             _ => ReadKind::Number,
         }
     }
@@ -158,6 +171,7 @@ impl Read {
                 let number = ty.load(input.sample.record, *at)?;
                 Some(if ty.signed { i128::from(number as i64) } else { number.into() })
             }
+            Read::Part(part) => part.of(input).and_then(|(read, input)| read.number(&input)),
             _ => match self.value(input)? {
                 Value::Bool(on) => Some(on.into()),
                 Value::Int(number) => Some(number.into()),
@@ -179,6 +193,7 @@ impl Read {
             Read::Comm => Word::text(memo.comm(input, texts)),
             Read::Stack => Word::text(memo.stack(input, texts)),
             Read::Event(name) => Word::text(texts.intern(name)),
+            Read::Part(part) => part.of(input).map_or(Word::MISSING, |(read, input)| read.word(&input, texts, memo)),
             _ => match self.value(input) {
                 Some(Value::Bool(on)) => Word::unsigned(on.into()),
                 Some(Value::Int(number)) => Word::signed(number),
@@ -201,7 +216,7 @@ impl Read {
             Read::Cpu => Some(Value::Uint(sample.cpu().into())),
             Read::Period => Some(Value::Uint(sample.period())),
             Read::Realtime => input.realtime().map(Value::Int),
-            Read::Number { .. } | Read::Comm | Read::Event(_) | Read::Stack => None,
+            Read::Number { .. } | Read::Comm | Read::Event(_) | Read::Stack | Read::Part(_) => None,
         }
     }
 }

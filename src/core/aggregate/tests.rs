@@ -10,7 +10,7 @@ use crate::{
     abi::{
         PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CPU, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
     },
-    event::{Context, EventType, Format, Frame, Origin, Sample},
+    event::{Context, EventType, Format, Frame, Origin, Sample, SpanFormat, SpanPart, SpanSamples, SpanTask},
     record::SampleLayout,
     symbol::Slot,
     tracefs::{EventFormat, NoKernel},
@@ -329,4 +329,114 @@ proptest! {
             prop_assert!(amount.weight() <= counted[&pid]);
         }
     }
+}
+
+/// Returns the event type of spans whose begin and end are both the event of these tests.
+fn span_event() -> EventType {
+    let inputs = vec![event(0), event(0)];
+    let format = SpanFormat::new(("span", "x"), inputs, SpanPart::Begin, SpanTask::OfEnd, Vec::new()).unwrap();
+    let layout = format.layout();
+    EventType { alias: None, format: Format::Span(Arc::new(format)), layout, max_stack: None }
+}
+
+/// Adds up spans, each with its begin, its end and its duration.
+fn span_groups(definition: Definition, spans: &[(Made, Option<Made>, u64)]) -> Groups {
+    let (event, input) = (span_event(), event(0));
+    let Format::Span(format) = &event.format else { panic!("no span") };
+    let plan = Plan::new(&definition, &event).unwrap();
+    let mut groups = Groups::new(definition);
+    let (context, mut memo, mut out) = (Context::new(Box::new(NoKernel), 0), Memo::default(), Vec::new());
+    for &(begin, end, duration) in spans {
+        // Records have a size that is a multiple of 8 and is in their header.
+        let whole = |made| {
+            let mut bytes = record(&input, made, &[]);
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+            let size = (bytes.len() as u16).to_ne_bytes();
+            bytes[6..8].copy_from_slice(&size);
+            bytes
+        };
+        let (begin, end) = (whole(begin), end.map(whole));
+        let samples = SpanSamples {
+            begin: (0, &begin),
+            end: end.as_deref().map(|end| (1, end)),
+            notes: &[],
+            key: [0; 2],
+            duration,
+        };
+        format.write(&event.layout, &samples, None, &mut out);
+        let sample = Sample { event: &event, record: &out };
+        groups.add(&plan, &Input { sample, facts: Facts::Run(&context) }, &mut memo);
+    }
+    groups
+}
+
+const SPANS: [(Made, Option<Made>, u64); 4] = [
+    (("make", 1, 10), Some(("cc1", 2, 3)), 100),
+    (("make", 1, 20), Some(("ld", 2, 4)), 50),
+    (("sh", 3, 30), Some(("ld", 4, 5)), 7),
+    (("sh", 3, 40), None, 1000),
+];
+
+#[test]
+fn keys_and_values_of_spans_are_those_of_both_events() {
+    let mut of = definition(&["begin.comm", "end.comm", "begin._tid"], Some("end.bytes"));
+    expect![[r#"
+        begin.comm  end.comm  begin._tid  count  share
+        sh          ld                 6      5  41.7%
+        make        ld                 6      4  33.3%
+        make        cc1                6      3  25.0%
+        1 events are not counted: their records end before the value"#]]
+    .assert_eq(&span_groups(of.clone(), &SPANS).report(None, "count").text());
+    of.keys = vec!["begin.pid".to_owned(), "open".to_owned()];
+    of.value = Some("duration".to_owned());
+    expect![[r#"
+        begin.pid  open    ns  share
+                3     1  1000  86.4%
+                1     0   150  13.0%
+                3     0     7   0.6%"#]]
+    .assert_eq(&span_groups(of, &SPANS).report(None, "ns").text());
+}
+
+#[test]
+fn filters_of_spans_compare_fields_of_both_events() {
+    let count = |text: &str| {
+        let of = Definition { filter: Some(text.to_owned()), ..definition(&[], None) };
+        span_groups(of, &SPANS).total().weight()
+    };
+    let rows = [
+        ("duration >= 50", 3),
+        ("open == 1", 1),
+        ("begin.bytes > 10", 3),
+        ("end.bytes > 3", 2),
+        ("bytes > 3", 2),
+        ("begin.comm == \"sh\" || end.comm == \"cc1\"", 3),
+        ("!(begin.pid == 1) && duration < 100", 1),
+        ("end.bytes < 100", 3),
+        ("end.bytes < 4 || open == 1", 2),
+    ];
+    for (text, expected) in rows {
+        assert_eq!(count(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn names_that_no_event_of_a_span_has_are_refused() {
+    let error = |of: Definition| Plan::new(&of, &span_event()).unwrap_err().to_string();
+    assert_eq!(
+        error(definition(&["begin.pidd"], None)),
+        "span:x has no field or member `begin.pidd`; did you mean `begin.pid`?"
+    );
+    assert_eq!(
+        error(definition(&[], Some("end.comm"))),
+        "`end.comm` of span:x cannot be added up: it is text, not a number"
+    );
+    let filter = |text: &str| Definition { filter: Some(text.to_owned()), ..definition(&[], None) };
+    assert_eq!(
+        error(filter("begin.bytess > 1")),
+        "where=\"begin.bytess > 1\": the event has no field `begin.bytess`; did you mean `begin.bytes`?"
+    );
+    assert_eq!(
+        error(filter("end.bytes ~ \"x\"")),
+        "where=\"end.bytes ~ \\\"x\\\"\": `~` cannot be used with `bytes`, which holds a number"
+    );
 }

@@ -7,6 +7,7 @@ mod parse;
 
 use thiserror::Error;
 
+use self::parse::Scope;
 use super::{EventFormat, Extent, field::up_to_nul, print_fmt::ctype::IntType};
 use crate::spec::glob_matches;
 
@@ -49,8 +50,8 @@ enum Data {
     Sample,
     /// The raw data of the sample that begins the span.
     Begin,
-    /// The duration of the span: a number of 8 bytes.
-    Duration,
+    /// The data of the span itself: its duration, a number of 8 bytes, or the raw data of its record.
+    Span,
 }
 
 /// A comparison of two numbers.
@@ -131,14 +132,32 @@ fn position(rest: &str) -> String {
 impl Filter {
     /// Parses a filter for samples of the event that `format` describes.
     pub fn parse(text: &str, format: &EventFormat) -> Result<Filter, FilterError> {
-        parse::filter(text, format, None).map(Filter)
+        parse::filter(text, Scope::Event(format)).map(Filter)
     }
 
     /// Parses a filter for spans that end with the event `end` and begin with the event `begin`. `duration` is the
     /// duration of the span in ns, and `begin.NAME` is a field of the event that begins it. All other names are those
     /// of the event that ends it.
     pub fn parse_for_span(text: &str, end: &EventFormat, begin: &EventFormat) -> Result<Filter, FilterError> {
-        parse::filter(text, end, Some(begin)).map(Filter)
+        parse::filter(text, Scope::Pair { end, begin }).map(Filter)
+    }
+
+    /// Parses a filter for records of spans that end with the event `end` and begin with the event `begin`. Names are
+    /// those of the span's own fields, then those of the event that ends it. `begin.NAME` and `end.NAME` are fields of
+    /// the events.
+    pub fn parse_for_span_record(
+        text: &str,
+        span: &EventFormat,
+        end: &EventFormat,
+        begin: &EventFormat,
+    ) -> Result<Filter, FilterError> {
+        parse::filter(text, Scope::Span { span, end, begin }).map(Filter)
+    }
+
+    /// Returns whether the record of a span passes the filter. `span` is its raw data, `end` and `begin` are the raw data
+    /// of its samples, `cpu` is the CPU on which it ended.
+    pub fn passes_span_record(&self, span: &[u8], end: &[u8], begin: &[u8], cpu: Option<u32>) -> bool {
+        self.0.holds(&[end, begin, span], cpu).unwrap_or(false)
     }
 
     /// Returns whether a span passes the filter. `end` and `begin` are the raw data of its samples, `cpu` is the CPU on
@@ -155,25 +174,25 @@ impl Filter {
     }
 }
 
+/// Returns `decisive` if one of the nodes is this. Else the answer is the opposite, unless a node has no answer because the
+/// data ends before its field.
+fn joined(nodes: &[Node], decisive: bool, data: &[&[u8]; 3], cpu: Option<u32>) -> Option<bool> {
+    let mut answer = Some(!decisive);
+    for node in nodes {
+        match node.holds(data, cpu) {
+            Some(holds) if holds == decisive => return Some(decisive),
+            Some(_) => {}
+            None => answer = None,
+        }
+    }
+    answer
+}
+
 impl Node {
     fn holds(&self, data: &[&[u8]; 3], cpu: Option<u32>) -> Option<bool> {
         match self {
-            Node::All(nodes) => {
-                for node in nodes {
-                    if !node.holds(data, cpu)? {
-                        return Some(false);
-                    }
-                }
-                Some(true)
-            }
-            Node::Any(nodes) => {
-                for node in nodes {
-                    if node.holds(data, cpu)? {
-                        return Some(true);
-                    }
-                }
-                Some(false)
-            }
+            Node::All(nodes) => joined(nodes, false, data, cpu),
+            Node::Any(nodes) => joined(nodes, true, data, cpu),
             Node::Not(node) => node.holds(data, cpu).map(|holds| !holds),
             Node::Number { data: of, ty, offset, comparison, value } => {
                 Some(comparison.holds(ty.load(data[*of as usize], *offset)?, *value, ty.signed))

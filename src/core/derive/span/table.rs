@@ -293,7 +293,7 @@ mod tests {
         let number = |span: Option<OpenSpan<Box<[u8]>>>| span.map(|span| span.record[8]);
         let (key, other) = (Key::One(1), Key::One(2));
         for at in 1..=4 {
-            assert_eq!(open.open_nested(key.clone(), 0, &record(at), Nesting::Nested), 0);
+            assert_eq!(open.open_nested(key.clone(), 0, &record(at), Nesting::Nested), (0, 0));
         }
         open.open(other.clone(), 0, &record(9));
         assert_eq!(open.first(&key).map(|span| span.record[8]), Some(1));

@@ -12,10 +12,41 @@ const DEEPEST: usize = 64;
 /// The comparison operators. The first match is used, so `<=` comes before `<`, and `>=` before `>`.
 const OPERATORS: [&str; 8] = ["==", "!=", "<=", ">=", "<", ">", "&", "~"];
 
-/// Parses a filter for samples of `format`. If there is a `begin`, it is a filter for spans, which begin with this event
-/// and end with `format`.
-pub(super) fn filter(text: &str, format: &EventFormat, begin: Option<&EventFormat>) -> Result<Node, FilterError> {
-    let mut parser = Parser { rest: text.trim(), format, begin };
+/// The events whose fields a filter compares.
+#[derive(Clone, Copy)]
+pub(super) enum Scope<'a> {
+    /// The samples of an event.
+    Event(&'a EventFormat),
+    /// The samples that end and begin a span, and its duration.
+    Pair { end: &'a EventFormat, begin: &'a EventFormat },
+    /// The record of a span, and the samples in it.
+    Span { span: &'a EventFormat, end: &'a EventFormat, begin: &'a EventFormat },
+}
+
+impl<'a> Scope<'a> {
+    /// Returns a field by a name that is valid only in filters of spans.
+    fn field_of_span(self, name: &str) -> Option<(Data, &'a Field)> {
+        let (Scope::Pair { end, begin } | Scope::Span { end, begin, .. }) = self else { return None };
+        if let Some(name) = name.strip_prefix("begin.") {
+            return begin.field(name).map(|field| (Data::Begin, field));
+        }
+        let Scope::Span { span, .. } = self else { return None };
+        match name.strip_prefix("end.") {
+            Some(name) => end.field(name).map(|field| (Data::Sample, field)),
+            None => span.fields().iter().find(|field| field.name == name).map(|field| (Data::Span, field)),
+        }
+    }
+
+    /// Returns the event that has all other fields.
+    fn last(self) -> &'a EventFormat {
+        let (Scope::Event(last) | Scope::Pair { end: last, .. } | Scope::Span { end: last, .. }) = self;
+        last
+    }
+}
+
+/// Parses a filter for these events.
+pub(super) fn filter(text: &str, scope: Scope<'_>) -> Result<Node, FilterError> {
+    let mut parser = Parser { rest: text.trim(), scope };
     let node = parser.any(0)?;
     match parser.rest {
         "" => Ok(node),
@@ -25,8 +56,7 @@ pub(super) fn filter(text: &str, format: &EventFormat, begin: Option<&EventForma
 
 struct Parser<'a> {
     rest: &'a str,
-    format: &'a EventFormat,
-    begin: Option<&'a EventFormat>,
+    scope: Scope<'a>,
 }
 
 impl<'a> Parser<'a> {
@@ -86,17 +116,14 @@ impl<'a> Parser<'a> {
             return Err(self.expected("an operator (== != < <= > >= & ~)"));
         };
         let (value, quoted) = self.value()?;
-        if let Some(begin) = self.begin {
-            if name == "duration" {
-                return compare_number(Data::Duration, name, (IntType::new(8, false), 0), operator, value, quoted);
-            }
-            if let Some(of_begin) = name.strip_prefix("begin.") {
-                let field = begin.field(of_begin).ok_or_else(|| FilterError::Field { field: name.to_owned() })?;
-                return compare_field(Data::Begin, field, operator, value, quoted);
-            }
+        if let (Scope::Pair { .. }, "duration") = (self.scope, name) {
+            return compare_number(Data::Span, name, (IntType::new(8, false), 0), operator, value, quoted);
+        }
+        if let Some((data, field)) = self.scope.field_of_span(name) {
+            return compare_field(data, field, operator, value, quoted);
         }
         // The kernel also searches the event's own fields first, then the fields that all events have.
-        if let Some(field) = self.format.fields().iter().find(|field| field.name == name) {
+        if let Some(field) = self.scope.last().fields().iter().find(|field| field.name == name) {
             return compare_field(Data::Sample, field, operator, value, quoted);
         }
         match name {
@@ -112,7 +139,7 @@ impl<'a> Parser<'a> {
             }
             _ => {}
         }
-        match self.format.common_fields().iter().find(|field| field.name == name) {
+        match self.scope.last().common_fields().iter().find(|field| field.name == name) {
             Some(field) => compare_field(Data::Sample, field, operator, value, quoted),
             None => Err(FilterError::Field { field: name.to_owned() }),
         }

@@ -1,0 +1,59 @@
+//! How a key or value is read from the event that begins or ends a span: `begin.NAME` and `end.NAME`.
+
+use super::{
+    input::Input,
+    read::{Read, ReadError, ReadKind, names, resolve},
+};
+use crate::event::{EventType, Format, SpanFormat, SpanPart};
+
+/// The parts of a span, and how names of their fields begin.
+const PARTS: [(&str, SpanPart); 2] = [("begin.", SpanPart::Begin), ("end.", SpanPart::End)];
+
+/// How a value is read from a part of a span.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PartRead {
+    part: SpanPart,
+    /// For each input of the span, how the value is read if this input is the part. `None` for inputs without it.
+    of_inputs: Box<[Option<Read>]>,
+}
+
+impl PartRead {
+    /// Returns how a name is read from the spans of an event type. Returns `None` if the name is not that of a part, or
+    /// if the events are no spans.
+    pub fn resolve(name: &str, event: &EventType) -> Option<Result<PartRead, ReadError>> {
+        let Format::Span(span) = &event.format else { return None };
+        let (part, name) = PARTS.iter().find_map(|(start, part)| Some((*part, name.strip_prefix(start)?)))?;
+        let found: Vec<Result<Read, ReadError>> = span.inputs.iter().map(|input| resolve(name, input)).collect();
+        let of_inputs: Box<[Option<Read>]> = found.iter().map(|read| read.clone().ok()).collect();
+        if of_inputs.iter().any(Option::is_some) {
+            return Some(Ok(PartRead { part, of_inputs }));
+        }
+        // An input that has something of this name explains more than one that has nothing.
+        let errors = found.into_iter().filter_map(Result::err);
+        Some(Err(errors.max_by_key(|error| *error != ReadError::Unknown).unwrap_or(ReadError::Unknown)))
+    }
+
+    /// Returns the kind of the values: that of the first input that has them.
+    pub fn kind(&self) -> ReadKind {
+        self.of_inputs.iter().flatten().next().map_or(ReadKind::Number, Read::kind)
+    }
+
+    /// Returns the part of a span as an event of its own, and how the value is read from it. Returns `None` if the span
+    /// is open and has no end, or if the part has no such value.
+    #[inline]
+    pub fn of<'a>(&self, input: &Input<'a>) -> Option<(&Read, Input<'a>)> {
+        let Format::Span(span) = &input.sample.event.format else { return None };
+        let (of, _) = span.part(self.part, input.sample.raw())?;
+        let sample = span.sample(self.part, input.sample.raw())?;
+        let facts = input.facts.of_part(self.part == span.chain);
+        Some((self.of_inputs.get(of)?.as_ref()?, Input { sample, facts }))
+    }
+}
+
+/// Returns the names of what the parts of a span have.
+pub(super) fn part_names(span: &SpanFormat) -> Vec<String> {
+    let mut of_inputs: Vec<String> = span.inputs.iter().flat_map(names).collect();
+    of_inputs.sort_unstable();
+    of_inputs.dedup();
+    PARTS.iter().flat_map(|(start, _)| of_inputs.iter().map(move |name| format!("{start}{name}"))).collect()
+}
