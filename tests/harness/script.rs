@@ -49,6 +49,12 @@ pub struct Outcome {
     pub bytes: Vec<u8>,
 }
 
+/// Returns the command of a workload that carries out these operations. Their words are separated by spaces.
+pub fn workload(operations: &str) -> Vec<String> {
+    let own = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
+    [own, WORKLOAD.to_owned()].into_iter().chain(operations.split_whitespace().map(str::to_owned)).collect()
+}
+
 impl Run {
     /// Runs this text as `s.py`.
     pub fn script(text: &str) -> Run {
@@ -103,9 +109,7 @@ impl Run {
 
     /// Traces a workload that carries out these operations. Their words are separated by spaces.
     pub fn workload(mut self, operations: &str) -> Run {
-        let own = std::env::current_exe().unwrap().into_os_string();
-        let command = [own, WORKLOAD.into()].into_iter();
-        self.workload = Some(command.chain(operations.split_whitespace().map(OsString::from)).collect());
+        self.workload = Some(workload(operations).into_iter().map(OsString::from).collect());
         self
     }
 

@@ -2,6 +2,7 @@
 
 mod hist;
 mod screen;
+mod spans;
 mod top;
 mod trace;
 

@@ -275,8 +275,21 @@ impl Groups {
     /// Returns the `top` largest keys with their amounts, the largest first. Of keys with the same amount, the one that
     /// came first is first.
     pub fn largest(&self, top: Option<usize>) -> Vec<(Key, Amount)> {
+        self.first_by(top, |row| self.values.weight(row))
+    }
+
+    /// Returns the `top` keys with the largest sums of values, the largest first. Of keys with the same sum, the one that
+    /// came first is first.
+    pub fn largest_by_sum(&self, top: Option<usize>) -> Vec<(Key, Amount)> {
+        self.first_by(top, |row| match &self.values {
+            Values::Sums(sums) => sums[row],
+            Values::Distributions(distributions) => distributions[row].sum,
+        })
+    }
+
+    fn first_by(&self, top: Option<usize>, number: impl Fn(usize) -> i128) -> Vec<(Key, Amount)> {
         let mut rows: Vec<usize> = (0..self.rows.len()).collect();
-        rows.sort_by_key(|&row| Reverse(self.values.weight(row)));
+        rows.sort_by_key(|&row| Reverse(number(row)));
         rows.truncate(top.unwrap_or(usize::MAX));
         rows.into_iter().map(|row| (self.key(row), self.values.get(row))).collect()
     }

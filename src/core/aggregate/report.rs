@@ -3,7 +3,7 @@
 use super::{
     distribution::{Buckets, Distribution},
     groups::{Amount, Groups},
-    key::KeyPart,
+    key::{Key, KeyPart},
 };
 use crate::picture::{Log2Histogram, printable};
 
@@ -100,11 +100,18 @@ impl Groups {
             keys.chain(self.amount_cells(amount, &total)).collect()
         });
         let rows: Vec<Vec<String>> = rows.collect();
+        let notes = self.notes(&largest);
+        Report { columns, rows, notes }
+    }
+
+    /// Returns what is to be said below a table that shows these keys.
+    pub fn notes(&self, shown: &[(Key, Amount)]) -> Vec<String> {
+        let total = self.total();
         let mut notes = Vec::new();
-        if rows.len() < self.len() {
-            let shown: i128 = largest.iter().map(|(_, amount)| amount.weight()).sum();
-            let rest = total.weight() - shown - self.others().amount.weight();
-            notes.push(format!("({} more keys, {rest} together)", self.len() - rows.len()));
+        if shown.len() < self.len() {
+            let together: i128 = shown.iter().map(|(_, amount)| amount.weight()).sum();
+            let rest = total.weight() - together - self.others().amount.weight();
+            notes.push(format!("({} more keys, {rest} together)", self.len() - shown.len()));
         }
         if self.others().keys != 0 {
             notes.push(format!(
@@ -118,7 +125,7 @@ impl Groups {
         if self.skipped() != 0 {
             notes.push(format!("{} events are not counted: their records end before the value", self.skipped()));
         }
-        Report { columns, rows, notes }
+        notes
     }
 
     fn amount_cells(&self, amount: &Amount, total: &Amount) -> Vec<String> {

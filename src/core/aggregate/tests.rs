@@ -440,3 +440,12 @@ fn names_that_no_event_of_a_span_has_are_refused() {
         "where=\"end.bytes ~ \\\"x\\\"\": `~` cannot be used with `bytes`, which holds a number"
     );
 }
+
+#[test]
+fn distributions_are_sorted_by_their_counts_or_their_sums() {
+    let measure = Measure::Distribution { buckets: Buckets::Log2, divisor: 1 };
+    let groups = groups(Definition { measure, ..definition(&["pid"], Some("bytes")) }, &EVENTS);
+    let keys = |largest: Vec<(Key, Amount)>| largest.into_iter().map(|(key, _)| key[0].text().into_owned());
+    assert!(keys(groups.largest(Some(2))).eq(["7", "8"]));
+    assert!(keys(groups.largest_by_sum(None)).eq(["-1", "7", "8"]));
+}

@@ -8,7 +8,7 @@ use super::{
     tally::{KEYS, Look, Period, TallyPlan, run as tally},
 };
 use crate::{
-    aggregate::{Amount, Buckets, Definition, Distribution, Key, Measure},
+    aggregate::{Amount, Buckets, Definition, Distribution, Groups, Key, Measure},
     engine::ExitStatus,
     event::EventType,
 };
@@ -73,6 +73,13 @@ struct Hist {
     divisor: u64,
 }
 
+impl Hist {
+    /// Returns the keys that are shown: those with most values first, of durations those with the longest time.
+    fn largest(&self, groups: &Groups, rows: usize) -> Vec<(Key, Amount)> {
+        if self.value == DURATION { groups.largest_by_sum(Some(rows)) } else { groups.largest(Some(rows)) }
+    }
+}
+
 impl Look for Hist {
     fn definition(&mut self, events: &[EventType]) -> Result<Definition> {
         let without =
@@ -103,7 +110,8 @@ impl Look for Hist {
         // A screen shows the histograms since the start: an interval may have too few values for a distribution.
         let groups = period.whole.unwrap_or(period.groups);
         let mut lines = Vec::new();
-        for (key, amount) in groups.largest(Some(rows)) {
+        let largest = self.largest(groups, rows);
+        for (key, amount) in &largest {
             let Amount::Distribution(of) = amount else { continue };
             let percentiles = PERCENTILES.iter().filter_map(|&percent| {
                 let value = of.percentile(percent, Buckets::Log2)?;
@@ -111,12 +119,12 @@ impl Look for Hist {
             });
             let max = of.max.map(|max| format!("max {max}"));
             let figures: Vec<String> = percentiles.chain(max).collect();
-            let key = key_line(&self.by, &key);
+            let key = key_line(&self.by, key);
             let separator = if key.is_empty() { "" } else { ": " };
             lines.push(format!("{key}{separator}{} values, {}", of.count, figures.join(", ")));
             lines.extend(of.text(&self.title, Buckets::Log2).lines().map(str::to_owned));
         }
-        lines.extend(groups.report(Some(rows), "").notes);
+        lines.extend(groups.notes(&largest));
         lines
     }
 
@@ -128,7 +136,7 @@ impl Look for Hist {
             }
             Json::Object(object)
         };
-        period.groups.largest(Some(rows)).into_iter().map(row).collect()
+        self.largest(period.groups, rows).into_iter().map(row).collect()
     }
 }
 

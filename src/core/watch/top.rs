@@ -1,4 +1,5 @@
-//! `perf-prof top`: counts events by keys, as a table with the largest counts first.
+//! `perf-prof top`: counts events by keys, as a table with the largest counts first. Of spans, it adds up the durations,
+//! and the table has those with the longest time first.
 
 use anyhow::Result;
 use serde_json::{Map, Value as Json, json};
@@ -8,9 +9,9 @@ use super::{
     tally::{KEYS, Look, Period, TallyPlan, run as tally},
 };
 use crate::{
-    aggregate::{Align, Amount, Definition, Key, KeyPart, Measure, Report},
+    aggregate::{Align, Amount, Buckets, Definition, Groups, Key, KeyPart, Measure, Report},
     engine::ExitStatus,
-    event::EventType,
+    event::{EventType, Format},
 };
 
 /// The plan of `top`.
@@ -25,22 +26,112 @@ pub struct TopPlan {
 
 /// Counts the events.
 pub fn run(plan: &TopPlan) -> Result<ExitStatus> {
-    tally(&plan.tally, Top { by: plan.by.clone() })
+    tally(&plan.tally, Top { by: plan.by.clone(), of: Of::Counts })
 }
 
 /// The table.
 struct Top {
     by: Vec<String>,
+    of: Of,
+}
+
+/// What is added up for each key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    /// The events.
+    Counts,
+    /// The spans and their durations.
+    Durations,
+}
+
+/// The fields of built-in sources that say what their spans are about. Other spans are about tasks.
+const SUBJECTS: [&str; 2] = ["name", "function"];
+
+/// Returns the names of the default key of these events.
+fn default_keys(events: &[EventType]) -> Vec<String> {
+    let fields = |event: &EventType, name: &str| match &event.format {
+        Format::Span(span) => span.is_source() && span.format.field(name).is_some(),
+        _ => false,
+    };
+    let subject = SUBJECTS.into_iter().find(|name| events.iter().all(|event| fields(event, name)));
+    let are_spans = events.iter().all(|event| matches!(event.format, Format::Span(_)));
+    let task = if are_spans { "comm" } else { "_comm" };
+    let event = (events.len() > 1).then_some("_event");
+    event.into_iter().chain([subject.unwrap_or(task)]).map(str::to_owned).collect()
+}
+
+impl Top {
+    /// Returns the keys that are shown, the largest first.
+    fn largest(&self, groups: &Groups, rows: usize) -> Vec<(Key, Amount)> {
+        match self.of {
+            Of::Counts => groups.largest(Some(rows)),
+            Of::Durations => groups.largest_by_sum(Some(rows)),
+        }
+    }
+
+    /// Returns the titles of the columns behind the keys.
+    fn titles(&self) -> &'static [&'static str] {
+        match self.of {
+            Of::Counts => &["count", "share", "per second"],
+            Of::Durations => &["count", "total ms", "average ms", "max ms", "share"],
+        }
+    }
+
+    /// Returns the cells of these columns. `all` is the amount of all keys.
+    fn cells(&self, amount: &Amount, all: &Amount, period: &Period<'_>) -> Vec<String> {
+        let (count, time) = (amount.weight(), time(amount));
+        match self.of {
+            Of::Counts => {
+                let rate = period.rate(count).map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
+                vec![count.to_string(), share(count, all.weight()), rate]
+            }
+            Of::Durations => {
+                let times = [time, time / count.max(1), max(amount)].map(milliseconds);
+                let share = share(time, self::time(all));
+                [count.to_string()].into_iter().chain(times).chain([share]).collect()
+            }
+        }
+    }
+}
+
+/// Returns the sum of the durations in ns.
+fn time(amount: &Amount) -> i128 {
+    match amount {
+        Amount::Sum(_) => 0,
+        Amount::Distribution(of) => of.sum,
+    }
+}
+
+/// Returns the longest duration in ns.
+fn max(amount: &Amount) -> i128 {
+    match amount {
+        Amount::Sum(_) => 0,
+        Amount::Distribution(of) => of.max.unwrap_or(0),
+    }
+}
+
+fn milliseconds(time: i128) -> String {
+    format!("{}.{:03}", time / 1_000_000, time / 1000 % 1000)
+}
+
+fn share(of: i128, all: i128) -> String {
+    if all == 0 { "-".to_owned() } else { format!("{:.1}%", of as f64 * 100.0 / all as f64) }
 }
 
 impl Look for Top {
     fn definition(&mut self, events: &[EventType]) -> Result<Definition> {
         if self.by.is_empty() {
-            let event = (events.len() > 1).then_some("_event");
-            self.by = event.into_iter().chain(["_comm"]).map(str::to_owned).collect();
+            self.by = default_keys(events);
         }
-        let keys = self.by.clone();
-        let definition = Definition { keys, value: None, filter: None, limit: KEYS, measure: Measure::Sum };
+        let are_spans = !events.is_empty() && events.iter().all(|event| matches!(event.format, Format::Span(_)));
+        self.of = if are_spans { Of::Durations } else { Of::Counts };
+        let (value, measure) = match self.of {
+            Of::Counts => (None, Measure::Sum),
+            Of::Durations => {
+                (Some("duration".to_owned()), Measure::Distribution { buckets: Buckets::Log2, divisor: 1 })
+            }
+        };
+        let definition = Definition { keys: self.by.clone(), value, filter: None, limit: KEYS, measure };
         definition.check()?;
         Ok(definition)
     }
@@ -51,40 +142,58 @@ impl Look for Top {
     }
 
     fn lines(&self, period: &Period<'_>, rows: usize) -> Vec<String> {
-        let largest = period.groups.largest(Some(rows));
+        let largest = self.largest(period.groups, rows);
         let is_number = |at: usize| {
             let mut parts = largest.iter().filter_map(|(key, _)| key.get(at));
             !largest.is_empty() && parts.all(|part| matches!(part, KeyPart::Number(_)))
         };
         let side = |at| if is_number(at) { Align::Right } else { Align::Left };
         let names = shown_names(&self.by).into_iter().enumerate().map(|(at, name)| (name, side(at)));
-        let counts = ["count", "share", "per second"].into_iter().chain(period.whole.map(|_| "since start"));
-        let columns = names.chain(counts.map(|name| (name.to_owned(), Align::Right))).collect();
-        let total = period.groups.total().weight();
+        let since_start = match self.of {
+            Of::Counts => "since start",
+            Of::Durations => "ms since start",
+        };
+        let titles = self.titles().iter().copied().chain(period.whole.map(|_| since_start));
+        let columns = names.chain(titles.map(|name| (name.to_owned(), Align::Right))).collect();
+        let total = period.groups.total();
         let row = |(key, amount): &(Key, Amount)| {
-            let count = amount.weight();
-            let share = format!("{:.1}%", count as f64 * 100.0 / total as f64);
-            let rate = period.rate(count).map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
-            let whole = period.whole.map(|whole| whole.get(key).map_or(count, |amount| amount.weight()).to_string());
+            let whole = period.whole.map(|whole| {
+                let whole = whole.get(key).unwrap_or_else(|| amount.clone());
+                match self.of {
+                    Of::Counts => whole.weight().to_string(),
+                    Of::Durations => milliseconds(time(&whole)),
+                }
+            });
             let keys = key.iter().map(|part| part.text().into_owned());
-            keys.chain([count.to_string(), share, rate]).chain(whole).collect::<Vec<String>>()
+            keys.chain(self.cells(amount, &total, period)).chain(whole).collect::<Vec<String>>()
         };
         let table: Vec<Vec<String>> = largest.iter().map(row).collect();
-        // The report of the table knows what to say about keys that are not shown.
-        let notes = period.groups.report(Some(rows), "").notes;
+        let notes = period.groups.notes(&largest);
         Report { columns, rows: table, notes }.text().lines().map(str::to_owned).collect()
     }
 
     fn json(&self, period: &Period<'_>, rows: usize) -> Vec<Json> {
-        let total = period.groups.total().weight();
+        let total = period.groups.total();
+        let ratio = |of: i128, all: i128| json!(of as f64 / all as f64);
         let row = |(key, amount): (Key, Amount)| {
             let count = amount.weight();
             let mut object: Map<String, Json> = key_members(&self.by, &key);
             object.insert("count".into(), json!(count as u64));
-            object.insert("share".into(), json!(count as f64 / total as f64));
+            match self.of {
+                Of::Counts => {
+                    object.insert("share".into(), ratio(count, total.weight()));
+                }
+                Of::Durations => {
+                    let sum = time(&amount);
+                    object.insert("total".into(), json!(sum as u64));
+                    object.insert("average".into(), json!((sum / count.max(1)) as u64));
+                    object.insert("max".into(), json!(max(&amount) as u64));
+                    object.insert("share".into(), ratio(sum, time(&total)));
+                }
+            }
             object.insert("per_second".into(), json!(period.rate(count)));
             Json::Object(object)
         };
-        period.groups.largest(Some(rows)).into_iter().map(row).collect()
+        self.largest(period.groups, rows).into_iter().map(row).collect()
     }
 }

@@ -38,13 +38,16 @@ Examples
             4096 -> 8191       : 1        |*                                       |
   The same for all tasks, by task, for ten seconds:
       perf-prof hist kmem:kmalloc --value bytes_req --by comm --duration 10s
+  How long the reads of a command take:
+      perf-prof hist syscall/name=read/ -- make
   From a recording, in JSON:
       perf-prof record -e kmem:kmalloc -a -- sleep 1
       perf-prof hist --input perf.data --value bytes_req --json
 
 --value takes the name of a field that is a number; an event with the field `duration` needs
 none. Values are shown as they are, and durations in microseconds; --unit is for fields with
-times, which are in nanoseconds. --by takes the names of fields, as in `perf-prof top`.
+times, which are in nanoseconds. --by takes the names of fields, as in `perf-prof top`. The
+keys with most values come first; of durations, those with the longest time together.
 Percentiles are at most 1/16 away from the value.
 
 Exit status

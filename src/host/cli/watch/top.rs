@@ -12,7 +12,8 @@ use crate::cli::failure::Failure;
 const USAGE: &str = "perf-prof top [OPTION...] EVENT[,EVENT...] [-- CMD [ARGS...]]
        perf-prof top [OPTION...] --input PATH [EVENT,...]";
 
-const LONG_ABOUT: &str = "Count events by task or by the values of fields, the largest counts first.
+const LONG_ABOUT: &str = "Count events by task or by the values of fields, the largest counts first. Of spans, such as \
+system calls with their durations, add up the time, the longest total first.
 
 On a terminal, the table is drawn again once a second, with the counts of the last second; the key q or Ctrl-C ends it. \
 Elsewhere, -i prints a table for each interval. At the end, the counts of the whole run are printed.";
@@ -29,6 +30,14 @@ Examples
       ls      9     30  21.6%     16272.3
       ls      3     22  15.8%     11933.0
       (19 more keys, 54 together)
+  In which system calls a command spends its time:
+      perf-prof top syscall -n 3 -- ls /usr
+      total: 143 events in 0.009556 s
+      name        count  total ms  average ms  max ms  share
+      getdents64      2     0.599       0.299   0.597  52.3%
+      mmap           30     0.174       0.005   0.015  15.3%
+      openat         34     0.141       0.004   0.011  12.4%
+      (19 more keys, 77 together)
   Which tasks wake which others, on two CPUs, for ten seconds:
       perf-prof top sched:sched_wakeup --by _comm,comm -C 0,1 --duration 10s
   Who allocates most often, with the call chain, from a recording:
@@ -41,6 +50,10 @@ Examples
 events have comm, pid, tid, cpu and event, of the task in which the event happened. If a
 field of the event has the same name, write _comm, _pid, _tid, _cpu or _event for these.
 With -g or a recording with call chains, stack is the call chain.
+
+Spans have their number, the sum of their durations, the average and the longest one. With
+--json, these are count, total, average and max, in ns. share is the share of the time.
+Of spans, begin.FIELD and end.FIELD are fields of the events that begin and end them.
 
 Exit status
   0      the run is complete, or q, Ctrl-C or a closed pipe ended it
@@ -55,7 +68,8 @@ Exit status
 pub struct Top {
     #[command(flatten)]
     of: TallyOptions,
-    /// Count by the values of these fields [default: comm; for several events event,comm]
+    /// Count by the values of these fields [default: comm; for several events event,comm; name or function for sources
+    /// with this field]
     #[arg(long, value_name = "FIELD,...", value_delimiter = ',', help_heading = "Output")]
     by: Vec<String>,
 }

@@ -1,0 +1,134 @@
+//! `perf-prof top` and `perf-prof hist` of spans: counts and durations.
+
+use serde_json::{Value as Json, json as object};
+
+use super::{json, replay, run};
+use crate::harness::{
+    counting::objects,
+    machine::{Need, needs},
+    recording::{Folder, record_here},
+    run::{printed, stdout},
+    script::workload,
+};
+
+/// From `getpgid` to `getsid`, which only tests call. Their argument is the key.
+const PAIR: &str = "span:pair=syscalls:sys_enter_getpgid..syscalls:sys_enter_getsid//key=pid/";
+
+/// A workload with a span of the key 1 that has at least 100 ms, three short ones of the key 2, and one of the key 3 that
+/// does not end.
+fn spans() -> Vec<String> {
+    let getsid = libc::SYS_getsid;
+    let short = format!("call 2 syscall {getsid} 2 0 0 ");
+    workload(&format!("comm pairs call 1 sleep-ms 100 syscall {getsid} 1 0 0 {} call 3", short.repeat(3)))
+}
+
+/// Checks the sums of both keys. The spans are those of [`spans`].
+fn check_rows(object: &Json) {
+    let rows = object["rows"].as_array().unwrap();
+    let figure = |row: usize, name: &str| rows[row][name].as_u64().unwrap();
+    // The longest total comes first, not the key with more spans.
+    assert!(rows.len() == 2 && figure(0, "total") >= figure(1, "total"), "{object}");
+    let (long, short) = if figure(0, "pid") == 1 { (0, 1) } else { (1, 0) };
+    assert_eq!((figure(long, "pid"), figure(short, "pid"), &object["events"]), (1, 2, &4.into()), "{object}");
+    assert_eq!((figure(long, "count"), figure(short, "count")), (1, 3), "{object}");
+    assert!(figure(long, "total") >= 100_000_000, "{object}");
+    assert_eq!((figure(long, "total"), figure(long, "total")), (figure(long, "average"), figure(long, "max")));
+    assert_eq!(figure(short, "average"), figure(short, "total") / 3, "{object}");
+    assert!(figure(short, "max") >= figure(short, "average") && figure(short, "max") < figure(short, "total"));
+    let share = |row: usize| rows[row]["share"].as_f64().unwrap();
+    let all = figure(0, "total") + figure(1, "total");
+    assert!((share(0) - figure(0, "total") as f64 / all as f64).abs() < 1e-9, "{object}");
+    assert!((share(0) + share(1) - 1.0).abs() < 1e-9, "{object}");
+}
+
+#[test]
+fn top_adds_up_durations_with_the_longest_total_first() {
+    needs([Need::Tracefs]);
+    check_rows(&json(&["top", PAIR, "--by", "pid"], &spans())[0]);
+}
+
+#[test]
+fn top_counts_spans_by_task() {
+    needs([Need::Tracefs]);
+    let lines = printed(&run(&["top", PAIR], &spans()));
+    assert!(lines[0].starts_with("total: 4 events in "), "{lines:?}");
+    let titles = ["comm", "count", "total", "ms", "average", "ms", "max", "ms", "share"];
+    assert_eq!(lines[1].split_whitespace().collect::<Vec<_>>(), titles);
+    let row: Vec<&str> = lines[2].split_whitespace().collect();
+    assert_eq!((row[0], row[1], row[5], lines.len()), ("pairs", "4", "100.0%", 4), "{lines:?}");
+    let figures: Vec<f64> = row[2..5].iter().map(|cell| cell.parse().unwrap()).collect();
+    let [total, average, max] = figures[..] else { panic!("{lines:?}") };
+    // The figures are rounded down to microseconds.
+    assert!((average - total / 4.0).abs() <= 0.001 && max >= 100.0 && max <= total, "{lines:?}");
+}
+
+#[test]
+fn rows_that_are_not_shown_are_counted() {
+    needs([Need::Tracefs]);
+    let lines = printed(&run(&["top", PAIR, "--by", "pid", "-n", "1"], &spans()));
+    // The short spans may be long if other programs keep the CPUs busy.
+    let shown = lines[2].split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+    let rest = if shown == "1 1" { 3 } else { 1 };
+    assert!(["1 1", "2 3"].contains(&&*shown), "{lines:?}");
+    assert_eq!(lines[3], format!("(1 more keys, {rest} together)"));
+}
+
+#[test]
+fn a_recording_has_the_same_spans() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = folder.path("spans.data");
+    let (command, calls) = (spans(), ["syscalls:sys_enter_getpgid", "syscalls:sys_enter_getsid"]);
+    let args = ["-e", calls[0], "-e", calls[1], "--"].into_iter().chain(command.iter().map(String::as_str));
+    record_here(&path, &args.collect::<Vec<_>>());
+    check_rows(&objects(&replay("top", &path, &["--json", "--by", "pid", PAIR]).join(""))[0]);
+    let hist = &objects(&replay("hist", &path, &["--json", "--by", "pid", PAIR]).join(""))[0];
+    check_hist(hist);
+    // The figures of both commands are those of the same spans.
+    let top = &objects(&replay("top", &path, &["--json", PAIR]).join(""))[0];
+    let hist = &objects(&replay("hist", &path, &["--json", "--unit", "ns", PAIR]).join(""))[0];
+    for (of_top, of_hist) in [("total", "sum"), ("max", "max"), ("count", "count")] {
+        assert_eq!(top["rows"][0][of_top], hist["rows"][0][of_hist], "{top} {hist}");
+    }
+}
+
+/// Checks the histograms of both keys.
+fn check_hist(object: &Json) {
+    let rows = object["rows"].as_array().unwrap();
+    let sum = |row: usize| rows[row]["sum"].as_u64().unwrap();
+    assert!(rows.len() == 2 && sum(0) >= sum(1), "{object}");
+    let (long, short) = if rows[0]["pid"] == 1 { (&rows[0], &rows[1]) } else { (&rows[1], &rows[0]) };
+    assert_eq!((&long["count"], &short["pid"], &short["count"]), (&1.into(), &2.into(), &3.into()), "{object}");
+    assert_eq!((&long["unit"], &long["min"], &long["sum"]), (&"usecs".into(), &long["max"], &long["max"]), "{object}");
+    assert!(long["max"].as_u64().unwrap() >= 100_000, "{object}");
+    let from = long["max"].as_u64().unwrap().next_power_of_two() / 2;
+    assert!(long["max"] == from || long["histogram"] == object!([{ "from": from, "count": 1 }]), "{object}");
+}
+
+#[test]
+fn hist_shows_the_durations_of_spans() {
+    needs([Need::Tracefs]);
+    check_hist(&json(&["hist", PAIR, "--by", "pid"], &spans())[0]);
+    let text = stdout(&run(&["hist", PAIR, "--by", "pid"], &spans()));
+    assert!(text.contains("pid=1: 1 values, ") && text.contains("pid=2: 3 values, "), "{text}");
+}
+
+#[test]
+fn system_calls_are_counted_by_their_names() {
+    needs([Need::Tracefs]);
+    let selector = "syscall/name=getsid|getpgid/";
+    let object = &json(&["top", selector], &spans())[0];
+    let mut rows: Vec<(&str, u64)> = object["rows"].as_array().unwrap().iter().map(name_and_count).collect();
+    rows.sort_unstable();
+    assert_eq!(rows, [("getpgid", 5), ("getsid", 4)], "{object}");
+    let by_error = &json(&["top", selector, "--by", "comm,errno,ret"], &spans())[0];
+    assert_eq!(by_error["rows"].as_array().unwrap().iter().map(count).sum::<u64>(), 9, "{by_error}");
+}
+
+fn count(row: &Json) -> u64 {
+    row["count"].as_u64().unwrap()
+}
+
+fn name_and_count(row: &Json) -> (&str, u64) {
+    (row["name"].as_str().unwrap(), count(row))
+}
