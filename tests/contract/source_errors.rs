@@ -43,7 +43,7 @@ fn unavailable_events_are_reported_with_their_cause() {
         &[],
         expect![[r#"
             --- stderr
-            perf-prof: unknown event nonsense-of-all-kinds: it is neither a built-in source (profile, syscall, offcpu, runqueue, oncpu, task-state) nor an event that perf has a name for; write tracepoints as system:name; `perf-prof list` shows all events
+            perf-prof: unknown event nonsense-of-all-kinds: it is neither a built-in source nor an event that perf has a name for; write tracepoints as system:name; `perf-prof list` shows all events
             --- status 1
         "#]],
     );

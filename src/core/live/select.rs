@@ -288,18 +288,11 @@ fn unknown_source(name: &str, machine: &dyn Machine, tracefs: &Tracefs) -> Strin
     names.extend(derive::source::SOURCES.iter().map(|source| source.name.to_owned()));
     match similar_names(name, names.iter().map(String::as_str))[..] {
         [] => format!(
-            "unknown event {name}: it is neither a built-in source ({}) nor an event that perf has a name for; write \
-             tracepoints as system:name; `perf-prof list` shows all events",
-            built_in_names().join(", ")
+            "unknown event {name}: it is neither a built-in source nor an event that perf has a name for; write \
+             tracepoints as system:name; `perf-prof list` shows all events"
         ),
         ref near => format!("unknown event {name}; did you mean {}?", near.join(" or ")),
     }
-}
-
-/// Returns the names of all built-in sources.
-fn built_in_names() -> Vec<&'static str> {
-    let of_spans = derive::source::SOURCES.iter().map(|source| source.name);
-    profiler::BUILT_IN.iter().map(|source| source.name).chain(of_spans).collect()
 }
 
 fn tracepoint(spec: &EventSpec, tracefs: &Tracefs, system: &str, name: &str) -> Result<Selected> {
