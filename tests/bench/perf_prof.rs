@@ -4,7 +4,7 @@
 //! functions. With `--quick`, the measurements are so short that the figures mean nothing, and the table is not
 //! written; `cargo test` runs this, to check that every row is there. `cargo bench -- --table --scale` measures only
 //! the merge of the rings of large machines, `--recordings` only the rows about recordings, `--access` only those about
-//! reading events, `--aggregators` only those about aggregators, `--perf-script` only those about scripts of `perf
+//! reading events, `--aggregators` and `--spans` only those about these, `--perf-script` only those about scripts of `perf
 //! script`, and `--library` only those about the Python package.
 
 #![allow(clippy::unwrap_used)]
@@ -24,6 +24,7 @@ mod perf_script;
 mod python;
 mod recording;
 mod replay;
+mod spans;
 mod stacks;
 mod symbols;
 mod table;
@@ -83,6 +84,10 @@ fn main() {
         aggregators::rows(&mut table);
         return table.print();
     }
+    if has("--spans") {
+        spans::rows(&mut table);
+        return table.print();
+    }
     if has("--perf-script") {
         perf_script::rows(&mut table);
         return table.print();
@@ -100,6 +105,7 @@ fn main() {
     keep::rows(&mut table);
     access::rows(&mut table);
     aggregators::rows(&mut table);
+    spans::rows(&mut table);
     stacks::rows(&mut table);
     symbols::rows(&mut table);
     live::rows(&mut table);

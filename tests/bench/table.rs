@@ -64,7 +64,7 @@ impl Table {
 
     /// Checks that every expected row is there, with a figure or with the reason why it has none.
     pub fn check_rows(&self) {
-        const ROWS: [&str; 70] = [
+        const ROWS: [&str; 76] = [
             "floor h0",
             "floor h1",
             "floor h3",
@@ -100,6 +100,12 @@ impl Table {
             "in Python, a histogram",
             "aggregator, stacks of 20 frames",
             "in Python, stacks of 20 frames",
+            "span, event of a short one",
+            "span, event of one that is filtered out",
+            "span, event of one that is delivered",
+            "source syscall, event of a short one",
+            "source syscall, event of one that is delivered",
+            "memory of 1,000,000 open spans",
             "call chain of 20 kernel frames",
             "symbols of a large library, first touch",
             "symbols of 1,000 processes",
