@@ -23,6 +23,10 @@ pub trait Derivation: Send {
     /// whole record in the layout of the derived event.
     fn sample(&mut self, input: usize, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow;
 
+    /// Reports that a ring begins to lose samples. Until [`Derivation::lost`] is called for it, nothing may be derived from
+    /// what came before, nor from two samples.
+    fn loss_begins(&mut self) {}
+
     /// Reports that input samples were lost between the times `start` and `end` (in ns; both are 0 if the times are not
     /// known). The derivation must discard all state that depends on a lost sample.
     fn lost(&mut self, start: u64, end: u64);

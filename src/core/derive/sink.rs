@@ -50,6 +50,10 @@ impl Derivations {
     fn lost(&mut self, start: u64, end: u64) {
         self.0.iter_mut().for_each(|(_, derivation)| derivation.lost(start, end));
     }
+
+    fn loss_begins(&mut self) {
+        self.0.iter_mut().for_each(|(_, derivation)| derivation.loss_begins());
+    }
 }
 
 /// The derived samples that were not delivered yet.
@@ -247,6 +251,11 @@ impl<S: Sink> Deliver for DerivingSink<'_, S> {
         if held.records.len() > HELD { self.deliver_held_samples() } else { flow }
     }
 
+    fn loss_begins(&mut self) -> Flow {
+        self.derivations.loss_begins();
+        Flow::Continue(())
+    }
+
     fn lost(&mut self, start: u64, end: u64) -> Flow {
         self.derivations.lost(start, end);
         self.entered(|program| program.lost(start, end))
@@ -303,6 +312,11 @@ impl Deliver for Deriving<'_> {
         };
         let (derived, derivation) = &mut self.derivations.0[derivation];
         derivation.sample(input, record, &mut |record| deliver(*derived, record, self.program, self.left))
+    }
+
+    fn loss_begins(&mut self) -> Flow {
+        self.derivations.loss_begins();
+        self.program.loss_begins()
     }
 
     fn lost(&mut self, start: u64, end: u64) -> Flow {

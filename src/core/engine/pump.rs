@@ -211,7 +211,11 @@ impl Pump {
             return self.sample(ring, record, program);
         }
         let time = self.trailer.time(record).unwrap_or(0);
+        let lost_before = self.lost_since_last_sample(ring);
         self.side_band(ring, (self.parse)(record), time);
+        if lost_before == 0 && self.lost_since_last_sample(ring) != 0 {
+            program.loss_begins().map_break(BreakReason::Stop)?;
+        }
         if !self.others.contains(record_type(record)) {
             return ControlFlow::Continue(());
         }
@@ -451,6 +455,10 @@ impl Pump {
             Record::Throttle => self.stats.count_throttled(),
             Record::Sample | Record::Other(_) => {}
         }
+    }
+
+    fn lost_since_last_sample(&self, ring: usize) -> u64 {
+        self.rings.get(ring).map_or(0, |seen| seen.lost)
     }
 
     fn lost(&mut self, ring: usize, lost: u64) {

@@ -87,6 +87,10 @@ impl Deliver for Selecting<'_> {
         }
     }
 
+    fn loss_begins(&mut self) -> Flow {
+        self.program.loss_begins()
+    }
+
     fn lost(&mut self, start: u64, end: u64) -> Flow {
         self.program.lost(start, end)
     }

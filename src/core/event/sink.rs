@@ -24,6 +24,12 @@ pub type Flow = std::ops::ControlFlow<Stop>;
 pub trait Deliver {
     /// Delivers a sample. `event` is the index of its event type, and `record` is the whole record.
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow;
+    /// Reports that a ring begins to lose events. The call [`Deliver::lost`] for this ring says that the loss has ended,
+    /// and between which times it was. Only live events in the order of time have this call in time; it is for what has
+    /// state between events.
+    fn loss_begins(&mut self) -> Flow {
+        Flow::Continue(())
+    }
     /// Reports that events were lost between two times. Both times are 0 if events are not delivered in the order of
     /// time.
     fn lost(&mut self, _start: u64, _end: u64) -> Flow {

@@ -32,7 +32,7 @@ use std::{
 };
 
 use super::{Chunk, SampleLayout, Sorted, SortedRecord, TrailerLayout, parse::record_type};
-use crate::abi::PERF_RECORD_SAMPLE;
+use crate::abi::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE};
 
 /// The default margin.
 pub const MARGIN: Duration = Duration::from_millis(20);
@@ -125,8 +125,9 @@ impl Sorter {
             let is_sample = record_type(record) == PERF_RECORD_SAMPLE;
             let time = if is_sample { self.sample.time(record) } else { self.trailer.time(record) };
             // A record without a time gets the time of the previous record of its ring, so that it stays after that
-            // record.
-            let time = time.unwrap_or(pending.last);
+            // record. So does a record about losses, which the kernel writes when there is room again: the loss began
+            // after the previous record, and spans that began before cannot end with what comes meanwhile on other CPUs.
+            let time = time.filter(|_| record_type(record) != PERF_RECORD_LOST).unwrap_or(pending.last);
             pending.disordered |= time < pending.highest;
             pending.highest = pending.highest.max(time);
             pending.last = time;

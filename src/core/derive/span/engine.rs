@@ -24,6 +24,8 @@ pub(super) struct Engine {
     /// The names of tasks, for the fields that need them.
     context: Arc<Context>,
     output: Output,
+    /// The number of rings that are losing events.
+    lossy_rings: u32,
 }
 
 /// Whether spans are delivered.
@@ -49,7 +51,18 @@ impl Engine {
         context: Arc<Context>,
     ) -> Self {
         let open = OpenSpans::new(span.spec.max_open, span.spec.nesting);
-        Self { span, format, layout, open, counts, last: 0, record: Vec::new(), context, output: Output::Delivered }
+        Self {
+            span,
+            format,
+            layout,
+            open,
+            counts,
+            last: 0,
+            record: Vec::new(),
+            context,
+            output: Output::Delivered,
+            lossy_rings: 0,
+        }
     }
 
     /// Ends the span with this key.
@@ -71,6 +84,12 @@ impl Engine {
         }
         let begin = if which == Which::Last { open.close(key) } else { open.close_first(key) };
         let Some(begin) = begin else { return Flow::Continue(()) };
+        if self.lossy_rings != 0 {
+            // The end that belongs to this begin may be among the lost events, and so may the begin of this end.
+            counts.add_dropped(1);
+            counts.add_lost(1);
+            return Flow::Continue(());
+        }
         counts.add_ended(1);
         if self.output == Output::Muted {
             return Flow::Continue(());
@@ -153,7 +172,12 @@ impl Derivation for Engine {
         Flow::Continue(())
     }
 
+    fn loss_begins(&mut self) {
+        self.lossy_rings += 1;
+    }
+
     fn lost(&mut self, _start: u64, _end: u64) {
+        self.lossy_rings = self.lossy_rings.saturating_sub(1);
         // Any of the spans that are open now may have ended or begun again among the lost samples. Spans that begin
         // after this call were opened after the loss.
         let dropped = self.open.clear();
