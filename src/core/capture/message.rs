@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    record::{Chunk, Ended},
+    record::{Chunk, Ended, RingRoom},
     sys::eventfd::EventFd,
 };
 
@@ -18,6 +18,8 @@ use crate::{
 pub(super) enum Message {
     /// Records of one ring.
     Chunk(Chunk),
+    /// The ring with this number has room, or has none, after the chunk before this message.
+    Room(u32, RingRoom),
     /// A round starts. In a round, all rings are emptied.
     RoundBegins(Instant),
     /// The round is over: all rings have been emptied.

@@ -58,7 +58,8 @@ use self::{
 };
 use crate::{
     record::{
-        Batch, Ended, EventAttr, INDEX_PER_RECORD, LossCounts, SampleLayout, Sorter, Source, TrailerLayout, Wait,
+        Batch, Ended, EventAttr, INDEX_PER_RECORD, LossCounts, RingRoom, SampleLayout, Sorter, Source, TrailerLayout,
+        Wait,
     },
     sys::{CallError, epoll::Epoll, eventfd::EventFd, perf, probe_definition::DefinedProbe},
 };
@@ -181,7 +182,11 @@ impl Capture {
         let cpus = ring_cpus.iter().copied().flatten().collect();
         let offline_check = is_of_cpus.then(|| OfflineCheck::new(cpus, offline.clone()));
         let descriptors = Arc::new(descriptors);
+        let largest_record = events.iter().map(EventRequest::largest_sample).max().unwrap_or(0);
         let reader = Box::new(Reader {
+            // A ring that has room for much more would look full if one event has large samples.
+            largest_record: largest_record.min(options.ring_bytes / 4),
+            room: vec![RingRoom::Left; rings.len()],
             numbers: (0..rings.len()).collect(),
             rings,
             descriptors: Arc::clone(&descriptors),
@@ -323,6 +328,8 @@ impl Capture {
                 flushed: 0,
                 flush: None,
                 first: 0,
+                largest_record: 0,
+                room: Vec::new(),
                 reserve: 0,
                 release_requested: false,
                 sampled: false,
@@ -438,6 +445,7 @@ impl Capture {
         match (message, &mut self.sorter) {
             (Message::Chunk(chunk), None) => self.ready.push_back(Wait::Batch(Batch::Ring(chunk))),
             (Message::Chunk(chunk), Some(sorter)) => sorter.push(chunk),
+            (Message::Room(ring, room), Some(sorter)) => sorter.push(room.chunk(ring)),
             (Message::RoundBegins(at), Some(sorter)) => sorter.begin_round(at),
             (Message::RoundEnded, Some(sorter)) => sorter.end_round(),
             (Message::ReleaseHeld, Some(sorter)) => sorter.release_without_margin(),
@@ -449,7 +457,8 @@ impl Capture {
                 self.end_lanes();
                 self.ended = Some(why);
             }
-            (Message::RoundBegins(_) | Message::RoundEnded | Message::ReleaseHeld, None) | (Message::WakeUp, _) => {}
+            (Message::Room(..) | Message::RoundBegins(_) | Message::RoundEnded | Message::ReleaseHeld, None)
+            | (Message::WakeUp, _) => {}
         }
     }
 }

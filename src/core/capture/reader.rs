@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     abi::PERF_RECORD_SAMPLE,
-    record::{Ended, record_type},
+    record::{Ended, RingRoom, record_type},
     spec::CpuSet,
     sys::{
         CallError,
@@ -60,6 +60,10 @@ pub(super) struct Reader {
     pub flush: Option<Flush>,
     /// The index of the ring that the next unmarked round starts with.
     pub first: usize,
+    /// The size of the largest record that is expected.
+    pub largest_record: usize,
+    /// Whether each ring had room for another record when it was read.
+    pub room: Vec<RingRoom>,
     /// The maximum memory in bytes that a marked round (see `marked_round`) can need. Between rounds, a single ring is
     /// drained only if this much memory stays free.
     pub reserve: usize,
@@ -436,6 +440,30 @@ impl Reader {
     }
 
     fn drain(&mut self, index: usize, head: u64) -> Drained {
+        let tail = self.rings[index].tail();
+        let drained = self.drain_records(index, head);
+        if self.rounds != Rounds::Unmarked {
+            self.report_room(index, tail, drained);
+        }
+        drained
+    }
+
+    /// Tells the sorter if the ring had no room for another record before it was drained: then records may have been lost
+    /// after those in the ring, and the kernel says so only when the next record is written. `tail` is where the ring's
+    /// records began.
+    fn report_room(&mut self, index: usize, tail: u64, drained: Drained) {
+        let ring = &self.rings[index];
+        let is_full = (ring.head() - tail) as usize + self.largest_record > ring.size();
+        let room = match (self.room[index], drained) {
+            (RingRoom::Left, _) if is_full => RingRoom::Used,
+            (RingRoom::Used, Drained::All) if !is_full => RingRoom::Left,
+            _ => return,
+        };
+        self.room[index] = room;
+        self.send(Message::Room(self.numbers[index] as u32, room));
+    }
+
+    fn drain_records(&mut self, index: usize, head: u64) -> Drained {
         let (outlet, sampled, number) = (&mut self.outlet, &mut self.sampled, self.numbers[index]);
         let left_out = LeftOut { limiter: &mut self.limiter, own_samples: &mut self.own_samples };
         drain(&mut self.rings[index], number, head, &self.memory, left_out, |chunk| {
@@ -491,6 +519,8 @@ mod tests {
             flushed: 0,
             flush: None,
             first: 0,
+            largest_record: 0,
+            room: vec![RingRoom::Left],
             reserve: 0,
             release_requested: false,
             limiter: None,

@@ -54,6 +54,10 @@ impl Derivations {
     fn loss_begins(&mut self) {
         self.0.iter_mut().for_each(|(_, derivation)| derivation.loss_begins());
     }
+
+    fn loss_averted(&mut self) {
+        self.0.iter_mut().for_each(|(_, derivation)| derivation.lost(0, 0));
+    }
 }
 
 /// The derived samples that were not delivered yet.
@@ -256,6 +260,11 @@ impl<S: Sink> Deliver for DerivingSink<'_, S> {
         Flow::Continue(())
     }
 
+    fn loss_averted(&mut self) -> Flow {
+        self.derivations.loss_averted();
+        Flow::Continue(())
+    }
+
     fn lost(&mut self, start: u64, end: u64) -> Flow {
         self.derivations.lost(start, end);
         self.entered(|program| program.lost(start, end))
@@ -317,6 +326,11 @@ impl Deliver for Deriving<'_> {
     fn loss_begins(&mut self) -> Flow {
         self.derivations.loss_begins();
         self.program.loss_begins()
+    }
+
+    fn loss_averted(&mut self) -> Flow {
+        self.derivations.loss_averted();
+        self.program.loss_averted()
     }
 
     fn lost(&mut self, start: u64, end: u64) -> Flow {

@@ -7,7 +7,7 @@ use super::sample_routes::{ReplayState, SampleOrigin};
 use crate::{
     abi::{PERF_RECORD_SAMPLE, perf_data::HOST_KERNEL_ID},
     event::{Context, Deliver, Stats, Stop},
-    record::{Batch, EventIds, OtherRecords, Record, SampleLayout, TrailerLayout, record_type},
+    record::{Batch, EventIds, OtherRecords, Record, RingRoom, SampleLayout, TrailerLayout, record_type},
 };
 
 /// The reason why delivery stopped in the middle of a batch.
@@ -211,9 +211,13 @@ impl Pump {
             return self.sample(ring, record, program);
         }
         let time = self.trailer.time(record).unwrap_or(0);
-        let lost_before = self.lost_since_last_sample(ring);
+        if let Some(room) = RingRoom::of_record(record) {
+            let flow = if room == RingRoom::Used { program.loss_begins() } else { program.loss_averted() };
+            return flow.map_break(BreakReason::Stop);
+        }
+        let was_losing = self.is_losing(ring);
         self.side_band(ring, (self.parse)(record), time);
-        if lost_before == 0 && self.lost_since_last_sample(ring) != 0 {
+        if !was_losing && self.is_losing(ring) {
             program.loss_begins().map_break(BreakReason::Stop)?;
         }
         if !self.others.contains(record_type(record)) {
@@ -457,8 +461,9 @@ impl Pump {
         }
     }
 
-    fn lost_since_last_sample(&self, ring: usize) -> u64 {
-        self.rings.get(ring).map_or(0, |seen| seen.lost)
+    /// Returns whether records of this ring were lost after its last sample.
+    fn is_losing(&self, ring: usize) -> bool {
+        self.rings.get(ring).is_some_and(|seen| seen.lost != 0)
     }
 
     fn lost(&mut self, ring: usize, lost: u64) {

@@ -91,6 +91,10 @@ impl Deliver for Selecting<'_> {
         self.program.loss_begins()
     }
 
+    fn loss_averted(&mut self) -> Flow {
+        self.program.loss_averted()
+    }
+
     fn lost(&mut self, start: u64, end: u64) -> Flow {
         self.program.lost(start, end)
     }

@@ -30,6 +30,11 @@ pub trait Deliver {
     fn loss_begins(&mut self) -> Flow {
         Flow::Continue(())
     }
+    /// Reports that a loss that [`Deliver::loss_begins`] announced did not happen, and that it can no longer happen: the
+    /// ring was only nearly full.
+    fn loss_averted(&mut self) -> Flow {
+        Flow::Continue(())
+    }
     /// Reports that events were lost between two times. Both times are 0 if events are not delivered in the order of
     /// time.
     fn lost(&mut self, _start: u64, _end: u64) -> Flow {

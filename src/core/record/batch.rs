@@ -3,6 +3,7 @@
 use std::{fmt, ops::ControlFlow, sync::Arc};
 
 use super::parse::{Records, record_size};
+use crate::abi::PERF_RECORD_LOST;
 
 /// The owner of the memory of chunks. It gets the memory of a chunk back when the chunk is dropped.
 pub trait Recycle: Send + Sync {
@@ -73,6 +74,41 @@ pub struct Sorted {
     pub records: Vec<SortedRecord>,
 }
 
+/// Whether a ring had room for another record when it was read. In a sorted batch, a record says where this changed: in
+/// the form of PERF_RECORD_LOST, without any lost record. The kernel writes no such record, and recordings have none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RingRoom {
+    /// It had. Nothing was lost.
+    #[default]
+    Left,
+    /// It had none. Records may be lost until it is read again.
+    Used,
+}
+
+impl RingRoom {
+    const fn record(self) -> [u8; 24] {
+        let mut record = [0; 24];
+        record[0] = PERF_RECORD_LOST as u8;
+        record[6] = 24;
+        // In the place of the event's id.
+        record[8] = self as u8;
+        record
+    }
+
+    /// Returns the record for a ring, as a chunk.
+    pub fn chunk(self, ring: u32) -> Chunk {
+        Chunk::new(ring, self.record().to_vec(), None)
+    }
+
+    /// Returns what a record says about the room in its ring. `None` for all records of the kernel.
+    #[inline]
+    pub fn of_record(record: &[u8]) -> Option<RingRoom> {
+        const RECORDS: [(RingRoom, [u8; 24]); 2] =
+            [(RingRoom::Left, RingRoom::Left.record()), (RingRoom::Used, RingRoom::Used.record())];
+        RECORDS.iter().find(|(_, of)| record == of).map(|(room, _)| *room)
+    }
+}
+
 impl Sorted {
     #[inline]
     fn chunk(&self, number: u32) -> &Chunk {
@@ -110,6 +146,9 @@ impl Batch {
                 let (mut of, mut run) = (sorted.first, 0..0);
                 for at in sorted.records.iter().take(count) {
                     let (bytes, start) = (&sorted.chunk(at.chunk).bytes, at.offset as usize);
+                    if RingRoom::of_record(&bytes[start..]).is_some() {
+                        continue;
+                    }
                     if (at.chunk, start) != (of, run.end) {
                         consume(&sorted.chunk(of).bytes[run]);
                         (of, run) = (at.chunk, start..start);
