@@ -1,6 +1,7 @@
 //! Spans: real events of a known workload, live and from a recording.
 
 mod aggregators;
+mod copies;
 mod jobs;
 
 use std::path::Path;

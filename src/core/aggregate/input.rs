@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::event::{Context, Frame, Sample, frames};
+use crate::event::{Context, Format, Frame, Sample, SpanPart, frames};
 
 /// An event that is added.
 #[derive(Clone, Copy)]
@@ -19,24 +19,32 @@ pub enum Facts<'a> {
     /// They are looked up in the event's run.
     Run(&'a Context),
     /// They were looked up when the event was copied.
-    Kept {
-        /// The name of the task.
-        comm: Option<&'a [u8]>,
-        /// The time in nanoseconds since the Unix epoch.
-        realtime: Option<i64>,
-        /// The frames of the call chain, innermost first.
-        frames: &'a [Arc<Frame>],
-    },
+    Kept(&'a KeptFacts),
 }
 
+/// The facts about an event that were looked up when it was copied.
+#[derive(Clone, Debug, Default)]
+pub struct KeptFacts {
+    /// The name of the task.
+    pub comm: Option<Vec<u8>>,
+    /// The time in nanoseconds since the Unix epoch.
+    pub realtime: Option<i64>,
+    /// The frames of the call chain, innermost first.
+    pub frames: Vec<Arc<Frame>>,
+    /// Of a span: the facts about the event that begins it, the one that ends it, and those between them. If the span is
+    /// open, nothing is known about the end. Empty for other events.
+    pub parts: Vec<KeptFacts>,
+}
+
+/// The facts about an event of which nothing is known.
+static NOTHING: KeptFacts = KeptFacts { comm: None, realtime: None, frames: Vec::new(), parts: Vec::new() };
+
 impl Facts<'_> {
-    /// Returns the facts about a part of a span. Of a copied span, only the call chain is known that belongs to the part.
-    pub(super) fn of_part(self, has_chain: bool) -> Self {
+    /// Returns the facts about the begin or the end of a span.
+    pub(super) fn of_part(self, part: SpanPart) -> Self {
         match self {
             Facts::Run(_) => self,
-            Facts::Kept { frames, .. } => {
-                Facts::Kept { comm: None, realtime: None, frames: if has_chain { frames } else { &[] } }
-            }
+            Facts::Kept(kept) => Facts::Kept(kept.parts.get(part as usize).unwrap_or(&NOTHING)),
         }
     }
 }
@@ -46,7 +54,7 @@ impl Input<'_> {
     pub fn comm(&self) -> Option<Vec<u8>> {
         match self.facts {
             Facts::Run(context) => context.comm(self.sample.task(), self.sample.time()),
-            Facts::Kept { comm, .. } => comm.map(<[u8]>::to_vec),
+            Facts::Kept(kept) => kept.comm.clone(),
         }
     }
 
@@ -54,7 +62,7 @@ impl Input<'_> {
     pub fn realtime(&self) -> Option<i64> {
         match self.facts {
             Facts::Run(context) => context.realtime(self.sample.time()),
-            Facts::Kept { realtime, .. } => realtime,
+            Facts::Kept(kept) => kept.realtime,
         }
     }
 
@@ -62,7 +70,27 @@ impl Input<'_> {
     pub fn frames(&self) -> Vec<Arc<Frame>> {
         match self.facts {
             Facts::Run(context) => frames(&self.sample, context),
-            Facts::Kept { frames, .. } => frames.to_vec(),
+            Facts::Kept(kept) => kept.frames.clone(),
         }
+    }
+
+    /// Returns everything about the event that is not in its record, for a copy of the event.
+    pub fn kept(&self) -> KeptFacts {
+        let facts = match self.facts {
+            Facts::Run(_) => self.facts,
+            Facts::Kept(kept) => return kept.clone(),
+        };
+        let mut parts = Vec::new();
+        if let Format::Span(span) = &self.sample.event.format {
+            let raw = self.sample.raw();
+            let of = |sample: Sample<'_>| Input { sample, facts }.kept();
+            let ends = [SpanPart::Begin, SpanPart::End].map(|part| span.sample(part, raw));
+            parts.extend(ends.map(|sample| sample.map_or_else(KeptFacts::default, of)));
+            let between = span.between(raw);
+            parts.extend(
+                between.filter_map(|(of, record)| Some(Sample { event: span.inputs.get(of)?, record })).map(of),
+            );
+        }
+        KeptFacts { comm: self.comm(), realtime: self.realtime(), frames: self.frames(), parts }
     }
 }

@@ -6,8 +6,12 @@ use std::{
     sync::Arc,
 };
 
-use super::{definition::Definition, input::Input, plan::Plan};
-use crate::event::{EventType, Frame};
+use super::{
+    definition::Definition,
+    input::{Input, KeptFacts},
+    plan::Plan,
+};
+use crate::event::EventType;
 
 /// An event that is kept.
 #[derive(Clone, Debug)]
@@ -20,12 +24,8 @@ pub struct Entry {
     pub event: Arc<EventType>,
     /// Its record.
     pub record: Box<[u8]>,
-    /// The name of its task.
-    pub comm: Option<Vec<u8>>,
-    /// Its time in nanoseconds since the Unix epoch.
-    pub realtime: Option<i64>,
-    /// The frames of its call chain, innermost first.
-    pub frames: Vec<Arc<Frame>>,
+    /// What the record does not say itself.
+    pub facts: KeptFacts,
 }
 
 /// Larger values are larger. Of events with the same value, the earlier one is larger.
@@ -93,9 +93,7 @@ impl Largest {
             time: input.sample.time(),
             event: Arc::clone(event),
             record: input.sample.record.into(),
-            comm: input.comm(),
-            realtime: input.realtime(),
-            frames: input.frames(),
+            facts: input.kept(),
         });
     }
 

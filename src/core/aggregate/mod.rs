@@ -22,7 +22,7 @@ mod texts;
 pub use definition::{Definition, DefinitionError, MAX_KEYS, MAX_LIMIT, Measure};
 pub use distribution::{Buckets, Distribution, LinearError};
 pub use groups::{Amount, Groups, Others};
-pub use input::{Facts, Input};
+pub use input::{Facts, Input, KeptFacts};
 pub use key::{Key, KeyPart};
 pub use largest::{Entry, Largest};
 pub use plan::{Plan, PlanError};

@@ -45,7 +45,7 @@ impl PartRead {
         let Format::Span(span) = &input.sample.event.format else { return None };
         let (of, _) = span.part(self.part, input.sample.raw())?;
         let sample = span.sample(self.part, input.sample.raw())?;
-        let facts = input.facts.of_part(self.part == span.chain);
+        let facts = input.facts.of_part(self.part);
         Some((self.of_inputs.get(of)?.as_ref()?, Input { sample, facts }))
     }
 }

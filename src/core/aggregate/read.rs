@@ -193,7 +193,12 @@ impl Read {
             Read::Comm => Word::text(memo.comm(input, texts)),
             Read::Stack => Word::text(memo.stack(input, texts)),
             Read::Event(name) => Word::text(texts.intern(name)),
-            Read::Part(part) => part.of(input).map_or(Word::MISSING, |(read, input)| read.word(&input, texts, memo)),
+            Read::Part(part) => match part.of(input) {
+                // The name at the begin may be an older one, which the events that follow must not get.
+                Some((Read::Comm, input)) => Word::text(texts.intern(&input.comm().unwrap_or(UNKNOWN_COMM.to_vec()))),
+                Some((read, input)) => read.word(&input, texts, memo),
+                None => Word::MISSING,
+            },
             _ => match self.value(input) {
                 Some(Value::Bool(on)) => Word::unsigned(on.into()),
                 Some(Value::Int(number)) => Word::signed(number),
@@ -232,6 +237,8 @@ pub struct Memo {
     generation: u64,
     /// For each thread: the number of changes of task names, the time and the index of its name.
     comms: FxHashMap<i32, (u64, u64, u32)>,
+    /// The latest time for which a name was looked up.
+    latest: u64,
     /// For the hash of a chain's frames: the frames and the index of their text. The frames are kept, so no other frame
     /// can get their addresses.
     chains: FxHashMap<u64, (Vec<Arc<Frame>>, u32)>,
@@ -258,9 +265,11 @@ impl Memo {
             return text;
         }
         let comm = context.comm(task, time);
-        let is_known = comm.is_some();
+        // A late event may be older than the last change of the name. Those that follow are newer.
+        let is_kept = comm.is_some() && time >= self.latest;
+        self.latest = self.latest.max(time);
         let text = named(comm, texts);
-        if is_known {
+        if is_kept {
             if self.comms.len() >= TASKS {
                 self.comms.clear();
             }

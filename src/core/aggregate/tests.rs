@@ -222,8 +222,9 @@ fn stacks_are_folded() {
     let mut memo = Memo::default();
     for frames in [vec![&inner, &outer], vec![&inner, &middle, &outer], vec![&inner, &outer]] {
         let frames: Vec<Arc<Frame>> = frames.into_iter().cloned().collect();
-        let facts = Facts::Kept { comm: Some(b"make"), realtime: None, frames: &frames };
-        groups.add(&plan, &Input { sample: Sample { event: &event, record: &record }, facts }, &mut memo);
+        let kept = KeptFacts { comm: Some(b"make".to_vec()), frames, ..KeptFacts::default() };
+        let input = Input { sample: Sample { event: &event, record: &record }, facts: Facts::Kept(&kept) };
+        groups.add(&plan, &input, &mut memo);
     }
     expect![[r#"
         _comm  _stack              count  share
@@ -240,8 +241,9 @@ fn the_largest_events_are_kept_whole() {
     let mut top = Largest::new(largest);
     for made in EVENTS {
         let record = record(&event, made, &[]);
-        let facts = Facts::Kept { comm: Some(b"a"), realtime: Some(1), frames: &[] };
-        top.add(&plan, &event, &Input { sample: Sample { event: &event, record: &record }, facts });
+        let kept = KeptFacts { comm: Some(b"a".to_vec()), realtime: Some(1), ..KeptFacts::default() };
+        let sample = Sample { event: &event, record: &record };
+        top.add(&plan, &event, &Input { sample, facts: Facts::Kept(&kept) });
     }
     let values: Vec<i128> = top.entries().iter().map(|entry| entry.value).collect();
     assert_eq!((values, top.seen()), (vec![100, 10], 5));

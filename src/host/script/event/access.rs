@@ -134,7 +134,8 @@ pub unsafe fn field(this: &EventObject, field: &Field) -> *mut ffi::PyObject {
 unsafe fn part(this: &EventObject, part: SpanPart) -> *mut ffi::PyObject {
     // SAFETY: guaranteed by the caller.
     let py = unsafe { Python::assume_attached() };
-    let made = this.class().part(part, this.record()).map(|(class, record)| this.event_of_same_run(py, class, record));
+    let found = this.class().part(part, this.record());
+    let made = found.map(|(class, record)| this.part_event(py, class, record, part as usize));
     match made.transpose() {
         Ok(made) => made.unwrap_or_else(|| py.None()).into_ptr(),
         Err(error) => {
@@ -151,8 +152,9 @@ unsafe fn part(this: &EventObject, part: SpanPart) -> *mut ffi::PyObject {
 unsafe fn between(this: &EventObject) -> *mut ffi::PyObject {
     // SAFETY: guaranteed by the caller.
     let py = unsafe { Python::assume_attached() };
-    let events = this.class().between(this.record()).into_iter();
-    let events = events.map(|(class, record)| this.event_of_same_run(py, class, record)).collect::<PyResult<Vec<_>>>();
+    let events = this.class().between(this.record()).into_iter().zip(2..);
+    let events = events.map(|((class, record), at)| this.part_event(py, class, record, at));
+    let events = events.collect::<PyResult<Vec<_>>>();
     match events.and_then(|events| PyTuple::new(py, events)) {
         Ok(events) => events.into_ptr(),
         Err(error) => {

@@ -10,8 +10,8 @@ use std::{
 };
 
 use perf_prof_core::{
-    aggregate::Entry,
-    event::{Context, EventType, Format, Frame, Origin},
+    aggregate::{Entry, KeptFacts},
+    event::{Context, EventType, Format, Frame, Origin, SpanFormat, SpanPart, SpanTask},
     record::{SampleFormat, SampleLayout},
     symbol::Slot,
     tracefs::{EventFormat, NoKernel},
@@ -22,12 +22,7 @@ use pyo3::{
     types::{PyBytes, PyDict, PyList, PyTuple},
 };
 
-use super::{
-    access,
-    class::Class,
-    methods::event,
-    object::{self, Detached},
-};
+use super::{class::Class, input::input_of, methods::event, object};
 
 /// The key of a class in [`CLASSES`]: the tracepoint's system (`None` for other events), the text of the format (the
 /// name for other events), the alias, and the sample format of the attr.
@@ -47,15 +42,34 @@ pub fn reduce<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     let this = event(object);
-    let frames = access::resolved_frames(this);
-    let frames = frames.iter().map(|frame| frame_parts(frame));
-    let comm = access::comm(this).map(|comm| PyBytes::new(py, &comm));
+    let kept = input_of(this).kept();
     let identity = identity(&this.class().event);
-    let state = (PyBytes::new(py, this.record()), comm, access::realtime(this), PyList::new(py, frames)?);
     let restore = py.import("perf_prof")?.getattr("_restore")?;
-    (restore, (identity, state)).into_pyobject(py).map(Bound::into_any)
+    let record = PyBytes::new(py, this.record());
+    let Format::Span(span) = &this.class().event.format else {
+        let (comm, realtime, frames) = facts_parts(py, &kept)?;
+        return (restore, (identity, (record, comm, realtime, frames))).into_pyobject(py).map(Bound::into_any);
+    };
+    let (comm, realtime, frames) = facts_parts(py, &kept)?;
+    let inputs: Vec<Identity> = span.inputs.iter().map(self::identity).collect();
+    let parts = kept.parts.iter().map(|part| facts_parts(py, part)).collect::<PyResult<Vec<_>>>()?;
+    let span = (span.chain == SpanPart::End, inputs, parts);
+    (restore, (identity, (record, comm, realtime, frames), span)).into_pyobject(py).map(Bound::into_any)
 }
 
+type PyFacts<'py> = (Option<Bound<'py, PyBytes>>, Option<i64>, Bound<'py, PyList>);
+
+/// Returns the facts about an event as Python objects.
+fn facts_parts<'py>(py: Python<'py>, facts: &KeptFacts) -> PyResult<PyFacts<'py>> {
+    let frames = PyList::new(py, facts.frames.iter().map(|frame| frame_parts(frame)))?;
+    Ok((facts.comm.as_ref().map(|comm| PyBytes::new(py, comm)), facts.realtime, frames))
+}
+
+/// The facts about an event: comm, time of day, frames.
+type FactsArgument = (Option<Vec<u8>>, Option<i64>, Vec<FrameParts>);
+/// What a pickle says about a span beside its fields: whether its call chain is that of its end, the identities of the
+/// events that it is made of, and the facts about those in this span.
+type SpanArgument = (bool, Vec<Identity>, Vec<FactsArgument>);
 type StateArgument = (Vec<u8>, Option<Vec<u8>>, Option<i64>, Vec<FrameParts>);
 /// The parts of a frame: address, symbol, offset, dso, process id and "is inlined" (only for user frames), source file
 /// and line (if known).
@@ -90,23 +104,55 @@ fn frame_from_parts((addr, symbol, offset, dso, origin, srcline): FrameParts) ->
     }
 }
 
-/// Implements `perf_prof._restore(identity, state)`, which rebuilds an event from the parts that `reduce` returned.
+/// Implements `perf_prof._restore(identity, state)`, which rebuilds an event from the parts that `reduce` returned. Only
+/// spans have a third part.
 #[pyfunction]
-#[pyo3(name = "_restore")]
-pub fn restore(py: Python<'_>, identity: Identity, state: StateArgument) -> PyResult<Py<PyAny>> {
+#[pyo3(name = "_restore", signature = (identity, state, span = None))]
+pub fn restore(
+    py: Python<'_>,
+    identity: Identity,
+    state: StateArgument,
+    span: Option<SpanArgument>,
+) -> PyResult<Py<PyAny>> {
     let (record, comm, realtime, frames) = state;
     if record.len() > usize::from(u16::MAX) {
         return Err(PyValueError::new_err("the pickled record is larger than a record can be (65535 bytes)"));
     }
+    let mut kept = facts_from_parts((comm, realtime, frames));
+    let class = match span {
+        None => class_of_identity(py, identity)?,
+        Some((of_end, inputs, parts)) => {
+            kept.parts = parts.into_iter().map(facts_from_parts).collect();
+            class_of_span(py, identity, if of_end { SpanPart::End } else { SpanPart::Begin }, inputs)?
+        }
+    };
+    object::detached(py, class, &NO_CONTEXT, &record, kept)
+}
+
+fn facts_from_parts((comm, realtime, frames): FactsArgument) -> KeptFacts {
     let frames = frames.into_iter().map(|parts| Arc::new(frame_from_parts(parts))).collect();
-    object::detached(py, class_of_identity(py, identity)?, &NO_CONTEXT, &record, Detached { comm, realtime, frames })
+    KeptFacts { comm, realtime, frames, parts: Vec::new() }
+}
+
+/// Returns the class of a pickled span.
+fn class_of_span(py: Python<'_>, key: Identity, chain: SpanPart, inputs: Vec<Identity>) -> PyResult<&'static Class> {
+    let is_same = |class: &Class| match &class.event.format {
+        Format::Span(span) => span.chain == chain && span.inputs.iter().map(identity).eq(inputs.iter().cloned()),
+        _ => false,
+    };
+    class(py, key.clone(), is_same, || {
+        let event = event_type(key)?;
+        let Format::Tracepoint(format) = event.format else { return Ok(event) };
+        let inputs = inputs.iter().cloned().map(event_type).collect::<PyResult<_>>()?;
+        // Only new records need to know how fields are computed.
+        let span = SpanFormat { format, inputs, chain, task: SpanTask::default(), fields: Vec::new() };
+        Ok(EventType { format: Format::Span(Arc::new(span)), ..event })
+    })
 }
 
 /// Creates the event object of an event that an aggregator keeps.
 pub fn detached_event(py: Python<'_>, entry: &Entry) -> PyResult<Py<PyAny>> {
-    let Entry { comm, realtime, frames, .. } = entry.clone();
-    let extra = Detached { comm, realtime, frames };
-    object::detached(py, class_of(py, &entry.event)?, &NO_CONTEXT, &entry.record, extra)
+    object::detached(py, class_of(py, &entry.event)?, &NO_CONTEXT, &entry.record, entry.facts.clone())
 }
 
 fn identity(event: &EventType) -> Identity {

@@ -16,9 +16,14 @@ pub fn with_input<T>(object: &Bound<'_, PyAny>, work: impl FnOnce(&Class, Input<
         return Err(PyTypeError::new_err(format!("only events can be added, not '{kind}'")));
     }
     let this: &EventObject = event(object);
+    work(this.class(), input_of(this))
+}
+
+/// Returns an event as an aggregator sees it.
+pub(super) fn input_of(this: &EventObject) -> Input<'_> {
     let facts = match this.extra().and_then(|extra| extra.detached.as_ref()) {
-        Some(kept) => Facts::Kept { comm: kept.comm.as_deref(), realtime: kept.realtime, frames: &kept.frames },
+        Some(kept) => Facts::Kept(kept),
         None => Facts::Run(this.context()),
     };
-    work(this.class(), Input { sample: this.sample(), facts })
+    Input { sample: this.sample(), facts }
 }

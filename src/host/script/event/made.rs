@@ -3,19 +3,14 @@
 use std::sync::{Arc, LazyLock};
 
 use perf_prof_core::{
+    aggregate::KeptFacts,
     event::{Context, EventType, Frame, Processes, Sample, frames},
     symbol::{Options, RecordedBinaries},
     tracefs::NoKernel,
 };
 use pyo3::prelude::*;
 
-use super::{
-    access,
-    base::base_type,
-    detached::class_of,
-    methods::event,
-    object::{self, Detached},
-};
+use super::{access, base::base_type, detached::class_of, methods::event, object};
 
 /// The context of made events. Their processes do not run on this machine, so nothing is looked up here.
 static CONTEXT: LazyLock<Arc<Context>> = LazyLock::new(|| Arc::new(made_context()));
@@ -44,7 +39,7 @@ pub struct BesidesRecord {
 /// Creates the event object of a record.
 pub fn made(py: Python<'_>, event: &EventType, record: &[u8], besides: BesidesRecord) -> PyResult<Py<PyAny>> {
     let BesidesRecord { comm, realtime, frames } = besides;
-    let detached = Detached { comm, realtime: Some(realtime), frames };
+    let detached = KeptFacts { comm, realtime: Some(realtime), frames, parts: Vec::new() };
     object::detached(py, class_of(py, event)?, &CONTEXT, record, detached)
 }
 

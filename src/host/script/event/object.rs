@@ -10,7 +10,10 @@ use std::{
     },
 };
 
-use perf_prof_core::event::{Context, Frame, Sample};
+use perf_prof_core::{
+    aggregate::KeptFacts,
+    event::{Context, Sample},
+};
 use pyo3::{ffi, prelude::*};
 
 use super::class::Class;
@@ -39,17 +42,7 @@ pub struct Extra {
     pub callchain: Option<Py<PyAny>>,
     /// The values that a copy stores itself, because it no longer depends on its run. `None` if the event is not a
     /// copy.
-    pub detached: Option<Detached>,
-}
-
-/// The values that a detached event stores itself. Other events get these values from their run.
-pub struct Detached {
-    /// The comm (the task's name).
-    pub comm: Option<Vec<u8>>,
-    /// The event's time in nanoseconds since the Unix epoch, if it is known.
-    pub realtime: Option<i64>,
-    /// The frames of the call chain, with their symbols.
-    pub frames: Vec<Arc<Frame>>,
+    pub detached: Option<KeptFacts>,
 }
 
 impl EventObject {
@@ -78,15 +71,22 @@ impl EventObject {
         unsafe { &*self.context }
     }
 
-    /// Creates an event of the same run, with its own copy of a record.
-    pub fn event_of_same_run(&self, py: Python<'_>, class: &Class, record: &[u8]) -> PyResult<Py<PyAny>> {
+    /// Creates the event object of a part of this span, with its own copy of the record. `at` is the index of the part:
+    /// 0 is the begin, 1 the end, and those between follow.
+    pub fn part_event(&self, py: Python<'_>, class: &Class, record: &[u8], at: usize) -> PyResult<Py<PyAny>> {
         // SAFETY: the pointer came from `Arc::into_raw`, and this object holds a reference. The count is raised before
         // the new `Arc` takes over one reference.
         let context = unsafe {
             Arc::increment_strong_count(self.context);
             Arc::from_raw(self.context)
         };
-        with_record(py, class, &context, record)
+        match self.extra().and_then(|extra| extra.detached.as_ref()) {
+            Some(whole) => {
+                let facts = whole.parts.get(at).cloned().unwrap_or_default();
+                detached(py, class, &context, record, facts)
+            }
+            None => with_record(py, class, &context, record),
+        }
     }
 
     /// Returns the record's bytes, including the header.
@@ -251,7 +251,7 @@ pub fn detached(
     class: &Class,
     context: &Arc<Context>,
     record: &[u8],
-    extra: Detached,
+    extra: KeptFacts,
 ) -> PyResult<Py<PyAny>> {
     let object = with_record(py, class, context, record)?;
     // SAFETY: the GIL is held (`py`). The new object has no other references until it is returned.
