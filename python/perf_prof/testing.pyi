@@ -31,6 +31,10 @@ def make_event(event: str, /, *, formats: str | PathLike[str] | None = None, **f
     fields, there are _time, _cpu, _pid, _tid, _period, _comm, _realtime, _ip, _addr and _callchain. A frame of
     _callchain is an address, (address, symbol), (address, symbol, dso), or a dict as in an event's _callchain.
 
+    For a span, 'span:fsync=BEGIN..END' or a source such as 'syscall', the keywords are begin and end, each an event or a
+    dict with the keywords of one, between with a list of such events, and duration in ns. The span's own fields are
+    worked out from these events. Without end, the span is open.
+
     formats says where the format comes from: 'kernel' for this kernel, 'shipped' for those that perf_prof brings, or
     the path of a recording. Without it, it is this kernel's, or the shipped one if this kernel's cannot be read.
 

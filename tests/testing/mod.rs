@@ -2,6 +2,7 @@
 
 mod catalogue;
 mod made_events;
+mod made_spans;
 mod plain;
 mod script_runs;
 

@@ -28,7 +28,7 @@ mod timeline;
 pub use callbacks::Callbacks;
 pub use choice::{ChoiceSource, PythonChoice};
 pub use error::ScriptError;
-pub use event::{BesidesRecord, EventClass, Seen, made, made_context, seen, unnamed_frames};
+pub use event::{EventClass, Seen, kept_event, made, made_context, seen, unnamed_frames};
 pub use failure::OnError;
 pub use forked::stay as stay_in_forked_child;
 pub use host::{Dialect, Module, Program, announce};

@@ -1,7 +1,7 @@
 //! The errors of this room as Python exceptions. The classes that are not Python's own are in the package
 //! `perf_prof`.
 
-use perf_prof_core::{record::RecordTooLarge, sys::tracefs::TracefsError, tracefs::EncodeError};
+use perf_prof_core::{record::RecordTooLarge, spec::SpecError, sys::tracefs::TracefsError, tracefs::EncodeError};
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
@@ -23,6 +23,11 @@ pub fn of_formats(py: Python<'_>, error: &FormatsError) -> PyErr {
         FormatsError::Recording(error) => exception(py, error),
         FormatsError::Format { .. } => named(py, "Error", &text),
     }
+}
+
+/// Returns the exception for a selector that cannot be parsed.
+pub fn of_selector(py: Python<'_>, error: &SpecError) -> PyErr {
+    named(py, "SelectorError", &error.to_string())
 }
 
 /// Returns the exception for values that do not fit. `event` is the event's name.

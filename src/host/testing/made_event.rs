@@ -4,6 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use perf_prof_core::{
     abi::*,
+    aggregate::KeptFacts,
     event::{EventType, Format, Frame},
     record::{SampleLayout, SampleValues},
     spec::similar_names,
@@ -19,9 +20,10 @@ use super::{
     errors,
     event_format::formats_from,
     formats::FormatsFrom,
+    made_span::{make_span, span_of},
     members::{MadeFrame, Members, field_input},
 };
-use crate::script::{BesidesRecord, made, unnamed_frames};
+use crate::script::{made, unnamed_frames};
 
 /// The members of all made samples. Live events have them too.
 const COMMON: u64 =
@@ -33,6 +35,10 @@ const COMMON: u64 =
 /// 'uprobe:malloc' for a probe. The keywords are its fields. Fields that are not given are 0 or empty. Besides the
 /// fields, there are _time, _cpu, _pid, _tid, _period, _comm, _realtime, _ip, _addr and _callchain. A frame of
 /// _callchain is an address, (address, symbol), (address, symbol, dso), or a dict as in an event's _callchain.
+///
+/// For a span, 'span:fsync=BEGIN..END' or a source such as 'syscall', the keywords are begin and end, each an event or a
+/// dict with the keywords of one, between with a list of such events, and duration in ns. The span's own fields are
+/// worked out from these events. Without end, the span is open.
 ///
 /// formats says where the format comes from: 'kernel' for this kernel, 'shipped' for those that perf_prof brings, or
 /// the path of a recording. Without it, it is this kernel's, or the shipped one if this kernel's cannot be read.
@@ -47,6 +53,10 @@ pub fn make_event(
     formats: Option<&Bound<'_, PyAny>>,
     fields: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Py<PyAny>> {
+    let selected = span_of(event).map_err(|error| errors::of_selector(py, &error))?;
+    if let Some((spec, span)) = selected {
+        return make_span(py, (&spec, &span), formats, fields);
+    }
     let from = formats_from(formats, FormatsFrom::Anywhere)?;
     let format = from.format(event).map_err(|error| errors::of_formats(py, &error))?;
     let (mut members, mut values) = (Members::default(), HashMap::new());
@@ -136,7 +146,7 @@ fn make(
     let event = EventType { alias: None, format, layout, max_stack: None };
     let realtime = members.realtime.unwrap_or_else(|| time.min(i64::MAX as u64) as i64);
     let frames = named_frames(&frames, unnamed_frames(&event, &record));
-    made(py, &event, &record, BesidesRecord { comm: members.comm, realtime, frames })
+    made(py, &event, &record, KeptFacts { comm: members.comm, realtime: Some(realtime), frames, parts: Vec::new() })
 }
 
 /// Returns the data of a tracepoint. The kernel writes the id of the thread into `common_pid`.

@@ -115,6 +115,11 @@ impl Members {
     }
 }
 
+/// Returns a number that is not negative.
+pub fn whole_number(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    Ok(number(name, value, 0, u64::MAX.into())? as u64)
+}
+
 fn number(name: &str, value: &Bound<'_, PyAny>, low: i128, high: i128) -> PyResult<i128> {
     let out_of_range = |value: String| {
         Err(PyValueError::new_err(format!("{name} is {value}, but it has values from {low} to {high}")))

@@ -5,6 +5,7 @@ mod errors;
 mod event_format;
 mod formats;
 mod made_event;
+mod made_span;
 mod members;
 mod script_run;
 mod shipped;

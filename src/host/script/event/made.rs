@@ -10,7 +10,7 @@ use perf_prof_core::{
 };
 use pyo3::prelude::*;
 
-use super::{access, base::base_type, detached::class_of, methods::event, object};
+use super::{access, base::base_type, detached::class_of, input::input_of, methods::event, object};
 
 /// The context of made events. Their processes do not run on this machine, so nothing is looked up here.
 static CONTEXT: LazyLock<Arc<Context>> = LazyLock::new(|| Arc::new(made_context()));
@@ -26,21 +26,19 @@ pub fn unnamed_frames(event: &EventType, record: &[u8]) -> Vec<Arc<Frame>> {
     frames(&Sample { event, record }, &CONTEXT)
 }
 
-/// What a made event has besides its record.
-pub struct BesidesRecord {
-    /// The name of the task.
-    pub comm: Option<Vec<u8>>,
-    /// The time in nanoseconds since the Unix epoch.
-    pub realtime: i64,
-    /// The frames of the call chain, innermost first.
-    pub frames: Vec<Arc<Frame>>,
+/// Creates the event object of a record. `facts` is what the event has besides its record.
+pub fn made(py: Python<'_>, event: &EventType, record: &[u8], facts: KeptFacts) -> PyResult<Py<PyAny>> {
+    object::detached(py, class_of(py, event)?, &CONTEXT, record, facts)
 }
 
-/// Creates the event object of a record.
-pub fn made(py: Python<'_>, event: &EventType, record: &[u8], besides: BesidesRecord) -> PyResult<Py<PyAny>> {
-    let BesidesRecord { comm, realtime, frames } = besides;
-    let detached = KeptFacts { comm, realtime: Some(realtime), frames, parts: Vec::new() };
-    object::detached(py, class_of(py, event)?, &CONTEXT, record, detached)
+/// Returns the event type and the record of an event object, and what it has besides them. Returns `None` if the object
+/// is no event.
+pub fn kept_event(object: &Bound<'_, PyAny>) -> PyResult<Option<(EventType, Vec<u8>, KeptFacts)>> {
+    if !object.is_instance(base_type(object.py())?)? {
+        return Ok(None);
+    }
+    let this = event(object);
+    Ok(Some((this.class().event.clone(), this.record().to_vec(), input_of(this).kept())))
 }
 
 /// What a run needs to know about an event object.

@@ -25,6 +25,6 @@ pub use convert::{string, text};
 pub use detached::{class_of, detached_event, restore};
 pub use event_class::EventClass;
 pub use input::with_input;
-pub use made::{BesidesRecord, Seen, made, made_context, seen, unnamed_frames};
+pub use made::{Seen, kept_event, made, made_context, seen, unnamed_frames};
 pub use object::{EventSlot, kept_events};
 pub use stack::{Stack, stack_of};
