@@ -423,28 +423,30 @@ class Stacks(Aggregator):
 class Top:
     """Keeps the n events with the largest values of a field, whole: with the name of the task and the call chain.
 
-    where is a filter such as 'prev_state==0'. Iteration gives the events, the one with the largest value first. In the
-    place of a handler it gets all events of its name.
+    where is a filter such as 'prev_state==0'. keep is a name, or a tuple of names: only their values are kept of each
+    event, as in the keys of Count. Iteration gives the events, or these values, those with the largest value first. In
+    the place of a handler it gets all events of its name.
     """
 
-    def __new__(cls, n: int, value: str, *, where: str | None = None) -> Top: ...
+    def __new__(cls, n: int, value: str, *, where: str | None = None, keep: str | tuple[str, ...] | list[str] | None = None) -> Top: ...
     def add(self, event: PerfEvent) -> None:
         """Looks at an event. Raises ValueError if the event does not have one of the names."""
     def update(self, other: Top) -> None:
-        """Adds the events of another Top with the same value."""
+        """Adds the events of another Top with the same value and the same keep."""
     def clear(self) -> None:
         """Removes all events."""
-    def most_common(self, n: int | None = None) -> list[tuple[PerfEvent, int]]:
-        """Returns the (event, value) pairs of the n events with the largest values, the largest first; of all without n."""
+    def most_common(self, n: int | None = None) -> list[tuple[Any, int]]:
+        """Returns the (event, value) pairs of the n events with the largest values, the largest first; of all without n. With
+        keep, the kept values are in the place of the event."""
     def print(self) -> None:
-        """Prints the events, the one with the largest value first, as event.print() does."""
+        """Prints the events, the one with the largest value first, as event.print() does. With keep, prints a table."""
     def __call__(self, event: PerfEvent) -> None: ...
     def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[PerfEvent]: ...
+    def __iter__(self) -> Iterator[Any]: ...
     def __repr__(self) -> str: ...
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
-    def __getstate__(self) -> tuple[list[PerfEvent], int]: ...
-    def __setstate__(self, state: tuple[list[PerfEvent], int]) -> None: ...
+    def __getstate__(self) -> tuple[list[Any], int]: ...
+    def __setstate__(self, state: tuple[list[Any], int]) -> None: ...
 
 _Step = TypeVar("_Step", bound=Callable[..., None])
 

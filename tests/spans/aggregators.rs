@@ -59,6 +59,7 @@ counts = Count('begin._tid', 'begin._time', 'end.ret', 'end._cpu', 'comm', '_com
 times = Sum('duration', by='begin.pid')
 longest = Top(2, 'duration')
 kept = Top(3, 'end._time', where='begin.pid != 0')
+values = Top(3, 'end._time', where='begin.pid != 0', keep=('begin.pid', 'end.ret'))
 seen, spent, spans = Counter(), Counter(), []
 added = Count('begin.pid', 'end.ret')
 
@@ -68,12 +69,12 @@ def see(e):
     spans.append((e.duration, -e._time))
     added.add(e)
 
-span__call = counts, times, longest, kept, see
+span__call = counts, times, longest, kept, values, see
 
 def __exit__():
     print(len(spans), dict(seen) == counts.to_dict(), dict(spent) == times.to_dict())
     largest = sorted(spans, reverse=True)[:2]
-    print([(e.duration, -e._time) for e in longest] == largest, [e.begin.pid for e in kept])
+    print([(e.duration, -e._time) for e in longest] == largest, [e.begin.pid for e in kept], list(values))
     print(added.to_dict())
     again = Count('begin.pid', 'duration')
     for e in longest:
@@ -86,7 +87,7 @@ def __exit__():
         "comm equal call -1 call -3 call -1 call -2",
         expect![[r#"
             4 True True
-            True [-2, -1, -3]
+            True [-2, -1, -3] [(-2, -3), (-1, -3), (-3, -3)]
             {(-1, -3): 2, (-3, -3): 1, (-2, -3): 1}
             2
         "#]],

@@ -152,3 +152,53 @@ print(out.stdout, out.stderr, out.status)
         "#]],
     );
 }
+
+#[test]
+fn top_keeps_the_values_of_names() {
+    let code = format!(
+        "{MAKE}{}",
+        r#"
+import copy, pickle
+from perf_prof import Top
+spans = [pair(7, 1000, 250), pair(8, 5000, 300), pair(9, 100, 20), pair(10, 50, 300)]
+longest = Top(3, "duration", keep=("pid", "begin._comm", "end.prev_comm"))
+one = Top(2, "duration", keep="pid", where="pid < 9")
+for span in spans:
+    longest.add(span)
+    one(span)
+longest.print()
+print(list(longest), one.most_common(), one.most_common(1), repr(one))
+again = pickle.loads(pickle.dumps(longest))
+print(list(again) == list(longest), again.most_common() == longest.most_common(), repr(again))
+again.update(copy.copy(longest))
+print(again.most_common())
+whole = Top(1, "duration", keep=())
+whole.add(spans[1])
+print([e.end.next_pid for e in whole])
+for wrong in (lambda: again.update(one), lambda: Top(1, "duration", keep=7), lambda: Top(1, "duration", keep=["a"] * 9),
+              lambda: Top(1, "duration", keep="pif").add(spans[0])):
+    try:
+        wrong()
+    except (TypeError, ValueError) as error:
+        print(type(error).__name__, error)
+"#
+    );
+    check(
+        program(&code),
+        expect![[r#"
+            pid  begin._comm  end.prev_comm  duration
+             10  waker        before              300
+              8  waker        before              300
+              7  waker        before              250
+            [(10, 'waker', 'before'), (8, 'waker', 'before'), (7, 'waker', 'before')] [(8, 300), (7, 250)] [(8, 300)] <perf_prof.Top of duration: 2 of 2 events>
+            True True <perf_prof.Top of duration: 3 of 4 events>
+            [((10, 'waker', 'before'), 300), ((10, 'waker', 'before'), 300), ((8, 'waker', 'before'), 300)]
+            [8]
+            ValueError only a Top with the same value and the same keep can be added
+            TypeError keep is the name of a field, or a tuple or list of names
+            ValueError keep has 9 names, more than 8
+            ValueError span:pair has no field or member `pif`
+            --- status 0
+        "#]],
+    );
+}

@@ -1,4 +1,4 @@
-//! The events with the largest values, whole: their records, and what the records do not say themselves.
+//! The events with the largest values: whole, with what their records do not say themselves, or the values of some names.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -9,7 +9,10 @@ use std::{
 use super::{
     definition::Definition,
     input::{Input, KeptFacts},
+    key::{Key, key_of},
     plan::Plan,
+    read::Memo,
+    texts::Texts,
 };
 use crate::event::EventType;
 
@@ -20,12 +23,24 @@ pub struct Entry {
     pub value: i128,
     /// Its time in nanoseconds.
     pub time: u64,
-    /// Its event type.
-    pub event: Arc<EventType>,
-    /// Its record.
-    pub record: Box<[u8]>,
-    /// What the record does not say itself.
-    pub facts: KeptFacts,
+    /// What is kept of it.
+    pub kept: Kept,
+}
+
+/// What is kept of an event.
+#[derive(Clone, Debug)]
+pub enum Kept {
+    /// The whole event.
+    Event {
+        /// Its event type.
+        event: Arc<EventType>,
+        /// Its record.
+        record: Box<[u8]>,
+        /// What the record does not say itself.
+        facts: KeptFacts,
+    },
+    /// The values of the keys in the definition.
+    Values(Key),
 }
 
 /// Larger values are larger. Of events with the same value, the earlier one is larger.
@@ -53,7 +68,7 @@ impl Eq for Entry {}
 #[derive(Clone, Debug)]
 pub struct Largest {
     definition: Definition,
-    /// The limit of the definition is the number of events that are kept.
+    /// The limit of the definition is the number of events that are kept. If it has keys, only their values are kept.
     entries: BinaryHeap<Reverse<Entry>>,
     seen: u64,
 }
@@ -81,23 +96,25 @@ impl Largest {
         if self.entries.len() < self.definition.limit
             || self.entries.peek().is_some_and(|Reverse(least)| rank > (least.value, Reverse(least.time)))
         {
-            self.keep(value, event, input);
+            self.keep(value, plan, event, input);
         }
     }
 
     // The names are looked up now: later, the process may be gone.
     #[cold]
-    fn keep(&mut self, value: i128, event: &Arc<EventType>, input: &Input<'_>) {
-        self.push(Entry {
-            value,
-            time: input.sample.time(),
-            event: Arc::clone(event),
-            record: input.sample.record.into(),
-            facts: input.kept(),
-        });
+    fn keep(&mut self, value: i128, plan: &Plan, event: &Arc<EventType>, input: &Input<'_>) {
+        let kept = if self.definition.keys.is_empty() {
+            Kept::Event { event: Arc::clone(event), record: input.sample.record.into(), facts: input.kept() }
+        } else {
+            let mut texts = Texts::default();
+            let words = plan.words(input, &mut texts, &mut Memo::default());
+            Kept::Values(key_of(words.as_slice(), &texts))
+        };
+        self.push(Entry { value, time: input.sample.time(), kept });
     }
 
-    fn push(&mut self, entry: Entry) {
+    /// Adds what is kept of an event. If there are more than the limit now, the event with the smallest value goes.
+    pub fn push(&mut self, entry: Entry) {
         self.entries.push(Reverse(entry));
         if self.entries.len() > self.definition.limit {
             self.entries.pop();

@@ -24,7 +24,7 @@ pub use distribution::{Buckets, Distribution, LinearError};
 pub use groups::{Amount, Groups, Others};
 pub use input::{Facts, Input, KeptFacts};
 pub use key::{Key, KeyPart};
-pub use largest::{Entry, Largest};
+pub use largest::{Entry, Kept, Largest};
 pub use plan::{Plan, PlanError};
 pub use read::Memo;
 pub use report::{Align, Report};

@@ -247,7 +247,8 @@ fn the_largest_events_are_kept_whole() {
     }
     let values: Vec<i128> = top.entries().iter().map(|entry| entry.value).collect();
     assert_eq!((values, top.seen()), (vec![100, 10], 5));
-    assert_eq!(*top.entries()[1].record, *record(&event, EVENTS[0], &[]));
+    let Kept::Event { record: kept, .. } = &top.entries()[1].kept else { panic!("no event") };
+    assert_eq!(**kept, *record(&event, EVENTS[0], &[]));
 }
 
 fn hist(buckets: Buckets, divisor: u64) -> Definition {

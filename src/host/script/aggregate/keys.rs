@@ -108,10 +108,15 @@ pub fn amount_from(parts: &Bound<'_, PyAny>) -> PyResult<Amount> {
 
 /// Returns the names of the argument `by`: None, a name, or several names.
 pub fn names(by: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<String>> {
+    names_of("by", by)
+}
+
+/// Returns the names of an argument: None, a name, or several names.
+pub fn names_of(argument: &str, by: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<String>> {
     let Some(by) = by.filter(|by| !by.is_none()) else { return Ok(Vec::new()) };
     if let Ok(name) = by.extract::<String>() {
         return Ok(vec![name]);
     }
-    let wrong = |_| PyTypeError::new_err("by is the name of a field, or a tuple or list of names");
+    let wrong = |_| PyTypeError::new_err(format!("{argument} is the name of a field, or a tuple or list of names"));
     by.extract::<Vec<String>>().map_err(wrong)
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use perf_prof_core::{
-    aggregate::{Definition, Entry, Largest, Measure, Plan},
+    aggregate::{Align, Definition, Entry, Kept, KeyPart, Largest, MAX_KEYS, Measure, Plan, Report},
     event::EventType,
 };
 use pyo3::{
@@ -15,7 +15,10 @@ use pyo3::{
     types::{PyAnyMethods, PyDict, PyIterator, PyList, PyTuple},
 };
 
-use super::super::event::{Class, detached_event, with_input};
+use super::{
+    super::event::{Class, detached_event, with_input},
+    keys::{key_from, key_object, names_of},
+};
 
 /// A list that is shared with the run that feeds it.
 #[derive(Clone)]
@@ -31,8 +34,9 @@ impl SharedLargest {
 
 /// Keeps the n events with the largest values of a field, whole: with the name of the task and the call chain.
 ///
-/// where is a filter such as 'prev_state==0'. Iteration gives the events, the one with the largest value first. In the
-/// place of a handler it gets all events of its name.
+/// where is a filter such as 'prev_state==0'. keep is a name, or a tuple of names: only their values are kept of each
+/// event, as in the keys of Count. Iteration gives the events, or these values, those with the largest value first. In
+/// the place of a handler it gets all events of its name.
 #[pyclass(module = "perf_prof", frozen)]
 pub struct Top {
     largest: SharedLargest,
@@ -75,21 +79,54 @@ impl Top {
         self.largest.lock().entries().into_iter().cloned().collect()
     }
 
-    fn events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let events = self.entries().iter().map(|entry| detached_event(py, entry)).collect::<PyResult<Vec<_>>>()?;
-        PyList::new(py, events)
+    /// Returns what is kept of each event, the one with the largest value first.
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let items = self.entries().iter().map(|entry| item(py, &entry.kept)).collect::<PyResult<Vec<_>>>()?;
+        PyList::new(py, items)
     }
+
+    fn keep(&self) -> Vec<String> {
+        self.largest.lock().definition().keys.clone()
+    }
+}
+
+/// Returns what is kept of an event as a Python object: the event, or a value, or a tuple of values.
+fn item<'py>(py: Python<'py>, kept: &Kept) -> PyResult<Bound<'py, PyAny>> {
+    match kept {
+        Kept::Event { event, record, facts } => Ok(detached_event(py, event, record, facts)?.into_bound(py)),
+        Kept::Values(values) => key_object(py, values),
+    }
+}
+
+/// Returns the kept values as a table.
+fn table(keep: &[String], value: &str, entries: &[Entry]) -> String {
+    let values = |entry: &Entry| match &entry.kept {
+        Kept::Values(values) => values.clone(),
+        Kept::Event { .. } => Vec::new(),
+    };
+    let is_number = |at: usize| entries.iter().all(|entry| matches!(values(entry).get(at), Some(KeyPart::Number(_))));
+    let side = |at| if is_number(at) { Align::Right } else { Align::Left };
+    let names = keep.iter().enumerate().map(|(at, name)| (name.clone(), side(at)));
+    let columns = names.chain([(value.to_owned(), Align::Right)]).collect();
+    let row = |entry: &Entry| {
+        let cells = values(entry).into_iter().map(|part| part.text().into_owned());
+        cells.chain([entry.value.to_string()]).collect()
+    };
+    Report { columns, rows: entries.iter().map(row).collect(), notes: Vec::new() }.text()
 }
 
 #[pymethods]
 impl Top {
     #[new]
-    #[pyo3(signature = (n, value, *, r#where=None))]
-    fn new(n: usize, value: String, r#where: Option<String>) -> PyResult<Top> {
-        let keys = Vec::new();
+    #[pyo3(signature = (n, value, *, r#where=None, keep=None))]
+    fn new(n: usize, value: String, r#where: Option<String>, keep: Option<&Bound<'_, PyAny>>) -> PyResult<Top> {
+        let keys = names_of("keep", keep)?;
         let of = Definition { keys, value: Some(value), filter: r#where, limit: n, measure: Measure::Sum };
         if n == 0 {
             return Err(PyValueError::new_err("Top(0, ...) would keep no event"));
+        }
+        if of.keys.len() > MAX_KEYS {
+            return Err(PyValueError::new_err(format!("keep has {} names, more than {MAX_KEYS}", of.keys.len())));
         }
         let largest = SharedLargest(Arc::new(Mutex::new(Largest::new(of))));
         Ok(Top { largest, plans: Mutex::default() })
@@ -105,13 +142,14 @@ impl Top {
         self.add_event(event)
     }
 
-    /// Adds the events of another Top with the same value.
+    /// Adds the events of another Top with the same value and the same keep.
     fn update(&self, other: &Bound<'_, Top>) -> PyResult<()> {
         // Both may be the same object: only one lock is held at a time.
         let more = other.get().largest.lock().clone();
         let mut own = self.largest.lock();
-        if own.definition().value != more.definition().value {
-            return Err(PyValueError::new_err("only a Top with the same value can be added"));
+        let of = |largest: &Largest| (largest.definition().value.clone(), largest.definition().keys.clone());
+        if of(&own) != of(&more) {
+            return Err(PyValueError::new_err("only a Top with the same value and the same keep can be added"));
         }
         own.merge(&more);
         Ok(())
@@ -122,20 +160,25 @@ impl Top {
         self.largest.lock().clear();
     }
 
-    /// Returns the (event, value) pairs of the n events with the largest values, the largest first; of all without n.
+    /// Returns the (event, value) pairs of the n events with the largest values, the largest first; of all without n. With
+    /// keep, the kept values are in the place of the event.
     #[pyo3(signature = (n=None))]
     fn most_common<'py>(&self, py: Python<'py>, n: Option<usize>) -> PyResult<Bound<'py, PyList>> {
-        let pair = |entry: &Entry| -> PyResult<(Py<PyAny>, i128)> { Ok((detached_event(py, entry)?, entry.value)) };
+        let pair = |entry: &Entry| -> PyResult<(Bound<'py, PyAny>, i128)> { Ok((item(py, &entry.kept)?, entry.value)) };
         let entries = self.entries();
         let pairs = entries.iter().take(n.unwrap_or(usize::MAX)).map(pair);
         PyList::new(py, pairs.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// Prints the events, the one with the largest value first, as event.print() does.
+    /// Prints the events, the one with the largest value first, as event.print() does. With keep, prints a table.
     fn print(&self, py: Python<'_>) -> PyResult<()> {
-        for event in self.events(py)? {
-            event.call_method0("print")?;
+        let keep = self.keep();
+        if keep.is_empty() {
+            return self.items(py)?.iter().try_for_each(|event| event.call_method0("print").map(|_| ()));
         }
+        let value = self.largest.lock().definition().value.clone().unwrap_or_default();
+        let text = table(&keep, &value, &self.entries());
+        py.import("builtins")?.getattr("print")?.call1((text,))?;
         Ok(())
     }
 
@@ -144,7 +187,7 @@ impl Top {
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
-        self.events(py)?.try_iter()
+        self.items(py)?.try_iter()
     }
 
     fn __repr__(&self) -> String {
@@ -157,17 +200,36 @@ impl Top {
         let of = self.largest.lock().definition().clone();
         let keywords = PyDict::new(py);
         keywords.set_item("where", of.filter)?;
+        if !of.keys.is_empty() {
+            keywords.set_item("keep", PyTuple::new(py, of.keys)?)?;
+        }
         Ok(((of.limit, of.value).into_pyobject(py)?, keywords))
     }
 
-    /// Returns the events, for copy and pickle.
+    /// Returns the events, or what is kept of each of them with its value and its time, for copy and pickle.
     fn __getstate__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, u64)> {
-        Ok((self.events(py)?, self.largest.lock().seen()))
+        let seen = self.largest.lock().seen();
+        if self.keep().is_empty() {
+            return Ok((self.items(py)?, seen));
+        }
+        let entries = self.entries();
+        let kept = entries.iter().map(|entry| Ok((entry.value, entry.time, item(py, &entry.kept)?)));
+        Ok((PyList::new(py, kept.collect::<PyResult<Vec<_>>>()?)?, seen))
     }
 
     fn __setstate__(&self, state: (Vec<Bound<'_, PyAny>>, u64)) -> PyResult<()> {
-        let (events, seen) = state;
-        events.iter().try_for_each(|event| self.add_event(event))?;
+        let (items, seen) = state;
+        let keep = self.keep();
+        for item in &items {
+            if keep.is_empty() {
+                self.add_event(item)?;
+                continue;
+            }
+            let (value, time, kept): (i128, u64, Bound<'_, PyAny>) = item.extract()?;
+            let wrong = || PyValueError::new_err("the pickle of a Top has a value that no event has");
+            let kept = Kept::Values(key_from(&kept, &keep)?.ok_or_else(wrong)?);
+            self.largest.lock().push(Entry { value, time, kept });
+        }
         let mut largest = self.largest.lock();
         let counted = largest.seen();
         largest.add_seen(seen.saturating_sub(counted));

@@ -10,7 +10,7 @@ use std::{
 };
 
 use perf_prof_core::{
-    aggregate::{Entry, KeptFacts},
+    aggregate::KeptFacts,
     event::{Context, EventType, Format, Frame, Origin, SpanFormat, SpanPart, SpanTask},
     record::{SampleFormat, SampleLayout},
     symbol::Slot,
@@ -151,8 +151,8 @@ fn class_of_span(py: Python<'_>, key: Identity, chain: SpanPart, inputs: Vec<Ide
 }
 
 /// Creates the event object of an event that an aggregator keeps.
-pub fn detached_event(py: Python<'_>, entry: &Entry) -> PyResult<Py<PyAny>> {
-    object::detached(py, class_of(py, &entry.event)?, &NO_CONTEXT, &entry.record, entry.facts.clone())
+pub fn detached_event(py: Python<'_>, event: &EventType, record: &[u8], facts: &KeptFacts) -> PyResult<Py<PyAny>> {
+    object::detached(py, class_of(py, event)?, &NO_CONTEXT, record, facts.clone())
 }
 
 fn identity(event: &EventType) -> Identity {
