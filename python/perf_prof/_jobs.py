@@ -23,11 +23,17 @@ def replay_parts(divided, progress=None):
             stream.flush()
     children = []
     try:
-        for number in range(divided.parts):
-            # Spans that are open at the end of the part before go on in this one.
-            divided.read_before(number)
-            children.append(_Child(divided, number))
-        _wait_for(children, progress)
+        with DefaultSelector() as selector:
+            for number in range(divided.parts):
+                # Spans that are open at the end of the part before go on in this one. This may take long.
+                divided.read_before(number)
+                children.append(_Child(divided, number))
+                selector.register(children[-1].results, EVENT_READ, children[-1])
+                _read_results(selector, progress, timeout=0)
+            for child in children:
+                while not child.has_ended:
+                    _read_results(selector, progress, timeout=None)
+                child.show_output()
     finally:
         for child in children:
             child.kill()
@@ -36,21 +42,14 @@ def replay_parts(divided, progress=None):
     return divided.merge([message for child in children for message in child.messages])
 
 
-def _wait_for(children, progress):
-    """Waits for all children, and shows their output in the order of their parts. Raises the first error of one."""
-    shown = 0
-    with DefaultSelector() as selector:
-        for child in children:
-            selector.register(child.results, EVENT_READ, child)
-        while selector.get_map():
-            for key, _ in selector.select():
-                if key.data.read():
-                    selector.unregister(key.fileobj)
-                    if progress is not None:
-                        progress(1)
-            while shown < len(children) and children[shown].has_ended:
-                children[shown].show_output()
-                shown += 1
+def _read_results(selector, progress, timeout):
+    """Reads what children have sent. Waits for at most timeout seconds, or until one has sent something (None). Raises
+    the first error of one."""
+    for key, _ in selector.select(timeout):
+        if key.data.read():
+            selector.unregister(key.fileobj)
+            if progress is not None:
+                progress(1)
 
 
 class _Child:

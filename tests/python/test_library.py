@@ -789,6 +789,43 @@ class Jobs(unittest.TestCase):
         self.assertEqual(sum(alone.parts.table.values()), len(self.times))
         self.assertEqual(divided.parts.table, alone.parts.table)
 
+    @needs_root
+    def test_spans_that_begin_and_end_in_different_parts_are_joined(self):
+        path = self.path + ".spans"
+        code = (
+            "import os, random\n"
+            "random = random.Random(1)\n"
+            "for _ in range(400):\n"
+            "    try: random.choice((os.getpgid, os.getsid))(900000 + random.randrange(20))\n"
+            "    except ProcessLookupError: pass\n"
+        )
+        events = ("syscalls:sys_enter_getpgid", "syscalls:sys_enter_getsid")
+        pp.record(*events, output=path, exec=[sys.executable, "-c", code])
+
+        def spans(jobs):
+            found, counts = [], {}
+
+            class Handlers:
+                def span__pair(self, event):
+                    found.append((event.pid, event.begin._time, event._time, event.open))
+
+                def __partial__(self):
+                    return found
+
+                def __merge__(self, partials):
+                    found.extend(span for part in partials for span in part)
+
+                def __exit__(self):
+                    counts.update(pp.stats()["events"]["span:pair"])
+
+            pp.run(f"span:pair={events[0]}..{events[1]}//key=pid/open/", input=path, handlers=Handlers(), jobs=jobs)
+            return found, counts
+
+        found, counts = spans(jobs=1)
+        self.assertEqual((len(found), counts["delivered"]), (counts["ended"] + counts["open"], len(found)))
+        self.assertGreater(counts["open"], 0)
+        self.assertEqual([spans(jobs) for jobs in (2, 4)], [(found, counts)] * 2)
+
     def test_ctrl_c_ends_the_children(self):
         code = (
             "import os, signal, sys, time, perf_prof as pp\n"
