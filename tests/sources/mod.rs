@@ -1,6 +1,7 @@
 //! Built-in sources: real events of workloads with known truths, live and from a recording.
 
 mod block_io;
+mod function;
 mod process;
 mod scheduling;
 mod system_calls;

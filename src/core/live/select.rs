@@ -174,6 +174,7 @@ impl Selection {
                 stack: if has_chain { Stack::On } else { Stack::Inherit },
                 max_stack: spec.attrs.max_stack.filter(|_| has_chain),
                 cpus: spec.attrs.cpus.clone(),
+                arguments: rule.arguments.clone(),
                 ..Attrs::default()
             };
             let (selector, kind) = (spec.selector.clone(), rule.event.clone());

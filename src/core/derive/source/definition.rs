@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::{
     derive::span::{Action, FieldCondition, Keep, Presence, SpanError, SpanRule},
     event::{ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanPart, SpanTask, SpanView},
-    spec::{EventKind, Nesting, Probe, ProbeKind, SpanOption, SpanSpec, is_glob, similar_names},
+    spec::{EventKind, Nesting, Probe, ProbeArgument, ProbeKind, SpanOption, SpanSpec, is_glob, similar_names},
     tracefs::Filter,
 };
 
@@ -53,6 +53,8 @@ pub enum Scope {
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     event: RuleEvent,
+    /// What the probe of the source's function reads: the names and the fetches of its fields.
+    arguments: &'static [(&'static str, &'static str)],
     action: Action,
     /// `FIELD[+FIELD]`. The sum of two fields is written as `FIELD plus FIELD`.
     key: &'static str,
@@ -96,7 +98,7 @@ pub struct Field {
 
 impl Rule {
     const fn new(event: RuleEvent, action: Action, key: &'static str) -> Rule {
-        Rule { event, action, key, when: None, presence: Presence::Needed, only_if: None }
+        Rule { event, arguments: &[], action, key, when: None, presence: Presence::Needed, only_if: None }
     }
 
     /// The samples open a span.
@@ -134,14 +136,14 @@ impl Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Discard, key)
     }
 
-    /// A call of the source's function opens a span.
-    pub const fn begin_at_entry(key: &'static str) -> Rule {
-        Rule::new(RuleEvent::Entry, Action::Begin, key)
+    /// A call of the source's function opens a span. The probe reads these fields, each with its fetch.
+    pub const fn begin_at_entry(key: &'static str, arguments: &'static [(&'static str, &'static str)]) -> Rule {
+        Rule { arguments, ..Rule::new(RuleEvent::Entry, Action::Begin, key) }
     }
 
     /// A return from the source's function ends the span.
-    pub const fn end_at_return(key: &'static str) -> Rule {
-        Rule::new(RuleEvent::Return, Action::End, key)
+    pub const fn end_at_return(key: &'static str, arguments: &'static [(&'static str, &'static str)]) -> Rule {
+        Rule { arguments, ..Rule::new(RuleEvent::Return, Action::End, key) }
     }
 
     /// Only samples that pass this filter do it.
@@ -185,7 +187,21 @@ impl Rule {
             RuleEvent::Return => probe(ProbeKind::Uretprobe),
         };
         let key = self.key.split('+').map(str::to_owned).collect();
-        SpanRule { event, action: self.action, key, when: self.when, presence: self.presence, only_if: self.only_if }
+        let argument = |&(name, fetch): &(&str, &str)| ProbeArgument {
+            name: Some(name.to_owned()),
+            fetch: fetch.to_owned(),
+            type_name: None,
+        };
+        let arguments = self.arguments.iter().map(argument).collect();
+        SpanRule {
+            event,
+            arguments,
+            action: self.action,
+            key,
+            when: self.when,
+            presence: self.presence,
+            only_if: self.only_if,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod block_io;
 mod definition;
+mod function;
 mod offcpu;
 mod oncpu;
 mod process;
@@ -31,6 +32,7 @@ pub const SOURCES: &[&SourceDefinition] = &[
     &process::PROCESS,
     &tcp::TCP,
     &block_io::BLOCK_IO,
+    &function::FUNCTION,
 ];
 
 /// Returns the source with this name.

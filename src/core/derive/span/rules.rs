@@ -3,7 +3,7 @@
 use super::SpanError;
 use crate::{
     derive::source,
-    spec::{EventKind, KeyField, SpanEvents, SpanSpec, SpanStack, TracepointName},
+    spec::{EventKind, KeyField, ProbeArgument, SpanEvents, SpanSpec, SpanStack, TracepointName},
     tracefs::EventFormat,
 };
 
@@ -12,6 +12,8 @@ use crate::{
 pub struct SpanRule {
     /// The event: a tracepoint, whose names may contain wildcards, or a probe.
     pub event: EventKind,
+    /// What the probe reads when it is hit.
+    pub arguments: Vec<ProbeArgument>,
     /// What its samples do.
     pub action: Action,
     /// The fields of the key.
@@ -119,6 +121,7 @@ impl SpanRule {
         };
         let rule = |TracepointName { system, name }: &TracepointName, action, key: fn(&KeyField) -> &String| SpanRule {
             event: EventKind::Tracepoint { system: system.clone(), name: name.clone() },
+            arguments: Vec::new(),
             action,
             key: spec.key.iter().map(|field| key(field).clone()).collect(),
             when: None,

@@ -136,6 +136,11 @@ impl<'a> PartView<'a> {
         self.event.and_then(|event| event.format.tracepoint()).is_some_and(|format| &*format.name == name)
     }
 
+    /// Returns the name of its event, without its system.
+    pub fn name(&self) -> &'a str {
+        self.event.and_then(|event| event.format.tracepoint()).map_or("", |format| &format.name)
+    }
+
     /// Returns its raw data.
     pub fn raw(&self) -> &'a [u8] {
         self.event.and_then(|event| event.layout.raw(self.record)).unwrap_or(&[])
