@@ -5,6 +5,7 @@ pub mod capture;
 pub mod cgroup;
 pub mod compile;
 pub mod counting;
+pub mod loop_device;
 pub mod machine;
 pub mod made;
 pub mod memory;

@@ -1,6 +1,7 @@
 //! Runs the analysis scripts by their first lines, on workloads with known numbers of events.
 
 mod causes;
+mod devices;
 pub mod processes;
 mod profiling;
 mod recorded;

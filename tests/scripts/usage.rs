@@ -47,6 +47,9 @@ fn scripts_explain_themselves() {
         "cpudist.py",
         "schedblame.py",
         "offwake.py",
+        "biosnoop.py",
+        "biolatency.py",
+        "tcplife.py",
     ] {
         let out = text(script(name).arg("--usage").output().unwrap());
         assert!(out.starts_with(&format!("usage: {name}")), "{out}");

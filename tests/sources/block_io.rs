@@ -1,11 +1,11 @@
 //! `block-io`, with requests of known sectors and sizes to a loop device.
 
-use std::{ffi::OsStr, path::Path, process::Command};
+use std::ffi::OsStr;
 
 use super::{command_live_and_recorded, rows};
 use crate::harness::{
-    machine::{Need, needs, skip},
-    run::stdout,
+    loop_device::LoopDevice,
+    machine::{Need, needs},
 };
 
 /// Makes requests one after the other, and prints for each `truth OP SECTOR BYTES ERROR NS`. NS is the time that the
@@ -75,25 +75,6 @@ def __exit__():
     counts = perf_prof.stats()['events']['block-io']
     print('counts', counts['opened'] == counts['ended'] + counts['open'] + counts['dropped'])
 ";
-
-/// A block device whose blocks are those of a file.
-struct LoopDevice(String);
-
-impl LoopDevice {
-    fn new(file: &Path) -> LoopDevice {
-        match Command::new("losetup").args(["--find", "--show"]).arg(file).output() {
-            Ok(made) if made.status.success() => LoopDevice(stdout(&made).trim().to_owned()),
-            Ok(made) => skip(Need::LoopDevices, String::from_utf8_lossy(&made.stderr)),
-            Err(error) => skip(Need::LoopDevices, format!("losetup: {error}")),
-        }
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
-    }
-}
 
 #[test]
 fn a_request_has_its_sector_its_size_and_its_task() {

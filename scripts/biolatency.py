@@ -1,0 +1,44 @@
+#!/usr/bin/env -S perf-prof python -q -e block-io
+"""Block device latency: how long requests take, as histograms, in all or by operation, device or task.
+
+usage: biolatency.py [OPTION of perf-prof python]... [--by op|dev|comm|rwbs] [--of duration|queued|device]
+
+    flush
+    41 values, p50 3967, p90 5119, p99 8191, max 8052
+         usecs               : count     distribution
+      2048 -> 4095           : 22       |****************************************|
+      4096 -> 8191           : 19       |**********************************      |
+
+Two groups in one histogram are two kinds of requests, or a cache that helps only one of them: --by op or --by rwbs tells
+them apart (S is synchronous, M is metadata, A is read ahead). If the time in the queue (--of queued) is the larger part
+of the duration, the device gets more requests than it can serve at a time.
+
+-p PID, -t TID and --exec COMMAND select the tasks that ask; the events of all tasks are traced for that. Devices have
+numbers, as `lsblk` shows them. With -i 1000, histograms are printed every second, else once at the end.
+"""
+from __future__ import annotations
+
+import argparse
+
+from perf_prof import Hist
+
+title, _, explained = (__doc__ or "").split("\n\n", 2)
+parser = argparse.ArgumentParser(
+    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
+)
+parser.add_argument("--by", choices=("op", "dev", "comm", "rwbs"), help="a histogram for each of them")
+parser.add_argument("--of", choices=("duration", "queued", "device"), default="duration", help="which time (default: duration)")
+parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
+args = parser.parse_args()
+
+# The parts of the duration are 0 if they are not known.
+where = None if args.of == "duration" else "device>0"
+latencies = block_io = Hist(args.of, by=args.by, unit="us", where=where)
+
+
+def __interval__() -> None:
+    latencies.print()
+    latencies.clear()
+
+
+__exit__ = latencies.print

@@ -1,0 +1,73 @@
+#!/usr/bin/env -S perf-prof python -q -e block-io
+"""Requests to block devices, one line each: the task, the place, the size, and where the time went.
+
+usage: biosnoop.py [OPTION of perf-prof python]... [--dev NAME] [--min US] [--failed]
+
+    TIME         TASK                   DEV      OP           SECTOR     BYTES  QUEUED us  DEVICE us  ERROR
+    14:03:12.518 mysqld 604             nvme0n1  write      91830272     16384       12.1       88.4
+    14:03:12.519 mysqld 604             nvme0n1  flush             0         0       14.0     4210.7
+    14:03:12.551 kworker/u8:3 71        sda      write        204800    524288   310244.9      901.2
+
+A long time on the device is a slow device, or one that is asked for too much at once. A long time in the queue is a
+device that is busy with other requests: look for them above. Flushes are what fsync() waits for. A thread of the kernel
+writes pages that programs have only put into the page cache.
+
+-p PID, -t TID and --exec COMMAND select the tasks that ask; the events of all tasks are traced for that. `-` stands for a
+time that is not known. In recordings, devices have only numbers, as `lsblk` shows them.
+"""
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from functools import cache
+
+from perf_prof import PerfEvent, at_least, is_recording, print
+
+title, _, explained = (__doc__ or "").split("\n\n", 2)
+parser = argparse.ArgumentParser(
+    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
+)
+parser.add_argument("--dev", metavar="NAME", help="only this device: vda or 254:0")
+parser.add_argument("--min", type=at_least(0), default=0, metavar="US", help="only requests of at least US microseconds")
+parser.add_argument("--failed", action="store_true", help="only requests that failed")
+parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
+args = parser.parse_args()
+
+
+@cache
+def device(number: str) -> str:
+    """Returns the name of a device, or its number if this machine does not know it."""
+    if is_recording():
+        return number
+    try:
+        return os.path.basename(os.readlink(f"/sys/dev/block/{number}"))
+    except OSError:
+        return number
+
+
+def clock(ns: int | None) -> str:
+    """Returns the local time of day, to the millisecond. A recording may not say it."""
+    if ns is None:
+        return "--:--:--.---"
+    return time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
+
+
+def us(ns: int) -> str:
+    return f"{ns / 1000:.1f}" if ns else "-"
+
+
+def __init__() -> None:
+    print(
+        f"{'TIME':<12} {'TASK':<22} {'DEV':<8} {'OP':<8} {'SECTOR':>12} {'BYTES':>9} {'QUEUED us':>10} {'DEVICE us':>10}  ERROR"
+    )
+
+
+def block_io(event: PerfEvent) -> None:
+    name = device(event.dev)
+    if event.duration < args.min * 1000 or args.dev not in (None, name, event.dev) or args.failed and not event.errno:
+        return
+    task = f"{event.comm} {event.pid}"
+    times = f"{us(event.queued):>10} {us(event.device):>10}"
+    text = f"{clock(event._realtime)} {task:<22} {name:<8} {event.op:<8} {event.sector:>12} {event.bytes:>9} {times}  {event.errno}"
+    print(text.rstrip())

@@ -1,0 +1,28 @@
+//! Block devices whose blocks are those of files.
+
+use std::{path::Path, process::Command};
+
+use super::{
+    machine::{Need, skip},
+    run::stdout,
+};
+
+/// A block device, by its path. It is removed when this value is dropped.
+pub struct LoopDevice(pub String);
+
+impl LoopDevice {
+    /// Makes a device of a file.
+    pub fn new(file: &Path) -> LoopDevice {
+        match Command::new("losetup").args(["--find", "--show"]).arg(file).output() {
+            Ok(made) if made.status.success() => LoopDevice(stdout(&made).trim().to_owned()),
+            Ok(made) => skip(Need::LoopDevices, String::from_utf8_lossy(&made.stderr)),
+            Err(error) => skip(Need::LoopDevices, format!("losetup: {error}")),
+        }
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}

@@ -1,0 +1,109 @@
+//! Scripts about block devices and connections, with requests and connections that are known.
+
+use std::process::Command;
+
+use crate::harness::{
+    loop_device::LoopDevice,
+    machine::{Need, needs},
+    scripts::{row, script, text},
+};
+
+/// Writes 5 times 8192 bytes to a device, each after the other, and flushes it twice. Then a read fails, because the file
+/// behind the device is empty.
+const WRITES: &str = "
+import mmap, os, sys
+open('/proc/self/comm', 'w').write('bio-truth')
+device, image = sys.argv[1:]
+fd = os.open(device, os.O_RDWR | os.O_DIRECT)
+memory = memoryview(mmap.mmap(-1, 8192))
+for at in range(5):
+    os.pwrite(fd, memory, 65536 * (at + 1))
+for _ in range(2):
+    os.fsync(fd)
+os.truncate(image, 4096)
+try:
+    os.preadv(fd, [memory], 65536)
+except OSError:
+    pass
+";
+
+fn on_device(name: &str, options: impl Fn(&str) -> Vec<String>) -> (String, String) {
+    needs([Need::Tracefs, Need::LoopDevices]);
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(4 << 20).unwrap();
+    let device = LoopDevice::new(image.path());
+    let path = &device.0;
+    let mut command = script(name);
+    command.args(options(path)).args(["--exec", "python3", "-c", WRITES]).arg(path).arg(image.path());
+    (text(command.output().unwrap()), path.strip_prefix("/dev/").unwrap().to_owned())
+}
+
+#[test]
+fn biosnoop_shows_each_request() {
+    let (out, device) = on_device("biosnoop.py", |path| vec!["--dev".to_owned(), path.replace("/dev/", "")]);
+    let rows: Vec<Vec<&str>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
+    let of_task: Vec<&Vec<&str>> = rows.iter().filter(|row| row.get(1) == Some(&"bio-truth")).collect();
+    let seen: Vec<String> = of_task.iter().map(|row| format!("{} {} {}", row[4], row[5], row[6])).collect();
+    let write = |at: usize| format!("write {} 8192", 128 * (at + 1));
+    let mut expected: Vec<String> = (0..5).map(write).collect();
+    expected.extend(["flush 0 0".to_owned(), "flush 0 0".to_owned(), "read 128 8192".to_owned()]);
+    assert_eq!(seen, expected, "{out}");
+    assert!(of_task.iter().all(|row| row[3] == device), "{out}");
+    let errors: Vec<&str> = of_task.iter().filter_map(|row| row.get(9).copied()).collect();
+    assert_eq!(errors, ["EIO"], "{out}");
+    let (failed, _) =
+        on_device("biosnoop.py", |path| vec!["--failed".to_owned(), "--dev".to_owned(), path.replace("/dev/", "")]);
+    assert_eq!(failed.lines().count(), 2, "{failed}");
+}
+
+#[test]
+fn biolatency_has_a_histogram_for_each_operation() {
+    for of in ["duration", "device"] {
+        let (out, device) = on_device("biolatency.py", |_| ["--by", "dev", "--of", of].map(str::to_owned).to_vec());
+        let number = device.strip_prefix("loop").unwrap();
+        // The count comes after the name of each histogram.
+        assert_eq!(row(&out, &format!("7:{number}"))[1], "8", "{out}");
+    }
+    let (out, _) = on_device("biolatency.py", |_| ["--by", "op"].map(str::to_owned).to_vec());
+    assert!(row(&out, "write")[1].parse::<u64>().unwrap() >= 5, "{out}");
+    assert!(row(&out, "flush")[1].parse::<u64>().unwrap() >= 2, "{out}");
+}
+
+/// Makes three connections, and one that is refused. Prints its ports.
+const CONNECTIONS: &str = "
+import socket
+listener = socket.create_server(('127.0.0.1', 0))
+for _ in range(3):
+    client = socket.create_connection(listener.getsockname())
+    server, _ = listener.accept()
+    client.close()
+    server.recv(1)
+    server.close()
+closed = socket.socket()
+closed.bind(('127.0.0.1', 0))
+try:
+    socket.create_connection(closed.getsockname())
+except ConnectionRefusedError:
+    pass
+print('\\nports', listener.getsockname()[1], closed.getsockname()[1])
+";
+
+#[test]
+fn tcplife_shows_both_ends_of_each_connection() {
+    needs([Need::Tracefs]);
+    let run = |options: &[&str]| {
+        let mut command: Command = script("tcplife.py");
+        let out = text(command.args(options).args(["--exec", "python3", "-c", CONNECTIONS]).output().unwrap());
+        let ports: Vec<String> = row(&out, "ports")[1..].iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        (out, ports)
+    };
+    let (out, ports) = run(&["--states"]);
+    let lines = |with: &[&str]| out.lines().filter(|line| with.iter().all(|part| line.contains(part))).count();
+    for role in [" client ", " server "] {
+        assert_eq!(lines(&[role, &ports[0], " closed"]), 3, "{out}");
+    }
+    assert_eq!(lines(&[" client ", &ports[1], " - ", " reset received"]), 1, "{out}");
+    assert!(lines(&["SYN_SENT ", ", ESTABLISHED ", ", FIN_WAIT1 "]) >= 3, "{out}");
+    let (bad, ports) = run(&["--bad"]);
+    assert!(!bad.contains(&ports[0]) && bad.contains(&ports[1]), "{bad}");
+}
