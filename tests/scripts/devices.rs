@@ -1,4 +1,4 @@
-//! Scripts about block devices and connections, with requests and connections that are known.
+//! Scripts about block devices, connections and files, with requests, connections and files that are known.
 
 use std::process::Command;
 
@@ -106,4 +106,57 @@ fn tcplife_shows_both_ends_of_each_connection() {
     assert!(lines(&["SYN_SENT ", ", ESTABLISHED ", ", FIN_WAIT1 "]) >= 3, "{out}");
     let (bad, ports) = run(&["--bad"]);
     assert!(!bad.contains(&ports[0]) && bad.contains(&ports[1]), "{bad}");
+}
+
+/// Creates files and removes them, some in another process. The argument is the folder.
+const FILES: &str = "
+import os, sys, time
+os.chdir(sys.argv[1])
+folder = os.getcwd()
+def create(path):
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT))
+create(folder + '/fl-own')
+time.sleep(1)
+os.unlink(folder + '/fl-own')
+create('fl-relative')
+os.remove('fl-relative')
+create(folder + '/fl-other')
+if os.fork() == 0:
+    open('/proc/self/comm', 'w').write('fl-remover')
+    os.unlink(folder + '/fl-other')
+    os._exit(0)
+os.wait()
+# The removal fails, so the file lives on.
+create(folder + '/fl-kept')
+os.mkdir(folder + '/fl-folder')
+try:
+    os.unlink(folder + '/fl-folder')
+except OSError:
+    pass
+try:
+    os.unlink(folder + '/fl-missing')
+except FileNotFoundError:
+    pass
+";
+
+#[test]
+fn filelife_shows_files_that_are_removed() {
+    needs([Need::Tracefs, Need::Uprobes]);
+    let folder = tempfile::tempdir().unwrap();
+    let run = |options: &[&str]| {
+        let mut command = script("filelife.py");
+        let command = command.args(options).args(["--name", "fl-", "--exec", "python3", "-c", FILES]);
+        text(command.arg(folder.path()).output().unwrap())
+    };
+    let out = run(&[]);
+    let lines: Vec<Vec<&str>> = out.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let paths: Vec<&str> = lines.iter().map(|words| words[6]).collect();
+    assert_eq!(paths, [path("fl-own").as_str(), "fl-relative", &path("fl-other")], "{out}");
+    assert!(lines[0][1].parse::<f64>().unwrap() >= 1000.0, "{out}");
+    assert_eq!((lines[0][2], lines[0][3]), (lines[0][4], lines[0][5]), "{out}");
+    assert_eq!((lines[2][3], lines[2][4]), (lines[0][3], "fl-remover"), "{out}");
+    std::fs::remove_dir(folder.path().join("fl-folder")).unwrap();
+    let short = run(&["--max", "990"]);
+    assert!(!short.contains("fl-own") && short.contains("fl-relative"), "{short}");
 }

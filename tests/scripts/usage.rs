@@ -50,6 +50,7 @@ fn scripts_explain_themselves() {
         "biosnoop.py",
         "biolatency.py",
         "tcplife.py",
+        "filelife.py",
     ] {
         let out = text(script(name).arg("--usage").output().unwrap());
         assert!(out.starts_with(&format!("usage: {name}")), "{out}");
