@@ -3,12 +3,12 @@
 use std::{env, thread};
 
 use super::{counting, plain_user, recorder};
-use crate::{record, replay, scripts};
+use crate::{record, replay, scripts, sources};
 
 /// The first argument that makes this program a workload. The second argument is the workload's name.
 const WORKLOAD: &str = "--workload";
 
-const WORKLOADS: [(&str, fn()); 15] = [
+const WORKLOADS: [(&str, fn()); 18] = [
     ("burst", record::burst::workload),
     ("calls", scripts::syscalls::calls),
     ("children", scripts::processes::children),
@@ -17,11 +17,14 @@ const WORKLOADS: [(&str, fn()); 15] = [
     ("loader", record::side_band::loader),
     ("moves", scripts::syscalls::moves),
     ("naps", scripts::scheduling::naps),
+    ("packets", sources::interrupts::packets),
     ("peak", replay::hostile::measured),
     ("ping-pong", scripts::scheduling::ping_pong),
     ("signals", scripts::signals::signals),
     ("sleeps", scripts::scheduling::sleeps),
     ("threads", scripts::processes::threads),
+    ("timers", sources::timers::workload),
+    ("work", sources::work::workload),
     ("works", || in_thread("works", plain_user::working)),
     ("wide", || in_thread("wide", counting::workload)),
 ];

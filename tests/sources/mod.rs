@@ -2,10 +2,13 @@
 
 mod block_io;
 mod function;
+pub mod interrupts;
 mod process;
 mod scheduling;
 mod system_calls;
 mod tcp;
+pub mod timers;
+pub mod work;
 
 use std::{ffi::OsStr, path::Path};
 
@@ -14,6 +17,7 @@ use expect_test::Expect;
 use crate::harness::{
     machine::{Need, needs},
     script::{Outcome, Run},
+    workload::words,
 };
 
 /// Runs a script on a selector live, and then on the recording that was made meanwhile. Both must print the same. The
@@ -51,4 +55,29 @@ pub fn rows<'a>(out: &'a str, first: &str) -> Vec<Vec<&'a str>> {
 pub fn replay(script: &str, selector: &str, recording: &Path, options: &[&str]) -> Outcome {
     let input = ["--input", recording.to_str().unwrap()];
     Run::script(script).event(selector).options(input).options(options).run()
+}
+
+/// Runs a script on a selector beside a workload of the name `work`, and then on the recording that was made meanwhile.
+/// Both must print the same. Returns the lines of the script, and what the workload printed in lines that begin with
+/// `own`. The rings are large enough for the events of a busy machine.
+pub fn beside_own(script: &str, selector: &str, work: &str) -> (Vec<String>, Vec<String>) {
+    needs([Need::Tracefs]);
+    let live =
+        Run::script(script).event(selector).options(["-q", "-m", "1024", "--record", "r.data"]).exec(words(work));
+    let outcome = live.run();
+    outcome.assert_civil();
+    assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+    let lines = outcome.stdout.lines().filter(|line| !line.is_empty());
+    let (own, of_script): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.starts_with("own "));
+    let replayed = replay(script, selector, &live.path("r.data"), &["-q"]);
+    assert_eq!((replayed.stdout.lines().collect::<Vec<_>>(), replayed.status), (of_script.clone(), 0));
+    let owned = |lines: Vec<&str>| lines.into_iter().map(|line| line.trim_start_matches("own ").to_owned()).collect();
+    (owned(of_script), owned(own))
+}
+
+/// A millisecond in ns: how far the clock of a workload may be from that of the events.
+pub const MS: u64 = 1_000_000;
+
+pub fn numbers(line: &str) -> Vec<u64> {
+    line.split(' ').map(|word| word.parse().unwrap_or_else(|_| panic!("{line}"))).collect()
 }

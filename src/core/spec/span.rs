@@ -12,8 +12,20 @@ use super::{
 };
 
 /// The names of the built-in sources that are spans. `core/derive/source/` defines them.
-pub const SPAN_SOURCES: &[&str] =
-    &["syscall", "offcpu", "runqueue", "oncpu", "task-state", "process", "tcp", "block-io"];
+pub const SPAN_SOURCES: &[&str] = &[
+    "syscall",
+    "offcpu",
+    "runqueue",
+    "oncpu",
+    "task-state",
+    "process",
+    "tcp",
+    "block-io",
+    "irq",
+    "softirq",
+    "hrtimer",
+    "workqueue",
+];
 
 /// The part before the colon in the name of a source whose events are probes of a function.
 const FUNCTION: &str = "function:";

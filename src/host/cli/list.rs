@@ -280,7 +280,7 @@ impl FieldRow {
         let row = |name: &str, kind, meaning| {
             let (python, signed) = match kind {
                 SpanFieldKind::Int => ("int", Some(true)),
-                SpanFieldKind::Uint => ("int", Some(false)),
+                SpanFieldKind::Uint | SpanFieldKind::Address => ("int", Some(false)),
                 SpanFieldKind::Text => ("str", None),
                 SpanFieldKind::Words => ("bytes", None),
             };

@@ -56,7 +56,9 @@ pub struct Rule {
     /// What the probe of the source's function reads: the names and the fetches of its fields.
     arguments: &'static [(&'static str, &'static str)],
     action: Action,
-    /// `FIELD[+FIELD]`. The sum of two fields is written as `FIELD plus FIELD`.
+    /// `FIELD[+FIELD]`, or several with `|` between them: of the spans with one of these keys, the one that began last
+    /// is meant. A number in the place of a field stands for itself. The sum of two fields is written as
+    /// `FIELD plus FIELD`.
     key: &'static str,
     when: Option<&'static str>,
     presence: Presence,
@@ -136,6 +138,22 @@ impl Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Discard, key)
     }
 
+    /// The samples come before a span. Each is kept under this key, which need not be that of spans, until a sample
+    /// recalls it. If several have the same key, `keep` says whether the first or the last one is kept.
+    pub const fn ahead(event: &'static str, key: &'static str, keep: Keep) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Ahead(keep), key)
+    }
+
+    /// The samples recall what is kept ahead. The span that the next rules open keeps it.
+    pub const fn recall(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Recall, key)
+    }
+
+    /// The samples drop what is kept ahead.
+    pub const fn forget(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Forget, key)
+    }
+
     /// A call of the source's function opens a span. The probe reads these fields, each with its fetch.
     pub const fn begin_at_entry(key: &'static str, arguments: &'static [(&'static str, &'static str)]) -> Rule {
         Rule { arguments, ..Rule::new(RuleEvent::Entry, Action::Begin, key) }
@@ -186,7 +204,8 @@ impl Rule {
             RuleEvent::Entry => probe(ProbeKind::Uprobe),
             RuleEvent::Return => probe(ProbeKind::Uretprobe),
         };
-        let key = self.key.split('+').map(str::to_owned).collect();
+        let mut keys = self.key.split('|').map(|key| key.split('+').map(str::to_owned).collect());
+        let key = keys.next().unwrap_or_default();
         let argument = |&(name, fetch): &(&str, &str)| ProbeArgument {
             name: Some(name.to_owned()),
             fetch: fetch.to_owned(),
@@ -198,6 +217,7 @@ impl Rule {
             arguments,
             action: self.action,
             key,
+            other_keys: keys.collect(),
             when: self.when,
             presence: self.presence,
             only_if: self.only_if,
@@ -214,6 +234,11 @@ impl Field {
     /// An unsigned number.
     pub const fn uint(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> u64) -> Field {
         Field { name, about, value: ComputeField::Uint(value) }
+    }
+
+    /// An address.
+    pub const fn address(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> u64) -> Field {
+        Field { name, about, value: ComputeField::Address(value) }
     }
 
     /// Text.
@@ -292,7 +317,7 @@ impl SourceDefinition {
         let of_value = |value: &String| match field.value.kind() {
             SpanFieldKind::Text if is_glob(value) => Ok(format!("{name} ~ \"{value}\"")),
             SpanFieldKind::Text => Ok(format!("{name} == \"{value}\"")),
-            _ if value.parse::<i64>().is_ok() => Ok(format!("{name} == {value}")),
+            _ if is_number(value) => Ok(format!("{name} == {value}")),
             _ => Err(SpanError::OptionValue {
                 source_name: self.name.to_owned(),
                 option: name.clone(),
@@ -302,4 +327,10 @@ impl SourceDefinition {
         let comparisons: Vec<String> = values.iter().map(of_value).collect::<Result<_, _>>()?;
         Ok(format!("({})", comparisons.join(" || ")))
     }
+}
+
+/// Returns whether a filter takes a text for a number.
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16).is_ok());
+    digits.unwrap_or_else(|| text.parse::<i64>().is_ok())
 }

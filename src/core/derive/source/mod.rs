@@ -4,14 +4,18 @@
 mod block_io;
 mod definition;
 mod function;
+mod hrtimer;
+mod irq;
 mod offcpu;
 mod oncpu;
 mod process;
 mod runqueue;
+mod softirq;
 mod syscall;
 mod target;
 mod task_state;
 mod tcp;
+mod workqueue;
 
 use self::definition::{Field, Flag, Rule};
 pub use self::{
@@ -33,6 +37,10 @@ pub const SOURCES: &[&SourceDefinition] = &[
     &tcp::TCP,
     &block_io::BLOCK_IO,
     &function::FUNCTION,
+    &irq::IRQ,
+    &softirq::SOFTIRQ,
+    &hrtimer::HRTIMER,
+    &workqueue::WORKQUEUE,
 ];
 
 /// Returns the source with this name.
@@ -67,5 +75,7 @@ fn task_state(prev_state: i64) -> &'static str {
     }
 }
 
+#[cfg(test)]
+mod made;
 #[cfg(test)]
 mod tests;

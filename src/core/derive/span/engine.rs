@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Action, Filters, Span, key::Key, table::OpenSpans};
+use super::{
+    Action, Filters, Keep, Span,
+    key::Key,
+    table::{OpenSpan, OpenSpans},
+};
 use crate::{
     derive::Derivation,
     event::{Context, Flow, SpanCounts, SpanFormat, SpanSamples},
@@ -16,6 +20,8 @@ pub(super) struct Engine {
     /// The layout of the spans' records.
     layout: SampleLayout,
     open: OpenSpans,
+    /// The samples that are kept ahead of spans.
+    ahead: OpenSpans,
     counts: Arc<SpanCounts>,
     /// The time of the last sample.
     last: u64,
@@ -51,11 +57,13 @@ impl Engine {
         context: Arc<Context>,
     ) -> Self {
         let open = OpenSpans::new(span.spec.max_open, span.spec.nesting);
+        let ahead = OpenSpans::new(span.spec.max_open, Nesting::Replaced);
         Self {
             span,
             format,
             layout,
             open,
+            ahead,
             counts,
             last: 0,
             record: Vec::new(),
@@ -63,6 +71,12 @@ impl Engine {
             output: Output::Delivered,
             lossy_rings: 0,
         }
+    }
+
+    /// Returns the time at which the open span with this key began.
+    fn began(&self, key: &Key) -> Option<u64> {
+        let begin = self.open.last(key)?;
+        self.format.inputs[begin.input].layout.time(begin.split().0)
     }
 
     /// Ends the span with this key.
@@ -138,6 +152,7 @@ impl Derivation for Engine {
         let time = layout.time(record).unwrap_or(0);
         self.last = self.last.max(time);
         let steps = self.span.inputs[input].steps.len();
+        let mut recalled = None;
         for at in 0..steps {
             let step = &self.span.inputs[input].steps[at];
             if let Some(when) = &step.when
@@ -145,18 +160,27 @@ impl Derivation for Engine {
             {
                 continue;
             }
-            let Some(key) = step.key.key(&layout, record) else { continue };
+            let Some(mut key) = step.key.key(&layout, record) else { continue };
+            for other in step.other_keys.iter().filter_map(|plan| plan.key(&layout, record)) {
+                if self.began(&other) > self.began(&key) {
+                    key = other;
+                }
+            }
             match step.action {
                 Action::End => self.end(&key, Which::Last, (input, time, record), emit)?,
                 Action::EndFirst => self.end(&key, Which::First, (input, time, record), emit)?,
                 Action::BeginUnlessOpen if self.open.is_open(&key) => {}
                 Action::Begin | Action::BeginUnlessOpen => {
                     self.counts.add_opened(1);
+                    let ahead = recalled.take().map(|ahead: OpenSpan<Box<[u8]>>| (key.clone(), ahead));
                     let (replaced, oldest) = self.open.open(key, input, record);
                     self.counts.add_dropped(replaced + oldest);
                     self.counts.add_lost(oldest);
                     if !self.span.spec.is_source() {
                         self.counts.add_replaced(replaced);
+                    }
+                    if let Some((key, ahead)) = ahead {
+                        self.open.note(&key, (ahead.input, 0), &ahead.record, Keep::First);
                     }
                 }
                 Action::BeginAnother => {
@@ -167,6 +191,10 @@ impl Derivation for Engine {
                 }
                 Action::Note(keep) => self.open.note(&key, (input, at), record, keep),
                 Action::Discard => self.counts.add_dropped(self.open.close(&key).map_or(0, |_| 1)),
+                Action::Ahead(Keep::First) if self.ahead.is_open(&key) => {}
+                Action::Ahead(_) => _ = self.ahead.open(key, input, record),
+                Action::Recall => recalled = self.ahead.close(&key),
+                Action::Forget => drop(self.ahead.close(&key)),
             }
         }
         Flow::Continue(())
@@ -181,6 +209,7 @@ impl Derivation for Engine {
         // Any of the spans that are open now may have ended or begun again among the lost samples. Spans that begin
         // after this call were opened after the loss.
         let dropped = self.open.clear();
+        self.ahead.clear();
         self.counts.add_dropped(dropped);
         self.counts.add_lost(dropped);
     }

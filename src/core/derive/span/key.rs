@@ -20,6 +20,8 @@ enum Part {
     Field(Field),
     /// The sum of two numbers.
     Sum(Field, Field),
+    /// A number that stands for itself.
+    Number(u64),
 }
 
 /// The values of a key. Most keys are one or two numbers, and need no memory of their own.
@@ -59,6 +61,9 @@ impl KeyPlan {
             "_tid" => Ok(Part::Tid),
             "_pid" => Ok(Part::Pid),
             "_cpu" => Ok(Part::Cpu),
+            name if name.starts_with(|first: char| first.is_ascii_digit()) => {
+                name.parse().map(Part::Number).map_err(|_| SpanError::no_field(name, format))
+            }
             name => match name.split_once(" plus ") {
                 Some((one, other)) => Ok(Part::Sum(field(one)?, field(other)?)),
                 None => field(name).map(Part::Field),
@@ -120,6 +125,7 @@ impl Part {
             Part::Pid => "_pid",
             Part::Cpu => "_cpu",
             Part::Field(field) | Part::Sum(field, _) => &field.name,
+            Part::Number(_) => "a number",
         }
     }
 
@@ -131,6 +137,7 @@ impl Part {
             Part::Tid => layout.pid_tid(record).map(|(_, tid)| i64::from(tid as i32) as u64),
             Part::Pid => layout.pid_tid(record).map(|(pid, _)| i64::from(pid as i32) as u64),
             Part::Cpu => layout.cpu(record).map(u64::from),
+            Part::Number(number) => Some(*number),
             Part::Field(field) => number(field, layout.raw(record)?),
             Part::Sum(one, other) => {
                 let raw = layout.raw(record)?;

@@ -57,13 +57,16 @@ struct Input {
 struct Step {
     action: Action,
     key: KeyPlan,
+    other_keys: Vec<KeyPlan>,
     /// If set, only the samples that pass do it.
     when: Option<Filter>,
 }
 
 impl Step {
     fn new(rule: &SpanRule, format: &EventFormat) -> Result<Step, SpanError> {
-        let key = KeyPlan::new(rule.key.iter().map(String::as_str), format)?;
+        let plan = |key: &Vec<String>| KeyPlan::new(key.iter().map(String::as_str), format);
+        let key = plan(&rule.key)?;
+        let other_keys = rule.other_keys.iter().map(plan).collect::<Result<_, _>>()?;
         let wrong = |text: &str, error| SpanError::Filter {
             filter: text.to_owned(),
             error: Box::new(error),
@@ -71,7 +74,7 @@ impl Step {
             end: name(format),
         };
         let when = rule.when.map(|text| Filter::parse(text, format).map_err(|error| wrong(text, error)));
-        Ok(Step { action: rule.action, key, when: when.transpose()? })
+        Ok(Step { action: rule.action, key, other_keys, when: when.transpose()? })
     }
 }
 

@@ -18,6 +18,8 @@ pub struct SpanRule {
     pub action: Action,
     /// The fields of the key.
     pub key: Vec<String>,
+    /// Other keys that the span may have. Of the open spans with one of the keys, the one that began last is meant.
+    pub other_keys: Vec<Vec<String>>,
     /// A filter. If it is set, only the samples that pass do it.
     pub when: Option<&'static str>,
     /// Whether the span works without the event.
@@ -62,6 +64,12 @@ pub enum Action {
     Note(Keep),
     /// It drops the span.
     Discard,
+    /// It is kept until the sample that opens a span recalls it. The key is a key of such samples, not of spans.
+    Ahead(Keep),
+    /// It recalls the sample that is kept ahead with this key. If it opens a span, the span keeps that sample.
+    Recall,
+    /// It drops the sample that is kept ahead with this key.
+    Forget,
 }
 
 /// Which samples of a rule are kept with an open span. All of them are counted.
@@ -104,7 +112,7 @@ impl Action {
             SpanStack::Inherit => false,
             SpanStack::Begin => self.begins(),
             SpanStack::End => self.ends(),
-            SpanStack::Both => self != Action::Discard,
+            SpanStack::Both => !matches!(self, Action::Discard | Action::Recall | Action::Forget),
         }
     }
 }
@@ -124,6 +132,7 @@ impl SpanRule {
             arguments: Vec::new(),
             action,
             key: spec.key.iter().map(|field| key(field).clone()).collect(),
+            other_keys: Vec::new(),
             when: None,
             presence: Presence::Needed,
             only_if: None,

@@ -102,6 +102,8 @@ pub enum SpanFieldKind {
     Int,
     /// An unsigned number of 64 bits.
     Uint,
+    /// An unsigned number of 64 bits, which lines show in hexadecimal form.
+    Address,
     /// Text.
     Text,
 }
@@ -120,6 +122,8 @@ pub enum SpanFieldSource {
 pub enum ComputeField {
     /// A signed number.
     Int(fn(&SpanView<'_>) -> i64),
+    /// An address.
+    Address(fn(&SpanView<'_>) -> u64),
     /// An unsigned number.
     Uint(fn(&SpanView<'_>) -> u64),
     /// Text. A NUL would end it.
@@ -133,6 +137,7 @@ impl ComputeField {
     pub fn kind(self) -> SpanFieldKind {
         match self {
             ComputeField::Int(_) => SpanFieldKind::Int,
+            ComputeField::Address(_) => SpanFieldKind::Address,
             ComputeField::Uint(_) => SpanFieldKind::Uint,
             ComputeField::Text(_) => SpanFieldKind::Text,
             ComputeField::Words(_) => SpanFieldKind::Words,
@@ -145,7 +150,7 @@ impl ComputeField {
 enum SpanValue<'a> {
     /// A number of a field whose kind is [`SpanFieldKind::Int`].
     Int(i64),
-    /// A number of a field whose kind is [`SpanFieldKind::Uint`].
+    /// A number of a field whose kind is [`SpanFieldKind::Uint`] or [`SpanFieldKind::Address`].
     Uint(u64),
     /// Text, or the bytes of an array.
     Bytes(Cow<'a, [u8]>),
@@ -182,7 +187,9 @@ impl SpanField {
     fn value<'a>(&self, view: &SpanView<'a>) -> Option<SpanValue<'a>> {
         match &self.source {
             SpanFieldSource::Computed(ComputeField::Int(compute)) => Some(SpanValue::Int(compute(view))),
-            SpanFieldSource::Computed(ComputeField::Uint(compute)) => Some(SpanValue::Uint(compute(view))),
+            SpanFieldSource::Computed(ComputeField::Uint(compute) | ComputeField::Address(compute)) => {
+                Some(SpanValue::Uint(compute(view)))
+            }
             SpanFieldSource::Computed(ComputeField::Text(compute)) => Some(SpanValue::Bytes(compute(view))),
             SpanFieldSource::Computed(ComputeField::Words(compute)) => Some(SpanValue::Bytes(compute(view).into())),
             SpanFieldSource::Key(fields) => {
@@ -233,6 +240,7 @@ impl SpanFormat {
                 }
                 SpanFieldKind::Int => ("s64", 8, 1, "%lld", format!("REC->{name}")),
                 SpanFieldKind::Uint => ("u64", 8, 0, "%llu", format!("REC->{name}")),
+                SpanFieldKind::Address => ("u64", 8, 0, "0x%llx", format!("REC->{name}")),
             };
             text += &format!("\tfield:{c_type} {name};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n");
             print += &format!(" {name}={form}");

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::SpanSamples;
 use crate::{
     event::{Context, EventType, Sample, UNKNOWN_COMM},
+    tracefs::{Kernel, NoKernel},
     value::Value,
 };
 
@@ -67,6 +68,38 @@ impl<'a> SpanView<'a> {
     pub fn comm(&self, part: &PartView<'a>) -> Cow<'a, [u8]> {
         let name = self.context.and_then(|context| context.comm(part.tid(), part.time()));
         name.map_or(Cow::Borrowed(UNKNOWN_COMM), Cow::Owned)
+    }
+
+    /// Returns the text of a sample, as the print format of its event has it.
+    pub fn text(&self, part: &PartView<'a>) -> Vec<u8> {
+        let mut text = Vec::new();
+        if let Some(format) = part.event.and_then(|event| event.format.tracepoint()) {
+            format.render(part.raw(), self.kernel(), &mut text);
+        }
+        text
+    }
+
+    /// Returns a field of a sample as the print format of its event shows it: the name of a flag, the symbol of an
+    /// address. Empty if the event does not have the field.
+    pub fn shown(&self, part: &PartView<'a>, field: &str) -> Cow<'a, [u8]> {
+        let mut text = Vec::new();
+        if let Some(format) = part.event.and_then(|event| event.format.tracepoint()) {
+            format.render_field(field, part.raw(), self.kernel(), &mut text);
+        }
+        text.into()
+    }
+
+    fn kernel(&self) -> &dyn Kernel {
+        match self.context {
+            Some(context) => &*context.kernel,
+            None => &NoKernel,
+        }
+    }
+
+    /// Returns the symbol at an address of the kernel. Empty if there is none.
+    pub fn symbol(&self, address: u64) -> Cow<'a, [u8]> {
+        let symbol = self.kernel().symbol(address);
+        symbol.map_or(b"".into(), |symbol| symbol.name.into_owned().into_bytes().into())
     }
 
     /// Returns the architecture of the machine on which the events happened.
@@ -192,6 +225,12 @@ impl<'a> PartView<'a> {
     /// Returns the thread in which the event happened.
     pub fn tid(&self) -> i32 {
         self.sample().map_or(-1, |sample| sample.pid_tid().1)
+    }
+
+    /// Returns whether the event happened in an interrupt. Then its task is the one that was interrupted.
+    pub fn is_in_interrupt(&self) -> bool {
+        // TRACE_FLAG_HARDIRQ and TRACE_FLAG_SOFTIRQ in include/linux/trace_events.h.
+        self.int("common_flags") & (0x08 | 0x10) != 0
     }
 
     /// Returns the CPU on which the event happened.

@@ -1,0 +1,46 @@
+//! `hrtimer`.
+
+use std::time::{Duration, Instant};
+
+use super::{MS, beside_own, numbers};
+use crate::harness::task::{gettid, named};
+
+const SLEEPS: usize = 5;
+const SLEEP: Duration = Duration::from_millis(3);
+
+/// Sleeps. Prints its thread id and how long each sleep took in ns.
+pub fn workload() {
+    named(c"timer-truth");
+    let slept = [(); SLEEPS].map(|()| {
+        let start = Instant::now();
+        std::thread::sleep(SLEEP);
+        start.elapsed().as_nanos().to_string()
+    });
+    println!("\nown {} {}", gettid(), slept.join(" "));
+}
+
+#[test]
+fn a_sleep_is_a_timer_that_its_task_started() {
+    let (lines, own) = beside_own(
+        "
+def hrtimer(e):
+    start = e.between[0]
+    print(e.starter_pid, e.waited, e.late, e.duration)
+    assert e._tid == start._tid == e.starter_pid and start.hrtimer == e.begin.hrtimer == e.end.hrtimer == e.timer, e
+    assert e.duration == e.end._time - e.begin._time and e.waited == e.begin._time - start._time, e
+    assert e.late == e.begin.now - start.expires and e.begin._cpu == e.end._cpu, e
+",
+        "hrtimer/function=hrtimer_wakeup, starter_comm=timer-truth/",
+        "timers",
+    );
+    let own = numbers(&own[0]);
+    let timers: Vec<Vec<u64>> = lines.iter().map(|line| numbers(line)).collect();
+    assert_eq!(timers.len(), SLEEPS, "{lines:?}");
+    for (timer, &slept) in timers.iter().zip(&own[1..]) {
+        let [starter, waited, late, duration] = timer[..] else { panic!("{lines:?}") };
+        assert_eq!(starter, own[0]);
+        // The time at which a timer fires is computed before it is started.
+        assert!(waited <= slept + MS && late <= waited, "{timer:?} of {slept}");
+        assert!(waited - late <= SLEEP.as_nanos() as u64 + MS && duration <= slept + MS, "{timer:?} of {slept}");
+    }
+}
