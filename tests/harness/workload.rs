@@ -8,13 +8,15 @@ use crate::{record, replay, scripts, sources};
 /// The first argument that makes this program a workload. The second argument is the workload's name.
 const WORKLOAD: &str = "--workload";
 
-const WORKLOADS: [(&str, fn()); 18] = [
+const WORKLOADS: [(&str, fn()); 20] = [
+    ("allocations", sources::allocations::workload),
     ("burst", record::burst::workload),
     ("calls", scripts::syscalls::calls),
     ("children", scripts::processes::children),
     ("counting-generator", || in_thread("generator", recorder::counting_generator)),
     ("generator", || in_thread("generator", recorder::generator)),
     ("loader", record::side_band::loader),
+    ("locks", sources::locks::workload),
     ("moves", scripts::syscalls::moves),
     ("naps", scripts::scheduling::naps),
     ("packets", sources::interrupts::packets),

@@ -1,8 +1,10 @@
 //! Built-in sources: real events of workloads with known truths, live and from a recording.
 
+pub mod allocations;
 mod block_io;
 mod function;
 pub mod interrupts;
+pub mod locks;
 mod process;
 mod scheduling;
 mod system_calls;

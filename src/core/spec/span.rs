@@ -25,6 +25,9 @@ pub const SPAN_SOURCES: &[&str] = &[
     "softirq",
     "hrtimer",
     "workqueue",
+    "lock",
+    "alloc",
+    "kvm-exit",
 ];
 
 /// The part before the colon in the name of a source whose events are probes of a function.

@@ -1,11 +1,14 @@
 //! Built-in sources that are spans with computed fields: one file for each definition. Does not know where the samples
 //! come from.
 
+mod alloc;
 mod block_io;
 mod definition;
 mod function;
 mod hrtimer;
 mod irq;
+mod kvm_exit;
+mod lock;
 mod offcpu;
 mod oncpu;
 mod process;
@@ -41,6 +44,9 @@ pub const SOURCES: &[&SourceDefinition] = &[
     &softirq::SOFTIRQ,
     &hrtimer::HRTIMER,
     &workqueue::WORKQUEUE,
+    &lock::LOCK,
+    &alloc::ALLOC,
+    &kvm_exit::KVM_EXIT,
 ];
 
 /// Returns the source with this name.
