@@ -8,7 +8,7 @@ use crate::{record, replay, scripts, sources};
 /// The first argument that makes this program a workload. The second argument is the workload's name.
 const WORKLOAD: &str = "--workload";
 
-const WORKLOADS: [(&str, fn()); 20] = [
+const WORKLOADS: [(&str, fn()); 21] = [
     ("allocations", sources::allocations::workload),
     ("burst", record::burst::workload),
     ("calls", scripts::syscalls::calls),
@@ -21,6 +21,7 @@ const WORKLOADS: [(&str, fn()); 20] = [
     ("naps", scripts::scheduling::naps),
     ("packets", sources::interrupts::packets),
     ("peak", replay::hostile::measured),
+    ("pending-signals", sources::signals::workload),
     ("ping-pong", scripts::scheduling::ping_pong),
     ("signals", scripts::signals::signals),
     ("sleeps", scripts::scheduling::sleeps),

@@ -7,6 +7,7 @@ pub mod interrupts;
 pub mod locks;
 mod process;
 mod scheduling;
+pub mod signals;
 mod system_calls;
 mod tcp;
 pub mod timers;

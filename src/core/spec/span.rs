@@ -27,6 +27,7 @@ pub const SPAN_SOURCES: &[&str] = &[
     "workqueue",
     "lock",
     "alloc",
+    "signal",
     "kvm-exit",
 ];
 

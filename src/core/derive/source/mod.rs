@@ -13,6 +13,7 @@ mod offcpu;
 mod oncpu;
 mod process;
 mod runqueue;
+mod signal;
 mod softirq;
 mod syscall;
 mod target;
@@ -46,6 +47,7 @@ pub const SOURCES: &[&SourceDefinition] = &[
     &workqueue::WORKQUEUE,
     &lock::LOCK,
     &alloc::ALLOC,
+    &signal::SIGNAL,
     &kvm_exit::KVM_EXIT,
 ];
 
