@@ -42,7 +42,8 @@ class ScriptTest(unittest.TestCase):
         module = run_script(os.path.join(SCRIPTS, script), [make("page-faults", 0)], args).module
         with redirect_stdout(StringIO()) as out:
             for span in spans:
-                getattr(module, f"span__{name}")(span)
+                handler = getattr(module, f"span__{name}", None) or getattr(module, name)
+                handler(span)
             if hasattr(module, "__exit__"):
                 module.__exit__()
         return [line.split() for line in out.getvalue().splitlines()]
@@ -573,6 +574,77 @@ class IrqLat(ScriptTest):
         span = SimpleNamespace(begin=SimpleNamespace(irq=27, name="eth0"), duration=1500, _cpu=2)
         rows = self.on_spans("irqlat.py", "hard", [span], "--top", "1")
         self.assertEqual(rows[1], ["hard", "27", "eth0", "1", "1.5", "1.5", "2"])
+
+
+class LockStat(ScriptTest):
+    def wait(self, us, *functions, kind="mutex", addr=0x10, name=""):
+        chain = [{"symbol": function, "dso": "[kernel.kallsyms]"} for function in functions]
+        chain.append({"symbol": "main", "dso": "/bin/app"})
+        return SimpleNamespace(kind=kind, addr=addr, name=name, duration=us * 1000, _callchain=chain)
+
+    def futex(self, us, operation, *functions):
+        chain = [{"symbol": "do_syscall_64", "dso": "[kernel.kallsyms]"}]
+        chain.append({"symbol": "__lll_lock_wait", "dso": "/lib/libc.so.6"})
+        chain += [{"symbol": function, "dso": "/bin/app"} for function in functions]
+        return SimpleNamespace(
+            comm="app", duration=us * 1000, _callchain=chain, array=lambda name: (0x7F00, operation, 0, 0, 0, 0)
+        )
+
+    def test_waits_are_added_up_by_the_function_that_asks_for_the_lock(self):
+        waits = [
+            self.wait(5, "__mutex_lock.constprop.0", "mutex_lock_killable", "do_work", "worker"),
+            self.wait(7, "mutex_lock", "do_work", addr=0x20),
+            self.wait(2, "__pv_queued_spin_lock_slowpath", "_raw_spin_lock_irqsave", "wake", kind="spinlock", name="big"),
+            self.wait(1, "mutex_lock"),
+        ]
+        rows = self.on_spans("lockstat.py", "lock", waits)
+        self.assertEqual(rows[1], ["mutex", "2", "0.012", "0.007", "do_work"])
+        self.assertEqual(rows[2:4], [["spinlock", "1", "0.002", "0.002", "wake", "[big]"], ["mutex", "1", "0.001", "0.001", "?"]])
+        self.assertEqual(rows[4], "4 waits in 3 rows".split())
+        rows = self.on_spans("lockstat.py", "lock", waits, "--by-lock", "--top", "1")
+        self.assertEqual(rows[1], ["mutex", "1", "0.007", "0.007", "do_work", "0x20"])
+        self.assertEqual(self.on_spans("lockstat.py", "lock", waits, "--futex"), [])
+
+    def test_only_the_waits_of_futexes_count(self):
+        calls = [self.futex(3, 0x80, "work"), self.futex(4, 9 | 0x180, "work"), self.futex(100, 0x81, "work"), self.futex(1, 0)]
+        rows = self.on_spans("lockstat.py", "syscall", calls)
+        self.assertEqual(rows[1], ["futex", "2", "0.007", "0.004", "app:", "work"])
+        self.assertEqual(rows[2], ["futex", "1", "0.001", "0.001", "app:", "?", "0x7f00"])
+        self.assertEqual(self.on_spans("lockstat.py", "syscall", calls, "--kernel"), [])
+
+
+class MemLeak(ScriptTest):
+    """Made probes have no arguments, so the handlers get objects with their members."""
+
+    def probes(self, calls, *args):
+        module = run_script(os.path.join(SCRIPTS, "memleak.py"), [make("page-faults", 0)], args).module
+        chain = [{"symbol": "malloc", "addr": 1}, {"symbol": "", "addr": 255}]
+        for time, (kind, value) in enumerate(calls):
+            event = SimpleNamespace(_tid=7, _pid=7, _time=time * MS, _comm="app", _callchain=chain, bytes=value, ptr=value)
+            getattr(module, kind)(event)
+        with redirect_stdout(StringIO()) as out:
+            module.__exit__()
+        return out.getvalue().splitlines()
+
+    CALLS = [
+        *[("uprobe__malloc", 1000), ("uretprobe__malloc", 0x10), ("uprobe__malloc", 500), ("uretprobe__malloc", 0x20)],
+        *[("uprobe__free", 0x10), ("uprobe__free", 0), ("uprobe__malloc", 70), ("uretprobe__malloc", 0)],
+        *[("uprobe__malloc", 30), ("uretprobe__malloc", 0x10)],
+    ]
+
+    def test_what_is_not_freed_is_added_up_by_call_chain(self):
+        lines = self.probes(self.CALLS)
+        self.assertEqual(lines[:3], ["530 bytes in 2 allocations", "        malloc", "        0xff"])
+        self.assertEqual(lines[3], "530 bytes in 2 allocations of 1 call chains are not freed")
+
+    def test_young_memory_can_be_left_out(self):
+        self.assertEqual(self.probes(self.CALLS, "--older", "1")[0], "500 bytes in 1 allocations")
+
+    def test_a_loss_forgets_what_may_have_been_freed(self):
+        module = run_script(os.path.join(SCRIPTS, "memleak.py"), [make("page-faults", 0)], []).module
+        module.live[7, 1] = module.Memory(1, "x", 0)
+        module.__lost__(0, 1)
+        self.assertEqual(module.live, {})
 
 
 class AllScripts(unittest.TestCase):

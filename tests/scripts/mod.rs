@@ -2,6 +2,7 @@
 
 mod causes;
 mod devices;
+mod locks_and_memory;
 pub mod processes;
 mod profiling;
 mod recorded;

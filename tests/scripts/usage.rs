@@ -51,6 +51,8 @@ fn scripts_explain_themselves() {
         "biolatency.py",
         "tcplife.py",
         "filelife.py",
+        "lockstat.py",
+        "memleak.py",
     ] {
         let out = text(script(name).arg("--usage").output().unwrap());
         assert!(out.starts_with(&format!("usage: {name}")), "{out}");

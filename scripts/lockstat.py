@@ -1,0 +1,113 @@
+#!/usr/bin/env -S perf-prof python -q --user-callchain -e lock//stack/,syscall/name=futex/stack/
+"""Waits for locks: of the kernel by kind and place, of programs (futex) by task and place; how often, how long.
+
+usage: lockstat.py [OPTION of perf-prof python]... [--top N] [--kernel] [--futex] [--by-lock]
+
+    LOCK              COUNT   TOTAL ms  LONGEST ms  WHERE
+    rwsem:W             303   2337.197      12.042  vm_mmap_pgoff
+    futex                49     97.310       4.096  backup: flush_queue
+    spinlock             21      0.131       0.019  folio_lruvec_lock_irqsave [lruvec_lock]
+
+WHERE is the function that asks for the lock: the first one in the call chain that is not itself a function for locks,
+and for a futex not one of libc. A name in brackets is that of the lock, if it is a variable of the kernel. With --by-lock
+there is a row for each lock, with its address.
+
+A row with a large TOTAL is a lock that many want; one with a small COUNT and a large LONGEST is a lock that somebody
+holds for long. perf-prof trace -e 'lock/min=10ms/stack/' shows the single waits and who waits.
+
+A task that waits for a futex may also wait for a condition or for the end of a thread: look at its place. Waits in
+programs without frame pointers may have the wrong place: --call-graph dwarf finds it. With -i 1000, a table is printed
+every second, else one at the end.
+"""
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections import defaultdict
+from typing import Any
+
+from perf_prof import Parts, at_least, print
+
+title, _, explained = (__doc__ or "").split("\n\n", 2)
+parser = argparse.ArgumentParser(
+    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
+)
+parser.add_argument("--top", type=at_least(1), default=20, metavar="N", help="number of rows in a table (default: 20)")
+kind = parser.add_mutually_exclusive_group()
+kind.add_argument("--kernel", action="store_true", help="only locks of the kernel")
+kind.add_argument("--futex", action="store_true", help="only locks of programs")
+parser.add_argument("--by-lock", action="store_true", help="a row for each lock, with its address")
+parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
+args = parser.parse_args()
+
+# Functions of the kernel that take locks, and the scheduler, in which a task waits for one.
+LOCK_FUNCTION = re.compile(
+    r"_*(raw_|pv_|native_|queued_|do_)*(spin|read|write)_(try)?lock|_*(pv_|native_)?queued_|_*(ww_)?mutex_|_*rwsem_|_*down"
+    r"|_*rt_(mutex|spin|read|write)|_*rwbase_|_*rtlock|_*percpu_|osq_|_*schedule|trace_|__traceiter_|__bpf_trace"
+)
+# FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI, FUTEX_LOCK_PI2 (include/uapi/linux/futex.h).
+WAITS = {0, 6, 9, 11, 13}
+FUTEX_CMD = 0x7F  # without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME
+
+
+class Row:
+    """The waits at one place."""
+
+    def __init__(self) -> None:
+        self.count = self.total = self.longest = 0
+
+    def add(self, ns: int) -> None:
+        self.count += 1
+        self.total += ns
+        self.longest = max(self.longest, ns)
+
+    def update(self, other: Row) -> None:
+        self.count += other.count
+        self.total += other.total
+        self.longest = max(self.longest, other.longest)
+
+
+def show(table: defaultdict[tuple[str, str], Row], end: int | None) -> None:
+    if end is not None:
+        print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
+    print(f"{'LOCK':<14} {'COUNT':>8} {'TOTAL ms':>10} {'LONGEST ms':>11}  WHERE")
+    order = sorted(table.items(), key=lambda item: (-item[1].total, item[0]))
+    for (lock, where), row in order[: args.top]:
+        print(f"{lock:<14} {row.count:>8} {row.total / 10**6:>10.3f} {row.longest / 10**6:>11.3f}  {where}")
+    hidden = len(order) - args.top
+    more = f", {hidden} more with a larger --top" if hidden > 0 else ""
+    print(f"{sum(row.count for row in table.values())} waits in {len(order)} rows{more}\n")
+
+
+parts = Parts(lambda: defaultdict(Row), show)
+
+
+def place(frames: list[Any], is_of_lock: Any) -> str:
+    return next((str(frame["symbol"]) for frame in frames if frame["symbol"] and not is_of_lock(frame)), "?")
+
+
+def is_of_kernel(frame: Any) -> bool:
+    return str(frame["dso"]).startswith("[")
+
+
+def lock(wait: Any) -> None:
+    if not args.futex:
+        frames = [frame for frame in wait._callchain if is_of_kernel(frame)]
+        where = place(frames, lambda frame: LOCK_FUNCTION.match(frame["symbol"]))
+        name = f" [{wait.name}]" if wait.name else ""
+        address = f" {wait.addr:#x}" if args.by_lock else ""
+        parts.table[wait.kind, where + name + address].add(wait.duration)
+
+
+def syscall(call: Any) -> None:
+    address, operation = call.array("args")[:2]
+    if not args.kernel and operation & FUTEX_CMD in WAITS:
+        frames = [frame for frame in call._callchain if not is_of_kernel(frame)]
+        where = place(frames, lambda frame: re.search(r"/(libc|libpthread|ld)[-.]", str(frame["dso"])))
+        lock = f" {address:#x}" if args.by_lock or where == "?" else ""
+        parts.table["futex", f"{call.comm}: {where}{lock}"].add(call.duration)
+
+
+__interval__ = parts.interval
+__exit__ = parts.exit

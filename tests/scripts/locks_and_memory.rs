@@ -1,0 +1,126 @@
+//! `lockstat.py` and `memleak.py` beside programs that wait for known locks and leak known memory.
+
+use std::process::Command;
+
+use crate::{
+    harness::{
+        compile::{FRAMES, compile},
+        machine::{Need, needs},
+        run::tested_program,
+        scripts::{in_path, on_workload, script, text},
+        workload::words,
+    },
+    sources::numbers,
+};
+
+/// Waits five times for a futex until the time limit of 20 ms is over, and wakes it up, which is no wait.
+const FUTEXES: &str = r#"
+#define _GNU_SOURCE
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static int word;
+__attribute__((noinline)) static long wait_for_word(void) {
+    struct timespec limit = {0, 20000000};
+    return syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, &limit, 0, 0) + 1;
+}
+int main(void) {
+    long sum = 0;
+    for (int i = 0; i < 5; i++) {
+        sum += wait_for_word();
+        sum += syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, 0, 0, 0);
+    }
+    return sum;
+}
+"#;
+
+/// Returns the rows of a table as words.
+fn rows(out: &str) -> Vec<Vec<&str>> {
+    out.lines().map(|line| line.split_whitespace().collect()).collect()
+}
+
+#[test]
+fn lockstat_shows_where_a_program_waits_for_a_futex() {
+    needs([Need::Tracefs, Need::Compilers]);
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile(folder.path(), "futexes", FUTEXES, FRAMES);
+    let out = text(script("lockstat.py").args(["--futex", "--exec"]).arg(program).output().unwrap());
+    let rows = rows(&out);
+    let row = rows.iter().find(|row| row.first() == Some(&"futex")).unwrap_or_else(|| panic!("{out}"));
+    let [total, longest] = [2, 3].map(|at| row[at].parse::<f64>().unwrap());
+    assert_eq!((row[1], &row[4..]), ("5", &["futexes:", "main"][..]), "{out}");
+    assert!(total >= 100.0 && longest >= 20.0 && longest <= total, "{out}");
+    assert!(out.ends_with("5 waits in 1 rows\n\n"), "{out}");
+}
+
+#[test]
+fn lockstat_shows_waits_for_locks_of_the_kernel() {
+    needs([Need::Tracefs]);
+    let out = on_workload("lockstat.py", &["--kernel", "--top", "1000"], "locks");
+    let own = out.lines().filter_map(|line| line.strip_prefix("own ")).map(numbers);
+    let took: f64 = own.map(|row| row[1] as f64 / 1e6).sum();
+    let rows = rows(&out);
+    let writers: Vec<&Vec<&str>> = rows.iter().filter(|row| row.first() == Some(&"rwsem:W")).collect();
+    let total: f64 = writers.iter().map(|row| row[2].parse::<f64>().unwrap()).sum();
+    assert!(!writers.is_empty() && total > 0.0 && total <= took + 10.0, "{took}: {out}");
+    // The functions for locks themselves are not places.
+    assert!(rows.iter().all(|row| row.get(4).is_none_or(|place| !place.contains("slowpath"))), "{out}");
+}
+
+#[test]
+fn memleak_shows_the_messages_that_nobody_receives() {
+    needs([Need::Tracefs]);
+    let mut memleak = script("memleak.py");
+    let output = memleak.args(["-m", "1024", "--top", "100000", "--exec"]).args(words("allocations")).output().unwrap();
+    // A message about memory that was freed without an event is allowed.
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && !err.contains("Traceback"), "{err}");
+    let queue = out.lines().find_map(|line| line.strip_prefix("own ")).unwrap();
+    // SAFETY: the call removes the queue of the workload, and takes no pointer that is used.
+    unsafe { libc::msgctl(queue.parse().unwrap(), libc::IPC_RMID, std::ptr::null_mut()) };
+    let mut title = "";
+    let mut titles = Vec::new();
+    for line in out.lines() {
+        match line.starts_with(' ') {
+            false => title = line,
+            true if line.trim() == "do_msgsnd" => titles.push(title),
+            true => {}
+        }
+    }
+    assert!(titles.len() == 1 && titles[0].ends_with(" bytes in 3 allocations"), "{titles:?} in {out}");
+}
+
+/// Allocates 10 times 12,345 bytes and frees 7 of them.
+const LEAKS: &str = r#"
+#include <stdlib.h>
+__attribute__((noinline)) static void *wants(void) { void *memory = malloc(12345); __asm__ volatile("" :: "r"(memory)); return memory; }
+__attribute__((noinline)) static void *leaks(void) { void *memory = wants(); __asm__ volatile("" :: "r"(memory)); return memory; }
+int main(void) {
+    for (int i = 0; i < 10; i++) {
+        void *memory = leaks();
+        if (i < 7)
+            free(memory);
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn memleak_shows_the_memory_that_a_program_does_not_free() {
+    needs([Need::Tracefs, Need::Compilers, Need::Uprobes]);
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile(folder.path(), "leaks", LEAKS, FRAMES);
+    let usage = text(script("memleak.py").arg("--usage").output().unwrap());
+    // The events are those of the usage.
+    let (_, command) = usage.split_once("perf-prof python -q --order ").unwrap();
+    let events = command.split("-e '").skip(1).map(|text| text.split('\'').next().unwrap());
+    let mut memleak = Command::new(tested_program());
+    in_path(memleak.args(["python", "-q", "--order"]));
+    events.for_each(|event| _ = memleak.args(["-e", event]));
+    memleak.arg(script("memleak.py").get_program()).args(["--top", "1000", "--exec"]).arg(program);
+    let out = text(memleak.output().unwrap());
+    let at = out.find("37,035 bytes in 3 allocations\n").unwrap_or_else(|| panic!("{out}"));
+    let chain: Vec<&str> = out[at..].lines().skip(1).take_while(|line| line.starts_with(' ')).map(str::trim).collect();
+    assert!(chain.first() == Some(&"malloc") && chain.contains(&"leaks"), "{out}");
+}
