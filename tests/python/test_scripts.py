@@ -38,7 +38,7 @@ class ScriptTest(unittest.TestCase):
 
     def on_spans(self, script, name, spans, *args):
         """Returns the lines that a script prints for made spans, each as a list of words."""
-        # The run needs an event. Spans cannot be made yet, so the handler gets objects with their members.
+        # The run needs an event. The handler gets objects with the members that it reads.
         module = run_script(os.path.join(SCRIPTS, script), [make("page-faults", 0)], args).module
         with redirect_stdout(StringIO()) as out:
             for span in spans:
@@ -645,6 +645,115 @@ class MemLeak(ScriptTest):
         module.live[7, 1] = module.Memory(1, "x", 0)
         module.__lost__(0, 1)
         self.assertEqual(module.live, {})
+
+
+class CpuDist(ScriptTest):
+    def run_of(self, time, us, tid, state):
+        ends = {"begin": switch(time, 0, tid), "end": switch(time + us * 1000, tid, 0, state)}
+        return make_event("oncpu", formats="shipped", **ends)
+
+    def test_runs_are_distributed_by_why_they_ended(self):
+        runs = [self.run_of(at * MS, us, 7, state) for at, (us, state) in enumerate([(10, 1), (20, 1), (900, 0x100)])]
+        rows = self.rows("cpudist.py", runs, "--by", "why")
+        self.assertEqual([row[:2] for row in rows[1:3]], [["sleeping", "2"], ["preempted", "1"]])
+        self.assertEqual(self.rows("cpudist.py", runs, "--by", "why", "--comm", "task8")[1:], [])
+
+
+class SchedBlame(ScriptTest):
+    def wait(self, time, us, tid, taker=None, ran=9):
+        begin = switch(time, tid, taker, 0x100) if taker else wakeup(time, tid)
+        return make_event("runqueue", formats="shipped", begin=begin, end=switch(time + us * 1000, ran, tid))
+
+    def test_waits_are_blamed_on_those_that_ran(self):
+        waits = [self.wait(MS, 10, 7), self.wait(2 * MS, 300, 7, taker=8, ran=8), self.wait(3 * MS, 5, 6)]
+        rows = self.rows("schedblame.py", waits)
+        self.assertEqual(rows[1][:2] + rows[1][5:], ["task7", "2", "task8", "97%,", "task9", "3%", "task8", "1"])
+        self.assertEqual(rows[2][:2] + rows[2][5:], ["task6", "1", "task9", "100%"])
+        self.assertEqual(rows[3], "3 waits of 2 tasks".split())
+        self.assertEqual(self.rows("schedblame.py", waits, "--comm", "task6")[2], "1 waits of 1 tasks".split())
+
+
+class OffWake(ScriptTest):
+    def wait(self, us, state="sleeping", waker="pong"):
+        chain = [{"symbol": name, "dso": "/bin/app"} for name in ("schedule", "read")]
+        waking = SimpleNamespace(_callchain=[{"symbol": "write", "dso": "/bin/app"}])
+        return SimpleNamespace(
+            comm="ping", state=state, duration=us * 1000, waker_comm=waker, between=[waking] if waker else [], _callchain=chain
+        )
+
+    def test_a_wait_has_the_stacks_of_both_tasks(self):
+        rows = self.on_spans("offwake.py", "offcpu", [self.wait(3000), self.wait(1000), self.wait(5000, "preempted")])
+        expected = ["0.004 s 100.0% ping", "schedule", "read", "woken by pong", "write", "0.004 s off CPU in 1 stacks"]
+        self.assertEqual([" ".join(row) for row in rows if row], expected)
+        rows = self.on_spans("offwake.py", "offcpu", [self.wait(10, waker=""), self.wait(3000)], "--min", "100")
+        self.assertEqual(rows[0], "0.003 s 100.0% ping".split())
+
+
+class BioLatency(ScriptTest):
+    def request(self, time, us, op):
+        fields = {"dev": 0xFE00000, "sector": 8, "nr_sector": 8, "rwbs": op}
+        begin = make("block:block_io_start", time, **fields)
+        end = make("block:block_rq_complete", time + us * 1000, **fields)
+        return make_event("block-io", formats="shipped", begin=begin, end=end)
+
+    def test_requests_are_distributed_by_operation(self):
+        requests = [self.request(MS, 100, "R"), self.request(2 * MS, 200, "W"), self.request(3 * MS, 300, "W")]
+        rows = self.rows("biolatency.py", requests, "--by", "op")
+        self.assertEqual([row[:2] for row in rows[1:3]], [["write", "2"], ["read", "1"]])
+
+
+class BioSnoop(ScriptTest):
+    def request(self, us, op="write", error="", dev="999:1"):
+        return SimpleNamespace(
+            _realtime=SECOND, comm="app", pid=7, dev=dev, op=op, rwbs="W", sector=64, bytes=4096, queued=1000,
+            device=us * 1000 - 1000, duration=us * 1000, errno=error,
+        )  # fmt: skip
+
+    def test_requests_are_selected(self):
+        requests = [self.request(20), self.request(500, error="EIO"), self.request(30, dev="999:2")]
+        all_rows = self.on_spans("biosnoop.py", "block_io", requests)
+        self.assertEqual(len(all_rows), 3)
+        self.assertIn("999:1", all_rows[0])
+        self.assertEqual(self.on_spans("biosnoop.py", "block_io", requests, "--min", "100"), all_rows[1:2])
+        self.assertEqual(self.on_spans("biosnoop.py", "block_io", requests, "--failed"), all_rows[1:2])
+        self.assertEqual(self.on_spans("biosnoop.py", "block_io", requests, "--dev", "999:2"), all_rows[2:])
+
+
+class TcpLife(ScriptTest):
+    def connection(self, sport=40000, reset="", retransmits=0, connect=2 * MS, states="SYN_SENT=2 ESTABLISHED=5 TIME_WAIT=0"):
+        return SimpleNamespace(
+            _realtime=SECOND, comm="app", pid=7, role="client", saddr="10.0.0.1", sport=sport, daddr="::1", dport=443,
+            connect=connect, duration=7 * MS, retransmits=retransmits, reset=reset, states=states,
+        )  # fmt: skip
+
+    def test_a_connection_has_its_ends_and_how_it_ended(self):
+        connections = [self.connection(), self.connection(40001, reset="received"), self.connection(40002, retransmits=3)]
+        rows = self.on_spans("tcplife.py", "tcp", connections)
+        expected = ["app", "7", "client", "10.0.0.1:40000", "[::1]:443", "2.00", "7.00", "0", "closed"]
+        self.assertEqual(rows[0][1:], expected)
+        self.assertEqual(rows[1][-2:], ["reset", "received"])
+        self.assertEqual(self.on_spans("tcplife.py", "tcp", connections, "--bad"), rows[1:])
+        self.assertEqual(self.on_spans("tcplife.py", "tcp", connections, "--port", "40002"), rows[2:])
+
+
+class FileLife(ScriptTest):
+    def test_a_file_is_removed_by_another_task(self):
+        module = run_script(os.path.join(SCRIPTS, "filelife.py"), [make("page-faults", 0)], ()).module
+
+        def event(time, tid, path="/tmp/x", **members):
+            return SimpleNamespace(
+                _time=time, _realtime=time, _tid=tid, _pid=tid, _comm=f"task{tid}", path=path, **members
+            )
+
+        with redirect_stdout(StringIO()) as out:
+            module.uprobe__open64(event(MS, 1, flags=os.O_CREAT))
+            module.uprobe__open64(event(MS, 1, path="/tmp/old", flags=0))
+            module.uprobe__unlink(event(5 * MS, 2))
+            module.removed(event(6 * MS, 2, ret=0))
+            module.uprobe__unlink(event(7 * MS, 2, path="/tmp/old"))
+            module.removed(event(8 * MS, 2, ret=0))
+        rows = [line.split() for line in out.getvalue().splitlines()]
+        self.assertEqual([row[1:] for row in rows], [["5.00", "task1", "1", "task2", "2", "/tmp/x"]])
 
 
 class AllScripts(unittest.TestCase):
