@@ -673,6 +673,16 @@ class SchedBlame(ScriptTest):
         self.assertEqual(self.rows("schedblame.py", waits, "--comm", "task6")[2], "1 waits of 1 tasks".split())
 
 
+class RunqLen(ScriptTest):
+    def test_the_length_is_the_time_of_all_waits_over_the_time_of_the_run(self):
+        def wait(begin, end, tid, cpu):
+            ends = {"begin": wakeup(begin * MS, tid), "end": switch(end * MS, 0, tid, cpu=cpu)}
+            return make_event("runqueue", formats="shipped", **ends)
+
+        rows = self.rows("runqlen.py", [wait(1, 3, 7, 0), wait(2, 5, 8, 0), wait(10, 11, 7, 1)])
+        self.assertEqual([row[:3] for row in rows[1:4]], [["0", "2", "0.50"], ["1", "1", "0.10"], ["all", "3", "0.60"]])
+
+
 class OffWake(ScriptTest):
     def wait(self, us, state="sleeping", waker="pong"):
         chain = [{"symbol": name, "dso": "/bin/app"} for name in ("schedule", "read")]

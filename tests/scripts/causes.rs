@@ -62,6 +62,18 @@ fn schedblame_names_the_task_that_ran_meanwhile() {
 }
 
 #[test]
+fn runqlen_shows_the_cpu_for_which_tasks_wait() {
+    needs([Need::Tracefs]);
+    let out = run("runqlen.py", &[], SHARED_CPU);
+    let cpu = row(&out, "0");
+    // Two tasks share the CPU, so one of them waits whenever both could run, but the one sleeps most of the time.
+    let (waits, length): (u64, f64) = (cpu[1].parse().unwrap(), cpu[2].parse().unwrap());
+    assert!(waits >= 20 && length < 2.0, "{out}");
+    let all: u64 = row(&out, "all")[1].parse().unwrap();
+    assert!(all >= waits, "{out}");
+}
+
+#[test]
 fn cpudist_tells_runs_that_end_by_a_wait_from_others() {
     needs([Need::Tracefs]);
     let out = run("cpudist.py", &["--by", "why", "--comm", "sb-nap"], SHARED_CPU);

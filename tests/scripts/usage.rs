@@ -45,6 +45,7 @@ fn scripts_explain_themselves() {
         "slowcalls.py",
         "irqlat.py",
         "cpudist.py",
+        "runqlen.py",
         "schedblame.py",
         "offwake.py",
         "biosnoop.py",
