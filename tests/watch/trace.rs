@@ -56,6 +56,15 @@ fn system_calls_are_selected_by_their_names() {
 }
 
 #[test]
+fn attributes_of_a_system_call_are_those_of_its_spans() {
+    needs([Need::Tracefs]);
+    let lines = printed(&trace(&["-e", "getpgid//stack/"], &words(3, 0, 0)));
+    let calls = lines.iter().filter(|line| line.contains("getpgid(pid: ")).count();
+    assert!(calls == 3 && lines.len() > calls, "{lines:?}");
+    assert!(lines[1].starts_with("    "), "{lines:?}");
+}
+
+#[test]
 fn without_events_each_system_call_of_the_command_is_a_line() {
     needs([Need::Tracefs]);
     let shell = ["sh", "-c", "cd /nowhere 2> /dev/null"].map(str::to_owned);

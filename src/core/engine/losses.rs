@@ -132,7 +132,8 @@ pub fn print_lost(stats: &Stats) {
     let (opened, lost, replaced) = stats.opened_lost_and_replaced_spans();
     if lost != 0 {
         output::say_lost(format_args!(
-            "dropped {lost} of {opened} spans: events were lost while they were open, or more than max-open were open"
+            "dropped {lost} of {opened} spans: events were lost while they were open, or may have been because a ring was \
+             full, or more than max-open were open"
         ));
     }
     if replaced != 0 {

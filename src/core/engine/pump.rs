@@ -211,7 +211,10 @@ impl Pump {
             return self.sample(ring, record, program);
         }
         let time = self.trailer.time(record).unwrap_or(0);
-        if let Some(room) = RingRoom::of_record(record) {
+        // A recording may contain anything.
+        if self.replay_state.is_none()
+            && let Some(room) = RingRoom::of_record(record)
+        {
             let flow = if room == RingRoom::Used { program.loss_begins() } else { program.loss_averted() };
             return flow.map_break(BreakReason::Stop);
         }

@@ -334,7 +334,10 @@ impl TracepointName {
 impl KeyField {
     fn parse(text: &str) -> Result<KeyField, SpanSyntaxError> {
         let (begin, end) = text.split_once(':').unwrap_or((text, text));
-        let is_name = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let is_name = |text: &str| {
+            text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
         match (begin.trim(), end.trim()) {
             (begin, end) if is_name(begin) && is_name(end) => {
                 Ok(KeyField { begin: begin.to_owned(), end: end.to_owned() })
@@ -447,6 +450,7 @@ mod tests {
             ("span:x=a:b..c", "`c` is not a tracepoint"),
             ("span:x=a:b..c:d", "key="),
             ("span:x=a:b..c:d//key=a+/", "`` is not a field"),
+            ("span:x=a:b..c:d//key=0/", "`0` is not a field"),
             ("span:x=a:b..c:d//key=a/min=x/", "`x` is not a time"),
             ("span:x=a:b..c:d//key=a/max-open=0/", "`0` is not a number of open spans"),
             ("span:x=a:b..c:d//key=a/stack=all/", "`all`"),

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap, io::Write as _};
 
+use super::Origin;
 use crate::{
     event::{Format, Sample},
     sys::tracefs::Tracefs,
@@ -76,8 +77,13 @@ impl Argument {
 }
 
 impl SystemCallText {
-    pub fn new() -> Self {
-        Self { tracefs: Tracefs::find().ok(), arguments: HashMap::new() }
+    /// Creates the writer. A recording may come from another kernel, so its arguments have no names.
+    pub fn new(origin: &Origin) -> Self {
+        let tracefs = match origin {
+            Origin::Live { .. } => Tracefs::find().ok(),
+            Origin::Recorded(_) => None,
+        };
+        Self { tracefs, arguments: HashMap::new() }
     }
 
     /// Returns whether this is an event of the source `syscall`.

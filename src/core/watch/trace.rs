@@ -56,7 +56,7 @@ pub fn run(plan: &TracePlan) -> Result<ExitStatus> {
     let (status, trace) = deliver(&plan.watch, time_of_day, |Watched { events, context, .. }| {
         let names = events.iter().map(EventType::shown_name).collect();
         let Output { reader, .. } = output;
-        let calls = SystemCallText::new();
+        let calls = SystemCallText::new(&plan.watch.origin);
         let lines = Lines { times: plan.times, reader, first: None, before: None, widest: 0, part: Vec::new(), calls };
         Ok(Trace { form: plan.form, events, names, context, lines, output })
     })?;

@@ -1,6 +1,6 @@
 //! Errors of options that several commands share.
 
-use perf_prof_core::{derive::source::MixedScopes, spec::SpecError, sys::shell::shell_quote};
+use perf_prof_core::{derive::source::SourceTargetError, spec::SpecError, sys::shell::shell_quote};
 
 /// Why the options of a command are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,5 +59,5 @@ pub enum OptionError {
     CommandBesideTarget,
     /// A selection of tasks that does not fit to the events.
     #[error(transparent)]
-    MixedScopes(#[from] MixedScopes),
+    SourceTarget(#[from] SourceTargetError),
 }

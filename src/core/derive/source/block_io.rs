@@ -68,9 +68,9 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
         Field::text("errno", "name of the error; empty if there was none", |span| {
             match span.end().map_or(0, |end| end.int("error")) {
                 0 => b"".into(),
-                error => match system_calls::error_name(error.abs()) {
+                error => match system_calls::error_name(error.saturating_abs()) {
                     Some(name) => name.as_bytes().into(),
-                    None => format!("errno_{}", error.abs()).into_bytes().into(),
+                    None => format!("errno_{}", error.saturating_abs()).into_bytes().into(),
                 },
             }
         }),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::{
-    derive::span::{Action, FieldCondition, Keep, Presence, SpanError, SpanRule},
+    derive::span::{Action, BeginCondition, FieldCondition, Keep, Presence, SpanError, SpanRule},
     event::{ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanPart, SpanTask, SpanView},
     spec::{EventKind, Nesting, Probe, ProbeArgument, ProbeKind, SpanOption, SpanSpec, is_glob, similar_names},
     tracefs::Filter,
@@ -63,6 +63,7 @@ pub struct Rule {
     when: Option<&'static str>,
     presence: Presence,
     only_if: Option<FieldCondition>,
+    after: Option<BeginCondition>,
 }
 
 /// The event of a rule.
@@ -100,7 +101,7 @@ pub struct Field {
 
 impl Rule {
     const fn new(event: RuleEvent, action: Action, key: &'static str) -> Rule {
-        Rule { event, arguments: &[], action, key, when: None, presence: Presence::Needed, only_if: None }
+        Rule { event, arguments: &[], action, key, when: None, presence: Presence::Needed, only_if: None, after: None }
     }
 
     /// The samples open a span.
@@ -169,6 +170,12 @@ impl Rule {
         Rule { when: Some(filter), ..self }
     }
 
+    /// If a span with this key is open, the samples do it only if this holds for the sample that began it, and for the
+    /// first number of the key.
+    pub const fn after(self, condition: BeginCondition) -> Rule {
+        Rule { after: Some(condition), ..self }
+    }
+
     /// The source works without the event.
     pub const fn optional(self) -> Rule {
         Rule { presence: Presence::Optional, ..self }
@@ -221,6 +228,7 @@ impl Rule {
             when: self.when,
             presence: self.presence,
             only_if: self.only_if,
+            after: self.after,
         }
     }
 }
@@ -290,6 +298,11 @@ impl SourceDefinition {
         }
         let text = parts.join(" && ");
         Filter::parse(&text, &format.format).map(Some).map_err(|error| wrong(&text, error))
+    }
+
+    /// Returns whether its spans end on the CPU on which they began.
+    pub(super) fn stays_on_its_cpu(&self) -> bool {
+        self.rules.iter().all(|rule| rule.key.split(['+', '|']).any(|field| field == "_cpu"))
     }
 
     fn field_names(&self) -> String {

@@ -40,8 +40,10 @@ pub(super) const LOCK: SourceDefinition = SourceDefinition {
             "name of the error if the task did not get the lock, for example EINTR; else empty",
             |span| match span.end().map_or(0, |end| end.int("ret")) {
                 0 => b"".into(),
-                ret => system_calls::error_name(-ret)
-                    .map_or_else(|| format!("errno_{}", -ret).into_bytes().into(), |name| name.as_bytes().into()),
+                ret => system_calls::error_name(ret.saturating_neg()).map_or_else(
+                    || format!("errno_{}", ret.saturating_neg()).into_bytes().into(),
+                    |name| name.as_bytes().into(),
+                ),
             },
         ),
     ],

@@ -19,7 +19,7 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
         Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0x30)"),
         // The waker is the task in which `sched_waking` happens. `sched_wakeup` may happen in an interrupt of another
         // CPU (`ttwu_queue()` in kernel/sched/core.c); recordings may have only that one.
-        Rule::note("sched:sched_waking", "pid", Keep::First),
+        Rule::note("sched:sched_waking", "pid", Keep::First).optional(),
         Rule::note("sched:sched_wakeup", "pid", Keep::First).only_recorded(),
     ],
     nesting: Nesting::Replaced,

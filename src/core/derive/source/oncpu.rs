@@ -15,7 +15,7 @@ pub(super) const ONCPU: SourceDefinition = SourceDefinition {
         Rule::begin("sched:sched_switch", "next_pid").when("next_pid != 0"),
     ],
     nesting: Nesting::Replaced,
-    task: SpanTask::OfEnd,
+    task: SpanTask::Computed(|span| span.end().map(|end| (end.pid(), end.tid())).or(Some((-1, span.key(0) as i32)))),
     scope: Scope::Machine,
     flags: &[],
     fields: &[

@@ -47,7 +47,11 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
         Rule::end("sched:sched_process_exit", "pid").without_field("group_dead"),
     ],
     nesting: Nesting::Replaced,
-    task: SpanTask::OfEnd,
+    // The task that creates the process is another one.
+    task: SpanTask::Computed(|span| {
+        let created = span.key(0) as i32;
+        span.end().map(|end| (end.pid(), end.tid())).or(Some((created, created)))
+    }),
     scope: Scope::Machine,
     flags: &[],
     fields: &[

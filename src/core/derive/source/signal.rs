@@ -22,7 +22,8 @@ pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
         Rule::end("signal:signal_deliver", ENDED_BY_SIGKILL).when("sig == 9"),
     ],
     nesting: Nesting::Replaced,
-    task: SpanTask::OfEnd,
+    // The sender is another task.
+    task: SpanTask::Computed(|span| span.end().map(|end| (end.pid(), end.tid())).or(Some((-1, span.key(0) as i32)))),
     scope: Scope::Machine,
     flags: &[],
     fields: &[

@@ -124,7 +124,8 @@ fn states<'a>(span: &SpanView<'a>) -> Cow<'a, [u8]> {
     let until = changes.iter().skip(1).map(|&(_, time)| time).chain([end]);
     let open = changes.len() - usize::from(span.end().is_some());
     let state = |(&(state, from), until): (&(i64, u64), u64)| {
-        let name = usize::try_from(state - 1).ok().and_then(|at| STATES.get(at)).copied().unwrap_or("unknown");
+        let name =
+            state.checked_sub(1).and_then(|at| STATES.get(usize::try_from(at).ok()?)).copied().unwrap_or("unknown");
         format!("{name}={}", until.saturating_sub(from))
     };
     let states: Vec<String> = changes.iter().zip(until).take(open).map(state).collect();

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     derive::Derivation,
-    event::{Context, Flow, SpanCounts, SpanFormat, SpanSamples},
+    event::{Context, Flow, PartView, SpanCounts, SpanFormat, SpanSamples},
     record::SampleLayout,
     spec::{Nesting, OpenAtEnd},
 };
@@ -164,6 +164,12 @@ impl Derivation for Engine {
             for other in step.other_keys.iter().filter_map(|plan| plan.key(&layout, record)) {
                 if self.began(&other) > self.began(&key) {
                     key = other;
+                }
+            }
+            if let (Some(after), Some(open)) = (step.after, self.open.last(&key)) {
+                let begin = PartView::new(&self.format.inputs[open.input], open.split().0);
+                if !after(&begin, key.numbers()[0] as i64) {
+                    continue;
                 }
             }
             match step.action {

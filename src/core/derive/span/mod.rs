@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub use self::{
     error::SpanError,
-    rules::{Action, FieldCondition, Keep, Presence, SpanRule},
+    rules::{Action, BeginCondition, FieldCondition, Keep, Presence, SpanRule},
 };
 use self::{error::name, key::KeyPlan};
 use super::{
@@ -60,6 +60,7 @@ struct Step {
     other_keys: Vec<KeyPlan>,
     /// If set, only the samples that pass do it.
     when: Option<Filter>,
+    after: Option<BeginCondition>,
 }
 
 impl Step {
@@ -74,7 +75,7 @@ impl Step {
             end: name(format),
         };
         let when = rule.when.map(|text| Filter::parse(text, format).map_err(|error| wrong(text, error)));
-        Ok(Step { action: rule.action, key, other_keys, when: when.transpose()? })
+        Ok(Step { action: rule.action, key, other_keys, when: when.transpose()?, after: rule.after })
     }
 }
 

@@ -3,6 +3,7 @@
 use super::SpanError;
 use crate::{
     derive::source,
+    event::PartView,
     spec::{EventKind, KeyField, ProbeArgument, SpanEvents, SpanSpec, SpanStack, TracepointName},
     tracefs::EventFormat,
 };
@@ -22,11 +23,17 @@ pub struct SpanRule {
     pub other_keys: Vec<Vec<String>>,
     /// A filter. If it is set, only the samples that pass do it.
     pub when: Option<&'static str>,
+    /// If set, and if a span with this key is open, the samples do it only if this holds for the sample that began the
+    /// open span, and for the first number of the key.
+    pub after: Option<BeginCondition>,
     /// Whether the span works without the event.
     pub presence: Presence,
     /// If set, the rule is for kernels whose event has a field, or for those whose event does not have it.
     pub only_if: Option<FieldCondition>,
 }
+
+/// A condition for the sample that began an open span, and for the first number of its key.
+pub type BeginCondition = fn(&PartView<'_>, i64) -> bool;
 
 /// What a rule needs of the event's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +141,7 @@ impl SpanRule {
             key: spec.key.iter().map(|field| key(field).clone()).collect(),
             other_keys: Vec::new(),
             when: None,
+            after: None,
             presence: Presence::Needed,
             only_if: None,
         };

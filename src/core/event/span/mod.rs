@@ -311,7 +311,8 @@ impl SpanFormat {
         out.extend(pid.to_ne_bytes());
         out.extend(tid.to_ne_bytes());
         out.extend(last.time().to_ne_bytes());
-        out.extend(u64::from(last.cpu()).to_le_bytes());
+        out.extend(last.cpu().to_ne_bytes());
+        out.extend([0; 4]);
         if layout.format.sample_type & PERF_SAMPLE_CALLCHAIN != 0 {
             out.extend(0u64.to_ne_bytes());
         }
@@ -365,7 +366,8 @@ impl SpanFormat {
                     let place = (out.len() - start) as u32 | ((bytes.len() + nul) as u32) << 16;
                     out.extend_from_slice(bytes);
                     out.resize(out.len() + nul, 0);
-                    u64::from(place).to_le_bytes()
+                    let [a, b, c, d] = place.to_ne_bytes();
+                    [a, b, c, d, 0, 0, 0, 0]
                 }
                 (_, Some(SpanValue::Int(value))) => value.to_ne_bytes(),
                 (_, Some(SpanValue::Uint(value))) => value.to_ne_bytes(),

@@ -164,6 +164,11 @@ pub struct PartView<'a> {
 }
 
 impl<'a> PartView<'a> {
+    /// Creates the view of a sample.
+    pub fn new(event: &'a EventType, record: &'a [u8]) -> Self {
+        PartView { event: Some(event), record }
+    }
+
     /// Returns whether this is a sample of the tracepoint with this name, without its system.
     pub fn is(&self, name: &str) -> bool {
         self.event.and_then(|event| event.format.tracepoint()).is_some_and(|format| &*format.name == name)

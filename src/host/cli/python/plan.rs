@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use perf_prof_core::{
     capture::OwnThreads,
-    derive::source::{live_target, recorded_tasks},
+    derive::source::{Coverage, live_target, recorded_tasks},
     plan::{
         Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, Names, ReadLimits, SplitBy, Switch, Target,
         TaskSelection,
@@ -182,11 +182,11 @@ fn input(options: &Options, has_workload: bool, events: &[EventSpec]) -> Result<
         cpus: options.cpus.clone(),
         pids: ids(&options.pids),
         tids: ids(&options.tids),
-        tasks: match options.all_cpus {
-            true => TaskSelection::ForScript,
-            false => {
-                recorded_tasks(events, options.pids.is_some() || options.tids.is_some()).map_err(OptionError::from)?
-            }
+        tasks: {
+            let are_given = options.pids.is_some() || options.tids.is_some();
+            let selected = recorded_tasks(events, are_given && !options.all_cpus, Coverage::of(&options.cpus));
+            let selected = selected.map_err(OptionError::from)?;
+            if options.all_cpus { TaskSelection::ForScript } else { selected }
         },
         times: options.time.clone(),
         guests: if options.guest { Switch::On } else { Switch::Off },

@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, value_parser};
 use perf_prof_core::{
-    derive::source::{live_target, recorded_tasks},
+    derive::source::{Coverage, live_target, recorded_tasks},
     plan::{Callchain, Capture, DeliveryOrder, Input, Names, OwnThreads, ReadLimits, Switch, Target, Verbosity},
     spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, TimeRanges, parse_interval, parse_pages, parse_size},
     sys::shell::shell_quote_all,
@@ -131,7 +131,7 @@ impl WatchOptions {
         if !command.is_empty() {
             return Err(OptionError::CommandWithInput(shell_quote_all(command)));
         }
-        let tasks = recorded_tasks(events, self.pids.is_some() || self.tids.is_some())?;
+        let tasks = recorded_tasks(events, self.pids.is_some() || self.tids.is_some(), Coverage::of(&self.cpus))?;
         let ids = |ids: Option<Ids>| ids.map(|Ids(ids)| ids);
         Ok(Input {
             path: self.input.unwrap_or_default(),

@@ -10,7 +10,7 @@ use perf_prof_core::{
     abi::system_calls,
     engine::ExitStatus,
     profiler,
-    spec::{CallGraph, EventKind, EventSpec, named_event, parse_events},
+    spec::{Attrs, CallGraph, EventKind, EventSpec, Grouping, named_event, parse_events},
     watch::{
         Destination, Form,
         trace::{self, LineTimes, TracePlan},
@@ -122,21 +122,31 @@ fn line_times(text: &str) -> LineTimes {
 /// The source of system calls.
 const SYSTEM_CALLS: &str = "syscall";
 
-/// Replaces names of system calls by the source of system calls that selects them: `openat,read` are calls.
+/// Replaces names of system calls by the source of system calls that selects them: `openat,read` are calls. Calls with
+/// attributes, such as `openat//stack/`, are selected alone.
 fn with_system_calls(events: Vec<EventSpec>) -> Result<Vec<EventSpec>, OptionError> {
-    let call = |event: &EventSpec| match &event.kind {
-        EventKind::Source { name, option: None, modifiers } if modifiers.is_empty() => {
-            let is_event = named_event(name).is_some() || profiler::built_in(name).is_some();
-            (!is_event && system_calls::number(ARCH, name).is_some()).then(|| name.clone())
+    let mut selected = Vec::new();
+    let mut calls: Vec<String> = Vec::new();
+    for event in events {
+        match system_call(&event) {
+            None => selected.push(event),
+            Some(name) if event.attrs == Attrs::default() => calls.push(name),
+            Some(name) => selected.extend(parse_events(&format!("{SYSTEM_CALLS}/name={name}/{}", event.attrs))?),
         }
-        _ => None,
-    };
-    let calls: Vec<String> = events.iter().filter_map(call).collect();
-    let mut others: Vec<EventSpec> = events.into_iter().filter(|event| call(event).is_none()).collect();
-    if !calls.is_empty() {
-        others.extend(parse_events(&format!("{SYSTEM_CALLS}/name={}/", calls.join("|")))?);
     }
-    Ok(others)
+    if !calls.is_empty() {
+        selected.extend(parse_events(&format!("{SYSTEM_CALLS}/name={}/", calls.join("|")))?);
+    }
+    Ok(selected)
+}
+
+/// Returns the name of the system call that a selector is, if it is the name of nothing else. An event in a group is not a
+/// call.
+fn system_call(event: &EventSpec) -> Option<String> {
+    let EventKind::Source { name, option: None, modifiers } = &event.kind else { return None };
+    let is_alone = modifiers.is_empty() && event.grouping == Grouping::Alone;
+    let is_event = named_event(name).is_some() || profiler::built_in(name).is_some();
+    (is_alone && !is_event && system_calls::number(ARCH, name).is_some()).then(|| name.clone())
 }
 
 impl Trace {
