@@ -14,7 +14,7 @@ usage: offwake.py [OPTION of perf-prof python]... [--comm NAME] [--min US] [--to
                             write_log
 
 The first stack is the wait: the function that called into the kernel is where the code waits. The second is why it went
-on: with a lock, the holder that gave it back; with a pipe, the writer; with swapper, a timer or a device. The flame
+on: with a lock, the holder that gave it back; with a pipe, the writer; (interrupt) is a timer or a device. The flame
 graph (FILE.svg, or FILE.folded for text) has the waiter's stack, and on top of it the waker's from the inside out.
 
 -p PID, -t TID and --exec COMMAND select the tasks that wait; the events of all tasks are traced for that. Waits that a

@@ -41,8 +41,8 @@ runqueue = (waits, note)
 
 
 def row(name: str, times: Distribution, elapsed: int) -> str:
-    us = [f"{times.percentile(percent) / 1000:>7.0f}" for percent in (50, 99)]
-    return f"{name:<5} {times.count:>7} {times.sum / max(elapsed, 1):>7.2f} {us[0]} {us[1]} {times.max / 1000:>7.0f}"
+    us = [f"{(ns or 0) / 1000:>7.0f}" for ns in (times.percentile(50), times.percentile(99), times.max)]
+    return f"{name:<5} {times.count:>7} {times.sum / max(elapsed, 1):>7.2f} {' '.join(us)}"
 
 
 def show() -> None:

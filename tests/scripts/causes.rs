@@ -29,6 +29,7 @@ os.wait()
 /// A task waits 5 times for a byte, and another one writes it after 20 ms.
 const PIPE: &str = "
 import os, time
+os.sched_setaffinity(0, {0})
 there, back = os.pipe(), os.pipe()
 def name(text):
     open('/proc/self/comm', 'w').write(text)

@@ -1,4 +1,5 @@
-//! The sources that are made of the scheduler's events.
+//! The sources that are made of the scheduler's events. Some kernels do not trace all switches on all CPUs, so the
+//! workloads run on the first one.
 
 use expect_test::expect;
 
@@ -26,7 +27,7 @@ def __exit__():
     print(3 <= len(naps) <= 18, all(naps))
 ",
         "offcpu/comm=napper, state=sleeping, min=19ms/",
-        "comm napper sleep-ms 20 sleep-ms 20 call 1 sleep-ms 20 sleep-ms 20 sleep-ms 20 sleep-ms 20",
+        "pin comm napper sleep-ms 20 sleep-ms 20 call 1 sleep-ms 20 sleep-ms 20 sleep-ms 20 sleep-ms 20",
         expect![[r#"
             True True
         "#]],
@@ -52,7 +53,7 @@ def __exit__():
     print(overlaps, {'running', 'sleeping'} & states != set(), states - {'running', 'runnable', 'sleeping', 'disk'})
 ",
         "task-state/comm=napper/",
-        "comm napper sleep-ms 20 sleep-ms 20 call 1 sleep-ms 20",
+        "pin comm napper sleep-ms 20 sleep-ms 20 call 1 sleep-ms 20",
         expect![[r#"
             0 True set()
         "#]],
@@ -80,7 +81,7 @@ def __exit__():
     print(counts['waits'] >= 1, counts['runs'] >= 1, counts['wrong'])
 ",
         "runqueue/comm=napper/,oncpu/comm=napper/",
-        "comm napper sleep-ms 20 sleep-ms 20 call 1 sleep-ms 20",
+        "pin comm napper sleep-ms 20 sleep-ms 20 call 1 sleep-ms 20",
         expect![[r#"
             True True 0
         "#]],
@@ -106,7 +107,7 @@ fn a_recording_of_a_source_has_the_events_of_all_its_spans() {
         command
             .arg(&path)
             .args(args)
-            .args(["--", "sh", "-c", "for nap in 1 2 3 4 5; do sleep 0.03; done"])
+            .args(["--", "taskset", "-c", "0", "sh", "-c", "for nap in 1 2 3 4 5; do sleep 0.03; done"])
             .output()
             .unwrap()
     };

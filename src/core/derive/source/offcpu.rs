@@ -35,13 +35,20 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
         Field::text("state", "why it did not run: sleeping, disk, stopped, preempted, ...", |span| {
             task_state(span.begin().int("prev_state")).as_bytes().into()
         }),
-        Field::uint("blocked", "ns until it was woken", |span| span.duration() - waited(span)),
-        Field::uint("waited", "ns for which it could run and waited for a CPU", waited),
-        Field::int("waker_pid", "thread id of the task that woke it; 0 if none did", |span| {
-            waking(span).map_or(0, |waking| waking.tid().into())
+        Field::uint("blocked", "ns until it was woken; the whole duration if no wakeup was seen", |span| {
+            span.duration() - waited(span)
         }),
-        Field::text("waker_comm", "name of the task that woke it", |span| {
-            waking(span).map_or(b"".into(), |waking| span.comm(&waking))
+        Field::uint("waited", "ns for which it could run and waited for a CPU", waited),
+        Field::int(
+            "waker_pid",
+            "thread id of the task that woke it; 0 if an interrupt did, or if no wakeup was seen",
+            |span| waking(span).filter(|waking| !waking.is_in_interrupt()).map_or(0, |waking| waking.tid().into()),
+        ),
+        // A timer or a device that wakes a task interrupts any other task, which has nothing to do with it.
+        Field::text("waker_comm", "name of the task that woke it, or (interrupt)", |span| match waking(span) {
+            Some(waking) if waking.is_in_interrupt() => b"(interrupt)".into(),
+            Some(waking) => span.comm(&waking),
+            None => b"".into(),
         }),
     ],
     narrow: None,
