@@ -6,8 +6,6 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use super::task::pin_to_first;
-
 /// The first argument that makes the program a workload.
 pub const WORKLOAD: &str = "--contract-workload";
 
@@ -156,8 +154,6 @@ fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
                     }
                 }
                 b"burn" => burn(number()),
-                // To the first CPU that it may use.
-                b"pin" => pin_to_first(),
                 b"wait-for-children" => while libc::wait(std::ptr::null_mut()) > 0 {},
                 // Touches this many new pages.
                 b"faults" => {

@@ -1,5 +1,6 @@
 //! Helpers for the tests of all modules, by subject.
 
+pub mod awake;
 pub mod calls;
 pub mod capture;
 pub mod cgroup;

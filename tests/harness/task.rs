@@ -26,8 +26,8 @@ pub fn pin(cpu: u32) {
     }
 }
 
-/// Keeps this thread on the first CPU that it may use.
-pub fn pin_to_first() {
+/// Returns the CPUs that this thread may use.
+pub fn allowed_cpus() -> Vec<u32> {
     // SAFETY: the set lives across the calls.
     let set = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -35,7 +35,12 @@ pub fn pin_to_first() {
         set
     };
     // SAFETY: CPU_ISSET only reads the set, and the number is within its size.
-    pin((0..libc::CPU_SETSIZE as u32).find(|&cpu| unsafe { libc::CPU_ISSET(cpu as usize, &set) }).unwrap());
+    (0..libc::CPU_SETSIZE as u32).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu as usize, &set) }).collect()
+}
+
+/// Keeps this thread on the first CPU that it may use.
+pub fn pin_to_first() {
+    pin(allowed_cpus()[0]);
 }
 
 pub fn named(name: &CStr) {

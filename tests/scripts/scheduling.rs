@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::harness::{
+    awake::Awake,
     machine::{Need, needs, skip},
     run::perf_prof,
     scripts::{beside, filtered, first_in_first_out, on_made_up_events, on_workload, row, script, text},
@@ -103,6 +104,7 @@ pub fn sleeps() {
 #[test]
 fn runqlat_counts_the_waits_that_the_kernel_counts() {
     needs([Need::Tracefs, Need::Schedstat]);
+    let _awake = Awake::new();
     let mut runqlat = filtered("runqlat.py", |event| match event {
         "sched:sched_switch" => "prev_comm~\"rq-*\"||next_comm~\"rq-*\"",
         _ => "comm~\"rq-*\"",

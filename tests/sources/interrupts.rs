@@ -4,6 +4,7 @@ use std::{net::UdpSocket, time::Instant};
 
 use super::{MS, beside_own, numbers};
 use crate::harness::{
+    awake::Awake,
     machine::{Need, needs, skip},
     script::Run,
     task::named,
@@ -57,6 +58,7 @@ def __exit__():
 #[test]
 fn the_interrupts_of_devices_are_those_that_the_kernel_counts() {
     needs([Need::Tracefs]);
+    let _awake = Awake::new();
     let outcome = Run::script(DEVICES).event("irq").options(["-q", "--monotonic", "-i", "200"]).run();
     outcome.assert_civil();
     assert_eq!((outcome.status, outcome.complaints().as_str()), (0, ""));

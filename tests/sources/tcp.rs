@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 
 use super::{command_live_and_recorded, replay, rows};
 use crate::harness::{
+    awake::Awake,
     machine::{Need, needs},
     script::Run,
 };
@@ -113,6 +114,8 @@ fn address() -> String {
 #[test]
 fn a_connection_has_both_ends_and_its_states() {
     needs([Need::Tracefs]);
+    // A packet is sent again by a timer, in a soft interrupt.
+    let _awake = Awake::new();
     let host = address();
     let mapped = format!("::ffff:{host}");
     let file = tempfile::NamedTempFile::with_suffix(".py").unwrap();
