@@ -122,6 +122,51 @@ fn events_are_apart_in_a_flame_graph() {
     }
 }
 
+/// Returns the first weight (before the last blank) and the second one of each stack.
+fn two_weights(text: &str) -> Vec<(&str, u64, u64)> {
+    let row = |line: &'_ str| -> Option<(usize, u64, u64)> {
+        let (rest, after) = line.rsplit_once(' ')?;
+        let (stack, before) = rest.rsplit_once(' ')?;
+        Some((stack.len(), before.parse().ok()?, after.parse().ok()?))
+    };
+    let of_line = |line| row(line).map(|(end, before, after)| (&line[..end], before, after));
+    text.lines().map(|line: &str| of_line(line).unwrap_or_else(|| panic!("{line}"))).collect()
+}
+
+#[test]
+fn the_difference_of_two_recordings_has_the_weights_of_both() {
+    needs([Need::Perf]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let events = ["-g", "-e", "cpu-clock"];
+    record(&file("before.data"), &[&events[..], &LS].concat());
+    let sums = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done";
+    record(&file("after.data"), &[&events[..], &["--", "sh", "-c", sums]].concat());
+    let flame = |of: &str, to: &str, more: &[&str]| {
+        let output = perf_prof(&["report", "-q", "--flame", to, "-i", of]).args(more).current_dir(&folder).output();
+        printed(&output.unwrap());
+        std::fs::read_to_string(file(to)).unwrap()
+    };
+    let both = flame("after.data", "x.folded", &["--diff", "before.data"]);
+    for (of, weight) in [("before.data", 1), ("after.data", 2)] {
+        let alone = flame(of, "alone.folded", &[]);
+        let part = two_weights(&both).into_iter().filter_map(|(stack, before, after)| {
+            let count = [before, after][weight - 1];
+            (count != 0).then(|| format!("{stack} {count}"))
+        });
+        assert_eq!(part.collect::<Vec<_>>(), alone.lines().collect::<Vec<_>>(), "{of}");
+    }
+    assert!(two_weights(&both).iter().any(|(stack, before, after)| stack.starts_with("ls;") && before > after));
+    let svg = flame("after.data", "x.svg", &["--diff", "before.data"]);
+    assert!(svg.contains("red has a larger share than in before.data") && svg.contains("%; +"), "{}", svg.len());
+    let output = perf_prof(&["report", "--diff", "before.data"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let output = perf_prof(&["report", "-i", "after.data", "--flame", "y.svg", "--diff", "not-there.data"]);
+    let output = { output }.current_dir(&folder).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not-there.data"), "{output:?}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
 #[test]
 fn errors_name_what_is_wrong() {
     let output = perf_prof(&["report", "--sort", "comm,file"]).output().unwrap();

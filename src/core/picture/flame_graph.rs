@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use inferno::flamegraph::{self, Direction, Options, TextTruncateDirection};
 
-use super::{Colors, Stacks, printable};
+use super::{Colors, StackDifference, Stacks, printable};
 
 /// The appearance of a flame graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +47,19 @@ pub fn draw(stacks: &Stacks, look: &FlameGraphStyle, to: impl Write) -> Result<(
     if stacks.is_empty() {
         return Err(DrawError::Empty);
     }
+    draw_lines(stacks.lines(), look, to)
+}
+
+/// Writes the flame graph of the later one of two sets of stacks to `to` as an SVG. The colour of a box shows whether its
+/// function has a larger (red) or a smaller (blue) share of its own than before.
+pub fn draw_difference(difference: &StackDifference, look: &FlameGraphStyle, to: impl Write) -> Result<(), DrawError> {
+    if difference.is_without_later() {
+        return Err(DrawError::Empty);
+    }
+    draw_lines(difference.scaled_lines().collect(), look, to)
+}
+
+fn draw_lines(lines: Vec<String>, look: &FlameGraphStyle, to: impl Write) -> Result<(), DrawError> {
     let mut options = Options::default();
     options.title = printable(look.title.as_deref().unwrap_or(look.colors.title())).into_owned();
     options.subtitle = look.subtitle.as_deref().map(|text| printable(text).into_owned());
@@ -63,7 +76,6 @@ pub fn draw(stacks: &Stacks, look: &FlameGraphStyle, to: impl Write) -> Result<(
     // The lines are in an order in which each function becomes one box. Without this option, inferno would sort the
     // lines and destroy the order. With this option, it keeps the order and starts with the last line.
     options.flame_chart = true;
-    let lines = stacks.lines();
     Ok(flamegraph::from_lines(&mut options, lines.iter().rev().map(String::as_str), to)?)
 }
 

@@ -2,6 +2,7 @@
 //! Python or events.
 
 mod colors;
+mod difference;
 mod flame_graph;
 mod histogram;
 mod label;
@@ -10,7 +11,8 @@ mod stacks;
 pub mod timeline;
 
 pub use colors::{Colors, UnknownColors};
-pub use flame_graph::{DrawError, FlameGraphStyle, StackDirection, draw};
+pub use difference::StackDifference;
+pub use flame_graph::{DrawError, FlameGraphStyle, StackDirection, draw, draw_difference};
 pub use histogram::Log2Histogram;
 pub use label::{Label, printable};
 pub use stacks::{StackNode, Stacks, WeightOverflow};

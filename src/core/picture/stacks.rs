@@ -118,7 +118,7 @@ impl Stacks {
     /// Calls `see` with each stack that has a weight, and the weight. Frames are separated by `;`, the outermost first.
     /// Stacks that share their outer frames are adjacent. Sorting the lines as text would not ensure that: `f.part.0`
     /// would come between `f` and `f;g`.
-    fn each(&self, mut see: impl FnMut(&str, u64)) {
+    pub(super) fn each(&self, mut see: impl FnMut(&str, u64)) {
         let mut called: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
         for (at, node) in self.nodes.iter().enumerate().skip(1) {
             called[node.caller].push(at);

@@ -4,7 +4,7 @@ use std::{ffi::OsStr, path::PathBuf};
 
 use clap::{ArgAction, Args};
 use perf_prof_core::{
-    commands::report::{self, Form, ReportPlan},
+    commands::report::{self, FlamePlan, Form, ReportPlan},
     engine::ExitStatus,
     event::{CallerSums, GroupKey},
     spec::{SpecError, parse_events},
@@ -30,6 +30,8 @@ Examples:
       print comms and dsos, on CPU 0, in the second half of the recording
   perf-prof report --flame time.svg >/dev/null
       write a flame graph
+  perf-prof report --flame change.svg --diff before.data -i after.data >/dev/null
+      show what changed between two recordings
 
 The keys are comm, pid, tid, cpu, dso and symbol. Callers with less than half a percent are left out.";
 
@@ -63,6 +65,10 @@ pub struct Report {
     /// Write a flame graph: a picture (x.svg), or folded stacks as text for other programs (x.folded)
     #[arg(long, value_name = "FILE", value_parser = parse_flame)]
     flame: Option<PathBuf>,
+    /// Compare with an earlier recording: in the flame graph, functions with a larger share of their own are red, those
+    /// with a smaller one blue. x.folded has both counts of each stack
+    #[arg(long, value_name = "BEFORE", requires = "flame")]
+    diff: Option<PathBuf>,
     /// Print JSON, for programs
     #[arg(long)]
     json: bool,
@@ -97,7 +103,7 @@ impl Report {
                 (_, true) => CallerSums::Children,
                 _ => CallerSums::Ignored,
             },
-            flame: self.flame,
+            flame: self.flame.map(|path| FlamePlan { path, before: self.diff }),
             form: if self.json { Form::Json } else { Form::Text },
             verbosity: self.of.verbosity(),
         };

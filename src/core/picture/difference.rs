@@ -1,0 +1,127 @@
+//! The difference of two sets of stacks, for example of a program before and after a change.
+
+use std::collections::HashMap;
+
+use super::{Label, Stacks};
+
+/// The stacks of two sets with the weight in each.
+#[derive(Debug)]
+pub struct StackDifference {
+    /// The stacks, in an order in which each function becomes one box, with the weights before and after.
+    stacks: Vec<(String, u64, u64)>,
+    before: u64,
+    after: u64,
+}
+
+impl StackDifference {
+    /// Compares two sets of stacks.
+    pub fn new(before: &Stacks, after: &Stacks) -> StackDifference {
+        let mut weights: HashMap<String, (u64, u64)> = HashMap::new();
+        let mut order = Stacks::default();
+        let mut see = |stack: &str, add: &dyn Fn(&mut (u64, u64))| {
+            add(weights.entry(stack.to_owned()).or_default());
+            let root = order.root();
+            let end = stack.split(';').fold(root, |caller, name| order.child(caller, Label::Name(name)));
+            // The weights only mark the stacks, so they cannot add up to too much.
+            let _ = order.add_weight(end, 1);
+        };
+        before.each(|stack, weight| see(stack, &|of| of.0 += weight));
+        after.each(|stack, weight| see(stack, &|of| of.1 += weight));
+        let mut stacks = Vec::with_capacity(weights.len());
+        order.each(|stack, _| {
+            let (before, after) = weights.get(stack).copied().unwrap_or_default();
+            stacks.push((stack.to_owned(), before, after));
+        });
+        StackDifference { stacks, before: before.total(), after: after.total() }
+    }
+
+    /// Returns whether the later set is empty.
+    pub fn is_without_later(&self) -> bool {
+        self.after == 0
+    }
+
+    /// Returns the lines of folded text: the frames from the outermost, separated by `;`, then the weights before and
+    /// after.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.stacks.iter().map(|(stack, before, after)| format!("{stack} {before} {after}"))
+    }
+
+    /// Returns the same lines with weights before that add up to about as much as those after. The two recordings need
+    /// not be equally long, so shares are compared.
+    pub fn scaled_lines(&self) -> impl Iterator<Item = String> {
+        self.stacks.iter().map(|(stack, before, after)| {
+            let scaled = u128::from(*before) * u128::from(self.after) / u128::from(self.before.max(1));
+            format!("{stack} {scaled} {after}")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picture::{DrawError, FlameGraphStyle, draw_difference};
+
+    fn stacks(of: &[(&str, u64)]) -> Stacks {
+        let mut stacks = Stacks::default();
+        for (frames, weight) in of {
+            let root = stacks.root();
+            let end = frames.split('/').fold(root, |caller, name| stacks.child(caller, Label::Name(name)));
+            stacks.add_weight(end, *weight).unwrap();
+        }
+        stacks
+    }
+
+    fn picture(difference: &StackDifference) -> Result<String, DrawError> {
+        let mut svg = Vec::new();
+        draw_difference(difference, &FlameGraphStyle::default(), &mut svg)?;
+        Ok(String::from_utf8(svg).unwrap())
+    }
+
+    /// Returns the colour of the box of a function, as (red, green, blue).
+    fn color(svg: &str, function: &str) -> [u8; 3] {
+        let (_, from) = svg.split_once(&format!("<title>{function} (")).unwrap();
+        let (_, from) = from.split_once("fill=\"rgb(").unwrap();
+        let (numbers, _) = from.split_once(')').unwrap();
+        let numbers: Vec<u8> = numbers.split(',').map(|number| number.parse().unwrap()).collect();
+        numbers.try_into().unwrap()
+    }
+
+    #[test]
+    fn all_stacks_have_both_weights() {
+        let difference = StackDifference::new(
+            &stacks(&[("f/g", 10), ("gone", 5), ("f", 1)]),
+            &stacks(&[("f/g", 7), ("f.part.0", 2), ("f/h", 1)]),
+        );
+        let lines: Vec<String> = difference.lines().collect();
+        assert_eq!(lines, ["f 1 0", "f;g 10 7", "f;h 0 1", "f.part.0 0 2", "gone 5 0"]);
+    }
+
+    #[test]
+    fn shares_are_compared_and_not_weights() {
+        // The second recording is ten times as long. `same` has a half of both.
+        let before = stacks(&[("same", 50), ("more", 10), ("less", 40)]);
+        let after = stacks(&[("same", 500), ("more", 400), ("less", 100)]);
+        let difference = StackDifference::new(&before, &after);
+        let scaled: Vec<String> = difference.scaled_lines().collect();
+        assert_eq!(scaled, ["less 400 100", "more 100 400", "same 500 500"]);
+        let svg = picture(&difference).unwrap();
+        let [[same_red, _, same_blue], [more_red, _, more_blue], [less_red, _, less_blue]] =
+            ["same", "more", "less"].map(|function| color(&svg, function));
+        assert_eq!((same_red, same_blue), (250, 250));
+        assert!(more_red > more_blue && less_red < less_blue, "{svg}");
+    }
+
+    #[test]
+    fn large_weights_and_empty_sets_are_compared() {
+        let (none, huge) = (Stacks::default(), stacks(&[("f", u64::MAX)]));
+        assert_eq!(
+            StackDifference::new(&huge, &huge).scaled_lines().collect::<Vec<_>>(),
+            [format!("f {0} {0}", u64::MAX)]
+        );
+        assert_eq!(
+            StackDifference::new(&none, &huge).scaled_lines().collect::<Vec<_>>(),
+            [format!("f 0 {}", u64::MAX)]
+        );
+        assert!(matches!(picture(&StackDifference::new(&huge, &none)), Err(DrawError::Empty)));
+    }
+}
