@@ -1,7 +1,7 @@
 #!/usr/bin/env -S perf-prof python -q -e block-io
 """Block device latency: how long requests take, as histograms, in all or by operation, device or task.
 
-usage: biolatency.py [OPTION of perf-prof python]... [--by op|dev|comm|rwbs] [--of duration|queued|device]
+usage: biolatency.py [OPTION of perf-prof python]... [--by op|dev|comm|rwbs] [--of duration|queued|device] [--heatmap FILE.svg]
 
     flush
     41 values, p50 3967, p90 5119, p99 8191, max 8052
@@ -14,13 +14,15 @@ them apart (S is synchronous, M is metadata, A is read ahead). If the time in th
 of the duration, the device gets more requests than it can serve at a time.
 
 -p PID, -t TID and --exec COMMAND select the tasks that ask; the events of all tasks are traced for that. Devices have
-numbers, as `lsblk` shows them. With -i 1000, histograms are printed every second, else once at the end.
+numbers, as `lsblk` shows them. With -i 1000, histograms are printed every second, else once at the end. --heatmap draws
+the latencies over time: slow requests at regular times (a flush of caches, a checkpoint) are visible there.
 """
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-from perf_prof import Hist
+from perf_prof import Heatmap, Hist
 
 title, _, explained = (__doc__ or "").split("\n\n", 2)
 parser = argparse.ArgumentParser(
@@ -28,12 +30,26 @@ parser = argparse.ArgumentParser(
 )
 parser.add_argument("--by", choices=("op", "dev", "comm", "rwbs"), help="a histogram for each of them")
 parser.add_argument("--of", choices=("duration", "queued", "device"), default="duration", help="which time (default: duration)")
+parser.add_argument("--heatmap", metavar="FILE.svg", help="write a heat map of the whole run")
 parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
 args = parser.parse_args()
 
 # The parts of the duration are 0 if they are not known.
 where = None if args.of == "duration" else "device>0"
-latencies = block_io = Hist(args.of, by=args.by, unit="us", where=where)
+latencies = Hist(args.of, by=args.by, unit="us", where=where)
+block_io: Any = latencies
+if args.heatmap:
+    try:
+        Heatmap.check(args.heatmap)
+    except (OSError, ValueError) as error:
+        parser.error(f"--heatmap {error}")
+    over_time = Heatmap("Block Device Latency", subtitle=args.of)
+
+    def draw(e: Any) -> None:
+        if where is None or e.device > 0:
+            over_time.add(e._time, getattr(e, args.of))
+
+    block_io = latencies, draw
 
 
 def __interval__() -> None:
@@ -41,4 +57,9 @@ def __interval__() -> None:
     latencies.clear()
 
 
-__exit__ = latencies.print
+
+def __exit__() -> None:
+    latencies.print()
+    if args.heatmap and over_time:
+        over_time.save(args.heatmap)
+        print("the heat map is in", args.heatmap)

@@ -302,9 +302,17 @@ fn generated_parts_are_what_the_program_and_the_stub_say() {
     for command in COMMANDS {
         assert!(names.contains(&*format!("options of perf-prof {command}")), "{command} is missing");
     }
-    for name in
-        ["options of perf-prof", "perf_prof", "PerfEvent", "FlameGraph", "Timeline", "Log2Hist", "Parts", "States"]
-    {
+    for name in [
+        "options of perf-prof",
+        "perf_prof",
+        "PerfEvent",
+        "FlameGraph",
+        "Heatmap",
+        "Timeline",
+        "Log2Hist",
+        "Parts",
+        "States",
+    ] {
         assert!(names.contains(name), "{name} is missing");
     }
     if new != old {

@@ -243,6 +243,44 @@ class _Writes(Protocol):
 
     def write(self, text: str, /) -> Any: ...
 
+class Heatmap:
+    """Counts of values over time, for example of latencies. save() draws them as a heat map (SVG, for a browser).
+
+    The values are on a logarithmic scale with four rows for each power of two, so patterns with two or more levels are
+    visible, and single slow requests beside millions of fast ones. Times are in nanoseconds, as event._time; there are up
+    to 512 columns. unit is the unit of the values: ns, us, ms, s, or a word such as bytes. len() is the number of values. A
+    notebook shows the picture.
+    """
+
+    def __new__(cls, title: str | None = None, unit: str = "ns", subtitle: str | None = None) -> Heatmap: ...
+    def add(self, time: int, value: float, n: int = 1) -> None:
+        """Counts a value n times at a time in ns. Digits after the decimal point are ignored. Values below zero are counted,
+        but not drawn."""
+    def update(self, other: Heatmap) -> None:
+        """Adds the counts of another Heatmap."""
+    @property
+    def column_width(self) -> int:
+        """The number of ns for which a column stands."""
+    def cells(self) -> list[tuple[int, int, int, int]]:
+        """Returns the counts as a list of (time, low, high, count), in order: the time at which the column starts, the
+        smallest and the largest value of the row."""
+    def clear(self) -> None:
+        """Removes all values."""
+    @staticmethod
+    def check(path: str | PathLike[str]) -> None:
+        """Checks that save(path) can write the file. Call it before the run: after a failed save(), the counts are lost.
+
+        Raises ValueError if path does not end in .svg, and OSError if no file can be created or overwritten there.
+        """
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the picture. Raises ValueError if path does not end in .svg or if there are no values, and OSError if the
+        file cannot be written."""
+    def __repr__(self) -> str: ...
+    def __len__(self) -> int: ...
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Supports copy and pickle."""
+    def __setstate__(self, state: tuple[Any, ...]) -> None: ...
+
 class Log2Hist:
     """A histogram with a row for each power of two: 0 to 1, 2 to 3, 4 to 7, and so on. name is the unit of the
     values, for example 'usecs'.

@@ -9,6 +9,7 @@ mod endings;
 mod errors;
 mod event;
 mod exceptions;
+mod heat_maps;
 mod inherited_probes;
 mod interpreter;
 mod line;

@@ -711,6 +711,15 @@ class BioLatency(ScriptTest):
         rows = self.rows("biolatency.py", requests, "--by", "op")
         self.assertEqual([row[:2] for row in rows[1:3]], [["write", "2"], ["read", "1"]])
 
+    def test_a_heat_map_has_all_requests(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.svg")
+            requests = [self.request(number * MS, 100, "R") for number in range(1, 6)]
+            text = self.run_script("biolatency.py", requests, "--heatmap", path)
+            self.assertTrue(text.endswith(f"the heat map is in {path}\n"), text)
+            with open(path) as file:
+                self.assertIn("duration; 5 values", file.read())
+
 
 class BioSnoop(ScriptTest):
     def request(self, us, op="write", error="", dev="999:1"):

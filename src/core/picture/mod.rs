@@ -1,9 +1,12 @@
-//! Pictures of many events: stacks as a flame graph, values as a histogram, slices as a timeline. Does not know about
+//! Pictures of many events: stacks as a flame graph, values as a histogram or, over time, as
+//! a heat map, slices as a timeline. Does not know about
 //! Python or events.
 
 mod colors;
 mod difference;
 mod flame_graph;
+pub mod heat_map;
+mod heat_map_svg;
 mod histogram;
 mod label;
 pub mod perfetto;
@@ -13,6 +16,7 @@ pub mod timeline;
 pub use colors::{Colors, UnknownColors};
 pub use difference::StackDifference;
 pub use flame_graph::{DrawError, FlameGraphStyle, StackDirection, draw, draw_difference};
+pub use heat_map_svg::{HeatMapStyle, draw_heat_map};
 pub use histogram::Log2Histogram;
 pub use label::{Label, printable};
 pub use stacks::{StackNode, Stacks, WeightOverflow};

@@ -124,7 +124,7 @@ impl Log2Hist {
 }
 
 /// Returns the number without its fraction, or `None` if it is negative. A number above `u64::MAX` becomes `u64::MAX`.
-fn whole_number(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+pub(super) fn whole_number(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     if let Ok(float) = value.cast::<PyFloat>() {
         let float = float.value();
         return match float {

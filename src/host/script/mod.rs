@@ -11,6 +11,7 @@ mod feeding;
 mod flame_graph;
 mod forked;
 mod handlers;
+mod heat_map;
 mod histogram;
 mod host;
 mod interpreter;

@@ -20,6 +20,7 @@ use super::{
     aggregate::{Aggregator, Count, Hist, PyDistribution as Distribution, Stacks, Sum, Top},
     event::{base_type, field_error, restore},
     flame_graph::FlameGraph,
+    heat_map::Heatmap,
     histogram::Log2Hist,
     interpreter,
     merge::shard,
@@ -103,6 +104,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Count>()?;
     module.add_class::<Distribution>()?;
     module.add_class::<FlameGraph>()?;
+    module.add_class::<Heatmap>()?;
     module.add_class::<Hist>()?;
     module.add_class::<Log2Hist>()?;
     module.add_class::<Timeline>()?;

@@ -1,0 +1,291 @@
+//! Draws a heat map: an SVG with a box for each count, which shows its numbers under the mouse.
+
+use std::io::Write;
+
+use svg::{
+    Document, Node,
+    node::element::{Group, Line, Rectangle, Text, Title},
+};
+
+use super::{
+    DrawError,
+    heat_map::{Cell, HeatMap, highest, lowest, row_of},
+    printable,
+};
+
+/// The texts of a heat map.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeatMapStyle {
+    /// The title. `None` stands for the default title.
+    pub title: Option<String>,
+    /// A line below the title.
+    pub subtitle: Option<String>,
+    /// The unit of the values. Those of `ns`, `us`, `ms` and `s` are shown in the unit that fits each of them.
+    pub unit: String,
+}
+
+const WIDTH: f64 = 1200.0;
+const LEFT: f64 = 90.0;
+const RIGHT: f64 = 30.0;
+const TOP: f64 = 70.0;
+const BOTTOM: f64 = 60.0;
+/// The height of all rows, unless this makes a row higher than [`HIGHEST_ROW`].
+const ROWS: f64 = 420.0;
+const HIGHEST_ROW: f64 = 14.0;
+/// The colours of the smallest count, of the middle and of the largest one: red, green, blue.
+const COLORS: [[f64; 3]; 3] = [[255.0, 224.0, 130.0], [230.0, 74.0, 25.0], [90.0, 0.0, 40.0]];
+/// About how many times are written below the columns.
+const TIMES: u64 = 8;
+
+/// Writes the heat map to `to` as an SVG.
+pub fn draw_heat_map(map: &HeatMap, style: &HeatMapStyle, to: impl Write) -> Result<(), DrawError> {
+    let cells: Vec<Cell> = map.cells().collect();
+    let (Some((start, _)), Some(first), Some(last)) = (map.times(), cells.first(), cells.last()) else {
+        return Err(DrawError::Empty);
+    };
+    let rows = cells.iter().map(|cell| cell.row);
+    let frame = Frame::new((first.column, last.column), (rows.clone().min().unwrap_or(0), rows.max().unwrap_or(0)));
+    let shown = Shown { map, style, start };
+    let most = cells.iter().map(|cell| cell.count).max().unwrap_or(1);
+    let mut boxes = Group::new().set("shape-rendering", "crispEdges");
+    for cell in &cells {
+        let (x, y) = (frame.x(cell.column as f64), frame.y(cell.row));
+        boxes.append(
+            Rectangle::new()
+                .set("x", rounded(x))
+                .set("y", rounded(y))
+                .set("width", rounded(frame.column.max(1.0)))
+                .set("height", rounded(frame.row))
+                .set("fill", color(cell.count, most))
+                .add(Title::new(shown.cell(cell))),
+        );
+    }
+    let height = frame.bottom() + BOTTOM;
+    let mut document = Document::new()
+        .set("viewBox", format!("0 0 {WIDTH} {}", rounded(height)))
+        .set("width", WIDTH)
+        .set("height", rounded(height))
+        .set("font-family", "Verdana, sans-serif")
+        .set("font-size", 12)
+        .add(Rectangle::new().set("width", "100%").set("height", "100%").set("fill", "#ffffff"))
+        .add(text(WIDTH / 2.0, 24.0, "middle", &shown.title()).set("font-size", 17))
+        .add(text(WIDTH / 2.0, 44.0, "middle", &shown.subtitle(most)).set("fill", "#606060"));
+    for (y, label) in frame.values(&style.unit) {
+        document = document.add(line((LEFT, y), (WIDTH - RIGHT, y))).add(text(LEFT - 6.0, y + 4.0, "end", &label));
+    }
+    let width = map.column_width() as f64;
+    let step = step(((last.column + 1 - first.column) as f64 * width / TIMES as f64) as u64);
+    for number in 0.. {
+        let x = frame.x((start as f64 + number as f64 * step as f64) / width);
+        if x > WIDTH - RIGHT {
+            break;
+        }
+        let bottom = frame.bottom();
+        document = document.add(line((x, bottom), (x, bottom + 5.0))).add(text(
+            x,
+            bottom + 20.0,
+            "middle",
+            &duration(number * step),
+        ));
+    }
+    let axis = text(WIDTH / 2.0, height - 12.0, "middle", "time since the first value").set("fill", "#606060");
+    Ok(svg::write(to, &document.add(boxes).add(axis))?)
+}
+
+/// Where the boxes are.
+struct Frame {
+    first_column: f64,
+    /// The width of a column and the height of a row.
+    column: f64,
+    row: f64,
+    /// The lowest and the highest row.
+    rows: (u8, u8),
+}
+
+impl Frame {
+    fn new((first, last): (u64, u64), rows: (u8, u8)) -> Frame {
+        let column = (WIDTH - LEFT - RIGHT) / (last - first + 1) as f64;
+        let row = (ROWS / f64::from(rows.1 - rows.0 + 1)).min(HIGHEST_ROW);
+        Frame { first_column: first as f64, column, row, rows }
+    }
+
+    fn x(&self, column: f64) -> f64 {
+        LEFT + (column - self.first_column) * self.column
+    }
+
+    /// The upper edge of a row.
+    fn y(&self, row: u8) -> f64 {
+        TOP + f64::from(self.rows.1 - row) * self.row
+    }
+
+    fn bottom(&self) -> f64 {
+        self.y(self.rows.0) + self.row
+    }
+
+    /// Returns the places of the powers of ten that are within the rows, and their labels.
+    fn values(&self, unit: &str) -> Vec<(f64, String)> {
+        let powers = std::iter::successors(Some(1u64), |power| power.checked_mul(10));
+        let shown = powers.filter(|&power| lowest(self.rows.0) <= power && power <= highest(self.rows.1));
+        let labelled = shown.map(|power| {
+            let row = row_of(power);
+            let inside = (power - lowest(row)) as f64 / (highest(row) - lowest(row) + 1) as f64;
+            (self.y(row) + self.row * (1.0 - inside), amount(power, unit))
+        });
+        labelled.collect()
+    }
+}
+
+/// The numbers of a heat map as texts.
+struct Shown<'a> {
+    map: &'a HeatMap,
+    style: &'a HeatMapStyle,
+    start: u64,
+}
+
+impl Shown<'_> {
+    fn title(&self) -> String {
+        self.style.title.clone().unwrap_or_else(|| "Heat Map".to_owned())
+    }
+
+    fn subtitle(&self, most: u64) -> String {
+        let own = self.style.subtitle.iter().map(|text| format!("{text}; "));
+        let hidden = match self.map.below_zero() {
+            0 => String::new(),
+            count => format!("; {count} values below zero are not shown"),
+        };
+        let (count, width) = (self.map.count(), duration(self.map.column_width()));
+        format!("{}{count} values, at most {most} in a box; a column is {width}{hidden}", own.collect::<String>())
+    }
+
+    fn cell(&self, cell: &Cell) -> String {
+        let width = self.map.column_width();
+        let time = cell.column.saturating_mul(width).saturating_sub(self.start);
+        let unit = &self.style.unit;
+        let (low, high) = (amount(lowest(cell.row), unit), amount(highest(cell.row), unit));
+        let values = if cell.count == 1 { "value" } else { "values" };
+        format!("{} {values} of {low} to {high}, {} after the first value", cell.count, duration(time))
+    }
+}
+
+fn text(x: f64, y: f64, anchor: &str, content: &str) -> Text {
+    Text::new(printable(content).into_owned()).set("x", rounded(x)).set("y", rounded(y)).set("text-anchor", anchor)
+}
+
+fn line(from: (f64, f64), to: (f64, f64)) -> Line {
+    let line = Line::new().set("x1", rounded(from.0)).set("y1", rounded(from.1));
+    line.set("x2", rounded(to.0)).set("y2", rounded(to.1)).set("stroke", "#d0d0d0")
+}
+
+/// Rounds a place to hundredths of a pixel, so that files stay small.
+fn rounded(place: f64) -> f64 {
+    (place * 100.0).round() / 100.0
+}
+
+/// Returns the colour of a count, on a logarithmic scale: single slow requests must be visible beside millions.
+fn color(count: u64, most: u64) -> String {
+    let share = ((count as f64).ln() / (most.max(2) as f64).ln()).clamp(0.0, 1.0) * 2.0;
+    let (from, to) = if share < 1.0 { (COLORS[0], COLORS[1]) } else { (COLORS[1], COLORS[2]) };
+    let share = share.fract() + if share == 2.0 { 1.0 } else { 0.0 };
+    let [red, green, blue] = [0, 1, 2].map(|at| (from[at] + (to[at] - from[at]) * share).round() as u8);
+    format!("#{red:02x}{green:02x}{blue:02x}")
+}
+
+/// Returns the smallest of 1, 2, 5, 10, 20, ... that is not below `at_least`.
+fn step(at_least: u64) -> u64 {
+    let powers = std::iter::successors(Some(1u64), |power| power.checked_mul(10));
+    let steps = powers.flat_map(|power| [1, 2, 5].map(|factor| power.saturating_mul(factor)));
+    steps.into_iter().find(|&step| step >= at_least).unwrap_or(u64::MAX)
+}
+
+fn amount(value: u64, unit: &str) -> String {
+    let ns = match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        _ => return format!("{value} {unit}"),
+    };
+    duration(value.saturating_mul(ns))
+}
+
+/// Returns a time in the largest unit in which it is at least 1, with up to three digits after the point.
+fn duration(ns: u64) -> String {
+    let (unit, factor) = match ns {
+        0 => return "0".to_owned(),
+        1..1_000 => ("ns", 1.0),
+        1_000..1_000_000 => ("us", 1e3),
+        1_000_000..1_000_000_000 => ("ms", 1e6),
+        _ => ("s", 1e9),
+    };
+    let number = format!("{:.3}", ns as f64 / factor);
+    format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    fn drawn(map: &HeatMap, style: &HeatMapStyle) -> String {
+        let mut svg = Vec::new();
+        draw_heat_map(map, style, &mut svg).unwrap();
+        String::from_utf8(svg).unwrap()
+    }
+
+    /// Returns the texts between these tags.
+    fn texts<'a>(svg: &'a str, tag: &str) -> Vec<&'a str> {
+        let (open, close) = (format!("<{tag}"), format!("</{tag}>"));
+        let after = svg.split(&open).skip(1).filter_map(|rest| rest.split_once('>'));
+        after.filter_map(|(_, rest)| rest.split_once(&close)).map(|(text, _)| text.trim()).collect()
+    }
+
+    #[test]
+    fn each_count_is_a_box_with_its_numbers() {
+        let mut map = HeatMap::default();
+        for (time, value, n) in [(5_000_000_000, 1_000, 3), (5_500_000_000, 90_000, 1), (6_900_000_000, 1_000, 100)] {
+            map.add(time, value, n);
+        }
+        map.add_below_zero(2);
+        let style = HeatMapStyle { title: Some("a < b\u{1}".into()), subtitle: Some("of x".into()), unit: "ns".into() };
+        let svg = drawn(&map, &style);
+        expect![[r#"
+            3 values of 896 ns to 1.023 us, 0 after the first value
+            1 value of 81.92 us to 98.303 us, 498.733 ms after the first value
+            100 values of 896 ns to 1.023 us, 1.9 s after the first value
+            a &lt; b?
+            of x; 106 values, at most 100 in a box; a column is 4.194 ms; 2 values below zero are not shown
+            1 us
+            10 us
+            0
+            500 ms
+            1 s
+            1.5 s
+            time since the first value"#]]
+        .assert_eq(&[texts(&svg, "title"), texts(&svg, "text")].concat().join("\n"));
+        let fills: Vec<&str> = svg.match_indices("fill=\"#").map(|(at, _)| &svg[at + 6..at + 13]).collect();
+        for expected in ["#ffe082", "#5a0028"] {
+            assert!(fills.contains(&expected), "{fills:?}");
+        }
+    }
+
+    #[test]
+    fn extreme_maps_are_drawn() {
+        let mut map = HeatMap::default();
+        map.add(7, 0, 1);
+        assert!(drawn(&map, &HeatMapStyle::default()).contains("1 values, at most 1 in a box; a column is 1 ns"));
+        map.add(u64::MAX, u64::MAX, u64::MAX);
+        let svg = drawn(&map, &HeatMapStyle { unit: "bytes".into(), ..HeatMapStyle::default() });
+        assert!(svg.contains("1000 bytes") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        assert!(matches!(
+            draw_heat_map(&HeatMap::default(), &HeatMapStyle::default(), Vec::new()),
+            Err(DrawError::Empty)
+        ));
+    }
+
+    #[test]
+    fn steps_are_round_numbers() {
+        assert_eq!([0, 1, 3, 10, 11, 21, 49, 51].map(step), [1, 1, 5, 10, 20, 50, 50, 100]);
+        assert_eq!([999, 1_000, 1_234_567, 12_000_000_000].map(duration), ["999 ns", "1 us", "1.235 ms", "12 s"]);
+    }
+}
