@@ -32,6 +32,8 @@ pub mod picture;
 
 pub mod aggregate;
 
+pub mod column;
+
 pub mod parallel;
 
 pub mod plan;

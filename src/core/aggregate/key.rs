@@ -42,7 +42,7 @@ const MISSING: u64 = 4;
 
 /// A part of a key in a table: its kind, and a number or the index of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Word {
+pub(crate) struct Word {
     kind: u64,
     word: u64,
 }
@@ -68,6 +68,12 @@ impl Word {
     #[inline]
     pub fn text(index: u32) -> Word {
         Word { kind: TEXT, word: index.into() }
+    }
+
+    /// Returns the index of the text that the word stands for.
+    #[inline]
+    pub fn text_index(self) -> Option<u32> {
+        (self.kind == TEXT).then_some(self.word as u32)
     }
 
     /// Returns the word of bytes.

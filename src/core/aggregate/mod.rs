@@ -27,8 +27,10 @@ pub use key::{Key, KeyPart};
 pub use largest::{Entry, Kept, Largest};
 pub use plan::{Plan, PlanError};
 pub use read::Memo;
+pub(crate) use read::{Read, ReadError, ReadKind, names, resolve};
 pub use report::{Align, Report};
 pub use stack::label;
+pub(crate) use texts::Texts;
 
 #[cfg(test)]
 mod tests;

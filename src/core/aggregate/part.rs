@@ -11,7 +11,7 @@ const PARTS: [(&str, SpanPart); 2] = [("begin.", SpanPart::Begin), ("end.", Span
 
 /// How a value is read from a part of a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PartRead {
+pub(crate) struct PartRead {
     part: SpanPart,
     /// For each input of the span, how the value is read if this input is the part. `None` for inputs without it.
     of_inputs: Box<[Option<Read>]>,
@@ -31,6 +31,11 @@ impl PartRead {
         // An input that has something of this name explains more than one that has nothing.
         let errors = found.into_iter().filter_map(Result::err);
         Some(Err(errors.max_by_key(|error| *error != ReadError::Unknown).unwrap_or(ReadError::Unknown)))
+    }
+
+    /// Returns how the value is read from each input that has it.
+    pub fn reads(&self) -> impl Iterator<Item = &Read> {
+        self.of_inputs.iter().flatten()
     }
 
     /// Returns the kind of the values: that of the first input that has them.

@@ -20,7 +20,7 @@ use crate::{
 
 /// How a value is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Read {
+pub(crate) enum Read {
     /// A number at the same offset in all records.
     Number {
         at: usize,
@@ -43,7 +43,7 @@ pub(super) enum Read {
 
 /// Why a name cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReadError {
+pub(crate) enum ReadError {
     /// The event has nothing of this name.
     Unknown,
     /// The samples of the event have no call chain.
@@ -54,7 +54,7 @@ pub(super) enum ReadError {
 
 /// What kind of value is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReadKind {
+pub(crate) enum ReadKind {
     Number,
     Text,
     Bytes,
@@ -79,7 +79,7 @@ const COMM: &str = "comm";
 const NOT_REPLACED: usize = 4;
 
 /// Returns how a name is read from the samples of an event.
-pub(super) fn resolve(name: &str, event: &EventType) -> Result<Read, ReadError> {
+pub(crate) fn resolve(name: &str, event: &EventType) -> Result<Read, ReadError> {
     let own = OWN.iter().position(|(own, _)| *own == name).filter(|at| OWN[*at].1 != Read::Period || has_period(event));
     let field = event.format.tracepoint().and_then(|format| format.field(name));
     match (own, field) {
@@ -101,7 +101,7 @@ pub(super) fn resolve(name: &str, event: &EventType) -> Result<Read, ReadError> 
 }
 
 /// Returns all names that can be read from the samples of an event.
-pub(super) fn names(event: &EventType) -> Vec<String> {
+pub(crate) fn names(event: &EventType) -> Vec<String> {
     let own = OWN.iter().map(|(name, _)| *name).chain([EVENT]).map(str::to_owned);
     let format = event.format.tracepoint().into_iter();
     let fields = format.flat_map(|format| format.common_fields().iter().chain(format.fields()));
@@ -210,7 +210,27 @@ impl Read {
         }
     }
 
-    fn value<'a>(&self, input: &Input<'a>) -> Option<Value<'a>> {
+    /// Returns whether the value is found by the names of addresses.
+    pub fn needs_symbols(&self) -> bool {
+        match self {
+            Read::Stack => true,
+            Read::Part(part) => part.reads().any(Read::needs_symbols),
+            _ => false,
+        }
+    }
+
+    /// Returns the text of a value that no record contains as it is; `None` for other values.
+    pub fn made_text(&self, input: &Input<'_>) -> Option<Vec<u8>> {
+        match self {
+            Read::Comm => Some(input.comm().unwrap_or(UNKNOWN_COMM.to_vec())),
+            Read::Stack => Some(folded(&input.frames()).into_bytes()),
+            Read::Event(name) => Some(name.to_vec()),
+            _ => None,
+        }
+    }
+
+    /// Returns the value if a record contains it; `None` too if the record ends before it.
+    pub fn value<'a>(&self, input: &Input<'a>) -> Option<Value<'a>> {
         let sample = &input.sample;
         match self {
             Read::Field(field) => sample.field(field),
@@ -247,7 +267,7 @@ pub struct Memo {
 impl Memo {
     /// Forgets everything if the indexes of texts have changed since.
     #[inline]
-    pub(super) fn check(&mut self, generation: u64) {
+    pub(crate) fn check(&mut self, generation: u64) {
         if self.generation != generation {
             *self = Memo { generation, ..Memo::default() };
         }

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 /// Texts with their indexes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Texts {
+pub(crate) struct Texts {
     indexes: FxHashMap<Arc<[u8]>, u32>,
     texts: Vec<Arc<[u8]>>,
 }
@@ -32,6 +32,11 @@ impl Texts {
     /// Returns the index of a text that was added before.
     pub fn find(&self, text: &[u8]) -> Option<u32> {
         self.indexes.get(text).copied()
+    }
+
+    /// Returns all texts, in the order of their indexes.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.texts.iter().map(|text| &**text)
     }
 
     /// Returns the text with this index.

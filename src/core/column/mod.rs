@@ -1,0 +1,19 @@
+//! Events as columns of Arrow arrays. Does not know about Python or where events come from.
+//!
+//! A [`Plan`] says, once for each event type, from which bytes of a record each column is read. [`Columns`] takes records
+//! in their order and makes batches of them: `RecordBatch` of the crate `arrow-array`.
+
+mod builder;
+mod cell;
+mod column_type;
+mod numbers;
+mod plan;
+mod rows;
+mod texts;
+
+pub use column_type::ColumnType;
+pub use plan::{Plan, PlanError};
+pub use rows::{Columns, Row};
+
+#[cfg(test)]
+mod tests;
