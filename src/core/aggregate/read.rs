@@ -255,13 +255,23 @@ const CHAINS: usize = 1 << 14;
 pub struct Memo {
     /// The state of the table to which the indexes of texts belong.
     generation: u64,
-    /// For each thread: the number of changes of task names, the time and the index of its name.
-    comms: FxHashMap<i32, (u64, u64, u32)>,
+    /// For each thread, its name at some time.
+    comms: FxHashMap<i32, KnownName>,
     /// The latest time for which a name was looked up.
     latest: u64,
     /// For the hash of a chain's frames: the frames and the index of their text. The frames are kept, so no other frame
     /// can get their addresses.
     chains: FxHashMap<u64, (Vec<Arc<Frame>>, u32)>,
+}
+
+/// The name of a thread between two times.
+struct KnownName {
+    /// The number of changes of task names before.
+    changes: u64,
+    since: u64,
+    /// The end of the time. Events may be added long after they were read, so later names may be known.
+    until: u64,
+    text: u32,
 }
 
 impl Memo {
@@ -278,13 +288,13 @@ impl Memo {
         let super::Facts::Run(context) = input.facts else { return named(input.comm(), texts) };
         let (task, time) = (input.sample.task(), input.sample.time());
         let changes = context.task_changes();
-        if let Some(&(at, since, text)) = self.comms.get(&task)
-            && at == changes
-            && since <= time
+        if let Some(known) = self.comms.get(&task)
+            && known.changes == changes
+            && (known.since..known.until).contains(&time)
         {
-            return text;
+            return known.text;
         }
-        let comm = context.comm(task, time);
+        let (comm, until) = context.comm_until(task, time).unzip();
         // A late event may be older than the last change of the name. Those that follow are newer.
         let is_kept = comm.is_some() && time >= self.latest;
         self.latest = self.latest.max(time);
@@ -293,7 +303,8 @@ impl Memo {
             if self.comms.len() >= TASKS {
                 self.comms.clear();
             }
-            self.comms.insert(task, (changes, time, text));
+            let until = until.unwrap_or(u64::MAX);
+            self.comms.insert(task, KnownName { changes, since: time, until, text });
         }
         text
     }

@@ -320,10 +320,15 @@ impl Context {
     /// Returns the name that a thread had at `time`. If no name is known, it is read from procfs, unless the run reads
     /// a recording.
     pub fn comm(&self, tid: i32, time: u64) -> Option<Vec<u8>> {
+        self.comm_until(tid, time).map(|(comm, _)| comm)
+    }
+
+    /// Returns the name that a thread had at `time`, and the time until which it had this name, as far as is known.
+    pub fn comm_until(&self, tid: i32, time: u64) -> Option<(Vec<u8>, u64)> {
         let Some(mut tasks) = self.tasks_soon() else {
             return match self.processes {
                 ProcessRecords::Recording => None,
-                _ => procfs::comm(u32::try_from(tid).ok()?),
+                _ => Some((procfs::comm(u32::try_from(tid).ok()?)?, u64::MAX)),
             };
         };
         if self.processes != ProcessRecords::Recording
@@ -336,7 +341,7 @@ impl Context {
                 None => tasks.note_gone(tid),
             }
         }
-        tasks.name(tid, time).map(<[u8]>::to_vec)
+        Some((tasks.name(tid, time)?.to_vec(), tasks.replaced(tid, time)))
     }
 
     /// Returns the task names. Waits for another thread that uses them, which takes microseconds: procfs does not have

@@ -107,6 +107,14 @@ impl Tasks {
         holding.map(|(_, comm)| &**comm)
     }
 
+    /// Returns the time at which the name that the thread had at `time` was replaced; `u64::MAX` if it was not.
+    pub fn replaced(&self, tid: i32, time: u64) -> u64 {
+        let names = self.names.get(&tid).filter(|_| tid != 0);
+        let next = names.and_then(|names| names.iter().find(|&&(since, _)| since > time && since != names[0].0));
+        // The first name also holds for the time before it.
+        next.map_or(u64::MAX, |&(since, _)| since)
+    }
+
     fn drop_oldest(&mut self) {
         while self.names.len() > MOST_TASKS {
             let Some(tid) = self.exited.pop_front().or_else(|| self.names.keys().next().copied()) else { break };
@@ -138,6 +146,8 @@ mod tests {
         tasks.exited(8);
         assert_eq!(name(&tasks, 8, 105), "bash");
         assert_eq!(name(&tasks, 8, 110), "ls");
+        assert_eq!([105, 110].map(|time| tasks.replaced(8, time)), [110, u64::MAX]);
+        assert_eq!([7, 9, 0].map(|tid| tasks.replaced(tid, 50)), [u64::MAX; 3]);
         assert_eq!(name(&tasks, 7, 50), "bash");
         assert_eq!(name(&tasks, 9, 50), "<...>");
         assert_eq!(name(&tasks, 0, 50), "swapper");
