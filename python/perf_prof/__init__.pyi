@@ -785,6 +785,15 @@ class Trace:
     def read(self, timeout: float | None = None) -> list[PerfEvent]:
         """Returns a list of all events that are there. Waits for the first one, at most timeout seconds. The list is
         empty after that time, and at the end. Raises ClosedError after close()."""
+    def batches(
+        self, columns: Sequence[str] | None = None, *, rows: int = 65536, every: float | None = None
+    ) -> Batches:
+        """Returns an iterator of Batch: some rows, with a column for each name. Each has `rows` events, the last one the
+        rest. With `every`, in seconds, a batch comes after this time too if there are events. Without columns, there are
+        those of all fields."""
+    def table(self, columns: Sequence[str] | None = None) -> Table:
+        """Returns all events until the end as a Table, with a column for each name. Without columns, there are those of all
+        fields."""
     def fileno(self) -> int:
         """Returns a descriptor for select() and poll(). It is readable when there are events, and at the end. It can
         also be readable when there is nothing; then read(0) returns an empty list."""
@@ -815,6 +824,75 @@ class Trace:
         all_cpus=True, which delivers the events of all tasks."""
     def process_of(self, tid: int) -> int | None:
         """Returns the process id of the thread tid, or None if this trace does not know it."""
+
+class Batches:
+    """The batches of a trace: an iterator of Batch. polars, duckdb and others read it as one table, a batch at a time."""
+
+    def __iter__(self) -> Batches: ...
+    def __next__(self) -> Batch: ...
+    @property
+    def column_names(self) -> list[str]:
+        """the names of the columns"""
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+class Batch:
+    """Some rows: an event each, with a column for each name. pyarrow.record_batch(batch), polars.DataFrame(batch) and
+    others read it without a copy; batch["NAME"] is a Column.
+    """
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, name: str, /) -> Column: ...
+    @property
+    def column_names(self) -> list[str]:
+        """the names of the columns"""
+    @property
+    def schema(self) -> dict[str, str]:
+        """the types of the columns by their names, as Arrow names them"""
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+class Table:
+    """A table: an event each row, in batches. polars.DataFrame(table), pyarrow.table(table), duckdb and others read it
+    without a copy.
+    """
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, name: str, /) -> Column:
+        """Copies the column if the table has several batches."""
+    @property
+    def column_names(self) -> list[str]:
+        """the names of the columns"""
+    @property
+    def schema(self) -> dict[str, str]:
+        """the types of the columns by their names, as Arrow names them"""
+    @property
+    def batches(self) -> list[Batch]:
+        """the batches that the table is made of"""
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        """Copies the rows if the table has several batches."""
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+class Column:
+    """A column of a batch or of a table. numpy.asarray(column) does not copy the numbers of a column without nulls;
+    pyarrow.array(column), polars.Series(column) and others read all columns.
+    """
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __len__(self) -> int: ...
+    @property
+    def name(self) -> str:
+        """the name of the column"""
+    @property
+    def type(self) -> str:
+        """the type of its values, as Arrow names it"""
+    @property
+    def null_count(self) -> int:
+        """the number of values that are missing"""
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
 
 class RunResult:
     """The result of run()."""

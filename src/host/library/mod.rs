@@ -2,6 +2,7 @@
 //! belongs to the program. Does not install signal handlers, and prints nothing.
 
 mod background;
+mod columns;
 mod counting;
 mod dispatch;
 mod divided;
@@ -21,6 +22,7 @@ use pyo3::prelude::*;
 /// Adds the functions and classes of this room to the native module.
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<trace::Trace>()?;
+    module.add_class::<columns::Batches>()?;
     module.add_class::<dispatch::RunResult>()?;
     module.add_class::<recording::RecordingRun>()?;
     module.add_class::<divided::DividedRun>()?;

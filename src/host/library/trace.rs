@@ -15,6 +15,7 @@ use pyo3::{
 
 use super::{
     background::LOOK_FOR_SIGNALS,
+    columns::{Batches, ROWS},
     errors::{exception, named},
     forks::Generation,
     messages, options,
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::{
     run::plan::ScriptPlan,
-    script::{EventClass, Run, ksym_of, stats_of, usym_of},
+    script::{EventClass, Run, Table, ksym_of, stats_of, usym_of},
 };
 
 /// Opens events, or the recording `input`, and starts to deliver them. `options` are keyword arguments of
@@ -83,7 +84,7 @@ enum Progress {
 }
 
 /// What came after a wait.
-enum Waited {
+pub enum Waited {
     /// There are entries in `taken`.
     Entries,
     /// The time is over.
@@ -172,7 +173,7 @@ impl Trace {
 
     /// Fails if the program has closed the trace. An iteration that goes on meanwhile just ends: another thread may close
     /// the trace at any time.
-    fn check_open(&self, py: Python<'_>) -> PyResult<()> {
+    pub fn check_open(&self, py: Python<'_>) -> PyResult<()> {
         self.check_process(py)?;
         if self.taken().state == Progress::Closed {
             return Err(named(py, "ClosedError", "this trace is closed"));
@@ -181,7 +182,7 @@ impl Trace {
     }
 
     /// Waits for entries, without the interpreter's lock, and lets signal handlers run.
-    fn wait(&self, py: Python<'_>, until: Option<Instant>) -> PyResult<Waited> {
+    pub fn wait(&self, py: Python<'_>, until: Option<Instant>) -> PyResult<Waited> {
         self.check_process(py)?;
         loop {
             let state = {
@@ -230,6 +231,38 @@ impl Trace {
         }
     }
 
+    /// Returns the run.
+    pub fn run(&self) -> &Arc<Run> {
+        &self.run
+    }
+
+    /// Takes the batch out, with the index of its first entry that was not delivered.
+    pub fn take_batch(&self) -> (EventBatch, usize) {
+        let mut taken = self.taken();
+        (std::mem::take(&mut taken.batch), std::mem::take(&mut taken.next))
+    }
+
+    /// Puts a batch back whose entries before `next` were delivered; `samples` of them were events. Returns it if another
+    /// thread has taken another batch meanwhile.
+    pub fn put_back(&self, batch: EventBatch, next: usize, samples: usize) -> Option<(EventBatch, usize)> {
+        let mut taken = self.taken();
+        taken.delivered += samples as u64;
+        match taken.state {
+            Progress::Closed => None,
+            _ if taken.next < taken.batch.entries.len() => (next < batch.entries.len()).then_some((batch, next)),
+            _ => {
+                (taken.batch, taken.next) = (batch, next);
+                None
+            }
+        }
+    }
+
+    /// Calls `on_lost`.
+    pub fn tell_lost(&self, py: Python<'_>, start: u64, end: u64) -> PyResult<()> {
+        let on_lost = self.on_lost().as_ref().map(|on_lost| on_lost.clone_ref(py));
+        on_lost.map_or(Ok(()), |on_lost| on_lost.call1(py, (start, end)).map(|_| ()))
+    }
+
     /// Returns the next event of the batch. Calls `on_lost` at its place.
     fn next_taken(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         loop {
@@ -243,10 +276,7 @@ impl Trace {
                 }
                 Entry::Lost { start, end } => {
                     drop(taken);
-                    let on_lost = self.on_lost().as_ref().map(|on_lost| on_lost.clone_ref(py));
-                    if let Some(on_lost) = on_lost {
-                        on_lost.call1(py, (start, end))?;
-                    }
+                    self.tell_lost(py, start, end)?;
                 }
                 Entry::Interval => {}
             }
@@ -285,6 +315,27 @@ impl Trace {
     fn _take<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Option<Bound<'py, PyList>>> {
         let (events, waited) = self.take(py, Some(Instant::now()), limit)?;
         Ok(if matches!(waited, Waited::End) && events.is_empty() { None } else { Some(events) })
+    }
+
+    /// Returns an iterator of Batch: some rows, with a column for each name. Each has `rows` events, the last one the
+    /// rest. With `every`, in seconds, a batch comes after this time too if there are events. Without columns, there are
+    /// those of all fields.
+    #[pyo3(signature = (columns = None, *, rows = 65536, every = None))]
+    fn batches(
+        slf: Py<Self>,
+        py: Python<'_>,
+        columns: Option<Vec<String>>,
+        rows: usize,
+        every: Option<f64>,
+    ) -> PyResult<Batches> {
+        Batches::new(py, slf, columns.as_deref(), rows, every)
+    }
+
+    /// Returns all events until the end as a Table, with a column for each name. Without columns, there are those of all
+    /// fields.
+    #[pyo3(signature = (columns = None))]
+    fn table(slf: Py<Self>, py: Python<'_>, columns: Option<Vec<String>>) -> PyResult<Table> {
+        Batches::new(py, slf, columns.as_deref(), ROWS, None)?.table(py)
     }
 
     fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {

@@ -96,6 +96,7 @@ impl ScriptEventSource for ScriptEvents<'_> {
         };
         Run {
             events: self.events.event_types(),
+            is_delivered: (0..self.events.event_types().len()).map(|event| !self.events.is_input(event)).collect(),
             attrs: opened.enumerate().map(attr).collect(),
             trailers: Trailers::Live(capture.trailer()),
             context: self.events.context().clone(),

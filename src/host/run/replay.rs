@@ -353,7 +353,17 @@ impl RecordedEvents<'_> {
         let ring_cpus = self.replay.ring_cpus();
         let stats = Arc::new(Stats::new(events.len(), ring_cpus.len()).with_spans(self.derived.len()));
         let trailers = Trailers::Recorded(self.layouts.clone());
-        Run { events, attrs, trailers, context: self.context.clone(), stats, ring_cpus, machine: self.machine.take() }
+        let is_input = |at: usize| self.derived.iter().any(|derived| derived.inputs.contains(&at));
+        Run {
+            is_delivered: (0..events.len()).map(|at| !is_input(at)).collect(),
+            events,
+            attrs,
+            trailers,
+            context: self.context.clone(),
+            stats,
+            ring_cpus,
+            machine: self.machine.take(),
+        }
     }
 
     /// Delivers the events to any receiver.

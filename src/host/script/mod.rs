@@ -3,6 +3,7 @@
 mod aggregate;
 mod callbacks;
 mod choice;
+mod columns;
 mod embedded;
 mod error;
 mod event;
@@ -28,6 +29,7 @@ mod timeline;
 
 pub use callbacks::Callbacks;
 pub use choice::{ChoiceSource, PythonChoice};
+pub use columns::{Batch, Table, stream_capsule};
 pub use error::ScriptError;
 pub use event::{EventClass, Seen, kept_event, made, made_context, seen, unnamed_frames};
 pub use failure::OnError;

@@ -18,6 +18,7 @@ use pyo3::{
 
 use super::{
     aggregate::{Aggregator, Count, Hist, PyDistribution as Distribution, Stacks, Sum, Top},
+    columns,
     event::{base_type, field_error, restore},
     flame_graph::FlameGraph,
     heat_map::Heatmap,
@@ -32,6 +33,9 @@ use super::{
 pub struct Run {
     /// The selected events.
     pub events: Vec<EventType>,
+    /// Whether the sink receives the samples of each event. It does not receive those of events that are only inputs of
+    /// derived events.
+    pub is_delivered: Vec<bool>,
     /// The layouts of the sample ids in records other than samples.
     pub trailers: Trailers,
     /// The attr of each event.
@@ -112,6 +116,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Stacks>()?;
     module.add_class::<Sum>()?;
     module.add_class::<Top>()?;
+    columns::add_to(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(syscall_name, module)?)?;
     module.add_function(wrap_pyfunction!(syscall_nr, module)?)?;

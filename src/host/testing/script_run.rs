@@ -73,6 +73,7 @@ pub fn run_script(
     })?;
     let layout = SampleLayout::new(PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TIME, 0);
     let run = Arc::new(Run {
+        is_delivered: vec![true; entries.events.len()],
         attrs: vec![EventAttr::default(); entries.events.len()],
         trailers: Trailers::Live(TrailerLayout::new(0)),
         context: Arc::new(context),

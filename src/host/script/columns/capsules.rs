@@ -1,0 +1,47 @@
+//! Structures of Arrow's C data interface in capsules, as the PyCapsule interface of Arrow defines them:
+//! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>. The structures free themselves if
+//! nobody takes what is in them.
+
+use arrow_array::{Array, RecordBatchReader, ffi, ffi_stream::FFI_ArrowArrayStream};
+use arrow_schema::{ArrowError, Field, Schema, ffi::FFI_ArrowSchema};
+use pyo3::{exceptions::PyValueError, prelude::*, types::PyCapsule};
+
+/// The two capsules of `__arrow_c_array__`: the schema and the array.
+pub type ArrayCapsules<'py> = (Bound<'py, PyCapsule>, Bound<'py, PyCapsule>);
+
+/// Returns the exception for an error of Arrow.
+pub fn error(error: ArrowError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// Returns the capsule of `__arrow_c_schema__` for a table.
+pub fn schema_capsule<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyCapsule>> {
+    capsule_of(py, FFI_ArrowSchema::try_from(schema))
+}
+
+/// Returns the capsule of `__arrow_c_schema__` for a column.
+pub fn field_capsule<'py>(py: Python<'py>, field: &Field) -> PyResult<Bound<'py, PyCapsule>> {
+    capsule_of(py, FFI_ArrowSchema::try_from(field))
+}
+
+fn capsule_of(py: Python<'_>, schema: Result<FFI_ArrowSchema, ArrowError>) -> PyResult<Bound<'_, PyCapsule>> {
+    PyCapsule::new_with_value(py, schema.map_err(error)?, c"arrow_schema")
+}
+
+/// Returns the capsules of `__arrow_c_array__`. The schema is that of the caller, because an array has no name.
+pub fn array_capsules<'py>(
+    py: Python<'py>,
+    array: &dyn Array,
+    schema: Bound<'py, PyCapsule>,
+) -> PyResult<ArrayCapsules<'py>> {
+    let (array, _) = ffi::to_ffi(&array.to_data()).map_err(error)?;
+    Ok((schema, PyCapsule::new_with_value(py, array, c"arrow_array")?))
+}
+
+/// Returns the capsule of `__arrow_c_stream__`.
+pub fn stream_capsule<'py>(
+    py: Python<'py>,
+    batches: Box<dyn RecordBatchReader + Send>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(batches), c"arrow_array_stream")
+}

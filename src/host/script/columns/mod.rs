@@ -1,0 +1,19 @@
+//! The Python classes `perf_prof.Batch`, `perf_prof.Table` and `perf_prof.Column`: columns that other programs read
+//! without a copy, by the PyCapsule interface of Arrow and by the buffer protocol.
+
+mod batch;
+mod capsules;
+mod column;
+
+pub use batch::{Batch, Table};
+pub use capsules::stream_capsule;
+pub use column::Column;
+
+use pyo3::prelude::*;
+
+/// Adds the classes to the native module.
+pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Batch>()?;
+    module.add_class::<Table>()?;
+    module.add_class::<Column>()
+}
