@@ -1,12 +1,14 @@
-//! `perf-prof export`: writes the events of a recording for other programs: tables, Perfetto, the Firefox Profiler.
+//! `perf-prof export`: writes the events of a recording for other programs: tables, files of columns, Perfetto, the
+//! Firefox Profiler.
 
+mod column_file;
 mod cpu_tracks;
 mod firefox;
 mod rows;
 
 use std::{
     fs::File,
-    io::{self, BufWriter, StdoutLock, Write},
+    io::{self, BufWriter, Stdout, Write},
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::Arc,
@@ -16,12 +18,14 @@ use anyhow::{Context as _, Result};
 use flate2::{Compression, write::GzEncoder};
 
 use self::{
+    column_file::{Arrow, ColumnFile, Parquet},
     cpu_tracks::CpuTracks,
     firefox::FirefoxProfile,
     rows::{CsvTable, JsonRows},
 };
 use super::recording_view::OpenRecording;
 use crate::{
+    column::Plan,
     engine::ExitStatus,
     event::{Context, Deliver, EventType, Flow, Sample, Sink, Stop},
     plan::{Input, Verbosity},
@@ -40,6 +44,8 @@ pub struct ExportPlan {
     pub input: Input,
     /// The events that are exported; all of them if there are none.
     pub events: Vec<EventSpec>,
+    /// The columns of a file of columns; those of all fields if `None`.
+    pub columns: Option<Vec<String>>,
     /// Where the export is written.
     pub output: Output,
     /// What is written.
@@ -64,6 +70,10 @@ pub enum Form {
     NdJson,
     /// A table with a line for each event.
     Csv,
+    /// Columns in a Parquet file.
+    Parquet,
+    /// Columns in the file format of Arrow.
+    Arrow,
     /// A trace for Perfetto.
     Perfetto,
     /// A profile for the Firefox Profiler.
@@ -72,9 +82,11 @@ pub enum Form {
 
 impl Form {
     /// All forms, with their names and the ends of the names of their files.
-    pub const ALL: [(Form, &'static str, &'static [&'static str]); 4] = [
+    pub const ALL: [(Form, &'static str, &'static [&'static str]); 6] = [
         (Form::NdJson, "ndjson", &[".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz"]),
         (Form::Csv, "csv", &[".csv", ".csv.gz"]),
+        (Form::Parquet, "parquet", &[".parquet"]),
+        (Form::Arrow, "arrow", &[".arrow"]),
         (Form::Perfetto, "pftrace", &[".pftrace", ".pftrace.gz"]),
         (Form::Firefox, "firefox", &[".json", ".json.gz"]),
     ];
@@ -84,6 +96,11 @@ impl Form {
         let name = path.file_name()?.to_str()?;
         let has = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
         Form::ALL.iter().find(|(_, _, ends)| has(ends)).map(|(form, ..)| *form)
+    }
+
+    /// Returns whether the form has columns that can be selected. It then has spans too.
+    pub fn has_columns(self) -> bool {
+        matches!(self, Form::Parquet | Form::Arrow)
     }
 
     /// Returns the form with this name.
@@ -101,12 +118,22 @@ trait Exporter {
     fn finish(self) -> io::Result<()>;
 }
 
+/// The column of the time of day.
+const REALTIME: &str = "_realtime";
+
 /// Exports the events.
 pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     if let Output::File(path) = &plan.output {
         output_path::check(path, ExistingFile::Overwritten)?;
     }
-    let reading = OpenRecording::open(&plan.input, &plan.events, symbol::Options::default(), plan.verbosity)?;
+    let open = if plan.form.has_columns() { OpenRecording::open_with_spans } else { OpenRecording::open };
+    let mut reading = open(&plan.input, &plan.events, symbol::Options::default(), plan.verbosity)?;
+    // An unknown column has to be found before the file is replaced.
+    let names = if plan.form.has_columns() { plan.columns.as_deref() } else { Some(&[][..]) };
+    let columns = Plan::new(names, reading.types(), &reading.is_delivered())?;
+    if columns.schema.index_of(REALTIME).is_ok() {
+        reading = reading.with_time_of_day()?;
+    }
     let name = match &plan.output {
         Output::Stdout => "the standard output".to_owned(),
         Output::File(path) => path.display().to_string(),
@@ -114,6 +141,14 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     let failed = || format!("cannot write {name}");
     let mut to = Destination::open(&plan.output).with_context(failed)?;
     let exported = match plan.form {
+        Form::Parquet => {
+            let file = ColumnFile::new(columns, |schema| Parquet::open(&mut to, schema)).with_context(failed)?;
+            export(reading, file)
+        }
+        Form::Arrow => {
+            let file = ColumnFile::new(columns, |schema| Arrow::open(&mut to, schema)).with_context(failed)?;
+            export(reading, file)
+        }
         Form::NdJson => export(reading, JsonRows::new(&mut to)),
         Form::Csv => {
             let table = CsvTable::new(reading.types(), &mut to);
@@ -184,14 +219,14 @@ impl<E: Exporter> Deliver for Exporting<E> {
 
 /// Where bytes go.
 enum Destination {
-    Stdout(BufWriter<StdoutLock<'static>>),
+    Stdout(BufWriter<Stdout>),
     File(BufWriter<File>),
     Compressed(GzEncoder<BufWriter<File>>),
 }
 
 impl Destination {
     fn open(output: &Output) -> io::Result<Destination> {
-        let Output::File(path) = output else { return Ok(Destination::Stdout(BufWriter::new(io::stdout().lock()))) };
+        let Output::File(path) = output else { return Ok(Destination::Stdout(BufWriter::new(io::stdout()))) };
         let file = BufWriter::new(File::create(path)?);
         let is_compressed = path.extension().is_some_and(|end| end == "gz");
         Ok(match is_compressed {
