@@ -93,7 +93,16 @@ fn run_of(event: EventType, context: Context, rings: usize) -> Arc<Run> {
     let stats = Arc::new(Stats::new(1, rings));
     let ring_cpus = (0..rings as u32).map(Some).collect();
     let (attrs, trailers) = (vec![EventAttr::default()], Trailers::Live(TrailerLayout::new(0)));
-    Arc::new(Run { events: vec![event], trailers, attrs, context: Arc::new(context), stats, ring_cpus, machine: None })
+    Arc::new(Run {
+        events: vec![event],
+        is_delivered: vec![true],
+        trailers,
+        attrs,
+        context: Arc::new(context),
+        stats,
+        ring_cpus,
+        machine: None,
+    })
 }
 
 /// Chunks of records that can be delivered again and again without a copy.

@@ -5,12 +5,13 @@
 //! written; `cargo test` runs this, to check that every row is there. `cargo bench -- --table --scale` measures only
 //! the merge of the rings of large machines, `--recordings` only the rows about recordings, `--access` only those about
 //! reading events, `--aggregators` and `--spans` only those about these, `--perf-script` only those about scripts of `perf
-//! script`, and `--library` only those about the Python package.
+//! script`, `--library` only those about the Python package, and `--columns` only those about columns.
 
 #![allow(clippy::unwrap_used)]
 
 mod access;
 mod aggregators;
+mod columns;
 mod cpu;
 mod events;
 mod floor;
@@ -92,6 +93,10 @@ fn main() {
         perf_script::rows(&mut table);
         return table.print();
     }
+    if has("--columns") {
+        columns::rows(&mut table);
+        return table.print();
+    }
     if has("--library") {
         library::rows(&mut table);
         return table.print();
@@ -112,6 +117,7 @@ fn main() {
     perf_script::rows(&mut table);
     recordings(&mut table);
     library::rows(&mut table);
+    columns::rows(&mut table);
     interpreter.finish();
     table.print();
     table.check_rows();

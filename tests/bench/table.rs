@@ -64,7 +64,7 @@ impl Table {
 
     /// Checks that every expected row is there, with a figure or with the reason why it has none.
     pub fn check_rows(&self) {
-        const ROWS: [&str; 76] = [
+        const ROWS: [&str; 80] = [
             "floor h0",
             "floor h1",
             "floor h3",
@@ -141,6 +141,10 @@ impl Table {
             "library, live",
             "import perf_prof",
             "files of the package",
+            "columns, four integers",
+            "columns, three integers and _comm",
+            "columns, a list of integers",
+            "columns, memory",
         ];
         for name in ROWS {
             let row = self.rows.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no row `{name}`"));
