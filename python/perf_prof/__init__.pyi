@@ -368,6 +368,9 @@ class Aggregator:
         """Returns a dict with all keys. The values are numbers, or for a Hist the dicts of Distribution.to_dict()."""
     def print(self, top: int | None = None, file: _Writes | None = None) -> None:
         """Writes the table to a file, or to sys.stdout: the top keys with the largest amounts, or all keys."""
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The table as columns, for libraries that read Arrow: those of the names, then count or sum; for a Hist, count,
+        sum, min, max, p50, p90 and p99."""
     @property
     def total(self) -> Any:
         """The sum of all amounts, with those that were folded. For a Hist, a Distribution of all values."""

@@ -176,6 +176,23 @@ class Recorded(unittest.TestCase):
         # The events that spans are made of are no rows, so they have no columns.
         self.assertNotIn("id", self.table("syscall").column_names)
 
+    def test_tables_of_aggregators_have_columns(self):
+        counted, summed, durations = pp.Count("prev_comm", "prev_prio"), pp.Sum("next_pid", by="_cpu"), pp.Hist("duration", by="comm")
+        handlers = {"sched__sched_switch": (counted, summed)}
+        pp.run("sched:sched_switch", input=self.recording, handlers=handlers)
+        expected = {(*key, count) for key, count in counted.items()}
+        self.assertEqual(set(polars.DataFrame(counted).rows()), expected)
+        self.assertEqual(polars.DataFrame(counted).columns, ["prev_comm", "prev_prio", "count"])
+        self.assertEqual(dict(duckdb.sql("select * from summed").fetchall()), summed.to_dict())
+        pp.run("offcpu", input=self.recording, handlers={"offcpu": durations})
+        self.assertGreater(len(durations), 0)
+        for row in pyarrow.table(durations).to_pylist():
+            of = durations[row["comm"]]
+            percentiles = [of.percentile(percent) for percent in (50, 90, 99)]
+            self.assertEqual([row["count"], row["sum"], row["min"], row["max"]], [of.count, of.sum, of.min, of.max])
+            self.assertEqual([row["p50"], row["p90"], row["p99"]], percentiles)
+        self.assertEqual(polars.DataFrame(pp.Count("_cpu")).rows(), [])
+
     def test_wrong_columns_are_errors(self):
         cases = [
             (dict(columns=["prev_comn"]), "no event has a field or member `prev_comn`; did you mean `prev_comm`?"),

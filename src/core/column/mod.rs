@@ -6,12 +6,14 @@
 mod builder;
 mod cell;
 mod column_type;
+mod groups;
 mod numbers;
 mod plan;
 mod rows;
 mod texts;
 
 pub use column_type::ColumnType;
+pub use groups::of_groups;
 pub use plan::{Plan, PlanError};
 pub use rows::{Columns, Row};
 

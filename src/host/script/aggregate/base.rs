@@ -5,15 +5,21 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use perf_prof_core::aggregate::{Amount, Definition, Groups, Input, Measure, Memo, Others, Plan};
+use perf_prof_core::{
+    aggregate::{Amount, Definition, Groups, Input, Measure, Memo, Others, Plan},
+    column::of_groups,
+};
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
-    types::{PyAnyMethods, PyDict, PyIterator, PyList, PyTuple},
+    types::{PyAnyMethods, PyCapsule, PyDict, PyIterator, PyList, PyTuple},
 };
 
 use super::{
-    super::event::{Class, with_input},
+    super::{
+        columns::rows_capsule,
+        event::{Class, with_input},
+    },
     keys::{amount_from, amount_object, amount_parts, key_from, key_object},
 };
 
@@ -197,6 +203,20 @@ impl Aggregator {
     #[pyo3(signature = (top=None, file=None))]
     fn print(&self, py: Python<'_>, top: Option<usize>, file: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         write_to(py, file, self.text(top))
+    }
+
+    /// The table as columns, for libraries that read Arrow: those of the names, then count or sum; for a Hist, count,
+    /// sum, min, max, p50, p90 and p99.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        // A producer that offers one schema only may ignore the request.
+        let _ = requested_schema;
+        let rows = of_groups(&self.groups.lock());
+        rows_capsule(py, rows.map_err(|error| PyValueError::new_err(error.to_string()))?)
     }
 
     /// The sum of all amounts, with those that were folded. For a Hist, a Distribution of all values.

@@ -73,6 +73,11 @@ fn stream(py: Python<'_>, schema: SchemaRef, batches: Vec<RecordBatch>) -> PyRes
     stream_capsule(py, Box::new(RecordBatchIterator::new(batches.into_iter().map(Ok), schema)))
 }
 
+/// Returns the capsule of `__arrow_c_stream__` for rows.
+pub fn rows_capsule(py: Python<'_>, rows: RecordBatch) -> PyResult<Bound<'_, PyCapsule>> {
+    stream(py, rows.schema(), vec![rows])
+}
+
 #[pymethods]
 impl Batch {
     fn __len__(&self) -> usize {

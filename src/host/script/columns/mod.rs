@@ -5,7 +5,7 @@ mod batch;
 mod capsules;
 mod column;
 
-pub use batch::{Batch, Table};
+pub use batch::{Batch, Table, rows_capsule};
 pub use capsules::stream_capsule;
 pub use column::Column;
 
