@@ -16,6 +16,10 @@ pub(super) struct OpenSpans {
     /// For each key, the slot of the span that was opened last.
     by_key: HashTable<u32>,
     slots: Vec<Slot>,
+    /// For each slot, the slot above it: that of the span with the same key that was opened after this one. For the slot
+    /// of the last span with a key, it is the slot of the first one, so that both ends of the chain are found at once.
+    /// This is valid only if there are several spans with the key. So it needs no memory before there are.
+    above: Vec<u32>,
     /// The first unused slot. [`Slot::below`] is the next one.
     unused: u32,
     oldest: u32,
@@ -75,6 +79,7 @@ impl OpenSpans {
         Self {
             by_key: HashTable::new(),
             slots: Vec::new(),
+            above: Vec::new(),
             unused: NONE,
             oldest: NONE,
             newest: NONE,
@@ -115,7 +120,7 @@ impl OpenSpans {
                 NONE
             }
         };
-        self.slots[at as usize].below = below;
+        self.put_above(at, below);
         match self.newest {
             NONE => self.oldest = at,
             newest => self.slots[newest as usize].newer = at,
@@ -140,16 +145,30 @@ impl OpenSpans {
     }
 
     fn first_slot(&self, key: &Key) -> Option<u32> {
-        let mut at = *self.by_key.find(hash(key), |&at| self.slots[at as usize].key == *key)?;
-        while self.slots[at as usize].below != NONE {
-            at = self.slots[at as usize].below;
+        let top = *self.by_key.find(hash(key), |&at| self.slots[at as usize].key == *key)?;
+        Some(self.bottom(top))
+    }
+
+    /// Returns the slot of the span that was opened first, of those with the key of the span at `top`. The latter was
+    /// opened last.
+    fn bottom(&self, top: u32) -> u32 {
+        if self.slots[top as usize].below == NONE { top } else { self.above[top as usize] }
+    }
+
+    /// Puts a slot above the one that was at the top of its key, if there was one.
+    fn put_above(&mut self, at: u32, below: u32) {
+        self.slots[at as usize].below = below;
+        if below != NONE {
+            let bottom = self.bottom(below);
+            self.above.resize(self.slots.len(), NONE);
+            self.above[below as usize] = at;
+            self.above[at as usize] = bottom;
         }
-        Some(at)
     }
 
     /// Takes out the span with this key that was opened first.
     pub fn close_first(&mut self, key: &Key) -> Option<OpenSpan<Box<[u8]>>> {
-        self.remove(self.first_slot(key)?)
+        self.remove_first(self.first_slot(key)?)
     }
 
     /// Returns whether a span with this key is open.
@@ -193,7 +212,10 @@ impl OpenSpans {
         let at = *entry.get();
         match slots[at as usize].below {
             NONE => drop(entry.remove()),
-            below => *entry.get_mut() = below,
+            below => {
+                *entry.get_mut() = below;
+                self.above[below as usize] = self.above[at as usize];
+            }
         }
         Some(self.take(at))
     }
@@ -205,26 +227,21 @@ impl OpenSpans {
 
     /// Takes out the oldest span.
     pub fn take_oldest(&mut self) -> Option<OpenSpan<Box<[u8]>>> {
-        self.remove(self.oldest)
+        self.remove_first(self.oldest)
     }
 
-    /// Takes out the span in a slot.
-    fn remove(&mut self, at: u32) -> Option<OpenSpan<Box<[u8]>>> {
+    /// Takes out the span in a slot. It must be the first of those with its key.
+    fn remove_first(&mut self, at: u32) -> Option<OpenSpan<Box<[u8]>>> {
         let slot = self.slots.get(at as usize)?;
         let slots = &self.slots;
-        if let Ok(mut entry) = self.by_key.find_entry(hash(&slot.key), |&other| slots[other as usize].key == slot.key) {
-            // Of the spans with its key, the one that was opened last is at the top.
-            let (top, below) = (*entry.get(), slot.below);
-            if top != at {
-                let mut above = top;
-                while self.slots[above as usize].below != at {
-                    above = self.slots[above as usize].below;
-                }
-                self.slots[above as usize].below = below;
-            } else if below == NONE {
+        if let Ok(entry) = self.by_key.find_entry(hash(&slot.key), |&other| slots[other as usize].key == slot.key) {
+            let top = *entry.get();
+            if top == at {
                 entry.remove();
             } else {
-                *entry.get_mut() = below;
+                let second = self.above[at as usize];
+                self.slots[second as usize].below = NONE;
+                self.above[top as usize] = second;
             }
         }
         Some(self.take(at))
@@ -277,6 +294,8 @@ impl OpenSpans {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// A million open spans of a system call with six arguments take 200 MiB: a record of 128 bytes, the memory
@@ -303,5 +322,61 @@ mod tests {
         assert_eq!(number(open.close_first(&key)), Some(3));
         assert_eq!((number(open.close_first(&key)), number(open.close_first(&other))), (None, Some(9)));
         assert_eq!(open.clear(), 0);
+    }
+
+    /// Each operation takes the same time however many spans with the key are open. Otherwise, these would take hours.
+    #[test]
+    fn a_million_open_spans_with_one_key_cost_no_more_than_a_few() {
+        const MANY: u32 = 1_000_000;
+        let mut open = OpenSpans::new(MANY, Nesting::Nested);
+        let key = Key::One(1);
+        let record = |number: u32| [[0, 0, 0, 0], [0, 0, 12, 0], number.to_ne_bytes()].concat();
+        let number = |span: Option<OpenSpan<Box<[u8]>>>| {
+            span.and_then(|span| Some(u32::from_ne_bytes(*span.record[8..].first_chunk()?)))
+        };
+        for at in 0..MANY {
+            assert_eq!(open.open(key.clone(), 0, &record(at)), (0, 0));
+        }
+        // The table is full, so each new span drops the oldest one.
+        for at in MANY..2 * MANY {
+            assert_eq!(open.open(key.clone(), 0, &record(at)), (0, 1));
+        }
+        for at in 0..MANY / 2 {
+            assert_eq!(number(open.close_first(&key)), Some(MANY + at));
+            assert_eq!(number(open.close(&key)), Some(2 * MANY - 1 - at));
+        }
+        assert_eq!((open.len(), number(open.take_oldest())), (0, None));
+    }
+
+    proptest! {
+        /// The naive model is a list of keys and numbers, the oldest span first.
+        #[test]
+        fn the_ends_of_each_chain_are_those_of_a_naive_list(
+            steps in prop::collection::vec((0..4u8, 0..3i64), 0..100),
+            max in 1..8usize,
+        ) {
+            let mut open = OpenSpans::new(max as u32, Nesting::Nested);
+            let mut model = Vec::<(i64, u8)>::new();
+            let number = |span: Option<OpenSpan<Box<[u8]>>>| span.map(|span| span.record[8]);
+            for (at, &(step, key)) in (0..).zip(&steps) {
+                let with_key = Key::One(key as u64);
+                let first = model.iter().position(|&(other, _)| other == key);
+                let last = model.iter().rposition(|&(other, _)| other == key);
+                prop_assert_eq!(open.first(&with_key).map(|span| span.record[8]), first.map(|at| model[at].1));
+                prop_assert_eq!(open.last(&with_key).map(|span| span.record[8]), last.map(|at| model[at].1));
+                match step {
+                    0 | 1 => {
+                        if model.len() == max {
+                            model.remove(0);
+                        }
+                        model.push((key, at));
+                        open.open(with_key, 0, &[0, 0, 0, 0, 0, 0, 9, 0, at]);
+                    }
+                    2 => prop_assert_eq!(number(open.close(&with_key)), last.map(|at| model.remove(at).1)),
+                    _ => prop_assert_eq!(number(open.close_first(&with_key)), first.map(|at| model.remove(at).1)),
+                }
+                prop_assert_eq!(open.len(), model.len() as u64);
+            }
+        }
     }
 }
