@@ -210,6 +210,16 @@ pub(crate) enum Extent {
 }
 
 impl Extent {
+    /// Returns the offset at which the field starts. For the data of some, this is where their place is written.
+    pub fn offset(self) -> usize {
+        match self {
+            Extent::Fixed { offset, .. }
+            | Extent::Flexible { offset }
+            | Extent::DataLoc { offset }
+            | Extent::RelLoc { offset } => offset,
+        }
+    }
+
     /// Returns the array's bytes. If the raw data ends within the array, returns only the bytes that are there. If the
     /// raw data ends before the array, returns `None`.
     #[inline]

@@ -172,6 +172,11 @@ impl Filter {
     pub fn passes(&self, raw: &[u8], cpu: Option<u32>) -> bool {
         self.0.holds(&[raw, &[], &[]], cpu).unwrap_or(false)
     }
+
+    /// Returns whether the filter reads a field that starts at this offset of the sample's raw data.
+    pub fn reads(&self, offset: usize) -> bool {
+        self.0.reads(offset)
+    }
 }
 
 /// Returns `decisive` if one of the nodes is this. Else the answer is the opposite, unless a node has no answer because the
@@ -189,6 +194,16 @@ fn joined(nodes: &[Node], decisive: bool, data: &[&[u8]; 3], cpu: Option<u32>) -
 }
 
 impl Node {
+    fn reads(&self, place: usize) -> bool {
+        match self {
+            Node::All(nodes) | Node::Any(nodes) => nodes.iter().any(|node| node.reads(place)),
+            Node::Not(node) => node.reads(place),
+            Node::Number { data, offset, .. } => *data == Data::Sample && *offset == place,
+            Node::Text { data, extent, .. } => *data == Data::Sample && extent.offset() == place,
+            Node::Cpu { .. } => false,
+        }
+    }
+
     fn holds(&self, data: &[&[u8]; 3], cpu: Option<u32>) -> Option<bool> {
         match self {
             Node::All(nodes) => joined(nodes, false, data, cpu),

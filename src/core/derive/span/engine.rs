@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     derive::Derivation,
-    event::{Context, Flow, PartView, SpanCounts, SpanFormat, SpanSamples},
+    event::{Context, Flow, PartView, Sample, SpanCounts, SpanFormat, SpanSamples},
     record::SampleLayout,
     spec::{Nesting, OpenAtEnd},
 };
@@ -19,6 +19,8 @@ pub(super) struct Engine {
     format: Arc<SpanFormat>,
     /// The layout of the spans' records.
     layout: SampleLayout,
+    /// For each field of the span: whether the filter reads it.
+    filtered_fields: Vec<bool>,
     open: OpenSpans,
     /// The samples that are kept ahead of spans.
     ahead: OpenSpans,
@@ -58,10 +60,15 @@ impl Engine {
     ) -> Self {
         let open = OpenSpans::new(span.spec.max_open, span.spec.nesting);
         let ahead = OpenSpans::new(span.spec.max_open, Nesting::Replaced);
+        let filtered_fields = match &span.filters {
+            Some(Filters::OfSpan(filter)) => format.fields_of(filter),
+            _ => Vec::new(),
+        };
         Self {
             span,
             format,
             layout,
+            filtered_fields,
             open,
             ahead,
             counts,
@@ -126,19 +133,33 @@ impl Engine {
         self.deliver(&SpanSamples { begin, end: Some((input, record)), notes, key: key.numbers(), duration }, emit)
     }
 
-    /// Delivers a span, unless the filter over its fields refuses it.
+    /// Returns whether the user selected the task of a span.
+    fn selects_task(&self, samples: &SpanSamples<'_>) -> bool {
+        !self.span.selects_tasks() || self.context.delivers_spans_of(self.format.task(samples, Some(&self.context)).1)
+    }
+
+    /// Returns whether a span passes the filter over its fields.
+    fn passes(&mut self, samples: &SpanSamples<'_>) -> bool {
+        let Some(Filters::OfSpan(filter)) = &self.span.filters else { return true };
+        self.format.write_for_filter(samples, &self.filtered_fields, Some(&self.context), &mut self.record);
+        let (of, record) = samples.end.unwrap_or(samples.begin);
+        let cpu = self.format.inputs.get(of).map(|event| Sample { event, record }.cpu());
+        filter.passes(&self.record, cpu)
+    }
+
+    /// Delivers a span, unless its task is not selected or the filter over its fields refuses it. Most spans are refused.
+    /// So only what is needed for that is computed before, and what costs less comes first: to ask for a task is cheaper
+    /// than to compute a text, and numbers are cheaper than to ask for a task.
     fn deliver(&mut self, samples: &SpanSamples<'_>, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
-        self.format.write(&self.layout, samples, Some(&self.context), &mut self.record);
-        if let Some(Filters::OfSpan(filter)) = &self.span.filters {
-            let raw = self.layout.raw(&self.record).unwrap_or(&[]);
-            if !filter.passes(raw, self.layout.cpu(&self.record)) {
-                return Flow::Continue(());
-            }
-        }
-        let tid = self.layout.pid_tid(&self.record).map_or(-1, |(_, tid)| tid as i32);
-        if self.span.selects_tasks() && !self.context.delivers_spans_of(tid) {
+        let passes = if self.format.has_text(&self.filtered_fields) {
+            self.selects_task(samples) && self.passes(samples)
+        } else {
+            self.passes(samples) && self.selects_task(samples)
+        };
+        if !passes {
             return Flow::Continue(());
         }
+        self.format.write(&self.layout, samples, Some(&self.context), &mut self.record);
         self.counts.add_delivered(1);
         emit(&self.record)
     }

@@ -1,14 +1,14 @@
 //! Tests of the engine: spans are compared with those of a naive model, whatever the order of the events, the losses and
 //! the size of the table.
 
-use std::sync::Arc;
+use std::{cell::RefCell, sync::Arc};
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
     abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
-    event::{Flow, Sample},
+    event::{ComputeField, Flow, Sample, SpanFieldSource},
     record::{SampleLayout, SampleValues},
     spec::{EventKind, SpanEvents, parse_events},
     tracefs::NoKernel,
@@ -50,6 +50,11 @@ struct Run {
 
 /// Starts the span of a selector. The event `s:both` has both roles if the selector begins and ends with it.
 fn start(selector: &str) -> Result<Run, SpanError> {
+    start_with(selector, |_| {})
+}
+
+/// The same with changes to the span.
+fn start_with(selector: &str, change: impl FnOnce(&mut Span)) -> Result<Run, SpanError> {
     let spec = parse_events(selector).unwrap().remove(0);
     let EventKind::Span(span) = &spec.kind else { panic!("{selector} is not a span") };
     let SpanEvents::Selected { begin, end } = &span.events else { panic!("{selector} is a source") };
@@ -59,7 +64,8 @@ fn start(selector: &str) -> Result<Run, SpanError> {
         (vec![input("begin", "number"), input("end", "other")], vec![vec![0], vec![1]])
     };
     let formats: Vec<_> = inputs.iter().map(|input| input.format.clone()).zip(rules).collect();
-    let made = Span::new(span, spec.filter.as_deref(), None, &formats)?;
+    let mut made = Span::new(span, spec.filter.as_deref(), None, &formats)?;
+    change(&mut made);
     let event = made.event_type(&inputs)?;
     let counts = Arc::new(SpanCounts::default());
     let context = Arc::new(Context::new(Box::new(NoKernel), 0));
@@ -148,6 +154,55 @@ fn a_filter_sees_the_duration_and_the_fields_of_both_events() {
         run.sample(0, &begin);
         assert_eq!(run.sample(1, &end).len(), usize::from(passes), "{filter}");
         assert_eq!((run.counts()[1], run.counts.delivered()), (1, passes.into()), "{filter}");
+    }
+}
+
+/// Fields are costly: some look up the name of a task. So the spans that a filter refuses have only those that it reads.
+#[test]
+fn fields_that_the_filter_does_not_read_are_computed_only_for_spans_that_pass() {
+    thread_local! {
+        static COMPUTED: RefCell<Vec<i64>> = const { RefCell::new(Vec::new()) };
+    }
+    let field = |name: &str, compute: ComputeField| SpanField {
+        name: name.to_owned(),
+        about: "",
+        kind: compute.kind(),
+        source: SpanFieldSource::Computed(compute),
+    };
+    let text = ComputeField::Text(|span| {
+        COMPUTED.with_borrow_mut(|computed| computed.push(span.begin().int("number")));
+        span.begin().text("text").into()
+    });
+    let fields = vec![field("text", text), field("number", ComputeField::Int(|span| span.begin().int("number")))];
+    let rows: [(&str, &[i64], &[i64]); 5] = [
+        ("number == 2", &[2], &[2]),
+        ("number > 7", &[], &[]),
+        ("duration >= 30 && number != 3", &[], &[]),
+        ("cpu == 2 && number >= 2", &[2, 3], &[2, 3]),
+        // The filter reads the text, so it is computed for each span, and again for the one that passes.
+        ("text == \"b\"", &[1, 2, 2, 3], &[2]),
+    ];
+    for (filter, computed, delivered) in rows {
+        let mut run = start_with("span:x=s:begin..s:end//key=_tid/", |span| {
+            span.fields = fields.clone();
+            let inputs = [input("begin", "number"), input("end", "other")];
+            let event = span.event_type(&inputs).unwrap();
+            span.filters = Some(Filters::OfSpan(Filter::parse(filter, event.format.tracepoint().unwrap()).unwrap()));
+        })
+        .unwrap();
+        let mut spans = Vec::new();
+        for (number, text) in [(1, "a"), (2, "b"), (3, "c")] {
+            let begin = record(&run.inputs[0], 100, 5, number, text);
+            run.sample(0, &begin);
+            let end = record(&run.inputs[1], 110 + number as u64, 5, 0, "");
+            spans.extend(run.sample(1, &end));
+        }
+        let format = run.event.format.tracepoint().unwrap();
+        let number = format.field("number").unwrap();
+        let of_spans = spans.iter().map(|record| Sample { event: &run.event, record }.field(number));
+        let expected = delivered.iter().map(|&number| Some(Value::Int(number)));
+        assert_eq!(of_spans.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{filter}");
+        assert_eq!(COMPUTED.take(), computed, "{filter}");
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
         PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
     },
     record::SampleLayout,
-    tracefs::{EventFormat, Field, FieldKind, FormatError},
+    tracefs::{EventFormat, Field, FieldKind, Filter, FormatError},
     value::Value,
 };
 
@@ -289,6 +289,48 @@ impl SpanFormat {
         SpanView::new(&self.inputs, *span, context)
     }
 
+    /// Returns the process and the thread of a span.
+    pub fn task(&self, span: &SpanSamples<'_>, context: Option<&Context>) -> (i32, i32) {
+        let view = self.view(span, context);
+        match self.task {
+            SpanTask::OfEnd => (view.last().pid(), view.last().tid()),
+            SpanTask::OfBegin => (view.begin().pid(), view.begin().tid()),
+            SpanTask::OfKey => (-1, view.key(0) as i32),
+            SpanTask::Computed(task) => task(&view).unwrap_or((-1, -1)),
+        }
+    }
+
+    /// Returns the fields that a filter over the raw data of the spans reads.
+    pub fn fields_of(&self, filter: &Filter) -> Vec<bool> {
+        (0..self.fields.len()).map(|at| filter.reads(FIELDS + 8 * at)).collect()
+    }
+
+    /// Returns whether some of the wanted fields are text.
+    pub fn has_text(&self, wanted: &[bool]) -> bool {
+        self.fields.iter().zip(wanted).any(|(field, wanted)| *wanted && field.kind == SpanFieldKind::Text)
+    }
+
+    /// Writes the raw data of a span to `out`, which is cleared before, with `duration`, `open` and the fields for which
+    /// `wanted` is true. The other fields are not computed, and the records are not there. So this costs little.
+    pub fn write_for_filter(
+        &self,
+        span: &SpanSamples<'_>,
+        wanted: &[bool],
+        context: Option<&Context>,
+        out: &mut Vec<u8>,
+    ) {
+        out.clear();
+        let (of, record) = span.end.unwrap_or(span.begin);
+        let Some(last) = self.inputs.get(of).map(|event| Sample { event, record }) else { return };
+        self.write_fields(
+            &last,
+            &self.view(span, context),
+            span,
+            |at| wanted.get(at).is_some_and(|wanted| *wanted),
+            out,
+        );
+    }
+
     /// Writes the record of a span to `out`, which is cleared before. The task, the time and the CPU are those of the
     /// end. If the two records are larger than a record can be, their ends are cut off: there are the copies of user
     /// stacks.
@@ -301,13 +343,7 @@ impl SpanFormat {
         out.extend(PERF_RECORD_SAMPLE.to_ne_bytes());
         out.extend_from_slice(record.get(4..6).unwrap_or(&[0, 0]));
         out.extend([0, 0]);
-        let view = self.view(span, context);
-        let (pid, tid) = match self.task {
-            SpanTask::OfEnd => last.pid_tid(),
-            SpanTask::OfBegin => (view.begin().pid(), view.begin().tid()),
-            SpanTask::OfKey => (-1, view.key(0) as i32),
-            SpanTask::Computed(task) => task(&view).unwrap_or((-1, -1)),
-        };
+        let (pid, tid) = self.task(span, context);
         out.extend(pid.to_ne_bytes());
         out.extend(tid.to_ne_bytes());
         out.extend(last.time().to_ne_bytes());
@@ -318,7 +354,7 @@ impl SpanFormat {
         }
         out.extend([0; 4]);
         let start = out.len();
-        self.write_fields(&last, &view, span, out);
+        self.write_fields(&last, &self.view(span, context), span, |_| true, out);
         let room = LARGEST.saturating_sub(out.len() + 8);
         let notes = if span.notes.len() <= room / 4 { span.notes } else { &[] };
         let room = room - notes.len();
@@ -344,8 +380,15 @@ impl SpanFormat {
         put(out, 6, &size.to_ne_bytes());
     }
 
-    /// Writes the fields of the raw data, up to the records.
-    fn write_fields(&self, last: &Sample<'_>, view: &SpanView<'_>, span: &SpanSamples<'_>, out: &mut Vec<u8>) {
+    /// Writes the fields of the raw data, up to the records. A field of the span that is not wanted is 0.
+    fn write_fields(
+        &self,
+        last: &Sample<'_>,
+        view: &SpanView<'_>,
+        span: &SpanSamples<'_>,
+        is_wanted: impl Fn(usize) -> bool,
+        out: &mut Vec<u8>,
+    ) {
         let start = out.len();
         out.resize(start + FIELDS + 8 * self.fields.len(), 0);
         put(out, start, last.raw().get(..DURATION).unwrap_or(&[]));
@@ -354,7 +397,7 @@ impl SpanFormat {
         let end = span.end.map_or(u16::MAX, |(event, _)| event as u16);
         put(out, start + EVENTS, &(span.begin.0 as u16).to_ne_bytes());
         put(out, start + EVENTS + 2, &end.to_ne_bytes());
-        for (at, field) in self.fields.iter().enumerate() {
+        for (at, field) in self.fields.iter().enumerate().filter(|&(at, _)| is_wanted(at)) {
             let value = match (field.kind, field.value(view)) {
                 (kind @ (SpanFieldKind::Text | SpanFieldKind::Words), value) => {
                     let bytes = match &value {
