@@ -123,6 +123,18 @@ fn a_field_that_no_event_has_is_an_error() {
 }
 
 #[test]
+fn a_command_without_its_dashes_is_named() {
+    needs([Need::Tracefs]);
+    for command in [&["top"][..], &["hist", "--value", "pid"]] {
+        let output = perf_prof(&[command, &[CALL, "sh", "-"]].concat()).output().unwrap();
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.starts_with("perf-prof: unknown event sh"), "{said}");
+        assert!(said.ends_with("; to run a command, write `--` before it: `-- sh -`\n"), "{said}");
+    }
+}
+
+#[test]
 fn the_reader_of_the_tables_may_close_its_pipe() {
     needs([Need::Tracefs]);
     let mut command = perf_prof(&["top", "sched:sched_switch", "-i", "20", "-a"]);

@@ -30,6 +30,25 @@ fn seconds(line: &str) -> f64 {
 }
 
 #[test]
+fn an_event_in_the_place_of_the_command_is_named() {
+    needs([Need::Tracefs]);
+    let message = |word: &str| {
+        let output = perf_prof(&["trace", word]).output().unwrap();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+        said(&output)
+    };
+    let none = "No such file or directory (os error 2)";
+    for word in ["offcpu", "sched:sched_switch", "offcpu,sched:sched_switch", "openat"] {
+        let hint = format!("perf-prof: cannot execute {word}: {none}; did you mean `-e {word}`?\n");
+        assert_eq!(message(word), hint);
+    }
+    assert_eq!(message("no-such-program"), format!("perf-prof: cannot execute no-such-program: {none}\n"));
+    // With -e, the word is a command.
+    let output = perf_prof(&["trace", "-e", CALL, "offcpu"]).output().unwrap();
+    assert_eq!(said(&output), format!("perf-prof: cannot execute offcpu: {none}\n"));
+}
+
+#[test]
 fn each_event_of_a_command_is_a_line_in_the_order_of_time() {
     needs([Need::Tracefs]);
     let lines = printed(&trace(&["-e", CALL], &words(50, 2, 1)));

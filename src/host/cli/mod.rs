@@ -4,6 +4,7 @@
 mod as_perf;
 mod completions;
 mod doctor;
+mod event_as_command;
 mod event_filters;
 mod evlist;
 mod export;

@@ -27,7 +27,10 @@ use super::{
     record,
     values::{self, Ids},
 };
-use crate::cli::stat::table::{Colours, Text};
+use crate::cli::{
+    event_as_command,
+    stat::table::{Colours, Text},
+};
 
 const USAGE: &str = "perf-prof stat [OPTION...] [-e EVENT[,EVENT...]] [-- CMD [ARGS...]]";
 
@@ -167,13 +170,15 @@ impl Stat {
         }
         let mut output = self.output()?;
         let json = self.json;
+        let command = self.command.first().filter(|_| self.events.is_empty()).cloned();
         let plan = self.plan().map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
         let mut text = Text::new(output.colours);
         let mut show = |table: &Table<'_>| {
             let shown = if json { json::line(table)? } else { text.table(table) };
             output.write(&shown)
         };
-        Ok(stat::run(&plan, &mut show)?)
+        let status = stat::run(&plan, &mut show);
+        Ok(status.map_err(|error| event_as_command::with_hint(error, command.as_ref()))?)
     }
 
     fn output(&self) -> Result<Output, Failure> {

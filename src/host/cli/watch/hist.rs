@@ -10,7 +10,7 @@ use perf_prof_core::{
 };
 
 use super::tally::TallyOptions;
-use crate::cli::failure::Failure;
+use crate::cli::{event_as_command::with_hint_of_command, failure::Failure};
 
 const USAGE: &str = "perf-prof hist [OPTION...] EVENT[,EVENT...] --value FIELD [-- CMD [ARGS...]]
        perf-prof hist [OPTION...] --input PATH [EVENT,...] --value FIELD";
@@ -93,9 +93,11 @@ impl Hist {
     /// Counts the values.
     pub fn run(self) -> Result<ExitStatus, Failure> {
         const READ_ON: &str = "`perf-prof hist --help` explains the options, with examples";
+        let words = self.of.words().to_vec();
         let tally = self.of.plan("hist", "kmem:kmalloc --value bytes_req");
         let tally = tally.map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
         let (value, by, unit) = (self.value, self.by, self.unit.unwrap_or_default());
-        Ok(hist::run(&HistPlan { tally, value, by, unit })?)
+        let status = hist::run(&HistPlan { tally, value, by, unit });
+        Ok(status.map_err(|error| with_hint_of_command(error, &words))?)
     }
 }

@@ -45,6 +45,11 @@ pub struct TallyOptions {
 }
 
 impl TallyOptions {
+    /// Returns the words that stand for events.
+    pub fn words(&self) -> &[String] {
+        &self.events
+    }
+
     /// Returns the plan. `name` is the name of the command, and `example` an event for it.
     pub fn plan(self, name: &'static str, example: &'static str) -> Result<TallyPlan, OptionError> {
         let mut events = Vec::new();

@@ -7,7 +7,7 @@ use perf_prof_core::{
 };
 
 use super::tally::TallyOptions;
-use crate::cli::failure::Failure;
+use crate::cli::{event_as_command::with_hint_of_command, failure::Failure};
 
 const USAGE: &str = "perf-prof top [OPTION...] EVENT[,EVENT...] [-- CMD [ARGS...]]
        perf-prof top [OPTION...] --input PATH [EVENT,...]";
@@ -78,8 +78,10 @@ impl Top {
     /// Counts the events.
     pub fn run(self) -> Result<ExitStatus, Failure> {
         const READ_ON: &str = "`perf-prof top --help` explains the options, with examples";
+        let words = self.of.words().to_vec();
         let tally = self.of.plan("top", "sched:sched_switch");
         let tally = tally.map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
-        Ok(top::run(&TopPlan { tally, by: self.by })?)
+        let status = top::run(&TopPlan { tally, by: self.by });
+        Ok(status.map_err(|error| with_hint_of_command(error, &words))?)
     }
 }

@@ -18,7 +18,7 @@ use perf_prof_core::{
 };
 
 use super::options::{Needs, WatchOptions};
-use crate::cli::{event_filters::EventFilters, failure::Failure, option_error::OptionError};
+use crate::cli::{event_as_command, event_filters::EventFilters, failure::Failure, option_error::OptionError};
 
 const USAGE: &str = "perf-prof trace [OPTION...] [-e EVENT[,EVENT...]] [--] [CMD [ARGS...]]
        perf-prof trace [OPTION...] --input PATH [-e EVENT,...]";
@@ -153,8 +153,11 @@ impl Trace {
     /// Prints the events.
     pub fn run(self) -> Result<ExitStatus, Failure> {
         const READ_ON: &str = "`perf-prof trace --help` explains the options, with examples";
+        let command = self.command.first().filter(|_| self.events.is_empty()).cloned();
         let plan = self.plan().map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
-        Ok(trace::run(&plan)?)
+        // Without -e, the first word may be meant as an event.
+        let command = command.as_ref();
+        Ok(trace::run(&plan).map_err(|error| event_as_command::with_hint(error, command))?)
     }
 
     fn plan(self) -> Result<TracePlan, OptionError> {
