@@ -64,6 +64,27 @@ fn wrong_usage() {
         "#]],
     );
     check(
+        "trace --call-grap dwarf ls",
+        expect![[r#"
+        perf-prof: unexpected argument '--call-grap' found (a similar argument exists: '--call-graph')
+        `perf-prof trace --help` explains the options
+    "#]],
+    );
+    check(
+        "top --callgraf dwarf a:b",
+        expect![[r#"
+        perf-prof: unexpected argument '--callgraf' found (a similar argument exists: '--call-graph')
+        `perf-prof top --help` explains the options
+    "#]],
+    );
+    check(
+        "hist --zzz a:b",
+        expect![[r#"
+        perf-prof: unexpected argument '--zzz' found
+        `perf-prof hist --help` explains the options
+    "#]],
+    );
+    check(
         "trace -e a:b -p 1 -- true",
         expect![[r#"
             perf-prof: a command and -C, -p or -t cannot be combined: select one target for the events, or all CPUs with -a for as long as the command runs

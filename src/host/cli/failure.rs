@@ -94,7 +94,9 @@ pub fn message(error: &clap::Error) -> String {
     let mut paragraphs = text.split("\n\n");
     let message = paragraphs.next().unwrap_or_default().trim_start_matches("error: ");
     let mut message = message.split_whitespace().collect::<Vec<_>>().join(" ");
-    if let Some(tip) = paragraphs.find_map(|paragraph| paragraph.trim().strip_prefix("tip: ")) {
+    // One tip says how to pass an unknown option to the traced command. Such an option is a mistake in most cases.
+    let mut tips = paragraphs.flat_map(str::lines).filter_map(|line| line.trim().strip_prefix("tip: "));
+    if let Some(tip) = tips.find(|tip| !tip.starts_with("to pass '")) {
         message += &format!(" ({})", tip.split_whitespace().collect::<Vec<_>>().join(" "));
     }
     message
