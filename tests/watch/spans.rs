@@ -51,11 +51,12 @@ fn top_adds_up_durations_with_the_longest_total_first() {
 fn top_counts_spans_by_task() {
     needs([Need::Tracefs]);
     let lines = printed(&run(&["top", PAIR], &spans()));
-    assert!(lines[0].starts_with("total: 4 events in "), "{lines:?}");
-    let titles = ["comm", "count", "total", "ms", "average", "ms", "max", "ms", "share"];
+    assert!(lines[0].starts_with("total: 4 spans in "), "{lines:?}");
+    let titles = ["comm", "count", "total", "ms", "average", "ms", "max", "ms", "share", "per", "second"];
     assert_eq!(lines[1].split_whitespace().collect::<Vec<_>>(), titles);
     let row: Vec<&str> = lines[2].split_whitespace().collect();
     assert_eq!((row[0], row[1], row[5], lines.len()), ("pairs", "4", "100.0%", 4), "{lines:?}");
+    assert!(row[6].parse::<f64>().unwrap() > 0.0, "{row:?}");
     let figures: Vec<f64> = row[2..5].iter().map(|cell| cell.parse().unwrap()).collect();
     let [total, average, max] = figures[..] else { panic!("{lines:?}") };
     // The figures are rounded down to microseconds.
@@ -70,7 +71,7 @@ fn rows_that_are_not_shown_are_counted() {
     let shown = lines[2].split_whitespace().take(2).collect::<Vec<_>>().join(" ");
     let rest = if shown == "1 1" { 3 } else { 1 };
     assert!(["1 1", "2 3"].contains(&&*shown), "{lines:?}");
-    assert_eq!(lines[3], format!("(1 more keys, {rest} together)"));
+    assert_eq!(lines[3], format!("(1 more key, {rest} together)"));
 }
 
 #[test]
@@ -110,7 +111,7 @@ fn hist_shows_the_durations_of_spans() {
     needs([Need::Tracefs]);
     check_hist(&json(&["hist", PAIR, "--by", "pid"], &spans())[0]);
     let text = stdout(&run(&["hist", PAIR, "--by", "pid"], &spans()));
-    assert!(text.contains("pid=1: 1 values, ") && text.contains("pid=2: 3 values, "), "{text}");
+    assert!(text.contains("pid=1: 1 value, ") && text.contains("pid=2: 3 values, "), "{text}");
 }
 
 #[test]

@@ -152,5 +152,5 @@ fn the_table_comes_after_the_output_of_the_command() {
     let output = run(&["top", "sched:sched_process_exec"], &program);
     assert_eq!(output.status.code(), Some(4));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.starts_with("from the program\ntotal: 1 events in "), "{text}");
+    assert!(text.starts_with("from the program\ntotal: 1 event in "), "{text}");
 }

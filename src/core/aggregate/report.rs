@@ -111,7 +111,11 @@ impl Groups {
         if shown.len() < self.len() {
             let together: i128 = shown.iter().map(|(_, amount)| amount.weight()).sum();
             let rest = total.weight() - together - self.others().amount.weight();
-            notes.push(format!("({} more keys, {rest} together)", self.len() - shown.len()));
+            let (hidden, plural) = match self.len() - shown.len() {
+                1 => (1, ""),
+                hidden => (hidden, "s"),
+            };
+            notes.push(format!("({hidden} more key{plural}, {rest} together)"));
         }
         if self.others().keys != 0 {
             notes.push(format!(

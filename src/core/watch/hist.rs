@@ -121,7 +121,8 @@ impl Look for Hist {
             let figures: Vec<String> = percentiles.chain(max).collect();
             let key = key_line(&self.by, key);
             let separator = if key.is_empty() { "" } else { ": " };
-            lines.push(format!("{key}{separator}{} values, {}", of.count, figures.join(", ")));
+            let plural = if of.count == 1 { "" } else { "s" };
+            lines.push(format!("{key}{separator}{} value{plural}, {}", of.count, figures.join(", ")));
             lines.extend(of.text(&self.title, Buckets::Log2).lines().map(str::to_owned));
         }
         lines.extend(groups.notes(&largest));

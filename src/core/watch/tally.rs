@@ -18,7 +18,7 @@ use super::{
 use crate::{
     aggregate::{Definition, Facts, Groups, Input, Memo, Plan, PlanError},
     engine::ExitStatus,
-    event::{Context, Deliver, EventType, Flow, Sample, Sink},
+    event::{Context, Deliver, EventType, Flow, Format, Sample, Sink},
 };
 
 /// The largest number of keys that are kept. If there are more, the smallest are added up together.
@@ -100,8 +100,25 @@ pub fn run(plan: &TallyPlan, mut look: impl Look) -> Result<ExitStatus> {
         let times = if is_live { Times::Clock(None) } else { Times::Events(None) };
         let output = Output::open(&Destination::Stdout)?;
         let names = delivered.iter().map(EventType::shown_name).collect::<Vec<_>>().join(", ");
+        let noun = Noun::of(&delivered);
         let (memo, rows, form, since) = (Memo::default(), plan.rows, plan.form, Duration::ZERO);
-        Ok(Tally { look, events, names, plans, context, now, memo, whole, times, since, rows, form, screen, output })
+        Ok(Tally {
+            look,
+            events,
+            names,
+            noun,
+            plans,
+            context,
+            now,
+            memo,
+            whole,
+            times,
+            since,
+            rows,
+            form,
+            screen,
+            output,
+        })
     })?;
     tally.output.check()?;
     Ok(status)
@@ -122,6 +139,30 @@ fn compile(definition: &Definition, event: &EventType) -> Result<Plan, PlanError
     };
     let keys = definition.keys.iter().map(find).collect::<Result<_, _>>()?;
     Plan::new(&Definition { keys, ..definition.clone() }, event)
+}
+
+/// The word for what is counted.
+#[derive(Clone, Copy)]
+enum Noun {
+    Event,
+    Span,
+}
+
+impl Noun {
+    fn of(events: &[EventType]) -> Noun {
+        let are_spans = !events.is_empty() && events.iter().all(|event| matches!(event.format, Format::Span(_)));
+        if are_spans { Noun::Span } else { Noun::Event }
+    }
+
+    /// Returns the word with its number: `1 span`, `2 spans`.
+    fn counted(self, number: u64) -> String {
+        let word = match self {
+            Noun::Event => "event",
+            Noun::Span => "span",
+        };
+        let plural = if number == 1 { "" } else { "s" };
+        format!("{number} {word}{plural}")
+    }
 }
 
 /// The beginning and the end of the run.
@@ -147,6 +188,7 @@ struct Tally<L> {
     events: Vec<EventType>,
     /// The names of the events, for the screen.
     names: String,
+    noun: Noun,
     /// For each event that is delivered, how its keys and its value are read.
     plans: Vec<Option<Plan>>,
     context: Arc<Context>,
@@ -197,12 +239,12 @@ impl<L: Look> Deliver for Tally<L> {
         match &mut self.screen {
             Some(screen) => {
                 let rows = self.rows.unwrap_or(usize::MAX).min(self.look.rows_that_fit(screen.lines()));
-                let head =
-                    format!("{}: {:.1} s, {} events", self.names, end.as_secs_f64(), self.whole.total().weight());
+                let counted = self.noun.counted(events(&self.whole));
+                let head = format!("{}: {:.1} s, {counted}", self.names, end.as_secs_f64());
                 let text = self.look.lines(&period, rows);
                 screen.draw(&head, &text, &mut self.output.waiting);
             }
-            None => print(&self.look, &period, (self.form, self.rows), Some(end), &mut self.output.waiting),
+            None => print(&self.look, &period, (self.form, self.noun, self.rows), Some(end), &mut self.output.waiting),
         }
         self.since = end;
         self.now.clear();
@@ -215,7 +257,7 @@ impl<L: Look> Deliver for Tally<L> {
         }
         self.whole.merge(&self.now);
         let period = Period { groups: &self.whole, length: self.times.elapsed(), whole: None };
-        print(&self.look, &period, (self.form, self.rows), None, &mut self.output.waiting);
+        print(&self.look, &period, (self.form, self.noun, self.rows), None, &mut self.output.waiting);
         self.output.write()
     }
 }
@@ -224,17 +266,18 @@ impl<L: Look> Deliver for Tally<L> {
 fn print(
     look: &impl Look,
     period: &Period<'_>,
-    (form, rows): (Form, Option<usize>),
+    (form, noun, rows): (Form, Noun, Option<usize>),
     end: Option<Duration>,
     out: &mut Vec<u8>,
 ) {
     let (seconds, events) = (period.length.as_secs_f64(), events(period.groups));
     match form {
         Form::Text => {
-            let head = match end {
-                Some(end) => format!("{:.3} s: {events} events in {seconds:.6} s", end.as_secs_f64()),
-                None => format!("total: {events} events in {seconds:.6} s"),
+            let name = match end {
+                Some(end) => format!("{:.3} s", end.as_secs_f64()),
+                None => "total".to_owned(),
             };
+            let head = format!("{name}: {} in {seconds:.6} s", noun.counted(events));
             let lines = look.lines(period, rows.unwrap_or(ROWS));
             for line in [head].into_iter().chain(lines).chain([String::new()]) {
                 out.extend_from_slice(line.as_bytes());

@@ -6,6 +6,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{
     key_json::{key_members, shown_names},
+    stack_width,
     tally::{KEYS, Look, Period, TallyPlan, run as tally},
 };
 use crate::{
@@ -44,8 +45,9 @@ enum Of {
     Durations,
 }
 
-/// The fields of built-in sources that say what their spans are about. Other spans are about tasks.
-const SUBJECTS: [&str; 2] = ["name", "function"];
+/// Fields of built-in sources, and the default keys of the sources that have this field: what their spans are about.
+/// Most locks have no name, so they are counted by their kind. Other spans are about tasks.
+const SUBJECTS: [(&str, &[&str]); 3] = [("kind", &["kind", "comm"]), ("name", &["name"]), ("function", &["function"])];
 
 /// Returns the names of the default key of these events.
 fn default_keys(events: &[EventType]) -> Vec<String> {
@@ -53,11 +55,11 @@ fn default_keys(events: &[EventType]) -> Vec<String> {
         Format::Span(span) => span.is_source() && span.format.field(name).is_some(),
         _ => false,
     };
-    let subject = SUBJECTS.into_iter().find(|name| events.iter().all(|event| fields(event, name)));
+    let subject = SUBJECTS.into_iter().find(|(name, _)| events.iter().all(|event| fields(event, name)));
     let are_spans = events.iter().all(|event| matches!(event.format, Format::Span(_)));
-    let task = if are_spans { "comm" } else { "_comm" };
+    let task: &[&str] = if are_spans { &["comm"] } else { &["_comm"] };
     let event = (events.len() > 1).then_some("_event");
-    event.into_iter().chain([subject.unwrap_or(task)]).map(str::to_owned).collect()
+    event.iter().chain(subject.map_or(task, |(_, keys)| keys)).map(|&name| name.to_owned()).collect()
 }
 
 impl Top {
@@ -73,22 +75,20 @@ impl Top {
     fn titles(&self) -> &'static [&'static str] {
         match self.of {
             Of::Counts => &["count", "share", "per second"],
-            Of::Durations => &["count", "total ms", "average ms", "max ms", "share"],
+            Of::Durations => &["count", "total ms", "average ms", "max ms", "share", "per second"],
         }
     }
 
     /// Returns the cells of these columns. `all` is the amount of all keys.
     fn cells(&self, amount: &Amount, all: &Amount, period: &Period<'_>) -> Vec<String> {
         let (count, time) = (amount.weight(), time(amount));
+        let rate = period.rate(count).map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
         match self.of {
-            Of::Counts => {
-                let rate = period.rate(count).map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
-                vec![count.to_string(), share(count, all.weight()), rate]
-            }
+            Of::Counts => vec![count.to_string(), share(count, all.weight()), rate],
             Of::Durations => {
                 let times = [time, time / count.max(1), max(amount)].map(milliseconds);
                 let share = share(time, self::time(all));
-                [count.to_string()].into_iter().chain(times).chain([share]).collect()
+                [count.to_string()].into_iter().chain(times).chain([share, rate]).collect()
             }
         }
     }
@@ -169,7 +169,11 @@ impl Look for Top {
         };
         let table: Vec<Vec<String>> = largest.iter().map(row).collect();
         let notes = period.groups.notes(&largest);
-        Report { columns, rows: table, notes }.text().lines().map(str::to_owned).collect()
+        let mut report = Report { columns, rows: table, notes };
+        let is_stack = |name: &str| matches!(name.rsplit('.').next(), Some("stack" | "_stack"));
+        let stacks: Vec<usize> = (0..self.by.len()).filter(|&at| is_stack(&self.by[at])).collect();
+        stack_width::fit(&mut report, &stacks);
+        report.text().lines().map(str::to_owned).collect()
     }
 
     fn json(&self, period: &Period<'_>, rows: usize) -> Vec<Json> {

@@ -32,11 +32,11 @@ Examples
       (19 more keys, 54 together)
   In which system calls a command spends its time:
       perf-prof top syscall -n 3 -- ls /usr
-      total: 143 events in 0.009556 s
-      name        count  total ms  average ms  max ms  share
-      getdents64      2     0.599       0.299   0.597  52.3%
-      mmap           30     0.174       0.005   0.015  15.3%
-      openat         34     0.141       0.004   0.011  12.4%
+      total: 143 spans in 0.009556 s
+      name        count  total ms  average ms  max ms  share  per second
+      getdents64      2     0.599       0.299   0.597  52.3%       209.3
+      mmap           30     0.174       0.005   0.015  15.3%      3139.4
+      openat         34     0.141       0.004   0.011  12.4%      3558.0
       (19 more keys, 77 together)
   Which tasks wake which others, on two CPUs, for ten seconds:
       perf-prof top sched:sched_wakeup --by _comm,comm -C 0,1 --duration 10s
@@ -49,10 +49,12 @@ Examples
 --by takes the names of fields. `perf-prof list -v EVENT` shows the fields of an event. All
 events have comm, pid, tid, cpu and event, of the task in which the event happened. If a
 field of the event has the same name, write _comm, _pid, _tid, _cpu or _event for these.
-With -g or a recording with call chains, stack is the call chain.
+With -g or a recording with call chains, stack is the call chain. The table shows as many of
+its innermost frames as fit into a line, the innermost last; --json prints all frames.
 
 Spans have their number, the sum of their durations, the average and the longest one. With
---json, these are count, total, average and max, in ns. share is the share of the time.
+--json, these are count, total, average and max, in ns. share is the share of the time, and
+per second is the rate of the spans.
 Of spans, begin.FIELD and end.FIELD are fields of the events that begin and end them.
 
 Exit status
