@@ -1,4 +1,4 @@
-#!/usr/bin/env -S perf-prof python -q -e alloc/open==1/open/stack/
+#!/usr/bin/env -S perf-prof python -q --no-user-callchain -e alloc/open==1/open/stack/
 """Memory that was allocated during the run and is not freed at its end: bytes by call chain, of the kernel or of malloc().
 
 usage: memleak.py [OPTION of perf-prof python]... [--older MS] [--top N]

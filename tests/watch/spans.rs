@@ -106,12 +106,38 @@ fn check_hist(object: &Json) {
     assert!(long["max"] == from || long["histogram"] == object!([{ "from": from, "count": 1 }]), "{object}");
 }
 
+/// The wait begins in the kernel, in a function that the program called.
+#[test]
+fn the_call_chain_of_a_source_has_the_frames_of_the_program() {
+    needs([Need::Tracefs]);
+    let work = workload("comm sleeper sleep-ms 5 sleep-ms 5");
+    let chains = |args: &[&str]| -> Vec<String> {
+        let object =
+            &json(&[&["top", "offcpu/comm=sleeper,state=sleeping/stack/", "--by", "stack"], args].concat(), &work)[0];
+        object["rows"].as_array().unwrap().iter().map(|row| row["stack"].as_str().unwrap().to_owned()).collect()
+    };
+    for args in [&[][..], &["--call-graph", "dwarf,16384"]] {
+        let chains = chains(args);
+        let is_both =
+            |chain: &String| chain.split(';').any(|frame| !frame.ends_with("_[k]") && frame.contains("nanosleep"));
+        assert!(chains.iter().any(is_both) && chains.iter().all(|chain| chain.contains("_[k]")), "{args:?} {chains:?}");
+    }
+}
+
 #[test]
 fn hist_shows_the_durations_of_spans() {
     needs([Need::Tracefs]);
     check_hist(&json(&["hist", PAIR, "--by", "pid"], &spans())[0]);
     let text = stdout(&run(&["hist", PAIR, "--by", "pid"], &spans()));
     assert!(text.contains("pid=1: 1 value, ") && text.contains("pid=2: 3 values, "), "{text}");
+}
+
+/// Most locks have no name.
+#[test]
+fn locks_are_counted_by_their_kind_and_the_task() {
+    needs([Need::Tracefs]);
+    let lines = printed(&run(&["top", "lock"], &workload("sleep-ms 1")));
+    assert_eq!(lines[1].split_whitespace().take(3).collect::<Vec<_>>(), ["kind", "comm", "count"], "{lines:?}");
 }
 
 #[test]

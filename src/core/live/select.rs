@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 
 use crate::{
     abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE},
-    capture::{EventRequest, PerfEvent},
+    capture::{EventRequest, Frames, PerfEvent},
     derive::{self, Derived, Presence, Span, SpanRule},
     event::{EventType, Format},
     plan::{Capture, Target},
@@ -179,7 +179,13 @@ impl Selection {
             };
             let (selector, kind) = (spec.selector.clone(), rule.event.clone());
             let filter = narrow.and_then(|narrow| narrow(&span.options));
+            let before = self.events.len();
             self.add(plan, &EventSpec { selector, kind, filter, attrs, grouping: Grouping::Alone }, tracefs)?;
+            // A call chain of a span shows why it began. The program's functions belong to that, also if the event is one of
+            // the kernel.
+            if has_chain && plan.callchain.user.is_none() {
+                self.events[before..].iter_mut().for_each(|event| event.stacks.user = Some(Frames::Sampled));
+            }
             of_inputs.resize(self.events.len() - first, own);
         }
         let inputs: Vec<_> = self.events[first..].iter().map(|event| event.format.clone()).zip(of_inputs).collect();

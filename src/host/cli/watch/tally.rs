@@ -36,9 +36,13 @@ pub struct TallyOptions {
     /// Show only the N keys with the most events [default: as many as fit on the terminal, else 20; with --json all]
     #[arg(short = 'n', long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..), help_heading = "Output")]
     rows: Option<usize>,
-    /// Record a call chain with every event, for `--by stack`
+    /// Record a call chain with every event, with kernel and user frames, for `--by stack`
     #[arg(short = 'g', help_heading = "Output")]
     callchains: bool,
+    /// Like -g. HOW selects how user frames are found: `fp` (frame pointers), or `dwarf[,SIZE]` for programs without
+    /// frame pointers
+    #[arg(long, value_name = "HOW", help_heading = "Output")]
+    call_graph: Option<CallGraph>,
     /// Print JSON objects, one per line, for programs
     #[arg(long, help_heading = "Output")]
     json: bool,
@@ -63,7 +67,7 @@ impl TallyOptions {
         let is_screen =
             !self.json && !self.of.is_of_recording() && self.command.is_empty() && io::stdout().is_terminal();
         let interval = self.interval.or(is_screen.then_some(DRAWN_EVERY));
-        let chains = self.callchains.then(CallGraph::default);
+        let chains = self.call_graph.or(self.callchains.then(CallGraph::default));
         let needs = Needs { chains, interval };
         Ok(TallyPlan {
             watch: self.of.plan(events, self.command, needs)?,
