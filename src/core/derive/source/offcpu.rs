@@ -41,15 +41,23 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
         Field::uint("waited", "ns for which it could run and waited for a CPU", waited),
         Field::int(
             "waker_pid",
-            "thread id of the task that woke it; 0 if an interrupt did, or if no wakeup was seen",
-            |span| waking(span).filter(|waking| !waking.is_in_interrupt()).map_or(0, |waking| waking.tid().into()),
+            "thread id of the task that woke it; 0 if an interrupt did; -1 if no wakeup was seen",
+            |span| match waking(span) {
+                Some(waking) if waking.is_in_interrupt() => 0,
+                Some(waking) => waking.tid().into(),
+                None => -1,
+            },
         ),
         // A timer or a device that wakes a task interrupts any other task, which has nothing to do with it.
-        Field::text("waker_comm", "name of the task that woke it, or (interrupt)", |span| match waking(span) {
-            Some(waking) if waking.is_in_interrupt() => b"(interrupt)".into(),
-            Some(waking) => span.comm(&waking),
-            None => b"".into(),
-        }),
+        Field::text(
+            "waker_comm",
+            "name of the task that woke it, or (interrupt); empty if no wakeup was seen",
+            |span| match waking(span) {
+                Some(waking) if waking.is_in_interrupt() => b"(interrupt)".into(),
+                Some(waking) => span.comm(&waking),
+                None => b"".into(),
+            },
+        ),
     ],
     narrow: None,
 };
