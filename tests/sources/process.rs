@@ -120,7 +120,8 @@ const SCRIPT: &str = "
 import perf_prof
 
 def process(e):
-    print('seen', e.comm, e.pid, e.exit_code, e.signal or '-', e.ppid, e.filename or '-', e.duration > 0, e._pid == e.pid)
+    print('seen', e.comm, e.pid, e.exit_code, e.signal or '-', e.ppid, e.filename or '-', e.duration > 0, e._pid == e.pid,
+        e.parent_comm)
 
 def __exit__():
     counts = perf_prof.stats()['events']['process']
@@ -160,7 +161,8 @@ fn a_process_has_its_exit_code_or_its_signal() {
             name => (name, "-"),
         };
         assert_eq!((words[0], words[5], words[6]), (comm, file, "True"), "{out}");
-        assert_eq!(words[7], "True", "{name}: {out}");
+        // It had this name when it created the process.
+        assert_eq!((words[7], words[8]), ("True", "children"), "{name}: {out}");
     }
     // Threads are not processes.
     assert_eq!(seen.len(), truths.len(), "{out}");

@@ -58,6 +58,7 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
         Field::text("comm", "name of its last thread when it ended", |span| span.last().text("comm").into()),
         Field::int("pid", "its id", |span| span.key(0)),
         Field::int("ppid", "process that created it", |span| span.begin().pid().into()),
+        Field::text("parent_comm", "name of the thread that created it, at that time", |span| span.comm(&span.begin())),
         Field::text("filename", "the program that it executed last; empty if it executed none", |span| {
             span.note("sched_process_exec").map_or(b"".into(), |exec| exec.text("filename").into())
         }),
