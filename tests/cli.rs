@@ -78,6 +78,20 @@ fn wrong_usage() {
     "#]],
     );
     check(
+        "trace -p make,7",
+        expect![[r#"
+        perf-prof: invalid value 'make,7' for '--pid <LIST>': `make` is not a process or thread id; to select tasks by their name, write it with the event: `EVENT/comm=="make"/`, or with a source: `offcpu/comm=make/`
+        `perf-prof trace --help` explains the options
+    "#]],
+    );
+    check(
+        "top -t 1,2x a:b",
+        expect![[r#"
+        perf-prof: invalid value '1,2x' for '--tid <LIST>': `2x` is not a process or thread id
+        `perf-prof top --help` explains the options
+    "#]],
+    );
+    check(
         "hist --zzz a:b",
         expect![[r#"
         perf-prof: unexpected argument '--zzz' found

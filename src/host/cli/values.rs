@@ -32,8 +32,20 @@ pub fn parse_recorded_ids(list: &str) -> Result<Ids, String> {
 fn ids(list: &str, least: u32) -> Result<Ids, String> {
     let id = |text: &str| text.trim().parse().ok().filter(|id| (least..=i32::MAX as u32).contains(id));
     let ids: Result<Vec<u32>, String> =
-        list.split(',').map(|text| id(text).ok_or_else(|| format!("`{text}` is not a process or thread id"))).collect();
+        list.split(',').map(|text| id(text).ok_or_else(|| no_id(text.trim()))).collect();
     ids.map(Ids)
+}
+
+/// Returns why a text is no id. If it may be the name of a task, it says how tasks are selected by their names.
+fn no_id(text: &str) -> String {
+    let by_name = match text.chars().next() {
+        Some(first) if first.is_alphabetic() => format!(
+            "; to select tasks by their name, write it with the event: `EVENT/comm==\"{text}\"/`, or with a source: \
+             `offcpu/comm={text}/`"
+        ),
+        _ => String::new(),
+    };
+    format!("`{text}` is not a process or thread id{by_name}")
 }
 
 pub fn rate(period: Option<Rate>, frequency: Option<Rate>) -> Result<Option<Rate>, OptionError> {
