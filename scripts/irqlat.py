@@ -63,7 +63,8 @@ def show(table: defaultdict[str, Row], end: int | None) -> None:
         print(f"{name:<24} {row.count:>8} {row.total / 1000:>10.1f} {longest / 1000:>11.1f}  {cpu}")
     hidden = len(order) - args.top
     more = f", {hidden} more with a larger --top" if hidden > 0 else ""
-    print(f"{sum(row.count for row in table.values())} runs in {len(order)} rows{more}\n")
+    rows = f"{len(order)} row{'' if len(order) == 1 else 's'}"
+    print(f"{sum(row.count for row in table.values())} runs in {rows}{more}\n")
 
 
 parts = Parts(lambda: defaultdict(Row), show)

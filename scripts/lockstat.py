@@ -77,7 +77,8 @@ def show(table: defaultdict[tuple[str, str], Row], end: int | None) -> None:
         print(f"{lock:<14} {row.count:>8} {row.total / 10**6:>10.3f} {row.longest / 10**6:>11.3f}  {where}")
     hidden = len(order) - args.top
     more = f", {hidden} more with a larger --top" if hidden > 0 else ""
-    print(f"{sum(row.count for row in table.values())} waits in {len(order)} rows{more}\n")
+    rows = f"{len(order)} row{'' if len(order) == 1 else 's'}"
+    print(f"{sum(row.count for row in table.values())} waits in {rows}{more}\n")
 
 
 parts = Parts(lambda: defaultdict(Row), show)

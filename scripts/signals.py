@@ -92,7 +92,8 @@ def show(table: Counter[tuple[str, str, str]], end: int | None) -> None:
         print(f"{count:>8}  {what:<12} {source:<32} {target}")
     hidden = len(order) - args.top
     more = f", {hidden} more with a larger --top" if hidden > 0 else ""
-    print(f"{sum(table.values())} signals in {len(order)} rows{more}\n")
+    rows = f"{len(order)} row{'' if len(order) == 1 else 's'}"
+    print(f"{sum(table.values())} signals in {rows}{more}\n")
 
 
 parts = Parts(Counter, show) if args.table else Parts()

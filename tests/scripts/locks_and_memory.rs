@@ -51,7 +51,7 @@ fn lockstat_shows_where_a_program_waits_for_a_futex() {
     let [total, longest] = [2, 3].map(|at| row[at].parse::<f64>().unwrap());
     assert_eq!((row[1], &row[4..]), ("5", &["futexes:", "main"][..]), "{out}");
     assert!(total >= 100.0 && longest >= 20.0 && longest <= total, "{out}");
-    assert!(out.ends_with("5 waits in 1 rows\n\n"), "{out}");
+    assert!(out.ends_with("5 waits in 1 row\n\n"), "{out}");
 }
 
 #[test]

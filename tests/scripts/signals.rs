@@ -71,7 +71,7 @@ fn signals_counts_by_sender_and_target() {
     let row = format!("{SENT} SIGUSR1 sig-sender {} sig-target {}", ids[0], ids[1]);
     let words = out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
     assert!(words.into_iter().any(|line| line == row), "{row} in {out}");
-    assert!(out.contains(&format!("{SENT} signals in 1 rows\n")), "{out}");
+    assert!(out.contains(&format!("{SENT} signals in 1 row\n")), "{out}");
 }
 
 #[test]
