@@ -26,7 +26,7 @@ parser = argparse.ArgumentParser(
     description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
 )
 parser.add_argument("--top", type=at_least(1), default=10, metavar="N", help="number of rows in a table (default: 10)")
-parser.add_argument("--comm", help="only tasks of this name")
+parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")
 parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
 args = parser.parse_args()
 
