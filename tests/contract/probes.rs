@@ -378,6 +378,13 @@ fn functions_that_probes_can_be_put_on_are_listed() {
     assert_eq!(list(&["uprobe:cou[mn]*@./p"]), (Some(0), counted.into()));
     let wakeup = "sched:sched_wakeup\n";
     assert_eq!(list(&["sched:sched_wakeup", "uprobe:./p:counted"]), (Some(0), format!("{counted}{wakeup}")));
+    // The source `function` has a name for each function, and its fields.
+    let (status, text) = list(&["-v", "function:coun*@./p"]);
+    assert!(text.starts_with("function:counted@\"./p\"         [built-in source]\n"), "{text}");
+    let is_field = |name: &str| text.lines().any(|line| line.split_whitespace().next() == Some(name));
+    assert!(status == Some(0) && ["duration", "name", "ret"].into_iter().all(is_field), "{text}");
+    let none = "perf-prof: function:no*@./p: no function in the file has a name that matches\n";
+    assert_eq!(list(&["function:no*@./p"]), (Some(1), none.into()));
     let none = "perf-prof: uprobe:no*@./p: no function in the file has a name that matches\n";
     assert_eq!(list(&["uprobe:no*@./p"]), (Some(1), none.into()));
 }

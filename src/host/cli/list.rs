@@ -11,7 +11,7 @@ use perf_prof_core::{
     event::SpanFieldKind,
     profiler::{self, Machine, RunningMachine},
     record::{SampleLayout, SampleMember},
-    spec::{EventKind, glob_matches, parse_events, similar_names},
+    spec::{EventKind, Probe, SpanEvents, glob_matches, parse_events, similar_names},
     sys::{
         output,
         tracefs::{Tracefs, TracefsError},
@@ -112,7 +112,7 @@ impl List {
             .chain(tracepoints.into_iter().map(|event| (event, TRACEPOINT)))
             .collect();
         let (functions, globs) = split_probe_globs(&self.globs)?;
-        let mut chosen: Vec<_> = functions.iter().map(|function| (function.as_str(), FUNCTION)).collect();
+        let mut chosen: Vec<_> = functions.iter().map(|(function, kind)| (function.as_str(), *kind)).collect();
         if !globs.is_empty() || self.globs.is_empty() {
             chosen.extend(select_events(&globs, &events, closed.as_ref())?);
             if let Some(error) = closed {
@@ -147,7 +147,9 @@ impl List {
         let tracepoint = event.split_once(':').filter(|_| kind == TRACEPOINT);
         let (system, name) = tracepoint.map_or((None, event), |(system, name)| (Some(system), name));
         let mut row = EventRow { event, kind, system, name, id: None, about: None, example: None, fields: None };
-        let definition = source::source(name).filter(|_| kind == SPAN_SOURCE);
+        // The name of the source `function` has a probe behind it.
+        let of_source = name.split(':').next().filter(|_| kind == SPAN_SOURCE);
+        let definition = of_source.and_then(source::source);
         row.about = definition.map(|source| source.about);
         if self.verbose == 0 {
             return Ok(Some(row));
@@ -173,24 +175,37 @@ impl List {
     }
 }
 
-/// Returns two lists: the functions that match the uprobe selectors in `globs`, and the elements of `globs` that are
-/// not uprobe selectors.
-fn split_probe_globs(globs: &[String]) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+/// Returns two lists: the functions that match the selectors of uprobes and of the source `function` in `globs`, with
+/// their kind, and the other elements of `globs`.
+fn split_probe_globs(globs: &[String]) -> anyhow::Result<(Vec<(String, &'static str)>, Vec<String>)> {
     let (mut functions, mut others) = (Vec::new(), Vec::new());
     for glob in globs {
         let kind = parse_events(glob).ok().and_then(|mut specs| specs.pop()).map(|spec| spec.kind);
         match kind {
             Some(EventKind::Probe(probe)) if probe.kind.is_user() => {
-                let found = profiler::functions(&probe).with_context(|| glob.clone())?;
-                if found.is_empty() {
-                    bail!("{glob}: no function in the file has a name that matches");
-                }
-                functions.extend(found);
+                functions.extend(named_functions(glob, &probe)?.into_iter().map(|function| (function, FUNCTION)));
             }
+            Some(EventKind::Span(span)) => match &span.events {
+                SpanEvents::Source { source, function: Some(probe) } => {
+                    let found = named_functions(glob, probe)?;
+                    let of_source = found.iter().filter_map(|function| function.split_once(':'));
+                    functions.extend(of_source.map(|(_, place)| (format!("{source}:{place}"), SPAN_SOURCE)));
+                }
+                _ => others.push(glob.clone()),
+            },
             _ => others.push(glob.clone()),
         }
     }
     Ok((functions, others))
+}
+
+/// Returns the selectors of the functions that match a probe. None is an error.
+fn named_functions(glob: &str, probe: &Probe) -> anyhow::Result<Vec<String>> {
+    let found = profiler::functions(probe).with_context(|| glob.to_owned())?;
+    if found.is_empty() {
+        bail!("{glob}: no function in the file has a name that matches");
+    }
+    Ok(found)
 }
 
 /// Returns the members of the samples of an event other than a tracepoint.
