@@ -10,7 +10,7 @@ use crate::harness::{
     machine::{Need, needs},
     recorder::await_events,
     recording::Folder,
-    run::{PATIENCE, perf_prof, printed, said, with_patience},
+    run::{PATIENCE, perf_prof, printed, said, stdout, with_patience},
 };
 
 /// Returns the counts of the rows of an object.
@@ -111,6 +111,30 @@ fn call_chains_are_keys() {
     let message = "syscalls:sys_enter_getpgid has no call chains for `_stack`: use -g, or write \
                    syscalls:sys_enter_getpgid/stack/";
     assert_eq!((without.status.code(), said(&without)), (Some(1), format!("perf-prof: {message}\n")));
+}
+
+/// The C library of some machines has frame pointers, and that of others has none.
+#[test]
+fn call_chains_that_end_early_are_told_once() {
+    needs([Need::Tracefs]);
+    let top = |how: &[&str]| {
+        let args = ["top", "raw_syscalls:sys_enter", "--by", "stack", "--json", "-i", "20"];
+        run(&[&args, how].concat(), &["sh", "-c", "exec ls / >/dev/null"].map(str::to_owned))
+    };
+    let output = top(&["-g"]);
+    let (mut short, mut all) = (0, 0);
+    let objects = objects(&stdout(&output));
+    for row in objects.last().unwrap()["rows"].as_array().unwrap() {
+        let frames = row["stack"].as_str().unwrap().split(';').filter(|frame| !frame.ends_with("_[k]")).count();
+        let count = row["count"].as_u64().unwrap();
+        short += if (1..=2).contains(&frames) { count } else { 0 };
+        all += if frames > 0 { count } else { 0 };
+    }
+    let hint = "perf-prof: call chains end early; programs without frame pointers need --call-graph dwarf\n";
+    assert_eq!(said(&output), if short * 2 > all { hint } else { "" });
+    for how in [&["--call-graph", "dwarf"][..], &["-g", "-q"]] {
+        assert_eq!(said(&top(how)), "", "{how:?}");
+    }
 }
 
 #[test]

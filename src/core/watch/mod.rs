@@ -7,6 +7,7 @@ mod json;
 mod key_json;
 mod output;
 mod screen;
+mod short_chains;
 mod stack_width;
 mod system_call;
 mod tally;

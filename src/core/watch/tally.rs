@@ -14,11 +14,15 @@ use super::{
     events::{Origin, TimeOfDay, WatchPlan, Watched, deliver},
     output::{Destination, Form, Output},
     screen::Screen,
+    short_chains,
 };
 use crate::{
     aggregate::{Definition, Facts, Groups, Input, Memo, Plan, PlanError},
     engine::ExitStatus,
     event::{Context, Deliver, EventType, Flow, Format, Sample, Sink},
+    plan::Verbosity,
+    spec::CallGraph,
+    sys::output::say,
 };
 
 /// The largest number of keys that are kept. If there are more, the smallest are added up together.
@@ -121,6 +125,11 @@ pub fn run(plan: &TallyPlan, mut look: impl Look) -> Result<ExitStatus> {
         })
     })?;
     tally.output.check()?;
+    // Of a recording, the user cannot change the call chains any more.
+    let finds_by_pointers = is_live && plan.watch.capture.callchain.how == CallGraph::FramePointer;
+    if finds_by_pointers && plan.watch.verbosity > Verbosity::Quiet {
+        short_chains::hint(&tally.whole).into_iter().for_each(say);
+    }
     Ok(status)
 }
 

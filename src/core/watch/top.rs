@@ -6,6 +6,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{
     key_json::{key_members, shown_names},
+    short_chains::is_stack,
     stack_width,
     tally::{KEYS, Look, Period, TallyPlan, run as tally},
 };
@@ -170,7 +171,6 @@ impl Look for Top {
         let table: Vec<Vec<String>> = largest.iter().map(row).collect();
         let notes = period.groups.notes(&largest);
         let mut report = Report { columns, rows: table, notes };
-        let is_stack = |name: &str| matches!(name.rsplit('.').next(), Some("stack" | "_stack"));
         let stacks: Vec<usize> = (0..self.by.len()).filter(|&at| is_stack(&self.by[at])).collect();
         stack_width::fit(&mut report, &stacks);
         report.text().lines().map(str::to_owned).collect()
