@@ -175,9 +175,12 @@ impl List {
     }
 }
 
+/// Selectors of functions, each with its kind.
+type Functions = Vec<(String, &'static str)>;
+
 /// Returns two lists: the functions that match the selectors of uprobes and of the source `function` in `globs`, with
 /// their kind, and the other elements of `globs`.
-fn split_probe_globs(globs: &[String]) -> anyhow::Result<(Vec<(String, &'static str)>, Vec<String>)> {
+fn split_probe_globs(globs: &[String]) -> anyhow::Result<(Functions, Vec<String>)> {
     let (mut functions, mut others) = (Vec::new(), Vec::new());
     for glob in globs {
         let kind = parse_events(glob).ok().and_then(|mut specs| specs.pop()).map(|spec| spec.kind);
