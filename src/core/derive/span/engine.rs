@@ -151,12 +151,11 @@ impl Engine {
     /// So only what is needed for that is computed before, and what costs less comes first: to ask for a task is cheaper
     /// than to compute a text, and numbers are cheaper than to ask for a task.
     fn deliver(&mut self, samples: &SpanSamples<'_>, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
-        let passes = if self.format.has_text(&self.filtered_fields) {
-            self.selects_task(samples) && self.passes(samples)
-        } else {
-            self.passes(samples) && self.selects_task(samples)
-        };
-        if !passes {
+        let is_task_first = self.format.has_text(&self.filtered_fields);
+        let is_refused = is_task_first && !self.selects_task(samples)
+            || !self.passes(samples)
+            || !is_task_first && !self.selects_task(samples);
+        if is_refused {
             return Flow::Continue(());
         }
         self.format.write(&self.layout, samples, Some(&self.context), &mut self.record);
