@@ -1,6 +1,6 @@
 //! Tests of columns on records that are made here, with formats of all tracepoints of a kernel.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use arrow_array::{
     Array, ArrayRef, RecordBatch, StringArray,
@@ -160,6 +160,54 @@ fn columns_of_all_tracepoints_have_the_values_of_their_fields() {
         events += 1;
     }
     assert!(events > 2_000, "{events}");
+}
+
+/// Returns a value as it is in a column that fits several events.
+fn fitted(value: Shown, ty: &DataType) -> Shown {
+    let number = |value: &Shown| match value {
+        Shown::Number(number) => number.to_string(),
+        other => panic!("{other:?} is no number"),
+    };
+    match (ty, value) {
+        (DataType::Dictionary(..), Shown::Number(number)) => text(&number.to_string()),
+        (DataType::Dictionary(..), Shown::List(list)) => text(&list.iter().map(number).collect::<Vec<_>>().join(" ")),
+        (DataType::Dictionary(..), Shown::Bytes(bytes)) => {
+            text(&bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+        }
+        (_, value) => value,
+    }
+}
+
+#[test]
+fn columns_of_all_tracepoints_of_a_system_fit_all_of_them() {
+    let formats = FormatCollection::from_zstd(FORMATS).unwrap();
+    let mut runner = TestRunner::deterministic();
+    let mut systems: HashMap<&str, Vec<EventType>> = HashMap::new();
+    for (system, name) in formats.events() {
+        let format = EventFormat::parse(system, formats.text(system, name).unwrap()).unwrap();
+        systems.entry(system).or_default().push(event(format, 0));
+    }
+    let mut kinds = HashMap::new();
+    for (system, types) in systems {
+        let raw = |event: &EventType| {
+            let fields = event.format.tracepoint().unwrap().fields();
+            let size = fields.iter().map(|field| field.offset + field.size).max().unwrap_or(8);
+            prop::collection::vec(any::<u8>(), size).new_tree(&mut runner).unwrap().current()
+        };
+        let raws: Vec<Vec<u8>> = types.iter().map(raw).collect();
+        let rows: Vec<(usize, Vec<u8>)> = raws.iter().map(|raw| record(None, raw)).enumerate().collect();
+        let batch = batch(None, &types, &rows);
+        for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()).skip(6) {
+            *kinds.entry(field.data_type().to_string()).or_insert(0) += 1;
+            for (row, event) in types.iter().enumerate() {
+                let has_it = event.format.tracepoint().unwrap().field(field.name()).is_some();
+                let expected = if has_it { expected(event, field.name(), &raws[row]) } else { Shown::Null };
+                let expected = fitted(expected, field.data_type());
+                assert_eq!(shown(array, row), expected, "{system}: {} of {}", field.name(), event.real_name());
+            }
+        }
+    }
+    assert!(kinds.len() >= 10, "{kinds:?}");
 }
 
 const SIGNED: &str = "name: signed
