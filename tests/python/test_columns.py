@@ -21,6 +21,7 @@ from test_library import use_memory
 try:
     import duckdb
     import numpy
+    import pandas  # pyarrow makes data frames of it.
     import polars
     import pyarrow
     import pyarrow.parquet
@@ -48,7 +49,7 @@ def same(value, cell):
     return value == cell
 
 
-@unittest.skipUnless(pyarrow, "pyarrow, polars, duckdb or numpy is not installed")
+@unittest.skipUnless(pyarrow, "pyarrow, polars, pandas, duckdb or numpy is not installed")
 @unittest.skipUnless(os.geteuid() == 0, "tracepoints need root")
 class Recorded(unittest.TestCase):
     @classmethod
@@ -146,6 +147,11 @@ class Recorded(unittest.TestCase):
         frame = polars.DataFrame(table)
         self.assertEqual(frame.columns, columns)
         self.assertEqual(frame.rows(), [tuple(row.values()) for row in rows])
+        read = pyarrow.table(table).to_pandas()
+        self.assertEqual(list(read.columns), columns)
+        named = read[read["next_comm"].notna()]
+        self.assertEqual(named["next_comm"].tolist(), [row["next_comm"] for row in rows if row["next_comm"] is not None])
+        self.assertEqual(read["_time"].tolist(), [row["_time"] for row in rows])
         self.assertEqual(duckdb.sql("select * from events_table").fetchall(), [tuple(row.values()) for row in rows])
 
     def test_what_has_no_room_in_a_batch_can_be_iterated(self):
@@ -253,7 +259,7 @@ class Recorded(unittest.TestCase):
         self.assertTrue(waited)
 
 
-@unittest.skipUnless(pyarrow, "pyarrow, polars, duckdb or numpy is not installed")
+@unittest.skipUnless(pyarrow, "pyarrow, polars, pandas, duckdb or numpy is not installed")
 @unittest.skipUnless(os.geteuid() == 0, "the events of the test need root")
 class Live(unittest.TestCase):
     def test_all_events_are_in_batches(self):
