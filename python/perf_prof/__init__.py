@@ -36,6 +36,7 @@ from perf_prof._native import (
     print,
     process_of,
     realtime,
+    recording,
     shard,
     srcline,
     stats,
@@ -57,6 +58,7 @@ from perf_prof._errors import (
     SelectorError,
     Warning,
 )
+from perf_prof._fleet import FailedRecording, MapReduceResult, map_reduce
 from perf_prof._parts import Branch, Losses, Parts, States, at_least
 from perf_prof._runs import Counts, EventCount, Recording, record, replay, run, stat, trace
 
@@ -74,6 +76,7 @@ __all__ = [
     "Error",
     "EventCount",
     "EventFormat",
+    "FailedRecording",
     "FieldError",
     "FieldFormat",
     "FlameGraph",
@@ -83,6 +86,7 @@ __all__ = [
     "KernelError",
     "Log2Hist",
     "Losses",
+    "MapReduceResult",
     "OptionError",
     "Parts",
     "PerfEvent",
@@ -112,10 +116,12 @@ __all__ = [
     "is_target",
     "ksym",
     "lost_cpu",
+    "map_reduce",
     "print",
     "process_of",
     "realtime",
     "record",
+    "recording",
     "replay",
     "run",
     "shard",

@@ -1,8 +1,9 @@
 """Linux kernel events in Python: the class of events, and functions and classes to evaluate them."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from os import PathLike
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
 __version__: str
@@ -45,6 +46,15 @@ class _EventCounts(_SpanCounts):
 
     delivered: int
     lost: int | None
+
+class _RecordingFacts(TypedDict):
+    """The result of `recording()`. What the recording does not say is None."""
+
+    path: str
+    hostname: str | None
+    kernel: str | None
+    start: int | None
+    end: int | None
 
 class _Shard(TypedDict):
     """The result of `shard()`: this is part `number` (from 0 on) of `count` parts. `split` is 'time' or 'cpu'."""
@@ -713,6 +723,12 @@ def realtime() -> int:
     """Returns the wall clock time in ns since the epoch. With --input, it is the time that the replay has
     reached. In __interval__, it is the end of the interval."""
 
+def recording() -> _RecordingFacts | None:
+    """Returns the recording that the events come from, as a dict: 'path', 'hostname' and 'kernel' (the release of the
+    kernel) of the recorded machine, 'start' and 'end'. These are the times of the first and the last sample, in ns
+    since the epoch. What the recording does not say is None. Returns None for live events. With several recordings, it
+    is the one whose events come now; where the results of all parts are merged, there is none."""
+
 def shard() -> _Shard | None:
     """Returns {'number', 'count', 'split': 'time' or 'cpu'} if this process reads a part of a recording
     (--jobs). Returns None in all other processes, also in the process that merges the results."""
@@ -922,6 +938,28 @@ class Recording:
     def __enter__(self) -> Recording: ...
     def __exit__(self, *_: object) -> None: ...
 
+class FailedRecording:
+    """A recording that is not in the result of map_reduce(). `path` is the recording, and `error` says why."""
+
+    path: str
+    error: str
+
+class MapReduceResult:
+    """The result of map_reduce().
+
+    `stdout` is what the script printed: in the parts, in the order of the recordings, and then where they were merged.
+    `status` is the exit status: 0, that of sys.exit(), or 1 if a recording failed or a function raised an exception.
+    `failed` is a list of FailedRecording; nothing of these recordings is in the result. `module` is the script's module
+    after its __merge__ and __exit__, or None if no recording could be replayed. `received` is the size of all partial
+    results in bytes.
+    """
+
+    stdout: str
+    status: int
+    failed: list[FailedRecording]
+    module: ModuleType | None
+    received: int
+
 class EventCount:
     """The count of an event. `value` is None if the machine lacks the event or never had a counter for it.
 
@@ -979,6 +1017,27 @@ def trace(
     on_lost(start, end) is called where events were lost between these times (ns; 0 without order).
 
     Raises SelectorError (unknown event, wrong filter), OptionError, AccessError (a PermissionError), KernelError.
+    """
+
+def map_reduce(
+    script: str | PathLike[str],
+    recordings: str | PathLike[str] | Iterable[str | PathLike[str]],
+    executor: Executor | None = None,
+    parts: int = 1,
+    args: Iterable[str | PathLike[str]] = (),
+    options: Iterable[str | PathLike[str]] = (),
+) -> MapReduceResult:
+    """Runs a script on many recordings, in processes that replay a part each, and merges their results as --jobs does.
+
+    The script needs __partial__() and __merge__(partials), or only aggregators. recordings is a path, a pattern such as
+    'host*.data', or a list of both. Each recording is divided into this number of parts. executor is any
+    concurrent.futures.Executor: a ProcessPoolExecutor, Dask's client.get_executor(), mpi4py.futures, loky. Its workers
+    need perf_prof, the script and the recordings at the same paths. Without it, this machine starts a process for each
+    part, and as many at a time as it has CPUs. args are the arguments of the script, and options are those of
+    `perf-prof python`, such as ['-e', 'sched:sched_switch', '-i', '1s'].
+
+    A recording that cannot be read, or whose worker ends early, is in `failed` of the result, and the others are merged.
+    Returns a MapReduceResult. Raises RecordingNotFoundError for a pattern without files.
     """
 
 def replay(

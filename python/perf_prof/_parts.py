@@ -14,6 +14,12 @@ def enter_part():
         parts._enter(shard())
 
 
+def enter_recording():
+    """Tells all objects that the events of another recording follow."""
+    for parts in _all_parts:
+        parts._enter_recording()
+
+
 class Branch(dict):
     """A branch that the CPU recorded: an entry of branch_stack.
 
@@ -130,6 +136,11 @@ class Parts:
         self._is_first = part is None or part["number"] == 0
         for states in self._states:
             states._enter()
+
+    def _enter_recording(self):
+        # The tasks and the clock of another machine have nothing to do with those before.
+        for states in self._states:
+            states.clear()
 
     def _show_table(self, table, end):
         self._shows += 1

@@ -3,6 +3,7 @@
 mod command;
 mod jobs;
 mod scripts;
+mod several;
 
 use std::{path::Path, process::Output};
 

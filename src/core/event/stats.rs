@@ -162,6 +162,14 @@ impl Stats {
         }
     }
 
+    /// Creates the counts of a run whose events were delivered in other processes.
+    pub fn of_other_processes(delivered: u64, lost: u64) -> Stats {
+        let stats = Stats::new(1, 1);
+        stats.delivered.iter().for_each(|count| count.store(delivered, Relaxed));
+        stats.count_lost(0, lost);
+        stats
+    }
+
     /// Returns the counts of each event, in the order in which the events were selected.
     pub fn per_event(&self) -> Vec<EventCounts> {
         let kernel = self.kernel();

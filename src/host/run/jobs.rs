@@ -101,6 +101,11 @@ impl Shard {
         self.script_shard.set_for_process();
     }
 
+    /// Writes the result to a file that another process reads.
+    pub fn with_result(self, result: File) -> Shard {
+        Shard { result, ..self }
+    }
+
     /// Limits `span` to the times of the shard. Each interval ends in exactly one shard.
     pub fn part_of(&self, span: Span) -> Span {
         let (first, last) = self.time;
@@ -132,6 +137,7 @@ impl Shard {
         delivered: &ReplayOutcome,
         callbacks: Callbacks,
         unnamed_frames: &UnnamedFrames,
+        reached: Option<i64>,
         partial: &[u8],
     ) -> io::Result<()> {
         let &ReplayOutcome { ref lost, last, sample_counts, .. } = delivered;
@@ -144,7 +150,8 @@ impl Shard {
         let unnamed_frames = unnamed_frames.text();
         let SampleCounts { delivered, unknown_ids, guests, reach } = sample_counts;
         let sample_counts = vec![delivered, unknown_ids, guests, u64::from(reach == ReadExtent::End)];
-        let last = vec![last, u64::from(callbacks == Callbacks::Raised)];
+        let all_lost = stats.total_lost().max(lost.iter().sum());
+        let last = vec![last, u64::from(callbacks == Callbacks::Raised), all_lost, reached.unwrap_or(0) as u64];
         for words in [stats.counts(), lost, sample_counts, last, vec![unnamed_frames.len() as u64]] {
             result.write_all(&(words.len() as u64).to_ne_bytes())?;
             words.iter().try_for_each(|word| result.write_all(&word.to_ne_bytes()))?;
@@ -181,7 +188,7 @@ impl Shard {
         let (counts, lost, found) = (words()?, words()?, words()?);
         let (ended, size) = (words()?, words()?.into_iter().sum::<u64>());
         let (last, raised) = match ended[..] {
-            [last, raised] => (last, raised != 0),
+            [last, raised, ..] => (last, raised != 0),
             _ => return Err(io::ErrorKind::InvalidData.into()),
         };
         let callbacks = if raised { Callbacks::Raised } else { Callbacks::Returned };

@@ -102,6 +102,7 @@ impl ScriptEventSource for ScriptEvents<'_> {
             context: self.events.context().clone(),
             stats: Arc::new(self.events.stats()),
             ring_cpus: capture.ring_cpus(),
+            recording: None,
             machine: None,
         }
     }

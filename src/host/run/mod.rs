@@ -3,15 +3,18 @@
 //! `script_run` contains the steps that all runs have in common; `live` and `replay` open the source of the
 //! script's events.
 
+mod engine;
 mod jobs;
 mod live;
 mod missing_events;
+mod one_part;
 mod output;
 mod parts;
 pub mod plan;
 mod replay;
 mod script;
 mod script_run;
+mod several;
 mod spans;
 
 use std::sync::Arc;
@@ -24,15 +27,19 @@ use perf_prof_core::{
 };
 
 pub use parts::{DividedRecording, Merged};
-use plan::ScriptPlan;
+use plan::{Engine, ScriptPlan};
 
 use crate::script::Run;
 
 /// Runs a script or prints a template, depending on the plan. Returns the exit status.
 pub fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
-    let status = match &plan.input {
-        Some(input) => replay::run(plan, input),
-        None => live::run(plan),
+    let status = match (&plan.input, &plan.recordings) {
+        (Some(input), Some(recordings)) if recordings.engine == Engine::OneAfterAnother => {
+            several::run(plan, input, recordings)
+        }
+        (Some(_), Some(recordings)) => engine::run(plan, recordings),
+        (Some(input), None) => replay::run(plan, input),
+        (None, _) => live::run(plan),
     }?;
     Ok(output::check(plan, status))
 }

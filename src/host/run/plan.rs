@@ -49,6 +49,11 @@ pub struct ScriptPlan {
     pub on_error: OnError,
     /// The script to run.
     pub module: Module,
+    /// The recordings, if there are several of them or an executor replays them. `input` then has the path of the first
+    /// one.
+    pub recordings: Option<Recordings>,
+    /// The part of the recording that this process replays, if another process merges the results.
+    pub part: Option<OnePart>,
 }
 
 impl ScriptPlan {
@@ -67,6 +72,45 @@ impl ScriptPlan {
         let data = if events.iter().any(has_address) { Data::Yes } else { Data::No };
         symbol::Options { demangle: Demangle::NameOnly, inline, srcline, data, ..self.symbols }
     }
+}
+
+/// Recordings that one script gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recordings {
+    /// The paths, in the order in which their events are delivered or their results are merged.
+    pub paths: Vec<PathBuf>,
+    /// How they are replayed.
+    pub engine: Engine,
+    /// The options of the command line, for the processes that replay one part each.
+    pub options: Vec<OsString>,
+}
+
+/// How several recordings are replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// In this process, one after the other.
+    OneAfterAnother,
+    /// In processes of this machine, this many at a time.
+    Processes(usize),
+    /// By the executor that a Python function returns, written as MODULE:FUNCTION.
+    Executor(String),
+}
+
+/// A part of a recording that this process replays for another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnePart {
+    /// The number of the part, from 0 on.
+    pub number: usize,
+    /// The number of parts of this recording.
+    pub count: usize,
+    /// The number of processes that replay parts on this machine at the same time. They share the allowed memory.
+    pub processes: usize,
+    /// The number of events that the script itself selects.
+    pub own_events: usize,
+    /// The process that started this one. If it ends, nobody needs the result.
+    pub parent: u32,
+    /// The file for the result.
+    pub result: PathBuf,
 }
 
 /// The script to run, if any.

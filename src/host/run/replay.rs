@@ -34,13 +34,13 @@ use super::{
     RunEnd,
     jobs::{self, Shard},
     missing_events::MissingEvents,
-    output,
+    one_part, output,
     plan::{Module, ScriptPlan},
     script::{AvailableEvents, Script},
     script_run::{self, Outcome, ScriptEventSource},
     spans,
 };
-use crate::script::{EventAttr, Program, PythonChoice, Run, Trailers};
+use crate::script::{EventAttr, Program, PythonChoice, RecordingFacts, Run, Trailers};
 
 /// Runs the script on a recording.
 pub(super) fn run(plan: &ScriptPlan, input: &Input) -> Result<ExitStatus> {
@@ -53,9 +53,10 @@ pub(super) fn run(plan: &ScriptPlan, input: &Input) -> Result<ExitStatus> {
     };
     say_what_is_missing(plan, &recording, &selected, plan.verbosity)?;
     let work = ReplayWork { plan, input, script: Script { module, args } };
-    match &input.jobs {
-        Some(jobs) => jobs::run(&work, jobs, recording, selected),
-        None => work.run_part(recording, selected, BlockedSignals::new()?, Part::Whole),
+    match (&input.jobs, &plan.part) {
+        (Some(jobs), Some(part)) => one_part::run(&work, jobs, part, recording, selected),
+        (Some(jobs), None) => jobs::run(&work, jobs, recording, selected),
+        (None, _) => work.run_part(recording, selected, BlockedSignals::new()?, Part::Whole),
     }
 }
 
@@ -112,7 +113,10 @@ pub(super) fn say_what_is_missing(
 
 /// Returns how the recording is opened. Several processes share the allowed memory.
 fn limits(plan: &ScriptPlan, input: &Input) -> ReadLimits {
-    let processes = input.jobs.map_or(1, |jobs| jobs.count + spans::readers(plan));
+    let processes = match &plan.part {
+        Some(part) => part.processes,
+        None => input.jobs.map_or(1, |jobs| jobs.count + spans::readers(plan)),
+    };
     let memory = input.limits.memory.unwrap_or_else(memory::default_buffer) / processes;
     ReadLimits { memory: Some(memory), ..input.limits }
 }
@@ -129,6 +133,8 @@ pub(super) struct ReplayWork<'a> {
 pub(super) enum Part<'a> {
     /// The whole replay.
     Whole,
+    /// The whole replay of one of several recordings, for a program that goes on after it.
+    OneOfSeveral,
     /// The replay of one shard, to which the shards before it carry something. The result is written to the files of
     /// the shard.
     Shard(&'a Shard, Carried),
@@ -141,7 +147,7 @@ impl Part<'_> {
     /// prints the warnings.
     fn warnings(&self) -> Warnings {
         match self {
-            Part::Whole => Warnings::Printed,
+            Part::Whole | Part::OneOfSeveral => Warnings::Printed,
             Part::Shard(shard, _) if shard.is_first() => Warnings::Printed,
             Part::Shard(..) | Part::Merge(_) => Warnings::PrintedElsewhere,
         }
@@ -183,6 +189,8 @@ pub(super) struct RecordedEvents<'a> {
     missing: MissingEvents,
     context: Arc<Context>,
     machine: Option<String>,
+    /// What the recording says about itself.
+    facts: Option<RecordingFacts>,
 }
 
 impl<'a> RecordedEvents<'a> {
@@ -218,6 +226,12 @@ impl<'a> RecordedEvents<'a> {
         };
         let formats = recording.events.iter().filter_map(|event| event.format.clone()).collect();
         let machine = recording.features.arch.clone();
+        let facts = Some(RecordingFacts {
+            path: input.path.clone(),
+            hostname: recording.features.hostname.clone(),
+            kernel: recording.features.os_release.clone(),
+            times: recording.known_times()?,
+        });
         let intervals = plan.interval.map(|every| Intervals::new(every, span));
         let replay_state =
             ReplayState::new(layouts.clone(), routes, intervals, loss_reporting).with_guests(input.guests);
@@ -238,6 +252,7 @@ impl<'a> RecordedEvents<'a> {
             missing,
             context,
             machine,
+            facts,
         })
     }
 }
@@ -324,7 +339,7 @@ impl ScriptEventSource for RecordedEvents<'_> {
         if let Part::Shard(shard, _) = &part {
             let partial = program.partial();
             program.clear();
-            let left = shard.write_result(&run.stats, &outcome, callbacks, &nameless, &partial?);
+            let left = shard.write_result(&run.stats, &outcome, callbacks, &nameless, run.context.reached(), &partial?);
             left.with_context(|| {
                 format!("cannot store the result of __partial__() in {}", std::env::temp_dir().display())
             })?;
@@ -353,6 +368,7 @@ impl RecordedEvents<'_> {
         let ring_cpus = self.replay.ring_cpus();
         let stats = Arc::new(Stats::new(events.len(), ring_cpus.len()).with_spans(self.derived.len()));
         let trailers = Trailers::Recorded(self.layouts.clone());
+        let recording = self.facts.take();
         let is_input = |at: usize| self.derived.iter().any(|derived| derived.inputs.contains(&at));
         Run {
             is_delivered: (0..events.len()).map(|at| !is_input(at)).collect(),
@@ -362,6 +378,7 @@ impl RecordedEvents<'_> {
             context: self.context.clone(),
             stats,
             ring_cpus,
+            recording,
             machine: self.machine.take(),
         }
     }
@@ -377,10 +394,11 @@ impl RecordedEvents<'_> {
         let RecordedEvents { plan, input, mut replay, replay_state, derived, carried, context, .. } = self;
         let last = match part {
             Part::Whole => FinishAs::Program,
+            Part::OneOfSeveral => FinishAs::LastPart,
             Part::Shard(shard, _) if shard.is_last() => FinishAs::LastPart,
             Part::Shard(..) | Part::Merge(_) => FinishAs::Part,
         };
-        if last == FinishAs::Program {
+        if matches!(part, Part::Whole | Part::OneOfSeveral) {
             // If there are several parts, their processes already use all CPUs, so reading ahead would not help.
             replay.read_ahead();
         }

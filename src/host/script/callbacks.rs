@@ -49,6 +49,15 @@ impl Callbacks {
     /// Looks up the callbacks in a module's dict. `path` is the module's file. Fails if there is no callback, or if a
     /// callback is a generator or an async function.
     pub fn find(dict: &Bound<'_, PyDict>, path: &str, events: &[EventType]) -> Result<Callbacks, ScriptError> {
+        let found = Callbacks::find_any(dict, path, events)?;
+        if found.is_empty() {
+            return Err(ScriptError::NoCallback { module: path.into(), expected: expected(events) });
+        }
+        Ok(found)
+    }
+
+    /// Like [`Callbacks::find`], but there may be no callback.
+    pub fn find_any(dict: &Bound<'_, PyDict>, path: &str, events: &[EventType]) -> Result<Callbacks, ScriptError> {
         let find = |name: &str| callback(dict, name, path);
         let mut handlers = Vec::with_capacity(events.len());
         let handler = |name: &str| handler(dict, name, path);
@@ -60,7 +69,7 @@ impl Callbacks {
             };
             handlers.push(own.or_else(|| sample.as_ref().map(|handler| handler.share(dict.py()))));
         }
-        let found = Callbacks {
+        Ok(Callbacks {
             init: find("__init__")?,
             exit: find("__exit__")?,
             interval: find("__interval__")?,
@@ -70,11 +79,7 @@ impl Callbacks {
                 .zip(find("__merge__")?)
                 .map(|(partial, merge)| MergeCallbacks { partial, merge }),
             handlers,
-        };
-        if found.is_empty() {
-            return Err(ScriptError::NoCallback { module: path.into(), expected: expected(events) });
-        }
-        Ok(found)
+        })
     }
 
     /// Returns the names of all callbacks that objects other than modules can have. They have no `__init__` for the start

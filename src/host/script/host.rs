@@ -140,6 +140,33 @@ impl Program {
         Ok(Program { callbacks, receiver, failures, names: functions.clone().unbind(), module: None })
     }
 
+    /// Binds the script's functions to the events of another run, which follows the one before. Nothing else of the script
+    /// changes.
+    pub fn continue_with(mut self, run: Arc<Run>) -> Result<Program, ScriptError> {
+        Python::attach(|py| {
+            let origin = self.module.as_ref().map_or("", |loaded| &loaded.path);
+            let callbacks = Callbacks::find_any(self.names.bind(py), origin, &run.events)?;
+            let handlers = handlers(py, &callbacks.handlers, &run, origin)?;
+            self.clear_events(py);
+            self.callbacks = callbacks;
+            self.receiver = Receiver::EventObjects(handlers);
+            module::set_run(run);
+            let parts = py.import("perf_prof._parts").and_then(|parts| parts.call_method0("enter_recording"));
+            parts.map_err(|error| ScriptError::Start(error.to_string()))?;
+            Ok(self)
+        })
+    }
+
+    /// Releases the event objects of the run.
+    fn clear_events(&mut self, _py: Python<'_>) {
+        if let Receiver::EventObjects(handlers) = &mut self.receiver {
+            for handler in handlers.iter_mut().flatten() {
+                // SAFETY: `_py` says that this thread holds the GIL.
+                unsafe { handler.slot.clear() };
+            }
+        }
+    }
+
     /// Takes the exception that ended the run, with [`OnError::Raise`].
     pub fn take_raised(&mut self) -> Option<PyErr> {
         self.failures.take_raised()
@@ -229,13 +256,8 @@ impl Program {
 
     /// Releases all Python objects, before the interpreter ends.
     pub fn clear(mut self) {
-        Python::attach(|_| {
-            if let Receiver::EventObjects(handlers) = &mut self.receiver {
-                for handler in handlers.iter_mut().flatten() {
-                    // SAFETY: this thread is attached, so the GIL is held.
-                    unsafe { handler.slot.clear() };
-                }
-            }
+        Python::attach(|py| {
+            self.clear_events(py);
             module::clear_run();
             drop(self);
         });

@@ -10,6 +10,7 @@ mod event;
 mod failure;
 mod feeding;
 mod flame_graph;
+mod fleet;
 mod forked;
 mod handlers;
 mod heat_map;
@@ -33,6 +34,7 @@ pub use columns::{Batch, Table, stream_capsule};
 pub use error::ScriptError;
 pub use event::{EventClass, Seen, kept_event, made, made_context, seen, unnamed_frames};
 pub use failure::OnError;
+pub use fleet::{RecordingsOfScript, replay_by_engine, run_of_all};
 pub use forked::stay as stay_in_forked_child;
 pub use host::{Dialect, Module, Program, announce};
 pub use interpreter::{
@@ -41,7 +43,8 @@ pub use interpreter::{
 pub use loader::path_that_others_can_change;
 pub use merge::{Shard, prepare_for_parts};
 pub use module::{
-    EventAttr, Run, Trailers, add_to, ksym_of, name_package, run as current_run, set_current_run, stats_of, usym_of,
+    EventAttr, RecordingFacts, Run, Trailers, add_to, ksym_of, name_package, run as current_run, set_current_run,
+    stats_of, usym_of,
 };
 pub use objects::WithObjects;
 pub use optional_events::OptionalEvents;

@@ -1,6 +1,9 @@
 //! Functions and classes of the native module `perf_prof._native`, which scripts import from the package `perf_prof`.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use perf_prof_core::{
     abi::system_calls,
@@ -21,6 +24,7 @@ use super::{
     columns,
     event::{base_type, field_error, restore},
     flame_graph::FlameGraph,
+    fleet,
     heat_map::Heatmap,
     histogram::Log2Hist,
     interpreter,
@@ -46,8 +50,23 @@ pub struct Run {
     pub stats: Arc<Stats>,
     /// The CPU of each ring; `None` for a ring without a CPU.
     pub ring_cpus: Vec<Option<u32>>,
+    /// The recording that the events come from; `None` for live events.
+    pub recording: Option<RecordingFacts>,
     /// The architecture of the recording, in the form of `uname -m`; `None` if it is this machine's architecture.
     pub machine: Option<String>,
+}
+
+/// What a recording says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordingFacts {
+    /// The path, as given by the user.
+    pub path: PathBuf,
+    /// The name of the recorded machine.
+    pub hostname: Option<String>,
+    /// The release of its kernel.
+    pub kernel: Option<String>,
+    /// The times of the first and the last sample, in ns of the recording's clock.
+    pub times: Option<(u64, u64)>,
 }
 
 /// The attr of an event.
@@ -128,11 +147,13 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(stats, module)?)?;
     module.add_function(wrap_pyfunction!(lost_cpu, module)?)?;
     module.add_function(wrap_pyfunction!(is_recording, module)?)?;
+    module.add_function(wrap_pyfunction!(recording, module)?)?;
     module.add_function(wrap_pyfunction!(is_target, module)?)?;
     module.add_function(wrap_pyfunction!(process_of, module)?)?;
     module.add_function(wrap_pyfunction!(realtime, module)?)?;
     module.add_function(wrap_pyfunction!(shard, module)?)?;
     module.add_function(wrap_pyfunction!(is_host, module)?)?;
+    fleet::add_to(module)?;
     module.add_function(wrap_pyfunction!(print, module)?)?;
     module.add_function(wrap_pyfunction!(restore, module)?)
 }
@@ -268,6 +289,24 @@ fn is_host() -> bool {
 #[pyfunction]
 fn is_recording() -> bool {
     run().is_some_and(|run| run.context.is_recording())
+}
+
+/// Returns the recording that the events come from, as a dict: 'path', 'hostname' and 'kernel' (the release of the
+/// kernel) of the recorded machine, 'start' and 'end'. These are the times of the first and the last sample, in ns
+/// since the epoch. What the recording does not say is None. Returns None for live events. With several recordings, it
+/// is the one whose events come now; where the results of all parts are merged, there is none.
+#[pyfunction]
+fn recording(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
+    let Some(run) = run() else { return Ok(None) };
+    let Some(RecordingFacts { path, hostname, kernel, times }) = &run.recording else { return Ok(None) };
+    let dict = PyDict::new(py);
+    dict.set_item("path", path.as_os_str())?;
+    dict.set_item("hostname", hostname)?;
+    dict.set_item("kernel", kernel)?;
+    let times = times.and_then(|(start, end)| run.context.realtime(start).zip(run.context.realtime(end)));
+    dict.set_item("start", times.map(|(start, _)| start))?;
+    dict.set_item("end", times.map(|(_, end)| end))?;
+    Ok(Some(dict))
 }
 
 /// Returns True if -p, -t or --exec selects the thread tid, or if none of them is given. Use it with

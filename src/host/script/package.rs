@@ -16,7 +16,7 @@ use super::{
 /// The name of the native module.
 const NATIVE: &CStr = c"perf_prof._native";
 
-static EMBEDDED: [EmbeddedModule; 7] = [
+static EMBEDDED: [EmbeddedModule; 9] = [
     EmbeddedModule {
         name: "perf_prof",
         file: "<perf_prof/__init__.py>",
@@ -39,6 +39,18 @@ static EMBEDDED: [EmbeddedModule; 7] = [
         name: "perf_prof._jobs",
         file: "<perf_prof/_jobs.py>",
         source: include_str!("../../../python/perf_prof/_jobs.py"),
+        kind: ModuleKind::Module,
+    },
+    EmbeddedModule {
+        name: "perf_prof._engines",
+        file: "<perf_prof/_engines.py>",
+        source: include_str!("../../../python/perf_prof/_engines.py"),
+        kind: ModuleKind::Module,
+    },
+    EmbeddedModule {
+        name: "perf_prof._fleet",
+        file: "<perf_prof/_fleet.py>",
+        source: include_str!("../../../python/perf_prof/_fleet.py"),
         kind: ModuleKind::Module,
     },
     EmbeddedModule {

@@ -79,6 +79,7 @@ pub fn run_script(
         context: Arc::new(context),
         stats: Arc::new(Stats::new(entries.events.len(), entries.cpus.len())),
         ring_cpus: entries.cpus.iter().map(|&cpu| Some(cpu)).collect(),
+        recording: None,
         machine: None,
         events: entries.events.clone(),
     });

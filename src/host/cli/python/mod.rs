@@ -1,6 +1,7 @@
 //! `perf-prof python`: its options, how they are separated from the script's options, and the plan made from them.
 
 mod first_line;
+mod inputs;
 mod options;
 mod plan;
 mod split;
@@ -26,7 +27,11 @@ pub fn plan_of_program(words: Vec<OsString>, command: Option<Vec<OsString>>) -> 
     let options = options.map_err(|error| failure::message(&error))?;
     // No file has this name, so no events are read from its first line.
     let split = split::Split { module: Some(OsString::new()), workload: command, ..split::Split::default() };
-    plan::plan(options, split, &argv).map_err(|error| error.to_string())
+    let plan = plan::plan(options, split, &argv).map_err(|error| error.to_string())?;
+    match plan.recordings {
+        Some(_) => Err("the path names several recordings, but one was expected".to_owned()),
+        None => Ok(plan),
+    }
 }
 
 /// The last line of the help of a script that was started through its first line.
@@ -38,9 +43,8 @@ pub fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
     const READ_ON: &str = "`perf-prof python --help` explains the options, with examples";
     let usage = |error: &dyn std::error::Error| Failure::Usage(error.to_string(), READ_ON.into());
     let command = command();
-    let mut split =
-        split::split(&split::flags(&command), argv.iter().skip(2).cloned()).map_err(|error| usage(&error))?;
-    let ours = std::mem::take(&mut split.options);
+    let split = split::split(&split::flags(&command), argv.iter().skip(2).cloned()).map_err(|error| usage(&error))?;
+    let ours = split.options.clone();
     let parsed = command.try_get_matches_from([OsString::from("python")].into_iter().chain(ours));
     let options = match parsed.and_then(|matches| options::Options::from_arg_matches(&matches)) {
         Ok(options) => options,

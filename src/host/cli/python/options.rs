@@ -11,7 +11,7 @@ use perf_prof_core::spec::{CallGraph, CpuSet, Rate, RingSize, TimeRanges, parse_
 
 use crate::{
     cli::values::{Ids, parse_count, parse_freq, parse_recorded_ids},
-    run::plan::OnError,
+    run::plan::{OnError, OnePart},
 };
 
 const USAGE: &str = "perf-prof python [OPTION...] -e EVENT[,EVENT...] [--] MODULE [ARGS...]
@@ -110,6 +110,8 @@ Examples
   Replay a recording, made here or on another machine, with the same script:
       perf record -e 'syscalls:sys_enter_*' -a sleep 1
       perf-prof python --input perf.data s.py
+  Replay the recordings of many machines, in four processes, and merge the results:
+      perf-prof python --input 'host*.data' --jobs 4 s.py
   Record the events while the script runs, then replay the same events:
       perf-prof python -e 'syscalls:sys_enter_*' --record perf.data s.py
       perf-prof python --input perf.data s.py
@@ -128,9 +130,10 @@ pub struct Options {
     /// Events: tracepoints as system:name[/FILTER/ATTR/.../], or profile, cycles:u,...
     #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append)]
     pub events: Vec<String>,
-    /// Replay this recording instead of tracing live: a file or directory of `perf record`, or - for a pipe
-    #[arg(long, value_name = "PATH")]
-    pub input: Option<PathBuf>,
+    /// Replay this recording instead of tracing live: a file or directory of `perf record`, or - for a pipe. If it is
+    /// given several times, or is a pattern such as 'host*.data', the recordings are replayed one after the other
+    #[arg(long, value_name = "PATH", action = ArgAction::Append)]
+    pub input: Vec<PathBuf>,
     /// Replay the recording of another user too. After the script's name, -f is an option of the script; --force is not
     #[arg(short, long, requires = "input")]
     pub force: bool,
@@ -144,12 +147,19 @@ pub struct Options {
     /// Replay the samples of virtual machines too; without this option they are only counted
     #[arg(long, requires = "input")]
     pub guest: bool,
-    /// Replay --input in N processes, each with a part of the recording; the script merges their results
+    /// Replay --input in N processes, each with a part of a recording; the script merges their results
     #[arg(long, value_name = "N", requires = "input", value_parser = value_parser!(u16).range(1..))]
     pub jobs: Option<u16>,
-    /// How --jobs divides the recording: by time or by cpu
-    #[arg(long, value_name = "BY", requires = "jobs", default_value = "time", value_parser = PossibleValuesParser::new(["time", "cpu"]))]
-    pub split: String,
+    /// Replay the parts of --input by an executor, which the Python function FUNCTION() returns: processes, or other
+    /// machines. It is an object such as concurrent.futures.ProcessPoolExecutor; --jobs is the number of parts
+    #[arg(long, value_name = "MODULE:FUNCTION", requires = "input")]
+    pub executor: Option<String>,
+    /// Replay one part, and write the result for the process that merges all parts
+    #[arg(long, hide = true, requires = "input", value_parser = super::inputs::one_part)]
+    pub part: Option<OnePart>,
+    /// How --jobs divides a recording: by time or by cpu
+    #[arg(long, value_name = "BY", requires = "input", value_parser = PossibleValuesParser::new(["time", "cpu"]))]
+    pub split: Option<String>,
     /// Only these CPUs, for example 0-3,7
     #[arg(short = 'C', long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,

@@ -1,6 +1,6 @@
 //! Makes the plan of a script run from the options and the split arguments. Refuses options that do not fit together.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, path::PathBuf};
 
 use perf_prof_core::{
     capture::OwnThreads,
@@ -17,7 +17,7 @@ use perf_prof_core::{
     },
 };
 
-use super::{first_line, options::Options, split::Split};
+use super::{first_line, inputs, options::Options, split::Split};
 use crate::cli::{
     option_error::OptionError,
     values::{Ids, owner, rate, verbosity},
@@ -47,6 +47,23 @@ pub enum PlanError {
     /// An input that cannot be divided between processes, or an option that is not possible with several processes.
     #[error("--jobs and {0} cannot be combined: with --jobs, each process reads its own part of a file")]
     ConflictWithJobs(&'static str),
+    /// A pattern of `--input` that names no recording.
+    #[error("--input '{0}' {1}")]
+    InputPattern(String, String),
+    /// `--input -` beside another recording.
+    #[error("--input - cannot be combined with other recordings or with --executor: a pipe can be read only once")]
+    PipeAmongRecordings,
+    /// `--split cpu` with several recordings.
+    #[error(
+        "--split cpu cannot be used with several recordings or with --executor: their times are of different clocks"
+    )]
+    SplitByCpuOfSeveral,
+    /// `--executor` without a function.
+    #[error("--executor {0}: write MODULE:FUNCTION; FUNCTION() returns an executor, such as a ProcessPoolExecutor")]
+    Executor(String),
+    /// `--split` without processes.
+    #[error("--split says how --jobs divides a recording; use it with --jobs")]
+    SplitWithoutJobs,
     /// `--record` with `help`.
     #[error("--record and `help` cannot be combined: `help` only prints a template, so there are no events to record")]
     RecordOfTemplate,
@@ -66,11 +83,16 @@ impl From<SpecError> for PlanError {
 
 /// Makes the plan. `argv` is the whole command line; templates and recordings contain it.
 pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptPlan, PlanError> {
+    let paths = match (&options.part, options.input.last()) {
+        // The other process has expanded the patterns, and gives this recording after the options that the user typed.
+        (Some(_), Some(path)) => vec![path.clone()],
+        _ => inputs::expand(&options.input)?,
+    };
     let mut events: Vec<EventSpec> = Vec::new();
     for list in &options.events {
         events.extend(parse_events(list)?);
     }
-    let first = match (events.first(), &options.input) {
+    let first = match (events.first(), paths.first()) {
         (None, None) => return Err(PlanError::NoEvent),
         (_, Some(path)) => format!("--input {}", shell_quote(path)),
         (Some(first), None) => format!("-e {}", shell_quote(&first.selector)),
@@ -84,14 +106,17 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         Some(module) => Module::Script { module, args: split.script_args },
     };
     let own_events = match &module {
-        Module::Script { module, .. } if options.input.is_some() => first_line::count_own_events(argv, module),
+        Module::Script { module, .. } if !paths.is_empty() => match &options.part {
+            Some(part) => part.own_events,
+            None => first_line::count_own_events(argv, module),
+        },
         _ => 0,
     };
     // -g means the same as in `perf-prof record`: kernel and user frames. A replay shows the frames that were recorded.
     // `-g --no-kernel-callchain` samples no frames, as in the C implementation: user frames are added beside kernel
     // frames only.
     let is_asked = (options.callchains || options.call_graph.is_some()) && !compat::is_on();
-    let both = (is_asked && options.input.is_none() && !options.no_kernel_callchain).then_some(Switch::On);
+    let both = (is_asked && paths.is_empty() && !options.no_kernel_callchain).then_some(Switch::On);
     let callchain = Callchain {
         every_event: if options.callchains || options.call_graph.is_some() { Switch::On } else { Switch::Off },
         how: options.call_graph.flatten().unwrap_or_default(),
@@ -105,7 +130,11 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         srcline: if options.srcline { Srcline::Yes } else { Srcline::No },
         data: Data::No,
     };
-    let input = input(&options, split.workload.is_some(), &events)?;
+    let input = input(&options, paths.first(), split.workload.is_some(), &events)?;
+    let recordings = match (&options.part, &module) {
+        (None, Module::Script { .. }) => inputs::recordings(paths, &options, split.options)?,
+        _ => None,
+    };
     let record = record(&options, &module, argv)?;
     let target = match input {
         Some(_) => Target::AllCpus,
@@ -144,19 +173,27 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         symbols,
         exit_n: options.exit_n,
         duration: options.duration,
-        output: options.output,
+        // The process that merges the results writes to this file.
+        output: if options.part.is_some() { None } else { options.output },
         usage_self: options.usage_self,
         verbosity: verbosity(options.verbose, options.quiet),
         python: options.python,
         dialect: Dialect::PerfProf,
         on_error: options.on_error.unwrap_or_default(),
         module,
+        recordings,
+        part: options.part,
     })
 }
 
 /// Returns the recording to replay and the selection of its samples, or `None` if there is no `--input`.
-fn input(options: &Options, has_workload: bool, events: &[EventSpec]) -> Result<Option<Input>, PlanError> {
-    let Some(path) = &options.input else {
+fn input(
+    options: &Options,
+    path: Option<&PathBuf>,
+    has_workload: bool,
+    events: &[EventSpec],
+) -> Result<Option<Input>, PlanError> {
+    let Some(path) = path else {
         return if options.time.is_some() { Err(OptionError::TimeWithoutInput.into()) } else { Ok(None) };
     };
     let of_live = [
@@ -197,7 +234,7 @@ fn input(options: &Options, has_workload: bool, events: &[EventSpec]) -> Result<
 /// Returns the recording that `--record` requests, or `None`.
 fn record(options: &Options, module: &Module, argv: &[OsString]) -> Result<Option<RecordingOutput>, PlanError> {
     let Some(path) = &options.record else { return Ok(None) };
-    if options.input.is_some() {
+    if !options.input.is_empty() {
         return Err(OptionError::LiveOptionWithInput("--record").into());
     }
     if *module == Module::Template {
@@ -211,14 +248,20 @@ fn record(options: &Options, module: &Module, argv: &[OsString]) -> Result<Optio
 }
 
 fn jobs(options: &Options) -> Result<Option<Jobs>, PlanError> {
+    let split = if options.split.as_deref() == Some("cpu") { SplitBy::Cpu } else { SplitBy::Time };
+    if let Some(part) = &options.part {
+        return Ok(Some(Jobs { count: part.count, split }));
+    }
+    if options.split.is_some() && options.jobs.is_none() {
+        return Err(PlanError::SplitWithoutJobs);
+    }
     let Some(count) = options.jobs.filter(|&count| count > 1) else { return Ok(None) };
-    if options.input.as_ref().is_some_and(|path| path.as_os_str() == "-") {
+    if options.input.iter().any(|path| path.as_os_str() == "-") {
         return Err(PlanError::ConflictWithJobs("a pipe"));
     }
     if options.exit_n.is_some() {
         return Err(PlanError::ConflictWithJobs("-N"));
     }
-    let split = if options.split == "cpu" { SplitBy::Cpu } else { SplitBy::Time };
     Ok(Some(Jobs { count: count.into(), split }))
 }
 

@@ -290,6 +290,8 @@ impl ProgramOptions {
             }),
             on_error: self.on_error.unwrap_or_default(),
             module: Module::Script { module: script, args },
+            recordings: None,
+            part: None,
         })
     }
 

@@ -1,0 +1,359 @@
+"""Several recordings, for map_reduce() and for the command's --jobs and --executor: processes replay the parts of the
+recordings, perhaps on other machines, and this process merges their results.
+
+All modules are imported before the script is loaded: later, a file of the same name in the script's folder would be
+imported instead.
+"""
+
+import importlib
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import redirect_stdout
+from glob import glob, has_magic
+from io import BytesIO, TextIOWrapper
+from traceback import print_exception
+from typing import NamedTuple
+from warnings import warn
+
+from perf_prof import _native
+from perf_prof._errors import RecordingNotFoundError, Warning
+from perf_prof._fleet import FailedRecording, MapReduceResult
+
+
+def reduce(script, recordings, executor, parts, args, options):
+    """Does the work of map_reduce()."""
+    script, args, options = os.fspath(script), [os.fspath(arg) for arg in args], [os.fspath(word) for word in options]
+    if parts < 1:
+        raise ValueError("map_reduce(): parts is the number of parts of each recording, at least 1")
+    processes = os.cpu_count() or 1
+    plan = _Plan(script, args, ["-q", *options], processes, 0)
+    parts_of = [(path, parts) for path in _expand(recordings)]
+    output = BytesIO()
+    before = sys.argv, sys.path
+    sys.path = list(sys.path)
+    text = TextIOWrapper(output, encoding="utf-8", errors="surrogateescape", newline="\n", write_through=True)
+    own = ThreadPoolExecutor(processes) if executor is None else None
+    try:
+        reduction = _Reduction(output.write, _warn)
+        reduction.replay(plan, parts_of, own or executor)
+        with redirect_stdout(text):
+            status = reduction.merge(plan)
+    except BaseException:
+        # For example KeyboardInterrupt: nobody waits for the parts.
+        if own is not None:
+            own.shutdown(wait=False, cancel_futures=True)
+            _end_processes()
+        raise
+    finally:
+        if own is not None:
+            own.shutdown(cancel_futures=True)
+        sys.argv, sys.path = before
+    stdout = output.getvalue().decode("utf-8", "surrogateescape")
+    return MapReduceResult(stdout, status, reduction.failed, reduction.module, reduction.received)
+
+
+def command(script, recordings, args, *, options, processes, executor, parts, own_events):
+    """Does the work of `perf-prof python` with several recordings and --jobs or --executor. Returns the exit status."""
+    beside = processes or os.cpu_count() or 1
+    plan = _Plan(script, args, options, beside, own_events)
+    try:
+        if executor is None:
+            engine, parts_of = ThreadPoolExecutor(processes), _parts_by_size(recordings, processes)
+        else:
+            engine, parts_of = _executor(executor), [(path, parts) for path in recordings]
+    except _Refused as error:
+        _say(str(error))
+        return 1
+    reduction = _Reduction(_write, _write_messages)
+    try:
+        reduction.replay(plan, parts_of, engine)
+    except KeyboardInterrupt:
+        _say("interrupted: the parts were not merged")
+        engine.shutdown(wait=False, cancel_futures=True)
+        _end_processes()
+        return 130
+    for failed in reduction.failed:
+        _say(failed.error if failed.path in failed.error else f"{failed.path}: {failed.error}")
+    engine.shutdown()
+    return reduction.merge(plan)
+
+
+class _Plan(NamedTuple):
+    """What all parts of a run have in common."""
+
+    script: str
+    args: list
+    options: list
+    processes: int
+    own_events: int
+
+
+class _Part(NamedTuple):
+    """A part of a recording. It is pickled for the worker that replays it."""
+
+    plan: _Plan
+    recording: str
+    number: int
+    count: int
+    is_first: bool
+
+
+class _PartResult(NamedTuple):
+    """What a worker returns. `result` is None if the recording has fewer parts."""
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+    result: bytes
+
+
+def replay_part(part):
+    """Replays a part in a process of its own, and returns its _PartResult. The workers of executors call this."""
+    # The process makes the file of this name, if there is such a part.
+    with tempfile.TemporaryDirectory(prefix="perf-prof-") as folder:
+        file = os.path.join(folder, "result")
+        plan = part.plan
+        numbers = part.number, part.count, plan.processes, plan.own_events, os.getpid()
+        words = [*_native.own_command(), "python", *plan.options, "--input", part.recording]
+        words += ["--part", "/".join([*map(str, numbers), file])]
+        # Only one process says what is the same for all parts.
+        words += ["-q"] if not part.is_first else []
+        words += ["--", plan.script, *plan.args]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe) as process:
+            _processes.add(process)
+            try:
+                stdout, stderr = process.communicate()
+            finally:
+                _processes.discard(process)
+        try:
+            with open(file, "rb") as result:
+                return _PartResult(process.returncode, stdout, stderr, result.read())
+        except FileNotFoundError:
+            return _PartResult(process.returncode, stdout, stderr, None)
+
+
+# The processes that replay parts for this one.
+_processes = set()
+
+
+def _end_processes():
+    for process in list(_processes):
+        process.kill()
+
+
+class _Reduction:
+    """The results of all parts so far."""
+
+    def __init__(self, write, show_messages):
+        self.failed = []
+        self.module = None
+        self.received = 0
+        self._write = write
+        self._show_messages = show_messages
+        self._partials = []
+        self._delivered = 0
+        self._lost = 0
+        self._reached = 0
+        self._raised = False
+
+    def replay(self, plan, parts_of, executor):
+        """Replays all parts. A recording of which a part fails is left out."""
+        is_first = True
+        waiting = deque()
+        for path, count in parts_of:
+            futures = []
+            for number in range(count):
+                part = _Part(plan, path, number, count, is_first)
+                is_first = False
+                try:
+                    futures.append(executor.submit(replay_part, part))
+                except Exception as error:
+                    # For example BrokenProcessPool: the executor takes no more work.
+                    futures.append(error)
+            waiting.append((path, futures))
+        try:
+            while waiting:
+                self._add(*waiting.popleft())
+        finally:
+            for _, futures in waiting:
+                for future in futures:
+                    if not isinstance(future, BaseException):
+                        future.cancel()
+
+    def _add(self, path, futures):
+        """Waits for the parts of a recording, and adds their results if all of them succeeded."""
+        results, error = [], None
+        for future in futures:
+            try:
+                if isinstance(future, BaseException):
+                    raise future
+                result = future.result()
+                self.received += len(result.result or b"") + len(result.stdout) + len(result.stderr)
+                error = error or _error_of(result)
+                results.append((result, result.result and _Counts(result.result)))
+            except Exception as raised:
+                error = error or f"the process that replayed it failed: {type(raised).__name__}: {raised}"
+        if error is not None:
+            self.failed.append(FailedRecording(path, error))
+            return
+        for result, counts in results:
+            self._show_messages(result.stderr)
+            self._write(result.stdout)
+            if counts:
+                self._partials.append(counts.partial)
+                self._delivered += counts.delivered
+                self._lost += counts.lost
+                self._reached = max(self._reached, counts.reached)
+                self._raised = self._raised or counts.raised
+
+    def merge(self, plan):
+        """Merges the partial results in this process. Returns the exit status."""
+        if not self._partials:
+            return 1 if self.failed else 0
+        try:
+            status = self._merge(plan)
+        except SystemExit as error:
+            status = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        except Exception as error:
+            print_exception(type(error), error, error.__traceback__)
+            status = 1
+        finally:
+            _native.end_merge()
+        return status or int(bool(self.failed) or self._raised)
+
+    def _merge(self, plan):
+        module = _native.load_to_merge(plan.script, plan.args, self._delivered, self._lost, self._reached)
+        functions = vars(module)
+        if "__init__" in functions:
+            functions["__init__"]()
+        partials = self._load(module)
+        if "__merge__" in functions and "__partial__" in functions:
+            functions["__merge__"](partials)
+        else:
+            _native.merge_aggregators(functions, partials)
+        if "__exit__" in functions:
+            functions["__exit__"]()
+        self.module = module
+        return 0
+
+    def _load(self, module):
+        """Unpickles the partial results, which may have objects of the script's classes."""
+        missing = object()
+        before = sys.modules.get(module.__name__, missing)
+        sys.modules[module.__name__] = module
+        try:
+            return [pickle.loads(partial) for partial in self._partials]
+        finally:
+            if before is missing:
+                del sys.modules[module.__name__]
+            else:
+                sys.modules[module.__name__] = before
+
+
+class _Counts:
+    """The content of a part's result: five lists of numbers, the frames without names, and the script's partial result.
+    The Rust function `write_result` writes it."""
+
+    def __init__(self, result):
+        at, lists = 0, []
+        for _ in range(5):
+            (length,) = struct.unpack_from("=Q", result, at)
+            lists.append(struct.unpack_from(f"={length}Q", result, at + 8))
+            at += 8 + 8 * length
+        _, _, (self.delivered, *_), (_, raised, self.lost, self.reached), (size,) = lists
+        self.raised = raised != 0
+        self.partial = result[at + size :]
+
+
+def _error_of(result):
+    """Returns why a part failed, or None."""
+    if result.status == 0 and result.result != b"":
+        return None
+    if result.status < 0:
+        return f"the process that replayed it was killed by signal {-result.status}"
+    lines = result.stderr.decode("utf-8", "surrogateescape").strip().splitlines()
+    if not lines:
+        return f"the script ended with status {result.status} before its result was complete"
+    return lines[-1].removeprefix("perf-prof: ")
+
+
+def _parts_by_size(recordings, processes):
+    """Returns the recordings with their numbers of parts: a recording that is large compared with the others has several,
+    so that all processes have work until the end."""
+    sizes = [_size(path) for path in recordings]
+    share = max(1, sum(sizes) / processes)
+    return [(path, max(1, round(size / share))) for path, size in zip(recordings, sizes)]
+
+
+def _size(path):
+    """Returns the size of a recording, which may be a directory; 0 if it cannot be read."""
+    try:
+        if os.path.isdir(path):
+            return sum(entry.stat().st_size for entry in os.scandir(path))
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+def _expand(recordings):
+    """Returns the paths of recordings. A pattern stands for all files that it matches, sorted."""
+    paths = []
+    given = [recordings] if isinstance(recordings, (str, bytes, os.PathLike)) else recordings
+    for path in map(os.fsdecode, given):
+        if not has_magic(path) or os.path.exists(path):
+            paths.append(path)
+            continue
+        found = sorted(glob(path))
+        if not found:
+            raise RecordingNotFoundError(2, "the pattern matches no file", path)
+        paths += found
+    return paths
+
+
+class _Refused(Exception):
+    """Why there is no executor. The text is one line for the user."""
+
+
+def _executor(name):
+    """Returns the executor that the function MODULE:FUNCTION makes."""
+    module, _, function = name.partition(":")
+    # As for a module that is named instead of a script.
+    sys.path.insert(0, os.getcwd())
+    try:
+        made = getattr(importlib.import_module(module), function)()
+    except Exception as error:
+        raise _Refused(f"--executor {name}: {type(error).__name__}: {error}") from error
+    if not isinstance(made, Executor) and not callable(getattr(made, "submit", None)):
+        raise _Refused(f"--executor {name}: the function returned '{type(made).__name__}', which has no submit()")
+    return made
+
+
+def _write(text):
+    """Writes what a part has printed."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+
+
+def _write_messages(text):
+    if sys.stderr is not None:
+        sys.stderr.write(text.decode("utf-8", "surrogateescape"))
+
+
+def _say(text):
+    if sys.stderr is not None:
+        sys.stderr.write(f"perf-prof: {text}\n")
+
+
+def _warn(messages):
+    """Shows the messages of a part as warnings."""
+    for line in messages.decode("utf-8", "surrogateescape").splitlines():
+        warn(line.removeprefix("perf-prof: ").removeprefix("warning: "), Warning, stacklevel=4)

@@ -1,0 +1,51 @@
+"""map_reduce() and its result. The work is done in `_engines.py`, which is imported when it is needed."""
+
+
+class FailedRecording:
+    """A recording that is not in the result of map_reduce(). `path` is the recording, and `error` says why."""
+
+    def __init__(self, path, error):
+        self.path = path
+        self.error = error
+
+    def __repr__(self):
+        return f"FailedRecording({self.path!r}, {self.error!r})"
+
+
+class MapReduceResult:
+    """The result of map_reduce().
+
+    `stdout` is what the script printed: in the parts, in the order of the recordings, and then where they were merged.
+    `status` is the exit status: 0, that of sys.exit(), or 1 if a recording failed or a function raised an exception.
+    `failed` is a list of FailedRecording; nothing of these recordings is in the result. `module` is the script's module
+    after its __merge__ and __exit__, or None if no recording could be replayed. `received` is the size of all partial
+    results in bytes.
+    """
+
+    def __init__(self, stdout, status, failed, module, received):
+        self.stdout = stdout
+        self.status = status
+        self.failed = failed
+        self.module = module
+        self.received = received
+
+    def __repr__(self):
+        return f"<perf_prof.MapReduceResult: status {self.status}, {len(self.failed)} failed>"
+
+
+def map_reduce(script, recordings, executor=None, parts=1, args=(), options=()):
+    """Runs a script on many recordings, in processes that replay a part each, and merges their results as --jobs does.
+
+    The script needs __partial__() and __merge__(partials), or only aggregators. recordings is a path, a pattern such as
+    'host*.data', or a list of both. Each recording is divided into this number of parts. executor is any
+    concurrent.futures.Executor: a ProcessPoolExecutor, Dask's client.get_executor(), mpi4py.futures, loky. Its workers
+    need perf_prof, the script and the recordings at the same paths. Without it, this machine starts a process for each
+    part, and as many at a time as it has CPUs. args are the arguments of the script, and options are those of
+    `perf-prof python`, such as ['-e', 'sched:sched_switch', '-i', '1s'].
+
+    A recording that cannot be read, or whose worker ends early, is in `failed` of the result, and the others are merged.
+    Returns a MapReduceResult. Raises RecordingNotFoundError for a pattern without files.
+    """
+    from perf_prof._engines import reduce
+
+    return reduce(script, recordings, executor, parts, args, options)

@@ -1,0 +1,180 @@
+//! Tests `perf-prof python` with several recordings: one after the other, with `--jobs`, and with `--executor`.
+
+use std::{fs, path::Path, process::Output};
+
+use super::recording;
+use crate::harness::{
+    recording::record,
+    run::{perf_prof, said, stdout},
+};
+
+/// Counts events by recording, CPU and name. Prints a line in each part, and all counts at the end.
+const COUNT: &str = "\
+import collections, os, perf_prof
+counts = collections.Counter()
+hosts = set()
+def __sample__(event):
+    recording = perf_prof.recording()
+    assert recording['start'] <= event._realtime <= recording['end']
+    counts[os.path.basename(recording['path']), event._cpu, event._event] += 1
+    hosts.add((recording['hostname'], recording['kernel']))
+def __partial__(): return counts, hosts
+def __merge__(partials):
+    for part, names in partials:
+        counts.update(part)
+        hosts.update(names)
+def __exit__():
+    stats = perf_prof.stats()
+    print(sorted(counts.items()), stats['delivered'] == counts.total(), stats['lost'], perf_prof.recording())
+    print(hosts == {(os.uname().nodename, os.uname().release)})
+";
+
+/// The function of `--executor`.
+const EXECUTORS: &str = "\
+import concurrent.futures, multiprocessing, os, signal
+def processes():
+    return concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context('fork'))
+def killed(path):
+    os.kill(os.getpid(), signal.SIGKILL)
+class Kills(concurrent.futures.Executor):
+    # Kills the worker that has the recording b.data.
+    def submit(self, function, part):
+        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context('fork')) as pool:
+            future = pool.submit(killed if part.recording == 'b.data' else function, part)
+            concurrent.futures.wait([future])
+            return future
+def number():
+    return 1
+";
+
+/// Makes the recordings `a.data`, `b.data` with another event, and `c.data`, and the scripts.
+fn recordings(folder: &Path) {
+    recording(folder);
+    fs::rename(folder.join("perf.data"), folder.join("a.data")).unwrap();
+    let work = ["sh", "-c", "for i in 1 2 3; do sleep 0.02; done"];
+    let events = [["-e", "sched:sched_process_exit,sched:sched_process_fork"], ["-e", "sched:sched_wakeup"]];
+    for (name, events) in ["b.data", "c.data"].iter().zip(events) {
+        record(&folder.join(name), &[&["-m", "1024"], &events[..], &work].concat());
+    }
+    fs::write(folder.join("count.py"), COUNT).unwrap();
+    fs::write(folder.join("engines.py"), EXECUTORS).unwrap();
+}
+
+fn replayed(folder: &Path, options: &[&str]) -> Output {
+    perf_prof(&["python", "-q"]).args(options).current_dir(folder).output().unwrap()
+}
+
+#[test]
+fn several_recordings_have_the_same_result_one_after_the_other_and_in_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recordings(folder);
+    let inputs = ["--input", "[ab].data", "--input", "c.data", "count.py"];
+    let serial = stdout(&replayed(folder, &inputs));
+    for name in ["a.data", "b.data", "c.data"] {
+        assert!(serial.contains(&format!("('{name}', ")), "{serial}");
+    }
+    let lines: Vec<&str> = serial.lines().collect();
+    assert!(lines[0].ends_with(" True 0 None") && lines[1] == "True", "{serial}");
+    let engines = [&["--jobs", "2"][..], &["--jobs", "7"], &["--executor", "engines:processes", "--jobs", "2"]];
+    for engine in engines {
+        assert_eq!(stdout(&replayed(folder, &[engine, &inputs].concat())), serial, "{engine:?}");
+    }
+}
+
+#[test]
+fn a_recording_that_cannot_be_read_is_named_and_the_others_are_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recordings(folder);
+    let good = stdout(&replayed(folder, &["--input", "a.data", "--input", "c.data", "count.py"]));
+    fs::write(folder.join("b.data"), "no recording").unwrap();
+    let inputs = ["--input", "?.data", "--input", "missing.data", "count.py"];
+    for engine in [&[][..], &["--jobs", "2"], &["--executor", "engines:processes"]] {
+        let output = replayed(folder, &[engine, &inputs].concat());
+        assert_eq!((String::from_utf8_lossy(&output.stdout), output.status.code()), (good.as_str().into(), Some(1)));
+        let messages = said(&output);
+        assert!(messages.contains("b.data is not a perf.data file"), "{messages}");
+        assert!(messages.contains("missing.data"), "{messages}");
+        assert_eq!(messages.lines().count(), 2, "{messages}");
+    }
+}
+
+#[test]
+fn a_worker_that_is_killed_is_reported_with_its_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recordings(folder);
+    let good = stdout(&replayed(folder, &["--input", "a.data", "--input", "c.data", "count.py"]));
+    let inputs = ["--input", "?.data", "count.py", "--jobs", "2"];
+    let output = replayed(folder, &[&["--executor", "engines:Kills"], &inputs[..]].concat());
+    assert_eq!((String::from_utf8_lossy(&output.stdout), output.status.code()), (good.as_str().into(), Some(1)));
+    assert!(said(&output).starts_with("perf-prof: b.data: the process that replayed it failed: BrokenProcessPool"));
+
+    // The process that replays a part of b.data ends in the middle of it, after it has printed something.
+    let kills = COUNT.replace(
+        "    recording = perf_prof.recording()\n",
+        "    recording = perf_prof.recording()\n    if recording['path'] == 'b.data' and counts:\n        print('half')\n        \
+         os.kill(os.getpid(), 9)\n",
+    );
+    fs::write(folder.join("count.py"), kills).unwrap();
+    let output = replayed(folder, &inputs);
+    assert_eq!((String::from_utf8_lossy(&output.stdout), output.status.code()), (good.as_str().into(), Some(1)));
+    assert_eq!(said(&output), "perf-prof: b.data: the process that replayed it was killed by signal 9\n");
+}
+
+#[test]
+fn states_end_with_their_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recordings(folder);
+    let script = "\
+import perf_prof
+parts = perf_prof.Parts()
+seen = perf_prof.States(parts)
+def __sample__(event):
+    path = perf_prof.recording()['path']
+    assert seen.setdefault('path', path) == path, (seen, path)
+def __exit__(): print('end')
+";
+    fs::write(folder.join("states.py"), script).unwrap();
+    assert_eq!(stdout(&replayed(folder, &["--input", "?.data", "states.py"])), "end\n");
+}
+
+#[test]
+fn the_limit_of_events_is_for_all_recordings() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recordings(folder);
+    let of_a = stdout(&replayed(folder, &["--input", "a.data", "-e", "sched:*", "count.py"]));
+    assert!(of_a.contains("a.data"), "{of_a}");
+    fs::write(
+        folder.join("n.py"),
+        "n = 0\ndef __sample__(event):\n    global n\n    n += 1\ndef __exit__(): print(n)\n",
+    )
+    .unwrap();
+    let all = stdout(&replayed(folder, &["--input", "?.data", "n.py"])).trim().parse::<u64>().unwrap();
+    let limit = (all - 1).to_string();
+    assert_eq!(stdout(&replayed(folder, &["--input", "?.data", "-N", &limit, "n.py"])).trim(), limit);
+}
+
+#[test]
+fn wrong_inputs_and_executors_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recordings(folder);
+    let refused = [
+        (&["--input", "x*.data"][..], "--input 'x*.data' matches no file"),
+        (&["--input", "a.data", "--input", "-"], "--input - cannot be combined"),
+        (&["--input", "?.data", "--jobs", "2", "--split", "cpu"], "--split cpu cannot be used with several"),
+        (&["--input", "a.data", "--executor", "engines"], "write MODULE:FUNCTION"),
+        (&["--input", "a.data", "--executor", "engines:nothing"], "has no attribute 'nothing'"),
+        (&["--input", "a.data", "--executor", "engines:number"], "returned 'int', which has no submit()"),
+        (&["--input", "a.data", "--executor", "no_module:f"], "No module named 'no_module'"),
+    ];
+    for (options, expected) in refused {
+        let output = replayed(folder, &[options, &["count.py"]].concat());
+        assert!(said(&output).contains(expected), "{options:?}: {}", said(&output));
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{options:?}");
+    }
+}
