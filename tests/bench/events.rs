@@ -101,6 +101,7 @@ fn run_of(event: EventType, context: Context, rings: usize) -> Arc<Run> {
         context: Arc::new(context),
         stats,
         ring_cpus,
+        recording: None,
         machine: None,
     })
 }

@@ -1,7 +1,10 @@
 //! Replays several recordings one after the other, with one script: the script is loaded once, and its functions are bound
 //! to the events of each recording.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::{Error, Result};
 use perf_prof_core::{
@@ -120,8 +123,8 @@ impl Replays<'_> {
     }
 
     /// Replays one recording. `program` is the script, after the first recording was opened.
-    fn replay(&mut self, path: &PathBuf, program: &mut Option<Program>) -> Result<(), Failure> {
-        let input = Input { path: path.clone(), ..self.input.clone() };
+    fn replay(&mut self, path: &Path, program: &mut Option<Program>) -> Result<(), Failure> {
+        let input = Input { path: path.to_owned(), ..self.input.clone() };
         let left = self.plan.exit_n.map(|limit| limit - self.totals.delivered.min(limit));
         let plan = ScriptPlan { input: Some(input.clone()), exit_n: left, ..self.plan.clone() };
         let (recording, selected) = replay::open_selected(&plan, &input)?;
