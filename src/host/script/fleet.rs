@@ -42,20 +42,7 @@ pub struct RecordingsOfScript<'a> {
 /// Replays the parts of all recordings in other processes, and merges their results. Returns the exit status.
 pub fn replay_by_engine(work: &RecordingsOfScript<'_>) -> Result<u8, ScriptError> {
     Python::attach(|py| {
-        let options = PyDict::new(py);
-        let status = (|| -> PyResult<u8> {
-            options.set_item("options", work.options)?;
-            options.set_item("processes", work.processes)?;
-            options.set_item("executor", work.executor)?;
-            options.set_item("parts", work.parts)?;
-            options.set_item("own_events", work.own_events)?;
-            let paths: Vec<_> = work.paths.iter().map(|path| path.as_os_str()).collect();
-            let fleet = py.import("perf_prof._engines")?;
-            let status = fleet.call_method("command", (work.module, paths, work.args), Some(&options))?.extract()?;
-            flush(py)?;
-            Ok(status)
-        })();
-        status.map_err(|error| {
+        command(py, work).map_err(|error| {
             if error.is_instance_of::<pyo3::exceptions::PySystemExit>(py) {
                 return ScriptError::Exited(failure::exit_status(py, &error));
             }
@@ -63,6 +50,20 @@ pub fn replay_by_engine(work: &RecordingsOfScript<'_>) -> Result<u8, ScriptError
             ScriptError::Exited(1)
         })
     })
+}
+
+fn command(py: Python<'_>, work: &RecordingsOfScript<'_>) -> PyResult<u8> {
+    let options = PyDict::new(py);
+    options.set_item("options", work.options)?;
+    options.set_item("processes", work.processes)?;
+    options.set_item("executor", work.executor)?;
+    options.set_item("parts", work.parts)?;
+    options.set_item("own_events", work.own_events)?;
+    let paths: Vec<_> = work.paths.iter().map(|path| path.as_os_str()).collect();
+    let engines = py.import("perf_prof._engines")?;
+    let status = engines.call_method("command", (work.module, paths, work.args), Some(&options))?.extract()?;
+    flush(py)?;
+    Ok(status)
 }
 
 /// Adds the functions for `_engines.py` to the native module.

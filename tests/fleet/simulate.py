@@ -1,0 +1,170 @@
+"""A fleet of 1,000 recordings on one machine: makes them, and runs a script on all of them by several engines.
+
+    python tests/fleet/simulate.py [--recordings N] [--folder DIR] [--processes N] [--engines NAME,...]
+
+Needs root, the package perf_prof, and for Dask the package distributed. There are 40 kinds of recordings: 8
+selections of events and 5 commands. Each recording is a run of its own, of a few hundredths of a second. Fails if two
+engines have different results. The engine `one` replays one recording after the other.
+"""
+
+import argparse
+import concurrent.futures
+import contextlib
+import os
+import pickle
+import sys
+import tempfile
+import time
+
+import perf_prof as pp
+
+EVENTS = [
+    ["sched:sched_switch"],
+    ["sched:sched_switch", "sched:sched_wakeup"],
+    ["sched:sched_process_fork", "sched:sched_process_exec", "sched:sched_process_exit"],
+    ["syscalls:sys_enter_*"],
+    ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"],
+    ["page-faults"],
+    ["cpu-clock"],
+    ["kmem:kmalloc", "kmem:kfree", "sched:sched_wakeup"],
+]
+COMMANDS = [
+    ["true"],
+    ["sleep", "0.01"],
+    ["sh", "-c", "for i in 1 2 3; do ls / > /dev/null; done"],
+    ["sh", "-c", "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done"],
+    ["sh", "-c", "cat /proc/self/maps | sort | uniq -c > /dev/null"],
+]
+
+SCRIPT = '''\
+"""Counts the events of a fleet by name, and the time between two events of a task."""
+
+import collections
+import perf_prof
+
+counts = collections.Counter()
+gaps = perf_prof.Log2Hist("usecs")
+hosts = collections.Counter()
+last = {}
+
+def __sample__(event):
+    counts[event._event, event._comm] += 1
+    now, before = event._time, last.get(event._tid)
+    if before is not None and now > before:
+        gaps.add((now - before) / 1000)
+    last[event._tid] = now
+
+def __partial__():
+    hosts[perf_prof.recording()["kernel"]] += 1
+    return counts, gaps, hosts
+
+def __merge__(partials):
+    for part, times, kernels in partials:
+        counts.update(part)
+        gaps.update(times)
+        hosts.update(kernels)
+
+def __exit__():
+    for (name, comm), count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:20]:
+        print(f"{count:10} {name} {comm}")
+    gaps.print()
+    print(len(counts), counts.total(), perf_prof.stats()["delivered"], dict(hosts))
+'''
+
+
+class Weighing(concurrent.futures.Executor):
+    """Counts the bytes of the pickles that go to and come from an executor."""
+
+    def __init__(self, executor):
+        self.executor = executor
+        self.sent = self.received = 0
+
+    def submit(self, function, part):
+        self.sent += len(pickle.dumps((function, part)))
+        future = self.executor.submit(function, part)
+        future.add_done_callback(self._weigh)
+        return future
+
+    def _weigh(self, future):
+        if not future.cancelled() and future.exception() is None:
+            self.received += len(pickle.dumps(future.result()))
+
+
+def record(folder, number):
+    """Makes recording `number`. Returns its path."""
+    kind = number % (len(EVENTS) * len(COMMANDS))
+    events, command = EVENTS[kind % len(EVENTS)], COMMANDS[kind // len(EVENTS)]
+    path = os.path.join(folder, f"host{number:04}.data")
+    pp.record(*events, output=path, exec=command, **({"count": 1} if events == ["page-faults"] else {}))
+    return path
+
+
+@contextlib.contextmanager
+def dask(processes):
+    """Returns the executor of a Dask cluster on this machine."""
+    from distributed import Client, LocalCluster
+
+    with LocalCluster(n_workers=processes, threads_per_worker=1, dashboard_address=None) as cluster:
+        with Client(cluster) as client:
+            yield client.get_executor()
+
+
+ENGINES = {
+    "one": lambda processes: concurrent.futures.ThreadPoolExecutor(1),
+    "threads": concurrent.futures.ThreadPoolExecutor,
+    "processes": concurrent.futures.ProcessPoolExecutor,
+    "dask": dask,
+}
+
+
+def cpu():
+    """Returns the CPU time of this process and of all processes that it has waited for, in seconds."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def measure(name, engine, processes, script, paths):
+    """Runs the script by an engine, and prints what this took. Returns the result."""
+    before = cpu()
+    with engine(processes) as executor:
+        weighing = Weighing(executor)
+        start = time.monotonic()
+        result = pp.map_reduce(script, paths, executor=weighing)
+        took = time.monotonic() - start
+    moved = f"{weighing.sent / 1e6:8.2f} {weighing.received / 1e6:8.2f} MB"
+    print(f"{name:16} {took:7.1f} s {cpu() - before:7.1f} s {moved} {len(result.failed):7}", flush=True)
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--recordings", type=int, default=1000)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--engines", default=",".join(ENGINES), help="some of " + ", ".join(ENGINES))
+    parser.add_argument("--folder", help="where the recordings are, or will be")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as own:
+        folder = options.folder or own
+        os.makedirs(folder, exist_ok=True)
+        start = time.monotonic()
+        paths = [os.path.join(folder, f"host{number:04}.data") for number in range(options.recordings)]
+        for number, path in enumerate(paths):
+            if not os.path.exists(path):
+                record(folder, number)
+        size = sum(map(os.path.getsize, paths))
+        print(f"{len(paths)} recordings of {size / 1e6:.0f} MB, made in {time.monotonic() - start:.0f} s")
+        script = os.path.join(own, "fleet.py")
+        with open(script, "w") as file:
+            file.write(SCRIPT)
+        print(f"{'engine':16} {'time':>9} {'CPU':>9} {'sent':>8} {'received':>11} {'failed':>7}")
+        results = []
+        for engine in options.engines.split(","):
+            name = engine if engine == "one" else f"{engine} ({options.processes})"
+            results.append(measure(name, ENGINES[engine], options.processes, script, paths))
+    if any((result.stdout, result.status, result.failed) != (results[0].stdout, 0, []) for result in results):
+        sys.exit("the results differ, or a recording failed")
+    print(results[0].stdout)
+
+
+if __name__ == "__main__":
+    main()
