@@ -1,0 +1,348 @@
+#!/usr/bin/env python3
+"""Compares the spans of built-in sources with those of bpftrace programs, beside the same work in one run.
+
+usage: python3 tests/bpftrace/compare.py [--program target/debug/perf-prof] [SOURCE...]
+
+Needs root and bpftrace. Each row has the numbers of spans that both saw, the medians of their durations in ns, and the
+difference in percent. Spans of a few microseconds (softirq) have the tracers' own time in them. A task that only computes
+when nothing else runs keeps each CPU from idling: on some machines, perf gets no events of an idle task. The status is 1
+if a count differs.
+"""
+
+import argparse
+import ctypes
+import os
+import re
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+COMM = "compared"
+TIMES = 200
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def naps():
+    for _ in range(TIMES):
+        time.sleep(0.001)
+
+
+def turns():
+    """Naps, then computes, beside a task that always computes on the same CPU."""
+    rival = os.fork()
+    if rival == 0:
+        named("rival")
+        while True:
+            pass
+    try:
+        for _ in range(TIMES):
+            time.sleep(0.001)
+            end = time.monotonic_ns() + 2_000_000
+            while time.monotonic_ns() < end:
+                pass
+    finally:
+        os.kill(rival, signal.SIGKILL)
+        os.waitpid(rival, 0)
+
+
+def children():
+    for _ in range(TIMES // 4):
+        child = os.fork()
+        if child == 0:
+            time.sleep(0.005)
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
+def calls():
+    for _ in range(TIMES):
+        libc.usleep(1000)
+
+
+def signals():
+    """A signal that is blocked for 2 ms."""
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    for _ in range(TIMES):
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.002)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+
+
+def connections():
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    for _ in range(TIMES // 4):
+        client = socket.create_connection(listener.getsockname())
+        server, _ = listener.accept()
+        time.sleep(0.005)
+        # The server closes first, so the client's end does not wait for lost packets.
+        server.close()
+        client.recv(1)
+        client.close()
+
+
+def messages():
+    """Messages of a System V queue are allocated when they are sent, and freed when they are received."""
+    queue = libc.msgget(0, 0o1600)
+    text = ctypes.create_string_buffer(b"\1" + bytes(7) + b"x" * 3000, 3008)
+    for _ in range(TIMES):
+        libc.msgsnd(queue, text, 3000, 0)
+        time.sleep(0.001)
+        libc.msgrcv(queue, text, 3000, 0, 0)
+    libc.msgctl(queue, 0, None)
+
+
+def mappings():
+    """Threads wait for the lock of their mappings while one of them fills pages."""
+    libc.mmap.restype = ctypes.c_void_p
+    size = 32 << 20
+
+    def fill():
+        for _ in range(TIMES // 10):
+            # Private, anonymous, and filled at once (MAP_POPULATE).
+            at = libc.mmap(None, ctypes.c_size_t(size), 3, 0x8022, -1, 0)
+            libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(size))
+
+    threads = [threading.Thread(target=fill) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def writes():
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        to = f"of={folder}/data"
+        subprocess.run(["dd", "if=/dev/zero", to, "bs=1M", f"count={TIMES}", "oflag=direct"], stderr=subprocess.DEVNULL)
+
+
+def packets():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
+        own.bind(("127.0.0.1", 0))
+        for _ in range(TIMES):
+            own.sendto(b"x", own.getsockname())
+            own.recv(8)
+
+
+def libc_path():
+    with open("/proc/self/maps") as maps:
+        return next(path for path in (line.split()[-1] for line in maps) if "/libc.so" in path or "/libc-" in path)
+
+
+# Keeps the duration of a span until the end of the program. A line for each span would wake bpftrace up, which would then
+# run between the events that are measured.
+TAKE = "@d[nsecs, cpu] = nsecs - @s[KEY]; delete(@s[KEY]);"
+
+
+def pair(begin, end, key, end_key=None):
+    """Returns a bpftrace program for spans of one event to another with the same key."""
+    end_key = end_key or key
+    return f"{begin} {{ @s[{key}] = nsecs; }}\n{end.replace('KEY', end_key)} {{ {TAKE.replace('KEY', end_key)} }}"
+
+
+OFF = f"""
+tracepoint:sched:sched_switch {{
+    if (args->prev_comm == "{COMM}") {{ @s[args->prev_pid] = nsecs; }}
+    if (@s[args->next_pid]) {{ @d[nsecs, cpu] = nsecs - @s[args->next_pid]; delete(@s[args->next_pid]); }}
+}}"""
+ON = f"""
+tracepoint:sched:sched_switch {{
+    if (@s[args->prev_pid]) {{ @d[nsecs, cpu] = nsecs - @s[args->prev_pid]; delete(@s[args->prev_pid]); }}
+    if (args->next_comm == "{COMM}") {{ @s[args->next_pid] = nsecs; }}
+}}"""
+WAIT = f"""
+tracepoint:sched:sched_wakeup, tracepoint:sched:sched_wakeup_new /args->comm == "{COMM}"/ {{ @s[args->pid] = nsecs; }}
+tracepoint:sched:sched_switch {{
+    if (@s[args->next_pid]) {{ @d[nsecs, cpu] = nsecs - @s[args->next_pid]; delete(@s[args->next_pid]); }}
+    if (args->prev_comm == "{COMM}" && args->prev_state == 0) {{ @s[args->prev_pid] = nsecs; }}
+}}"""
+TCP = f"""
+tracepoint:sock:inet_sock_set_state /args->newstate == 2 && comm == "{COMM}"/ {{ @s[args->skaddr] = nsecs; }}
+tracepoint:sock:inet_sock_set_state /args->newstate == 7 && @s[args->skaddr]/ {{ {TAKE.replace("KEY", "args->skaddr")} }}"""
+BLOCK = """
+tracepoint:block:block_io_start /comm == "dd"/ { @s[args->dev, args->sector] = nsecs; }
+tracepoint:block:block_rq_complete /@s[args->dev, args->sector]/ {
+    @d[nsecs, cpu] = nsecs - @s[args->dev, args->sector]; delete(@s[args->dev, args->sector]);
+}"""
+# For each source: the selector, the bpftrace program, and the work.
+SOURCES = {
+    "syscall": (
+        f"syscall/name=clock_nanosleep, comm={COMM}/",
+        pair(
+            f'tracepoint:raw_syscalls:sys_enter /args->id == 230 && comm == "{COMM}"/',
+            "tracepoint:raw_syscalls:sys_exit /@s[KEY]/",
+            "tid",
+        ),
+        naps,
+    ),
+    "offcpu": (f"offcpu/comm={COMM}/", OFF, naps),
+    "oncpu": (f"oncpu/comm={COMM}/", ON, turns),
+    "runqueue": (f"runqueue/comm={COMM}/", WAIT, turns),
+    "process": (
+        f"process/parent_comm={COMM}/",
+        pair(
+            f'tracepoint:sched:sched_process_fork /comm == "{COMM}"/',
+            "tracepoint:sched:sched_process_exit /@s[KEY]/",
+            "args->child_pid",
+            "args->pid",
+        ),
+        children,
+    ),
+    "function": (
+        f'function:usleep@"{libc_path()}"',
+        pair(
+            f'uprobe:{libc_path()}:usleep /comm == "{COMM}"/',
+            f"uretprobe:{libc_path()}:usleep /@s[KEY]/",
+            "tid",
+        ),
+        calls,
+    ),
+    "signal": (
+        "signal/name=SIGUSR1/",
+        pair(
+            f'tracepoint:signal:signal_generate /args->sig == 10 && comm == "{COMM}"/',
+            "tracepoint:signal:signal_deliver /args->sig == 10 && @s[KEY]/",
+            "pid",
+        ),
+        signals,
+    ),
+    "tcp": (f"tcp/comm={COMM}, role=client/", TCP, connections),
+    "alloc": (
+        "alloc/requested=3048/",
+        pair(
+            f'tracepoint:kmem:kmalloc /args->bytes_req == 3048 && comm == "{COMM}"/',
+            "tracepoint:kmem:kfree /@s[KEY]/",
+            "args->ptr",
+        ),
+        messages,
+    ),
+    "lock": (
+        "lock/kind=rwsem:W/",
+        pair(
+            f'tracepoint:lock:contention_begin /comm == "{COMM}" && args->flags == 4/',
+            "tracepoint:lock:contention_end /@s[KEY]/",
+            "tid, args->lock_addr",
+        ),
+        mappings,
+    ),
+    "block-io": ("block-io/comm=dd/", BLOCK, writes),
+    "softirq": (
+        "softirq/vec=3/",
+        pair(
+            f'tracepoint:irq:softirq_entry /args->vec == 3 && comm == "{COMM}"/',
+            "tracepoint:irq:softirq_exit /args->vec == 3 && @s[KEY]/",
+            "cpu",
+        ),
+        packets,
+    ),
+}
+
+SCRIPT = """
+import sys
+def __interval__(): print("ready", flush=True)
+def __sample__(e):
+    if e.comm in ("compared", "dd"): print("D", e.duration)
+def __exit__():
+    import perf_prof
+    print("lost", perf_prof.stats()["lost"], flush=True)
+"""
+
+
+def named(name):
+    libc.prctl(15, name.encode(), 0, 0, 0)  # PR_SET_NAME
+
+
+def work(name):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    named(COMM)
+    SOURCES[name][2]()
+
+
+def spinners():
+    """Starts a task on each CPU that computes when nothing else runs."""
+    started = []
+    for cpu in os.sched_getaffinity(0):
+        child = os.fork()
+        if child == 0:
+            os.sched_setaffinity(0, {cpu})
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+            while True:
+                pass
+        started.append(child)
+    return started
+
+
+def wait_for(stream, word):
+    for line in stream:
+        if word in line:
+            return
+    raise SystemExit(f"{word!r} was not printed")
+
+
+def durations(text, form):
+    return [int(duration) for duration in re.findall(form, text, re.MULTILINE)]
+
+
+def compare(name, program):
+    selector, bpf, _ = SOURCES[name]
+    with tempfile.TemporaryDirectory() as folder:
+        script = os.path.join(folder, "spans.py")
+        with open(script, "w") as file:
+            file.write(SCRIPT)
+        pipes = {"stdout": subprocess.PIPE, "text": True}
+        ours = subprocess.Popen([program, "python", "-q", "-i", "100", "-m", "1024", "-e", selector, script], **pipes)
+        wait_for(ours.stdout, "ready")
+        bpf = 'BEGIN { printf("ready\\n"); }\n' + bpf + "\nEND { clear(@s); }"
+        environment = {**os.environ, "BPFTRACE_MAP_KEYS_MAX": "65536"}
+        theirs = subprocess.Popen(["bpftrace", "-B", "line", "-e", bpf], env=environment, **pipes)
+        wait_for(theirs.stdout, "ready")
+        try:
+            subprocess.run([sys.executable, __file__, "--work", name], check=True)
+            time.sleep(0.5)
+        finally:
+            texts = []
+            for tracer in (ours, theirs):
+                tracer.send_signal(signal.SIGINT)
+                texts.append(tracer.communicate()[0])
+    lost = [line for line in texts[0].splitlines() if line.startswith("lost ") and line != "lost 0"]
+    ours, theirs = durations(texts[0], r"^D (\d+)$"), durations(texts[1], r"^@d\[.*\]: (\d+)$")
+    medians = [statistics.median(of) if of else 0 for of in (ours, theirs)]
+    difference = f"{100 * abs(medians[0] - medians[1]) / medians[1]:.1f} %" if medians[1] else "-"
+    print(f"{name:12} {len(ours):10} {len(theirs):10} {medians[0]:14.0f} {medians[1]:14.0f} {difference:>10}", *lost, flush=True)
+    return len(ours) == len(theirs) > 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--program", default="target/debug/perf-prof", help="the perf-prof that is compared")
+    parser.add_argument("--work", choices=SOURCES, help="only do the work for a source")
+    parser.add_argument("sources", nargs="*", metavar="SOURCE", help=f"by default all: {', '.join(SOURCES)}")
+    args = parser.parse_args()
+    if args.work:
+        return work(args.work)
+    for name in args.sources:
+        if name not in SOURCES:
+            parser.error(f"no comparison for {name!r}; there are {', '.join(SOURCES)}")
+    print(f"{'source':12} {'perf-prof':>10} {'bpftrace':>10} {'median ns':>14} {'median ns':>14} {'difference':>10}")
+    if not shutil.which("bpftrace"):
+        parser.error("bpftrace is not there: apt-get install bpftrace")
+    busy = spinners()
+    try:
+        same = [compare(name, os.path.abspath(args.program)) for name in args.sources or SOURCES]
+    finally:
+        for spinner in busy:
+            os.kill(spinner, signal.SIGKILL)
+            os.waitpid(spinner, 0)
+    return not all(same)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
