@@ -257,6 +257,63 @@ fn spans_go_on_with_other_counts() {
     assert_eq!(run.counts(), [3, 1, 0, 0]);
 }
 
+/// A step of a run in which events are lost.
+#[derive(Clone, Copy, Debug)]
+enum LossStep {
+    Sample(usize, u64),
+    LossBegins,
+    Lost,
+}
+
+/// A border between two parts of a run may lie anywhere, also within a loss: the derivation goes on in the next part.
+#[test]
+fn a_border_within_a_loss_changes_no_span() {
+    use LossStep::{LossBegins, Lost, Sample};
+    let steps = [
+        Sample(0, 10),
+        Sample(1, 11),
+        // This span is open when the loss begins, and ends within it.
+        Sample(0, 20),
+        LossBegins,
+        Sample(1, 21),
+        // Two rings lose events. This span lies within the loss of the second one.
+        LossBegins,
+        Sample(0, 30),
+        Lost,
+        Sample(0, 32),
+        Sample(1, 33),
+        // This span is open when the last loss ends.
+        Sample(0, 40),
+        Lost,
+        Sample(1, 41),
+        Sample(0, 50),
+        Sample(1, 51),
+    ];
+    for border in 0..=steps.len() {
+        let mut run = start("span:x=s:begin..s:end//key=_tid/").unwrap();
+        let (mut times, mut sums) = (Vec::new(), [0; 2]);
+        for (at, &step) in steps.iter().enumerate() {
+            if at == border {
+                sums = [run.counts.ended(), run.counts.dropped()];
+                run.counts = Arc::new(SpanCounts::default());
+                run.engine.continue_in(run.counts.clone(), &Arc::new(Context::new(Box::new(NoKernel), 0)));
+            }
+            match step {
+                Sample(input, time) => {
+                    let sample = record(&run.inputs[input], time, 5, 0, "");
+                    times.extend(run.sample(input, &sample).iter().map(|span| run.times(span)));
+                }
+                LossBegins => run.engine.loss_begins(),
+                Lost => run.engine.lost(0, 0),
+            }
+        }
+        let sums = [sums[0] + run.counts.ended(), sums[1] + run.counts.dropped()];
+        assert_eq!(times, [(10, Some(11)), (50, Some(51))], "border {border}");
+        // The dropped spans are those that began at 20, 30, 32 and 40.
+        assert_eq!(sums, [2, 4], "border {border}");
+    }
+}
+
 #[test]
 fn spans_that_are_open_at_the_end_are_delivered_if_they_are_wanted() {
     for (attribute, delivered) in [("open", 1), ("", 0)] {
