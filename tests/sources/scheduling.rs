@@ -5,13 +5,14 @@
 
 use expect_test::expect;
 
-use super::live_and_recorded;
+use super::{live_and_recorded, replay};
 use crate::harness::{
     awake::Awake,
     counting::objects,
     machine::{Need, needs},
     recording::Folder,
     run::{perf_prof, stdout},
+    script::Run,
 };
 
 #[test]
@@ -89,6 +90,37 @@ def __exit__():
             True True 0
         "#]],
     );
+}
+
+/// Each of the sources opens its own events, so the recording has each event several times.
+#[test]
+fn each_source_of_a_recording_takes_an_event_once() {
+    needs([Need::Tracefs]);
+    let _awake = Awake::new();
+    let script = "
+import perf_prof
+def __sample__(e): pass
+def __exit__():
+    for name, row in sorted(perf_prof.stats()['events'].items()):
+        if 'opened' in row: print(name, row['opened'], row['ended'], row['dropped'], row['open'])
+";
+    let sources = ["offcpu", "oncpu", "runqueue", "task-state"];
+    let live = Run::script(script).event(sources.join(",")).options(["-q", "-m", "1024", "--record", "r.data"]);
+    let live = live.workload("comm once sleep-ms 20 call 1 sleep-ms 20 sleep-ms 20");
+    let outcome = live.run();
+    assert_eq!((outcome.status, outcome.stdout.lines().count()), (0, 4), "{}", outcome.stderr);
+    let recording = live.path("r.data");
+    let together = replay(script, &sources.join(","), &recording, &["-q"]);
+    assert_eq!(together.stdout, outcome.stdout);
+    for (source, counts) in sources.iter().zip(outcome.stdout.lines()) {
+        let numbers =
+            |line: &str| -> Vec<u64> { line.split(' ').skip(1).map(|number| number.parse().unwrap()).collect() };
+        let alone = replay(script, source, &recording, &["-q"]);
+        // The first copy of the events need not start and end with that of another source.
+        for (own, other) in numbers(alone.stdout.trim_end()).into_iter().zip(numbers(counts)) {
+            assert!(own.abs_diff(other) <= 5 + other / 20, "{source}: {} and {counts}", alone.stdout);
+        }
+    }
 }
 
 #[test]

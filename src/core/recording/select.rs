@@ -1,6 +1,9 @@
 //! Resolves selectors to events of a recording. Does not know the running kernel.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use anyhow::{Result, anyhow, bail};
 
@@ -16,7 +19,9 @@ use crate::{
     perfdata::{AttrFlag, RecordedEvent, Recording},
     plan::{Callchain, Switch},
     profiler::{self, BuiltIn},
-    spec::{EventKind, EventSpec, NamedEvent, SpanSpec, Stack, attribute_meant_by, named_event, similar_names},
+    spec::{
+        EventKind, EventSpec, NamedEvent, SpanSpec, SpanStack, Stack, attribute_meant_by, named_event, similar_names,
+    },
     tracefs::Filter,
 };
 
@@ -87,12 +92,19 @@ pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<
             selected.add(attr, event, Some((spec, filter)));
         }
     }
+    let mut of_spans = Vec::new();
     for (at, (_, spec)) in spans.into_iter().enumerate() {
         let EventKind::Span(span) = &spec.kind else { continue };
         match span_inputs(spec, span, recording, &formats) {
             Err(_) if at < own_spans => selected.missing_events.push(span.to_string()),
-            inputs => selected.add_span(spec, span, inputs?, recording, &formats)?,
+            inputs => of_spans.push((spec, span, inputs?)),
         }
+    }
+    let stacks: Vec<_> = of_spans.iter().map(|(_, span, _)| span.stack).collect();
+    let inputs = of_spans.iter_mut().map(|(.., inputs)| inputs).collect();
+    take_each_event_once(inputs, &stacks, recording, &formats);
+    for (spec, span, inputs) in of_spans {
+        selected.add_span(spec, span, inputs, recording, &formats)?;
     }
     selected.types = derive::with_derived(std::mem::take(&mut selected.types), &selected.derived)?;
     Ok(selected)
@@ -153,6 +165,43 @@ fn pair_with_selectors(matching: Vec<Vec<usize>>, formats: &[Format]) -> Vec<Vec
         }
     }
     paired
+}
+
+/// Leaves each span one attr of each event that it is made of. Each span opens its own events, so a recording of several
+/// spans may have several attrs of an event, and a span of all of them would begin once for each of them.
+///
+/// If there are as many attrs of an event as spans that are made of it, it is assumed that the recording was made with the
+/// same spans in the same order. Otherwise a span gets the first attr, or the first one with call chains if it shows them.
+fn take_each_event_once(
+    spans: Vec<&mut Vec<(usize, Vec<usize>)>>,
+    stacks: &[SpanStack],
+    recording: &Recording,
+    formats: &[Format],
+) {
+    let name = |attr: usize| formats[attr].name();
+    let mut users: BTreeMap<String, usize> = BTreeMap::new();
+    for inputs in &spans {
+        let names: BTreeSet<String> = inputs.iter().map(|(attr, _)| name(*attr)).collect();
+        names.into_iter().for_each(|name| *users.entry(name).or_default() += 1);
+    }
+    let mut used: BTreeMap<String, usize> = BTreeMap::new();
+    for (inputs, &stack) in spans.into_iter().zip(stacks) {
+        let mut attrs_of: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        inputs.iter().for_each(|(attr, _)| attrs_of.entry(name(*attr)).or_default().push(*attr));
+        for (name, attrs) in attrs_of {
+            let at = used.entry(name.clone()).or_default();
+            let own = *at;
+            *at += 1;
+            let with_chains =
+                |attr: &&usize| has_chains(&event_type(&recording.events[**attr], &formats[**attr], None));
+            let kept = match attrs.get(own) {
+                Some(attr) if users.get(&name) == Some(&attrs.len()) => *attr,
+                _ if stack == SpanStack::Inherit => attrs[0],
+                _ => *attrs.iter().find(with_chains).unwrap_or(&attrs[0]),
+            };
+            inputs.retain(|(attr, _)| *attr == kept || !attrs.contains(attr));
+        }
+    }
 }
 
 impl Selected {
