@@ -100,9 +100,8 @@ pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<
             inputs => of_spans.push((spec, span, inputs?)),
         }
     }
-    let stacks: Vec<_> = of_spans.iter().map(|(_, span, _)| span.stack).collect();
-    let inputs = of_spans.iter_mut().map(|(.., inputs)| inputs).collect();
-    take_each_event_once(inputs, &stacks, recording, &formats);
+    let mut inputs: Vec<_> = of_spans.iter_mut().map(|(_, span, inputs)| (&***span, inputs)).collect();
+    take_each_event_once(&mut inputs, recording, &formats);
     for (spec, span, inputs) in of_spans {
         selected.add_span(spec, span, inputs, recording, &formats)?;
     }
@@ -119,9 +118,19 @@ fn span_inputs(
 ) -> Result<Vec<(usize, Vec<usize>)>> {
     let rules = SpanRule::all(span).map_err(|error| anyhow!("{}: {error}", spec.selector))?;
     let mut inputs = vec![Vec::new(); formats.len()];
-    for (at, rule) in rules.iter().enumerate() {
+    let mut found: Vec<&SpanRule> = Vec::new();
+    // Rules for recordings only come last: they say the same as another event, if that one was not recorded.
+    let mut in_order: Vec<(usize, &SpanRule)> = rules.iter().enumerate().collect();
+    in_order.sort_by_key(|(_, rule)| rule.presence == Presence::OnlyRecorded);
+    for (at, rule) in in_order {
+        if rule.presence == Presence::OnlyRecorded && found.iter().any(|other| other.action == rule.action) {
+            continue;
+        }
         match matching(&EventSpec { kind: rule.event.clone(), ..spec.clone() }, recording, formats) {
-            Ok(attrs) => attrs.into_iter().for_each(|attr| inputs[attr].push(at)),
+            Ok(attrs) => {
+                found.push(rule);
+                attrs.into_iter().for_each(|attr| inputs[attr].push(at));
+            }
             Err(_) if rule.presence != Presence::Needed => {}
             Err(error) => return Err(error.context(format!("{} is made of other events", spec.selector))),
         }
@@ -173,30 +182,37 @@ fn pair_with_selectors(matching: Vec<Vec<usize>>, formats: &[Format]) -> Vec<Vec
 /// If there are as many attrs of an event as spans that are made of it, it is assumed that the recording was made with the
 /// same spans in the same order. Otherwise a span gets the first attr, or the first one with call chains if it shows them.
 fn take_each_event_once(
-    spans: Vec<&mut Vec<(usize, Vec<usize>)>>,
-    stacks: &[SpanStack],
+    spans: &mut [(&SpanSpec, &mut Vec<(usize, Vec<usize>)>)],
     recording: &Recording,
     formats: &[Format],
 ) {
     let name = |attr: usize| formats[attr].name();
+    // The events that a span opens when it is recorded.
+    let opened = |span: &SpanSpec, inputs: &[(usize, Vec<usize>)]| -> BTreeSet<String> {
+        let rules = SpanRule::all(span).unwrap_or_default();
+        let is_opened = |rule: &usize| rules.get(*rule).is_some_and(|rule| rule.presence != Presence::OnlyRecorded);
+        let opened = inputs.iter().filter(|(_, rules)| rules.iter().any(is_opened));
+        opened.map(|(attr, _)| name(*attr)).collect()
+    };
     let mut users: BTreeMap<String, usize> = BTreeMap::new();
-    for inputs in &spans {
-        let names: BTreeSet<String> = inputs.iter().map(|(attr, _)| name(*attr)).collect();
-        names.into_iter().for_each(|name| *users.entry(name).or_default() += 1);
+    for (span, inputs) in &*spans {
+        opened(span, inputs).into_iter().for_each(|name| *users.entry(name).or_default() += 1);
     }
     let mut used: BTreeMap<String, usize> = BTreeMap::new();
-    for (inputs, &stack) in spans.into_iter().zip(stacks) {
+    for (span, inputs) in spans {
+        let opened = opened(span, inputs);
         let mut attrs_of: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         inputs.iter().for_each(|(attr, _)| attrs_of.entry(name(*attr)).or_default().push(*attr));
         for (name, attrs) in attrs_of {
             let at = used.entry(name.clone()).or_default();
             let own = *at;
-            *at += 1;
+            let is_opened = opened.contains(&name);
+            *at += usize::from(is_opened);
             let with_chains =
                 |attr: &&usize| has_chains(&event_type(&recording.events[**attr], &formats[**attr], None));
             let kept = match attrs.get(own) {
-                Some(attr) if users.get(&name) == Some(&attrs.len()) => *attr,
-                _ if stack == SpanStack::Inherit => attrs[0],
+                Some(attr) if is_opened && users.get(&name) == Some(&attrs.len()) => *attr,
+                _ if span.stack == SpanStack::Inherit => attrs[0],
                 _ => *attrs.iter().find(with_chains).unwrap_or(&attrs[0]),
             };
             inputs.retain(|(attr, _)| *attr == kept || !attrs.contains(attr));
