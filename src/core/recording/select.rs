@@ -42,6 +42,9 @@ pub struct Selected {
     without_chains: Vec<String>,
 }
 
+/// The attrs of the events that a span is made of, each with the indices of its rules.
+type SpanInputs = Vec<(usize, Vec<usize>)>;
+
 /// Resolves the selectors. If there are no selectors, selects all events that can have samples. The first `own`
 /// selectors come from the script. If the events of these selectors were not recorded, this is not an error here; the
 /// events are listed in [`Selected::missing_events`].
@@ -110,12 +113,7 @@ pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<
 }
 
 /// Returns the attrs of the events that a span is made of, each with the indices of its rules.
-fn span_inputs(
-    spec: &EventSpec,
-    span: &SpanSpec,
-    recording: &Recording,
-    formats: &[Format],
-) -> Result<Vec<(usize, Vec<usize>)>> {
+fn span_inputs(spec: &EventSpec, span: &SpanSpec, recording: &Recording, formats: &[Format]) -> Result<SpanInputs> {
     let rules = SpanRule::all(span).map_err(|error| anyhow!("{}: {error}", spec.selector))?;
     let mut inputs = vec![Vec::new(); formats.len()];
     let mut found: Vec<&SpanRule> = Vec::new();
@@ -181,11 +179,7 @@ fn pair_with_selectors(matching: Vec<Vec<usize>>, formats: &[Format]) -> Vec<Vec
 ///
 /// If there are as many attrs of an event as spans that are made of it, it is assumed that the recording was made with the
 /// same spans in the same order. Otherwise a span gets the first attr, or the first one with call chains if it shows them.
-fn take_each_event_once(
-    spans: &mut [(&SpanSpec, &mut Vec<(usize, Vec<usize>)>)],
-    recording: &Recording,
-    formats: &[Format],
-) {
+fn take_each_event_once(spans: &mut [(&SpanSpec, &mut SpanInputs)], recording: &Recording, formats: &[Format]) {
     let name = |attr: usize| formats[attr].name();
     // The events that a span opens when it is recorded.
     let opened = |span: &SpanSpec, inputs: &[(usize, Vec<usize>)]| -> BTreeSet<String> {
@@ -232,7 +226,7 @@ impl Selected {
         &mut self,
         spec: &EventSpec,
         span: &SpanSpec,
-        inputs: Vec<(usize, Vec<usize>)>,
+        inputs: SpanInputs,
         recording: &Recording,
         formats: &[Format],
     ) -> Result<()> {
