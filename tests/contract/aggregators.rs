@@ -77,7 +77,7 @@ def __exit__():
             pid  count  share
               1      1  33.3%
               2      1  33.3%
-            (1 more keys, 1 together)
+            (1 more key, 1 together)
         "#]],
     );
 }

@@ -17,7 +17,7 @@ def __sample__(event): pass
         Run::script(text).call_event().workload("exit 0"),
         expect![[r#"
             True True True True
-            ['AccessError', 'Aggregator', 'Branch', 'ClosedError', 'Count', 'Counts', 'Distribution', 'Error', 'EventCount', 'EventFormat', 'FieldError', 'FieldFormat', 'FlameGraph', 'HandlerError', 'Heatmap', 'Hist', 'KernelError', 'Log2Hist', 'Losses', 'OptionError', 'Parts', 'PerfEvent', 'Recording', 'RecordingAccessError', 'RecordingError', 'RecordingFileError', 'RecordingNotFoundError', 'RunResult', 'SelectorError', 'Stacks', 'States', 'Sum', 'Timeline', 'Top', 'Trace', 'Track', 'Warning', 'at_least', 'build_id', 'errno_name', 'event', 'events', 'is_recording', 'is_target', 'ksym', 'lost_cpu', 'print', 'process_of', 'realtime', 'record', 'replay', 'run', 'shard', 'srcline', 'stat', 'stats', 'syscall_name', 'syscall_nr', 'trace', 'usym']
+            ['AccessError', 'Aggregator', 'Batch', 'Batches', 'Branch', 'ClosedError', 'Column', 'Count', 'Counts', 'Distribution', 'Error', 'EventCount', 'EventFormat', 'FailedRecording', 'FieldError', 'FieldFormat', 'FlameGraph', 'HandlerError', 'Heatmap', 'Hist', 'KernelError', 'Log2Hist', 'Losses', 'MapReduceResult', 'OptionError', 'Parts', 'PerfEvent', 'Recording', 'RecordingAccessError', 'RecordingError', 'RecordingFileError', 'RecordingNotFoundError', 'RunResult', 'SelectorError', 'Stacks', 'States', 'Sum', 'Table', 'Timeline', 'Top', 'Trace', 'Track', 'Warning', 'at_least', 'build_id', 'errno_name', 'event', 'events', 'is_recording', 'is_target', 'ksym', 'lost_cpu', 'map_reduce', 'print', 'process_of', 'realtime', 'record', 'recording', 'replay', 'run', 'shard', 'srcline', 'stat', 'stats', 'syscall_name', 'syscall_nr', 'trace', 'usym']
         "#]],
     );
 }
