@@ -184,7 +184,9 @@ fn a_child_that_closes_tracepoints_waits_for_a_start_and_has_the_lowest_priority
     let before = open();
     // Long enough to close all of them.
     std::thread::sleep(std::time::Duration::from_secs(1));
-    assert!(before > 10 && open() == before, "{before} before, {} now", open());
+    // The child itself may have opened one more.
+    let now = open();
+    assert!(before > 10 && now >= before, "{before} before, {now} now");
     drop(starting);
     let mut status = 0;
     // SAFETY: `status` lives across the call.
