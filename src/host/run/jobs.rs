@@ -20,7 +20,7 @@ use perf_prof_core::{
         run_loop::Ending,
         sample_routes::{MAX_INTERVALS, Span},
     },
-    event::{Sink, Stats, Stop},
+    event::{Context, Sink, Stats, Stop},
     perfdata::{Recording, Selection, index::shards},
     plan::{Jobs, SplitBy, Verbosity},
     record::{Ended, LossCounts},
@@ -70,6 +70,16 @@ pub(super) struct Shard {
     /// A file with the output of the worker. It is printed after the output of all previous shards. `None` for the
     /// first shard, because its worker prints directly.
     stdout: Option<File>,
+    merged_by: MergedBy,
+}
+
+/// The process that merges the results of the parts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MergedBy {
+    /// The one that divided the recording, and knows its times.
+    ParentProcess,
+    /// One that has not opened the recording.
+    OtherProgram,
 }
 
 /// The result of a shard, except for the counts of delivered and lost events.
@@ -103,7 +113,7 @@ impl Shard {
 
     /// Writes the result to a file that another process reads.
     pub fn with_result(self, result: File) -> Shard {
-        Shard { result, ..self }
+        Shard { result, merged_by: MergedBy::OtherProgram, ..self }
     }
 
     /// Limits `span` to the times of the shard. Each interval ends in exactly one shard.
@@ -137,7 +147,7 @@ impl Shard {
         delivered: &ReplayOutcome,
         callbacks: Callbacks,
         unnamed_frames: &UnnamedFrames,
-        reached: Option<i64>,
+        context: &Context,
         partial: &[u8],
     ) -> io::Result<()> {
         let &ReplayOutcome { ref lost, last, sample_counts, .. } = delivered;
@@ -151,7 +161,12 @@ impl Shard {
         let SampleCounts { delivered, unknown_ids, guests, reach } = sample_counts;
         let sample_counts = vec![delivered, unknown_ids, guests, u64::from(reach == ReadExtent::End)];
         let all_lost = stats.total_lost().max(lost.iter().sum());
-        let last = vec![last, u64::from(callbacks == Callbacks::Raised), all_lost, reached.unwrap_or(0) as u64];
+        // To find the time of day may take a while, and prints a message if the recording does not say it.
+        let reached = match self.merged_by {
+            MergedBy::ParentProcess => 0,
+            MergedBy::OtherProgram => context.reached().unwrap_or(0),
+        };
+        let last = vec![last, u64::from(callbacks == Callbacks::Raised), all_lost, reached as u64];
         for words in [stats.counts(), lost, sample_counts, last, vec![unnamed_frames.len() as u64]] {
             result.write_all(&(words.len() as u64).to_ne_bytes())?;
             words.iter().try_for_each(|word| result.write_all(&word.to_ne_bytes()))?;
@@ -358,6 +373,7 @@ pub(super) fn plan_shards(
             unnamed_frames: UnnamedFrames::default(),
             sample_counts: None,
             stdout,
+            merged_by: MergedBy::ParentProcess,
         })
     };
     parts.into_iter().enumerate().map(shard).collect()

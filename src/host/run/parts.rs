@@ -120,7 +120,7 @@ impl DividedRecording {
         let nameless = run.context.with_symbols(|symbols| symbols.unnamed_frames().clone());
         program.clear();
         outcome.check()?;
-        let left = shard.write_result(&run.stats, &outcome, callbacks, &nameless, run.context.reached(), &partial?);
+        let left = shard.write_result(&run.stats, &outcome, callbacks, &nameless, &run.context, &partial?);
         left.with_context(|| format!("cannot store the result of a part in {}", std::env::temp_dir().display()))?;
         Ok(None)
     }

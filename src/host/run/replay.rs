@@ -339,7 +339,7 @@ impl ScriptEventSource for RecordedEvents<'_> {
         if let Part::Shard(shard, _) = &part {
             let partial = program.partial();
             program.clear();
-            let left = shard.write_result(&run.stats, &outcome, callbacks, &nameless, run.context.reached(), &partial?);
+            let left = shard.write_result(&run.stats, &outcome, callbacks, &nameless, &run.context, &partial?);
             left.with_context(|| {
                 format!("cannot store the result of __partial__() in {}", std::env::temp_dir().display())
             })?;
