@@ -61,8 +61,8 @@ def show(table: Table, end: int | None) -> None:
         print(f"{name(cap):<24} {granted + refused:>8} {refused:>9}  {process}{comm}")
     hidden = len(order) - args.top
     more = f", {hidden} more with a larger --top" if hidden > 0 else ""
-    rows = f"{len(order)} row{'' if len(order) == 1 else 's'}"
-    print(f"{table.total()} checks in {rows}{more}\n")
+    counted = f"{len(order)} row{'' if len(order) == 1 else 's'}"
+    print(f"{table.total()} checks in {counted}{more}\n")
 
 
 parts = Parts(Counter, show)

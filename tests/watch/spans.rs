@@ -4,6 +4,7 @@ use serde_json::{Value as Json, json as object};
 
 use super::{json, replay, run};
 use crate::harness::{
+    awake::Awake,
     counting::objects,
     machine::{Need, needs},
     recording::{Folder, record_here},
@@ -110,6 +111,8 @@ fn check_hist(object: &Json) {
 #[test]
 fn the_call_chain_of_a_source_has_the_frames_of_the_program() {
     needs([Need::Tracefs]);
+    // On some machines, perf gets no events of the idle task of a CPU.
+    let _awake = Awake::new();
     let work = workload("comm sleeper sleep-ms 5 sleep-ms 5");
     let chains = |args: &[&str]| -> Vec<String> {
         let object =
