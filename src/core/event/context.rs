@@ -44,8 +44,8 @@ pub struct Context {
     tasks: Mutex<Tasks>,
     /// How often the tasks were changed by records.
     task_changes: AtomicU64,
-    /// The tasks that the user selected, if the events of all tasks are delivered.
-    targets: Mutex<Option<Targets>>,
+    /// The tasks that the user selected, if the events of all tasks are delivered. `None` if all tasks are selected.
+    targets: Option<Mutex<Targets>>,
     /// The process whose spans are not delivered: perf-prof itself.
     left_out: Option<i32>,
     kernel_frames: Mutex<KernelFrames>,
@@ -99,7 +99,7 @@ impl Context {
             reached_time: 0.into(),
             tasks: Mutex::default(),
             task_changes: 0.into(),
-            targets: Mutex::default(),
+            targets: None,
             left_out: None,
             kernel_frames: Mutex::default(),
             perf_kernel_frames: Mutex::default(),
@@ -146,7 +146,7 @@ impl Context {
 
     /// Sets the tasks that the user selected. Without this call, all tasks are selected.
     pub fn with_targets(self, targets: Option<Targets>) -> Self {
-        Self { targets: Mutex::new(targets), ..self }
+        Self { targets: targets.map(Mutex::new), ..self }
     }
 
     /// Sets the machine on which the events happened, if it may be another one than this machine. `name` is its
@@ -282,15 +282,21 @@ impl Context {
         });
         // Recorders also write such records for tasks that existed before, without a time.
         if time != 0
-            && let Some(targets) = &mut *self.targets.lock().unwrap_or_else(PoisonError::into_inner)
+            && let Some(targets) = &self.targets
         {
-            targets.forked(ppid, pid);
+            targets.lock().unwrap_or_else(PoisonError::into_inner).forked(ppid, pid);
         }
     }
 
     /// Sets the process whose spans are not delivered.
     pub fn with_left_out(self, process: Option<u32>) -> Self {
         Self { left_out: process.map(|pid| pid as i32), ..self }
+    }
+
+    /// Returns whether the spans of all threads are delivered.
+    #[inline]
+    pub fn delivers_all_spans(&self) -> bool {
+        self.targets.is_none() && self.left_out.is_none()
     }
 
     /// Returns whether the spans of this thread are delivered: the user selected it, and it is not one of perf-prof.
@@ -302,8 +308,8 @@ impl Context {
     /// Returns whether the user selected this thread. A thread is not selected if processes are selected and its process
     /// is not known.
     pub fn is_target(&self, tid: i32) -> bool {
-        let targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
-        targets.as_ref().is_none_or(|targets| targets.contains(tid, || self.process(tid)))
+        let Some(targets) = &self.targets else { return true };
+        targets.lock().unwrap_or_else(PoisonError::into_inner).contains(tid, || self.process(tid))
     }
 
     /// Returns the process of a thread. If it is not known, it is read from procfs, unless the run reads a recording.

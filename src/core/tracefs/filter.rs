@@ -177,6 +177,11 @@ impl Filter {
     pub fn reads(&self, offset: usize) -> bool {
         self.0.reads(offset)
     }
+
+    /// Returns the offset of the field in the sample's raw data, if the filter reads one field and nothing else.
+    pub fn only_place(&self) -> Option<usize> {
+        self.0.only_place()
+    }
 }
 
 /// Returns `decisive` if one of the nodes is this. Else the answer is the opposite, unless a node has no answer because the
@@ -201,6 +206,20 @@ impl Node {
             Node::Number { data, offset, .. } => *data == Data::Sample && *offset == place,
             Node::Text { data, extent, .. } => *data == Data::Sample && extent.offset() == place,
             Node::Cpu { .. } => false,
+        }
+    }
+
+    fn only_place(&self) -> Option<usize> {
+        match self {
+            Node::All(nodes) | Node::Any(nodes) => {
+                let mut places = nodes.iter().map(Node::only_place);
+                let first = places.next()??;
+                places.all(|place| place == Some(first)).then_some(first)
+            }
+            Node::Not(node) => node.only_place(),
+            Node::Number { data: Data::Sample, offset, .. } => Some(*offset),
+            Node::Text { data: Data::Sample, extent, .. } => Some(extent.offset()),
+            Node::Number { .. } | Node::Text { .. } | Node::Cpu { .. } => None,
         }
     }
 

@@ -258,6 +258,16 @@ impl Field {
         Field { name, about, value: ComputeField::Text(value) }
     }
 
+    /// Text that depends on a number only.
+    pub const fn text_of_number(
+        name: &'static str,
+        about: &'static str,
+        number: fn(&SpanView<'_>) -> i64,
+        text: for<'a> fn(&SpanView<'a>, i64) -> Cow<'a, [u8]>,
+    ) -> Field {
+        Field { name, about, value: ComputeField::TextOfNumber(number, text) }
+    }
+
     /// An array of unsigned numbers of 64 bits.
     pub const fn words(name: &'static str, about: &'static str, value: for<'a> fn(&SpanView<'a>) -> &'a [u8]) -> Field {
         Field { name, about, value: ComputeField::Words(value) }

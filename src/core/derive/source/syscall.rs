@@ -3,7 +3,7 @@
 use super::{Field, Flag, Rule, Scope, SourceDefinition};
 use crate::{
     abi::system_calls,
-    event::SpanTask,
+    event::{SpanTask, SpanView},
     spec::{Nesting, SpanOption, is_glob},
 };
 
@@ -20,24 +20,32 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
     flags: &[Flag { name: "failed", filter: "errno != \"\"", about: "calls that returned an error" }],
     fields: &[
         Field::text("comm", "name of the task", |span| span.comm(&span.last())),
-        Field::text("name", "name of the call", |span| match system_calls::name(span.machine(), span.key(1)) {
-            Some(name) => name.as_bytes().into(),
-            None => format!("sys_{}", span.key(1)).into_bytes().into(),
-        }),
+        Field::text_of_number(
+            "name",
+            "name of the call",
+            |span| span.key(1),
+            |span, nr| match system_calls::name(span.machine(), nr) {
+                Some(name) => name.as_bytes().into(),
+                None => format!("sys_{nr}").into_bytes().into(),
+            },
+        ),
         Field::int("nr", "number of the call", |span| span.key(1)),
         Field::words("args", "its six arguments, as numbers", |span| span.begin().bytes("args")),
         Field::int("ret", "the value that it returned", |span| span.last().int("ret")),
-        Field::text("errno", "name of the error; empty if there was none", |span| {
-            let ret = span.last().int("ret");
-            match (-4095..0).contains(&ret) {
-                true => system_calls::error_name(-ret)
-                    .map_or_else(|| format!("errno_{}", -ret).into_bytes().into(), |name| name.as_bytes().into()),
-                false => b"".into(),
-            }
+        Field::text_of_number("errno", "name of the error; empty if there was none", errno, |_, errno| match errno {
+            0 => b"".into(),
+            _ => system_calls::error_name(errno)
+                .map_or_else(|| format!("errno_{errno}").into_bytes().into(), |name| name.as_bytes().into()),
         }),
     ],
     narrow: Some(narrow),
 };
+
+/// Returns the number of the error that a call returned; 0 if there was none.
+fn errno(span: &SpanView<'_>) -> i64 {
+    let ret = span.last().int("ret");
+    if (-4095..0).contains(&ret) { -ret } else { 0 }
+}
 
 /// Returns a filter for the numbers of the calls that the options name. Live events only: the numbers are those of this
 /// machine.

@@ -6,6 +6,7 @@ use super::{
     Action, Filters, Keep, Span,
     key::Key,
     table::{OpenSpan, OpenSpans},
+    verdicts::Verdicts,
 };
 use crate::{
     derive::Derivation,
@@ -21,6 +22,10 @@ pub(super) struct Engine {
     layout: SampleLayout,
     /// For each field of the span: whether the filter reads it.
     filtered_fields: Vec<bool>,
+    /// Whether the filter asks for text that is computed for each span.
+    has_text_filter: bool,
+    /// What the filter said before, if all it reads is one text that depends on a number.
+    verdicts: Option<Verdicts>,
     open: OpenSpans,
     /// The samples that are kept ahead of spans.
     ahead: OpenSpans,
@@ -60,15 +65,20 @@ impl Engine {
     ) -> Self {
         let open = OpenSpans::new(span.spec.max_open, span.spec.nesting);
         let ahead = OpenSpans::new(span.spec.max_open, Nesting::Replaced);
-        let filtered_fields = match &span.filters {
-            Some(Filters::OfSpan(filter)) => format.fields_of(filter),
-            _ => Vec::new(),
+        let (filtered_fields, verdicts) = match &span.filters {
+            Some(Filters::OfSpan(filter)) => {
+                (format.fields_of(filter), format.text_of_number(filter).map(Verdicts::new))
+            }
+            _ => (Vec::new(), None),
         };
+        let has_text_filter = verdicts.is_none() && format.has_text(&filtered_fields);
         Self {
             span,
             format,
             layout,
             filtered_fields,
+            has_text_filter,
+            verdicts,
             open,
             ahead,
             counts,
@@ -97,14 +107,16 @@ impl Engine {
         let Self { format, open, counts, .. } = self;
         let layout = |of: usize| &format.inputs[of].layout;
         // A sample that is delivered late may be older than the span that is open now. It belongs to an earlier one.
-        let is_later = |of: usize, begin: &[u8]| layout(of).time(begin).unwrap_or(0) <= time;
-        let found = if which == Which::Last { open.last(key) } else { open.first(key) };
-        if !found.is_some_and(|begin| is_later(begin.input, begin.split().0)) {
+        let is_later = |begin: OpenSpan<&[u8]>| layout(begin.input).time(begin.split().0).unwrap_or(0) <= time;
+        let begin = match which {
+            Which::Last => open.close_if(key, is_later),
+            Which::First if open.first(key).is_some_and(is_later) => open.close_first(key),
+            Which::First => None,
+        };
+        let Some(begin) = begin else {
             counts.add_without_begin(1);
             return Flow::Continue(());
-        }
-        let begin = if which == Which::Last { open.close(key) } else { open.close_first(key) };
-        let Some(begin) = begin else { return Flow::Continue(()) };
+        };
         if self.lossy_rings != 0 {
             // The end that belongs to this begin may be among the lost events, and so may the begin of this end.
             counts.add_dropped(1);
@@ -135,23 +147,37 @@ impl Engine {
 
     /// Returns whether the user selected the task of a span.
     fn selects_task(&self, samples: &SpanSamples<'_>) -> bool {
-        !self.span.selects_tasks() || self.context.delivers_spans_of(self.format.task(samples, Some(&self.context)).1)
+        !self.span.selects_tasks()
+            || self.context.delivers_all_spans()
+            || self.context.delivers_spans_of(self.format.task(samples, Some(&self.context)).1)
     }
 
     /// Returns whether a span passes the filter over its fields.
     fn passes(&mut self, samples: &SpanSamples<'_>) -> bool {
         let Some(Filters::OfSpan(filter)) = &self.span.filters else { return true };
-        self.format.write_for_filter(samples, &self.filtered_fields, Some(&self.context), &mut self.record);
+        let context = Some(&*self.context);
+        let number = |verdicts: &Verdicts| self.format.number_of_text(verdicts.field, samples, context);
+        let number = self.verdicts.as_ref().and_then(number);
+        if let (Some(verdicts), Some(number)) = (&self.verdicts, number)
+            && let Some(passes) = verdicts.of(number)
+        {
+            return passes;
+        }
+        self.format.write_for_filter(samples, &self.filtered_fields, context, &mut self.record);
         let (of, record) = samples.end.unwrap_or(samples.begin);
         let cpu = self.format.inputs.get(of).map(|event| Sample { event, record }.cpu());
-        filter.passes(&self.record, cpu)
+        let passes = filter.passes(&self.record, cpu);
+        if let (Some(verdicts), Some(number)) = (&mut self.verdicts, number) {
+            verdicts.remember(number, passes);
+        }
+        passes
     }
 
     /// Delivers a span, unless its task is not selected or the filter over its fields refuses it. Most spans are refused.
     /// So only what is needed for that is computed before, and what costs less comes first: to ask for a task is cheaper
     /// than to compute a text, and numbers are cheaper than to ask for a task.
     fn deliver(&mut self, samples: &SpanSamples<'_>, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
-        let is_task_first = self.format.has_text(&self.filtered_fields);
+        let is_task_first = self.has_text_filter;
         let is_refused = is_task_first && !self.selects_task(samples)
             || !self.passes(samples)
             || !is_task_first && !self.selects_task(samples);
@@ -166,22 +192,21 @@ impl Engine {
 
 impl Derivation for Engine {
     fn sample(&mut self, input: usize, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
-        let Some(layout) = self.format.inputs.get(input).map(|input| input.layout) else {
-            return Flow::Continue(());
-        };
-        let time = layout.time(record).unwrap_or(0);
+        let Some(event) = self.format.inputs.get(input) else { return Flow::Continue(()) };
+        let time = event.layout.time(record).unwrap_or(0);
         self.last = self.last.max(time);
         let steps = self.span.inputs[input].steps.len();
         let mut recalled = None;
         for at in 0..steps {
             let step = &self.span.inputs[input].steps[at];
+            let layout = &self.format.inputs[input].layout;
             if let Some(when) = &step.when
                 && !when.passes(layout.raw(record).unwrap_or(&[]), layout.cpu(record))
             {
                 continue;
             }
-            let Some(mut key) = step.key.key(&layout, record) else { continue };
-            for other in step.other_keys.iter().filter_map(|plan| plan.key(&layout, record)) {
+            let Some(mut key) = step.key.key(layout, record) else { continue };
+            for other in step.other_keys.iter().filter_map(|plan| plan.key(layout, record)) {
                 if self.began(&other) > self.began(&key) {
                     key = other;
                 }

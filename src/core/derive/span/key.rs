@@ -1,5 +1,9 @@
 //! The keys of spans: where an event has the values of its key, and the values.
 
+use std::hash::Hasher;
+
+use rustc_hash::FxHasher;
+
 use super::SpanError;
 use crate::{
     record::SampleLayout,
@@ -25,7 +29,7 @@ enum Part {
 }
 
 /// The values of a key. Most keys are one or two numbers, and need no memory of their own.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
     /// One number.
     One(u64),
@@ -36,7 +40,23 @@ pub enum Key {
 }
 
 impl Key {
+    /// Returns the hash of the key. Numbers are mixed without the tag of the enum, which two keys of one span share.
+    #[inline]
+    pub fn hash(&self) -> u64 {
+        let mut hasher = FxHasher::default();
+        match self {
+            Key::One(_) | Key::Two(_) => {
+                let [one, two] = self.numbers();
+                hasher.write_u64(one);
+                hasher.write_u64(two);
+            }
+            Key::Bytes(bytes) => hasher.write(bytes),
+        }
+        hasher.finish()
+    }
+
     /// Returns its first two parts, if they are numbers.
+    #[inline]
     pub fn numbers(&self) -> [u64; 2] {
         match self {
             Key::One(one) => [*one, 0],

@@ -6,6 +6,7 @@ mod error;
 mod key;
 mod rules;
 mod table;
+mod verdicts;
 
 use std::sync::Arc;
 

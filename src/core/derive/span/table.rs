@@ -1,9 +1,6 @@
 //! The table of open spans: their records by key, in the order in which they were opened.
 
-use std::hash::BuildHasher;
-
 use hashbrown::{HashTable, hash_table::Entry};
-use rustc_hash::FxBuildHasher;
 
 use super::{key::Key, rules::Keep};
 use crate::{
@@ -69,10 +66,6 @@ fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
     bytes.split_at(usize::from(size).min(bytes.len()))
 }
 
-fn hash(key: &Key) -> u64 {
-    FxBuildHasher.hash_one(key)
-}
-
 impl OpenSpans {
     /// Creates a table for at most `max` open spans.
     pub fn new(max: u32, nesting: Nesting) -> Self {
@@ -107,13 +100,13 @@ impl OpenSpans {
         if is_full {
             self.drop_oldest();
         }
-        let hash = hash(&key);
+        let hash = key.hash();
         let slot =
             Slot { key, record: record.into(), older: self.newest, newer: NONE, below: NONE, input: input as u16 };
         let at = self.put(slot);
         let slots = &self.slots;
         let same = |&other: &u32| slots[other as usize].key == slots[at as usize].key;
-        let below = match self.by_key.entry(hash, same, |&at| self::hash(&slots[at as usize].key)) {
+        let below = match self.by_key.entry(hash, same, |&at| slots[at as usize].key.hash()) {
             Entry::Occupied(mut entry) => std::mem::replace(entry.get_mut(), at),
             Entry::Vacant(entry) => {
                 entry.insert(at);
@@ -133,7 +126,7 @@ impl OpenSpans {
     /// Returns the record of the span with this key that was opened last.
     #[inline]
     pub fn last(&self, key: &Key) -> Option<OpenSpan<&[u8]>> {
-        let at = *self.by_key.find(hash(key), |&at| self.slots[at as usize].key == *key)?;
+        let at = *self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key)?;
         let slot = &self.slots[at as usize];
         Some(OpenSpan { input: slot.input.into(), record: &slot.record })
     }
@@ -145,7 +138,7 @@ impl OpenSpans {
     }
 
     fn first_slot(&self, key: &Key) -> Option<u32> {
-        let top = *self.by_key.find(hash(key), |&at| self.slots[at as usize].key == *key)?;
+        let top = *self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key)?;
         Some(self.bottom(top))
     }
 
@@ -179,7 +172,7 @@ impl OpenSpans {
     /// Keeps a sample with the span of this key that was opened last. `rule` is the index of the rule that says so, among
     /// those of the input.
     pub fn note(&mut self, key: &Key, (input, rule): (usize, usize), record: &[u8], keep: Keep) {
-        let Some(&at) = self.by_key.find(hash(key), |&at| self.slots[at as usize].key == *key) else { return };
+        let Some(&at) = self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key) else { return };
         let slot = &mut self.slots[at as usize];
         let (begin, old) = split(&slot.record);
         let mut kept: Vec<SpanNote<'_>> = notes(old).collect();
@@ -207,9 +200,23 @@ impl OpenSpans {
     /// Takes out the span with this key that was opened last.
     #[inline]
     pub fn close(&mut self, key: &Key) -> Option<OpenSpan<Box<[u8]>>> {
+        self.close_if(key, |_| true)
+    }
+
+    /// Takes out the span with this key that was opened last, if it meets the condition.
+    #[inline]
+    pub fn close_if(
+        &mut self,
+        key: &Key,
+        condition: impl FnOnce(OpenSpan<&[u8]>) -> bool,
+    ) -> Option<OpenSpan<Box<[u8]>>> {
         let slots = &self.slots;
-        let mut entry = self.by_key.find_entry(hash(key), |&at| slots[at as usize].key == *key).ok()?;
+        let mut entry = self.by_key.find_entry(key.hash(), |&at| slots[at as usize].key == *key).ok()?;
         let at = *entry.get();
+        let slot = &slots[at as usize];
+        if !condition(OpenSpan { input: slot.input.into(), record: &slot.record }) {
+            return None;
+        }
         match slots[at as usize].below {
             NONE => drop(entry.remove()),
             below => {
@@ -234,7 +241,7 @@ impl OpenSpans {
     fn remove_first(&mut self, at: u32) -> Option<OpenSpan<Box<[u8]>>> {
         let slot = self.slots.get(at as usize)?;
         let slots = &self.slots;
-        if let Ok(entry) = self.by_key.find_entry(hash(&slot.key), |&other| slots[other as usize].key == slot.key) {
+        if let Ok(entry) = self.by_key.find_entry(slot.key.hash(), |&other| slots[other as usize].key == slot.key) {
             let top = *entry.get();
             if top == at {
                 entry.remove();

@@ -206,6 +206,62 @@ fn fields_that_the_filter_does_not_read_are_computed_only_for_spans_that_pass() 
     }
 }
 
+/// The name of a system call depends on its number. A filter by name is asked once for each number, unless it reads
+/// something else too.
+#[test]
+fn a_filter_over_text_that_depends_on_a_number_is_asked_once_for_each_number() {
+    thread_local! {
+        static COMPUTED: RefCell<Vec<i64>> = const { RefCell::new(Vec::new()) };
+    }
+    let name = ComputeField::TextOfNumber(
+        |span| span.begin().int("number"),
+        |_, number| {
+            COMPUTED.with_borrow_mut(|computed| computed.push(number));
+            format!("call{number}").into_bytes().into()
+        },
+    );
+    let fields = [("name", name), ("ret", ComputeField::Int(|span| span.last().int("other")))];
+    let field = |(name, compute): (&str, ComputeField)| SpanField {
+        name: name.to_owned(),
+        about: "",
+        kind: compute.kind(),
+        source: SpanFieldSource::Computed(compute),
+    };
+    let fields: Vec<SpanField> = fields.into_iter().map(field).collect();
+    // The number and the end of each span; then those that pass, and the numbers for which a filter computes the text.
+    let spans = [(1, 0), (2, 0), (1, 9), (2, 9), (1, 0), (3, 9)];
+    let rows: [(&str, &[usize], &[i64]); 6] = [
+        ("name == \"call1\"", &[0, 2, 4], &[1, 2, 3]),
+        ("!(name == \"call1\") && name != \"call3\"", &[1, 3], &[1, 2, 3]),
+        ("name == \"call1\" || name ~ \"*3\"", &[0, 2, 4, 5], &[1, 2, 3]),
+        ("name == \"call1\" && ret == 9", &[2], &[1, 2, 1, 2, 1, 3]),
+        ("name == \"call1\" && cpu == 3", &[], &[1, 2, 1, 2, 1, 3]),
+        ("name == \"call1\" && duration > 500", &[], &[1, 2, 1, 2, 1, 3]),
+    ];
+    for (filter, passing, computed) in rows {
+        let mut run = start_with("span:x=s:begin..s:end//key=_tid/", |span| {
+            span.fields = fields.clone();
+            let inputs = [input("begin", "number"), input("end", "other")];
+            let event = span.event_type(&inputs).unwrap();
+            span.filters = Some(Filters::OfSpan(Filter::parse(filter, event.format.tracepoint().unwrap()).unwrap()));
+        })
+        .unwrap();
+        let mut passed = Vec::new();
+        for (at, &(number, end)) in spans.iter().enumerate() {
+            let begin = record(&run.inputs[0], 100, 5, number, "");
+            run.sample(0, &begin);
+            let end = record(&run.inputs[1], 200, 5, end, "");
+            if !run.sample(1, &end).is_empty() {
+                passed.push(at);
+                // The span that is delivered has its fields. That is not the filter's work.
+                COMPUTED.with_borrow_mut(|all| all.pop());
+            }
+        }
+        assert_eq!(passed, passing, "{filter}");
+        assert_eq!(COMPUTED.take(), computed, "{filter}");
+    }
+}
+
 #[test]
 fn wrong_keys_and_filters_are_reported() {
     let rows = [

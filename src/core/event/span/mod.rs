@@ -128,6 +128,9 @@ pub enum ComputeField {
     Uint(fn(&SpanView<'_>) -> u64),
     /// Text. A NUL would end it.
     Text(for<'a> fn(&SpanView<'a>) -> Cow<'a, [u8]>),
+    /// Text that depends on a number of the span only: the first function returns the number, the second one the text.
+    /// So a filter is asked once for each number.
+    TextOfNumber(fn(&SpanView<'_>) -> i64, for<'a> fn(&SpanView<'a>, i64) -> Cow<'a, [u8]>),
     /// The bytes of unsigned numbers of 64 bits.
     Words(for<'a> fn(&SpanView<'a>) -> &'a [u8]),
 }
@@ -139,7 +142,7 @@ impl ComputeField {
             ComputeField::Int(_) => SpanFieldKind::Int,
             ComputeField::Address(_) => SpanFieldKind::Address,
             ComputeField::Uint(_) => SpanFieldKind::Uint,
-            ComputeField::Text(_) => SpanFieldKind::Text,
+            ComputeField::Text(_) | ComputeField::TextOfNumber(..) => SpanFieldKind::Text,
             ComputeField::Words(_) => SpanFieldKind::Words,
         }
     }
@@ -191,6 +194,9 @@ impl SpanField {
                 Some(SpanValue::Uint(compute(view)))
             }
             SpanFieldSource::Computed(ComputeField::Text(compute)) => Some(SpanValue::Bytes(compute(view))),
+            SpanFieldSource::Computed(ComputeField::TextOfNumber(number, compute)) => {
+                Some(SpanValue::Bytes(compute(view, number(view))))
+            }
             SpanFieldSource::Computed(ComputeField::Words(compute)) => Some(SpanValue::Bytes(compute(view).into())),
             SpanFieldSource::Key(fields) => {
                 let begin = view.begin();
@@ -303,6 +309,22 @@ impl SpanFormat {
     /// Returns the fields that a filter over the raw data of the spans reads.
     pub fn fields_of(&self, filter: &Filter) -> Vec<bool> {
         (0..self.fields.len()).map(|at| filter.reads(FIELDS + 8 * at)).collect()
+    }
+
+    /// Returns the field that is all a filter reads, if this is text that depends on a number only.
+    pub fn text_of_number(&self, filter: &Filter) -> Option<usize> {
+        let at = filter.only_place()?.checked_sub(FIELDS)? / 8;
+        let is_such =
+            |field: &SpanField| matches!(field.source, SpanFieldSource::Computed(ComputeField::TextOfNumber(..)));
+        self.fields.get(at).is_some_and(is_such).then_some(at)
+    }
+
+    /// Returns the number on which the text in the field with this index depends.
+    pub fn number_of_text(&self, at: usize, span: &SpanSamples<'_>, context: Option<&Context>) -> Option<i64> {
+        match self.fields.get(at)?.source {
+            SpanFieldSource::Computed(ComputeField::TextOfNumber(number, _)) => Some(number(&self.view(span, context))),
+            _ => None,
+        }
     }
 
     /// Returns whether some of the wanted fields are text.
