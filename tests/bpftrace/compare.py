@@ -4,7 +4,7 @@
 usage: python3 tests/bpftrace/compare.py [--program target/debug/perf-prof] [SOURCE...]
 
 Needs root and bpftrace. Each row has the numbers of spans that both saw, the medians of their durations in ns, and the
-difference in percent. Spans of a few microseconds (softirq) have the tracers' own time in them. A task that only computes
+difference in percent. Spans of a few microseconds (hrtimer) have the tracers' own time in them. A task that only computes
 when nothing else runs keeps each CPU from idling: on some machines, perf gets no events of an idle task. The status is 1
 if a count differs.
 """
@@ -17,6 +17,7 @@ import shutil
 import signal
 import socket
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -125,11 +126,35 @@ def writes():
 
 
 def packets():
+    """Packets that many sockets look at in the soft interrupt, each with a long filter, so that it takes a while."""
+    # A / 3 (BPF_ALU | BPF_DIV | BPF_K), many times, then "no packet" (BPF_RET | BPF_K).
+    steps = struct.pack("HBBI", 0x34, 0, 0, 3) * 4000 + struct.pack("HBBI", 0x06, 0, 0, 0)
+    code = ctypes.create_string_buffer(steps)
+    program = struct.pack("HL", len(steps) // 8, ctypes.addressof(code))
+    watchers = [socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800)) for _ in range(8)]
+    for watcher in watchers:
+        watcher.setsockopt(socket.SOL_SOCKET, 26, program)  # SO_ATTACH_FILTER
+        watcher.bind(("lo", 0x0800))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
         own.bind(("127.0.0.1", 0))
         for _ in range(TIMES):
             own.sendto(b"x", own.getsockname())
             own.recv(8)
+
+
+def lines():
+    """Lines for a terminal, whose characters a worker of the kernel takes one by one."""
+    terminal, program = os.openpty()
+    os.set_blocking(terminal, False)
+    for _ in range(TIMES):
+        os.write(terminal, b"x" * 2048 + b"\n")
+        os.read(program, 4096)
+        time.sleep(0.001)
+        try:
+            while os.read(terminal, 65536):
+                pass
+        except BlockingIOError:
+            pass
 
 
 def libc_path():
@@ -172,6 +197,24 @@ tracepoint:block:block_io_start /comm == "dd"/ { @s[args->dev, args->sector] = n
 tracepoint:block:block_rq_complete /@s[args->dev, args->sector]/ {
     @d[nsecs, cpu] = nsecs - @s[args->dev, args->sector]; delete(@s[args->dev, args->sector]);
 }"""
+SLEEP = f"""
+tracepoint:sched:sched_switch {{
+    if (args->prev_comm == "{COMM}" && args->prev_state == 1) {{ @s[args->prev_pid] = nsecs; }}
+    if (@s[args->next_pid]) {{ delete(@s[args->next_pid]); }}
+}}
+tracepoint:sched:sched_wakeup /@s[args->pid]/ {{ {TAKE.replace("KEY", "args->pid")} }}"""
+TIMER = f"""
+tracepoint:timer:hrtimer_start /comm == "{COMM}"/ {{ @o[args->hrtimer] = 1; }}
+tracepoint:timer:hrtimer_expire_entry /@o[args->hrtimer] && args->function == kaddr("hrtimer_wakeup")/ {{
+    @s[cpu, args->hrtimer] = nsecs; delete(@o[args->hrtimer]);
+}}
+tracepoint:timer:hrtimer_expire_exit /@s[cpu, args->hrtimer]/ {{ {TAKE.replace("KEY", "cpu, args->hrtimer")} }}"""
+WORK = f"""
+tracepoint:workqueue:workqueue_queue_work /comm == "{COMM}"/ {{ @o[args->work] = 1; }}
+tracepoint:workqueue:workqueue_execute_start /@o[args->work] && args->function == kaddr("flush_to_ldisc")/ {{
+    @s[tid, args->work] = nsecs; delete(@o[args->work]);
+}}
+tracepoint:workqueue:workqueue_execute_end /@s[tid, args->work]/ {{ {TAKE.replace("KEY", "tid, args->work")} }}"""
 # For each source: the selector, the bpftrace program, and the work.
 SOURCES = {
     "syscall": (
@@ -243,6 +286,9 @@ SOURCES = {
         ),
         packets,
     ),
+    "task-state": (f"task-state/comm={COMM}, state=sleeping/", SLEEP, naps),
+    "hrtimer": ("hrtimer/waited > 0/function=hrtimer_wakeup/", TIMER, naps),
+    "workqueue": ("workqueue/function=flush_to_ldisc/", WORK, lines),
 }
 
 SCRIPT = """
@@ -300,7 +346,8 @@ def compare(name, program):
         pipes = {"stdout": subprocess.PIPE, "text": True}
         ours = subprocess.Popen([program, "python", "-q", "-i", "100", "-m", "1024", "-e", selector, script], **pipes)
         wait_for(ours.stdout, "ready")
-        bpf = 'BEGIN { printf("ready\\n"); }\n' + bpf + "\nEND { clear(@s); }"
+        bpf = 'BEGIN { printf("ready\\n"); }\n' + bpf + "\nEND { clear(@s); ORDERS}"
+        bpf = bpf.replace("ORDERS", "clear(@o); " if "@o[" in bpf else "")
         environment = {**os.environ, "BPFTRACE_MAP_KEYS_MAX": "65536"}
         theirs = subprocess.Popen(["bpftrace", "-B", "line", "-e", bpf], env=environment, **pipes)
         wait_for(theirs.stdout, "ready")
