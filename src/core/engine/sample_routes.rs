@@ -238,8 +238,9 @@ impl ReplayState {
         self.last
     }
 
-    /// Returns the attr, time, ring and CPU of a sample. Returns `None` if the sample belongs to no event.
-    #[inline]
+    /// Returns the attr, time, ring and CPU of a sample. Returns `None` if the sample belongs to no event. It is always
+    /// inlined: to return these values through memory costs more than to find them.
+    #[inline(always)]
     pub fn sample(&mut self, record: &[u8], rings: usize) -> Option<SampleOrigin> {
         let Some(attr) = self.layouts.attr_of(record) else {
             self.unknown_ids += 1;

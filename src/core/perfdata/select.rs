@@ -86,10 +86,17 @@ impl Selection {
 
     /// Returns whether a record is delivered, and whether it is a sample or a side-band record. `time` is the record's
     /// time.
-    #[inline]
+    #[inline(always)]
     pub fn wants(&self, record: &[u8], time: u64, layouts: &Layouts) -> Wanted {
+        if record_type(record) == PERF_RECORD_SAMPLE {
+            return if self.sample(record, time, layouts) { Wanted::Sample } else { Wanted::No };
+        }
+        self.wants_other(record, time, layouts)
+    }
+
+    #[inline(never)]
+    fn wants_other(&self, record: &[u8], time: u64, layouts: &Layouts) -> Wanted {
         match record_type(record) {
-            PERF_RECORD_SAMPLE if self.sample(record, time, layouts) => Wanted::Sample,
             PERF_RECORD_LOST | PERF_RECORD_LOST_SAMPLES if !self.is_near(record, time, layouts) => Wanted::No,
             // Samples are missing after this record, but no other record depends on it. So it is delivered only with the
             // samples around it, and indexes do not count it.
@@ -100,7 +107,7 @@ impl Selection {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn sample(&self, record: &[u8], time: u64, layouts: &Layouts) -> bool {
         let Selection { attrs, cpus, pids, tids, times, .. } = self;
         if !times.is_empty() && !self.time(time) {
@@ -112,10 +119,17 @@ impl Selection {
         // A sample with an unknown id is delivered. The code that looks up the events of samples counts the samples
         // with unknown ids.
         let Some(attr) = layouts.attr_of(record) else { return true };
-        let layout = layouts.sample(attr);
         if attrs.as_ref().is_some_and(|attrs| !attrs[attr]) {
             return false;
         }
+        cpus.is_none() && pids.is_none() && tids.is_none() || self.place(record, attr, layouts)
+    }
+
+    /// Returns whether the CPU and the task of a sample are selected.
+    #[inline(never)]
+    fn place(&self, record: &[u8], attr: usize, layouts: &Layouts) -> bool {
+        let Selection { cpus, pids, tids, .. } = self;
+        let layout = layouts.sample(attr);
         if let Some(cpus) = cpus
             && !layout.cpu(record).is_some_and(|cpu| cpus.contains(cpu))
         {

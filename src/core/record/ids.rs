@@ -50,14 +50,19 @@ impl EventIds {
     }
 
     /// Returns the index of the event with this id.
-    #[inline]
+    #[inline(always)]
     pub fn event(&self, id: u64) -> Option<usize> {
         let at = id.wrapping_sub(self.lowest);
         let found = match self.table.get(usize::try_from(at).unwrap_or(usize::MAX)) {
             Some(&found) => found,
-            None => *self.sparse.get(&id)?,
+            None => self.sparse_event(id),
         };
         (found != NONE).then_some(found as usize)
+    }
+
+    #[inline(never)]
+    fn sparse_event(&self, id: u64) -> u32 {
+        self.sparse.get(&id).copied().unwrap_or(NONE)
     }
 }
 

@@ -156,16 +156,20 @@ impl Layouts {
     }
 
     /// Returns the attr that a sample belongs to; `None` if its id is unknown.
-    #[inline]
+    #[inline(always)]
     pub fn attr_of(&self, sample: &[u8]) -> Option<usize> {
         if self.attrs.len() == 1 {
             return Some(0);
         }
-        // perf puts the id at the same offset in all samples of a recording. If a recording does not follow this rule,
-        // the id is read at the offset of each attr in turn.
-        if let Some(attr) = self.attrs[0].0.id(sample).and_then(|id| self.ids.event(id)) {
-            return Some(attr);
-        }
+        // perf puts the id at the same offset in all samples of a recording.
+        let first = self.attrs[0].0.id(sample).and_then(|id| self.ids.event(id));
+        first.or_else(|| self.attr_by_own_offset(sample))
+    }
+
+    /// Finds the attr in a recording in which the ids of samples are at several offsets: the id is read at the offset of
+    /// each attr in turn.
+    #[inline(never)]
+    fn attr_by_own_offset(&self, sample: &[u8]) -> Option<usize> {
         let own = |attr: &usize| self.attrs[*attr].0.id(sample).and_then(|id| self.ids.event(id)) == Some(*attr);
         (1..self.attrs.len().min(64)).find(own)
     }
