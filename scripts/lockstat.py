@@ -102,7 +102,7 @@ def lock(wait: Any) -> None:
 
 
 def syscall(call: Any) -> None:
-    address, operation = call.array("args")[:2]
+    address, operation = call.args[:2]
     if not args.kernel and operation & FUTEX_CMD in WAITS:
         frames = [frame for frame in call._callchain if not is_of_kernel(frame)]
         where = place(frames, lambda frame: re.search(r"/(libc|libpthread|ld)[-.]", str(frame["dso"])))

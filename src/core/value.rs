@@ -11,6 +11,8 @@ pub enum ValueType {
     Str,
     /// [`Value::Bytes`].
     Bytes,
+    /// [`Value::Words`].
+    Words,
 }
 
 /// The value of one field. Text and bytes are borrowed from the record.
@@ -26,4 +28,11 @@ pub enum Value<'a> {
     Str(&'a [u8]),
     /// An array that is not text. Its elements are in the machine's byte order.
     Bytes(&'a [u8]),
+    /// The bytes of unsigned numbers of 64 bits, in the machine's byte order. [`words`] reads them.
+    Words(&'a [u8]),
+}
+
+/// Returns the numbers of [`Value::Words`].
+pub fn words(bytes: &[u8]) -> impl ExactSizeIterator<Item = u64> + '_ {
+    bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word))
 }

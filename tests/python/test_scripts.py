@@ -587,7 +587,7 @@ class LockStat(ScriptTest):
         chain.append({"symbol": "__lll_lock_wait", "dso": "/lib/libc.so.6"})
         chain += [{"symbol": function, "dso": "/bin/app"} for function in functions]
         return SimpleNamespace(
-            comm="app", duration=us * 1000, _callchain=chain, array=lambda name: (0x7F00, operation, 0, 0, 0, 0)
+            comm="app", duration=us * 1000, _callchain=chain, args=(0x7F00, operation, 0, 0, 0, 0)
         )
 
     def test_waits_are_added_up_by_the_function_that_asks_for_the_lock(self):

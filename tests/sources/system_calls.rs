@@ -14,7 +14,7 @@ fn a_system_call_has_its_name_its_arguments_and_its_error() {
     live_and_recorded(
         "
 def syscall(e):
-    print(e._event, e.name, e.array('args')[0], e.ret >= 0, e.errno, e.comm, e.begin.id == e.end.id == e.nr)
+    print(e._event, e.name, e.args[0], e.ret >= 0, e.errno, e.comm, e.begin.id == e.end.id == e.nr)
 ",
         "syscall/name=getpgid|getsid, comm=caller/",
         &operations,

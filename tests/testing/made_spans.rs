@@ -51,8 +51,11 @@ print(e.open, e.end, e.duration, e._time)
 #[test]
 fn fields_of_sources_are_worked_out() {
     let code = r#"
+import pickle
 e = make_event("syscall", formats="shipped", begin=dict(id=0, args=[3, 5, 7, 0, 0, 0], _tid=4, _comm="cat"), end=dict(id=0, ret=-9), duration=1500)
 print(e._event, e.name, e.nr, e.ret, e.errno, e.duration, e.comm)
+print(e.args, e["args"], e.array("args") == e.args, e.to_dict()["args"] == e.args, pickle.loads(pickle.dumps(e)).args == e.args)
+print(type(e).args.__doc__, isinstance(e.begin.args, bytes))
 e = make_event("syscall/failed, min=10ms/", formats="shipped", begin=dict(id=1), end=dict(id=1, ret=1))
 print(e.ret, repr(e.errno), e.duration)
 e = make_event(
@@ -66,6 +69,8 @@ print(e.pid, e.state, e.duration, e.blocked, e.waited, e.waker_comm, [(part._eve
         code,
         expect![[r#"
             syscall read 0 -9 EBADF 1500 cat
+            (3, 5, 7, 0, 0, 0) (3, 5, 7, 0, 0, 0) True True True
+            args : tuple    (C: __data_loc unsigned long[]) True
             1 '' 0
             9 sleeping 1000 700 300 alarm [('sched:sched_waking', 'alarm')]
             --- status 0

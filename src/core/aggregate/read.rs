@@ -152,7 +152,7 @@ impl Read {
         let of_field = |field: &Field| match field.kind.value_type() {
             crate::value::ValueType::Bool | crate::value::ValueType::Int => ReadKind::Number,
             crate::value::ValueType::Str => ReadKind::Text,
-            crate::value::ValueType::Bytes => ReadKind::Bytes,
+            crate::value::ValueType::Bytes | crate::value::ValueType::Words => ReadKind::Bytes,
         };
         match self {
             Read::Field(field) => of_field(field),
@@ -176,7 +176,7 @@ impl Read {
                 Value::Bool(on) => Some(on.into()),
                 Value::Int(number) => Some(number.into()),
                 Value::Uint(number) => Some(number.into()),
-                Value::Str(_) | Value::Bytes(_) => None,
+                Value::Str(_) | Value::Bytes(_) | Value::Words(_) => None,
             },
         }
     }
@@ -204,7 +204,7 @@ impl Read {
                 Some(Value::Int(number)) => Word::signed(number),
                 Some(Value::Uint(number)) => Word::unsigned(number),
                 Some(Value::Str(text)) => Word::text(texts.intern(text)),
-                Some(Value::Bytes(bytes)) => Word::bytes(texts.intern(bytes)),
+                Some(Value::Bytes(bytes) | Value::Words(bytes)) => Word::bytes(texts.intern(bytes)),
                 None => Word::MISSING,
             },
         }

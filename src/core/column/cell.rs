@@ -6,7 +6,7 @@ use crate::{
     event::{EventType, Frame, Origin, Sample, has_callchain},
     record::SampleMember,
     tracefs::{Field, FieldKind, IntType},
-    value::Value,
+    value::{Value, words},
 };
 
 /// How a value is read.
@@ -144,6 +144,7 @@ impl<'a> From<Value<'a>> for Datum<'a> {
             Value::Uint(word) => Datum::Number(Number { word, signed: false }),
             Value::Str(text) => Datum::Text(text),
             Value::Bytes(bytes) => Datum::Bytes(bytes),
+            Value::Words(bytes) => Datum::List(words(bytes).map(|word| Number { word, signed: false }).collect()),
         }
     }
 }

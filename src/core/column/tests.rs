@@ -113,7 +113,7 @@ fn expected(event: &EventType, name: &str, raw: &[u8]) -> Shown {
         Value::Int(number) => Shown::Number(number.into()),
         Value::Uint(number) => Shown::Number(number.into()),
         Value::Str(text) => Shown::Text(String::from_utf8_lossy(text).into_owned()),
-        Value::Bytes(bytes) => Shown::Bytes(bytes.to_vec()),
+        Value::Bytes(bytes) | Value::Words(bytes) => Shown::Bytes(bytes.to_vec()),
     };
     match field.array(raw) {
         Some(array) => Shown::List(array.map(one).collect()),

@@ -38,6 +38,7 @@ pub fn python_type(field: &Field) -> &'static str {
         ValueType::Int => "int",
         ValueType::Str => "str",
         ValueType::Bytes => "bytes",
+        ValueType::Words => "tuple",
     }
 }
 

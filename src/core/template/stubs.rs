@@ -15,6 +15,7 @@ use crate::{
     event::{EventType, Format},
     record::{MemberType, SampleMember},
     tracefs::Field,
+    value::ValueType,
 };
 
 const USE: &str = r#"
@@ -127,7 +128,8 @@ impl Property {
     fn of_field(field: &Field) -> Property {
         let array = array_access(field).map(|array| format!("; {array}")).unwrap_or_default();
         let text = format!("C: {}{array}", field.c_type());
-        Property { name: field.name.clone(), module: "_builtins", python: python_type(field), items: "", text }
+        let items = if field.kind.value_type() == ValueType::Words { "[_builtins.int, ...]" } else { "" };
+        Property { name: field.name.clone(), module: "_builtins", python: python_type(field), items, text }
     }
 
     fn of_span((name, python, text): (&str, &'static str, &str)) -> Property {

@@ -199,11 +199,12 @@ fn array_bytes(field: &Field, element: ElementType, value: &FieldInput) -> Resul
             Ok(ArrayBytes { bytes: [text, [0].as_slice()].concat(), is_text: true })
         }
         (_, FieldInput::Bytes(bytes)) => Ok(as_bytes(bytes)),
-        (ElementType::Int { width, signed }, FieldInput::Ints(values)) => {
-            let ty = IntType::new(width, signed);
+        (ElementType::Int { .. } | ElementType::Word, FieldInput::Ints(values)) => {
+            let ty = element.int().unwrap_or(IntType::new(8, false));
+            let width = usize::from(ty.width);
             let (low, high) = range(ty);
-            let mut bytes = vec![0; values.len() * usize::from(width)];
-            let places = bytes.chunks_exact_mut(usize::from(width).max(1));
+            let mut bytes = vec![0; values.len() * width];
+            let places = bytes.chunks_exact_mut(width.max(1));
             for (at, (&value, to)) in values.iter().zip(places).enumerate() {
                 if !(low..=high).contains(&value) {
                     let field_name = format!("{}[{at}]", field.name);
@@ -215,7 +216,9 @@ fn array_bytes(field: &Field, element: ElementType, value: &FieldInput) -> Resul
             Ok(ArrayBytes { bytes, is_text: false })
         }
         (ElementType::Char, other) => Err(wrong_type(field, "a str or bytes", other)),
-        (ElementType::Int { .. }, other) => Err(wrong_type(field, "a list of ints or bytes", other)),
+        (ElementType::Int { .. } | ElementType::Word, other) => {
+            Err(wrong_type(field, "a list of ints or bytes", other))
+        }
         (ElementType::Opaque, other) => Err(wrong_type(field, "bytes", other)),
     }
 }

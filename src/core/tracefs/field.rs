@@ -58,6 +58,8 @@ pub enum ElementType {
         /// True if the integers can be negative.
         signed: bool,
     },
+    /// Unsigned numbers of 64 bits in a span. The value of the array is its numbers, and not their bytes.
+    Word,
     /// Elements of unknown structure.
     Opaque,
 }
@@ -100,6 +102,7 @@ impl FieldKind {
             FieldKind::Array(element) | FieldKind::DataLoc(element) | FieldKind::RelLoc(element) => match element {
                 ElementType::Char => ValueType::Str,
                 ElementType::Int { .. } | ElementType::Opaque => ValueType::Bytes,
+                ElementType::Word => ValueType::Words,
             },
         }
     }
@@ -110,6 +113,7 @@ impl ElementType {
     pub(crate) fn int(self) -> Option<IntType> {
         match self {
             ElementType::Int { width, signed } => Some(IntType::new(width, signed)),
+            ElementType::Word => Some(IntType::new(8, false)),
             ElementType::Char | ElementType::Opaque => None,
         }
     }
@@ -128,7 +132,11 @@ impl Field {
             FieldKind::Bool => Some(Value::Bool(*raw.get(self.offset)? != 0)),
             FieldKind::Array(element) | FieldKind::DataLoc(element) | FieldKind::RelLoc(element) => {
                 let bytes = self.extent()?.bytes(raw)?;
-                Some(if element == ElementType::Char { Value::Str(up_to_nul(bytes)) } else { Value::Bytes(bytes) })
+                Some(match element {
+                    ElementType::Char => Value::Str(up_to_nul(bytes)),
+                    ElementType::Word => Value::Words(bytes),
+                    ElementType::Int { .. } | ElementType::Opaque => Value::Bytes(bytes),
+                })
             }
         }
     }

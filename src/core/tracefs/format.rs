@@ -9,7 +9,7 @@ use super::{
     kernel_text::TextSource,
     print_fmt::{Definition, PrintFmt, PrintFmtError, ctype::IntType},
 };
-use crate::value::Value;
+use crate::value::{Value, words};
 
 /// The format of an event, as described by a `format` file of tracefs.
 #[derive(Clone, Debug)]
@@ -100,6 +100,16 @@ impl EventFormat {
         for (field, _) in self.fields.iter_mut().zip(binary).filter(|(_, binary)| *binary) {
             field.kind = field.kind.with_element(byte);
         }
+    }
+
+    /// Changes the type of the arrays of integers, which are those of words in the format of a span: their values are
+    /// the numbers, and not their bytes.
+    pub fn with_words(mut self) -> EventFormat {
+        let is_array = |field: &&mut Field| matches!(field.kind.element(), Some(ElementType::Int { .. }));
+        for field in self.fields.iter_mut().filter(is_array) {
+            field.kind = field.kind.with_element(ElementType::Word);
+        }
+        self
     }
 
     /// Returns the text that this format was parsed from.
@@ -202,6 +212,7 @@ fn plain(field: &Field, raw: &[u8], out: &mut Vec<u8>) {
         Some(Value::Uint(value)) => write!(out, "{value}"),
         Some(Value::Str(text)) => out.write_all(text),
         Some(Value::Bytes(bytes)) => bytes.iter().try_for_each(|byte| write!(out, "{byte:02x}")),
+        Some(Value::Words(bytes)) => write!(out, "{:?}", words(bytes).collect::<Vec<_>>()),
     };
 }
 

@@ -150,7 +150,9 @@ fn scalar(found: Value<'_>, out: &mut Vec<u8>) {
         Value::Int(found) => number(found, out),
         Value::Uint(found) => number(found, out),
         Value::Str(found) => text(&utf8(found), out),
-        Value::Bytes(found) => text(&found.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), out),
+        Value::Bytes(found) | Value::Words(found) => {
+            text(&found.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), out)
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::{
     event::{Format, Sample},
     sys::tracefs::Tracefs,
     tracefs::{EventFormat, Field, FieldKind},
-    value::Value,
+    value::{self, Value},
 };
 
 /// The system whose tracepoints have the arguments of system calls.
@@ -101,7 +101,7 @@ impl SystemCallText {
         };
         let (name, errno) = (text("name"), text("errno"));
         let words: Vec<u64> = match value("args") {
-            Some(Value::Bytes(bytes)) => bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect(),
+            Some(Value::Words(bytes)) => value::words(bytes).collect(),
             _ => Vec::new(),
         };
         out.extend_from_slice(name);

@@ -300,11 +300,10 @@ impl FieldRow {
                 SpanFieldKind::Int => ("int", Some(true)),
                 SpanFieldKind::Uint | SpanFieldKind::Address => ("int", Some(false)),
                 SpanFieldKind::Text => ("str", None),
-                SpanFieldKind::Words => ("bytes", None),
+                SpanFieldKind::Words => ("tuple", None),
             };
-            let access = (kind == SpanFieldKind::Words).then(|| format!("event.array('{name}')"));
             let (name, size, meaning) = (name.to_owned(), signed.map(|_| 8), Some(meaning));
-            Self { name, python, signed, size, offset: None, c_type: None, access, meaning }
+            Self { name, python, signed, size, offset: None, c_type: None, access: None, meaning }
         };
         let duration = row("duration", SpanFieldKind::Uint, "ns from its begin to its end");
         let own = source.fields.iter().map(|field| row(field.name, field.value.kind(), field.about));

@@ -195,7 +195,7 @@ fn json_value(datum: &Datum<'_>) -> serde_json::Value {
         Value::Int(value) => Number::from(value).into(),
         Value::Uint(value) => Number::from(value).into(),
         Value::Str(text) => String::from_utf8_lossy(text).into(),
-        Value::Bytes(bytes) => json!(bytes),
+        Value::Bytes(bytes) | Value::Words(bytes) => json!(bytes),
     };
     match datum {
         Datum::One(value) => one(value),
@@ -210,7 +210,7 @@ pub fn text(datum: &Datum<'_>) -> String {
         Value::Int(value) => value.to_string(),
         Value::Uint(value) => value.to_string(),
         Value::Str(text) => String::from_utf8_lossy(text).into_owned(),
-        Value::Bytes(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        Value::Bytes(bytes) | Value::Words(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
     };
     match datum {
         Datum::One(value) => one(value),

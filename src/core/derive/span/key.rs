@@ -173,7 +173,7 @@ fn number(field: &Field, raw: &[u8]) -> Option<u64> {
         Value::Int(value) => Some(value as u64),
         Value::Uint(value) => Some(value),
         Value::Bool(value) => Some(value.into()),
-        Value::Str(_) | Value::Bytes(_) => None,
+        Value::Str(_) | Value::Bytes(_) | Value::Words(_) => None,
     }
 }
 

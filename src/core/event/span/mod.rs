@@ -205,7 +205,7 @@ impl SpanField {
                     Value::Uint(value) => Some(SpanValue::Uint(value)),
                     Value::Bool(value) => Some(SpanValue::Uint(value.into())),
                     Value::Str(text) => Some(SpanValue::Bytes(text.into())),
-                    Value::Bytes(_) => None,
+                    Value::Bytes(_) | Value::Words(_) => None,
                 }
             }
         }
@@ -256,7 +256,13 @@ impl SpanFormat {
             "\nprint fmt: \"%llu.%06llu ms%s{print}\", REC->duration / 1000000, REC->duration % 1000000, \
              REC->open ? \" (open)\" : \"\"{arguments}\n"
         );
-        Ok(SpanFormat { format: Arc::new(EventFormat::parse(system, &text)?), inputs, chain, task, fields })
+        Ok(SpanFormat {
+            format: Arc::new(EventFormat::parse(system, &text)?.with_words()),
+            inputs,
+            chain,
+            task,
+            fields,
+        })
     }
 
     /// Returns the name of the event: `span:fsync`, or that of the source.

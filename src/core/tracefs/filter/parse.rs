@@ -191,7 +191,7 @@ fn compare_field(data: Data, field: &Field, operator: &str, value: &str, quoted:
             let place = (IntType::new(field.size as u8, field.signed), field.offset);
             compare_number(data, &field.name, place, operator, value, quoted)
         }
-        ValueType::Bytes => Err(FilterError::NotRecorded { field: name(), why: "it is an array" }),
+        ValueType::Bytes | ValueType::Words => Err(FilterError::NotRecorded { field: name(), why: "it is an array" }),
     }
 }
 

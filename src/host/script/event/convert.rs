@@ -13,7 +13,7 @@ use perf_prof_core::{
     abi::RegisterSet,
     event::{Frame, Origin},
     record::{Branch, Counter, Counters, Reading, Registers},
-    value::Value,
+    value::{self, Value},
 };
 
 /// Returns a new reference to a value's Python object, or null with an exception set if there is not enough memory.
@@ -30,6 +30,23 @@ pub unsafe fn value(value: Value<'_>) -> *mut ffi::PyObject {
             Value::Bool(on) => ffi::PyBool_FromLong(on.into()),
             Value::Str(text) => string(text),
             Value::Bytes(bytes) => ffi::PyBytes_FromStringAndSize(bytes.as_ptr().cast(), bytes.len() as isize),
+            Value::Words(bytes) => words(bytes),
+        }
+    }
+}
+
+/// Returns a new reference to a tuple of numbers.
+///
+/// # Safety
+/// The GIL is held.
+unsafe fn words(bytes: &[u8]) -> *mut ffi::PyObject {
+    // SAFETY: guaranteed by the caller.
+    let py = unsafe { Python::assume_attached() };
+    match PyTuple::new(py, value::words(bytes)) {
+        Ok(numbers) => numbers.into_ptr(),
+        Err(error) => {
+            error.restore(py);
+            std::ptr::null_mut()
         }
     }
 }

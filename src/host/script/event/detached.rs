@@ -143,6 +143,7 @@ fn class_of_span(py: Python<'_>, key: Identity, chain: SpanPart, inputs: Vec<Ide
     class(py, key.clone(), is_same, || {
         let event = event_type(key)?;
         let Format::Tracepoint(format) = event.format else { return Ok(event) };
+        let format = Arc::new(EventFormat::clone(&format).with_words());
         let inputs = inputs.iter().cloned().map(event_type).collect::<PyResult<_>>()?;
         // Only new records need to know how fields are computed.
         let span = SpanFormat { format, inputs, chain, task: SpanTask::default(), fields: Vec::new() };

@@ -89,7 +89,9 @@ fn arguments<'py>(py: Python<'py>, event: &str, definition: &Definition) -> PyRe
             match value {
                 Value::Int(value) => (event, field, *value, name).into_pyobject(py),
                 Value::Uint(value) => (event, field, *value, name).into_pyobject(py),
-                Value::Bool(_) | Value::Str(_) | Value::Bytes(_) => (event, field, 0, name).into_pyobject(py),
+                Value::Bool(_) | Value::Str(_) | Value::Bytes(_) | Value::Words(_) => {
+                    (event, field, 0, name).into_pyobject(py)
+                }
             }
         }
     }
