@@ -2,7 +2,9 @@
 
 use std::{ffi::OsStr, path::Path};
 
-use super::{command_live_and_recorded, rows};
+use expect_test::expect;
+
+use super::{command_live_and_recorded, live_and_recorded, rows};
 use crate::harness::{
     compile::{FRAMES, compile},
     machine::{Need, needs},
@@ -160,4 +162,21 @@ def __sample__(e):
         let words: Vec<&str> = line.split(' ').collect();
         assert!(words[0] == result && words[1] != "0" && (result == "120" || words[2] == "True"), "{}", outcome.stdout);
     }
+}
+
+#[test]
+fn tasks_are_selected_by_their_names_although_no_field_has_them() {
+    needs([Need::Tracefs, Need::Uprobes]);
+    live_and_recorded(
+        "
+def __sample__(e): print(e.name, e.comm)
+",
+        "function:usleep@libc/comm=one|th*/",
+        "comm one sleep-ms 1 comm two sleep-ms 1 comm three sleep-ms 1 sleep-ms 1 comm One sleep-ms 1",
+        expect![[r#"
+            usleep one
+            usleep three
+            usleep three
+        "#]],
+    );
 }

@@ -9,6 +9,9 @@ use crate::{
     tracefs::Filter,
 };
 
+/// The option, and the field of some sources, with the name of a span's task.
+const COMM: &str = "comm";
+
 /// A built-in source.
 #[derive(Debug)]
 pub struct SourceDefinition {
@@ -289,7 +292,7 @@ impl SourceDefinition {
     /// Returns the filter for its spans: the one that the user wrote, and those that the options stand for.
     pub(crate) fn filter(&self, spec: &SpanSpec, filter: Option<&str>) -> Result<Option<Filter>, SpanError> {
         let mut parts: Vec<String> = filter.map(|filter| format!("({filter})")).into_iter().collect();
-        for option in &spec.options {
+        for option in spec.options.iter().filter(|option| !self.is_name_of_task(option)) {
             parts.push(self.option(option)?);
         }
         if parts.is_empty() {
@@ -310,6 +313,22 @@ impl SourceDefinition {
         Filter::parse(&text, &format.format).map(Some).map_err(|error| wrong(&text, error))
     }
 
+    /// Returns the names of tasks whose spans are selected, with wildcards; none for all tasks. If the source has a field
+    /// with the name, this is a part of the filter instead.
+    pub(crate) fn comms(&self, spec: &SpanSpec) -> Vec<String> {
+        let names = spec.options.iter().filter(|option| self.is_name_of_task(option));
+        names.flat_map(|option| &option.values).cloned().collect()
+    }
+
+    /// Returns whether an option selects tasks by their names, and not by a field.
+    fn is_name_of_task(&self, option: &SpanOption) -> bool {
+        option.name == COMM && !option.values.is_empty() && !self.has_name_of_task()
+    }
+
+    fn has_name_of_task(&self) -> bool {
+        self.fields.iter().any(|field| field.name == COMM)
+    }
+
     /// Returns whether its spans end on the CPU on which they began.
     pub(super) fn stays_on_its_cpu(&self) -> bool {
         self.rules.iter().all(|rule| rule.key.split(['+', '|']).any(|field| field == "_cpu"))
@@ -318,7 +337,8 @@ impl SourceDefinition {
     fn field_names(&self) -> String {
         let names: Vec<&str> =
             ["duration", "open"].into_iter().chain(self.fields.iter().map(|field| field.name)).collect();
-        names.join(", ")
+        let option = if self.has_name_of_task() { "" } else { "\nan option selects tasks by their names: comm=NAME" };
+        names.join(", ") + option
     }
 
     /// Returns the filter that an option stands for.
@@ -331,8 +351,10 @@ impl SourceDefinition {
         let Some(field) = field else {
             let flags = self.flags.iter().map(|flag| flag.name.to_owned());
             let of_fields = self.fields.iter().map(|field| format!("{}=VALUE|VALUE", field.name));
-            let known: Vec<String> = flags.chain(of_fields).collect();
+            let of_task = (!self.has_name_of_task()).then(|| format!("{COMM}=VALUE|VALUE"));
+            let known: Vec<String> = flags.chain(of_fields).chain(of_task).collect();
             let names = self.flags.iter().map(|flag| flag.name).chain(self.fields.iter().map(|field| field.name));
+            let names = names.chain([COMM]);
             let near = similar_names(name, names).into_iter().map(str::to_owned).collect();
             let known = known.join(", ");
             return Err(SpanError::Option { source_name: self.name.to_owned(), option: name.clone(), near, known });

@@ -32,12 +32,30 @@ fn a_source_has_each_field_once() {
 }
 
 #[test]
+fn every_source_selects_tasks_by_their_names() {
+    for source in SOURCES {
+        let (name, _) = source.example.split_once('/').unwrap();
+        let selector = format!("{name}/comm=make|cc*/");
+        let spec = parse_events(&selector).unwrap().remove(0);
+        let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
+        let has_field = source.fields.iter().any(|field| field.name == "comm");
+        assert_eq!(source.filter(span, None).unwrap().is_some(), has_field, "{selector}");
+        let names = if has_field { &[][..] } else { &["make", "cc*"] };
+        assert_eq!(source.comms(span), names, "{selector}");
+    }
+}
+
+#[test]
 fn options_and_filters_that_a_source_does_not_have_are_reported() {
     let rows = [
         ("offcpu/blockd=5/", "offcpu has no option `blockd`; did you mean blocked?"),
         ("offcpu/pid=make/", "`make` is not a number; `pid` of offcpu is one"),
         ("offcpu/pdi > 3/", "the filter `pdi > 3`: the event has no field `pdi`"),
         ("syscall/failed=1/", "syscall has no option `failed`"),
+        ("lock/comms=make/", "lock has no option `comms`; did you mean comm?"),
+        ("lock/comms=make/", "comm=VALUE|VALUE"),
+        ("lock/comm/", "lock has no option `comm`"),
+        ("lock/comm==\"make\"/", "an option selects tasks by their names: comm=NAME"),
     ];
     for (selector, part) in rows {
         let spec = parse_events(selector).unwrap().remove(0);

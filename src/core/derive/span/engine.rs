@@ -12,7 +12,7 @@ use crate::{
     derive::Derivation,
     event::{Context, Flow, PartView, Sample, SpanCounts, SpanFormat, SpanSamples},
     record::SampleLayout,
-    spec::{Nesting, OpenAtEnd},
+    spec::{Nesting, OpenAtEnd, glob_matches},
 };
 
 pub(super) struct Engine {
@@ -145,11 +145,26 @@ impl Engine {
         self.deliver(&SpanSamples { begin, end: Some((input, record)), notes, key: key.numbers(), duration }, emit)
     }
 
-    /// Returns whether the user selected the task of a span.
+    /// Returns whether the user selected the task of a span, by its id and by its name.
     fn selects_task(&self, samples: &SpanSamples<'_>) -> bool {
-        !self.span.selects_tasks()
-            || self.context.delivers_all_spans()
-            || self.context.delivers_spans_of(self.format.task(samples, Some(&self.context)).1)
+        let are_all_selected = self.context.delivers_all_spans() && self.span.comms.is_empty();
+        if !self.span.selects_tasks() || are_all_selected {
+            return true;
+        }
+        let (_, tid) = self.format.task(samples, Some(&self.context));
+        self.context.delivers_spans_of(tid) && self.selects_comm(tid, samples)
+    }
+
+    /// Returns whether the name that a task has at the end of a span is selected.
+    fn selects_comm(&self, tid: i32, samples: &SpanSamples<'_>) -> bool {
+        let comms = &self.span.comms;
+        if comms.is_empty() {
+            return true;
+        }
+        let (of, record) = samples.end.unwrap_or(samples.begin);
+        let time = self.format.inputs.get(of).and_then(|event| event.layout.time(record));
+        let comm = time.and_then(|time| self.context.comm(tid, time));
+        comm.is_some_and(|comm| comms.iter().any(|name| glob_matches(name, &String::from_utf8_lossy(&comm))))
     }
 
     /// Returns whether a span passes the filter over its fields.

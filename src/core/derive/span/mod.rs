@@ -34,6 +34,8 @@ pub struct Span {
     definition: Option<&'static SourceDefinition>,
     fields: Vec<SpanField>,
     filters: Option<Filters>,
+    /// The names of the tasks whose spans are delivered, with wildcards; empty for all tasks.
+    comms: Vec<String>,
 }
 
 /// The filter of a span.
@@ -126,7 +128,8 @@ impl Span {
                 (fields, filter.map(Filters::OfPairs))
             }
         };
-        Ok(Span { spec, alias, inputs: prepared, definition, fields, filters })
+        let comms = definition.map(|definition| definition.comms(&spec)).unwrap_or_default();
+        Ok(Span { spec, alias, inputs: prepared, definition, fields, filters, comms })
     }
 
     /// Returns the event type of the span. `inputs` are the event types of its inputs.
