@@ -22,13 +22,12 @@ To replay a recording in two processes (`perf record -c 1` can be used instead o
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from perf_prof import FlameGraph, Parts, PerfEvent, at_least, print
+from perf_prof import CallChains, FlameGraph, Parts, PerfEvent, at_least, print
 
 SORTS: dict[str, Callable[[Any], tuple[int, ...]]] = {
     "minor": lambda row: (-row.minor, -row.major, -row.total),
@@ -116,7 +115,7 @@ class Table:
 
 
 graph = FlameGraph("Page faults", count_name="faults") if args.flame else None
-has_frames = None  # True if a fault had frames; None before the first fault
+chains = CallChains("no functions" if args.by == "function" else "no stacks")
 
 
 def function(symbol: str, dso: str) -> str:
@@ -125,18 +124,8 @@ def function(symbol: str, dso: str) -> str:
     return f"[unknown] ({file})" if symbol == "Unknown" else f"{symbol} ({file})"
 
 
-def say_without_frames(table: Table) -> None:
-    """Warns if there are no call chains: the table would be empty, as if there had been no faults."""
-    global has_frames
-    if args.by != "process" and table.minor + table.major and has_frames is None:
-        has_frames = any(table.rows)
-        if not has_frames:
-            what = "functions" if args.by == "function" else "stacks"
-            print(f"faults.py: no call chains, so no {what}: -g adds them (perf-prof record -g)", file=sys.stderr)
-
-
 def show(table: Table, end: int | None) -> None:
-    say_without_frames(table)
+    chains.say()
     if end is not None:
         print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
     head = f"{'MINOR':>9} {'MAJOR':>9}"
@@ -160,7 +149,8 @@ def show(table: Table, end: int | None) -> None:
     print(f"{table.minor} minor and {table.major} major faults{more}\n")
 
 
-parts = Parts(Table, show, graph)
+total: dict[str, CallChains | FlameGraph] = {"chains": chains} | ({"graph": graph} if graph is not None else {})
+parts = Parts(Table, show, total)
 
 
 def places(event: PerfEvent) -> Iterable[Any]:
@@ -168,6 +158,7 @@ def places(event: PerfEvent) -> Iterable[Any]:
     keys are its callers."""
     if args.by == "process":
         return [event._pid]
+    chains.note(event._callchain)
     frames = [(frame["symbol"], frame["dso"]) for frame in event._callchain]
     if args.by == "stack":
         return [tuple(frames)]

@@ -27,7 +27,7 @@ import time
 from collections import defaultdict
 from typing import Any
 
-from perf_prof import Parts, at_least, print
+from perf_prof import CallChains, Parts, at_least, print
 
 title, _, explained = (__doc__ or "").split("\n\n", 2)
 parser = argparse.ArgumentParser(
@@ -68,9 +68,13 @@ class Row:
         self.longest = max(self.longest, other.longest)
 
 
+chains = CallChains("places are not known")
+
+
 def show(table: defaultdict[tuple[str, str], Row], end: int | None) -> None:
     if end is not None:
         print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
+    chains.say()
     print(f"{'LOCK':<14} {'COUNT':>8} {'TOTAL ms':>10} {'LONGEST ms':>11}  WHERE")
     order = sorted(table.items(), key=lambda item: (-item[1].total, item[0]))
     for (lock, where), row in order[: args.top]:
@@ -95,6 +99,8 @@ def is_of_kernel(frame: Any) -> bool:
 def lock(wait: Any) -> None:
     if not args.futex:
         frames = [frame for frame in wait._callchain if is_of_kernel(frame)]
+        # Places in the kernel need no frames of programs.
+        chains.note(frames)
         where = place(frames, lambda frame: LOCK_FUNCTION.match(frame["symbol"]))
         name = f" [{wait.name}]" if wait.name else ""
         address = f" {wait.addr:#x}" if args.by_lock else ""
@@ -104,6 +110,7 @@ def lock(wait: Any) -> None:
 def syscall(call: Any) -> None:
     address, operation = call.args[:2]
     if not args.kernel and operation & FUTEX_CMD in WAITS:
+        chains.note(call._callchain)
         frames = [frame for frame in call._callchain if not is_of_kernel(frame)]
         where = place(frames, lambda frame: re.search(r"/(libc|libpthread|ld)[-.]", str(frame["dso"])))
         lock = f" {address:#x}" if args.by_lock or where == "?" else ""

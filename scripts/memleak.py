@@ -27,7 +27,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, NamedTuple
 
-from perf_prof import Count, Sum, at_least, print
+from perf_prof import CallChains, Count, Sum, at_least, print
 
 title, _, explained = (__doc__ or "").split("\n\n", 2)
 parser = argparse.ArgumentParser(
@@ -53,12 +53,14 @@ class Memory(NamedTuple):
     time: int
 
 
+chains = CallChains()
 asked: dict[int, tuple[int, str]] = {}  # thread -> bytes and call chain of the malloc() that it is in
 live: dict[tuple[int, int], Memory] = {}  # process and address
 now = 0
 
 
 def uprobe__malloc(event: Any) -> None:
+    chains.note(event._callchain)
     frames = [str(frame["symbol"]) or hex(frame["addr"]) for frame in event._callchain]
     asked[event._tid] = event.bytes, ";".join(reversed(frames)) or f"(no call chain) {event._comm}"
 
@@ -89,6 +91,9 @@ def __exit__() -> None:
         if now - memory.time >= older:
             size, count = rows.get(memory.chain, (0, 0))
             rows[memory.chain] = size + memory.bytes, count + 1
+    for chain in kernel_bytes:
+        chains.note(chain.split(";") if chain else [])
+    chains.say()
     order = sorted(rows.items(), key=lambda row: (-row[1][0], row[0]))
     for chain, (size, count) in order[: args.top]:
         print(f"{size:,} bytes in {count:,} allocations")

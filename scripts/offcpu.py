@@ -30,12 +30,11 @@ To replay a recording in two processes (`perf record` can be used instead of `pe
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 
-from perf_prof import FlameGraph, Losses, Parts, PerfEvent, States, at_least, is_target, print, process_of
+from perf_prof import CallChains, FlameGraph, Losses, Parts, PerfEvent, States, at_least, is_target, print, process_of
 
 # Tests of the bits of prev_state (include/linux/sched.h). A runnable task has none of the low eight bits; a preempted
 # task is runnable too and has the bit 0x100.
@@ -73,21 +72,12 @@ if args.flame:
 in_state = STATES[args.state]
 whole = FlameGraph(colors="offcpu", count_name="us") if args.flame else None
 counts: Counter[str] = Counter()  # for the whole run, with the keys "unseen", "untold" and "untold us"
-has_frames = None  # True if a stack had frames; None before the first stack
+chains = CallChains()
 
 
 def duration(us: int) -> str:
     """1234567 -> '1.235 s'"""
     return f"{us / 10**6:.3f} s" if us >= 10**6 else f"{us / 10**3:.3f} ms"
-
-
-def say_without_frames(stacks: list[tuple[str, str, str]]) -> None:
-    """Warns if there are no call chains: a table that shows only tasks looks complete."""
-    global has_frames
-    if stacks and has_frames is None:
-        has_frames = any(";" in frames for frames, _, _ in stacks)
-        if not has_frames:
-            print("offcpu.py: no call chains, so stacks are empty: -g adds them (perf-prof record -g)", file=sys.stderr)
 
 
 def show(table: FlameGraph, end: int | None) -> None:
@@ -96,7 +86,9 @@ def show(table: FlameGraph, end: int | None) -> None:
     if whole is not None:
         whole.update(table)
     stacks = [line.rpartition(" ") for line in table.folded().splitlines()]
-    say_without_frames(stacks)
+    for stack, _, _ in stacks:
+        chains.note(stack.split(";")[1:])
+    chains.say()
     stacks.sort(key=lambda stack: (-int(stack[2]), stack[0]))
     for stack, _, us in stacks[: args.top]:
         task, *frames = stack.split(";")

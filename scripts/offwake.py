@@ -26,7 +26,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
-from perf_prof import FlameGraph, PerfEvent, at_least, print
+from perf_prof import CallChains, FlameGraph, PerfEvent, at_least, print
 
 title, _, explained = (__doc__ or "").split("\n\n", 2)
 parser = argparse.ArgumentParser(
@@ -48,6 +48,7 @@ if args.flame:
 Stack = tuple[str, ...]
 # The task, its stack, the waker and its stack, both from the inside out.
 waits: Counter[tuple[str, Stack, str, Stack]] = Counter()
+chains = CallChains()
 whole = FlameGraph(colors="offcpu", count_name="us") if args.flame else None
 
 
@@ -59,6 +60,7 @@ def offcpu(event: PerfEvent) -> None:
     us = event.duration // 1000
     if event.state == "preempted" or us < args.min or args.comm not in (None, event.comm):
         return
+    chains.note(event._callchain)
     waker = names(event.between[0]) if event.between else ()
     key = (event.comm, names(event), event.waker_comm or "?", waker)
     waits[key] += us
@@ -67,6 +69,7 @@ def offcpu(event: PerfEvent) -> None:
 
 
 def show() -> None:
+    chains.say()
     total = sum(waits.values())
     for (task, stack, waker, of_waker), us in waits.most_common(args.top):
         print(f"{us / 10**6:>10.3f} s {us / max(total, 1):>6.1%}  {task}")

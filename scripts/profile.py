@@ -20,11 +20,10 @@ To replay a recording in two processes (`perf record -e cycles`, `-e cpu-clock` 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections import defaultdict
 
-from perf_prof import FlameGraph, Parts, PerfEvent, at_least, print
+from perf_prof import CallChains, FlameGraph, Parts, PerfEvent, at_least, print
 
 title, _, explained = (__doc__ or "").split("\n\n", 2)
 parser = argparse.ArgumentParser(
@@ -82,7 +81,7 @@ class Table:
 
 
 graph = FlameGraph() if args.flame else None
-has_frames = None  # True if a sample had frames; None before the first sample
+chains = CallChains("no functions")
 
 
 def function(symbol: str, dso: str) -> str:
@@ -91,17 +90,8 @@ def function(symbol: str, dso: str) -> str:
     return f"[unknown] ({file})" if symbol == "Unknown" else f"{symbol} ({file})"
 
 
-def say_without_frames(table: Table) -> None:
-    """Warns if there are no call chains: the table would be empty, as if nothing had run."""
-    global has_frames
-    if table.samples and has_frames is None:
-        has_frames = bool(table.rows)
-        if not has_frames:
-            print("profile.py: no call chains, so no functions: -g adds them (perf-prof record -g)", file=sys.stderr)
-
-
 def show(table: Table, end: int | None) -> None:
-    say_without_frames(table)
+    chains.say()
     if end is not None:
         print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
     pid = f"{'PID':>8} " if args.by_pid else ""
@@ -122,7 +112,8 @@ def show(table: Table, end: int | None) -> None:
     print(f"{table.samples} samples in {len(order)} functions{more}\n")
 
 
-parts = Parts(Table, show, graph)
+total: dict[str, CallChains | FlameGraph] = {"chains": chains} | ({"graph": graph} if graph is not None else {})
+parts = Parts(Table, show, total)
 
 
 def profile(event: PerfEvent) -> None:
@@ -133,7 +124,9 @@ def profile(event: PerfEvent) -> None:
     table.weight += period
     pid = event._pid if args.by_pid else None
     seen: set[Place] = set()  # a recursive function is counted once
-    for frame in event._callchain:
+    frames = event._callchain
+    chains.note(frames)
+    for frame in frames:
         key = pid, frame["symbol"], frame["dso"]
         if key not in seen:
             row = table.rows[key]

@@ -1,4 +1,4 @@
-#!/usr/bin/env -S perf-prof python -q -e span:call=raw_syscalls:sys_enter..raw_syscalls:sys_exit//min=1ms/
+#!/usr/bin/env -S perf-prof python -q -e syscall/min=1ms/
 """Slow system calls: each call that takes 1 ms or more, with its arguments and its result.
 
 usage: slowcalls.py [OPTION of perf-prof python]... [--min MS] [--call NAME]... [--all]
@@ -22,7 +22,7 @@ import time
 from functools import cache
 from typing import Any
 
-from perf_prof import SelectorError, at_least, errno_name, event, print, syscall_name, syscall_nr
+from perf_prof import CallChains, SelectorError, at_least, event, print, syscall_nr
 
 title, _, explained = (__doc__ or "").split("\n\n", 2)
 parser = argparse.ArgumentParser(
@@ -81,19 +81,24 @@ def clock(ns: int | None) -> str:
     return time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
 
 
+chains = CallChains()
+
+
 def __init__() -> None:
     print(f"{'TIME':<12} {'COMM TID':<22} {'TOOK ms':>9}  CALL")
 
 
-def span__call(span: Any) -> None:
-    call = syscall_name(span.begin.id)
+def syscall(span: Any) -> None:
+    call = span.name
     if span.duration < args.min * 10**6 or (call not in args.call if args.call else call in WAITS and not args.all):
         return
-    words = tuple(word % 2**64 for word in span.begin.array("args"))
-    # The kernel returns errors as -4095 to -1 (include/linux/err.h, MAX_ERRNO).
-    ret = span.end.ret
-    result = errno_name(ret) if -4095 <= ret < 0 else str(ret)
-    task = f"{span._comm} {span._tid}"
-    print(f"{clock(span._realtime)} {task:<22} {span.duration / 10**6:>9.3f}  {call_text(call, words)} = {result}")
-    for frame in span._callchain:
+    task, result = f"{span.comm} {span._tid}", span.errno or span.ret
+    print(f"{clock(span._realtime)} {task:<22} {span.duration / 10**6:>9.3f}  {call_text(call, span.args)} = {result}")
+    if frames := span._callchain:
+        # Without -g, nobody expects call chains.
+        chains.note(frames)
+    for frame in frames:
         print(f"    {frame['symbol'] or hex(frame['addr'])} ({frame['dso']})")
+
+
+__exit__ = chains.say

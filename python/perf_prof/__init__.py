@@ -59,7 +59,7 @@ from perf_prof._errors import (
     Warning,
 )
 from perf_prof._fleet import FailedRecording, MapReduceResult, map_reduce
-from perf_prof._parts import Branch, Losses, Parts, States, at_least
+from perf_prof._parts import Branch, CallChains, Losses, Parts, States, at_least
 from perf_prof._runs import Counts, EventCount, Recording, record, replay, run, stat, trace
 
 __all__ = [
@@ -68,6 +68,7 @@ __all__ = [
     "Batch",
     "Batches",
     "Branch",
+    "CallChains",
     "ClosedError",
     "Column",
     "Count",

@@ -601,6 +601,23 @@ class Losses:
     def since(self, time: int, cpu: int | None = None) -> bool:
         """Returns whether events of the CPU were lost after a time in ns. Without cpu: events of any CPU."""
 
+class CallChains:
+    """Notes call chains, and says on stderr if tables of them cannot be right: there are none, or they end early.
+
+    Call note(chain) for each event, with event._callchain or with the names of a folded stack, and say() with
+    each table. lack is what a script lacks without call chains. The chains of programs without frame pointers
+    end early: say() says so if more than half of those with frames of programs have at most two of them.
+    update(other) adds what other has noted, so it may be a total of Parts.
+    """
+
+    def __init__(self, lack: str = "stacks are empty") -> None: ...
+    def note(self, chain: Sequence[Mapping[str, object]] | Sequence[str]) -> None:
+        """Notes the call chain of an event: a list of frames, or of names as in folded stacks ('vfs_read_[k]')."""
+    def update(self, other: CallChains) -> None:
+        """Adds what other has noted."""
+    def say(self) -> None:
+        """Says what is wrong with the call chains, each message once."""
+
 def at_least(least: float) -> Callable[[str], Any]:
     """Returns a function for the parameter type of argparse's add_argument: it turns the text of an option into a
     number of the type of least (int or float). A number below least is wrong usage, with exit status 2.

@@ -1,5 +1,7 @@
 """The classes and functions of `perf_prof` that are written in Python."""
 
+import sys
+from os.path import basename
 from weakref import WeakSet
 
 from perf_prof._native import is_host, lost_cpu, realtime, shard
@@ -289,6 +291,52 @@ class Losses:
 
     def _note(self, now, cpu):
         self._last[cpu] = self._last_of_all = now
+
+
+class CallChains:
+    """Notes call chains, and says on stderr if tables of them cannot be right: there are none, or they end early.
+
+    Call note(chain) for each event, with event._callchain or with the names of a folded stack, and say() with
+    each table. lack is what a script lacks without call chains. The chains of programs without frame pointers
+    end early: say() says so if more than half of those with frames of programs have at most two of them.
+    update(other) adds what other has noted, so it may be a total of Parts.
+    """
+
+    def __init__(self, lack="stacks are empty"):
+        self._lack = lack
+        self._script = basename(sys.argv[0])
+        self._empty = self._with_frames = self._of_programs = self._short = 0
+        self._said = set()
+
+    def note(self, chain):
+        """Notes the call chain of an event: a list of frames, or of names as in folded stacks ('vfs_read_[k]')."""
+        if not chain:
+            self._empty += 1
+            return
+        self._with_frames += 1
+        own = sum(not (frame.endswith("_[k]") if isinstance(frame, str) else frame["kernel"]) for frame in chain)
+        if own:
+            self._of_programs += 1
+            self._short += own <= 2
+
+    def update(self, other):
+        """Adds what other has noted."""
+        self._empty += other._empty
+        self._with_frames += other._with_frames
+        self._of_programs += other._of_programs
+        self._short += other._short
+
+    def say(self):
+        """Says what is wrong with the call chains, each message once."""
+        if self._empty and not self._with_frames:
+            self._say(f"no call chains, so {self._lack}: -g adds them (perf-prof record -g)")
+        if 2 * self._short > self._of_programs:
+            self._say("call chains end early; programs without frame pointers need --call-graph dwarf")
+
+    def _say(self, message):
+        if message not in self._said:
+            self._said.add(message)
+            print(f"{self._script}: {message}", file=sys.stderr)
 
 
 def at_least(least):
