@@ -1,4 +1,4 @@
-#!/usr/bin/env -S perf-prof python -q -e span:hard=irq:irq_handler_entry..irq:irq_handler_exit//key=_cpu+irq/,span:soft=irq:softirq_entry..irq:softirq_exit//key=_cpu+vec/
+#!/usr/bin/env -S perf-prof python -q -e irq,softirq
 """Interrupts: how often the handler of each hard and soft interrupt runs, how long in total, and its longest run.
 
 usage: irqlat.py [OPTION of perf-prof python]... [--top N]
@@ -30,9 +30,6 @@ parser = argparse.ArgumentParser(
 parser.add_argument("--top", type=at_least(1), default=20, metavar="N", help="number of rows in a table (default: 20)")
 parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
 args = parser.parse_args()
-
-# The soft interrupts from number 0 on (include/linux/interrupt.h).
-SOFT = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
 
 
 class Row:
@@ -70,13 +67,12 @@ def show(table: defaultdict[str, Row], end: int | None) -> None:
 parts = Parts(lambda: defaultdict(Row), show)
 
 
-def span__hard(span: Any) -> None:
-    parts.table[f"hard {span.begin.irq} {span.begin.name}"].add(span.duration, span._cpu)
+def irq(span: Any) -> None:
+    parts.table[f"hard {span.irq} {span.name}"].add(span.duration, span._cpu)
 
 
-def span__soft(span: Any) -> None:
-    vector = span.begin.vec
-    parts.table[f"soft {SOFT[vector] if vector < len(SOFT) else vector}"].add(span.duration, span._cpu)
+def softirq(span: Any) -> None:
+    parts.table[f"soft {span.name}"].add(span.duration, span._cpu)
 
 
 __interval__ = parts.interval

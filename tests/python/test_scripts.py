@@ -564,17 +564,17 @@ class SlowCalls(ScriptTest):
 
 
 class IrqLat(ScriptTest):
-    def soft(self, vec, us, cpu=0):
-        return SimpleNamespace(begin=SimpleNamespace(vec=vec), duration=us * 1000, _cpu=cpu)
+    def soft(self, name, us, cpu=0):
+        return SimpleNamespace(name=name, duration=us * 1000, _cpu=cpu)
 
     def test_runs_are_added_up_by_name(self):
-        rows = self.on_spans("irqlat.py", "soft", [self.soft(3, 2), self.soft(3, 7, cpu=1), self.soft(3, 1), self.soft(77, 5)])
+        rows = self.on_spans("irqlat.py", "softirq", [self.soft("NET_RX", us, cpu) for us, cpu in [(2, 0), (7, 1), (1, 0)]] + [self.soft("77", 5)])
         self.assertEqual(rows[1:3], [["soft", "NET_RX", "3", "10.0", "7.0", "1"], ["soft", "77", "1", "5.0", "5.0", "0"]])
         self.assertEqual(rows[3], "4 runs in 2 rows".split())
 
     def test_hard_interrupts_have_their_number(self):
-        span = SimpleNamespace(begin=SimpleNamespace(irq=27, name="eth0"), duration=1500, _cpu=2)
-        rows = self.on_spans("irqlat.py", "hard", [span], "--top", "1")
+        span = SimpleNamespace(irq=27, name="eth0", duration=1500, _cpu=2)
+        rows = self.on_spans("irqlat.py", "irq", [span], "--top", "1")
         self.assertEqual(rows[1], ["hard", "27", "eth0", "1", "1.5", "1.5", "2"])
 
 
