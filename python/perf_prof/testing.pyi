@@ -33,7 +33,8 @@ def make_event(event: str, /, *, formats: str | PathLike[str] | None = None, **f
 
     For a span, 'span:fsync=BEGIN..END' or a source such as 'syscall', the keywords are begin and end, each an event or a
     dict with the keywords of one, between with a list of such events, and duration in ns. The span's own fields are
-    worked out from these events. Without end, the span is open.
+    worked out from these events. Without end, the span is open. The file of 'function:NAME@FILE' need not exist, and
+    the end of a call has the field ret.
 
     formats says where the format comes from: 'kernel' for this kernel, 'shipped' for those that perf_prof brings, or
     the path of a recording. Without it, it is this kernel's, or the shipped one if this kernel's cannot be read.

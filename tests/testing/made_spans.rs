@@ -79,6 +79,39 @@ print(e.pid, e.state, e.duration, e.blocked, e.waited, e.waker_comm, [(part._eve
 }
 
 #[test]
+fn calls_of_functions_are_made_without_their_file() {
+    let code = r#"
+SELECTOR = "function:parse@/no/such/file"
+e = make_event(SELECTOR, begin=dict(_tid=4, _comm="app", _time=1_000, _callchain=[(0x401000, "parse")]), end=dict(ret=-7), duration=250)
+print(e._event, e.name, e.ret, e.duration, e.comm, e._tid, e._time, [f["symbol"] for f in e._callchain])
+print(e.begin._event, e.end._event, e.begin.frame, e.end.frame)
+e.print(timestamp=False)
+print(make_event(SELECTOR, begin=dict(frame=0x7f10, popped=8, _tid=4), end=dict(frame=0x7f18, ret=5)).ret)
+print(make_event(SELECTOR, begin=dict(_tid=4)).open)
+for keywords in dict(begin=dict(frame=1), end=dict(frame=2)), dict(begin=dict(reg=1)), dict(begin=make_event("uprobe:parse")):
+    try:
+        make_event(SELECTOR, **keywords)
+    except (TypeError, ValueError) as error:
+        print(type(error).__name__, error)
+"#;
+    prints(
+        code,
+        expect![[r#"
+        function:parse parse -7 250 app 4 1250 ['parse']
+        uprobe:parse uretprobe:parse 0 0
+                     app      4 .... [000] 0.000001: function:parse: 0.000250 ms name=parse ret=-7
+            0000000000401000 parse+0x0 ([unknown])
+        5
+        True
+        ValueError these events make no span of function:parse: its key is _pid+frame plus popped in begin and _pid+frame in end, and end must not be before begin
+        TypeError uprobe:parse has no field 'reg'; it has _time, _cpu, _pid, _tid, _period, _realtime, _ip, _addr, _comm, _callchain, __probe_ip, frame, popped
+        ValueError function:parse: uprobe:parse has no field `frame`, which is in the key of the span
+        --- status 0
+    "#]],
+    );
+}
+
+#[test]
 fn what_makes_no_span_is_refused_with_the_reason() {
     let code = format!(
         "{MAKE}{}",

@@ -14,7 +14,9 @@ mod samples;
 pub use self::{
     error::SourceError,
     machine::{Machine, RunningMachine},
-    probe::{FileError, LocationError, ProbeError, ResolvedProbe, functions, probe, probe_format, with_name},
+    probe::{
+        FileError, LocationError, ProbeError, ResolvedProbe, functions, made_format, probe, probe_format, with_name,
+    },
 };
 use crate::{
     abi::*,

@@ -38,7 +38,8 @@ const COMMON: u64 =
 ///
 /// For a span, 'span:fsync=BEGIN..END' or a source such as 'syscall', the keywords are begin and end, each an event or a
 /// dict with the keywords of one, between with a list of such events, and duration in ns. The span's own fields are
-/// worked out from these events. Without end, the span is open.
+/// worked out from these events. Without end, the span is open. The file of 'function:NAME@FILE' need not exist, and
+/// the end of a call has the field ret.
 ///
 /// formats says where the format comes from: 'kernel' for this kernel, 'shipped' for those that perf_prof brings, or
 /// the path of a recording. Without it, it is this kernel's, or the shipped one if this kernel's cannot be read.
@@ -59,6 +60,16 @@ pub fn make_event(
     }
     let from = formats_from(formats, FormatsFrom::Anywhere)?;
     let format = from.format(event).map_err(|error| errors::of_formats(py, &error))?;
+    event_of_format(py, event, format, fields)
+}
+
+/// Makes an event of this format.
+pub(super) fn event_of_format(
+    py: Python<'_>,
+    event: &str,
+    format: Format,
+    fields: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Py<PyAny>> {
     let (mut members, mut values) = (Members::default(), HashMap::new());
     for (name, value) in fields.into_iter().flatten() {
         let name: String = name.extract()?;

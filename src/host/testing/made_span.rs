@@ -6,7 +6,11 @@ use perf_prof_core::{
     aggregate::KeptFacts,
     derive::{Action, Span, SpanError, SpanRule},
     event::{EventType, Format, SPAN_SYSTEM, Sample, SpanCounts, SpanPart},
-    spec::{EventKind, EventSpec, OpenAtEnd, SpanSpec, SpecError, glob_matches, parse_events},
+    profiler,
+    spec::{
+        EventKind, EventSpec, OpenAtEnd, Probe, ProbeArgument, SpanEvents, SpanSpec, SpecError, glob_matches,
+        parse_events,
+    },
 };
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
@@ -14,7 +18,10 @@ use pyo3::{
     types::PyDict,
 };
 
-use super::{made_event::make_event, members::whole_number};
+use super::{
+    made_event::{event_of_format, make_event},
+    members::whole_number,
+};
 use crate::{
     library::named,
     script::{kept_event, made, made_context},
@@ -58,7 +65,11 @@ pub fn make_span(
     formats: Option<&Bound<'_, PyAny>>,
     fields: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Py<PyAny>> {
-    let name = &if span.is_source() { span.name.clone() } else { format!("{SPAN_SYSTEM}:{}", span.name) };
+    let name = &match &span.events {
+        SpanEvents::Selected { .. } => format!("{SPAN_SYSTEM}:{}", span.name),
+        SpanEvents::Source { source, function: Some(_) } => format!("{source}:{}", span.name),
+        SpanEvents::Source { function: None, .. } => span.name.clone(),
+    };
     let given = Given::new(name, fields)?;
     let rules = SpanRule::all(span).map_err(|error| named(py, "SelectorError", &error.to_string()))?;
     let make = Make { py, name, rules: &rules, formats };
@@ -162,15 +173,19 @@ impl<'py> Make<'_, 'py> {
         before: Option<&Part>,
     ) -> PyResult<Part> {
         let Ok(keywords) = given.cast::<PyDict>() else { return self.of_event(given, keyword, does) };
-        let mut names: Vec<String> = Vec::new();
+        let mut events: Vec<(String, &SpanRule)> = Vec::new();
         for rule in self.rules.iter().filter(|rule| does(rule.action)) {
-            if let EventKind::Tracepoint { system, name } = &rule.event
-                && !names.contains(&format!("{system}:{name}"))
-            {
-                names.push(format!("{system}:{name}"));
+            let name = match &rule.event {
+                EventKind::Tracepoint { system, name } => format!("{system}:{name}"),
+                EventKind::Probe(probe) => format!("{}:{}", probe.kind.name(), probe.location),
+                _ => continue,
+            };
+            if events.iter().all(|(known, _)| *known != name) {
+                events.push((name, rule));
             }
         }
-        let [event] = names.as_slice() else {
+        let [(event, rule)] = events.as_slice() else {
+            let names: Vec<&str> = events.iter().map(|(name, _)| name.as_str()).collect();
             let text = match names.as_slice() {
                 [] => format!("{}: there are no events that can be its {keyword}", self.name),
                 _ => format!("{}: {keyword} can be {}: give an event", self.name, names.join(" or ")),
@@ -197,7 +212,12 @@ impl<'py> Make<'_, 'py> {
                 keywords.set_item("_tid", tid)?;
             }
         }
-        let made = make_event(self.py, event, self.formats, Some(&keywords))?;
+        let made = match &rule.event {
+            EventKind::Probe(probe) => {
+                event_of_format(self.py, event, probe_format(probe, &rule.arguments)?, Some(&keywords))?
+            }
+            _ => make_event(self.py, event, self.formats, Some(&keywords))?,
+        };
         self.of_event(made.bind(self.py), keyword, does)
     }
 
@@ -211,6 +231,9 @@ impl<'py> Make<'_, 'py> {
         let is_of = |rule: &SpanRule| match (&rule.event, event.format.tracepoint()) {
             (EventKind::Tracepoint { system, name }, Some(format)) => {
                 glob_matches(system, &format.system) && glob_matches(name, &format.name)
+            }
+            (EventKind::Probe(probe), Some(format)) => {
+                *format.system == *probe.kind.name() && format.name == probe.location.to_string()
             }
             _ => false,
         };
@@ -227,6 +250,16 @@ impl<'py> Make<'_, 'py> {
         }
         Ok(Part { event, record, facts, rules })
     }
+}
+
+/// Returns the format of a probe with these arguments. Its file is not read, so what a function returns is a number of
+/// 64 bits.
+fn probe_format(probe: &Probe, arguments: &[ProbeArgument]) -> PyResult<Format> {
+    let names = arguments.iter().filter_map(|argument| argument.name.as_deref());
+    let arguments: Vec<(&str, bool)> = names.map(|name| (name, name == "ret")).collect();
+    let format = profiler::made_format(probe.kind, &probe.location.to_string(), &arguments);
+    let format = format.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(Format::Tracepoint(Arc::new(format)))
 }
 
 impl Part {

@@ -12,6 +12,21 @@ pub fn format(kind: ProbeKind, name: &str, text: Option<&str>) -> Result<EventFo
     EventFormat::parse(kind.name(), &with_name(&text, name, 0))
 }
 
+/// Returns the format of a probe's event with arguments that are numbers of 64 bits: their names, and whether they are
+/// signed. The kernel does not know the probe.
+pub fn made_format(kind: ProbeKind, name: &str, arguments: &[(&str, bool)]) -> Result<EventFormat, FormatError> {
+    let text = format_text(kind);
+    let (fields, print_fmt) = text.split_once("\n\nprint fmt: ").unwrap_or((&text, ""));
+    let (mut fields, mut print_fmt) = (fields.to_owned(), print_fmt.trim_end().to_owned());
+    let first = 8 + addresses(kind).len() * size_of::<libc::c_ulong>();
+    for (at, &(name, signed)) in arguments.iter().enumerate() {
+        let (c_type, signed) = if signed { ("s64", 1) } else { ("u64", 0) };
+        fields += &format!("\n\tfield:{c_type} {name};\toffset:{};\tsize:8;\tsigned:{signed};", first + 8 * at);
+        print_fmt = print_fmt.replacen("\", ", &format!(" {name}=%lld\", "), 1) + &format!(", REC->{name}");
+    }
+    format(kind, name, Some(&format!("{fields}\n\nprint fmt: {print_fmt}\n")))
+}
+
 /// Returns the text of a format with another name and number.
 pub fn with_name(text: &str, name: &str, id: u32) -> String {
     let line = |line: &str| match line {
@@ -26,9 +41,9 @@ pub fn with_name(text: &str, name: &str, id: u32) -> String {
 /// defined in tracefs: the addresses come after the common fields (`struct uprobe_trace_entry_head` and `struct
 /// kprobe_trace_entry_head` in kernel/trace).
 fn format_text(kind: ProbeKind) -> String {
-    let (fields, print_fmt): (&[&str], _) = match kind.is_return() {
-        false => (&["__probe_ip"], "\"(%lx)\", REC->__probe_ip"),
-        true => (&["__probe_func", "__probe_ret_ip"], "\"(%lx <- %lx)\", REC->__probe_func, REC->__probe_ret_ip"),
+    let (fields, print_fmt) = match kind.is_return() {
+        false => (addresses(kind), "\"(%lx)\", REC->__probe_ip"),
+        true => (addresses(kind), "\"(%lx <- %lx)\", REC->__probe_func, REC->__probe_ret_ip"),
     };
     let mut text = String::from(
         "name: probe
@@ -47,6 +62,11 @@ format:
     }
     text += &format!("\nprint fmt: {print_fmt}\n");
     text
+}
+
+/// Returns the addresses that the samples of a probe have.
+fn addresses(kind: ProbeKind) -> &'static [&'static str] {
+    if kind.is_return() { &["__probe_func", "__probe_ret_ip"] } else { &["__probe_ip"] }
 }
 
 #[cfg(test)]

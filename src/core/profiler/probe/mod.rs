@@ -12,7 +12,7 @@ use std::{
 
 use self::arguments::{ArgumentPlace, ProbedFunction};
 pub use self::{
-    arguments::ArgumentError, file::FileError, format::format as probe_format, format::with_name,
+    arguments::ArgumentError, file::FileError, format::format as probe_format, format::made_format, format::with_name,
     location::LocationError,
 };
 use super::{Machine, SourceError, pmu};
