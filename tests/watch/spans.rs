@@ -127,6 +127,40 @@ fn the_call_chain_of_a_source_has_the_frames_of_the_program() {
     }
 }
 
+/// Returns the times in a line, each with its name; that of the duration is empty. All of them have the same form.
+fn times(line: &str) -> Vec<(String, f64)> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let times = words.windows(2).filter(|pair| pair[1].trim_end_matches(')') == "ms").map(|pair| pair[0]);
+    let time = |word: &str| {
+        let (name, time) = word.split_once('=').unwrap_or(("", word.trim_start_matches('(')));
+        assert_eq!(time.split_once('.').map(|(_, digits)| digits.len()), Some(3), "{line}");
+        (name.to_owned(), time.parse().unwrap())
+    };
+    times.map(time).collect()
+}
+
+#[test]
+fn all_times_in_lines_of_spans_are_in_milliseconds_with_three_digits() {
+    needs([Need::Tracefs]);
+    // On some machines, perf gets no events of the idle task of a CPU.
+    let _awake = Awake::new();
+    let work = workload(&format!("comm pairs call 1 sleep-ms 20 syscall {} 1 0 0", libc::SYS_getsid));
+    for (events, names) in [
+        (PAIR, &[""][..]),
+        ("syscall/min=20ms/", &[""]),
+        ("offcpu/comm=pairs, state=sleeping, min=20ms/", &["", "blocked", "waited"]),
+    ] {
+        let lines = printed(&run(&["trace", "-e", events], &work));
+        let [line] = &lines[..] else { panic!("{lines:?}") };
+        let times = times(line);
+        assert_eq!(times.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), names, "{line}");
+        assert!(times[0].1 >= 20.0, "{line}");
+        let parts: f64 = times[1..].iter().map(|(_, time)| time).sum();
+        // Each time is rounded down.
+        assert!(times.len() == 1 || (times[0].1 - parts).abs() <= 0.002, "{line}");
+    }
+}
+
 #[test]
 fn hist_shows_the_durations_of_spans() {
     needs([Need::Tracefs]);

@@ -8,6 +8,7 @@ mod key_json;
 mod output;
 mod screen;
 mod short_chains;
+mod span_text;
 mod stack_width;
 mod system_call;
 mod tally;

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap, io::Write as _};
 
-use super::Origin;
+use super::{Origin, span_text};
 use crate::{
     event::{Format, Sample},
     sys::tracefs::Tracefs,
@@ -131,7 +131,9 @@ impl SystemCallText {
             _ => "?".into(),
         };
         let duration = if let Some(Value::Uint(duration)) = value("duration") { duration } else { 0 };
-        let _ = write!(out, "{result} ({}.{:03} ms)", duration / 1_000_000, duration % 1_000_000 / 1000);
+        let _ = write!(out, "{result} (");
+        span_text::write_time(duration, out);
+        out.push(b')');
     }
 
     /// Returns the arguments of the system call with this name.

@@ -8,13 +8,14 @@ use super::{
     events::{TimeOfDay, WatchPlan, Watched, deliver},
     json,
     output::{Colours, Destination, Form, Output, Reader},
+    span_text,
     system_call::SystemCallText,
 };
 use crate::{
     engine::ExitStatus,
     event::{
-        Context, Deliver, EventType, Flow, LineContext, Sample, Sink, UNKNOWN_COMM, frames, has_callchain, ip_frame,
-        write_date, write_frames, write_text,
+        Context, Deliver, EventType, Flow, Format, LineContext, Sample, Sink, UNKNOWN_COMM, frames, has_callchain,
+        ip_frame, write_date, write_frames, write_text,
     },
     sys::terminal::for_terminal,
 };
@@ -166,9 +167,10 @@ impl Lines {
             kernel: &*context.kernel,
             registers: context.registers(),
         };
-        match is_call {
-            true => self.calls.write(sample, &mut self.part),
-            false => write_text(sample, &line, &mut self.part),
+        match &sample.event.format {
+            _ if is_call => self.calls.write(sample, &mut self.part),
+            Format::Span(span) => span_text::write(span, sample, line.kernel, &mut self.part),
+            _ => write_text(sample, &line, &mut self.part),
         }
         self.part.push(b'\n');
         write_frames(&frames, &mut self.part);

@@ -298,14 +298,14 @@ impl FieldRow {
         let row = |name: &str, kind, meaning| {
             let (python, signed) = match kind {
                 SpanFieldKind::Int => ("int", Some(true)),
-                SpanFieldKind::Uint | SpanFieldKind::Address => ("int", Some(false)),
+                SpanFieldKind::Uint | SpanFieldKind::Address | SpanFieldKind::Time => ("int", Some(false)),
                 SpanFieldKind::Text => ("str", None),
                 SpanFieldKind::Words => ("tuple", None),
             };
             let (name, size, meaning) = (name.to_owned(), signed.map(|_| 8), Some(meaning));
             Self { name, python, signed, size, offset: None, c_type: None, access: None, meaning }
         };
-        let duration = row("duration", SpanFieldKind::Uint, "ns from its begin to its end");
+        let duration = row("duration", SpanFieldKind::Time, "ns from its begin to its end");
         let own = source.fields.iter().map(|field| row(field.name, field.value.kind(), field.about));
         std::iter::once(duration).chain(own).collect()
     }

@@ -52,10 +52,10 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
         }),
         Field::uint("sector", "its first sector, in units of 512 bytes", |span| largest(span).uint("sector")),
         Field::uint("bytes", "its size; 0 for a flush", |span| largest(span).uint("bytes")),
-        Field::uint("queued", "ns until it was issued to the device; 0 if that is not known", |span| {
+        Field::time("queued", "ns until it was issued to the device; 0 if that is not known", |span| {
             issue(span).map_or(0, |issue| issue.time().saturating_sub(span.begin().time()))
         }),
-        Field::uint("device", "ns from then to its completion; 0 if that is not known", |span| {
+        Field::time("device", "ns from then to its completion; 0 if that is not known", |span| {
             let queued = |issue: PartView<'_>| issue.time().saturating_sub(span.begin().time());
             issue(span).map_or(0, |issue| span.duration().saturating_sub(queued(issue)))
         }),

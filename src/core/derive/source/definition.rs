@@ -247,6 +247,11 @@ impl Field {
         Field { name, about, value: ComputeField::Uint(value) }
     }
 
+    /// A time in ns.
+    pub const fn time(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> u64) -> Field {
+        Field { name, about, value: ComputeField::Time(value) }
+    }
+
     /// An address.
     pub const fn address(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> u64) -> Field {
         Field { name, about, value: ComputeField::Address(value) }

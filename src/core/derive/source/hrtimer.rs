@@ -33,11 +33,11 @@ pub(super) const HRTIMER: SourceDefinition = SourceDefinition {
     fields: &[
         Field::text("function", "its function", |span| span.shown(&span.begin(), "function")),
         Field::address("timer", "its address", |span| span.key(1) as u64),
-        Field::uint("waited", "ns from its start until the function ran; 0 if no start was seen", |span| {
+        Field::time("waited", "ns from its start until the function ran; 0 if no start was seen", |span| {
             start(span).map_or(0, |start| span.begin().time().saturating_sub(start.time()))
         }),
         // Both numbers are of the clock of the timer, which need not be that of the events.
-        Field::uint("late", "ns after its time at which the function ran; 0 if no start was seen", |span| {
+        Field::time("late", "ns after its time at which the function ran; 0 if no start was seen", |span| {
             start(span).map_or(0, |start| span.begin().int("now").saturating_sub(start.int("expires")).max(0) as u64)
         }),
         Field::int("starter_pid", "thread id of the task that started it; -1 if this is not known", |span| {

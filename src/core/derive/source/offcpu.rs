@@ -35,10 +35,10 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
         Field::text("state", "why it did not run: sleeping, disk, stopped, preempted, ...", |span| {
             task_state(span.begin().int("prev_state")).as_bytes().into()
         }),
-        Field::uint("blocked", "ns until it was woken; the whole duration if no wakeup was seen", |span| {
+        Field::time("blocked", "ns until it was woken; the whole duration if no wakeup was seen", |span| {
             span.duration() - waited(span)
         }),
-        Field::uint("waited", "ns for which it could run and waited for a CPU", waited),
+        Field::time("waited", "ns for which it could run and waited for a CPU", waited),
         Field::int(
             "waker_pid",
             "thread id of the task that woke it; 0 if an interrupt did; -1 if no wakeup was seen",

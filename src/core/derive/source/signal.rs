@@ -60,7 +60,7 @@ pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
                 Some(_) => b"handler".into(),
             }
         }),
-        Field::uint("waited", "ns until it was delivered", |span| span.duration()),
+        Field::time("waited", "ns until it was delivered", |span| span.duration()),
     ],
     narrow: None,
 };

@@ -31,7 +31,7 @@ pub(super) const SOFTIRQ: SourceDefinition = SourceDefinition {
             }
         }),
         Field::int("vec", "its number", |span| span.key(1)),
-        Field::uint("waited", "ns from its first raise until it ran; 0 if no raise was seen", |span| {
+        Field::time("waited", "ns from its first raise until it ran; 0 if no raise was seen", |span| {
             span.note("softirq_raise").map_or(0, |raise| span.begin().time().saturating_sub(raise.time()))
         }),
     ],

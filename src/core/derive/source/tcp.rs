@@ -67,7 +67,7 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
         Field::text("comm", "name of this task; empty if it is not known", |span| {
             owner(span).map_or(b"".into(), |part| span.comm(&part))
         }),
-        Field::uint("connect", "ns until the connection was established; 0 if it never was", |span| {
+        Field::time("connect", "ns until the connection was established; 0 if it never was", |span| {
             established(span).map_or(0, |part| part.time().saturating_sub(span.begin().time()))
         }),
         Field::text("states", "its states, each with the ns in it: SYN_SENT=52000 ESTABLISHED=1830000", states),

@@ -34,7 +34,7 @@ pub(super) const WORKQUEUE: SourceDefinition = SourceDefinition {
         Field::text("workqueue", "name of the work queue; empty if it was not seen how the work was queued", |span| {
             queued(span).map_or(b"".into(), |queued| queued.text("workqueue").into())
         }),
-        Field::uint("waited", "ns for which it was queued; 0 if this was not seen", |span| {
+        Field::time("waited", "ns for which it was queued; 0 if this was not seen", |span| {
             queued(span).map_or(0, |queued| span.begin().time().saturating_sub(queued.time()))
         }),
         Field::int("queuer_pid", "thread id of the task that queued it; -1 if this is not known", |span| {

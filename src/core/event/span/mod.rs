@@ -104,6 +104,8 @@ pub enum SpanFieldKind {
     Uint,
     /// An unsigned number of 64 bits, which lines show in hexadecimal form.
     Address,
+    /// A time in ns: an unsigned number of 64 bits.
+    Time,
     /// Text.
     Text,
 }
@@ -126,6 +128,8 @@ pub enum ComputeField {
     Address(fn(&SpanView<'_>) -> u64),
     /// An unsigned number.
     Uint(fn(&SpanView<'_>) -> u64),
+    /// A time in ns.
+    Time(fn(&SpanView<'_>) -> u64),
     /// Text. A NUL would end it.
     Text(for<'a> fn(&SpanView<'a>) -> Cow<'a, [u8]>),
     /// Text that depends on a number of the span only: the first function returns the number, the second one the text.
@@ -142,6 +146,7 @@ impl ComputeField {
             ComputeField::Int(_) => SpanFieldKind::Int,
             ComputeField::Address(_) => SpanFieldKind::Address,
             ComputeField::Uint(_) => SpanFieldKind::Uint,
+            ComputeField::Time(_) => SpanFieldKind::Time,
             ComputeField::Text(_) | ComputeField::TextOfNumber(..) => SpanFieldKind::Text,
             ComputeField::Words(_) => SpanFieldKind::Words,
         }
@@ -153,7 +158,7 @@ impl ComputeField {
 enum SpanValue<'a> {
     /// A number of a field whose kind is [`SpanFieldKind::Int`].
     Int(i64),
-    /// A number of a field whose kind is [`SpanFieldKind::Uint`] or [`SpanFieldKind::Address`].
+    /// A number of a field with another kind of numbers.
     Uint(u64),
     /// Text, or the bytes of an array.
     Bytes(Cow<'a, [u8]>),
@@ -190,9 +195,9 @@ impl SpanField {
     fn value<'a>(&self, view: &SpanView<'a>) -> Option<SpanValue<'a>> {
         match &self.source {
             SpanFieldSource::Computed(ComputeField::Int(compute)) => Some(SpanValue::Int(compute(view))),
-            SpanFieldSource::Computed(ComputeField::Uint(compute) | ComputeField::Address(compute)) => {
-                Some(SpanValue::Uint(compute(view)))
-            }
+            SpanFieldSource::Computed(
+                ComputeField::Uint(compute) | ComputeField::Address(compute) | ComputeField::Time(compute),
+            ) => Some(SpanValue::Uint(compute(view))),
             SpanFieldSource::Computed(ComputeField::Text(compute)) => Some(SpanValue::Bytes(compute(view))),
             SpanFieldSource::Computed(ComputeField::TextOfNumber(number, compute)) => {
                 Some(SpanValue::Bytes(compute(view, number(view))))
@@ -245,7 +250,7 @@ impl SpanFormat {
                     continue;
                 }
                 SpanFieldKind::Int => ("s64", 8, 1, "%lld", format!("REC->{name}")),
-                SpanFieldKind::Uint => ("u64", 8, 0, "%llu", format!("REC->{name}")),
+                SpanFieldKind::Uint | SpanFieldKind::Time => ("u64", 8, 0, "%llu", format!("REC->{name}")),
                 SpanFieldKind::Address => ("u64", 8, 0, "0x%llx", format!("REC->{name}")),
             };
             text += &format!("\tfield:{c_type} {name};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n");
