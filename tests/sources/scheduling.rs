@@ -92,6 +92,56 @@ def __exit__():
     );
 }
 
+/// The same is counted in Python, from the switches and wakeups themselves.
+#[test]
+fn a_wait_for_a_cpu_is_charged_to_the_tasks_that_ran_meanwhile() {
+    needs([Need::Tracefs]);
+    let _awake = Awake::new();
+    let by_spans = "
+import collections
+ran = collections.Counter()
+def runqueue(e):
+    for other in filter(None, e.ran.split(', ')):
+        name, _, ns = other.rpartition(' ')
+        ran[e.comm, name] += int(ns)
+def __exit__():
+    for row in sorted(ran.items()): print(row)
+";
+    let by_switches = "
+import collections
+ran, runs, waits = collections.Counter(), collections.defaultdict(list), {}
+def sched__sched_switch(e):
+    own = runs[e._cpu]
+    if (begin := waits.pop(e.next_pid, None)) is not None:
+        until = e._time
+        for time, name in reversed(own):
+            if max(time, begin) < until:
+                ran[e.next_comm, name] += until - max(time, begin)
+                until = max(time, begin)
+            if time <= begin: break
+    own.append((e._time, e.next_comm))
+    waits.pop(e.prev_pid, None)
+    if e.prev_pid and not e.prev_state & 0xff: waits[e.prev_pid] = e._time
+def sched__sched_wakeup(e): waits.setdefault(e.pid, e._time)
+sched__sched_wakeup_new = sched__sched_wakeup
+def __exit__():
+    for row in sorted(ran.items()): print(row)
+";
+    let live = Run::script(by_spans).event("runqueue").options(["-q", "-m", "1024", "--record", "r.data"]);
+    let live = live.workload("comm charged sleep-ms 20 call 1 sleep-ms 20 sleep-ms 20");
+    assert_eq!(live.run().status, 0);
+    let recording = live.path("r.data");
+    let events = "sched:sched_switch,sched:sched_wakeup,sched:sched_wakeup_new";
+    let expected = replay(by_switches, events, &recording, &["-q"]).stdout;
+    assert!(expected.contains("('charged', "), "{expected}");
+    for jobs in ["1", "3"] {
+        let merged = format!(
+            "{by_spans}\n__partial__ = lambda: ran\ndef __merge__(partials):\n    for partial in partials: ran.update(partial)\n"
+        );
+        assert_eq!(replay(&merged, "runqueue", &recording, &["-q", "--jobs", jobs]).stdout, expected, "--jobs {jobs}");
+    }
+}
+
 /// Each of the sources opens its own events, so the recording has each event several times.
 #[test]
 fn each_source_of_a_recording_takes_an_event_once() {

@@ -365,6 +365,7 @@ fn span_groups(definition: Definition, spans: &[(Made, Option<Made>, u64)]) -> G
             notes: &[],
             key: [0; 2],
             duration,
+            ran: None,
         };
         format.write(&event.layout, &samples, None, &mut out);
         let sample = Sample { event: &event, record: &out };

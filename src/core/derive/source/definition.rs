@@ -158,6 +158,11 @@ impl Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Forget, key)
     }
 
+    /// A task runs on the CPU of the sample from now on. `comm` is the field with its name.
+    pub const fn run(event: &'static str, comm: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Run(comm), "_cpu")
+    }
+
     /// A call of the source's function opens a span. The probe reads these fields, each with its fetch.
     pub const fn begin_at_entry(key: &'static str, arguments: &'static [(&'static str, &'static str)]) -> Rule {
         Rule { arguments, ..Rule::new(RuleEvent::Entry, Action::Begin, key) }

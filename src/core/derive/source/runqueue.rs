@@ -11,6 +11,7 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
     example: "runqueue/min=5ms/",
     rules: &[
         Rule::end("sched:sched_switch", "next_pid"),
+        Rule::run("sched:sched_switch", "next_comm"),
         // A task that leaves its CPU has run, whatever was missed before.
         Rule::discard("sched:sched_switch", "prev_pid"),
         Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0xff)"),
@@ -29,9 +30,22 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
             (None, begin) => begin.text("comm").into(),
         }),
         Field::int("pid", "thread id of the task", |span| span.key(0)),
-        Field::text("prev_comm", "name of the task that ran on the CPU meanwhile", |span| {
+        Field::text("prev_comm", "name of the task that left the CPU for it", |span| {
             span.end().map_or(b"".into(), |end| end.text("prev_comm").into())
         }),
+        Field::text(
+            "ran",
+            "the tasks that ran meanwhile on the CPU on which the wait ended, each with its ns, the longest first: \
+             `make 1500000, cc1 20000`",
+            |span| match (span.ran(), span.end()) {
+                (Some(ran), _) => ran.into(),
+                // All that one sample says.
+                (None, Some(end)) => {
+                    [end.text("prev_comm"), format!(" {}", span.duration()).as_bytes()].concat().into()
+                }
+                (None, None) => b"".into(),
+            },
+        ),
         Field::uint("preempted", "1 if the task ran before and could go on; 0 if it was woken", |span| {
             span.begin().is("sched_switch").into()
         }),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{
     Action, Filters, Keep, Span,
     key::Key,
+    runs::Runs,
     table::{OpenSpan, OpenSpans},
     verdicts::Verdicts,
 };
@@ -29,6 +30,8 @@ pub(super) struct Engine {
     open: OpenSpans,
     /// The samples that are kept ahead of spans.
     ahead: OpenSpans,
+    /// Who ran on each CPU, if a rule says so.
+    runs: Option<Runs>,
     counts: Arc<SpanCounts>,
     /// The time of the last sample.
     last: u64,
@@ -71,6 +74,8 @@ impl Engine {
             }
             _ => (Vec::new(), None),
         };
+        let mut steps = span.inputs.iter().flat_map(|input| &input.steps);
+        let has_runs = steps.any(|step| matches!(step.action, Action::Run(_)));
         let has_text_filter = verdicts.is_none() && format.has_text(&filtered_fields);
         Self {
             span,
@@ -81,6 +86,7 @@ impl Engine {
             verdicts,
             open,
             ahead,
+            runs: has_runs.then(Runs::default),
             counts,
             last: 0,
             record: Vec::new(),
@@ -141,8 +147,10 @@ impl Engine {
                 return Flow::Continue(());
             }
         }
-        let begin = (begin.input, begin_record);
-        self.deliver(&SpanSamples { begin, end: Some((input, record)), notes, key: key.numbers(), duration }, emit)
+        let cpu = layout(input).cpu(record).unwrap_or(0);
+        let ran = self.runs.as_ref().map(|runs| runs.between(cpu, time - duration, time));
+        let (begin, end, ran) = ((begin.input, begin_record), Some((input, record)), ran.as_deref());
+        self.deliver(&SpanSamples { begin, end, notes, key: key.numbers(), duration, ran }, emit)
     }
 
     /// Returns whether the user selected the task of a span, by its id and by its name.
@@ -261,6 +269,11 @@ impl Derivation for Engine {
                 Action::Ahead(_) => _ = self.ahead.open(key, input, record),
                 Action::Recall => recalled = self.ahead.close(&key),
                 Action::Forget => drop(self.ahead.close(&key)),
+                Action::Run(comm) => {
+                    let cpu = layout.cpu(record).unwrap_or(0);
+                    let comm = PartView::new(&self.format.inputs[input], record).text(comm);
+                    self.runs.get_or_insert_default().switch(cpu, time, comm);
+                }
             }
         }
         Flow::Continue(())
@@ -276,6 +289,7 @@ impl Derivation for Engine {
         // after this call were opened after the loss.
         let dropped = self.open.clear();
         self.ahead.clear();
+        self.runs.iter_mut().for_each(Runs::clear);
         self.counts.add_dropped(dropped);
         self.counts.add_lost(dropped);
     }
@@ -305,7 +319,7 @@ impl Derivation for Engine {
                 continue;
             }
             let begin = (begin.input, begin_record);
-            self.deliver(&SpanSamples { begin, end: None, notes, key, duration }, emit)?;
+            self.deliver(&SpanSamples { begin, end: None, notes, key, duration, ran: None }, emit)?;
         }
         Flow::Continue(())
     }

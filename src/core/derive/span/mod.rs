@@ -5,6 +5,7 @@ mod engine;
 mod error;
 mod key;
 mod rules;
+mod runs;
 mod table;
 mod verdicts;
 

@@ -77,6 +77,8 @@ pub enum Action {
     Recall,
     /// It drops the sample that is kept ahead with this key.
     Forget,
+    /// A task runs on its CPU from now on: the one whose name is in this field. Spans that end know who ran meanwhile.
+    Run(&'static str),
 }
 
 /// Which samples of a rule are kept with an open span. All of them are counted.

@@ -177,6 +177,9 @@ pub struct SpanSamples<'a> {
     pub key: [u64; 2],
     /// The time from the begin to the end in ns.
     pub duration: u64,
+    /// The tasks that ran meanwhile on the CPU on which the span ended, each with its time in ns, the longest first.
+    /// `None` if this was not observed.
+    pub ran: Option<&'a [u8]>,
 }
 
 impl SpanField {

@@ -150,6 +150,12 @@ impl<'a> SpanView<'a> {
         self.samples.key.get(at).map_or(0, |&number| number as i64)
     }
 
+    /// Returns the tasks that ran meanwhile on the CPU on which the span ended, each with its time in ns, the longest
+    /// first. `None` if this was not observed.
+    pub fn ran(&self) -> Option<&'a [u8]> {
+        self.samples.ran
+    }
+
     /// Returns the time from the begin to the end in ns.
     pub fn duration(&self) -> u64 {
         self.samples.duration
