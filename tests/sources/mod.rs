@@ -11,6 +11,7 @@ pub mod signals;
 mod system_calls;
 mod tcp;
 pub mod timers;
+mod virtual_machines;
 pub mod work;
 
 use std::{ffi::OsStr, path::Path};
