@@ -207,7 +207,7 @@ fn a_recording_of_a_source_has_the_events_of_all_its_spans() {
         .unwrap();
     let naps = objects(&stdout(&trace));
     assert!((1..=5).contains(&naps.len()), "{naps:?}");
-    assert_eq!(naps[0]["fields"]["state"], "sleeping");
+    assert_eq!(naps[0]["state"], "sleeping");
 }
 
 #[test]
@@ -228,8 +228,8 @@ fn a_span_that_is_open_at_the_end_belongs_to_its_own_task() {
     let trace =
         perf_prof(&["trace", "-q", "--json", "-e", "process//open/", "--", "sh", "-c", shell]).output().unwrap();
     let spans = objects(&stdout(&trace));
-    let open: Vec<_> = spans.iter().filter(|span| span["fields"]["open"] == true).collect();
+    let open: Vec<_> = spans.iter().filter(|span| span["open"] == true).collect();
     assert_eq!(open.len(), 1, "{spans:?}");
     let child: u32 = String::from_utf8(trace.stderr).unwrap().trim().parse().unwrap();
-    assert_eq!((&open[0]["tid"], &open[0]["fields"]["pid"]), (&child.into(), &child.into()), "{open:?}");
+    assert_eq!((&open[0]["_tid"], &open[0]["pid"]), (&child.into(), &child.into()), "{open:?}");
 }

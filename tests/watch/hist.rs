@@ -83,7 +83,7 @@ fn spans_are_shown_as_any_event() {
     let traced = json(&["trace", "-e", &span], &words(50, 0, 0));
     assert_eq!(traced.len(), 50);
     for (pid, span) in traced.iter().enumerate() {
-        assert_eq!((&span["event"], &span["begin"]["fields"]["pid"]), (&"span:call".into(), &pid.into()));
-        assert!(span["fields"]["duration"].is_u64() && span["end"]["fields"]["ret"].is_number(), "{span}");
+        assert_eq!((&span["_event"], &span["begin"]["pid"]), (&"span:call".into(), &pid.into()));
+        assert!(span["duration"].is_u64() && span["end"]["ret"].is_number(), "{span}");
     }
 }

@@ -14,7 +14,7 @@ use crate::harness::{
     counting::{CALL, Waiting, objects, words},
     machine::{Need, needs},
     recorder::await_events,
-    recording::Folder,
+    recording::{Folder, record_here},
     run::{PATIENCE, perf_prof, printed, said, stdout, with_patience},
     terminal::on_terminal,
 };
@@ -101,10 +101,10 @@ fn json_has_the_values_of_all_fields() {
     let events = objects(&stdout(&trace(&["--json", "-e", CALL], &words(30, 0, 2))));
     let mut pids: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
     for event in &events {
-        assert_eq!((&event["event"], &event["comm"]), (&CALL.into(), &"wide".into()));
-        assert!(event["time"].is_u64() && event["realtime"].is_i64() && event["cpu"].is_u64(), "{event}");
-        let tid = event["tid"].as_i64().unwrap();
-        pids.entry(tid).or_default().push(event["fields"]["pid"].as_i64().unwrap());
+        assert_eq!((&event["_event"], &event["_comm"]), (&CALL.into(), &"wide".into()));
+        assert!(event["_time"].is_u64() && event["_realtime"].is_i64() && event["_cpu"].is_u64(), "{event}");
+        let tid = event["_tid"].as_i64().unwrap();
+        pids.entry(tid).or_default().push(event["pid"].as_i64().unwrap());
     }
     let expected: Vec<i64> = (0..30).collect();
     assert_eq!(pids.len(), 3);
@@ -117,12 +117,12 @@ fn json_has_names_of_values() {
     needs([Need::Tracefs]);
     let sleeps = ["sh", "-c", "sleep 0.01; sleep 0.01"].map(str::to_owned);
     let events = objects(&stdout(&trace(&["--json", "-e", "sched:sched_switch"], &sleeps)));
-    let of_sleep = |event: &&Json| event["fields"]["prev_comm"] == "sleep" && event["fields"]["prev_state"] == 1;
+    let of_sleep = |event: &&Json| event["prev_comm"] == "sleep" && event["prev_state"] == 1;
     let slept: Vec<&Json> = events.iter().filter(of_sleep).collect();
     assert!(slept.len() >= 2, "{events:?}");
     for event in slept {
-        assert_eq!(event["names"]["prev_state"], "S");
-        assert!(event["text"].as_str().unwrap().contains(" prev_state=S ==> "), "{event}");
+        assert_eq!(event["_names"]["prev_state"], "S");
+        assert!(event["_text"].as_str().unwrap().contains(" prev_state=S ==> "), "{event}");
     }
 }
 
@@ -205,9 +205,26 @@ fn a_recording_has_the_same_lines() {
     let whole = seconds(&lines[99]);
     assert!(deltas[0] == 0.0 && (deltas.iter().sum::<f64>() - whole).abs() < 0.001, "{deltas:?}");
     let events = objects(&replay("trace", &path, &["--json"]).join("\n"));
-    assert!((0..100).eq(events.iter().map(|event| event["fields"]["pid"].as_i64().unwrap())));
-    assert!(events[0].get("realtime").is_none());
+    assert!((0..100).eq(events.iter().map(|event| event["pid"].as_i64().unwrap())));
+    assert!(events[0].get("_realtime").is_none());
     assert_eq!(replay("trace", &path, &["-e", &format!("{CALL}/pid<5/")]).len(), 5);
+}
+
+#[test]
+fn export_writes_the_same_objects() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let path = folder.path("calls.data");
+    let command = words(20, 2, 1);
+    let events = ["-q", "-g", "-e", CALL, "-e", "syscalls:sys_exit_getpgid", "-e", "minor-faults:u", "--"];
+    record_here(&path, &events.into_iter().chain(command.iter().map(String::as_str)).collect::<Vec<_>>());
+    let span = format!("span:call={CALL}..syscalls:sys_exit_getpgid");
+    for selected in [&[][..], &["-e", &span], &["-e", "minor-faults:u"]] {
+        let traced = replay("trace", &path, &[&["--json"], selected].concat());
+        let mut export = perf_prof(&["export", "-q", "-o", "-", "--format", "ndjson", "-i"]);
+        assert_eq!(printed(&export.arg(&path).args(selected).output().unwrap()), traced, "{selected:?}");
+        assert!(!traced.is_empty(), "{selected:?}");
+    }
 }
 
 #[test]
@@ -230,7 +247,7 @@ fn call_chains_are_below_their_lines() {
     // The kernel tells the tracepoints of system calls only the frames of the program.
     assert!(lines.any(|line| line.contains(" syscall+0x")), "{output}");
     let events = objects(&stdout(&trace(&["-g", "--json", "-e", CALL, "-N", "1"], &words(1, 0, 0))));
-    assert!(events[0]["callchain"].as_array().unwrap().iter().all(|frame| frame["addr"].is_u64()), "{events:?}");
+    assert!(events[0]["_callchain"].as_array().unwrap().iter().all(|frame| frame["addr"].is_u64()), "{events:?}");
 }
 
 #[test]

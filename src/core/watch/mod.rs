@@ -3,7 +3,6 @@
 
 mod events;
 pub mod hist;
-mod json;
 mod key_json;
 mod output;
 mod screen;

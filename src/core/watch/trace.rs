@@ -6,7 +6,6 @@ use anyhow::Result;
 
 use super::{
     events::{TimeOfDay, WatchPlan, Watched, deliver},
-    json,
     output::{Colours, Destination, Form, Output, Reader},
     span_text,
     system_call::SystemCallText,
@@ -15,7 +14,7 @@ use crate::{
     engine::ExitStatus,
     event::{
         Context, Deliver, EventType, Flow, Format, LineContext, Sample, Sink, UNKNOWN_COMM, frames, has_callchain,
-        ip_frame, write_date, write_frames, write_text,
+        ip_frame, write_date, write_frames, write_json, write_text,
     },
     sys::terminal::for_terminal,
 };
@@ -93,7 +92,7 @@ impl Deliver for Trace {
         let sample = Sample { event: of_type, record };
         match self.form {
             Form::Text => self.lines.write(name, &sample, &self.context, &mut self.output.waiting),
-            Form::Json => json::write_event(name, &sample, &self.context, &mut self.output.waiting),
+            Form::Json => write_json(name, &sample, &self.context, &mut self.output.waiting),
         }
         self.output.write_if_much()
     }

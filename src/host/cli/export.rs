@@ -15,7 +15,7 @@ const LONG_ABOUT: &str = "Write the events of a recording for other programs.
 
 The end of the file's name says what is written:
   x.csv             a table: a line for each event, a column for each field
-  x.ndjson          a line of JSON for each event
+  x.ndjson          a line of JSON for each event, as perf-prof trace --json prints it
   x.parquet         columns for DuckDB, pandas, polars, Spark: a row for each event, integers of the fields' own widths
   x.arrow           the same columns in the file format of Arrow, which programs map into memory
   x.pftrace         a trace for Perfetto, ui.perfetto.dev: the tasks on each CPU and the states of threads (from \
@@ -30,7 +30,7 @@ Examples:
       write the task switches in perf.data as a table
   perf-prof export -o x.parquet -e sched:sched_switch --columns _time,_cpu,prev_comm,next_pid
       write four columns of the task switches for DuckDB, pandas or polars
-  perf-prof export -i DIR -o - --format ndjson | jq .fields.next_comm
+  perf-prof export -i DIR -o - --format ndjson | jq .next_comm
       pass all events in DIR to jq
   perf-prof record -a -e sched:sched_switch,sched:sched_wakeup -- sleep 1 && perf-prof export -o cpus.pftrace
       show in Perfetto who ran on which CPU
@@ -44,7 +44,7 @@ Columns have the names of fields, or of what all events have: _event, _time, _re
 _tid, _comm, _period, _stack (call chains as text), _callchain (their addresses). NAME_raw has the bytes of a text that \
 is not UTF-8. In a row of an event that lacks a field, its column is null. Spans have duration, begin.NAME and end.NAME.
 
-Times are in nanoseconds of the recording's clock. Call chains are written outermost function first.";
+Times are in nanoseconds of the recording's clock. Call chains are written outermost function first, in JSON innermost first.";
 
 /// Write the events of a recording for other programs: CSV, JSON lines, Parquet, Arrow, Perfetto, Firefox Profiler
 #[derive(Args)]

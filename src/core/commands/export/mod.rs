@@ -98,9 +98,14 @@ impl Form {
         Form::ALL.iter().find(|(_, _, ends)| has(ends)).map(|(form, ..)| *form)
     }
 
-    /// Returns whether the form has columns that can be selected. It then has spans too.
+    /// Returns whether the form has columns that can be selected.
     pub fn has_columns(self) -> bool {
         matches!(self, Form::Parquet | Form::Arrow)
+    }
+
+    /// Returns whether the form has spans.
+    fn has_spans(self) -> bool {
+        self.has_columns() || self == Form::NdJson
     }
 
     /// Returns the form with this name.
@@ -126,7 +131,7 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     if let Output::File(path) = &plan.output {
         output_path::check(path, ExistingFile::Overwritten)?;
     }
-    let open = if plan.form.has_columns() { OpenRecording::open_with_spans } else { OpenRecording::open };
+    let open = if plan.form.has_spans() { OpenRecording::open_with_spans } else { OpenRecording::open };
     let mut reading = open(&plan.input, &plan.events, symbol::Options::default(), plan.verbosity)?;
     // An unknown column has to be found before the file is replaced.
     let names = if plan.form.has_columns() { plan.columns.as_deref() } else { Some(&[][..]) };
@@ -149,7 +154,10 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
             let file = ColumnFile::new(columns, |schema| Arrow::open(&mut to, schema)).with_context(failed)?;
             export(reading, file)
         }
-        Form::NdJson => export(reading, JsonRows::new(&mut to)),
+        Form::NdJson => {
+            let rows = JsonRows::new(reading.types(), &mut to);
+            export(reading, rows)
+        }
         Form::Csv => {
             let table = CsvTable::new(reading.types(), &mut to);
             export(reading, table)

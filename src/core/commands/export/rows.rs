@@ -5,11 +5,9 @@ use std::{
     io::{self, Write},
 };
 
-use serde_json::{Number, json};
-
 use super::{Destination, Exporter};
 use crate::{
-    event::{Context, EventType, Sample, frames, has_callchain},
+    event::{Context, EventType, Sample, frames, has_callchain, write_json},
     record::SampleMember,
     tracefs::Field,
     value::Value,
@@ -18,27 +16,22 @@ use crate::{
 /// Lines of JSON.
 pub struct JsonRows<'a> {
     to: &'a mut Destination,
+    /// The name of each event.
+    names: Vec<String>,
+    line: Vec<u8>,
 }
 
 impl<'a> JsonRows<'a> {
-    pub fn new(to: &'a mut Destination) -> JsonRows<'a> {
-        JsonRows { to }
+    pub fn new(types: &[EventType], to: &'a mut Destination) -> JsonRows<'a> {
+        JsonRows { to, names: types.iter().map(EventType::shown_name).collect(), line: Vec::new() }
     }
 }
 
 impl Exporter for JsonRows<'_> {
-    fn sample(&mut self, _: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()> {
-        let Row { name, time, cpu, pid, tid, comm } = Row::of(sample, context);
-        write!(self.to, "{{\"_event\":{},\"_time\":{time},\"_cpu\":{cpu}", json!(name))?;
-        write!(self.to, ",\"_pid\":{pid},\"_tid\":{tid},\"_comm\":{}", json!(comm))?;
-        for (name, value) in values(sample) {
-            write!(self.to, ",{}:{}", json!(name), json_value(&value))?;
-        }
-        if has_callchain(sample) {
-            write!(self.to, ",\"_callchain\":{}", json!(functions(sample, context).collect::<Vec<_>>()))?;
-        }
-        self.to.write_all(b"}")?;
-        self.to.write_all(b"\n")
+    fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()> {
+        self.line.clear();
+        write_json(self.names.get(event).map_or("", String::as_str), sample, context, &mut self.line);
+        self.to.write_all(&self.line)
     }
 
     fn finish(self) -> io::Result<()> {
@@ -187,20 +180,6 @@ pub fn functions(sample: &Sample<'_>, context: &Context) -> impl Iterator<Item =
         crate::event::UNKNOWN => format!("[{}]", frame.dso.rsplit('/').next().unwrap_or_default()),
         name => name.to_owned(),
     })
-}
-
-fn json_value(datum: &Datum<'_>) -> serde_json::Value {
-    let one = |value: &Value<'_>| match *value {
-        Value::Bool(value) => value.into(),
-        Value::Int(value) => Number::from(value).into(),
-        Value::Uint(value) => Number::from(value).into(),
-        Value::Str(text) => String::from_utf8_lossy(text).into(),
-        Value::Bytes(bytes) | Value::Words(bytes) => json!(bytes),
-    };
-    match datum {
-        Datum::One(value) => one(value),
-        Datum::Many(values) => values.iter().map(one).collect(),
-    }
 }
 
 /// Returns a value as text.

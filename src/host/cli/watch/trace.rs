@@ -51,9 +51,9 @@ Examples
       perf-prof trace -e 'irq:*' -N 5 --timestamps date
   Only events for which a filter is true:
       perf-prof trace -e 'sched:sched_wakeup/prio<100/' -a -- sleep 1
-  For other programs, one JSON object per line. `fields` has the values, `names` their
-  names where the event's format has names, and `text` what the kernel prints:
-      perf-prof trace -e sched:sched_switch --json -a -- sleep 1 | jq .names.prev_state
+  For other programs, one JSON object per line: the members of events in scripts with their values,
+  `_names` with their names where the event's format has names, and `_text`, what the kernel prints:
+      perf-prof trace -e sched:sched_switch --json -a -- sleep 1 | jq ._names.prev_state
   From a recording:
       perf-prof record -e sched:sched_switch -a -- sleep 1
       perf-prof trace --input perf.data --time 10%-20% -C 0

@@ -1,41 +1,41 @@
-//! An event as a JSON object on one line. Field values are raw; where the print format has names for them, the names are
-//! beside them.
+//! An event as a JSON object on one line. Its members have the names of those of events in scripts. Field values are raw;
+//! where the print format has names for them, the names are beside them.
 
 use std::{borrow::Cow, fmt::Display, io::Write as _, sync::Arc};
 
 use serde_json::{Value as Json, json};
 
+use super::{Context, Format, Frame, Origin, Sample, SpanPart, frames, has_callchain, ip_frame};
 use crate::{
-    event::{Context, Format, Frame, Origin, Sample, SpanPart, frames, has_callchain, ip_frame},
-    record::{MemberType, SampleMember},
+    record::SampleMember,
     tracefs::{EventFormat, Field},
     value::Value,
 };
 
-/// Appends the object and a line break.
-pub fn write_event(name: &str, sample: &Sample<'_>, context: &Context, out: &mut Vec<u8>) {
+/// Appends the object and a line break. `name` is the name of the event.
+pub fn write_json(name: &str, sample: &Sample<'_>, context: &Context, out: &mut Vec<u8>) {
     let (pid, _) = sample.pid_tid();
     let (tid, time) = (sample.task(), sample.time());
-    out.extend_from_slice(b"{\"time\":");
+    out.extend_from_slice(b"{\"_event\":");
+    text(name, out);
+    member("_time", out);
     number(time, out);
     // The context of a recording knows the time of day only if the command needs it.
     if let (false, Some(realtime)) = (context.is_recording(), context.realtime(time)) {
-        member("realtime", out);
+        member("_realtime", out);
         number(realtime, out);
     }
-    member("cpu", out);
+    member("_cpu", out);
     number(sample.cpu(), out);
-    member("pid", out);
+    member("_pid", out);
     number(pid, out);
-    member("tid", out);
+    member("_tid", out);
     number(tid, out);
-    member("comm", out);
+    member("_comm", out);
     match context.comm(tid, time) {
         Some(comm) => text(&utf8(&comm), out),
         None => out.extend_from_slice(b"null"),
     }
-    member("event", out);
-    text(name, out);
     match &sample.event.format {
         Format::Tracepoint(format) => tracepoint(format, sample.raw(), context, out),
         Format::Span(span) => {
@@ -43,7 +43,7 @@ pub fn write_event(name: &str, sample: &Sample<'_>, context: &Context, out: &mut
             for (name, part) in [("begin", SpanPart::Begin), ("end", SpanPart::End)] {
                 if let Some(part) = span.sample(part, sample.raw()).filter(|_| !span.is_source()) {
                     member(name, out);
-                    out.extend_from_slice(b"{\"event\":");
+                    out.extend_from_slice(b"{\"_event\":");
                     text(&part.event.real_name(), out);
                     if let Some(format) = part.event.format.tracepoint() {
                         tracepoint(format, part.raw(), context, out);
@@ -56,7 +56,7 @@ pub fn write_event(name: &str, sample: &Sample<'_>, context: &Context, out: &mut
     }
     if has_callchain(sample) {
         let frames: Vec<_> = frames(sample, context).iter().map(|frame| of_frame(frame)).collect();
-        member("callchain", out);
+        member("_callchain", out);
         object(&Json::Array(frames), out);
     }
     out.extend_from_slice(b"}\n");
@@ -64,12 +64,11 @@ pub fn write_event(name: &str, sample: &Sample<'_>, context: &Context, out: &mut
 
 /// Writes the fields of a tracepoint, and the names of their values.
 fn tracepoint(format: &Arc<EventFormat>, raw: &[u8], context: &Context, out: &mut Vec<u8>) {
-    out.extend_from_slice(b",\"fields\":{");
-    for (at, field) in format.fields().iter().enumerate() {
-        key(at, &field.name, out);
+    for field in format.fields() {
+        key(1, &field.name, out);
         of_field(field, raw, out);
     }
-    out.extend_from_slice(b"},\"names\":{");
+    out.extend_from_slice(b",\"_names\":{");
     let (mut count, mut shown) = (0, Vec::new());
     for field in format.fields().iter().filter(|field| field.number().is_some()) {
         shown.clear();
@@ -83,7 +82,7 @@ fn tracepoint(format: &Arc<EventFormat>, raw: &[u8], context: &Context, out: &mu
     out.push(b'}');
     shown.clear();
     format.render(raw, &*context.kernel, &mut shown);
-    member("text", out);
+    member("_text", out);
     text(&utf8(&shown), out);
 }
 
@@ -117,31 +116,31 @@ fn of_field(field: &Field, raw: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the members of an event other than a tracepoint that are numbers, and the function of its instruction.
+/// Writes the members of an event other than a tracepoint that are numbers or data of its own, and the function of its
+/// instruction. A copy of the stack or registers are for unwinding.
 fn members(sample: &Sample<'_>, context: &Context, out: &mut Vec<u8>) {
-    use SampleMember::{Cpu, Id, Identifier, Pid, StreamId, Tid, Time};
-    out.extend_from_slice(b",\"fields\":{");
-    let mut count = 0;
-    for of in sample.event.members().filter(|of| of.kind() == MemberType::Int) {
-        if matches!(of, Identifier | Id | StreamId | Pid | Tid | Time | Cpu) {
+    use SampleMember::{Cpu, Id, Identifier, Pid, StackUser, StreamId, Tid, Time};
+    for of in sample.event.members() {
+        if matches!(of, Identifier | Id | StreamId | Pid | Tid | Time | Cpu | StackUser) {
             continue;
         }
         if let Some(found) = sample.event.layout.value(of, sample.record) {
-            key(count, of.name(), out);
+            member(of.name(), out);
             scalar(found, out);
-            count += 1;
         }
     }
-    out.push(b'}');
     if let Some(frame) = ip_frame(sample, context) {
-        member("ip", out);
+        member("_ip", out);
         object(&of_frame(&frame), out);
     }
 }
 
 fn of_frame(Frame { addr, symbol, offset, origin, dso, .. }: &Frame) -> Json {
     let is_inlined = matches!(origin, Origin::Inlined { .. });
-    json!({ "addr": addr, "symbol": **symbol, "offset": offset, "dso": **dso, "inlined": is_inlined })
+    let is_kernel = *origin == Origin::Kernel;
+    json!({
+        "addr": addr, "symbol": **symbol, "offset": offset, "kernel": is_kernel, "dso": **dso, "inlined": is_inlined
+    })
 }
 
 fn scalar(found: Value<'_>, out: &mut Vec<u8>) {
