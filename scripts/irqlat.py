@@ -3,16 +3,22 @@
 
 usage: irqlat.py [OPTION of perf-prof python]... [--top N]
 
-    INTERRUPT                   COUNT   TOTAL us  LONGEST us  CPU
-    soft NET_RX                 81044   512331.4      1902.3  3
-    hard 27 eth0-rx-3           80112   100240.9        44.1  3
+    INTERRUPT                           COUNT   TOTAL us  LONGEST us  CPU
+    soft NET_RX                         81044   512331.4      1902.3  3
+    hard 27 eth0-rx-3                   80112   100240.9        44.1  3
 
 No task runs on the CPU meanwhile. If a task misses its time and TOTAL or LONGEST is large, move the interrupt to another
 CPU (/proc/irq/NUMBER/smp_affinity) or the task away from it. CPU is the one of the longest run. A soft interrupt
 may be interrupted by a hard one, so its time has the time of the other in it.
 
+-e hrtimer,workqueue adds rows for the functions of high-resolution timers, which run in hard and soft interrupts, and
+for those of work queues, which run in threads of the kernel:
+
+    timer tick_nohz_handler            250112   611209.0        31.8  2
+    work wb_workfn                         42     8112.4      2101.2  0
+
 With -i 1000, a table is printed every second, else one at the end. With -p, -t or --exec, only the interrupts are seen
-that come while these tasks run.
+that come while these tasks run, and the timers and the work that they started.
 """
 from __future__ import annotations
 
@@ -53,11 +59,11 @@ class Row:
 def show(table: defaultdict[str, Row], end: int | None) -> None:
     if end is not None:
         print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
-    print(f"{'INTERRUPT':<24} {'COUNT':>8} {'TOTAL us':>10} {'LONGEST us':>11}  CPU")
+    print(f"{'INTERRUPT':<32} {'COUNT':>8} {'TOTAL us':>10} {'LONGEST us':>11}  CPU")
     order = sorted(table.items(), key=lambda row: (-row[1].total, row[0]))
     for name, row in order[: args.top]:
         longest, cpu = row.longest
-        print(f"{name:<24} {row.count:>8} {row.total / 1000:>10.1f} {longest / 1000:>11.1f}  {cpu}")
+        print(f"{name:<32} {row.count:>8} {row.total / 1000:>10.1f} {longest / 1000:>11.1f}  {cpu}")
     hidden = len(order) - args.top
     more = f", {hidden} more with a larger --top" if hidden > 0 else ""
     rows = f"{len(order)} row{'' if len(order) == 1 else 's'}"
@@ -73,6 +79,15 @@ def irq(span: Any) -> None:
 
 def softirq(span: Any) -> None:
     parts.table[f"soft {span.name}"].add(span.duration, span._cpu)
+
+
+# With -e hrtimer,workqueue
+def hrtimer(span: Any) -> None:
+    parts.table[f"timer {span.function}"].add(span.duration, span._cpu)
+
+
+def workqueue(span: Any) -> None:
+    parts.table[f"work {span.function}"].add(span.duration, span._cpu)
 
 
 __interval__ = parts.interval

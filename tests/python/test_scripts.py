@@ -572,6 +572,12 @@ class IrqLat(ScriptTest):
         self.assertEqual(rows[1:3], [["soft", "NET_RX", "3", "10.0", "7.0", "1"], ["soft", "77", "1", "5.0", "5.0", "0"]])
         self.assertEqual(rows[3], "4 runs in 2 rows".split())
 
+    def test_timers_and_work_have_the_names_of_their_functions(self):
+        for source, kind in [("hrtimer", "timer"), ("workqueue", "work")]:
+            span = SimpleNamespace(function="tick", duration=2500, _cpu=1)
+            rows = self.on_spans("irqlat.py", source, [span, span])
+            self.assertEqual(rows[1], [kind, "tick", "2", "5.0", "2.5", "1"])
+
     def test_hard_interrupts_have_their_number(self):
         span = SimpleNamespace(irq=27, name="eth0", duration=1500, _cpu=2)
         rows = self.on_spans("irqlat.py", "irq", [span], "--top", "1")
