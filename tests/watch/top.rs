@@ -49,6 +49,17 @@ fn keys_are_fields_or_what_all_events_have() {
     assert_eq!((&both[0]["rows"][0]["share"], &both[0]["kind"]), (&1.0.into(), &"total".into()));
 }
 
+/// As in `perf-prof trace -e openat`.
+#[test]
+fn the_name_of_a_system_call_is_an_event() {
+    needs([Need::Tracefs]);
+    let name = CALL.strip_prefix("syscalls:sys_enter_").unwrap();
+    let rows = json(&["top", &format!("{name},reboot"), "--by", "name"], &words(1234, 0, 0));
+    assert_eq!((counts(&rows[0]), &rows[0]["rows"][0]["name"]), (vec![1234], &name.into()));
+    let lines = printed(&run(&["hist", name], &words(1234, 0, 0)));
+    assert!(lines.iter().any(|line| line.starts_with("1234 values, p50 ")), "{lines:?}");
+}
+
 #[test]
 fn several_events_are_counted_apart() {
     needs([Need::Tracefs]);

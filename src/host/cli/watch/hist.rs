@@ -39,7 +39,7 @@ Examples
   The same for all tasks, by task, for ten seconds:
       perf-prof hist kmem:kmalloc --value bytes_req --by comm --duration 10s
   How long the reads of a command take:
-      perf-prof hist syscall/name=read/ -- make
+      perf-prof hist read -- make
   From a recording, in JSON:
       perf-prof record -e kmem:kmalloc -a -- sleep 1
       perf-prof hist --input perf.data --value bytes_req --json

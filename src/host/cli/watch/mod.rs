@@ -2,6 +2,7 @@
 
 mod hist;
 mod options;
+mod system_calls;
 mod tally;
 mod top;
 mod trace;

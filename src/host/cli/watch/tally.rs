@@ -12,7 +12,10 @@ use perf_prof_core::{
     watch::{Form, Place, TallyPlan},
 };
 
-use super::options::{Needs, WatchOptions};
+use super::{
+    options::{Needs, WatchOptions},
+    system_calls::with_system_calls,
+};
 use crate::cli::option_error::OptionError;
 
 /// How often a screen is drawn if the user gives no interval.
@@ -21,7 +24,8 @@ const DRAWN_EVERY: Duration = Duration::from_secs(1);
 /// Which events are added up, and how the sums are shown.
 #[derive(Args, Clone, Debug)]
 pub struct TallyOptions {
-    /// Events: tracepoints as system:name[/FILTER/ATTR/.../], or profile, cycles:u,...
+    /// Events: sources of spans, names of system calls, tracepoints as system:name[/FILTER/ATTR/.../], or profile,
+    /// cycles:u,...
     #[arg(value_name = "EVENT,...", help_heading = "Events and targets", display_order = 0)]
     events: Vec<String>,
     #[command(flatten)]
@@ -60,6 +64,7 @@ impl TallyOptions {
         for list in &self.events {
             events.extend(parse_events(list)?);
         }
+        let events = with_system_calls(events)?;
         if events.is_empty() && !self.of.is_of_recording() {
             return Err(OptionError::NoEventToCount(name, example));
         }

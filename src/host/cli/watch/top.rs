@@ -38,6 +38,8 @@ Examples
       mmap           30     0.174       0.005   0.015  15.3%      3139.4
       openat         34     0.141       0.004   0.011  12.4%      3558.0
       (19 more keys, 77 together)
+  Which tasks wait longest for their writes to reach the disk:
+      perf-prof top fsync,fdatasync --by comm,name
   Which tasks wake which others, on two CPUs, for ten seconds:
       perf-prof top sched:sched_wakeup --by _comm,comm -C 0,1 --duration 10s
   Who allocates most often, with the call chain, from a recording:
@@ -50,7 +52,8 @@ Examples
 events have comm, pid, tid, cpu and event, of the task in which the event happened. If a
 field of the event has the same name, write _comm, _pid, _tid, _cpu or _event for these.
 With -g or a recording with call chains, stack is the call chain. The table shows as many of
-its innermost frames as fit into a line, the innermost last; --json prints all frames.
+its innermost frames as fit into a line, the innermost last, with `...` for others; of the
+kernel's frames the innermost that differs. --json prints all frames.
 
 Spans have their number, the sum of their durations, the average and the longest one. With
 --json, these are count, total, average and max, in ns. share is the share of the time, and

@@ -1,23 +1,24 @@
 //! The options of `perf-prof trace`, and the plan made from them.
 
-use std::{env::consts::ARCH, ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{
     ArgAction, Args,
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use perf_prof_core::{
-    abi::system_calls,
     engine::ExitStatus,
-    profiler,
-    spec::{Attrs, CallGraph, EventKind, EventSpec, Grouping, named_event, parse_events},
+    spec::{CallGraph, parse_events},
     watch::{
         Destination, Form,
         trace::{self, LineTimes, TracePlan},
     },
 };
 
-use super::options::{Needs, WatchOptions};
+use super::{
+    options::{Needs, WatchOptions},
+    system_calls::{SYSTEM_CALLS, with_system_calls},
+};
 use crate::cli::{event_as_command, event_filters::EventFilters, failure::Failure, option_error::OptionError};
 
 const USAGE: &str = "perf-prof trace [OPTION...] [-e EVENT[,EVENT...]] [--] [CMD [ARGS...]]
@@ -118,36 +119,6 @@ fn line_times(text: &str) -> LineTimes {
         "date" => LineTimes::Date,
         _ => LineTimes::Start,
     }
-}
-
-/// The source of system calls.
-const SYSTEM_CALLS: &str = "syscall";
-
-/// Replaces names of system calls by the source of system calls that selects them: `openat,read` are calls. Calls with
-/// attributes, such as `openat//stack/`, are selected alone.
-fn with_system_calls(events: Vec<EventSpec>) -> Result<Vec<EventSpec>, OptionError> {
-    let mut selected = Vec::new();
-    let mut calls: Vec<String> = Vec::new();
-    for event in events {
-        match system_call(&event) {
-            None => selected.push(event),
-            Some(name) if event.attrs == Attrs::default() => calls.push(name),
-            Some(name) => selected.extend(parse_events(&format!("{SYSTEM_CALLS}/name={name}/{}", event.attrs))?),
-        }
-    }
-    if !calls.is_empty() {
-        selected.extend(parse_events(&format!("{SYSTEM_CALLS}/name={}/", calls.join("|")))?);
-    }
-    Ok(selected)
-}
-
-/// Returns the name of the system call that a selector is, if it is the name of nothing else. An event in a group is not a
-/// call.
-fn system_call(event: &EventSpec) -> Option<String> {
-    let EventKind::Source { name, option: None, modifiers } = &event.kind else { return None };
-    let is_alone = modifiers.is_empty() && event.grouping == Grouping::Alone;
-    let is_event = named_event(name).is_some() || profiler::built_in(name).is_some();
-    (is_alone && !is_event && system_calls::number(ARCH, name).is_some()).then(|| name.clone())
 }
 
 impl Trace {
