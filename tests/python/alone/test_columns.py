@@ -44,6 +44,8 @@ def same(value, cell):
     """Returns whether a value of an event and one of a table are the same."""
     if isinstance(value, bytes) and isinstance(cell, list):
         return list(memoryview(value).cast("Q")) == cell
+    if isinstance(value, tuple):
+        return list(value) == cell
     if isinstance(value, str):
         return value.encode(errors="surrogateescape").decode(errors="replace") == cell
     return value == cell
