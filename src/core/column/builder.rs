@@ -56,43 +56,29 @@ impl Builder {
         }
     }
 
-    /// Appends a row for each event. `cells` says how it is read from each event type. Arrays have 32-bit offsets, so an
-    /// error says that a batch has more bytes than these can count.
-    #[inline]
-    pub fn extend<'a>(
-        &mut self,
-        cells: &[Cell],
-        inputs: impl Iterator<Item = (usize, Input<'a>)>,
-    ) -> Result<(), ArrowError> {
-        let cell = |event: usize| cells.get(event).unwrap_or(&Cell::Null);
+    /// Appends a row, whose value a cell reads. Arrays have 32-bit offsets, so an error says that a batch has more bytes
+    /// than these can count.
+    pub fn push(&mut self, cell: &Cell, input: &Input<'_>) -> Result<(), ArrowError> {
         match self {
-            Builder::Int(column) => column.extend(inputs.map(|(event, input)| cell(event).number(&input))),
-            Builder::Decimal(column) => inputs.for_each(|(event, input)| column.push(cell(event).number(&input))),
-            Builder::Time(column) => inputs.for_each(|(event, input)| column.push(cell(event).number(&input))),
-            Builder::Text(column) => inputs.for_each(|(event, input)| column.push(cell(event), &input)),
-            Builder::Bool(column) => inputs.for_each(|(event, input)| {
-                column.append_option(cell(event).number(&input).map(|number| number.word != 0));
-            }),
-            Builder::Binary(column) => {
-                for (event, input) in inputs {
-                    match cell(event).datum(&input) {
-                        Some(Datum::Bytes(bytes) | Datum::Text(bytes)) => column.append_value(bytes),
-                        Some(Datum::Made(bytes)) => column.append_value(bytes),
-                        _ => column.append_null(),
-                    }
-                }
-            }
+            Builder::Int(column) => column.push(cell.number(input)),
+            Builder::Decimal(column) => column.push(cell.number(input)),
+            Builder::Time(column) => column.push(cell.number(input)),
+            Builder::Text(column) => column.push(cell, input),
+            Builder::Bool(column) => column.append_option(cell.number(input).map(|number| number.word != 0)),
+            Builder::Binary(column) => match cell.datum(input) {
+                Some(Datum::Bytes(bytes) | Datum::Text(bytes)) => column.append_value(bytes),
+                Some(Datum::Made(bytes)) => column.append_value(bytes),
+                _ => column.append_null(),
+            },
             Builder::List(column) => {
-                for (event, input) in inputs {
-                    let list = match cell(event).datum(&input) {
-                        Some(Datum::List(list)) => Some(list),
-                        _ => None,
-                    };
-                    column.nulls.append(list.is_some());
-                    column.values.extend(list.into_iter().flatten().map(Some));
-                    let end = i32::try_from(column.values.len());
-                    column.offsets.push(end.map_err(|_| ArrowError::OffsetOverflowError(column.values.len()))?);
-                }
+                let list = match cell.datum(input) {
+                    Some(Datum::List(list)) => Some(list),
+                    _ => None,
+                };
+                column.nulls.append(list.is_some());
+                column.values.extend(list.into_iter().flatten().map(Some));
+                let end = i32::try_from(column.values.len());
+                column.offsets.push(end.map_err(|_| ArrowError::OffsetOverflowError(column.values.len()))?);
             }
         }
         Ok(())

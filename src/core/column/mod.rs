@@ -11,6 +11,7 @@ mod numbers;
 mod plan;
 mod rows;
 mod texts;
+mod words;
 
 pub use column_type::ColumnType;
 pub use groups::of_groups;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, ArrowPrimitiveType, PrimitiveArray, types::*};
-use arrow_buffer::NullBufferBuilder;
+use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
 
 use super::cell::Number;
 
@@ -37,26 +37,28 @@ impl Element for i128 {
 #[derive(Debug)]
 pub(super) struct Numbers<T: ArrowPrimitiveType> {
     values: Vec<T::Native>,
-    nulls: NullBufferBuilder,
+    /// The rows without a number.
+    missing: Vec<u32>,
 }
 
 impl<T: ArrowPrimitiveType<Native: Element>> Numbers<T> {
     pub fn new(rows: usize) -> Numbers<T> {
-        Numbers { values: Vec::with_capacity(rows), nulls: NullBufferBuilder::new(rows) }
+        Numbers { values: Vec::with_capacity(rows), missing: Vec::new() }
     }
 
     #[inline]
     pub fn push(&mut self, number: Option<Number>) {
-        match number {
-            Some(number) => {
-                self.values.push(Element::of(number));
-                self.nulls.append_non_null();
-            }
-            None => {
-                self.values.push(Default::default());
-                self.nulls.append_null();
-            }
+        if number.is_none() {
+            self.note_missing(self.values.len());
         }
+        self.values.push(number.map(Element::of).unwrap_or_default());
+    }
+
+    /// Notes that a row has no number. Its value is appended too. Rows are noted in their order.
+    #[inline]
+    fn note_missing(&mut self, row: usize) {
+        // A batch has no more rows than fit: see `LIMIT_BYTES`.
+        self.missing.push(row as u32);
     }
 
     pub fn len(&self) -> usize {
@@ -66,8 +68,21 @@ impl<T: ArrowPrimitiveType<Native: Element>> Numbers<T> {
     /// Returns the array, and leaves an empty column.
     pub fn finish(&mut self, rows: usize) -> PrimitiveArray<T> {
         let values = std::mem::replace(&mut self.values, Vec::with_capacity(rows));
-        PrimitiveArray::new(values.into(), self.nulls.finish())
+        let nulls = nulls(values.len(), &self.missing);
+        self.missing.clear();
+        PrimitiveArray::new(values.into(), nulls)
     }
+}
+
+/// Returns the bits that say which of the rows have a value, if some have none.
+fn nulls(rows: usize, missing: &[u32]) -> Option<NullBuffer> {
+    if missing.is_empty() {
+        return None;
+    }
+    let mut bits = BooleanBufferBuilder::new(rows);
+    bits.append_n(rows, true);
+    missing.iter().for_each(|&row| bits.set_bit(row as usize, false));
+    Some(NullBuffer::new(bits.finish()))
 }
 
 macro_rules! integers {
@@ -87,11 +102,31 @@ macro_rules! integers {
                 }
             }
 
+            /// Appends a number.
+            pub fn push(&mut self, number: Option<Number>) {
+                match self {
+                    $(Integers::$variant(column) => column.push(number),)*
+                }
+            }
+
             /// Appends numbers.
-            #[inline]
             pub fn extend(&mut self, numbers: impl Iterator<Item = Option<Number>>) {
                 match self {
                     $(Integers::$variant(column) => numbers.for_each(|number| column.push(number)),)*
+                }
+            }
+
+            /// Appends integers that the column's type has.
+            pub fn extend_words(&mut self, words: impl Iterator<Item = u64>) {
+                match self {
+                    $(Integers::$variant(column) => column.values.extend(words.map(|word| word as <$ty as ArrowPrimitiveType>::Native)),)*
+                }
+            }
+
+            /// Notes that a row has no integer. A word is appended for it too.
+            pub fn note_missing(&mut self, row: usize) {
+                match self {
+                    $(Integers::$variant(column) => column.note_missing(row),)*
                 }
             }
 

@@ -3,7 +3,12 @@
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::ArrowError;
 
-use super::{builder::Builder, plan::Plan};
+use super::{
+    builder::Builder,
+    cell::Cell,
+    plan::{ColumnPlan, Plan},
+    words::Words,
+};
 use crate::{
     aggregate::{Facts, Input},
     event::{Context, Sample},
@@ -21,7 +26,10 @@ pub struct Row<'a> {
 /// Columns that rows are appended to, until they are taken as a batch.
 pub struct Columns {
     plan: Plan,
-    builders: Vec<Builder>,
+    /// The columns of integers at fixed places.
+    words: Words,
+    /// The other columns, with their indexes in the plan.
+    builders: Vec<(usize, Builder)>,
     rows: usize,
     /// The number of rows of a batch.
     limit: usize,
@@ -37,8 +45,10 @@ const LIMIT_BYTES: usize = 1 << 30;
 impl Columns {
     /// Creates columns without rows, for batches of this many rows.
     pub fn new(plan: Plan, limit: usize) -> Columns {
-        let builders = plan.columns.iter().map(|column| Builder::new(column.ty, limit.min(RESERVED))).collect();
-        Columns { plan, builders, rows: 0, limit, bytes: 0 }
+        let reserved = limit.min(RESERVED);
+        let others = plan.columns.iter().enumerate().filter(|(_, column)| !is_of_words(column));
+        let builders = others.map(|(at, column)| (at, Builder::new(column.ty, reserved))).collect();
+        Columns { words: Words::new(&plan, reserved), plan, builders, rows: 0, limit, bytes: 0 }
     }
 
     /// Returns how the columns are read.
@@ -61,30 +71,52 @@ impl Columns {
         if self.bytes < LIMIT_BYTES { self.limit.saturating_sub(self.rows) } else { 0 }
     }
 
+    /// Appends a row. An event type that the plan does not know has none.
+    #[inline]
+    pub fn push(&mut self, Row { event, record }: Row<'_>, context: &Context) -> Result<(), ArrowError> {
+        if event >= self.plan.types.len() {
+            return Ok(());
+        }
+        self.words.push(event, record);
+        self.rows += 1;
+        self.bytes += record.len();
+        if self.builders.is_empty() { Ok(()) } else { self.push_others(event, record, context) }
+    }
+
+    fn push_others(&mut self, event: usize, record: &[u8], context: &Context) -> Result<(), ArrowError> {
+        let Columns { plan, builders, .. } = self;
+        let Some(of_type) = plan.types.get(event) else { return Ok(()) };
+        let input = Input { sample: Sample { event: of_type, record }, facts: Facts::Run(context) };
+        builders.iter_mut().try_for_each(|(at, builder)| {
+            let cells = plan.columns.get(*at).map_or(&[][..], |column| &column.cells);
+            builder.push(cells.get(event).unwrap_or(&Cell::Null), &input)
+        })
+    }
+
     /// Appends rows.
     pub fn append(&mut self, rows: &[Row<'_>], context: &Context) -> Result<(), ArrowError> {
-        let Columns { plan, builders, .. } = self;
-        let facts = Facts::Run(context);
-        let known = rows.iter().filter_map(|row| Some((row.event, plan.types.get(row.event)?, row.record)));
-        for (builder, column) in builders.iter_mut().zip(&plan.columns) {
-            let inputs =
-                known.clone().map(|(at, event, record)| (at, Input { sample: Sample { event, record }, facts }));
-            builder.extend(&column.cells, inputs)?;
-        }
-        self.rows += known.clone().count();
-        self.bytes += known.map(|(_, _, record)| record.len()).sum::<usize>();
-        Ok(())
+        rows.iter().try_for_each(|row| self.push(*row, context))
     }
 
     /// Takes all rows as a batch.
     pub fn take(&mut self) -> Result<RecordBatch, ArrowError> {
-        let arrays = self
-            .builders
-            .iter_mut()
-            .map(|builder| builder.finish(self.limit.min(RESERVED)))
-            .collect::<Result<_, _>>()?;
+        let reserved = self.limit.min(RESERVED);
+        let mut words = self.words.finish(reserved);
+        let mut others = self.builders.iter_mut();
+        let mut arrays = Vec::with_capacity(self.plan.columns.len());
+        for column in &self.plan.columns {
+            if is_of_words(column) {
+                arrays.extend(words.next());
+            } else if let Some((_, builder)) = others.next() {
+                arrays.push(builder.finish(reserved)?);
+            }
+        }
         self.bytes = 0;
         let options = RecordBatchOptions::new().with_row_count(Some(std::mem::take(&mut self.rows)));
         RecordBatch::try_new_with_options(self.plan.schema.clone(), arrays, &options)
     }
+}
+
+fn is_of_words(column: &ColumnPlan) -> bool {
+    Words::has(column.ty, &column.cells)
 }
