@@ -60,6 +60,15 @@ impl Cell {
             Cell::Null => false,
         }
     }
+
+    /// Returns whether the values are times of the wall clock.
+    pub fn needs_realtime(&self) -> bool {
+        match self {
+            Cell::Read(Read::Realtime) => true,
+            Cell::Read(Read::Part(part)) => part.reads().any(|read| *read == Read::Realtime),
+            Cell::Read(_) | Cell::Raw(_) | Cell::Callchain | Cell::Null => false,
+        }
+    }
 }
 
 fn column_type(name: &str, read: &Read) -> ColumnType {

@@ -28,6 +28,8 @@ pub struct Plan {
     pub schema: SchemaRef,
     /// Whether addresses are looked up.
     pub needs_symbols: bool,
+    /// Whether times of the wall clock are needed.
+    pub needs_realtime: bool,
 }
 
 /// One column.
@@ -103,7 +105,9 @@ impl Plan {
             plans.push(ColumnPlan { ty, cells });
         }
         let needs_symbols = plans.iter().any(|plan| plan.cells.iter().any(Cell::needs_symbols));
-        Ok(Plan { types: types.to_vec(), columns: plans, schema: Arc::new(Schema::new(fields)), needs_symbols })
+        let needs_realtime = plans.iter().any(|plan| plan.cells.iter().any(Cell::needs_realtime));
+        let schema = Arc::new(Schema::new(fields));
+        Ok(Plan { types: types.to_vec(), columns: plans, schema, needs_symbols, needs_realtime })
     }
 }
 

@@ -162,6 +162,14 @@ impl Stats {
         }
     }
 
+    /// Sets all counts of delivered and lost events to 0: the run begins again.
+    pub fn clear(&self) {
+        self.summed().for_each(|count| count.store(0, Relaxed));
+        if let Ok(mut kernel) = self.kernel.lock() {
+            *kernel = None;
+        }
+    }
+
     /// Creates the counts of a run whose events were delivered in other processes.
     pub fn of_other_processes(delivered: u64, lost: u64) -> Stats {
         let stats = Stats::new(1, 1);

@@ -458,16 +458,18 @@ impl Recording {
     /// Like [`Recording::replay`], but the recording can be replayed again. Returns `None` for a pipe, because its
     /// records can be read only once.
     pub fn replay_copy(&self, selection: Selection) -> Result<Option<Replay>, PerfDataError> {
+        self.copied().map(|copy| copy.replay(selection)).transpose()
+    }
+
+    /// Returns a copy of what a replay needs: without what the recording says about its events and about the machine.
+    /// `None` for a pipe, because its records can be read only once.
+    pub fn copied(&self) -> Option<Recording> {
         let data = match &self.data {
             Data::Parts(parts) => Data::Parts(parts.clone()),
-            Data::Stream(records, arrival, stored) => {
-                let Some(records) = records.copied() else { return Ok(None) };
-                Data::Stream(records, *arrival, stored.clone())
-            }
+            Data::Stream(records, arrival, stored) => Data::Stream(records.copied()?, *arrival, stored.clone()),
         };
-        let copy = Recording {
+        Some(Recording {
             name: self.name.clone(),
-            // A replay does not need what the recording says about its events and about the machine.
             events: Vec::new(),
             features: Features { cpus: self.features.cpus, ..Features::default() },
             kernel: None,
@@ -477,8 +479,23 @@ impl Recording {
             blocks: self.blocks.clone(),
             data,
             ..*self
-        };
-        copy.replay(selection).map(Some)
+        })
+    }
+
+    /// Indexes the records if the recording has no index. Its copies then share this index.
+    pub fn find_blocks(&mut self) -> Result<(), PerfDataError> {
+        let Data::Parts(parts) = &self.data else { return Ok(()) };
+        if parts.iter().any(|part| part.indexed.is_none() && part.stored.is_none()) {
+            self.index()?;
+        }
+        Ok(())
+    }
+
+    /// Returns the block indexes of all parts, maybe without side-band records, if they are known.
+    pub fn known_blocks(&self) -> Option<Vec<Arc<BlockIndex>>> {
+        let Data::Parts(parts) = &self.data else { return None };
+        let stored = |part: &Part| part.stored.clone().map(Arc::new);
+        parts.iter().map(|part| part.index().cloned().or_else(|| stored(part))).collect()
     }
 
     /// Moves the location of the records out of the recording. From now on the records belong to the replay.

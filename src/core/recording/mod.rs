@@ -4,6 +4,7 @@
 pub mod binaries;
 pub mod carried;
 pub mod clock;
+pub mod columns;
 pub mod empty_result;
 pub mod event_name;
 pub mod kernel;

@@ -2,7 +2,7 @@
 
 use std::{
     mem,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -11,6 +11,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use perf_prof_core::{
     column::{Columns, Plan, Row},
     event::Context,
+    recording::columns::{ColumnBatch, ColumnRun, Next, PartError},
     sys::fork_lock,
 };
 use pyo3::{
@@ -21,7 +22,9 @@ use pyo3::{
 };
 
 use super::{
-    errors::named,
+    background::{Internal, LOOK_FOR_SIGNALS},
+    errors::{exception, named},
+    messages,
     queue::{Entry, EventBatch},
     trace::{Trace, Waited},
 };
@@ -38,12 +41,23 @@ pub struct Batches {
     every: Option<Duration>,
     /// `None` while a thread fills a batch.
     rows: Mutex<Option<Rows>>,
+    limit: usize,
 }
 
 /// The rows of the next batch, and events that are appended before those of the trace.
 struct Rows {
     columns: Columns,
     left: (EventBatch, usize),
+    decoded: Decoded,
+}
+
+/// Whether threads decode a recording for these batches.
+enum Decoded {
+    /// It is decided with the first batch.
+    Undecided,
+    By(Arc<ColumnRun>),
+    /// They do not, or not any more. The events come from the trace.
+    No,
 }
 
 /// Where a part of the entries of a batch of events ends.
@@ -75,8 +89,11 @@ impl Batches {
         let plan = Plan::new(columns, &run.events, &run.is_delivered)
             .map_err(|error| named(py, "OptionError", &error.to_string()))?;
         let schema = plan.schema.clone();
-        let rows = Rows { columns: Columns::new(plan, rows), left: (EventBatch::default(), 0) };
-        Ok(Batches { trace, schema, every, rows: Mutex::new(Some(rows)) })
+        // With a time, batches come before they are full.
+        let decoded = if every.is_none() { Decoded::Undecided } else { Decoded::No };
+        let (limit, left) = (rows, (EventBatch::default(), 0));
+        let rows = Rows { columns: Columns::new(plan, limit), left, decoded };
+        Ok(Batches { trace, schema, every, rows: Mutex::new(Some(rows)), limit })
     }
 
     /// Returns the rest as a table.
@@ -103,6 +120,16 @@ impl Batches {
 
     fn fill(&self, py: Python<'_>, rows: &mut Rows) -> PyResult<Option<RecordBatch>> {
         let trace = self.trace.get();
+        if let Decoded::Undecided = rows.decoded {
+            let columns = trace.start_columns(py, rows.columns.plan(), self.limit)?;
+            rows.decoded = columns.map_or(Decoded::No, Decoded::By);
+        }
+        if let Decoded::By(columns) = &rows.decoded {
+            if let Some(next) = self.next_decoded(py, columns)? {
+                return Ok(next);
+            }
+            rows.decoded = Decoded::No;
+        }
         let end_of_wait = || self.every.and_then(|every| Instant::now().checked_add(every));
         let mut until = end_of_wait();
         let take = |rows: &mut Rows| rows.columns.take().map(Some).map_err(|error| failed(py, &error));
@@ -123,6 +150,41 @@ impl Batches {
                 Waited::Timeout => until = if rows.columns.is_empty() { end_of_wait() } else { until },
                 Waited::End if rows.columns.is_empty() => return Ok(None),
                 Waited::End => return take(rows),
+            }
+        }
+    }
+
+    /// Returns the next batch that threads have decoded, and `Some(None)` after the last one. Returns `None` if the program
+    /// has asked for events meanwhile.
+    fn next_decoded(&self, py: Python<'_>, columns: &Arc<ColumnRun>) -> PyResult<Option<Option<RecordBatch>>> {
+        let trace = self.trace.get();
+        loop {
+            trace.check_process(py)?;
+            py.check_signals()?;
+            let next = py.detach(|| columns.next(LOOK_FOR_SIGNALS));
+            messages::warn(py)?;
+            match next {
+                Next::Batch(ColumnBatch { rows, lost }) => {
+                    trace.count_rows(rows.num_rows());
+                    lost.into_iter().try_for_each(|(start, end)| trace.tell_lost(py, start, end))?;
+                    if rows.num_rows() != 0 {
+                        return Ok(Some(Some(rows)));
+                    }
+                }
+                Next::Nothing => {}
+                Next::End if !trace.is_of_columns(columns) => return Ok(None),
+                Next::End => {
+                    trace.end_columns(py);
+                    return Ok(Some(None));
+                }
+                Next::Failed(error) => {
+                    trace.end_columns(py);
+                    return Err(match error {
+                        PartError::Recording(error) => exception(py, &error.into()),
+                        PartError::Arrow(error) => failed(py, &error),
+                        PartError::Panic(text) => exception(py, &Internal(text).into()),
+                    });
+                }
             }
         }
     }

@@ -14,7 +14,7 @@ use super::{
     errors::{exception, named},
     forks::Generation,
     messages, options,
-    queue::{Entry, EventBatch, Taken},
+    queue::{Delivery, Entry, EventBatch, Taken},
     run_thread::RunThread,
     trace::open_run,
 };
@@ -54,7 +54,7 @@ pub fn run_handlers(
 ) -> PyResult<RunResult> {
     let on_error = on_error_from(on_error)?;
     let plan = options::plan("run", input, selectors, options)?;
-    let mut thread = open_run(py, plan)?;
+    let mut thread = open_run(py, plan, Delivery::AtOnce)?;
     let (generation, before) = (Generation::current(), current_run());
     let opened = functions(&thread.run.events, handlers, options).and_then(|(functions, origin)| {
         let program = program(py, &functions, &origin, &thread.run, on_error)?;

@@ -10,6 +10,7 @@ mod errors;
 mod forks;
 mod messages;
 mod options;
+mod origin;
 mod queue;
 mod recording;
 mod run_thread;

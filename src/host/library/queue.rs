@@ -50,12 +50,23 @@ impl EventBatch {
     }
 }
 
+/// When a run begins to deliver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// When its events are enabled.
+    AtOnce,
+    /// When [`Queue::start`] is called.
+    WhenAsked,
+}
+
 /// The state of a queue that its two ends share.
 #[derive(Default)]
 struct State {
     batches: VecDeque<EventBatch>,
     memory: usize,
     stage: Stage,
+    /// The number of samples that the run does not deliver, because the program has them. `None` until the run may begin.
+    skipped: Option<u64>,
 }
 
 /// Which ends of a queue are in use.
@@ -92,9 +103,10 @@ pub enum Taken {
 
 impl Queue {
     /// Creates an empty queue.
-    pub fn new() -> Result<Arc<Queue>, CallError> {
+    pub fn new(delivery: Delivery) -> Result<Arc<Queue>, CallError> {
+        let skipped = (delivery == Delivery::AtOnce).then_some(0);
         Ok(Arc::new(Queue {
-            state: Mutex::default(),
+            state: Mutex::new(State { skipped, ..State::default() }),
             changed: Condvar::new(),
             ready: EventFd::new()?,
             requests: Arc::new(EndRequests::new()?),
@@ -137,6 +149,19 @@ impl Queue {
         let left = until.saturating_duration_since(Instant::now());
         let is_idle = |state: &mut State| state.batches.is_empty() && state.stage == Stage::Open;
         drop(self.changed.wait_timeout_while(state, left, is_idle));
+    }
+
+    /// Lets the run begin to deliver, after the first `skipped` samples. Only the first call has an effect.
+    pub fn start(&self, skipped: u64) {
+        self.state().skipped.get_or_insert(skipped);
+        self.changed.notify_all();
+    }
+
+    /// Waits until the run may begin. Returns the number of samples that are not delivered.
+    fn wait_for_start(&self) -> u64 {
+        let is_early = |state: &mut State| state.skipped.is_none() && state.stage != Stage::Closed;
+        let state = self.changed.wait_while(self.state(), is_early).unwrap_or_else(PoisonError::into_inner);
+        state.skipped.unwrap_or(0)
     }
 
     /// Adds a batch. Waits while too much memory is in use. Fails if the program takes no more.
@@ -185,6 +210,8 @@ impl Queue {
 pub struct QueueSink {
     queue: Arc<Queue>,
     batch: EventBatch,
+    /// The number of samples that are still skipped.
+    skipped: u64,
     /// Called when the events are enabled.
     begun: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -192,7 +219,7 @@ pub struct QueueSink {
 impl QueueSink {
     /// Creates the sink. `begun` is called when the events are enabled.
     pub fn new(queue: Arc<Queue>, begun: impl FnOnce() + Send + 'static) -> QueueSink {
-        QueueSink { queue, batch: EventBatch::default(), begun: Some(Box::new(begun)) }
+        QueueSink { queue, batch: EventBatch::default(), skipped: 0, begun: Some(Box::new(begun)) }
     }
 
     fn pass_on(&mut self) -> Flow {
@@ -207,6 +234,7 @@ impl Sink for QueueSink {
         if let Some(begun) = self.begun.take() {
             begun();
         }
+        self.skipped = self.queue.wait_for_start();
     }
 
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
@@ -220,6 +248,10 @@ impl Sink for QueueSink {
 
 impl Deliver for QueueSink {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+        if self.skipped != 0 {
+            self.skipped -= 1;
+            return Flow::Continue(());
+        }
         let sample = Entry::Sample {
             event: event as u32,
             start: self.batch.bytes.len() as u32,
@@ -232,12 +264,16 @@ impl Deliver for QueueSink {
     }
 
     fn lost(&mut self, start: u64, end: u64) -> Flow {
-        self.batch.entries.push(Entry::Lost { start, end });
+        if self.skipped == 0 {
+            self.batch.entries.push(Entry::Lost { start, end });
+        }
         Flow::Continue(())
     }
 
     fn interval(&mut self) -> Flow {
-        self.batch.entries.push(Entry::Interval);
+        if self.skipped == 0 {
+            self.batch.entries.push(Entry::Interval);
+        }
         Flow::Continue(())
     }
 }

@@ -10,11 +10,11 @@ use std::{
 };
 
 use anyhow::Result;
-use perf_prof_core::sys::signals::Signals;
+use perf_prof_core::{recording::columns::ColumnParts, sys::signals::Signals};
 
 use super::{
     background::{Internal, start_thread},
-    queue::{Queue, QueueSink},
+    queue::{Delivery, Queue, QueueSink},
 };
 use crate::{
     run::{self, RunEnd, plan::ScriptPlan},
@@ -28,6 +28,8 @@ type EndSlot = Arc<Mutex<Option<Result<RunEnd>>>>;
 pub struct RunThread {
     pub queue: Arc<Queue>,
     pub run: Arc<Run>,
+    /// What is needed to decode columns of a recording in parts, if this is possible.
+    pub parts: Option<Box<ColumnParts>>,
     end: EndSlot,
     thread: Option<JoinHandle<()>>,
 }
@@ -35,15 +37,15 @@ pub struct RunThread {
 /// A run that is being opened.
 pub struct Opening {
     queue: Arc<Queue>,
-    opened: Receiver<Arc<Run>>,
+    opened: Receiver<(Arc<Run>, Option<Box<ColumnParts>>)>,
     end: EndSlot,
     thread: JoinHandle<()>,
 }
 
 impl Opening {
     /// Starts the thread of a run.
-    pub fn start(plan: ScriptPlan) -> Result<Opening> {
-        let queue = Queue::new()?;
+    pub fn start(plan: ScriptPlan, delivery: Delivery) -> Result<Opening> {
+        let queue = Queue::new(delivery)?;
         let (sender, opened) = mpsc::sync_channel(1);
         let end = EndSlot::default();
         let (source, ended) = (queue.clone(), (queue.clone(), end.clone()));
@@ -61,9 +63,9 @@ impl Opening {
     /// Waits for this time until the events are enabled.
     pub fn wait(self, time: Duration) -> Opened {
         match self.opened.recv_timeout(time) {
-            Ok(run) => {
+            Ok((run, parts)) => {
                 let Opening { queue, end, thread, .. } = self;
-                Opened::Now(Ok(RunThread { queue, run, end, thread: Some(thread) }))
+                Opened::Now(Ok(RunThread { queue, run, parts, end, thread: Some(thread) }))
             }
             Err(RecvTimeoutError::Timeout) => Opened::Later(self),
             Err(RecvTimeoutError::Disconnected) => {
@@ -97,12 +99,16 @@ impl Drop for RunThread {
     }
 }
 
-fn deliver(plan: &ScriptPlan, queue: &Arc<Queue>, opened: SyncSender<Arc<Run>>) -> Result<RunEnd> {
+fn deliver(
+    plan: &ScriptPlan,
+    queue: &Arc<Queue>,
+    opened: SyncSender<(Arc<Run>, Option<Box<ColumnParts>>)>,
+) -> Result<RunEnd> {
     let signals = Signals::of_program(queue.requests.clone());
-    run::deliver(plan, &signals, |run| {
+    run::deliver(plan, &signals, |run, parts| {
         QueueSink::new(queue.clone(), move || {
             // The program waits for it. If it does not any more, nobody needs it.
-            let _ = opened.send(run);
+            let _ = opened.send((run, parts));
         })
     })
 }

@@ -6,6 +6,7 @@ use std::{
     time::Instant,
 };
 
+use perf_prof_core::{column::Plan, recording::columns::ColumnRun};
 use pyo3::{
     exceptions::PyResourceWarning,
     gc::{PyTraverseError, PyVisit},
@@ -19,7 +20,8 @@ use super::{
     errors::{exception, named},
     forks::Generation,
     messages, options,
-    queue::{Entry, EventBatch, Queue, Taken},
+    origin::Origin,
+    queue::{Delivery, Entry, EventBatch, Queue, Taken},
     run_thread::{Opened, Opening, RunThread},
 };
 use crate::{
@@ -57,6 +59,7 @@ pub struct Trace {
     pid: u32,
     generation: Generation,
     thread: Mutex<RunThread>,
+    origin: Origin,
     /// The events that were taken from the queue.
     taken: Mutex<TakenEvents>,
 }
@@ -95,7 +98,8 @@ pub enum Waited {
 
 impl Trace {
     fn open(py: Python<'_>, plan: ScriptPlan, on_lost: Option<Py<PyAny>>) -> PyResult<Trace> {
-        let thread = open_run(py, plan)?;
+        let delivery = if plan.input.is_some() { Delivery::WhenAsked } else { Delivery::AtOnce };
+        let mut thread = open_run(py, plan, delivery)?;
         let classes = thread.run.events.iter().map(|event| EventClass::of(py, event, &thread.run.context));
         let trace = Trace {
             queue: thread.queue.clone(),
@@ -104,6 +108,10 @@ impl Trace {
             on_lost: Mutex::new(on_lost),
             pid: std::process::id(),
             generation: Generation::current(),
+            origin: match delivery {
+                Delivery::AtOnce => Origin::live(),
+                Delivery::WhenAsked => Origin::recording(thread.parts.take()),
+            },
             thread: Mutex::new(thread),
             taken: Mutex::default(),
         };
@@ -160,7 +168,7 @@ impl Trace {
     }
 
     /// Fails in a forked child: the run's thread exists only in the parent.
-    fn check_process(&self, py: Python<'_>) -> PyResult<()> {
+    pub fn check_process(&self, py: Python<'_>) -> PyResult<()> {
         if self.generation.is_this() {
             return Ok(());
         }
@@ -184,6 +192,7 @@ impl Trace {
     /// Waits for entries, without the interpreter's lock, and lets signal handlers run.
     pub fn wait(&self, py: Python<'_>, until: Option<Instant>) -> PyResult<Waited> {
         self.check_process(py)?;
+        self.origin.use_queue(py, &self.queue, &self.run);
         loop {
             let state = {
                 let mut taken = self.taken();
@@ -229,6 +238,37 @@ impl Trace {
             Some(Err(error)) => Err(exception(py, &error)),
             _ => Ok(()),
         }
+    }
+
+    /// Starts to decode the columns of a plan in threads, if the program has not asked for events yet and if it is possible.
+    pub fn start_columns(&self, py: Python<'_>, plan: &Plan, rows: usize) -> PyResult<Option<Arc<ColumnRun>>> {
+        self.origin.start_columns(py, plan, rows, &self.run)
+    }
+
+    /// Returns whether the events still come from these columns.
+    pub fn is_of_columns(&self, columns: &Arc<ColumnRun>) -> bool {
+        self.origin.is_columns(columns)
+    }
+
+    /// Counts rows of columns.
+    pub fn count_rows(&self, rows: usize) {
+        self.taken().delivered += rows as u64;
+    }
+
+    /// Called when there are no more columns.
+    pub fn end_columns(&self, py: Python<'_>) {
+        {
+            let mut taken = self.taken();
+            if taken.state == Progress::Open {
+                taken.state = Progress::Ended;
+            }
+        }
+        self.queue.requests.end_now();
+        self.queue.close();
+        py.detach(|| {
+            self.origin.close();
+            self.thread().close();
+        });
     }
 
     /// Returns the run.
@@ -347,6 +387,7 @@ impl Trace {
     /// also be readable when there is nothing; then read(0) returns an empty list.
     fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
         self.check_open(py)?;
+        self.origin.use_queue(py, &self.queue, &self.run);
         Ok(self.queue.ready_fd())
     }
 
@@ -355,6 +396,7 @@ impl Trace {
     fn stop(&self) {
         if self.generation.is_this() {
             self.queue.requests.end();
+            self.origin.stop();
         }
     }
 
@@ -373,7 +415,10 @@ impl Trace {
         // end of the run.
         self.queue.requests.end_now();
         self.queue.close();
-        py.detach(|| self.thread().close());
+        py.detach(|| {
+            self.origin.close();
+            self.thread().close();
+        });
         messages::warn(py)
     }
 
@@ -429,25 +474,29 @@ impl Trace {
     }
 
     /// Returns 'symbol+0xoffset' for a kernel address of this trace, or '0x...' if it has no symbol.
-    fn ksym(&self, addr: u64) -> String {
-        ksym_of(&self.run, addr)
+    fn ksym(&self, py: Python<'_>, addr: u64) -> PyResult<String> {
+        self.origin.tell_names(py, &self.run)?;
+        Ok(ksym_of(&self.run, addr))
     }
 
     /// Returns 'symbol+0xoffset' for an address in a process of this trace, 'dso+0xoffset' if there is no symbol,
     /// and '0x...' if nothing is mapped at the address.
-    fn usym(&self, pid: u32, addr: u64) -> String {
-        usym_of(&self.run, pid, addr)
+    fn usym(&self, py: Python<'_>, pid: u32, addr: u64) -> PyResult<String> {
+        self.origin.tell_names(py, &self.run)?;
+        Ok(usym_of(&self.run, pid, addr))
     }
 
     /// Returns True if pid, tid or exec of this trace selects the thread tid, or if none of them is given. Use it with
     /// all_cpus=True, which delivers the events of all tasks.
-    fn is_target(&self, tid: i32) -> bool {
-        self.run.context.is_target(tid)
+    fn is_target(&self, py: Python<'_>, tid: i32) -> PyResult<bool> {
+        self.origin.tell_names(py, &self.run)?;
+        Ok(self.run.context.is_target(tid))
     }
 
     /// Returns the process id of the thread tid, or None if this trace does not know it.
-    fn process_of(&self, tid: i32) -> Option<i32> {
-        self.run.context.process(tid)
+    fn process_of(&self, py: Python<'_>, tid: i32) -> PyResult<Option<i32>> {
+        self.origin.tell_names(py, &self.run)?;
+        Ok(self.run.context.process(tid))
     }
 
     fn __repr__(&self) -> String {
@@ -477,7 +526,10 @@ impl Drop for Trace {
                     error.write_unraisable(py, None);
                 }
             }
-            py.detach(|| thread.close());
+            py.detach(|| {
+                self.origin.close();
+                thread.close();
+            });
             if let Some(raised) = raised {
                 raised.restore(py);
             }
@@ -486,9 +538,9 @@ impl Drop for Trace {
 }
 
 /// Starts a run and waits until its events are enabled.
-pub fn open_run(py: Python<'_>, plan: ScriptPlan) -> PyResult<RunThread> {
+pub fn open_run(py: Python<'_>, plan: ScriptPlan, delivery: Delivery) -> PyResult<RunThread> {
     messages::collect();
-    let mut opening = Opening::start(plan).map_err(|error| exception(py, &error))?;
+    let mut opening = Opening::start(plan, delivery).map_err(|error| exception(py, &error))?;
     loop {
         match py.detach(move || opening.wait(LOOK_FOR_SIGNALS)) {
             Opened::Now(opened) => return opened.map_err(|error| exception(py, &error)),

@@ -23,6 +23,7 @@ use anyhow::Result;
 use perf_prof_core::{
     engine::{ExitStatus, run_loop::Ending},
     event::Sink,
+    recording::columns::ColumnParts,
     sys::signals::Signals,
 };
 
@@ -52,11 +53,16 @@ pub struct RunEnd {
     pub status: u8,
 }
 
-/// Delivers the events of a plan to the receiver that `receive` creates, and loads no script. The calling thread may lose
-/// rights to files, so it should be a thread for this run alone.
-pub fn deliver<S: Sink>(plan: &ScriptPlan, signals: &Signals, receive: impl FnOnce(Arc<Run>) -> S) -> Result<RunEnd> {
+/// Delivers the events of a plan to the receiver that `receive` creates, and loads no script. The receiver also gets what is
+/// needed to decode columns of a recording in parts, if this is possible. The calling thread may lose rights to files, so it
+/// should be a thread for this run alone.
+pub fn deliver<S: Sink>(
+    plan: &ScriptPlan,
+    signals: &Signals,
+    receive: impl FnOnce(Arc<Run>, Option<Box<ColumnParts>>) -> S,
+) -> Result<RunEnd> {
     match &plan.input {
         Some(input) => replay::deliver(plan, input, signals, receive),
-        None => live::deliver(plan, signals, receive),
+        None => live::deliver(plan, signals, |run| receive(run, None)),
     }
 }

@@ -20,6 +20,7 @@ use perf_prof_core::{
         binaries::binaries,
         carried::Carried,
         clock::{RealtimeOffset, realtime_offset, realtime_offset_by_unpacking, span, times},
+        columns::ColumnParts,
         empty_result::SelectionSource,
         kernel::RecordedKernel,
         open,
@@ -60,20 +61,28 @@ pub(super) fn run(plan: &ScriptPlan, input: &Input) -> Result<ExitStatus> {
     }
 }
 
-/// Delivers the events in a recording to the receiver that `receive` creates. No script is loaded.
+/// Delivers the events in a recording to the receiver that `receive` creates. No script is loaded. The receiver also gets
+/// what is needed to decode columns in parts, if no sample depends on those before it.
 pub(super) fn deliver<S: Sink>(
     plan: &ScriptPlan,
     input: &Input,
     signals: &Signals,
-    receive: impl FnOnce(Arc<Run>) -> S,
+    receive: impl FnOnce(Arc<Run>, Option<Box<ColumnParts>>) -> S,
 ) -> Result<RunEnd> {
-    let (recording, selected) = open_selected(plan, input)?;
+    let (mut recording, selected) = open_selected(plan, input)?;
     // A program can filter messages itself.
     say_what_is_missing(plan, &recording, &selected, Verbosity::Normal)?;
     let work = ReplayWork { plan, input, script: Script::none() };
+    let parts = match plan.exit_n.is_none() && input.names.are_all() {
+        true => {
+            let selection = selection(plan, input, &mut recording, &selected)?;
+            ColumnParts::new(&mut recording, &selected, &selection, input.guests)?.map(Box::new)
+        }
+        false => None,
+    };
     let mut events = RecordedEvents::open(&work, recording, selected, Part::Whole, signals)?;
     let run = Arc::new(events.describe_run());
-    let mut receiver = receive(run.clone());
+    let mut receiver = receive(run.clone(), parts);
     let mut outcome = events.deliver_to(&mut receiver, &Part::Whole, &run, signals);
     outcome.check()?;
     Ok(RunEnd {

@@ -35,6 +35,23 @@ pub fn by_time(indexes: &[Arc<BlockIndex>], (begin, end): (u64, u64), shards: us
     borders
 }
 
+/// Returns times at which parts with about this many samples begin: the times at which blocks begin. So few blocks are in
+/// two parts. This is faster than [`by_time`], and less even.
+pub fn at_blocks(indexes: &[Arc<BlockIndex>], samples: u64) -> Vec<u64> {
+    let blocks = indexes.iter().flat_map(|index| &index.blocks).filter(|block| block.samples > 0);
+    let mut begins: Vec<(u64, u32)> = blocks.map(|block| (block.sampled.0, block.samples)).collect();
+    begins.sort_unstable();
+    let (mut borders, mut before, mut last) = (Vec::new(), 0, begins.first().map_or(0, |(first, _)| *first));
+    for (begin, count) in begins {
+        if before >= samples && begin > last {
+            borders.push(begin);
+            (before, last) = (0, begin);
+        }
+        before += u64::from(count);
+    }
+    borders
+}
+
 /// Moves each time in `borders` to the nearest end of an interval, so that no interval is divided between two parts.
 /// The intervals start at `begin`. The result may have fewer times than `borders`.
 pub fn aligned(borders: &[u64], begin: u64, interval: Duration) -> Vec<u64> {
@@ -96,6 +113,20 @@ mod tests {
         check(&[], (0, u64::MAX), 4, expect!["[]"]);
         // There are no more parts than times.
         check(&[(5, 5, 100)], (5, 5), 3, expect!["[]"]);
+    }
+
+    #[test]
+    fn parts_begin_where_blocks_begin() {
+        let check = |blocks: &[(u64, u64, u32)], samples: u64, expect: Expect| {
+            expect.assert_eq(&format!("{:?}", at_blocks(&[index(blocks)], samples)));
+        };
+        let blocks = [(10, 19, 100), (12, 29, 100), (20, 30, 100), (30, 39, 0), (31, 40, 100)];
+        check(&blocks, 100, expect!["[12, 20, 31]"]);
+        check(&blocks, 150, expect!["[20]"]);
+        check(&blocks, 1000, expect!["[]"]);
+        // A part has some time.
+        check(&[(5, 5, 100), (5, 9, 100), (7, 9, 100)], 100, expect!["[7]"]);
+        check(&[], 100, expect!["[]"]);
     }
 
     #[test]
