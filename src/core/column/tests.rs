@@ -357,3 +357,41 @@ fn names_that_no_event_has_are_errors() {
     assert_eq!(error(&["_stack"]), "no event has call chains for `_stack`: record with -g, or write EVENT/stack/");
     assert_eq!(error(&["size_raw"]), "no event has a field or member `size_raw`");
 }
+
+#[test]
+fn integers_that_a_record_lacks_are_null() {
+    let types = two_types();
+    let names = ["_time", "_tid", "code", "common_pid", "size"].map(str::to_owned);
+    // More rows than are read at a time, and the records of each type cut off at all places.
+    let whole: Vec<(usize, Vec<u8>)> = (0..700).map(|at| signed(b"make", 1 << (at % 63), at, -1)).collect();
+    let cut = |(event, record): (usize, Vec<u8>)| (8..=record.len()).map(move |end| (event, record[..end].to_vec()));
+    let rows: Vec<(usize, Vec<u8>)> =
+        [whole, cut(signed(b"make", -5, -2, 17)).collect(), cut(unsigned(u64::MAX, 255, b"ab\0\0")).collect()].concat();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let batch = batch(Some(&names), &types, &rows);
+    // The header is followed by the ids, the time, the CPU and the raw data, which begins after its size.
+    const RAW: usize = 8 + 3 * 8 + 4;
+    let int = |record: &[u8], at: usize, size: usize, signed: bool| {
+        let bytes = record.get(at..at + size)?;
+        let is_negative = signed && bytes[size - 1] >= 0x80;
+        let mut wide = [if is_negative { 0xff } else { 0 }; 16];
+        wide[..size].copy_from_slice(bytes);
+        Some(i128::from_le_bytes(wide))
+    };
+    for (name, places) in [
+        ("_time", [(16, 8, true); 2]),
+        ("_tid", [(12, 4, true); 2]),
+        ("code", [(RAW + 32, 2, true), (RAW + 16, 1, false)]),
+        ("common_pid", [(RAW + 4, 4, true); 2]),
+        ("size", [(RAW + 24, 8, true), (RAW + 8, 8, false)]),
+    ] {
+        let expected: Vec<Shown> = rows
+            .iter()
+            .map(|(event, record)| {
+                let (at, size, signed) = places[*event];
+                int(record, at, size, signed).map_or(Shown::Null, Shown::Number)
+            })
+            .collect();
+        assert_eq!(column(&batch, name), expected, "{name}");
+    }
+}
