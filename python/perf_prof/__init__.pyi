@@ -825,8 +825,8 @@ class Trace:
         self, columns: Sequence[str] | None = None, *, rows: int = 65536, every: float | None = None
     ) -> Batches:
         """Returns an iterator of Batch: some rows, with a column for each name. Each has `rows` events, the last one the
-        rest. With `every`, in seconds, a batch comes after this time too if there are events. Without columns, there are
-        those of all fields."""
+        rest. A large recording is decoded in parts; the last batch of each part also has the rest. With `every`, in seconds,
+        a batch comes after this time too if there are events. Without columns, there are those of all fields."""
     def table(self, columns: Sequence[str] | None = None) -> Table:
         """Returns all events until the end as a Table, with a column for each name. Without columns, there are those of all
         fields."""

@@ -59,9 +59,19 @@ pub(crate) fn is_side_band(kind: u32) -> bool {
 }
 
 impl Selection {
-    /// Returns whether every sample is selected.
-    pub fn takes_all(&self) -> bool {
-        *self == Selection { others: self.others, ..Selection::default() }
+    /// Returns the range of time in which every sample is selected, and no other sample. `None` if samples are selected in
+    /// another way too.
+    #[inline]
+    pub(crate) fn sole_range(&self) -> Option<(u64, u64)> {
+        let Selection { attrs, cpus, pids, tids, times, .. } = self;
+        if attrs.is_some() || cpus.is_some() || pids.is_some() || tids.is_some() {
+            return None;
+        }
+        match times.as_slice() {
+            [] => Some((0, u64::MAX)),
+            [range] => Some(*range),
+            _ => None,
+        }
     }
 
     /// Returns whether all times are selected.

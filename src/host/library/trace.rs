@@ -358,8 +358,8 @@ impl Trace {
     }
 
     /// Returns an iterator of Batch: some rows, with a column for each name. Each has `rows` events, the last one the
-    /// rest. With `every`, in seconds, a batch comes after this time too if there are events. Without columns, there are
-    /// those of all fields.
+    /// rest. A large recording is decoded in parts; the last batch of each part also has the rest. With `every`, in seconds,
+    /// a batch comes after this time too if there are events. Without columns, there are those of all fields.
     #[pyo3(signature = (columns = None, *, rows = 65536, every = None))]
     fn batches(
         slf: Py<Self>,

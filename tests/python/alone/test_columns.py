@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import warnings
 
 import perf_prof as pp
 from test_library import use_memory
@@ -162,6 +163,65 @@ class Recorded(unittest.TestCase):
             times = numpy.asarray(first["_time"]).tolist() + [event._time for event in events]
             self.assertEqual(times, [event._time for event in self.events])
             self.assertEqual(events.delivered, len(self.events))
+
+    def test_batches_and_events_of_a_trace_are_mixed(self):
+        expected = [event._time for event in self.events]
+        times = lambda batch: numpy.asarray(batch["_time"]).tolist()
+        with pp.replay(self.recording) as events:
+            one, other = events.batches(["_time"], rows=7), events.batches(["_cpu", "_time"], rows=9)
+            found = times(next(one)) + times(next(other))
+            found += [next(events)._time for _ in range(3)]
+            found += times(next(one)) + times(next(other)) + [event._time for event in events.read()]
+            for batch in one:
+                found += times(batch)
+            self.assertEqual(list(other), [])
+            self.assertEqual((found, events.delivered), (expected, len(expected)))
+            self.assertEqual(events.stats()["delivered"], len(expected))
+        with pp.replay(self.recording) as events:
+            first = next(events)._time
+            rest = numpy.asarray(events.table(["_time"])["_time"]).tolist()
+            self.assertEqual([first, *rest], expected)
+            self.assertEqual(list(events), [])
+
+    def test_a_trace_knows_names_after_its_columns(self):
+        event = next(event for event in self.events if event._tid > 0)
+        with pp.replay(self.recording) as events:
+            table = events.table(["_tid"])
+            self.assertEqual(events.process_of(event._tid), event._pid)
+            self.assertEqual(events.stats()["delivered"], len(table))
+            self.assertEqual((events.delivered, events.lost), (len(table), 0))
+            self.assertEqual(list(events), [])
+            self.assertIn("ended", repr(events))
+
+    def test_stopped_and_closed_traces_have_no_more_batches(self):
+        with pp.replay(self.recording) as events:
+            batches = events.batches(["_time"], rows=5)
+            next(batches)
+            events.close()
+            self.assertEqual(list(batches), [])
+            with self.assertRaises(pp.ClosedError):
+                events.batches(["_time"])
+        with pp.replay(self.recording) as events:
+            events.stop()
+            self.assertLessEqual(sum(map(len, events.batches(["_time"]))), len(self.events))
+        with pp.replay(self.recording) as events:
+            batches = events.batches(["_time"], rows=5)
+            taken = [len(next(batches))]
+            events.stop()
+            taken += map(len, batches)
+            self.assertEqual(sum(taken), events.delivered)
+
+    def test_a_damaged_recording_is_an_error_at_its_place(self):
+        damaged = self.path / "damaged.data"
+        damaged.write_bytes(self.recording.read_bytes())
+        with pp.replay(damaged) as events:
+            batches = events.batches(["_time"], rows=5)
+            os.truncate(damaged, 4096)
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                rows = sum(map(len, batches))
+        self.assertLess(rows, len(self.events))
+        self.assertTrue(any("is damaged" in str(warning.message) for warning in seen), seen)
 
     def test_other_programs_read_batches_one_after_the_other(self):
         with pp.replay(self.recording) as events:

@@ -79,11 +79,12 @@ impl ReplayContext {
     /// as their time.
     pub fn list(&self, bytes: &[u8], number: u32, mut before: u64, records: &mut Vec<SortedRecord>) -> (u32, u64) {
         let (mut offset, mut count, mut first) = (0, 0, u64::MAX);
-        let takes_all = self.selection.takes_all();
+        // Most replays select all samples, or all samples of one range of time.
+        let (from, to) = self.selection.sole_range().unwrap_or((u64::MAX, 0));
         for record in Records::new(bytes) {
             let time = self.layouts.time(record).unwrap_or(before);
             before = time;
-            if takes_all && record_type(record) == PERF_RECORD_SAMPLE
+            if from <= time && time <= to && record_type(record) == PERF_RECORD_SAMPLE
                 || self.selection.wants(record, time, &self.layouts) != Wanted::No
             {
                 records.push(SortedRecord { time, chunk: number, offset });

@@ -9,3 +9,6 @@ mod run;
 pub use hand_over::{ColumnBatch, Next, PartError};
 pub use parts::ColumnParts;
 pub use run::ColumnRun;
+
+#[cfg(test)]
+mod tests;

@@ -36,6 +36,8 @@ pub struct ColumnParts {
     pub(super) routes: Vec<Vec<Route>>,
     selection: Selection,
     pub(super) guests: Switch,
+    /// The least number of bytes of a part.
+    pub(super) of_part: u64,
     /// The warnings about the whole recording.
     pub(super) warnings: Vec<String>,
 }
@@ -59,6 +61,7 @@ impl ColumnParts {
         if has_readings || !selected.derived.is_empty() || !selection.others.is_empty() {
             return Ok(None);
         }
+        let rings = u64::from(recording.features.cpus.map_or(1, |(available, _)| available)).max(1);
         // Otherwise each copy would look for the blocks by itself.
         recording.find_blocks()?;
         let Some(copy) = recording.copied() else { return Ok(None) };
@@ -70,6 +73,7 @@ impl ColumnParts {
             routes: selected.routes.clone(),
             selection: selection.clone(),
             guests,
+            of_part: PART.max(rings * BLOCKS_OF_CPU * BLOCK as u64),
             warnings: recording.warnings.clone(),
         }))
     }
@@ -88,7 +92,6 @@ impl ColumnParts {
     pub(super) fn divide(&self) -> Result<Vec<Range>, PerfDataError> {
         let whole = vec![(0, u64::MAX)];
         let mut recording = self.recording();
-        let rings = u64::from(recording.features.cpus.map_or(1, |(available, _)| available)).max(1);
         let Some(blocks) = recording.known_blocks() else { return Ok(whole) };
         let sum = |of: fn(&BlockIndex) -> u64| blocks.iter().map(|index| of(index)).sum::<u64>();
         let (bytes, samples) = (sum(BlockIndex::bytes), sum(BlockIndex::sample_count));
@@ -97,9 +100,8 @@ impl ColumnParts {
             blocks.map(|block| u64::from(block.size)).sum()
         });
         let side_band = sum(|index| index.blocks.iter().map(|block| u64::from(block.side_band)).sum());
-        let of_part = PART.max(rings * BLOCKS_OF_CPU * BLOCK as u64);
         let most = 1 + 2 * samples / SIDE_BAND_SHARE / side_band.max(1);
-        let count = (bytes / of_part).min(most);
+        let count = (bytes / self.of_part).min(most);
         // The records of side band are read first, and kept. This is not worth it if they are everywhere.
         if count < 2 || with_side_band > bytes / 4 {
             return Ok(whole);
