@@ -257,6 +257,8 @@ pub struct Memo {
     generation: u64,
     /// For each thread, its name at some time.
     comms: FxHashMap<i32, KnownName>,
+    /// The thread whose name was found last: the next event is often of the same.
+    last: Option<(i32, KnownName)>,
     /// The latest time for which a name was looked up.
     latest: u64,
     /// For the hash of a chain's frames: the frames and the index of their text. The frames are kept, so no other frame
@@ -265,6 +267,7 @@ pub struct Memo {
 }
 
 /// The name of a thread between two times.
+#[derive(Clone, Copy)]
 struct KnownName {
     /// The number of changes of task names before.
     changes: u64,
@@ -288,10 +291,17 @@ impl Memo {
         let super::Facts::Run(context) = input.facts else { return named(input.comm(), texts) };
         let (task, time) = (input.sample.task(), input.sample.time());
         let changes = context.task_changes();
-        if let Some(known) = self.comms.get(&task)
-            && known.changes == changes
-            && (known.since..known.until).contains(&time)
+        let is_now = |known: &KnownName| known.changes == changes && (known.since..known.until).contains(&time);
+        if let Some((last, known)) = &self.last
+            && *last == task
+            && is_now(known)
         {
+            return known.text;
+        }
+        if let Some(known) = self.comms.get(&task)
+            && is_now(known)
+        {
+            self.last = Some((task, *known));
             return known.text;
         }
         let (comm, until) = context.comm_until(task, time).unzip();

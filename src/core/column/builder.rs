@@ -56,14 +56,14 @@ impl Builder {
         }
     }
 
-    /// Appends a row, whose value a cell reads. Arrays have 32-bit offsets, so an error says that a batch has more bytes
+    /// Appends a row, whose value a cell reads. `event` is the index of its event type. Arrays have 32-bit offsets, so an error says that a batch has more bytes
     /// than these can count.
-    pub fn push(&mut self, cell: &Cell, input: &Input<'_>) -> Result<(), ArrowError> {
+    pub fn push(&mut self, event: usize, cell: &Cell, input: &Input<'_>) -> Result<(), ArrowError> {
         match self {
             Builder::Int(column) => column.push(cell.number(input)),
             Builder::Decimal(column) => column.push(cell.number(input)),
             Builder::Time(column) => column.push(cell.number(input)),
-            Builder::Text(column) => column.push(cell, input),
+            Builder::Text(column) => column.push(event, cell, input),
             Builder::Bool(column) => column.append_option(cell.number(input).map(|number| number.word != 0)),
             Builder::Binary(column) => match cell.datum(input) {
                 Some(Datum::Bytes(bytes) | Datum::Text(bytes)) => column.append_value(bytes),

@@ -89,7 +89,7 @@ impl Columns {
         let input = Input { sample: Sample { event: of_type, record }, facts: Facts::Run(context) };
         builders.iter_mut().try_for_each(|(at, builder)| {
             let cells = plan.columns.get(*at).map_or(&[][..], |column| &column.cells);
-            builder.push(cells.get(event).unwrap_or(&Cell::Null), &input)
+            builder.push(event, cells.get(event).unwrap_or(&Cell::Null), &input)
         })
     }
 

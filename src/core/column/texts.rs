@@ -17,16 +17,20 @@ pub(super) struct TextColumn {
     indexes: Vec<u32>,
     nulls: Option<NullBufferBuilder>,
     memo: Memo,
+    /// For each event type, the index of its name, if a row has it already.
+    event_names: Vec<Option<u32>>,
     /// The number of batches before this one.
     batches: u64,
 }
 
 impl TextColumn {
+    /// Appends a row. `event` is the index of its event type.
     #[inline]
-    pub fn push(&mut self, cell: &Cell, input: &Input<'_>) {
+    pub fn push(&mut self, event: usize, cell: &Cell, input: &Input<'_>) {
         let index = match cell {
             Cell::Null => None,
-            Cell::Read(read @ (Read::Comm | Read::Stack | Read::Event(_))) => {
+            Cell::Read(Read::Event(name)) => Some(self.event_name(event, name)),
+            Cell::Read(read @ (Read::Comm | Read::Stack)) => {
                 read.word(input, &mut self.texts, &mut self.memo).text_index()
             }
             Cell::Read(Read::Field(field)) if field.kind.is_text() => match input.sample.field(field) {
@@ -49,11 +53,23 @@ impl TextColumn {
         }
     }
 
+    #[inline]
+    fn event_name(&mut self, event: usize, name: &[u8]) -> u32 {
+        if let Some(Some(index)) = self.event_names.get(event) {
+            return *index;
+        }
+        if self.event_names.len() <= event {
+            self.event_names.resize(event + 1, None);
+        }
+        *self.event_names[event].insert(self.texts.intern(name))
+    }
+
     /// Returns the array, and leaves an empty column.
     pub fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         let texts = std::mem::take(&mut self.texts);
         self.batches += 1;
         self.memo.check(self.batches);
+        self.event_names.clear();
         let indexes = std::mem::take(&mut self.indexes);
         self.indexes.reserve(indexes.len());
         let nulls = self.nulls.take().and_then(|mut nulls| nulls.finish());
