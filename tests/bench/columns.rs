@@ -30,11 +30,16 @@ const WAYS: [(&str, &[&str]); 3] = [
     ("columns, three integers and _comm", &["_time", "_cpu", "id", "_comm"]),
     ("columns, a list of integers", &["_time", "args"]),
 ];
+const ONE_CPU: &str = "columns, four integers, one CPU";
+const TWO_CPUS: &str = "columns, four integers, two CPUs";
 const MEMORY: &str = "columns, memory";
 
 pub fn rows(table: &mut Table) {
     if let Some(why) = recording::why_not_recordable() {
-        WAYS.iter().map(|(name, _)| *name).chain([MEMORY]).for_each(|name| table.row(name, &[], "ns", why));
+        WAYS.iter()
+            .map(|(name, _)| *name)
+            .chain([ONE_CPU, TWO_CPUS, MEMORY])
+            .for_each(|name| table.row(name, &[], "ns", why));
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -63,6 +68,19 @@ pub fn rows(table: &mut Table) {
         );
         table.row(name, &used, "ns", &note);
     }
+    let (mut one, mut two) = (Vec::new(), Vec::new());
+    for _ in 0..table.effort.runs() {
+        let wall = |path: &Path, least| {
+            let on_one = cpu::run(cpu::pinned(&mut batches(path, least, WAYS[0].1), 0)).wall_ns;
+            (on_one, cpu::run(&mut batches(path, least, WAYS[0].1)).wall_ns)
+        };
+        let (start, whole) = (wall(&nothing.path, 0), wall(&recorded.path, events));
+        one.push(whole.0.saturating_sub(start.0) as f64 / events as f64);
+        two.push(whole.1.saturating_sub(start.1) as f64 / events as f64);
+    }
+    table.row(ONE_CPU, &one, "ns", "wall time, without start-up");
+    let note = format!("the same; {:.2} times as fast", median(&one) / median(&two));
+    table.compared(TWO_CPUS, &two, (ONE_CPU, &one), "ns", &note);
     let (start, whole) = (
         cpu::peak(&mut batches(&nothing.path, 0, WAYS[1].1)),
         cpu::peak(&mut batches(&recorded.path, events, WAYS[1].1)),

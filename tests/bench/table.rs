@@ -64,7 +64,7 @@ impl Table {
 
     /// Checks that every expected row is there, with a figure or with the reason why it has none.
     pub fn check_rows(&self) {
-        const ROWS: [&str; 80] = [
+        const ROWS: [&str; 82] = [
             "floor h0",
             "floor h1",
             "floor h3",
@@ -144,6 +144,8 @@ impl Table {
             "columns, four integers",
             "columns, three integers and _comm",
             "columns, a list of integers",
+            "columns, four integers, one CPU",
+            "columns, four integers, two CPUs",
             "columns, memory",
         ];
         for name in ROWS {
