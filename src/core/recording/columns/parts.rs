@@ -106,8 +106,13 @@ impl ColumnParts {
         if count < 2 || with_side_band > bytes / 4 {
             return Ok(whole);
         }
+        let is_kept = |index: &Arc<BlockIndex>| {
+            index.blocks.iter().all(|block| block.side_band == 0 || index.side_band.has(block))
+        };
+        if !recording.index()?.iter().flatten().all(is_kept) {
+            return Ok(whole);
+        }
         let borders = shards::at_blocks(&blocks, samples.div_ceil(count));
-        recording.index()?;
         let of_parts = shards::between(&borders).into_iter();
         Ok(of_parts.filter(|&(first, last)| self.selection.some_time(first, last)).collect())
     }
