@@ -111,6 +111,17 @@ fn a_recording_is_counted() {
     assert_eq!(counts(&objects[0]), [1; 5]);
 }
 
+/// The counts of one of them would look like those of both.
+#[test]
+fn a_second_recording_is_refused() {
+    for command in [&["top"][..], &["hist", "--value", "x"], &["trace"]] {
+        let output = perf_prof(command).args(["--input", "a.data", "--input", "b.data"]).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.contains("--input b.data: this command reads one recording"), "{message}");
+        assert_eq!(output.status.code(), Some(2));
+    }
+}
+
 #[test]
 fn call_chains_are_keys() {
     needs([Need::Tracefs]);

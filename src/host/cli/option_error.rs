@@ -1,5 +1,7 @@
 //! Errors of options that several commands share.
 
+use std::path::PathBuf;
+
 use perf_prof_core::{derive::source::SourceTargetError, spec::SpecError, sys::shell::shell_quote};
 
 /// Why the options of a command are refused.
@@ -45,6 +47,12 @@ pub enum OptionError {
     /// `--time` without `--input`.
     #[error("--time selects a part of a recording; select the recording with --input")]
     TimeWithoutInput,
+    /// A second `--input` for a command that reads one recording.
+    #[error(
+        "--input {}: this command reads one recording; `perf-prof python` reads several with one script",
+        .0.display()
+    )]
+    SeveralRecordings(PathBuf),
     /// The id 0 of the idle tasks, for live events.
     #[error(
         "{0} 0: events cannot be attached to the idle tasks, which have id 0; use -C to trace all tasks on some CPUs, \

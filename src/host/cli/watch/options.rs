@@ -41,8 +41,8 @@ pub struct WatchOptions {
     freq: Option<Rate>,
 
     /// Read this recording instead of tracing live: a file or directory of `perf record`, or - for a pipe
-    #[arg(long, value_name = "PATH", help_heading = "Recordings")]
-    input: Option<PathBuf>,
+    #[arg(long, value_name = "PATH", action = ArgAction::Append, help_heading = "Recordings")]
+    input: Vec<PathBuf>,
     /// Read only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%-20%` or
     /// `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
     #[arg(long, value_name = "FROM,TO", help_heading = "Recordings")]
@@ -82,7 +82,7 @@ pub struct Needs {
 impl WatchOptions {
     /// Returns the recording that the user wrote.
     pub fn is_of_recording(&self) -> bool {
-        self.input.is_some()
+        !self.input.is_empty()
     }
 
     /// Returns the plan for these events.
@@ -98,7 +98,10 @@ impl WatchOptions {
         // Each line that a command prints is a system call. If it traced itself, it would never come to an end.
         let own_threads = OwnThreads::LeftOut;
         let capture = Capture { events, callchain, order: DeliveryOrder::Time, own_threads, ..Capture::default() };
-        if self.input.is_some() {
+        if let [_, second, ..] = self.input.as_slice() {
+            return Err(OptionError::SeveralRecordings(second.clone()));
+        }
+        if self.is_of_recording() {
             let input = self.recording(&command, needs.interval, &capture.events)?;
             return Ok(WatchPlan { capture, origin: Origin::Recorded(Box::new(input)), limit, verbosity });
         }
@@ -134,7 +137,7 @@ impl WatchOptions {
         let tasks = recorded_tasks(events, self.pids.is_some() || self.tids.is_some(), Coverage::of(&self.cpus))?;
         let ids = |ids: Option<Ids>| ids.map(|Ids(ids)| ids);
         Ok(Input {
-            path: self.input.unwrap_or_default(),
+            path: self.input.into_iter().next().unwrap_or_default(),
             limits: ReadLimits { owner: owner(self.force), memory: self.buffer },
             cpus: self.cpus,
             pids: ids(self.pids),
