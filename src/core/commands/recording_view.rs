@@ -66,8 +66,8 @@ impl OpenRecording {
         let opened = OpenRecording::open_with_spans(input, events, symbols, verbosity)?;
         if let Some(derived) = opened.selected.derived.first() {
             bail!(
-                "{}: a span is made while a script runs, and by trace, top and hist; select the events that begin and \
-                 end it",
+                "{}: spans are made for scripts, for trace, top and hist, and for rows (export to .ndjson, \
+                 .parquet and .arrow); here, select the events that begin and end it",
                 derived.span.name()
             );
         }

@@ -105,8 +105,8 @@ fn unknown_form(path: &Path) -> String {
         true => "--format says what is written to the standard output: csv, ndjson, parquet, arrow, pftrace or firefox"
             .to_owned(),
         false => format!(
-            "the name of {} does not say what is written: it has to end in .csv, .ndjson, .parquet, .arrow, \
-             .pftrace or .json; --format says it for other names",
+            "the name of {} does not say what is written: it has to end in .csv, .ndjson, .pftrace or .json, with or \
+             without .gz, or in .parquet or .arrow; --format says it for other names",
             path.display()
         ),
     }
