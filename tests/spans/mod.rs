@@ -3,6 +3,7 @@
 mod aggregators;
 mod copies;
 mod jobs;
+mod losses;
 
 use std::path::Path;
 

@@ -102,6 +102,7 @@ impl OpenRecording {
             tids,
             times: times(input, &mut recording)?,
             others: OtherRecords::NONE,
+            gaps: selected.gaps(),
         };
         let recorded = binaries(&mut recording, &input.path)?;
         let kernel = RecordedKernel::new(&recording, &recorded);

@@ -35,7 +35,8 @@ pub trait Derivation: Send {
     fn mute(&mut self);
 
     /// Continues in another process, or in another part of a recording: counts in `counts` from now on, and takes names
-    /// from `context`. The state stays: what is open before this call is open after it.
+    /// from `context`. The state stays: what is open before this call is open after it. But for each ring that is losing
+    /// samples then, [`Derivation::loss_begins`] is called again.
     fn continue_in(&mut self, counts: Arc<SpanCounts>, context: &Arc<Context>);
 
     /// Called once, after the last sample.

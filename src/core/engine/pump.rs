@@ -211,12 +211,8 @@ impl Pump {
             return self.sample(ring, record, program);
         }
         let time = self.trailer.time(record).unwrap_or(0);
-        // A recording may contain anything.
-        if self.replay_state.is_none()
-            && let Some(room) = RingRoom::of_record(record)
-        {
-            let flow = if room == RingRoom::Used { program.loss_begins() } else { program.loss_averted() };
-            return flow.map_break(BreakReason::Stop);
+        if RingRoom::of_record(record).is_some() {
+            return room_changed(record, program);
         }
         let was_losing = self.is_losing(ring);
         self.side_band(ring, (self.parse)(record), time);
@@ -240,12 +236,12 @@ impl Pump {
         match batch {
             Batch::Ring(chunk) => {
                 for record in chunk.records() {
-                    self.deliver_record_of_recording(replay_state, record, program, attend)?;
+                    self.deliver_record_of_recording(replay_state, (chunk.ring, record), program, attend)?;
                 }
             }
             Batch::Sorted(sorted) => {
-                for (_, record) in sorted.in_order() {
-                    self.deliver_record_of_recording(replay_state, record, program, attend)?;
+                for of in sorted.in_order() {
+                    self.deliver_record_of_recording(replay_state, of, program, attend)?;
                 }
             }
         }
@@ -257,11 +253,14 @@ impl Pump {
     fn deliver_record_of_recording(
         &mut self,
         replay_state: &mut ReplayState,
-        record: &[u8],
+        (chunk_ring, record): (u32, &[u8]),
         program: &mut dyn Deliver,
         attend: &mut impl FnMut(&mut dyn Deliver) -> ControlFlow<BreakReason>,
     ) -> ControlFlow<BreakReason> {
         if record_type(record) != PERF_RECORD_SAMPLE {
+            if chunk_ring == RingRoom::IN_REPLAY {
+                return room_changed(record, program);
+            }
             self.recorded_side_band(replay_state, record, program)?;
             if !self.others.contains(record_type(record)) {
                 return ControlFlow::Continue(());
@@ -276,6 +275,9 @@ impl Pump {
         let Some(sample) = replay_state.sample(record, self.rings.len()) else { return ControlFlow::Continue(()) };
         while let Some(end) = replay_state.interval_passed(sample.time) {
             self.interval(end, program)?;
+        }
+        if self.has_unreported_losses {
+            self.report_losses_without_cpu(sample.time, program)?;
         }
         if let Some(event) = replay_state.only_event(&sample) {
             self.report_loss_before(sample.ring, sample.time, program)?;
@@ -410,6 +412,14 @@ impl Pump {
         self.report_ring_loss(ring, program, before, after)
     }
 
+    /// Reports the losses whose records have neither a CPU nor a time. The record after such a record can be of any ring.
+    #[cold]
+    fn report_losses_without_cpu(&mut self, after: u64, program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
+        // The gap of such a loss has an end of its own.
+        program.loss_begins().map_break(BreakReason::Stop)?;
+        self.report_loss_before(self.rings.len() - 1, after, program)
+    }
+
     #[cold]
     fn report_ring_loss(
         &mut self,
@@ -518,6 +528,17 @@ impl Pump {
         let rings = self.recent_losses.len();
         std::mem::replace(&mut self.recent_losses, vec![0; rings])
     }
+}
+
+/// Tells the program that a ring begins to lose records, or that it has room again.
+#[cold]
+fn room_changed(record: &[u8], program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
+    let flow = match RingRoom::of_record(record) {
+        Some(RingRoom::Used) => program.loss_begins(),
+        Some(RingRoom::Left) => program.loss_averted(),
+        None => return ControlFlow::Continue(()),
+    };
+    flow.map_break(BreakReason::Stop)
 }
 
 /// Delivers a record other than a sample. It is a function of its own, so that the loops over samples stay small.

@@ -25,8 +25,8 @@ pub trait Deliver {
     /// Delivers a sample. `event` is the index of its event type, and `record` is the whole record.
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow;
     /// Reports that a ring begins to lose events. The call [`Deliver::lost`] for this ring says that the loss has ended,
-    /// and between which times it was. Only live events in the order of time have this call in time; it is for what has
-    /// state between events.
+    /// and between which times it was. Live events in the order of time and recordings in files have this call in time;
+    /// it is for what has state between events.
     fn loss_begins(&mut self) -> Flow {
         Flow::Continue(())
     }

@@ -33,5 +33,5 @@ pub use index::trailer::StoredIndex;
 pub use input::random_access::Input;
 pub use limits::{Owner, ReadLimits};
 pub use recording::{RecordedEvent, Recording};
-pub use select::{Selection, Wanted};
+pub use select::{Gaps, Selection, Wanted};
 pub use source::{Progress, Replay, ring_of};

@@ -27,6 +27,19 @@ pub struct Selection {
     pub times: Vec<(u64, u64)>,
     /// The types of records other than samples that the program requests. They are selected by CPU and time.
     pub others: OtherRecords,
+    /// Whether the begins of losses are marked among the records.
+    pub gaps: Gaps,
+}
+
+/// Whether a replay marks the time from which a ring was losing events. The recording has to be read in advance for
+/// this, as far as it has losses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gaps {
+    /// It does not: only the records about losses are delivered.
+    #[default]
+    NotMarked,
+    /// It does, for what is made of several samples.
+    Marked,
 }
 
 /// The result of checking a record against a selection.
@@ -92,6 +105,14 @@ impl Selection {
     /// Returns the last selected time. Side-band records after it are not needed.
     pub fn last_time(&self) -> u64 {
         self.times.iter().map(|&(_, last)| last).max().unwrap_or(u64::MAX)
+    }
+
+    /// Returns the first selected time that is not before `time`.
+    pub(crate) fn first_time_from(&self, time: u64) -> Option<u64> {
+        if self.times.is_empty() {
+            return Some(time);
+        }
+        self.times.iter().filter(|&&(_, last)| time <= last).map(|&(first, _)| first.max(time)).min()
     }
 
     /// Returns whether a record is delivered, and whether it is a sample or a side-band record. `time` is the record's

@@ -8,11 +8,13 @@ use super::{
     input::feed::{FileFeed, RecordReader},
     order::{
         block_stream::{FoundBy, IndexedStream, Numbers, ReplayContext, Stream, StreamSetup, Warnings},
+        gaps::GapStream,
         merge::{self, Merger, ReleaseTime},
         read_ahead::Batches,
         sequential::{Arrival, SequentialStream},
     },
     recording::{Data, Part, Recording, Stored},
+    select::Gaps,
 };
 use crate::record::{Batch, Ended, LossCounts, OtherRecords, Source, Wait};
 
@@ -62,6 +64,10 @@ impl Replay {
         let mut streams: Vec<Box<dyn Stream>> = Vec::new();
         let mut total = 0;
         let mut release = ReleaseTime::InRounds;
+        let selection = context.selection.clone();
+        let (marks_gaps, mut gaps) = (selection.gaps == Gaps::Marked, Vec::new());
+        // The number of streams before those of the recording.
+        let before = u32::from(marks_gaps);
         match data {
             Data::Stream(
                 records,
@@ -69,18 +75,24 @@ impl Replay {
                 Some(Stored { input, unpacked: Some(CompressedIndex { runs: Some(index), .. }), .. }),
             ) => {
                 total += index.read_for(&context.selection);
-                let setup = StreamSetup { context, numbers: Numbers::ALL, warnings: warnings.clone(), memory: share };
-                streams.push(Box::new(IndexedStream::new(input, records.name, index, setup)));
+                let numbers = Numbers { first: before, stride: merge::stride(1 + before as usize) };
+                let setup = StreamSetup { context, numbers, warnings: warnings.clone(), memory: share };
+                let mut stream = IndexedStream::new(input, records.name, index, setup);
+                if marks_gaps {
+                    gaps.push(stream.gaps()?);
+                }
+                streams.push(Box::new(stream));
             }
             Data::Stream(records, arrival, _) => {
                 if arrival == Arrival::Live {
                     release = ReleaseTime::AtOnce;
                 }
-                let setup = StreamSetup { context, numbers: Numbers::ALL, warnings: warnings.clone(), memory: share };
+                let numbers = Numbers { first: before, stride: merge::stride(1 + before as usize) };
+                let setup = StreamSetup { context, numbers, warnings: warnings.clone(), memory: share };
                 streams.push(Box::new(SequentialStream::new(records, arrival, most_ahead.max(BLOCK), setup)));
             }
             Data::Parts(parts) => {
-                let stride = merge::stride(parts.len());
+                let stride = merge::stride(parts.len() + before as usize);
                 let packed = || parts.iter().filter(|part| part.index().is_none());
                 let ahead = (most_ahead / packed().count().max(1)).max(BLOCK);
                 let memory = share / packed().count().max(1);
@@ -90,13 +102,17 @@ impl Replay {
                 // the largest runs of all files fit into memory together.
                 let runs_fit = runs.iter().sum::<usize>() <= ahead * runs.len();
                 for (number, part) in parts.into_iter().enumerate() {
-                    let numbers = Numbers { first: number as u32, stride };
+                    let numbers = Numbers { first: before + number as u32, stride };
                     let setup = StreamSetup { context: context.clone(), numbers, warnings: warnings.clone(), memory };
                     let index = if runs_fit { part.runs() } else { part.index() }.cloned();
                     let Part { name, input, section, .. } = part;
                     if let Some(index) = index {
                         total += index.read_for(&context.selection);
-                        streams.push(Box::new(IndexedStream::new(input, name, index, setup)));
+                        let mut stream = IndexedStream::new(input, name, index, setup);
+                        if marks_gaps {
+                            gaps.push(stream.gaps()?);
+                        }
+                        streams.push(Box::new(stream));
                         continue;
                     }
                     total += section.size;
@@ -104,6 +120,10 @@ impl Replay {
                     streams.push(Box::new(SequentialStream::new(records, Arrival::Stored, ahead, setup)));
                 }
             }
+        }
+        if marks_gaps {
+            let count = streams.len() + 1;
+            streams.insert(0, Box::new(GapStream::new(&gaps, &selection, count)));
         }
         let batches = Batches::new(Merger::new(streams, release, limit));
         Ok(Replay { batches, is_file, warnings, failure: None, cpus, others, total, stopped: None, flush: false })

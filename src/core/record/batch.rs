@@ -75,7 +75,8 @@ pub struct Sorted {
 }
 
 /// Whether a ring had room for another record when it was read. In a sorted batch, a record says where this changed: in
-/// the form of PERF_RECORD_LOST, without any lost record. The kernel writes no such record, and recordings have none.
+/// the form of PERF_RECORD_LOST, without any lost record. The kernel writes no such record, and recordings have none: a
+/// replay finds out when a ring was losing events, and adds such records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RingRoom {
     /// It had. Nothing was lost.
@@ -98,6 +99,17 @@ impl RingRoom {
     /// Returns the record for a ring, as a chunk.
     pub fn chunk(self, ring: u32) -> Chunk {
         Chunk::new(ring, self.record().to_vec(), None)
+    }
+
+    /// The ring of chunks in a replay that hold such records. A recording may contain anything, and the chunks that are
+    /// read from it have another ring.
+    pub const IN_REPLAY: u32 = u32::MAX;
+
+    /// Returns the two records as a chunk for a replay, first [`RingRoom::Used`], and the offset of the second one.
+    pub fn chunk_for_replay() -> (Chunk, u32) {
+        let used = RingRoom::Used.record();
+        let bytes = [used, RingRoom::Left.record()].concat();
+        (Chunk::new(Self::IN_REPLAY, bytes, None), used.len() as u32)
     }
 
     /// Returns what a record says about the room in its ring. `None` for all records of the kernel.

@@ -16,7 +16,7 @@ use crate::{
     derive::{self, Derived, Presence, Span, SpanRule},
     engine::sample_routes::Route,
     event::{EventType, Format, Sides},
-    perfdata::{AttrFlag, RecordedEvent, Recording},
+    perfdata::{AttrFlag, Gaps, RecordedEvent, Recording},
     plan::{Callchain, Switch},
     profiler::{self, BuiltIn},
     spec::{
@@ -310,6 +310,11 @@ impl Selected {
         let mut unwanted = recording.events.iter().zip(&wanted).filter(|(_, wanted)| !**wanted);
         let needed = unwanted.any(|(event, _)| !is_dummy(event)) && !recording.events.iter().any(holds_counters);
         needed.then_some(wanted)
+    }
+
+    /// Returns whether the derived events need to know from when on events were lost.
+    pub fn gaps(&self) -> Gaps {
+        if self.derived.is_empty() { Gaps::NotMarked } else { Gaps::Marked }
     }
 
     /// Like [`Selected::attrs`], but only for the attrs whose samples derived events are made of.

@@ -276,7 +276,7 @@ pub(super) fn selection(
     let times = times(input, recording)?;
     let (pids, tids) = input.tasks_of_samples();
     let (attrs, cpus) = (selected.attrs(recording), input.cpus.clone());
-    Ok(Selection { attrs, cpus, pids, tids, times, others: plan.dialect.other_records() })
+    Ok(Selection { attrs, cpus, pids, tids, times, others: plan.dialect.other_records(), gaps: selected.gaps() })
 }
 
 /// Creates the context of the replay. All names and clock offsets come from the recording. None comes from the programs

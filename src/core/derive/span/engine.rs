@@ -303,6 +303,8 @@ impl Derivation for Engine {
         self.counts = counts;
         self.context = context.clone();
         self.output = Output::Delivered;
+        // The next part begins with the marks of the losses that go on.
+        self.lossy_rings = 0;
     }
 
     fn finish(&mut self, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {

@@ -314,7 +314,7 @@ fn spans_go_on_with_other_counts() {
 }
 
 /// A step of a run in which events are lost.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum LossStep {
     Sample(usize, u64),
     LossBegins,
@@ -347,12 +347,16 @@ fn a_border_within_a_loss_changes_no_span() {
     ];
     for border in 0..=steps.len() {
         let mut run = start("span:x=s:begin..s:end//key=_tid/").unwrap();
-        let (mut times, mut sums) = (Vec::new(), [0; 2]);
+        let (mut times, mut sums, mut lossy) = (Vec::new(), [0; 2], 0);
         for (at, &step) in steps.iter().enumerate() {
+            lossy += i32::from(step == LossBegins) - i32::from(step == Lost);
             if at == border {
                 sums = [run.counts.ended(), run.counts.dropped()];
                 run.counts = Arc::new(SpanCounts::default());
                 run.engine.continue_in(run.counts.clone(), &Arc::new(Context::new(Box::new(NoKernel), 0)));
+                // The losses that go on are marked again. The step itself is below.
+                let before = lossy - i32::from(step == LossBegins) + i32::from(step == Lost);
+                (0..before).for_each(|_| run.engine.loss_begins());
             }
             match step {
                 Sample(input, time) => {

@@ -5,7 +5,10 @@
 //! overlap in time have to be in memory. If only a range of times is requested, the blocks outside this range are not
 //! read.
 
-use std::{sync::Arc, thread};
+use std::{
+    sync::{Arc, OnceLock},
+    thread,
+};
 
 use super::side_band::SideBand;
 use crate::{
@@ -14,6 +17,7 @@ use crate::{
         error::PerfDataError,
         format::{bytes::ByteOrder, first_records::inner_tracing_data, header::Section, layouts::Layouts, swap},
         input::random_access::Input,
+        order::gaps::Gap,
         select::{Selection, is_side_band},
     },
     record::{RECORD_HEADER, Records, record_size, record_type},
@@ -82,6 +86,8 @@ pub struct BlockIndex {
     pub aux_bytes: u64,
     /// The side-band records that are kept in memory. If there are too many, only the first ones are kept.
     pub side_band: SideBand,
+    /// When the rings of the section were losing records, once it was found out.
+    pub(crate) gaps: OnceLock<Arc<Vec<Gap>>>,
 }
 
 /// The way to get the selected records of a block.

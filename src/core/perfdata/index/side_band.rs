@@ -4,7 +4,10 @@
 
 use super::blocks::Block;
 use crate::{
-    perfdata::{order::block_stream::ReplayContext, select::Wanted},
+    perfdata::{
+        order::{block_stream::ReplayContext, gaps},
+        select::Wanted,
+    },
     record::{Chunk, SortedRecord, record_size},
 };
 
@@ -82,6 +85,12 @@ impl SideBand {
     /// Returns whether all records of a block were kept.
     pub(crate) fn has(&self, block: &Block) -> bool {
         self.records_of(block).is_some()
+    }
+
+    /// Returns whether a block may have records about losses. If the block's records were not kept, this is not known.
+    pub(crate) fn may_have_losses(&self, block: &Block) -> bool {
+        let is_loss = |kept: &KeptRecord| gaps::is_loss(&self.bytes[kept.at as usize..]);
+        block.side_band != 0 && self.records_of(block).is_none_or(|kept| kept.iter().any(is_loss))
     }
 
     /// Appends the selected side-band records of a block to `records`. `number` is the number of the block. Returns the

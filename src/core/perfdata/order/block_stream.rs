@@ -7,6 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use super::gaps::{Gap, GapFinder};
 use crate::{
     abi::PERF_RECORD_SAMPLE,
     perfdata::{
@@ -141,6 +142,7 @@ pub(crate) struct Numbers {
 
 impl Numbers {
     /// The numbers of the blocks if there is only one stream.
+    #[cfg(test)]
     pub const ALL: Numbers = Numbers { first: 0, stride: 1 };
 
     /// Returns the number of a block from its index in the stream.
@@ -190,6 +192,18 @@ impl IndexedStream {
         let StreamSetup { context, numbers, warnings, memory } = setup;
         let (wanted, unpacker) = (index.wanted(&context.selection), RunDecompressor::new(memory));
         Self { input, name, context, index, wanted, next: 0, numbers, consumed: 0, unpacker, warnings }
+    }
+
+    /// Returns the gaps of the section. They are found once for all copies of the index.
+    pub fn gaps(&mut self) -> Result<Arc<Vec<Gap>>, PerfDataError> {
+        let index = self.index.clone();
+        if let Some(gaps) = index.gaps.get() {
+            return Ok(gaps.clone());
+        }
+        let layouts = self.context.layouts.clone();
+        let read = |block: usize| self.read(&index.blocks[block]).map_err(|error| PerfDataError::io(&self.name, error));
+        let found = GapFinder::new(&index, &layouts, read).find()?;
+        Ok(index.gaps.get_or_init(|| Arc::new(found)).clone())
     }
 
     /// Reads the records of a block and converts them to native order.

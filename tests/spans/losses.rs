@@ -1,0 +1,159 @@
+//! Spans of recordings in which a ring lost events, while other rings did not: they are made byte by byte.
+
+use perf_prof_core::abi::{perf_data::HEADER_TRACING_DATA, *};
+
+use crate::{
+    harness::{
+        made::{Made, MadeAttr, u32s, u64s},
+        recording::Folder,
+        script::Run,
+    },
+    replay::made::NATIVE,
+};
+
+/// Each event of a thread ends a span and begins the next one.
+const SELECTOR: &str = "span:step=sys:e..sys:e//key=_tid/";
+
+const SCRIPT: &str = "
+import perf_prof
+
+def span__step(e):
+    print(e._tid, e.begin._time - 1000, e._time - 1000)
+
+def __partial__(): pass
+def __merge__(partials): pass
+
+def __exit__():
+    counts = perf_prof.stats()['events']['span:step']
+    print(counts['opened'], counts['ended'], counts['open'], counts['dropped'])
+    print(counts['opened'] == counts['ended'] + counts['open'] + counts['dropped'])
+";
+
+/// Whether records other than samples have the time and the CPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum SampleId {
+    All,
+    OnlySamples,
+}
+
+/// A record in the order of the file.
+#[derive(Clone, Copy)]
+enum Entry {
+    Sample { cpu: u32, tid: u32, time: u64 },
+    Lost { cpu: u32, time: u64 },
+}
+
+use Entry::{Lost, Sample};
+
+fn made(entries: &[Entry], sample_id: SampleId) -> Made {
+    const SAMPLE_ID_ALL: u64 = 1 << 18;
+    let flags = if sample_id == SampleId::All { SAMPLE_ID_ALL } else { 0 };
+    let members = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_RAW;
+    // The id of the format in `NATIVE.tracing_data()`.
+    const EVENT: u64 = 0x176;
+    let attr = MadeAttr { kind: PERF_TYPE_TRACEPOINT, config: EVENT, flags, ..MadeAttr::new(members) };
+    let mut made = Made::new(attr);
+    made.features.push((HEADER_TRACING_DATA, NATIVE.tracing_data()));
+    let place = |tid: u32, time: u64, cpu: u32| [u32s(&[tid, tid]), u64s(&[1000 + time]), u32s(&[cpu, 0])].concat();
+    entries.iter().fold(made, |made, entry| match *entry {
+        Sample { cpu, tid, time } => made.sample(0, &[place(tid, time, cpu), u32s(&[28, EVENT as u32]), vec![0; 24]]),
+        Lost { cpu, time } => {
+            let id = if sample_id == SampleId::All { place(0, time, cpu) } else { Vec::new() };
+            made.record(PERF_RECORD_LOST, 0, &[u64s(&[1, 5]), id])
+        }
+    })
+}
+
+/// Replays with one process and with several, which must print the same. Returns the output.
+#[track_caller]
+fn replay(folder: &Folder, made: &Made, options: &[&str]) -> String {
+    let path = made.write(folder);
+    let run = |jobs: &str| {
+        let options = [options, &["--input", &path, "--jobs", jobs]].concat();
+        let outcome = Run::script(SCRIPT).event(SELECTOR).options(options).run();
+        assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+        outcome.stdout
+    };
+    let one = run("1");
+    for jobs in ["2", "3", "5", "8"] {
+        assert_eq!(run(jobs), one, "--jobs {jobs}");
+    }
+    one
+}
+
+/// The ring of CPU 0 lost events between 20 and 60. Thread 7 was there before, and moved to CPU 1.
+const CPU_0: [Entry; 4] = [
+    Sample { cpu: 0, tid: 7, time: 10 },
+    Sample { cpu: 0, tid: 7, time: 20 },
+    Lost { cpu: 0, time: 60 },
+    Sample { cpu: 0, tid: 8, time: 60 },
+];
+
+const CPU_1: [Entry; 6] = [
+    Sample { cpu: 1, tid: 9, time: 5 },
+    Sample { cpu: 1, tid: 9, time: 15 },
+    Sample { cpu: 1, tid: 7, time: 30 },
+    Sample { cpu: 1, tid: 7, time: 50 },
+    Sample { cpu: 1, tid: 7, time: 70 },
+    Sample { cpu: 1, tid: 7, time: 80 },
+];
+
+/// What ended before the loss is delivered, and what began after it.
+const SPANS: &str = "9 5 15\n7 10 20\n7 70 80\n";
+
+#[test]
+fn a_span_does_not_end_on_another_cpu_during_a_loss() {
+    let folder = Folder::new();
+    // In the file, the record of the loss is before or after the records of the other CPU, or among them.
+    let orders = [
+        [&CPU_0[..], &CPU_1].concat(),
+        [&CPU_1[..], &CPU_0].concat(),
+        [&CPU_0[..2], &CPU_1, &CPU_0[2..]].concat(),
+        [&CPU_1[..3], &CPU_0, &CPU_1[3..]].concat(),
+    ];
+    for (number, entries) in orders.iter().enumerate() {
+        for sample_id in [SampleId::All, SampleId::OnlySamples] {
+            let shown = replay(&folder, &made(entries, sample_id), &[]);
+            assert!(shown.starts_with(SPANS) && shown.ends_with("\nTrue\n"), "{number} {sample_id:?}: {shown}");
+            assert_eq!(shown.lines().count(), SPANS.lines().count() + 2, "{number} {sample_id:?}: {shown}");
+        }
+    }
+}
+
+#[test]
+fn spans_outside_of_a_loss_are_kept() {
+    let folder = Folder::new();
+    // Nothing was lost between 20 and 60.
+    let without_loss: Vec<Entry> =
+        CPU_0.into_iter().chain(CPU_1).filter(|entry| matches!(entry, Sample { .. })).collect();
+    let shown = replay(&folder, &made(&without_loss, SampleId::All), &[]);
+    assert_eq!(shown, "9 5 15\n7 10 20\n7 20 30\n7 30 50\n7 50 70\n7 70 80\n9 6 3 0\nTrue\n");
+    // The loss is on a CPU that is not selected.
+    let shown = replay(&folder, &made(&[&CPU_0[..], &CPU_1].concat(), SampleId::All), &["-C", "1"]);
+    assert_eq!(shown, "9 5 15\n7 30 50\n7 50 70\n7 70 80\n6 4 2 0\nTrue\n");
+}
+
+/// The record of the loss comes at the end of the file, and most of the recording is between it and the last record before
+/// the loss. So there are parts that begin and end within the loss.
+#[test]
+fn a_loss_may_last_for_several_parts() {
+    let folder = Folder::new();
+    let others = (0..20_000).map(|number| Sample { cpu: 1, tid: 9, time: 101 + 2 * number });
+    let before = [Sample { cpu: 0, tid: 7, time: 10 }, Sample { cpu: 0, tid: 7, time: 20 }];
+    let after = [
+        Lost { cpu: 0, time: 20_000 },
+        Sample { cpu: 0, tid: 7, time: 20_000 },
+        Sample { cpu: 0, tid: 7, time: 20_002 },
+    ];
+    let entries: Vec<Entry> = before.into_iter().chain(others).chain(after).collect();
+    for sample_id in [SampleId::All, SampleId::OnlySamples] {
+        let shown = replay(&folder, &made(&entries, sample_id), &[]);
+        assert!(shown.starts_with("7 10 20\n7 20000 20002\n9 20001 20003\n"), "{sample_id:?}: {shown:.99}");
+        assert!(shown.ends_with("\nTrue\n"), "{sample_id:?}");
+        let of_others = shown.lines().filter(|line| line.starts_with("9 ")).count();
+        assert_eq!(of_others, (40_099 - 20_001) / 2, "{sample_id:?}");
+    }
+    // The selected times begin within the loss.
+    let shown = replay(&folder, &made(&entries, SampleId::All), &["--time", "0.000009,"]);
+    assert!(shown.starts_with("7 20000 20002\n9 20001 20003\n") && shown.ends_with("\nTrue\n"), "{shown:.99}");
+}
