@@ -66,8 +66,8 @@ impl OpenRecording {
         let opened = OpenRecording::open_with_spans(input, events, symbols, verbosity)?;
         if let Some(derived) = opened.selected.derived.first() {
             bail!(
-                "{}: spans are made for scripts, for trace, top and hist, and for rows (export to .ndjson, \
-                 .parquet and .arrow); here, select the events that begin and end it",
+                "{}: spans are made by scripts, by trace, top and hist, and by export for Parquet, Arrow and NDJSON files; \
+                 select the events that begin and end it",
                 derived.span.name()
             );
         }

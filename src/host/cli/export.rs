@@ -104,6 +104,11 @@ fn unknown_form(path: &Path) -> String {
     match path.as_os_str() == "-" {
         true => "--format says what is written to the standard output: csv, ndjson, parquet, arrow, pftrace or firefox"
             .to_owned(),
+        false if [".parquet.gz", ".arrow.gz"].iter().any(|end| path.to_string_lossy().ends_with(end)) => format!(
+            "{}: Parquet and Arrow files are not compressed with gzip; leave out .gz (Parquet files are compressed in \
+             themselves)",
+            path.display()
+        ),
         false => format!(
             "the name of {} does not say what is written: it has to end in .csv, .ndjson, .pftrace or .json, with or \
              without .gz, or in .parquet or .arrow; --format says it for other names",
