@@ -159,6 +159,18 @@ fn the_difference_of_two_recordings_has_the_weights_of_both() {
     assert!(two_weights(&both).iter().any(|(stack, before, after)| stack.starts_with("ls;") && before > after));
     let svg = flame("after.data", "x.svg", &["--diff", "before.data"]);
     assert!(svg.contains("red has a larger share than in before.data") && svg.contains("%; +"), "{}", svg.len());
+    // The weights of other events have another unit, perhaps.
+    record(&file("other.data"), &[&["-e", "page-faults"][..], &LS].concat());
+    let compare = |of: &str| {
+        let args = ["report", "-q", "--flame", "z.svg", "-i", "after.data", "--diff", of];
+        let output = perf_prof(&args).current_dir(&folder).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = compare("other.data");
+    assert!(said.contains("warning: other.data has none of these events"), "{said}");
+    assert!(said.contains("page-faults") && said.contains("cpu-clock"), "{said}");
+    assert!(!compare("before.data").contains("warning"));
     let output = perf_prof(&["report", "--diff", "before.data"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let output = perf_prof(&["report", "-i", "after.data", "--flame", "y.svg", "--diff", "not-there.data"]);

@@ -80,6 +80,9 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
     let has_many = |reading: &Reading| reading.names.len() > 1;
     let roots =
         if has_many(&reading) || compared.as_ref().is_some_and(has_many) { Roots::Events } else { Roots::Tasks };
+    if let (Some(compared), Some(flame)) = (&compared, &plan.flame) {
+        flame.warn_of_other_events(&reading.names, &compared.names);
+    }
     let before = compared.map(|compared| compared.add_up(plan, roots)).transpose()?;
     let names = reading.names.clone();
     let Added { sums, status, lost } = reading.add_up(plan, roots)?;
