@@ -15,9 +15,10 @@ there is a row for each lock, with its address.
 A row with a large TOTAL is a lock that many want; one with a small COUNT and a large LONGEST is a lock that somebody
 holds for long. perf-prof trace -e 'lock/min=10ms/stack/' shows the single waits and who waits.
 
-A task that waits for a futex may also wait for a condition or for the end of a thread: look at its place. Waits in
-programs without frame pointers may have the wrong place: --call-graph dwarf finds it. With -i 1000, a table is printed
-every second, else one at the end.
+A task that waits for a futex may also wait for a condition or for the end of a thread: look at its place. The place may
+be wrong, for example the caller of the function that takes the lock, if the program or a library has no frame pointers.
+Often the libc has none, even if the program has them. --call-graph dwarf finds the place. With -i 1000, a table is
+printed every second, else one at the end.
 """
 from __future__ import annotations
 

@@ -331,7 +331,7 @@ class CallChains:
         if self._empty and not self._with_frames:
             self._say(f"no call chains, so {self._lack}: -g adds them (perf-prof record -g)")
         if 2 * self._short > self._of_programs:
-            self._say("call chains end early; programs without frame pointers need --call-graph dwarf")
+            self._say("call chains end early; programs and libraries without frame pointers need --call-graph dwarf")
 
     def _say(self, message):
         if message not in self._said:

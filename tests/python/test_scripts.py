@@ -13,7 +13,7 @@ from perf_prof.testing import Lost, make_event, run_script
 SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts")
 MS = 1_000_000
 SECOND = 1_000 * MS
-ENDS_EARLY = "{}: call chains end early; programs without frame pointers need --call-graph dwarf\n"
+ENDS_EARLY = "{}: call chains end early; programs and libraries without frame pointers need --call-graph dwarf\n"
 
 
 def make(name, time, **fields):

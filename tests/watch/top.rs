@@ -152,7 +152,7 @@ fn call_chains_that_end_early_are_told_once() {
         short += if (1..=2).contains(&frames) { count } else { 0 };
         all += if frames > 0 { count } else { 0 };
     }
-    let hint = "perf-prof: call chains end early; programs without frame pointers need --call-graph dwarf\n";
+    let hint = "perf-prof: call chains end early; programs and libraries without frame pointers need --call-graph dwarf\n";
     assert_eq!(said(&output), if short * 2 > all { hint } else { "" });
     for how in [&["--call-graph", "dwarf"][..], &["-g", "-q"]] {
         assert_eq!(said(&top(how)), "", "{how:?}");

@@ -20,7 +20,8 @@ pub(super) fn hint(groups: &Groups) -> Option<&'static str> {
             _ => all += amount.weight(),
         }
     }
-    (short * 2 > all).then_some("call chains end early; programs without frame pointers need --call-graph dwarf")
+    (short * 2 > all)
+        .then_some("call chains end early; programs and libraries without frame pointers need --call-graph dwarf")
 }
 
 /// Returns whether a key is a call chain: that of the event, or of one of the events of a span.
