@@ -111,6 +111,17 @@ fn a_recording_is_counted() {
     assert_eq!(counts(&objects[0]), [1; 5]);
 }
 
+/// The tracepoints of locks are those of the kernel's locks.
+#[test]
+fn a_selector_of_futexes_leads_to_the_script_that_shows_them() {
+    for command in ["top", "hist", "trace"] {
+        let selector: &[&str] = if command == "trace" { &["-e", "lock/kind=futex/"] } else { &["lock/kind=futex/"] };
+        let output = perf_prof(&[command]).args(selector).args(["--input", "not-there.data"]).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.contains("scripts/lockstat.py --futex shows waits"), "{command}: {message}");
+    }
+}
+
 /// The counts of one of them would look like those of both.
 #[test]
 fn a_second_recording_is_refused() {

@@ -14,8 +14,9 @@ use crate::{
     live_run::{Delivered, LivePlan, SelectedEvents},
     plan::{Capture, Input, Verbosity},
     record::OtherRecords,
+    spec::{EventKind, EventSpec, SpanEvents},
     symbol,
-    sys::{blocked_signals::BlockedSignals, signals::Signals},
+    sys::{blocked_signals::BlockedSignals, output, signals::Signals},
 };
 
 /// The events that a command shows.
@@ -69,6 +70,12 @@ pub fn deliver<S: Sink>(
     receive: impl FnOnce(Watched) -> Result<S>,
 ) -> Result<(ExitStatus, S)> {
     let symbols = symbol::Options::default();
+    if plan.capture.events.iter().any(wants_locks_of_programs) {
+        output::say(
+            "lock has waits for locks of the kernel, and none of the kind futex; scripts/lockstat.py --futex shows waits \
+             for locks of programs",
+        );
+    }
     match &plan.origin {
         Origin::Recorded(input) => {
             let mut reading = OpenRecording::open_with_spans(input, &plan.capture.events, symbols, plan.verbosity)?;
@@ -109,5 +116,30 @@ pub fn deliver<S: Sink>(
             started?;
             Ok((ExitStatus(exit_status(ending, at_exit, Callbacks::Returned, workload_status)), sink))
         }
+    }
+}
+
+/// Returns whether the event is the source `lock`, and its selector names futexes, which the kernel's lock events leave
+/// out.
+fn wants_locks_of_programs(event: &EventSpec) -> bool {
+    match &event.kind {
+        EventKind::Span(span) => {
+            matches!(&span.events, SpanEvents::Source { source, .. } if source == "lock")
+                && event.selector.contains("futex")
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::parse_events;
+
+    #[test]
+    fn a_selector_of_futexes_is_recognized() {
+        let wants = |text: &str| parse_events(text).unwrap().iter().any(wants_locks_of_programs);
+        assert!(wants("lock/kind=futex/") && wants(r#"lock/kind=="futex" && duration > 5/"#));
+        assert!(!wants("lock/kind=mutex/") && !wants("syscall/name=futex/"));
     }
 }

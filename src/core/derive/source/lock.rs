@@ -11,7 +11,7 @@ use crate::{abi::system_calls, event::SpanTask, spec::Nesting};
 pub(super) const LOCK: SourceDefinition = SourceDefinition {
     system: "",
     name: "lock",
-    about: "the time for which a task waited for a lock of the kernel that another one held",
+    about: "the time for which a task waited for a lock of the kernel (not of a program) that another one held",
     example: "lock/kind=mutex|rwsem*, min=1ms/stack/",
     rules: &[
         Rule::begin_unless_open("lock:contention_begin", "common_pid+lock_addr").when("common_pid != 0"),
