@@ -122,6 +122,23 @@ fn a_selector_of_futexes_leads_to_the_script_that_shows_them() {
     }
 }
 
+/// `-i` of report and export names a recording.
+#[test]
+fn a_file_as_interval_leads_to_the_option_for_recordings() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("perf.data"), "").unwrap();
+    let said = |command: &str, path: &str| {
+        let output = perf_prof(&[command, "-i", path]).current_dir(&folder).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for command in ["top", "hist", "trace"] {
+        let message = said(command, "perf.data");
+        assert!(message.contains("--input perf.data reads the recording"), "{command}: {message}");
+    }
+    assert!(!said("top", "not-there.data").contains("reads the recording"));
+}
+
 /// The counts of one of them would look like those of both.
 #[test]
 fn a_second_recording_is_refused() {
@@ -163,7 +180,8 @@ fn call_chains_that_end_early_are_told_once() {
         short += if (1..=2).contains(&frames) { count } else { 0 };
         all += if frames > 0 { count } else { 0 };
     }
-    let hint = "perf-prof: call chains end early; programs and libraries without frame pointers need --call-graph dwarf\n";
+    let hint =
+        "perf-prof: call chains end early; programs and libraries without frame pointers need --call-graph dwarf\n";
     assert_eq!(said(&output), if short * 2 > all { hint } else { "" });
     for how in [&["--call-graph", "dwarf"][..], &["-g", "-q"]] {
         assert_eq!(said(&top(how)), "", "{how:?}");

@@ -1,8 +1,11 @@
 //! Option values that several commands share: task ids, sample rates and verbosity.
 
+use std::{path::Path, time::Duration};
+
 use perf_prof_core::{
     plan::{Owner, Verbosity},
-    spec::Rate,
+    spec::{Rate, parse_interval},
+    sys::shell::shell_quote,
 };
 
 use super::option_error::OptionError;
@@ -46,6 +49,14 @@ fn no_id(text: &str) -> String {
         _ => String::new(),
     };
     format!("`{text}` is not a process or thread id{by_name}")
+}
+
+/// Reads the interval of `-i`. Other commands name a recording with `-i`, so an error mentions --input.
+pub fn parse_interval_not_file(text: &str) -> Result<Duration, String> {
+    parse_interval(text).map_err(|error| match Path::new(text).exists() {
+        true => format!("{error}; --input {} reads the recording", shell_quote(text)),
+        false => error.to_string(),
+    })
 }
 
 pub fn rate(period: Option<Rate>, frequency: Option<Rate>) -> Result<Option<Rate>, OptionError> {

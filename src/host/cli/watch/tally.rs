@@ -8,7 +8,7 @@ use std::{
 
 use clap::{Args, builder::RangedU64ValueParser};
 use perf_prof_core::{
-    spec::{CallGraph, parse_events, parse_interval},
+    spec::{CallGraph, parse_events},
     watch::{Form, Place, TallyPlan},
 };
 
@@ -16,7 +16,7 @@ use super::{
     options::{Needs, WatchOptions},
     system_calls::with_system_calls,
 };
-use crate::cli::option_error::OptionError;
+use crate::cli::{option_error::OptionError, values};
 
 /// How often a screen is drawn if the user gives no interval.
 const DRAWN_EVERY: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ pub struct TallyOptions {
     command: Vec<OsString>,
 
     /// Print once in each interval of this length, for example `500` (ms) or `1s`; on a terminal the default is 1s
-    #[arg(short, long, value_name = "TIME", value_parser = parse_interval, help_heading = "Output")]
+    #[arg(short, long, value_name = "TIME", value_parser = values::parse_interval_not_file, help_heading = "Output")]
     interval: Option<Duration>,
     /// Show only the N keys with the most events [default: as many as fit on the terminal, else 20; with --json all]
     #[arg(short = 'n', long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..), help_heading = "Output")]

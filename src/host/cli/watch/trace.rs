@@ -9,6 +9,7 @@ use clap::{
 use perf_prof_core::{
     engine::ExitStatus,
     spec::{CallGraph, parse_events},
+    sys::shell::shell_quote,
     watch::{
         Destination, Form,
         trace::{self, LineTimes, TracePlan},
@@ -107,9 +108,16 @@ pub struct Trace {
     /// Print a JSON object for each event, for programs
     #[arg(long, help_heading = "Output")]
     json: bool,
+    /// Other commands name a recording with `-i`; here, it is an error that says how
+    #[arg(short = 'i', value_name = "PATH", value_parser = refuse_interval, hide = true)]
+    not_input: Option<String>,
     /// Write to FILE instead of the standard output
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     output: Option<PathBuf>,
+}
+
+fn refuse_interval(path: &str) -> Result<String, String> {
+    Err(format!("trace has no option -i; --input {} reads the recording", shell_quote(path)))
 }
 
 fn line_times(text: &str) -> LineTimes {
