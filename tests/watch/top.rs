@@ -111,6 +111,16 @@ fn a_recording_is_counted() {
     assert_eq!(counts(&objects[0]), [1; 5]);
 }
 
+/// A cell without text would look as if the columns were shifted.
+#[test]
+fn an_empty_key_is_shown_as_a_dash() {
+    needs([Need::Tracefs]);
+    let command = ["sh", "-c", r"printf '\0' > /proc/$$/comm"].map(str::to_owned);
+    let lines = printed(&run(&["top", "task:task_rename", "--by", "newcomm"], &command));
+    let keys: Vec<&str> = lines[2..].iter().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(keys.contains(&"-") && keys.contains(&"sh"), "{lines:?}");
+}
+
 /// The tracepoints of locks are those of the kernel's locks.
 #[test]
 fn a_selector_of_futexes_leads_to_the_script_that_shows_them() {

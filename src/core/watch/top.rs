@@ -165,7 +165,11 @@ impl Look for Top {
                     Of::Durations => milliseconds(time(&whole)),
                 }
             });
-            let keys = key.iter().map(|part| part.text().into_owned());
+            // A text is empty if nothing is known, for example the waker of a task that was preempted.
+            let keys = key.iter().map(|part| match part.text() {
+                text if text.is_empty() => "-".to_owned(),
+                text => text.into_owned(),
+            });
             keys.chain(self.cells(amount, &total, period)).chain(whole).collect::<Vec<String>>()
         };
         let table: Vec<Vec<String>> = largest.iter().map(row).collect();
