@@ -389,5 +389,9 @@ def __exit__(): print('rest', count.to_dict())
     let with_function = text.replace("Top(5, 'pid')", "print");
     let run = Run::script(&with_function).file("perf.data", &recording);
     let outcome = run.options(["-q", "--input", "perf.data", "--jobs", "2"]).run();
-    assert!(outcome.status == 1 && outcome.stderr.contains("--jobs runs the script in several"), "{}", outcome.stderr);
+    assert!(
+        outcome.status == 1 && outcome.stderr.contains("map_reduce() run the script in several"),
+        "{}",
+        outcome.stderr
+    );
 }

@@ -191,10 +191,10 @@ pub enum ScriptError {
     Without(String),
     /// The script has no `__partial__` and `__merge__`, so that several processes cannot run it.
     #[error(
-        "--jobs runs the script in several processes, each on a part of the recording. To get one result, the \
-         script has to define __partial__(), which returns the result of a part, and __merge__(partials), which \
-         combines the results of all parts. If the script does not have these functions, leave out --jobs. A script \
-         whose handlers are all aggregators does not need them"
+        "--jobs, --executor and map_reduce() run the script in several processes, each on a part of the recordings. To \
+         get one result, the script has to define __partial__(), which returns the result of a part, and \
+         __merge__(partials), which combines the results of all parts. Without these functions, only one process can \
+         run the script. A script whose handlers are all aggregators does not need them"
     )]
     NoParts,
     /// The result of `__partial__` cannot be pickled or unpickled.
