@@ -75,13 +75,23 @@ def command(script, recordings, args, *, options, processes, executor, parts, ow
         reduction.replay(plan, parts_of, engine)
     except KeyboardInterrupt:
         _say("interrupted: the parts were not merged")
-        engine.shutdown(wait=False, cancel_futures=True)
         _end_processes()
+        _abandon(engine)
         return 130
     for failed in reduction.failed:
         _say(failed.error if failed.path in failed.error else f"{failed.path}: {failed.error}")
-    engine.shutdown()
+    # An executor of somebody else may have submit() only.
+    if hasattr(engine, "shutdown"):
+        engine.shutdown()
     return reduction.merge(plan)
+
+
+def _abandon(engine):
+    """Ends an executor without waiting for its work, as far as it can be ended."""
+    try:
+        engine.shutdown(wait=False, cancel_futures=True)
+    except (AttributeError, TypeError):
+        pass
 
 
 class _Plan(NamedTuple):
@@ -220,7 +230,7 @@ class _Reduction:
         try:
             status = self._merge(plan)
         except SystemExit as error:
-            status = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+            status = _status_of(error)
         except Exception as error:
             print_exception(type(error), error, error.__traceback__)
             status = 1
@@ -282,6 +292,14 @@ def _error_of(result):
     if not lines:
         return f"the script ended with status {result.status} before its result was complete"
     return lines[-1].removeprefix("perf-prof: ")
+
+
+def _status_of(error):
+    """Returns the exit status of a SystemExit. Text is printed to stderr and means 1, as in Python."""
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    print(error.code, file=sys.stderr)
+    return 1
 
 
 def _parts_by_size(recordings, processes):

@@ -43,6 +43,12 @@ class Kills(concurrent.futures.Executor):
             future = pool.submit(killed if part.recording == 'b.data' else function, part)
             concurrent.futures.wait([future])
             return future
+class Submits:
+    # As little as an executor can have.
+    def __init__(self):
+        self.threads = concurrent.futures.ThreadPoolExecutor(2)
+    def submit(self, function, part):
+        return self.threads.submit(function, part)
 def number():
     return 1
 ";
@@ -76,7 +82,12 @@ fn several_recordings_have_the_same_result_one_after_the_other_and_in_processes(
     }
     let lines: Vec<&str> = serial.lines().collect();
     assert!(lines[0].ends_with(" True 0 None") && lines[1] == "True", "{serial}");
-    let engines = [&["--jobs", "2"][..], &["--jobs", "7"], &["--executor", "engines:processes", "--jobs", "2"]];
+    let engines = [
+        &["--jobs", "2"][..],
+        &["--jobs", "7"],
+        &["--executor", "engines:processes", "--jobs", "2"],
+        &["--executor", "engines:Submits"],
+    ];
     for engine in engines {
         assert_eq!(stdout(&replayed(folder, &[engine, &inputs].concat())), serial, "{engine:?}");
     }
@@ -97,6 +108,19 @@ fn a_recording_that_cannot_be_read_is_named_and_the_others_are_replayed() {
         assert!(messages.contains("b.data is not a perf.data file"), "{messages}");
         assert!(messages.contains("missing.data"), "{messages}");
         assert_eq!(messages.lines().count(), 2, "{messages}");
+    }
+}
+
+#[test]
+fn the_text_with_which_a_merge_ends_is_printed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recordings(folder);
+    let ends = COUNT.replace("def __exit__():\n", "def __exit__():\n    raise SystemExit('too few hosts')\n");
+    fs::write(folder.join("count.py"), ends).unwrap();
+    for engine in [["--jobs", "2"], ["--executor", "engines:Submits"]] {
+        let output = replayed(folder, &[&engine[..], &["--input", "?.data", "count.py"]].concat());
+        assert_eq!((said(&output).as_str(), output.status.code()), ("too few hosts\n", Some(1)));
     }
 }
 
