@@ -83,7 +83,7 @@ pub(super) struct HandOver {
     state: Mutex<State>,
     /// Notified at each change of the state.
     changed: Condvar,
-    /// The number of parts that are decoded at a time.
+    /// The most parts that are begun while the program does not know the end of the first of them.
     ahead: usize,
 }
 
@@ -112,7 +112,7 @@ fn memory(batch: &ColumnBatch) -> usize {
 }
 
 impl HandOver {
-    /// Creates the object for this many parts, of which `ahead` are decoded at a time.
+    /// Creates the object for this many parts, of which `ahead` are begun at a time.
     pub fn new(parts: usize, ahead: usize) -> HandOver {
         HandOver { state: Mutex::new(State { parts, ..State::default() }), changed: Condvar::new(), ahead }
     }

@@ -59,7 +59,8 @@ impl ColumnRun {
         let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get());
         let count = cpus.min(MOST_THREADS).min(ranges.len());
         parts.warnings.drain(..).for_each(|warning| output::say(format_args!("warning: {warning}")));
-        let to = HandOver::new(ranges.len(), count);
+        // A thread that has ended its part goes on, while another one is still in the part before it.
+        let to = HandOver::new(ranges.len(), count + 1);
         let decoder = Arc::new(Decoder { parts, ranges, plan, rows, realtime_offset, to });
         let threads = (0..count).map(|_| start_thread(decoder.clone())).collect::<io::Result<Vec<_>>>();
         let threads = threads.map_err(|error| {
