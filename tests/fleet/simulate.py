@@ -1,10 +1,14 @@
 """A fleet of 1,000 recordings on one machine: makes them, and runs a script on all of them by several engines.
 
-    python tests/fleet/simulate.py [--recordings N] [--folder DIR] [--processes N] [--engines NAME,...]
+    python tests/fleet/simulate.py [--recordings N] [--folder DIR] [--processes N] [--engines NAME,...] [--kill]
 
 Needs root, the package perf_prof, and for Dask the package distributed. There are 40 kinds of recordings: 8
 selections of events and 5 commands. Each recording is a run of its own, of a few hundredths of a second. Fails if two
-engines have different results. The engine `one` replays one recording after the other.
+engines have different results. The engine `one` replays one recording after the other. The engine `threads` is that of
+`--jobs`.
+
+With --kill, each engine then runs once more, and the process that works on the largest recording is killed. Fails
+if the result is not that of the recordings that are not reported as failed.
 """
 
 import argparse
@@ -12,6 +16,7 @@ import concurrent.futures
 import contextlib
 import os
 import pickle
+import signal
 import sys
 import tempfile
 import time
@@ -40,14 +45,20 @@ SCRIPT = '''\
 """Counts the events of a fleet by name, and the time between two events of a task."""
 
 import collections
+import os
+import signal
 import perf_prof
 
 counts = collections.Counter()
 gaps = perf_prof.Log2Hist("usecs")
 hosts = collections.Counter()
 last = {}
+victim, marker = os.environ.get("FLEET_VICTIM"), os.environ.get("FLEET_MARKER")
 
 def __sample__(event):
+    if victim and perf_prof.recording()["path"] == victim and counts.total() == 5:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+        os.kill(os.getpid(), signal.SIGKILL)
     counts[event._event, event._comm] += 1
     now, before = event._time, last.get(event._tid)
     if before is not None and now > before:
@@ -90,6 +101,31 @@ class Weighing(concurrent.futures.Executor):
             self.received += len(pickle.dumps(future.result()))
 
 
+class Killing(Weighing):
+    """Kills the worker that gets the recording `victim`, when it gets it for the first time."""
+
+    def __init__(self, executor, victim, marker):
+        super().__init__(executor)
+        self.kill = victim, marker
+
+    def submit(self, function, part):
+        return super().submit(KillOnce(function, *self.kill), part)
+
+
+class KillOnce:
+    """A function that kills its process before the first call for a recording."""
+
+    def __init__(self, function, victim, marker):
+        self.function, self.victim, self.marker = function, victim, marker
+
+    def __call__(self, part):
+        if part.recording == self.victim:
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self.function(part)
+
+
 def record(folder, number):
     """Makes recording `number`. Returns its path."""
     kind = number % (len(EVENTS) * len(COMMANDS))
@@ -123,11 +159,11 @@ def cpu():
     return times.user + times.system + times.children_user + times.children_system
 
 
-def measure(name, engine, processes, script, paths):
+def measure(name, engine, processes, script, paths, weigh=Weighing):
     """Runs the script by an engine, and prints what this took. Returns the result."""
     before = cpu()
     with engine(processes) as executor:
-        weighing = Weighing(executor)
+        weighing = weigh(executor)
         start = time.monotonic()
         result = pp.map_reduce(script, paths, executor=weighing)
         took = time.monotonic() - start
@@ -136,11 +172,34 @@ def measure(name, engine, processes, script, paths):
     return result
 
 
+def measure_killed(name, engine, processes, script, paths, folder):
+    """Runs the script by an engine of which a process is killed. Checks the result against that of the other recordings."""
+    victim, marker = max(paths, key=os.path.getsize), os.path.join(folder, f"killed-{engine}")
+    if engine in ("one", "threads"):
+        # The workers are threads of this process. So the process that replays the recording kills itself, in the middle.
+        os.environ.update(FLEET_VICTIM=victim, FLEET_MARKER=marker)
+        weigh = Weighing
+    else:
+        def weigh(executor):
+            return Killing(executor, victim, marker)
+    result = measure(f"{name}, killed", ENGINES[engine], processes, script, paths, weigh)
+    os.environ.pop("FLEET_VICTIM", None)
+    if not os.path.exists(marker):
+        sys.exit(f"{name}: no process was killed")
+    failed = {of.path for of in result.failed}
+    expected = pp.map_reduce(script, [path for path in paths if path not in failed])
+    if result.stdout != expected.stdout or result.status != int(bool(failed)) or len(failed) != len(result.failed):
+        sys.exit(f"{name}: the result is not that of the {len(paths) - len(failed)} recordings that did not fail")
+    for of in result.failed[:2]:
+        print(f"    {os.path.basename(of.path)}: {of.error}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--recordings", type=int, default=1000)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--engines", default=",".join(ENGINES), help="some of " + ", ".join(ENGINES))
+    parser.add_argument("--kill", action="store_true", help="kill a process of each engine")
     parser.add_argument("--folder", help="where the recordings are, or will be")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as own:
@@ -161,6 +220,8 @@ def main():
         for engine in options.engines.split(","):
             name = engine if engine == "one" else f"{engine} ({options.processes})"
             results.append(measure(name, ENGINES[engine], options.processes, script, paths))
+            if options.kill:
+                measure_killed(name, engine, options.processes, script, paths, own)
     if any((result.stdout, result.status, result.failed) != (results[0].stdout, 0, []) for result in results):
         sys.exit("the results differ, or a recording failed")
     print(results[0].stdout)

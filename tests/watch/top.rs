@@ -158,6 +158,9 @@ fn a_second_recording_is_refused() {
         assert!(message.contains("--input b.data: this command reads one recording"), "{message}");
         assert_eq!(output.status.code(), Some(2));
     }
+    let output = perf_prof(&["top", "--input", "host*.data"]).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("--input host*.data: this command reads one recording"), "{message}");
 }
 
 #[test]

@@ -178,7 +178,8 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
         written => written.with_context(failed)?,
     }
     if plan.verbosity > Verbosity::Quiet && plan.output != Output::Stdout {
-        output::say(format_args!("{name}: {count} events"));
+        let events = if count == 1 { "event" } else { "events" };
+        output::say(format_args!("{name}: {count} {events}"));
     }
     Ok(status)
 }

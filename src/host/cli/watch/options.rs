@@ -98,8 +98,11 @@ impl WatchOptions {
         // Each line that a command prints is a system call. If it traced itself, it would never come to an end.
         let own_threads = OwnThreads::LeftOut;
         let capture = Capture { events, callchain, order: DeliveryOrder::Time, own_threads, ..Capture::default() };
-        if let [_, second, ..] = self.input.as_slice() {
-            return Err(OptionError::SeveralRecordings(second.clone()));
+        let is_pattern =
+            |path: &PathBuf| path.as_os_str().to_string_lossy().contains(['*', '?', '[']) && !path.exists();
+        let several = self.input.get(1).or_else(|| self.input.iter().find(|path| is_pattern(path)));
+        if let Some(path) = several {
+            return Err(OptionError::SeveralRecordings(path.clone()));
         }
         if self.is_of_recording() {
             let input = self.recording(&command, needs.interval, &capture.events)?;
