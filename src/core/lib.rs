@@ -42,6 +42,8 @@ pub mod derive;
 
 pub mod engine;
 
+pub mod dividing;
+
 pub mod live;
 
 pub mod recording;

@@ -7,6 +7,7 @@ pub mod interval;
 pub mod losses;
 pub mod pump;
 pub mod run_loop;
+pub mod sample_counts;
 pub mod sample_routes;
 
 /// The exit status of the process.

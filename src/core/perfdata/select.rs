@@ -102,6 +102,20 @@ impl Selection {
         self.times.is_empty() || self.times.iter().any(|&(first, last)| first <= to && from <= last)
     }
 
+    /// Leaves out samples before `first` and after `last`.
+    pub fn limit_times(&mut self, first: u64, last: u64) {
+        if (first, last) == (0, u64::MAX) {
+            return;
+        }
+        if self.times.is_empty() {
+            self.times.push((first, last));
+        }
+        let both = self.times.iter().map(|&(from, to)| (from.max(first), to.min(last)));
+        let both: Vec<_> = both.filter(|(from, to)| from <= to).collect();
+        // An empty list would select all times. The range from `u64::MAX` to 0 selects no samples.
+        self.times = if both.is_empty() { vec![(u64::MAX, 0)] } else { both };
+    }
+
     /// Returns the last selected time. Side-band records after it are not needed.
     pub fn last_time(&self) -> u64 {
         self.times.iter().map(|&(_, last)| last).max().unwrap_or(u64::MAX)

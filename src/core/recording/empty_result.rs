@@ -1,17 +1,18 @@
-//! Counts the selected samples of a recording, and reports if no sample was selected. Only this report reads the
+//! Reports how many samples of a recording were left out, and if no sample was selected. Only this report reads the
 //! recording a second time, so a replay with samples has no extra cost.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
 use crate::{
     abi::PERF_RECORD_SAMPLE,
-    engine::run_loop::Ending,
     perfdata::{Recording, Selection},
     plan::{Input, Verbosity},
     record::{Source as _, Wait, record_type},
     spec::{CpuSet, EventSpec, format_seconds},
     sys::output,
 };
+
+pub use crate::engine::sample_counts::{ReadExtent, SampleCounts};
 
 /// The maximum number of samples that are read to list their CPUs. If the recording has more samples, the message does
 /// not contain the CPUs.
@@ -25,56 +26,7 @@ pub fn is_no_sample(line: &str) -> bool {
     line.strip_prefix("perf-prof: ").is_some_and(|text| text.starts_with(NO_SAMPLE))
 }
 
-/// How far a recording was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadExtent {
-    /// To the end of the selection.
-    End,
-    /// Not to the end of the selection.
-    Short,
-}
-
-impl ReadExtent {
-    /// Returns how far the recording was read, if its replay ended with `ending`.
-    pub fn from_ending(ending: Ending) -> ReadExtent {
-        if let Ending::Source(_) = ending { ReadExtent::End } else { ReadExtent::Short }
-    }
-}
-
-/// How many samples were delivered and left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SampleCounts {
-    /// The number of samples that were selected and delivered.
-    pub delivered: u64,
-    /// The number of samples that were left out because no event in the recording has their id.
-    pub unknown_ids: u64,
-    /// The number of samples that were left out because they were taken in virtual machines.
-    pub guests: u64,
-    /// How far the recording was read.
-    pub reach: ReadExtent,
-}
-
 impl SampleCounts {
-    /// Adds up the results of all parts of a recording. Returns `None` if the result of a part is not known.
-    pub fn sum(parts: impl Iterator<Item = Option<SampleCounts>>) -> Option<SampleCounts> {
-        let nothing = SampleCounts { delivered: 0, unknown_ids: 0, guests: 0, reach: ReadExtent::End };
-        parts.into_iter().try_fold(nothing, |all, part| {
-            let part = part?;
-            Some(SampleCounts {
-                delivered: all.delivered + part.delivered,
-                unknown_ids: all.unknown_ids + part.unknown_ids,
-                guests: all.guests + part.guests,
-                reach: if part.reach == ReadExtent::End { all.reach } else { ReadExtent::Short },
-            })
-        })
-    }
-
-    /// Returns the exit status, if nothing else determines it. The status is 1 if no sample could be delivered because
-    /// all samples had unknown ids: in this case, the empty result is not a valid result.
-    pub fn status(&self) -> u8 {
-        u8::from(self.delivered == 0 && self.unknown_ids != 0 && self.reach == ReadExtent::End)
-    }
-
     /// Reports how many samples were left out. If none was left out, reports that no sample was selected, but only if
     /// the recording contains samples and the user limited the selection.
     pub fn report(&self, input: &Input, events: &[EventSpec], whose: SelectionSource) {

@@ -75,7 +75,7 @@ impl UnnamedFrames {
 
 fn count(files: &mut FxHashMap<String, u64>, path: &str, new: u64) {
     match files.get_mut(path) {
-        Some(frames) => *frames += new,
+        Some(frames) => *frames = frames.saturating_add(new),
         None => drop(files.insert(path.to_owned(), new)),
     }
 }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     column::{Columns, Plan, Row},
+    dividing::PartCounts,
     engine::{pump::Pump, sample_routes::ReplayState},
     event::{Context, Deliver, Flow, Processes, Stats, Stop},
     record::{Source as _, Wait},
@@ -74,7 +75,8 @@ impl Decoder {
         failure.map_or(Ok(()), Err)?;
         let lost = pump.replay_state().map_or_else(Vec::new, ReplayState::lost_per_event);
         let warnings = if part == 0 { replay.take_warnings() } else { replay.take_own_warnings() };
-        Ok(Some(PartEnd { counts: stats.counts(), lost, last, warnings, losses: rows.lost }))
+        let counts = PartCounts { stats: stats.counts(), lost, last };
+        Ok(Some(PartEnd { counts, warnings, losses: rows.lost }))
     }
 }
 

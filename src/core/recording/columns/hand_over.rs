@@ -11,6 +11,7 @@ use arrow_schema::ArrowError;
 use thiserror::Error;
 
 use crate::{
+    dividing::PartCounts,
     event::{Flow, Stop},
     perfdata::PerfDataError,
 };
@@ -44,12 +45,7 @@ pub enum PartError {
 /// What was found in a part, at its end.
 #[derive(Debug, Default)]
 pub(super) struct PartEnd {
-    /// The counts of delivered and lost events.
-    pub counts: Vec<u64>,
-    /// The number of lost samples of each event, as perf counted them at the end of the recording.
-    pub lost: Vec<u64>,
-    /// The time of the last sample, in ns.
-    pub last: u64,
+    pub counts: PartCounts,
     /// Warnings about this part.
     pub warnings: Vec<String>,
     /// The times of losses after the last row.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    abi::PERF_SAMPLE_READ,
+    dividing::has_readings,
     engine::{
         pump::Pump,
         sample_routes::{LossReporting, ReplayState, Route},
@@ -54,10 +54,7 @@ impl ColumnParts {
         selection: &Selection,
         guests: Switch,
     ) -> Result<Option<ColumnParts>, PerfDataError> {
-        let is_read = |(_, routes): &(_, &Vec<Route>)| !routes.is_empty();
-        let of_events = recording.events.iter().zip(&selected.routes).filter(is_read);
-        let has_readings =
-            of_events.map(|(event, _)| event.attr.format.sample_type).any(|members| members & PERF_SAMPLE_READ != 0);
+        let has_readings = has_readings(recording, &selected.routes);
         if has_readings || !selected.derived.is_empty() || !selection.others.is_empty() {
             return Ok(None);
         }
@@ -120,13 +117,7 @@ impl ColumnParts {
     /// Returns the samples that are selected in a part.
     pub(super) fn selection(&self, (first, last): Range) -> Selection {
         let mut selection = self.selection.clone();
-        if (first, last) != (0, u64::MAX) {
-            if selection.times.is_empty() {
-                selection.times.push((0, u64::MAX));
-            }
-            let both = selection.times.iter().map(|&(from, to)| (from.max(first), to.min(last)));
-            selection.times = both.filter(|(from, to)| from <= to).collect();
-        }
+        selection.limit_times(first, last);
         selection
     }
 

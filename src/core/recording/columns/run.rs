@@ -17,9 +17,9 @@ use super::{
 };
 use crate::{
     column::Plan,
+    dividing::PartCounts,
     event::{Context, Stats},
     perfdata::PerfDataError,
-    record::LossCounts,
     sys::{output, own_threads::OwnThread, signals},
 };
 
@@ -39,9 +39,7 @@ pub struct ColumnRun {
 struct Found {
     /// The losses after the last row that was taken.
     losses: Vec<(u64, u64)>,
-    /// The number of lost samples of each event, as perf counted them.
-    lost: Vec<u64>,
-    last: u64,
+    counts: PartCounts,
     has_ended: bool,
 }
 
@@ -97,15 +95,11 @@ impl ColumnRun {
 
     /// Adds what was found in a part.
     fn add(&self, end: PartEnd) {
-        let PartEnd { counts, lost, last, warnings, losses } = end;
-        self.stats.add(&counts);
+        let PartEnd { counts, warnings, losses } = end;
+        self.stats.add(&counts.stats);
         let mut found = self.found();
         found.losses.extend(losses);
-        found.last = found.last.max(last);
-        if found.lost.len() < lost.len() {
-            found.lost.resize(lost.len(), 0);
-        }
-        found.lost.iter_mut().zip(lost).for_each(|(sum, lost)| *sum += lost);
+        found.counts.add(&counts);
         warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
     }
 
@@ -115,19 +109,9 @@ impl ColumnRun {
         if std::mem::replace(&mut found.has_ended, true) {
             return Next::End;
         }
-        let counted: u64 = found.lost.iter().sum();
-        if !found.lost.is_empty() {
-            // Samples that were lost at the end of a ring have no PERF_RECORD_LOST.
-            let unsaid = counted.saturating_sub(self.stats.total_lost());
-            if unsaid != 0 {
-                let last = found.last;
-                found.losses.push((0, last));
-            }
-            let per_event = std::mem::take(&mut found.lost);
-            let rings = self.stats.per_ring().len();
-            self.stats.count_lost(rings.saturating_sub(1), unsaid);
-            let counts = LossCounts { per_event, per_ring: vec![0; rings], samples_per_ring: Vec::new() };
-            self.stats.set_kernel_counts(Some(counts));
+        let counts = std::mem::take(&mut found.counts);
+        if counts.count_losses(&self.stats) != 0 {
+            found.losses.push((0, counts.last));
         }
         match std::mem::take(&mut found.losses) {
             losses if losses.is_empty() => Next::End,
