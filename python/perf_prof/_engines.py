@@ -8,7 +8,6 @@ imported instead.
 import importlib
 import os
 import pickle
-import struct
 import subprocess
 import sys
 import tempfile
@@ -167,11 +166,7 @@ class _Reduction:
         self.received = 0
         self._write = write
         self._show_messages = show_messages
-        self._partials = []
-        self._delivered = 0
-        self._lost = 0
-        self._reached = 0
-        self._raised = False
+        self._results = _native.PartResults()
 
     def replay(self, plan, parts_of, executor):
         """Replays all parts. A recording of which a part fails is left out."""
@@ -207,25 +202,24 @@ class _Reduction:
                 result = future.result()
                 self.received += len(result.result or b"") + len(result.stdout) + len(result.stderr)
                 error = error or _error_of(result)
-                results.append((result, result.result and _Counts(result.result)))
+                results.append(result)
             except Exception as raised:
                 error = error or f"the process that replayed it failed: {type(raised).__name__}: {raised}"
+        if error is None:
+            try:
+                self._results.add([result.result for result in results if result.result])
+            except ValueError as damaged:
+                error = str(damaged)
         if error is not None:
             self.failed.append(FailedRecording(path, error))
             return
-        for result, counts in results:
+        for result in results:
             self._show_messages(result.stderr)
             self._write(result.stdout)
-            if counts:
-                self._partials.append(counts.partial)
-                self._delivered += counts.delivered
-                self._lost += counts.lost
-                self._reached = max(self._reached, counts.reached)
-                self._raised = self._raised or counts.raised
 
     def merge(self, plan):
         """Merges the partial results in this process. Returns the exit status."""
-        if not self._partials:
+        if not self._results:
             return 1 if self.failed else 0
         try:
             status = self._merge(plan)
@@ -236,10 +230,10 @@ class _Reduction:
             status = 1
         finally:
             _native.end_merge()
-        return status or int(bool(self.failed) or self._raised)
+        return status or int(bool(self.failed) or self._results.raised)
 
     def _merge(self, plan):
-        module = _native.load_to_merge(plan.script, plan.args, self._delivered, self._lost, self._reached)
+        module = _native.load_to_merge(plan.script, plan.args, self._results)
         functions = vars(module)
         if "__init__" in functions:
             functions["__init__"]()
@@ -259,27 +253,12 @@ class _Reduction:
         before = sys.modules.get(module.__name__, missing)
         sys.modules[module.__name__] = module
         try:
-            return [pickle.loads(partial) for partial in self._partials]
+            return [pickle.loads(partial) for partial in self._results.partials()]
         finally:
             if before is missing:
                 del sys.modules[module.__name__]
             else:
                 sys.modules[module.__name__] = before
-
-
-class _Counts:
-    """The content of a part's result: five lists of numbers, the frames without names, and the script's partial result.
-    The Rust function `write_result` writes it."""
-
-    def __init__(self, result):
-        at, lists = 0, []
-        for _ in range(5):
-            (length,) = struct.unpack_from("=Q", result, at)
-            lists.append(struct.unpack_from(f"={length}Q", result, at + 8))
-            at += 8 + 8 * length
-        _, _, (self.delivered, *_), (_, raised, self.lost, self.reached), (size,) = lists
-        self.raised = raised != 0
-        self.partial = result[at + size :]
 
 
 def _error_of(result):

@@ -44,14 +44,6 @@ impl SampleCounts {
         }
     }
 
-    /// Adds up the results of all parts of a recording. Returns `None` if the result of a part is not known.
-    pub fn sum(mut parts: impl Iterator<Item = Option<SampleCounts>>) -> Option<SampleCounts> {
-        parts.try_fold(SampleCounts::default(), |mut all, part| {
-            all.add(&part?);
-            Some(all)
-        })
-    }
-
     /// Returns the exit status, if nothing else determines it. The status is 1 if no sample could be delivered because
     /// all samples had unknown ids: in this case, the empty result is not a valid result.
     pub fn status(&self) -> u8 {

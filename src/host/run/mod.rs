@@ -15,6 +15,7 @@ mod replay;
 mod script;
 mod script_run;
 mod several;
+mod shard;
 mod spans;
 
 use std::sync::Arc;

@@ -8,14 +8,14 @@ use perf_prof_core::{
     engine::ExitStatus,
     perfdata::Recording,
     plan::Jobs,
-    recording::{carried::Carried, clock, select::Selected},
+    recording::{carried::Carried, select::Selected},
     sys::{blocked_signals::BlockedSignals, process},
 };
 
 use super::{
-    jobs,
     plan::OnePart,
     replay::{Part, ReplayWork},
+    shard::{self, Shard},
     spans,
 };
 
@@ -30,23 +30,20 @@ pub(super) fn run(
     if !process::die_with(part.parent, libc::SIGKILL) {
         return Ok(ExitStatus(1));
     }
-    let ReplayWork { plan, input, .. } = *work;
-    let times = clock::times(input, &mut recording)?;
-    let span = clock::span(&times, &mut recording)?;
-    let mut shards = jobs::plan_shards(jobs, (&mut recording, &selected), span, plan.interval)?;
-    if part.number >= shards.len() {
+    let mut parts = shard::divide(work, jobs, (&mut recording, &selected))?;
+    if part.number >= parts.len() {
         return Ok(ExitStatus(0));
     }
     let result = File::create(&part.result).with_context(|| format!("cannot create '{}'", part.result.display()))?;
     // Spans may begin in an earlier part and end in this one.
     let mut carried = Carried::default();
-    for before in &shards[..part.number] {
+    for before in &parts[..part.number] {
         let go_on = &mut || ControlFlow::Continue(());
         let read = spans::read(work, (&mut recording, &selected), before, &mut carried, go_on)?;
         if read.is_break() {
             break;
         }
     }
-    let shard = shards.swap_remove(part.number).with_result(result);
+    let shard = Shard::for_other_program(parts.swap_remove(part.number), result);
     work.run_part(recording, selected, BlockedSignals::new()?, Part::Shard(&shard, carried))
 }

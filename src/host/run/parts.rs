@@ -6,21 +6,21 @@ use std::{mem, ops::ControlFlow, sync::Arc};
 use anyhow::{Context as _, Result, bail};
 use perf_prof_core::{
     engine::{exit_status::Callbacks, run_loop::Ending},
-    event::{EventType, Sink, Stop},
+    event::{EventType, Stop},
     perfdata::Recording,
-    plan::{Input, Jobs, Verbosity},
-    recording::{carried::Carried, clock, select::Selected},
+    plan::{Input, Verbosity},
+    recording::{carried::Carried, select::Selected},
     sys::signals::Signals,
 };
 
 use super::{
-    jobs::{self, Merging, Shard},
     plan::ScriptPlan,
     replay::{self, Part, RecordedEvents, ReplayWork},
     script::Script,
+    shard::{self, Merging, Shard},
     spans,
 };
-use crate::script::{Program, Run};
+use crate::script::{Program, Run, set_part_of_process};
 
 /// A recording that is divided into parts. Each part is replayed in a forked copy of the process that divided it.
 pub struct DividedRecording {
@@ -52,7 +52,9 @@ impl DividedRecording {
         let Some(jobs) = input.jobs else { return Ok(None) };
         let (mut recording, selected) = replay::open_selected(&plan, &input)?;
         replay::say_what_is_missing(&plan, &recording, &selected, Verbosity::Normal)?;
-        let shards = shards(&plan, &input, &jobs, (&mut recording, &selected))?;
+        let work = ReplayWork { plan: &plan, input: &input, script: Script::none() };
+        let parts = shard::divide(&work, &jobs, (&mut recording, &selected))?;
+        let shards = parts.into_iter().map(Shard::new).collect::<Result<_>>()?;
         let (recorded, carried) = (Some((recording, selected)), Carried::default());
         Ok(Some(DividedRecording { plan, input, recorded, shards, carried }))
     }
@@ -79,12 +81,12 @@ impl DividedRecording {
             return Ok(ControlFlow::Continue(()));
         };
         let work = ReplayWork { plan: &self.plan, input: &self.input, script: Script::none() };
-        spans::read(&work, (recording, selected), before, &mut self.carried, check)
+        spans::read(&work, (recording, selected), &before.part, &mut self.carried, check)
     }
 
     /// Makes this forked process the one of a part.
     pub fn enter(&self, number: usize) {
-        self.shards.get(number).into_iter().for_each(Shard::enter);
+        self.shards.get(number).into_iter().for_each(|shard| set_part_of_process(&shard.part));
     }
 
     /// Replays a part in this process, which is a forked copy of the one that divided the recording and has no other
@@ -117,11 +119,10 @@ impl DividedRecording {
         }
         let callbacks = program.callbacks();
         let partial = program.pickled_partial();
-        let nameless = run.context.with_symbols(|symbols| symbols.unnamed_frames().clone());
         program.clear();
         outcome.check()?;
-        let left = shard.write_result(&run.stats, &outcome, callbacks, &nameless, &run.context, &partial?);
-        left.with_context(|| format!("cannot store the result of a part in {}", std::env::temp_dir().display()))?;
+        let written = shard.write_result(&run, &outcome, callbacks, partial?);
+        written.with_context(|| format!("cannot store the result of a part in {}", std::env::temp_dir().display()))?;
         Ok(None)
     }
 
@@ -129,20 +130,15 @@ impl DividedRecording {
     pub fn merge(&mut self, signals: &Signals, load: impl FnOnce(Arc<Run>) -> Result<Program>) -> Result<Merged> {
         let Some((recording, selected)) = self.recorded.take() else { bail!("the results were merged already") };
         let work = ReplayWork { plan: &self.plan, input: &self.input, script: Script::none() };
-        let mut events = RecordedEvents::open(&work, recording, selected, Part::Merge(&mut []), signals)?;
+        let mut merging = Merging::default();
+        let mut events = RecordedEvents::open(&work, recording, selected, Part::Merge(&mut merging), signals)?;
         let run = Arc::new(events.describe_run());
         let mut program = load(run.clone())?;
-        let Merging { last, untold, callbacks, partials } = jobs::read_results(&mut self.shards, &run)?;
-        let merged = program.merge_pickled(partials);
-        let mut stop = None;
-        if merged.is_ok() {
-            program.enter(&mut |program| {
-                let told = if untold == 0 { None } else { program.lost(0, last).break_value() };
-                stop = told.or(program.exit().break_value());
-            });
-        }
+        let mut merging = Merging::new(mem::take(&mut self.shards));
+        let merged = program.merge_pickled(merging.read(&run)?);
+        let stop = if merged.is_ok() { merging.end(&mut program) } else { None };
         let raised = program.take_raised();
-        let callbacks = if callbacks == Callbacks::Raised { callbacks } else { program.callbacks() };
+        let callbacks = merging.callbacks(&program);
         program.clear();
         merged?;
         match raised {
@@ -153,15 +149,4 @@ impl DividedRecording {
             }
         }
     }
-}
-
-fn shards(
-    plan: &ScriptPlan,
-    input: &Input,
-    jobs: &Jobs,
-    (recording, selected): (&mut Recording, &Selected),
-) -> Result<Vec<Shard>> {
-    let times = clock::times(input, recording)?;
-    let span = clock::span(&times, recording)?;
-    jobs::plan_shards(jobs, (recording, selected), span, plan.interval)
 }

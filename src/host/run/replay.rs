@@ -32,16 +32,16 @@ use perf_prof_core::{
 };
 
 use super::{
-    RunEnd,
-    jobs::{self, Shard},
+    RunEnd, jobs,
     missing_events::MissingEvents,
     one_part, output,
     plan::{Module, ScriptPlan},
     script::{AvailableEvents, Script},
     script_run::{self, Outcome, ScriptEventSource},
+    shard::{Merging, Shard},
     spans,
 };
-use crate::script::{EventAttr, Program, PythonChoice, RecordingFacts, Run, Trailers};
+use crate::script::{EventAttr, Program, PythonChoice, RecordingFacts, Run, Trailers, set_part_of_process};
 
 /// Runs the script on a recording.
 pub(super) fn run(plan: &ScriptPlan, input: &Input) -> Result<ExitStatus> {
@@ -148,7 +148,7 @@ pub(super) enum Part<'a> {
     /// the shard.
     Shard(&'a Shard, Carried),
     /// No replay: this process merges the results of the shards.
-    Merge(&'a mut [Shard]),
+    Merge(&'a mut Merging),
 }
 
 impl Part<'_> {
@@ -157,7 +157,7 @@ impl Part<'_> {
     fn warnings(&self) -> Warnings {
         match self {
             Part::Whole | Part::OneOfSeveral => Warnings::Printed,
-            Part::Shard(shard, _) if shard.is_first() => Warnings::Printed,
+            Part::Shard(shard, _) if shard.part.is_first() => Warnings::Printed,
             Part::Shard(..) | Part::Merge(_) => Warnings::PrintedElsewhere,
         }
     }
@@ -216,10 +216,10 @@ impl<'a> RecordedEvents<'a> {
         let mut loss_reporting = LossReporting::for_cpus(selection.cpus.as_ref());
         let mut carried = Carried::default();
         if let Part::Shard(shard, of_shard) = &mut part {
-            shard.enter();
+            set_part_of_process(&shard.part);
             loss_reporting = LossReporting::for_part(selection.cpus.as_ref());
-            shard.select(&mut selection);
-            span = span.map(|span| shard.part_of(span));
+            shard.part.select(&mut selection);
+            span = span.map(|span| shard.part.part_of(span));
             carried = mem::take(of_shard);
         }
         let context = context(plan, input, &mut recording, (&selected.types, span))?;
@@ -338,17 +338,16 @@ impl ScriptEventSource for RecordedEvents<'_> {
 
     fn deliver(mut self, mut program: Program, run: &Arc<Run>, signals: &Signals) -> Result<Outcome> {
         let (plan, input) = (self.plan, self.input);
-        if let Part::Merge(shards) = self.part {
-            return jobs::merge(shards, program, run).map(Outcome::from);
+        if let Part::Merge(merging) = self.part {
+            return jobs::merge(merging, program, run).map(Outcome::from);
         }
         let part = mem::replace(&mut self.part, Part::Whole);
         let mut outcome = self.deliver_to(&mut program, &part, run, signals);
-        let nameless = run.context.with_symbols(|symbols| symbols.unnamed_frames().clone());
         let mut callbacks = program.callbacks();
         if let Part::Shard(shard, _) = &part {
             let partial = program.partial();
             program.clear();
-            let left = shard.write_result(&run.stats, &outcome, callbacks, &nameless, &run.context, &partial?);
+            let left = shard.write_result(run, &outcome, callbacks, partial?);
             left.with_context(|| {
                 format!("cannot store the result of __partial__() in {}", std::env::temp_dir().display())
             })?;
@@ -358,6 +357,7 @@ impl ScriptEventSource for RecordedEvents<'_> {
                 return Ok(0.into());
             }
         } else {
+            let nameless = run.context.with_symbols(|symbols| symbols.unnamed_frames().clone());
             losses::print_unnamed_frames(&nameless, plan.verbosity);
             program.clear();
             outcome.sample_counts.report(input, &plan.capture.events, SelectionSource::UserAndScript(plan.verbosity));
@@ -404,7 +404,7 @@ impl RecordedEvents<'_> {
         let last = match part {
             Part::Whole => FinishAs::Program,
             Part::OneOfSeveral => FinishAs::LastPart,
-            Part::Shard(shard, _) if shard.is_last() => FinishAs::LastPart,
+            Part::Shard(shard, _) if shard.part.is_last() => FinishAs::LastPart,
             Part::Shard(..) | Part::Merge(_) => FinishAs::Part,
         };
         if matches!(part, Part::Whole | Part::OneOfSeveral) {

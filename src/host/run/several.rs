@@ -63,8 +63,8 @@ struct Replays<'a> {
 struct Totals {
     /// The number of recordings that could not be read to their ends.
     unreadable: usize,
-    /// How many samples were delivered or left out, in each recording.
-    counts: Vec<Option<SampleCounts>>,
+    /// How many samples were delivered or left out.
+    counts: SampleCounts,
     /// The number of delivered samples, for `-N`.
     delivered: u64,
     /// The number of lost samples.
@@ -112,13 +112,9 @@ impl Replays<'_> {
 
     fn status(self, at_exit: Option<Stop>, callbacks: Callbacks) -> Result<u8> {
         let Totals { unreadable, counts, ended, .. } = self.totals;
-        let found = SampleCounts::sum(counts.into_iter());
-        if let Some(found) = &found {
-            let source = SelectionSource::UserAndScript(self.plan.verbosity);
-            found.report(self.input, &self.plan.capture.events, source);
-        }
+        counts.report(self.input, &self.plan.capture.events, SelectionSource::UserAndScript(self.plan.verbosity));
         let ending = ended.unwrap_or(Ending::Source(Ended::EndOfInput));
-        let status = exit_status(ending, at_exit, callbacks, found.map(|found| found.status()));
+        let status = exit_status(ending, at_exit, callbacks, Some(counts.status()));
         Ok(if status == 0 && unreadable > 0 { 1 } else { status })
     }
 
@@ -141,7 +137,7 @@ impl Replays<'_> {
         let nameless = run.context.with_symbols(|symbols| symbols.unnamed_frames().clone());
         losses::print_unnamed_frames(&nameless, plan.verbosity);
         losses::print_lost(&run.stats);
-        self.totals.counts.push(Some(outcome.sample_counts));
+        self.totals.counts.add(&outcome.sample_counts);
         self.totals.delivered += run.stats.total_delivered();
         self.totals.lost += run.stats.total_lost().max(outcome.lost.iter().sum());
         self.totals.reached = self.totals.reached.max(run.context.reached().unwrap_or(0).max(0) as u64);

@@ -8,13 +8,13 @@ use std::ops::ControlFlow;
 
 use anyhow::Result;
 use perf_prof_core::{
+    dividing::Part,
     perfdata::Recording,
     recording::{carried::Carried, select::Selected},
     spec::EventKind,
 };
 
 use super::{
-    jobs::Shard,
     plan::ScriptPlan,
     replay::{self, ReplayWork},
 };
@@ -28,7 +28,7 @@ pub(super) fn readers(plan: &ScriptPlan) -> usize {
 pub(super) fn read(
     &ReplayWork { plan, input, .. }: &ReplayWork<'_>,
     (recording, selected): (&mut Recording, &Selected),
-    shard: &Shard,
+    part: &Part,
     carried: &mut Carried,
     check: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>> {
@@ -36,6 +36,6 @@ pub(super) fn read(
         return Ok(ControlFlow::Continue(()));
     }
     let mut selection = replay::selection(plan, input, recording, selected)?;
-    shard.select(&mut selection);
+    part.select(&mut selection);
     Ok(carried.read(recording, selected, (selection, input.guests), check)?)
 }

@@ -3,18 +3,25 @@
 
 use std::{env, ffi::OsString, path::PathBuf, sync::Arc};
 
-use perf_prof_core::{event::Stats, record::TrailerLayout};
+use perf_prof_core::{
+    dividing::{PartResult, Results},
+    engine::exit_status::Callbacks,
+    event::Stats,
+    plan::SplitBy,
+    record::TrailerLayout,
+};
 use pyo3::{
+    exceptions::PyValueError,
     prelude::*,
-    types::{PyDict, PyList},
+    types::{PyBytes, PyDict, PyList},
 };
 
 use super::{
-    aggregate::module_aggregators,
     error::ScriptError,
     event::made_context,
     failure,
     host::{Module, flush},
+    merge::add_aggregators,
     module::{Run, Trailers, clear_run, set_run},
     running,
 };
@@ -68,6 +75,7 @@ fn command(py: Python<'_>, work: &RecordingsOfScript<'_>) -> PyResult<u8> {
 
 /// Adds the functions for `_engines.py` to the native module.
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PartResults>()?;
     module.add_function(wrap_pyfunction!(own_command, module)?)?;
     module.add_function(wrap_pyfunction!(load_to_merge, module)?)?;
     module.add_function(wrap_pyfunction!(merge_aggregators, module)?)?;
@@ -103,18 +111,16 @@ pub fn run_of_all(delivered: u64, lost: u64, reached: u64) -> Run {
     }
 }
 
-/// Loads the script that merges results, whose parts have delivered and lost these numbers of events, up to the time
-/// `reached` in ns since the epoch.
+/// Loads the script that merges these results.
 #[pyfunction]
 fn load_to_merge(
     py: Python<'_>,
     module: OsString,
     args: Vec<OsString>,
-    delivered: u64,
-    lost: u64,
-    reached: u64,
+    results: &PartResults,
 ) -> PyResult<Py<PyModule>> {
-    set_run(Arc::new(run_of_all(delivered, lost, reached)));
+    let &Results { ref sample_counts, lost, reached, .. } = &results.0;
+    set_run(Arc::new(run_of_all(sample_counts.delivered, lost, reached)));
     match Module::load_within(py, &module, &args) {
         Ok(loaded) => Ok(loaded.module().clone_ref(py)),
         Err(ScriptError::Exited(status)) => Err(pyo3::exceptions::PySystemExit::new_err(status)),
@@ -125,19 +131,46 @@ fn load_to_merge(
     }
 }
 
+/// The results of parts, which may be of several recordings.
+#[pyclass(module = "perf_prof._native")]
+struct PartResults(Results);
+
+#[pymethods]
+impl PartResults {
+    #[new]
+    fn new() -> PartResults {
+        PartResults(Results::new(SplitBy::Time))
+    }
+
+    /// Adds the results of all parts of a recording. Raises ValueError and adds nothing if one of them cannot be decoded.
+    fn add(&mut self, results: Vec<Vec<u8>>) -> PyResult<()> {
+        let decoded: Result<Vec<_>, _> = results.into_iter().map(PartResult::decode).collect();
+        let decoded =
+            decoded.map_err(|error| PyValueError::new_err(format!("cannot read the result of a part: {error}")))?;
+        decoded.into_iter().for_each(|result| self.0.add(result));
+        Ok(())
+    }
+
+    /// whether a callback raised an exception in a part
+    #[getter]
+    fn raised(&self) -> bool {
+        self.0.callbacks == Callbacks::Raised
+    }
+
+    /// Returns the partial results of the script, pickled, in the order of the parts.
+    fn partials<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
+        self.0.partials.iter().map(|partial| PyBytes::new(py, partial)).collect()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.partials.len()
+    }
+}
+
 /// Adds the aggregators of all parts to those of the script. Used for scripts without `__merge__`.
 #[pyfunction]
 fn merge_aggregators(names: &Bound<'_, PyDict>, partials: &Bound<'_, PyList>) -> PyResult<()> {
-    let own = module_aggregators(names);
-    for partial in partials {
-        for (name, aggregator) in &own {
-            // A part may lack an aggregator that this process has made.
-            if let Some(other) = partial.cast::<PyDict>()?.get_item(name)? {
-                aggregator.bind(names.py()).call_method1("update", (other,))?;
-            }
-        }
-    }
-    Ok(())
+    add_aggregators(names, partials)
 }
 
 /// Ends the run that [`load_to_merge`] began.

@@ -3,6 +3,7 @@
 
 use std::{collections::HashMap, sync::OnceLock};
 
+use perf_prof_core::{dividing::Part, plan::SplitBy};
 use pyo3::{
     prelude::*,
     types::{PyBytes, PyDict, PyList},
@@ -16,17 +17,6 @@ pub struct MergeCallbacks {
     pub(super) partial: Callback,
     /// `__merge__(partials)`.
     pub(super) merge: Callback,
-}
-
-/// The part of a recording that the script sees in this process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shard {
-    /// The number of this part, from 0 on.
-    pub number: usize,
-    /// The number of parts.
-    pub count: usize,
-    /// How the recording was divided: `time` or `cpu`.
-    pub split: &'static str,
 }
 
 /// How the result of a part is taken, and how all results are merged.
@@ -54,38 +44,41 @@ impl Parts<'_> {
             Parts::Callbacks(MergeCallbacks { merge, .. }) => return merge.function.call1(py, (partials,)).map(drop),
             Parts::Aggregators(names) => names,
         };
-        let own = module_aggregators(names.bind(py));
-        for partial in &partials {
-            for (name, aggregator) in &own {
-                // A part may lack an aggregator that this process has made.
-                if let Some(other) = partial.cast::<PyDict>()?.get_item(name)? {
-                    aggregator.bind(py).call_method1("update", (other,))?;
-                }
-            }
-        }
-        Ok(())
+        add_aggregators(names.bind(py), &partials)
     }
 }
 
-static SHARD: OnceLock<Shard> = OnceLock::new();
-
-impl Shard {
-    /// Sets the part that this process reads. It cannot be changed later. Must be called before the script is loaded.
-    pub fn set_for_process(self) {
-        // `set` fails only if a part was set before, and each process sets only one part.
-        let _ = SHARD.set(self);
+/// Adds the aggregators of all parts to those among `names`.
+pub(super) fn add_aggregators(names: &Bound<'_, PyDict>, partials: &Bound<'_, PyList>) -> PyResult<()> {
+    let own = module_aggregators(names);
+    for partial in partials {
+        for (name, aggregator) in &own {
+            // A part may lack an aggregator that this process has made.
+            if let Some(other) = partial.cast::<PyDict>()?.get_item(name)? {
+                aggregator.bind(names.py()).call_method1("update", (other,))?;
+            }
+        }
     }
+    Ok(())
+}
+
+static PART: OnceLock<Part> = OnceLock::new();
+
+/// Sets the part that this process reads. It cannot be changed later. Must be called before the script is loaded.
+pub fn set_part_of_process(part: &Part) {
+    // `set` fails only if a part was set before, and each process sets only one part.
+    let _ = PART.set(part.clone());
 }
 
 /// Returns {'number', 'count', 'split': 'time' or 'cpu'} if this process reads a part of a recording
 /// (--jobs). Returns None in all other processes, also in the process that merges the results.
 #[pyfunction]
 pub fn shard(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
-    let Some(Shard { number, count, split }) = SHARD.get() else { return Ok(None) };
+    let Some(Part { number, count, split, .. }) = PART.get() else { return Ok(None) };
     let dict = PyDict::new(py);
     dict.set_item("number", number)?;
     dict.set_item("count", count)?;
-    dict.set_item("split", split)?;
+    dict.set_item("split", if *split == SplitBy::Cpu { "cpu" } else { "time" })?;
     Ok(Some(dict))
 }
 

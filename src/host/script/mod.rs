@@ -41,7 +41,7 @@ pub use interpreter::{
     Interpreter, description as interpreter_description, interrupt, is_host, libpython, version as interpreter_version,
 };
 pub use loader::path_that_others_can_change;
-pub use merge::{Shard, prepare_for_parts};
+pub use merge::{prepare_for_parts, set_part_of_process};
 pub use module::{
     EventAttr, RecordingFacts, Run, Trailers, add_to, ksym_of, name_package, run as current_run, set_current_run,
     stats_of, usym_of,
