@@ -50,7 +50,7 @@ pub mod recording;
 
 pub mod recorder;
 
-pub mod live_run;
+pub mod session;
 
 pub mod stat;
 

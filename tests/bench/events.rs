@@ -6,6 +6,7 @@ use std::{
     time::Instant,
 };
 
+use perf_prof_core::session::{About, EventAttr};
 use perf_prof_core::{
     abi::*,
     engine::pump::{LossWindow, Pump, PumpSettings},
@@ -13,7 +14,7 @@ use perf_prof_core::{
     record::{Batch, Chunk, EventIds, Recycle, SampleLayout, Sorter, TrailerLayout},
     tracefs::{EventFormat, NoKernel},
 };
-use perf_prof_host::script::{EventAttr, Program, Run, Trailers};
+use perf_prof_host::script::Program;
 
 pub const FORMAT: &str = "name: sched_wakeup
 ID: 374
@@ -80,29 +81,22 @@ fn event_of(sample_type: u64) -> EventType {
 }
 
 /// Returns the run that a program is bound to.
-pub fn run(rings: usize) -> Arc<Run> {
+pub fn run(rings: usize) -> Arc<About> {
     run_of(event(), Context::new(Box::new(NoKernel), 0), rings)
 }
 
 /// Returns a run whose events have call chains.
-pub fn run_with_chains(context: Context) -> Arc<Run> {
+pub fn run_with_chains(context: Context) -> Arc<About> {
     run_of(event_of(SAMPLE_TYPE | PERF_SAMPLE_CALLCHAIN), context, 1)
 }
 
-fn run_of(event: EventType, context: Context, rings: usize) -> Arc<Run> {
-    let stats = Arc::new(Stats::new(1, rings));
-    let ring_cpus = (0..rings as u32).map(Some).collect();
-    let (attrs, trailers) = (vec![EventAttr::default()], Trailers::Live(TrailerLayout::new(0)));
-    Arc::new(Run {
+fn run_of(event: EventType, context: Context, rings: usize) -> Arc<About> {
+    Arc::new(About {
         events: vec![event],
         is_delivered: vec![true],
-        trailers,
-        attrs,
-        context: Arc::new(context),
-        stats,
-        ring_cpus,
-        recording: None,
-        machine: None,
+        attrs: vec![EventAttr::default()],
+        ring_cpus: (0..rings as u32).map(Some).collect(),
+        ..About::without_events(Arc::new(context), Arc::new(Stats::new(1, rings)))
     })
 }
 
@@ -162,7 +156,7 @@ impl Memory {
     }
 
     /// Delivers all records; they are in order of time only within each ring.
-    pub fn deliver(&self, program: &mut Program, run: &Run) {
+    pub fn deliver(&self, program: &mut Program, run: &About) {
         let mut pump = self.pump(run);
         for chunk in self.chunks() {
             push(&mut pump, program, &Batch::Ring(chunk));
@@ -170,7 +164,7 @@ impl Memory {
     }
 
     /// Delivers all records in order of time. Each round of the reader brings as many chunks as there are rings.
-    pub fn deliver_in_order(&self, program: &mut Program, run: &Run) {
+    pub fn deliver_in_order(&self, program: &mut Program, run: &About) {
         let mut pump = self.pump(run);
         let (sample, trailer) = (run.events[0].layout, TrailerLayout::new(SAMPLE_TYPE));
         let mut sorter = Sorter::new(sample, trailer, std::time::Duration::ZERO);
@@ -191,7 +185,7 @@ impl Memory {
         }
     }
 
-    fn pump(&self, run: &Run) -> Pump {
+    fn pump(&self, run: &About) -> Pump {
         Pump::new(PumpSettings {
             ids: EventIds::new(&[(ID, 0)]),
             layout: run.events[0].layout,

@@ -2,7 +2,8 @@
 
 use std::{ffi::OsStr, fs, sync::Arc};
 
-use perf_prof_host::script::{Dialect, Interpreter, Module, OnError, Program, PythonChoice, Run};
+use perf_prof_core::session::About;
+use perf_prof_host::script::{Dialect, Interpreter, Module, OnError, Program, PythonChoice};
 use pyo3::{Py, PyAny, Python, types::PyAnyMethods};
 
 /// The handlers by their names in the table. Each is the body of `sched__sched_wakeup(event)`.
@@ -24,7 +25,7 @@ pub fn start() -> Interpreter {
 }
 
 /// Makes a program with one handler for the events of `run`.
-pub fn program(run: Arc<Run>, body: &str) -> Program {
+pub fn program(run: Arc<About>, body: &str) -> Program {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("handler.py");
     fs::write(&path, format!("n = 0\nkept = []\n\ndef sched__sched_wakeup(event):\n{body}")).unwrap();

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use perf_prof_core::{
     abi::PERF_CONTEXT_KERNEL,
     event::Context,
+    session::About,
     symbol::{Kallsyms, Symbol},
     tracefs::{Kernel, KernelSymbol},
 };
-use perf_prof_host::script::Run;
 
 use super::{cpu::thread_ns, events, python, table::Table};
 
@@ -44,7 +44,7 @@ fn functions() -> Vec<u64> {
 }
 
 /// Returns events with call chains, and their run. If this machine does not allow it, returns the reason.
-pub fn chains(events: u64) -> Result<(events::Memory, Arc<Run>), String> {
+pub fn chains(events: u64) -> Result<(events::Memory, Arc<About>), String> {
     let (places, symbols) = match (functions(), Kallsyms::read("/proc/kallsyms")) {
         (places, Ok(symbols)) if places.len() == PLACES => (places, symbols),
         (_, Err(reason)) => return Err(format!("not measured: {reason}")),

@@ -7,10 +7,11 @@ use std::{
 };
 
 use perf_prof_core::{
-    commands::recording_view::OpenRecording,
     event::{Context, Deliver, EventType, Flow, PerfFrame, Sample, Sink, perf_address, perf_chain, perf_ip},
-    plan::{Input, Verbosity},
+    plan::{Input, RunPlan, Verbosity},
+    session::{ChosenRecording, Slice},
     symbol::{Demangle, Inline, Options, Srcline},
+    sys::signals::Signals,
 };
 
 use crate::harness::{
@@ -87,10 +88,12 @@ fn ours(path: &Path, has_addresses: bool) -> Vec<String> {
     let input = Input { path: path.to_owned(), ..Input::default() };
     let options =
         Options { demangle: Demangle::NameOnly, inline: Inline::Yes, srcline: Srcline::Yes, ..Options::default() };
-    let reading = OpenRecording::open(&input, &[], options, Verbosity::Quiet).unwrap();
-    let (types, context) = (reading.types().to_vec(), reading.context.clone());
+    let plan = RunPlan { symbols: options, ..RunPlan::of_recording(&input, &[], Verbosity::Quiet) };
+    let signals = Signals::install().unwrap();
+    let session = ChosenRecording::select(&plan, &input).unwrap().open(Slice::Whole, &signals).unwrap();
+    let (types, context) = (session.about().events.clone(), session.about().context.clone());
     let mut lines = Lines { types, context, has_addresses, lines: Vec::new() };
-    reading.run(&mut lines).unwrap();
+    session.run(&mut lines, &signals).report(&plan).unwrap();
     lines.lines
 }
 

@@ -4,7 +4,6 @@
 pub mod evlist;
 pub mod export;
 pub mod header;
-pub mod recording_view;
 pub mod report;
 pub mod script_template;
 pub mod script_text;

@@ -11,16 +11,16 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use self::counts::CountLines;
-use super::recording_view::OpenRecording;
 use crate::{
     abi::perf_data::PERF_RECORD_STAT_ROUND,
-    engine::ExitStatus,
+    engine::{ExitStatus, exit_status::Callbacks},
     event::{Chains, Context, Deliver, Digits, EventType, FieldList, Flow, PerfEvent, PerfLines, Sample, Sink, Stop},
-    plan::{Input, Verbosity},
-    record::{OtherRecords, record_type},
+    plan::{Input, RunPlan, Verbosity},
+    record::record_type,
     recording::stat_counts::StatCounts,
+    session::{ChosenRecording, Slice},
     symbol,
-    sys::{output, terminal::ShownOnStdout},
+    sys::{output, signals::Signals, terminal::ShownOnStdout},
 };
 
 /// The plan of a text output: the recording, and the columns to print.
@@ -45,27 +45,31 @@ const WRITTEN_AT_ONCE: usize = 64 << 10;
 
 /// Prints the events.
 pub fn run(plan: &ScriptTextPlan) -> Result<ExitStatus> {
-    let reading = OpenRecording::open(&plan.input, &[], plan.symbols, plan.verbosity)?;
-    let names = names(&reading);
-    let recording = reading.recording();
-    let (counts, others) = match recording.holds_counts() {
-        true => {
-            let counts = StatCounts::new(recording.layouts().clone());
-            (Some(CountLines::new(counts, names.clone())), StatCounts::records())
-        }
-        false => (None, OtherRecords::NONE),
-    };
+    let run = RunPlan { symbols: plan.symbols, ..RunPlan::of_recording(&plan.input, &[], plan.verbosity) };
+    let mut chosen = ChosenRecording::select(&run, &plan.input)?;
+    let names = names(&chosen);
+    let recording = chosen.recording();
+    let counts = recording.holds_counts().then(|| {
+        let counts = StatCounts::new(recording.layouts().clone());
+        CountLines::new(counts, names.clone())
+    });
     let of_attr = |(event, name): (&crate::perfdata::RecordedEvent, String)| PerfEvent {
         name,
         kind: event.attr.kind,
         sample_type: event.attr.format.sample_type,
     };
-    let events = reading.recording().events.iter().zip(names).map(of_attr).collect();
+    let events = recording.events.iter().zip(names).map(of_attr).collect();
+    if counts.is_some() {
+        chosen.request_records(StatCounts::records());
+    }
+    let attrs = chosen.selected().attr_of_each_type();
+    let signals = Signals::install()?;
+    let session = chosen.open(Slice::Whole, &signals)?;
     let mut text = Text {
         lines: PerfLines::new(events, &plan.fields, plan.digits, plan.chains),
-        attrs: reading.attrs(),
-        types: reading.types().to_vec(),
-        context: reading.context.clone(),
+        attrs,
+        types: session.about().events.clone(),
+        context: session.about().context.clone(),
         counts,
         written: BufferedStdout {
             waiting: Vec::with_capacity(2 * WRITTEN_AT_ONCE),
@@ -73,21 +77,23 @@ pub fn run(plan: &ScriptTextPlan) -> Result<ExitStatus> {
             failure: None,
         },
     };
-    let status = reading.with_other_records(others).run(&mut text)?.status;
+    let mut outcome = session.run(&mut text, &signals);
+    outcome.report(&run)?;
     if let Some(why) = text.counts.as_ref().and_then(|counts| counts.failure) {
         output::say(format_args!("warning: {}: {why}; it is left out", plan.input.path.display()));
     }
     match text.written.failure {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write the output"),
-        _ => Ok(status),
+        _ => Ok(outcome.status(Callbacks::Returned)),
     }
 }
 
 /// Returns the names of all events, including those that cannot have samples.
-pub fn names(reading: &OpenRecording) -> Vec<String> {
-    let mut names: Vec<String> =
-        reading.recording().events.iter().map(|event| event.name.clone().unwrap_or_default()).collect();
-    for (attr, event) in reading.attrs().into_iter().zip(reading.types()) {
+pub fn names(chosen: &ChosenRecording) -> Vec<String> {
+    let events = &chosen.recording().events;
+    let mut names: Vec<String> = events.iter().map(|event| event.name.clone().unwrap_or_default()).collect();
+    let selected = chosen.selected();
+    for (attr, event) in selected.attr_of_each_type().into_iter().zip(&selected.types) {
         if names[attr].is_empty() {
             names[attr] = event.real_name();
         }

@@ -23,8 +23,8 @@ const HELD: usize = 1 << 20;
 ///
 /// If all events are inputs of derivations, most batches have nothing that is delivered. So the other sink is not
 /// entered for a batch: the derived samples are held, and the sink is entered only if there are any.
-pub struct DerivingSink<'a, S> {
-    sink: &'a mut S,
+pub struct DerivingSink<'a> {
+    sink: &'a mut dyn Sink,
     derivations: Derivations,
     /// For each captured event, by the event's index: the input that receives its samples. `None` if the user selected the
     /// event itself; then its samples are delivered to the sink.
@@ -101,11 +101,11 @@ fn deliver(event: usize, record: &[u8], program: &mut dyn Deliver, left: &mut u6
     if *left == 0 { Flow::Break(Stop::Limit) } else { Flow::Continue(()) }
 }
 
-impl<'a, S: Sink> DerivingSink<'a, S> {
+impl<'a> DerivingSink<'a> {
     /// Creates a sink and starts the derived events. `types` are the types of all events: first those of the run's own
     /// events, then those of the derived ones.
     pub fn start(
-        sink: &'a mut S,
+        sink: &'a mut dyn Sink,
         types: &[EventType],
         derived: &[Derived],
         stats: &Stats,
@@ -121,7 +121,7 @@ impl<'a, S: Sink> DerivingSink<'a, S> {
 
     /// Creates a sink with these derivations. Each comes with the index of its event type and the indices of its inputs.
     fn with_derivations(
-        sink: &'a mut S,
+        sink: &'a mut dyn Sink,
         captured: usize,
         started: impl Iterator<Item = ((usize, Box<dyn Derivation>), Vec<usize>)>,
     ) -> Self {
@@ -216,7 +216,7 @@ impl Then for Flow {
     }
 }
 
-impl<S: Sink> Sink for DerivingSink<'_, S> {
+impl Sink for DerivingSink<'_> {
     fn begin(&mut self) {
         self.sink.begin();
     }
@@ -242,7 +242,7 @@ impl<S: Sink> Sink for DerivingSink<'_, S> {
 }
 
 /// The sink while the other sink is not entered: it is entered for each call that is not a sample of an input.
-impl<S: Sink> Deliver for DerivingSink<'_, S> {
+impl Deliver for DerivingSink<'_> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         let Self { derivations, feeds, held, .. } = self;
         let Some(Feed { derivation, input }) = feeds.get(event).copied().flatten() else { return Flow::Continue(()) };

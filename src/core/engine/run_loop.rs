@@ -2,6 +2,7 @@
 
 use std::{
     ops::ControlFlow,
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -98,8 +99,9 @@ pub struct RunLoop<'a, S: Source> {
     pub calibrate: &'a mut dyn FnMut(),
     /// The end of each message about losses: the cause of the losses, and what the user can do.
     pub loss_advice: &'static str,
-    /// Reopens the output file. The loop calls it when SIGUSR1 arrives.
-    pub reopen: &'a dyn Fn(),
+    /// The file that stdout and stderr are appended to, if there is one. It is reopened when SIGUSR1 arrives, for example
+    /// after the file was renamed.
+    pub output: Option<&'a Path>,
 }
 
 /// The state that the loop keeps from one turn to the next.
@@ -123,7 +125,7 @@ pub struct LoopState {
 
 impl<S: Source> RunLoop<'_, S> {
     /// Runs until something ends the run. Does not call the program's `__exit__`; [`RunLoop::finish`] does.
-    pub fn run(&mut self, sink: &mut impl Sink) -> Ending {
+    pub fn run(&mut self, sink: &mut dyn Sink) -> Ending {
         let mut turns = self.start();
         sink.begin();
         loop {
@@ -154,7 +156,7 @@ impl<S: Source> RunLoop<'_, S> {
 
     /// Makes one turn of the loop: waits for the source, delivers at most one batch, handles signals, and does the
     /// periodic work that is due. Returns at the time `until` at the latest.
-    pub fn turn(&mut self, turns: &mut LoopState, sink: &mut impl Sink, until: Option<Instant>) -> ControlFlow<Ending> {
+    pub fn turn(&mut self, turns: &mut LoopState, sink: &mut dyn Sink, until: Option<Instant>) -> ControlFlow<Ending> {
         let interval_at = turns.interval.filter(|_| !turns.awaits_flush).map(|interval| interval.next());
         let usage_at = turns.usage_interval.map(|interval| interval.next());
         let output = turns.output.get_or_insert_with(|| Flushing::new(sink.collects_output(), Instant::now()));
@@ -237,10 +239,10 @@ impl<S: Source> RunLoop<'_, S> {
     fn deliver(
         &mut self,
         batch: &crate::record::Batch,
-        sink: &mut impl Sink,
+        sink: &mut dyn Sink,
         turns: &mut LoopState,
     ) -> ControlFlow<BreakReason> {
-        let Self { source, pump, events, stats, signals, reopen, .. } = self;
+        let Self { source, pump, events, stats, signals, output: file, .. } = self;
         let LoopState { signal, usage, output, .. } = turns;
         let left = pump.samples_left();
         let mut flow = ControlFlow::Continue(());
@@ -253,7 +255,7 @@ impl<S: Source> RunLoop<'_, S> {
                     return ControlFlow::Continue(());
                 }
                 let mut attention =
-                    LoopDelivery { source: &mut *source, events, stats, reopen: *reopen, usage: &mut *usage };
+                    LoopDelivery { source: &mut *source, events, stats, output: *file, usage: &mut *usage };
                 attention.to(signals.take_pending(), program, signal)
             });
         });
@@ -265,20 +267,19 @@ impl<S: Source> RunLoop<'_, S> {
         flow
     }
 
-    fn attend(&mut self, sink: &mut impl Sink, turns: &mut LoopState) -> ControlFlow<BreakReason> {
-        let Self { source, events, stats, signals, reopen, .. } = self;
+    fn attend(&mut self, sink: &mut dyn Sink, turns: &mut LoopState) -> ControlFlow<BreakReason> {
+        let Self { source, events, stats, signals, output: file, .. } = self;
         let LoopState { signal, usage, output, .. } = turns;
         let mut flow = ControlFlow::Continue(());
         sink.enter(&mut |program| {
-            let mut attention =
-                LoopDelivery { source: &mut *source, events, stats, reopen: *reopen, usage: &mut *usage };
+            let mut attention = LoopDelivery { source: &mut *source, events, stats, output: *file, usage: &mut *usage };
             flow = attention.to(signals.take_pending(), program, signal);
         });
         output.iter_mut().for_each(Flushing::called);
         flow
     }
 
-    fn on_interval(&mut self, sink: &mut impl Sink, turns: &mut LoopState) -> ControlFlow<BreakReason> {
+    fn on_interval(&mut self, sink: &mut dyn Sink, turns: &mut LoopState) -> ControlFlow<BreakReason> {
         self.stats.set_kernel_counts(self.source.losses());
         let mut flow = ControlFlow::Continue(());
         sink.enter(&mut |program| flow = program.interval().map_break(BreakReason::Stop));
@@ -287,7 +288,7 @@ impl<S: Source> RunLoop<'_, S> {
     }
 
     /// Called when there is nothing to deliver. Writes the output of the program.
-    fn flush_output(&mut self, sink: &mut impl Sink, turns: &mut LoopState) -> ControlFlow<BreakReason> {
+    fn flush_output(&mut self, sink: &mut dyn Sink, turns: &mut LoopState) -> ControlFlow<BreakReason> {
         let now = Instant::now();
         let mut flow = ControlFlow::Continue(());
         if let Some(output) =
@@ -300,7 +301,7 @@ impl<S: Source> RunLoop<'_, S> {
 
     /// Reports to the program the losses that were not yet reported. Then, if `last` is [`FinishAs::Program`], calls
     /// `__exit__`. If one of these calls ended the program, returns how it ended.
-    pub fn finish(&mut self, ending: Ending, last: FinishAs, sink: &mut impl Sink, now: u64) -> Option<Stop> {
+    pub fn finish(&mut self, ending: Ending, last: FinishAs, sink: &mut dyn Sink, now: u64) -> Option<Stop> {
         // If delivery ended early, the remaining records are neither delivered nor lost.
         let complete = ending.is_complete();
         let kernel = self.source.losses();
@@ -335,11 +336,20 @@ struct LoopDelivery<'a, S: Source> {
     source: &'a mut S,
     events: &'a [EventType],
     stats: &'a Stats,
-    reopen: &'a dyn Fn(),
+    output: Option<&'a Path>,
     usage: &'a mut Usage,
 }
 
 impl<S: Source> LoopDelivery<'_, S> {
+    fn reopen_output(&self) {
+        // If the file cannot be reopened, the output still goes to the file that is already open.
+        if let Some(Err(error)) = self.output.map(output::append_to) {
+            output::say(format_args!(
+                "cannot reopen the file of --output: {error}; the output still goes to the old file"
+            ));
+        }
+    }
+
     fn to(
         &mut self,
         pending: Pending,
@@ -349,7 +359,7 @@ impl<S: Source> LoopDelivery<'_, S> {
         if pending.user1 != 0 {
             // What was printed before belongs to the old file.
             program.flush().map_break(BreakReason::Stop)?;
-            (self.reopen)();
+            self.reopen_output();
         }
         if pending.user2 != 0 {
             self.stats.set_kernel_counts(self.source.losses());
@@ -458,7 +468,7 @@ mod tests {
             usage_every: None,
             calibrate: &mut || {},
             loss_advice: "",
-            reopen: &|| {},
+            output: None,
         };
         let mut turns = run_loop.start();
         let mut sink = Counter::default();

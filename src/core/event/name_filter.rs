@@ -38,21 +38,21 @@ impl Names {
 }
 
 /// A sink that gets only the samples with the selected names.
-pub struct NamedSamples<'a, S> {
-    sink: &'a mut S,
+pub struct NamedSamples<'a> {
+    sink: &'a mut dyn Sink,
     names: &'a Names,
     events: &'a [EventType],
     context: Arc<Context>,
 }
 
-impl<'a, S: Sink> NamedSamples<'a, S> {
+impl<'a> NamedSamples<'a> {
     /// Creates the sink. `events` are the event types of the samples.
-    pub fn new(sink: &'a mut S, names: &'a Names, events: &'a [EventType], context: Arc<Context>) -> Self {
+    pub fn new(sink: &'a mut dyn Sink, names: &'a Names, events: &'a [EventType], context: Arc<Context>) -> Self {
         NamedSamples { sink, names, events, context }
     }
 }
 
-impl<S: Sink> Sink for NamedSamples<'_, S> {
+impl Sink for NamedSamples<'_> {
     fn begin(&mut self) {
         self.sink.begin();
     }

@@ -1,6 +1,7 @@
 //! Events of the running kernel: which events a selector selects, how events are opened, and which names the kernel has
 //! for addresses and values. Does not know recordings.
 
+pub mod chosen;
 pub mod file_rights;
 pub mod kernel;
 pub mod refusal;

@@ -22,18 +22,17 @@ use crate::{
     capture::{Capture, EventRequest, EventStart, Mappings, Options, Switching},
     engine::{ExitStatus, interval::Interval, losses},
     live::{
+        chosen::{ArmedEvents, ChosenEvents},
         refusal,
         requests::{self, Sizes},
-        select::{self, Selected},
-        unprivileged, workload_end,
+        select::Selected,
+        workload_end,
     },
     perfdata::write::DEFAULT_BUFFER,
     plan,
     record::{Source, Wait},
     sys::{
-        clock,
-        close_in_child::ClosingHeldOff,
-        output,
+        clock, output,
         signals::Signals,
         usage::Usage,
         workload::{Stdout, Workload},
@@ -67,11 +66,8 @@ pub fn run_with(
              file with -o"
         )
     }
-    let closing = ClosingHeldOff::new();
-    let tracefs = unprivileged::tracefs(&plan.capture)?;
-    let mut selected = select::select(&plan.capture, &tracefs)?.recorded(&plan.capture)?;
-    lifecycle::check(&selected)?;
-    let limits = unprivileged::limit_to_user_space(&mut selected);
+    let chosen = ChosenEvents::select(&plan.capture)?.recorded(&plan.capture)?;
+    lifecycle::check(&chosen.events)?;
     let signals = signals()?;
     let command = match &plan.capture.target {
         plan::Target::Workload(command) => Some(command),
@@ -79,7 +75,8 @@ pub fn run_with(
     };
     // If the recording goes to the standard output, the command's own output must not mix with it.
     let stdout = if plan.output == Output::Stdout { Stdout::ToStderr } else { Stdout::Inherited };
-    let mut workload = command.map(|command| Workload::fork_with(command, stdout)).transpose()?;
+    let armed = chosen.arm(|| command.map(|command| Workload::fork_with(command, stdout)).transpose())?;
+    let ArmedEvents { closing, tracefs, events: selected, limits, mut workload, .. } = armed;
     // The clocks are compared before the rings are opened, because the rings may use all the memory that the user may
     // lock.
     let offset = clock::realtime_offset(requests::clock(&plan.capture)).ok();

@@ -78,12 +78,12 @@ impl Carried {
     }
 
     /// Makes a sink continue where the parts that were read have ended.
-    pub(super) fn continue_in<'a, S: Sink>(
+    pub(super) fn continue_in<'a>(
         &mut self,
-        sink: DerivingSink<'a, S>,
+        sink: DerivingSink<'a>,
         stats: &Stats,
         context: &Arc<Context>,
-    ) -> DerivingSink<'a, S> {
+    ) -> DerivingSink<'a> {
         match self.derivations.take() {
             Some(derivations) => sink.continued(derivations, stats, context),
             None => sink,

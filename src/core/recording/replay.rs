@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IsTerminal},
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -48,8 +49,8 @@ pub struct ReplayRun<'a> {
     pub limit: Option<u64>,
     /// How often perf-prof's own CPU and memory use is printed (`--usage-self`).
     pub usage_every: Option<Duration>,
-    /// Reopens the output; called on SIGUSR1.
-    pub reopen: &'a dyn Fn(),
+    /// The file of the output, which is reopened on SIGUSR1.
+    pub output: Option<&'a Path>,
     /// What happens after the last event: the program ends, or the result is merged with other parts of the recording.
     pub last: FinishAs,
     /// How much is printed to stderr.
@@ -85,7 +86,7 @@ pub struct ReplayOutcome {
 
 impl ReplayRun<'_> {
     /// Delivers all selected samples to the sink, ordered by time.
-    pub fn run(self, sink: &mut impl Sink) -> ReplayOutcome {
+    pub fn run(self, sink: &mut dyn Sink) -> ReplayOutcome {
         let ReplayRun {
             replay,
             replay_state,
@@ -97,7 +98,7 @@ impl ReplayRun<'_> {
             signals,
             limit,
             usage_every,
-            reopen,
+            output,
             last,
             verbosity,
             warnings,
@@ -119,7 +120,7 @@ impl ReplayRun<'_> {
             usage_every,
             calibrate: &mut || {},
             loss_advice: "they were lost while the recording was made",
-            reopen,
+            output,
         };
         let ending = run_loop.run(sink);
         let replay_state = run_loop.pump.replay_state();

@@ -14,6 +14,5 @@ mod tally;
 pub mod top;
 pub mod trace;
 
-pub use events::{Origin, WatchPlan};
 pub use output::{Destination, Form};
 pub use tally::{Place, TallyPlan};

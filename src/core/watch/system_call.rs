@@ -2,9 +2,10 @@
 
 use std::{borrow::Cow, collections::HashMap, io::Write as _};
 
-use super::{Origin, span_text};
+use super::span_text;
 use crate::{
     event::{Format, Sample},
+    plan::Origin,
     sys::tracefs::Tracefs,
     tracefs::{EventFormat, Field, FieldKind},
     value::{self, Value},
@@ -80,7 +81,7 @@ impl SystemCallText {
     /// Creates the writer. A recording may come from another kernel, so its arguments have no names.
     pub fn new(origin: &Origin) -> Self {
         let tracefs = match origin {
-            Origin::Live { .. } => Tracefs::find().ok(),
+            Origin::Live(_) => Tracefs::find().ok(),
             Origin::Recorded(_) => None,
         };
         Self { tracefs, arguments: HashMap::new() }

@@ -11,7 +11,7 @@ use anyhow::Result;
 use serde_json::{Value as Json, json};
 
 use super::{
-    events::{Origin, TimeOfDay, WatchPlan, Watched, deliver},
+    events::{TimeOfDay, deliver},
     output::{Destination, Form, Output},
     screen::Screen,
     short_chains,
@@ -20,7 +20,8 @@ use crate::{
     aggregate::{Definition, Facts, Groups, Input, Memo, Plan, PlanError},
     engine::ExitStatus,
     event::{Context, Deliver, EventType, Flow, Format, Sample, Sink},
-    plan::Verbosity,
+    plan::{RunPlan, Verbosity},
+    session::About,
     spec::CallGraph,
     sys::output::say,
 };
@@ -32,7 +33,7 @@ pub const KEYS: usize = 1_000_000;
 #[derive(Clone, Debug)]
 pub struct TallyPlan {
     /// The events.
-    pub watch: WatchPlan,
+    pub watch: RunPlan,
     /// How many keys are shown. `None` for those that fit on the screen, or for 20.
     pub rows: Option<usize>,
     /// How the sums are printed.
@@ -84,18 +85,19 @@ impl Period<'_> {
 
 /// Adds up the events, and shows the sums.
 pub fn run(plan: &TallyPlan, mut look: impl Look) -> Result<ExitStatus> {
-    let is_live = matches!(plan.watch.origin, Origin::Live { .. });
-    let (status, tally) = deliver(&plan.watch, TimeOfDay::NotNeeded, |Watched { events, is_delivered, context }| {
+    let is_live = plan.watch.live().is_some();
+    let (status, tally) = deliver(&plan.watch, TimeOfDay::NotNeeded, |about| {
+        let About { events, is_delivered, context, .. } = &**about;
         let delivered: Vec<EventType> = events
             .iter()
-            .zip(&is_delivered)
+            .zip(is_delivered)
             .filter(|(_, is_delivered)| **is_delivered)
             .map(|(event, _)| event.clone())
             .collect();
         let definition = look.definition(&delivered)?;
         let compiled =
             |(event, is_delivered): (&EventType, &bool)| is_delivered.then(|| compile(&definition, event)).transpose();
-        let plans = events.iter().zip(&is_delivered).map(compiled).collect::<Result<_, _>>()?;
+        let plans = events.iter().zip(is_delivered).map(compiled).collect::<Result<_, _>>()?;
         let screen = match plan.place {
             Place::Screen => Some(Screen::open()?),
             Place::Lines => None,
@@ -108,11 +110,11 @@ pub fn run(plan: &TallyPlan, mut look: impl Look) -> Result<ExitStatus> {
         let (memo, rows, form, since) = (Memo::default(), plan.rows, plan.form, Duration::ZERO);
         Ok(Tally {
             look,
-            events,
+            events: events.clone(),
             names,
             noun,
             plans,
-            context,
+            context: context.clone(),
             now,
             memo,
             whole,

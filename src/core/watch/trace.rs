@@ -5,7 +5,7 @@ use std::{io::Write as _, ops::ControlFlow, sync::Arc};
 use anyhow::Result;
 
 use super::{
-    events::{TimeOfDay, WatchPlan, Watched, deliver},
+    events::{TimeOfDay, deliver},
     output::{Colours, Destination, Form, Output, Reader},
     span_text,
     system_call::SystemCallText,
@@ -16,6 +16,7 @@ use crate::{
         Context, Deliver, EventType, Flow, Format, LineContext, Sample, Sink, UNKNOWN_COMM, frames, has_callchain,
         ip_frame, write_date, write_frames, write_json, write_text,
     },
+    plan::RunPlan,
     sys::terminal::for_terminal,
 };
 
@@ -23,7 +24,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct TracePlan {
     /// The events.
-    pub watch: WatchPlan,
+    pub watch: RunPlan,
     /// The times at the start of the lines.
     pub times: LineTimes,
     /// How events are printed.
@@ -53,7 +54,8 @@ pub fn run(plan: &TracePlan) -> Result<ExitStatus> {
         (LineTimes::Date, Form::Text) => TimeOfDay::Needed,
         _ => TimeOfDay::NotNeeded,
     };
-    let (status, trace) = deliver(&plan.watch, time_of_day, |Watched { events, context, .. }| {
+    let (status, trace) = deliver(&plan.watch, time_of_day, |about| {
+        let (events, context) = (about.events.clone(), about.context.clone());
         let names = events.iter().map(EventType::shown_name).collect();
         let Output { reader, .. } = output;
         let calls = SystemCallText::new(&plan.watch.origin);

@@ -2,7 +2,11 @@
 
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
-use perf_prof_core::event::{Deliver, EventType, Flow, Sink, Stop};
+use perf_prof_core::{
+    engine::ExitStatus,
+    event::{Deliver, EventType, Flow, Sink, Stop},
+    session::About,
+};
 use pyo3::{
     exceptions::{PyKeyboardInterrupt, PySystemExit, PyTypeError, PyValueError},
     prelude::*,
@@ -18,7 +22,7 @@ use super::{
     run_thread::RunThread,
     trace::open_run,
 };
-use crate::script::{Callbacks, OnError, Program, Run, current_run, set_current_run};
+use crate::script::{Callbacks, OnError, Program, current_run, set_current_run};
 
 /// The result of run().
 #[pyclass(module = "perf_prof", frozen, get_all)]
@@ -96,7 +100,7 @@ pub fn run_handlers(
     messages::warn(py)?;
     let status = match end {
         Some(Err(error)) => return Err(exception(py, &error)),
-        Some(Ok(end)) => end.status,
+        Some(Ok(ExitStatus(status))) => status,
         None => 0,
     };
     let raised = callbacks == perf_prof_core::engine::exit_status::Callbacks::Raised;
@@ -117,7 +121,7 @@ pub fn program(
     py: Python<'_>,
     functions: &Bound<'_, PyDict>,
     origin: &str,
-    run: &Arc<Run>,
+    run: &Arc<About>,
     on_error: OnError,
 ) -> PyResult<Program> {
     let program = Program::from_functions(functions, origin, run.clone(), on_error);

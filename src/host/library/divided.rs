@@ -58,7 +58,7 @@ pub fn divide(
     let on_error = on_error_from(on_error)?;
     let plan = options::plan("run", input, selectors, options)?;
     messages::collect();
-    let divided = py.detach(|| DividedRecording::open(plan)).map_err(|error| exception(py, &error))?;
+    let divided = py.detach(|| DividedRecording::open(&plan)).map_err(|error| exception(py, &error))?;
     let Some(divided) = divided else { return Ok(None) };
     let (functions, origin) = functions(divided.events(), handlers, options)?;
     let found = Callbacks::find(&functions, &origin, divided.events());

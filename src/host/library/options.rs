@@ -3,7 +3,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use perf_prof_core::{capture::OwnThreads, spec::parse_events};
+use perf_prof_core::{capture::OwnThreads, plan::Face, spec::parse_events};
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
@@ -246,7 +246,8 @@ pub fn plan(
     }
     let plan = plan_of_program(words.options, words.command);
     let mut plan = plan.map_err(|text| named(selectors.py(), "OptionError", &text))?;
-    plan.capture.own_threads = OwnThreads::StartedLeftOut;
+    plan.run.face = Face::Program;
+    plan.run.capture.own_threads = OwnThreads::StartedLeftOut;
     Ok(plan)
 }
 

@@ -10,12 +10,12 @@ use perf_prof_core::{
     column::Plan,
     perfdata::PerfDataError,
     recording::columns::{ColumnParts, ColumnRun},
+    session::About,
     sys::fork_lock,
 };
 use pyo3::prelude::*;
 
 use super::{errors::exception, queue::Queue};
-use crate::script::Run;
 
 /// Where the events of a trace come from. Its lock is never held while the interpreter's lock is taken.
 pub struct Origin {
@@ -57,14 +57,14 @@ impl Origin {
 
     /// Makes the events come from the queue, from the first one that the program has not got in a column.
     #[inline]
-    pub fn use_queue(&self, py: Python<'_>, queue: &Queue, run: &Run) {
+    pub fn use_queue(&self, py: Python<'_>, queue: &Queue, run: &About) {
         if !self.is_queue.load(Relaxed) {
             py.detach(|| self.start_queue(queue, run));
         }
     }
 
     #[cold]
-    fn start_queue(&self, queue: &Queue, run: &Run) {
+    fn start_queue(&self, queue: &Queue, run: &About) {
         let mut state = self.state();
         let skipped = match std::mem::replace(&mut state.from, From::Queue) {
             From::Undecided(_) | From::Queue => 0,
@@ -86,7 +86,7 @@ impl Origin {
         py: Python<'_>,
         plan: &Plan,
         rows: usize,
-        run: &Run,
+        run: &About,
     ) -> PyResult<Option<Arc<ColumnRun>>> {
         if self.is_queue.load(Relaxed) || plan.needs_symbols {
             return Ok(None);
@@ -111,7 +111,7 @@ impl Origin {
     }
 
     /// Tells the run's context the names of tasks and symbols that the columns have not told it.
-    pub fn tell_names(&self, py: Python<'_>, run: &Run) -> PyResult<()> {
+    pub fn tell_names(&self, py: Python<'_>, run: &About) -> PyResult<()> {
         if self.is_queue.load(Relaxed) {
             return Ok(());
         }

@@ -10,24 +10,21 @@ use std::{
 };
 
 use anyhow::Result;
-use perf_prof_core::{recording::columns::ColumnParts, sys::signals::Signals};
+use perf_prof_core::{engine::ExitStatus, recording::columns::ColumnParts, session::About, sys::signals::Signals};
 
 use super::{
     background::{Internal, start_thread},
     queue::{Delivery, Queue, QueueSink},
 };
-use crate::{
-    run::{self, RunEnd, plan::ScriptPlan},
-    script::Run,
-};
+use crate::run::{self, plan::ScriptPlan};
 
 /// The result of a run, for the program that reads its events.
-type EndSlot = Arc<Mutex<Option<Result<RunEnd>>>>;
+type EndSlot = Arc<Mutex<Option<Result<ExitStatus>>>>;
 
 /// A run whose events are enabled.
 pub struct RunThread {
     pub queue: Arc<Queue>,
-    pub run: Arc<Run>,
+    pub run: Arc<About>,
     /// What is needed to decode columns of a recording in parts, if this is possible.
     pub parts: Option<Box<ColumnParts>>,
     end: EndSlot,
@@ -37,7 +34,7 @@ pub struct RunThread {
 /// A run that is being opened.
 pub struct Opening {
     queue: Arc<Queue>,
-    opened: Receiver<(Arc<Run>, Option<Box<ColumnParts>>)>,
+    opened: Receiver<(Arc<About>, Option<Box<ColumnParts>>)>,
     end: EndSlot,
     thread: JoinHandle<()>,
 }
@@ -102,10 +99,11 @@ impl Drop for RunThread {
 fn deliver(
     plan: &ScriptPlan,
     queue: &Arc<Queue>,
-    opened: SyncSender<(Arc<Run>, Option<Box<ColumnParts>>)>,
-) -> Result<RunEnd> {
+    opened: SyncSender<(Arc<About>, Option<Box<ColumnParts>>)>,
+) -> Result<ExitStatus> {
     let signals = Signals::of_program(queue.requests.clone());
     run::deliver(plan, &signals, |run, parts| {
+        let run = run.clone();
         QueueSink::new(queue.clone(), move || {
             // The program waits for it. If it does not any more, nobody needs it.
             let _ = opened.send((run, parts));
@@ -125,7 +123,7 @@ impl RunThread {
     }
 
     /// Waits for the end of the thread, after the end of the queue. Returns how the run ended, once.
-    pub fn end(&mut self) -> Option<Result<RunEnd>> {
+    pub fn end(&mut self) -> Option<Result<ExitStatus>> {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

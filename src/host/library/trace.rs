@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use perf_prof_core::{column::Plan, recording::columns::ColumnRun};
+use perf_prof_core::{column::Plan, recording::columns::ColumnRun, session::About};
 use pyo3::{
     exceptions::PyResourceWarning,
     gc::{PyTraverseError, PyVisit},
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     run::plan::ScriptPlan,
-    script::{EventClass, Run, Table, ksym_of, stats_of, usym_of},
+    script::{EventClass, Table, ksym_of, stats_of, usym_of},
 };
 
 /// Opens events, or the recording `input`, and starts to deliver them. `options` are keyword arguments of
@@ -52,7 +52,7 @@ pub fn open_trace(
 #[pyclass(module = "perf_prof", frozen, weakref)]
 pub struct Trace {
     queue: Arc<Queue>,
-    run: Arc<Run>,
+    run: Arc<About>,
     classes: Vec<EventClass>,
     on_lost: Mutex<Option<Py<PyAny>>>,
     /// The process that opened it.
@@ -98,7 +98,7 @@ pub enum Waited {
 
 impl Trace {
     fn open(py: Python<'_>, plan: ScriptPlan, on_lost: Option<Py<PyAny>>) -> PyResult<Trace> {
-        let delivery = if plan.input.is_some() { Delivery::WhenAsked } else { Delivery::AtOnce };
+        let delivery = if plan.run.input().is_some() { Delivery::WhenAsked } else { Delivery::AtOnce };
         let mut thread = open_run(py, plan, delivery)?;
         let classes = thread.run.events.iter().map(|event| EventClass::of(py, event, &thread.run.context));
         let trace = Trace {
@@ -272,7 +272,7 @@ impl Trace {
     }
 
     /// Returns the run.
-    pub fn run(&self) -> &Arc<Run> {
+    pub fn run(&self) -> &Arc<About> {
         &self.run
     }
 

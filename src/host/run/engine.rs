@@ -30,8 +30,8 @@ pub(super) fn run(plan: &ScriptPlan, recordings: &Recordings) -> Result<ExitStat
         options: &recordings.options,
         processes,
         executor,
-        parts: plan.input.as_ref().and_then(|input| input.jobs).map_or(1, |jobs| jobs.count),
-        own_events: plan.own_events,
+        parts: plan.run.input().and_then(|input| input.jobs).map_or(1, |jobs| jobs.count),
+        own_events: plan.run.own_events,
     });
     let flushed = script::end(interpreter);
     match status {

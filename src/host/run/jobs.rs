@@ -15,10 +15,10 @@ use perf_prof_core::{
     dividing::{Part, Results},
     engine::{ExitStatus, exit_status::exit_status, losses, run_loop::Ending},
     event::Stop,
-    perfdata::Recording,
     plan::{Jobs, Verbosity},
     record::Ended,
-    recording::{carried::Carried, empty_result::SelectionSource, select::Selected},
+    recording::{carried::Carried, empty_result::SelectionSource},
+    session::{About, Armed, ChosenRecording, Slice},
     sys::{
         blocked_signals::BlockedSignals,
         output,
@@ -28,12 +28,10 @@ use perf_prof_core::{
 };
 
 use super::{
-    plan::ScriptPlan,
-    replay::{Part as ReplayPart, ReplayWork},
+    script_run::{ScriptRun, Task},
     shard::{self, Merging, Shard},
-    spans,
 };
-use crate::script::{Fork, Program, Run, ScriptError};
+use crate::script::{Fork, Program, ScriptError};
 
 /// The time between two checks whether workers have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -70,41 +68,69 @@ impl Job {
 }
 
 /// Divides the recording, replays each part in a separate process, and lets the script merge the results.
-pub(super) fn run(
-    work: &ReplayWork<'_>,
-    jobs: &Jobs,
-    mut recording: Recording,
-    selected: Selected,
-) -> Result<ExitStatus> {
-    let ReplayWork { plan, input, .. } = *work;
-    let parts = shard::divide(work, jobs, (&mut recording, &selected))?;
-    let mut jobs = parts.into_iter().map(Job::new).collect::<Result<Vec<Job>>>()?;
+pub(super) fn run(run: &ScriptRun<'_>, jobs: &Jobs, mut recording: ChosenRecording) -> Result<ExitStatus> {
+    let plan = &run.plan.run;
+    let mut jobs = recording.divide(jobs)?.into_iter().map(Job::new).collect::<Result<Vec<Job>>>()?;
     if plan.verbosity >= Verbosity::Verbose {
-        let advance = if selected.derived.is_empty() { "" } else { "; spans are read in advance, up to the last part" };
-        output::say(format_args!("{} processes, each with a part of {}{advance}", jobs.len(), recording.name));
+        let has_spans = !recording.selected().derived.is_empty();
+        let advance = if has_spans { "; spans are read in advance, up to the last part" } else { "" };
+        output::say(format_args!(
+            "{} processes, each with a part of {}{advance}",
+            jobs.len(),
+            recording.recording().name
+        ));
     }
     let mut held = Some(BlockedSignals::new()?);
-    let mut recorded = Some((recording, selected));
-    let mut carried = Carried::default();
+    let mut recorded = Some(recording);
     let mut workers: Vec<Worker> = Vec::new();
+    fork_workers(run, &jobs, (&mut recorded, &mut held), &mut workers)?;
+    // If there are fewer workers than parts, a worker has failed or the run was interrupted.
+    jobs.truncate(workers.len());
+    let signals = Signals::install()?;
+    drop(held);
+    let WorkersEnded { failed, signal } = wait(&mut workers, &mut jobs, &signals)?;
+    drop(signals);
+    match (failed, recorded) {
+        (None, Some(recording)) => {
+            // The first worker has already printed the messages about the script.
+            let merge = ScriptRun { plan: &run.plan.quiet(), ..*run };
+            let mut merging = Merging::new(jobs.into_iter().map(|job| job.shard).collect());
+            let armed = Armed::Recorded(Box::new(recording));
+            let ended = merge.run(armed, Slice::Merge, Task::Merge(&mut merging), BlockedSignals::new()?);
+            if let (Some(Results { sample_counts, unnamed_frames, .. }), Some(input)) = (&merging.results, plan.input())
+            {
+                losses::print_unnamed_frames(unnamed_frames, plan.verbosity);
+                sample_counts.report(input, &plan.capture.events, SelectionSource::UserAndScript(plan.verbosity));
+            }
+            // SIGINT is the usual way to end a run, so it changes nothing.
+            let of_signal = signal.filter(|&signal| signal != libc::SIGINT).map_or(0, |signal| 128 + signal as u8);
+            ended.map(|ExitStatus(status)| ExitStatus(if status == 0 { of_signal } else { status }))
+        }
+        (status, _) => Ok(ExitStatus(status.unwrap_or(1))),
+    }
+}
+
+/// Forks a worker for each part. Stops early if a worker has failed, or if a signal arrived.
+fn fork_workers(
+    run: &ScriptRun<'_>,
+    jobs: &[Job],
+    (recorded, held): (&mut Option<ChosenRecording>, &mut Option<BlockedSignals>),
+    workers: &mut Vec<Worker>,
+) -> Result<()> {
+    let mut carried = Carried::default();
     for (number, job) in jobs.iter().enumerate() {
-        if let (Some(before), Some((recording, selected)), Some(held)) =
-            (number.checked_sub(1).and_then(|before| jobs.get(before)), &mut recorded, &held)
-            && spans::read(work, (recording, selected), &before.shard.part, &mut carried, &mut || {
-                go_on(held, &mut workers)
-            })?
-            .is_break()
+        if let (Some(before), Some(recording), Some(held)) =
+            (number.checked_sub(1).and_then(|before| jobs.get(before)), &*recorded, &*held)
+            && recording.read_in_advance(&before.shard.part, &mut carried, &mut || go_on(held, workers))?.is_break()
         {
-            break;
+            return Ok(());
         }
         let stdout = job.stdout.as_ref().map_or(Stdout::Inherited, Stdout::File);
         // No thread and no interpreter has been started yet, so each worker can start its own interpreter, or copies the
-        // one that runs perf-prof. Each worker has its own copy of `recorded`, because it is a forked process. Signals are also blocked in the worker, until
-        // its signal handlers are installed.
+        // one that runs perf-prof. Each worker has its own copy of `recorded`, because it is a forked process. Signals
+        // are also blocked in the worker, until its signal handlers are installed.
         let mut body = || match (recorded.take(), held.take()) {
-            (Some((recording, selected)), Some(held)) => {
-                in_worker(work, job, (recording, selected), held, mem::take(&mut carried))
-            }
+            (Some(recording), Some(held)) => in_worker(run, job, recording, held, mem::take(&mut carried)),
             _ => 1,
         };
         let fork = Fork::prepare();
@@ -115,29 +141,7 @@ pub(super) fn run(
         fork.in_parent();
         workers.push(worker?);
     }
-    // If there are fewer workers than parts, a worker has failed or the run was interrupted.
-    jobs.truncate(workers.len());
-    let signals = Signals::install()?;
-    drop(held);
-    let WorkersEnded { failed, signal } = wait(&mut workers, &mut jobs, &signals)?;
-    drop(signals);
-    match (failed, recorded) {
-        (None, Some((recording, selected))) => {
-            // The first worker has already printed the messages about the script.
-            let quiet = ScriptPlan { verbosity: Verbosity::Quiet, ..plan.clone() };
-            let merge = ReplayWork { plan: &quiet, ..*work };
-            let mut merging = Merging::new(jobs.into_iter().map(|job| job.shard).collect());
-            let ended = merge.run_part(recording, selected, BlockedSignals::new()?, ReplayPart::Merge(&mut merging));
-            if let Some(Results { sample_counts, unnamed_frames, .. }) = &merging.results {
-                losses::print_unnamed_frames(unnamed_frames, plan.verbosity);
-                sample_counts.report(input, &plan.capture.events, SelectionSource::UserAndScript(plan.verbosity));
-            }
-            // SIGINT is the usual way to end a run, so it changes nothing.
-            let of_signal = signal.filter(|&signal| signal != libc::SIGINT).map_or(0, |signal| 128 + signal as u8);
-            ended.map(|ExitStatus(status)| ExitStatus(if status == 0 { of_signal } else { status }))
-        }
-        (status, _) => Ok(ExitStatus(status.unwrap_or(1))),
-    }
+    Ok(())
 }
 
 /// Returns whether to go on with reading in advance. If not, [`wait`] finds the reason.
@@ -151,17 +155,11 @@ fn go_on(held: &BlockedSignals, workers: &mut [Worker]) -> ControlFlow<()> {
 }
 
 /// Replays a part of the recording in the worker process. Returns the exit status of the worker.
-fn in_worker(
-    work: &ReplayWork<'_>,
-    job: &Job,
-    (recording, selected): (Recording, Selected),
-    held: BlockedSignals,
-    carried: Carried,
-) -> u8 {
-    let verbosity = if job.stdout.is_some() { Verbosity::Quiet } else { work.plan.verbosity };
-    let plan = ScriptPlan { verbosity, ..work.plan.clone() };
-    let work = ReplayWork { plan: &plan, ..*work };
-    match work.run_part(recording, selected, held, ReplayPart::Shard(&job.shard, carried)) {
+fn in_worker(run: &ScriptRun<'_>, job: &Job, recording: ChosenRecording, held: BlockedSignals, carried: Carried) -> u8 {
+    let plan = if job.stdout.is_some() { run.plan.quiet() } else { run.plan.clone() };
+    let run = ScriptRun { plan: &plan, ..*run };
+    let slice = Slice::Part(job.shard.part.clone(), Box::new(carried));
+    match run.run(Armed::Recorded(Box::new(recording)), slice, Task::Part(&job.shard), held) {
         Ok(ExitStatus(status)) => status,
         Err(error) => {
             // If this write fails, the exit status still shows that the part failed.
@@ -221,12 +219,12 @@ fn wait(workers: &mut [Worker], jobs: &mut [Job], signals: &Signals) -> Result<W
 }
 
 /// Merges the results of all parts in the interpreter of this process, and then ends the script.
-pub(super) fn merge(merging: &mut Merging, mut program: Program, run: &Run) -> Result<u8> {
-    let merged = program.merge(merging.read(run)?);
+pub(super) fn merge(merging: &mut Merging, mut program: Program, about: &About) -> Result<ExitStatus> {
+    let merged = program.merge(merging.read(about)?);
     let stop = if merged.is_ok() { merging.end(&mut program) } else { None };
     let callbacks = merging.callbacks(&program);
     program.clear();
-    losses::print_lost(&run.stats);
+    losses::print_lost(&about.stats);
     let stop = match merged {
         Ok(()) => stop,
         Err(ScriptError::Exited(status)) => Some(Stop::Exit(status)),
@@ -234,5 +232,5 @@ pub(super) fn merge(merging: &mut Merging, mut program: Program, run: &Run) -> R
     };
     // All parts were read to their ends.
     let own = merging.results.as_ref().map(|results| results.sample_counts.status());
-    Ok(exit_status(Ending::Source(Ended::EndOfInput), stop, callbacks, own))
+    Ok(ExitStatus(exit_status(Ending::Source(Ended::EndOfInput), stop, callbacks, own)))
 }

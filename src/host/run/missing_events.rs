@@ -7,6 +7,7 @@ use std::path::Path;
 use perf_prof_core::{
     plan::Switch,
     recording::replay::Warnings,
+    session::MissingEvents,
     spec::EventSpec,
     sys::{output, shell::shell_quote},
 };
@@ -14,60 +15,44 @@ use perf_prof_core::{
 use super::plan::ScriptPlan;
 use crate::script::{Module, OptionalEvents, ScriptError};
 
-/// The script's events that the recording does not contain.
-pub(super) struct MissingEvents {
-    /// The names of the events.
-    pub names: Vec<String>,
-    /// The name of the recording.
-    pub recording: String,
-    /// Descriptions of the damage to the recording. The damage may be the reason why events are missing.
-    pub damage: Vec<String>,
-    /// Says whether this process prints the warnings.
-    pub warnings: Warnings,
+/// Warns about each missing event that the script can run without. Returns an error if the script needs one of the
+/// missing events, or if none of the selected events is in the recording and this has an effect on the result.
+/// `selected` is the number of selected events that are in the recording.
+pub(super) fn check(
+    missing: &MissingEvents,
+    plan: &ScriptPlan,
+    module: &Module,
+    selected: usize,
+) -> Result<(), ScriptError> {
+    if missing.names.is_empty() {
+        return Ok(());
+    }
+    let without = module.without()?;
+    let needed: Vec<&str> =
+        missing.names.iter().map(String::as_str).filter(|name| !without.contains_key(*name)).collect();
+    let said = optional_events_with_effect(&missing.names, &without);
+    if !needed.is_empty() {
+        return Err(error(missing, plan, module, needed.join(", ")));
+    }
+    if selected == 0 && !said.is_empty() {
+        return Err(error(missing, plan, module, missing.names.join(" or ")));
+    }
+    if missing.warnings == Warnings::Printed {
+        for (names, meaning) in said {
+            output::say(format_args!("warning: {} does not contain {names}: {meaning}", missing.recording));
+        }
+    }
+    Ok(())
 }
 
-impl MissingEvents {
-    /// Warns about each missing event that the script can run without. Returns an error if the script needs one of the
-    /// missing events, or if none of the selected events is in the recording and this has an effect on the result.
-    /// `selected` is the number of selected events that are in the recording.
-    pub fn check(&self, plan: &ScriptPlan, module: &Module, selected: usize) -> Result<(), ScriptError> {
-        if self.names.is_empty() {
-            return Ok(());
-        }
-        let without = module.without()?;
-        let needed: Vec<&str> =
-            self.names.iter().map(String::as_str).filter(|name| !without.contains_key(*name)).collect();
-        let said = optional_events_with_effect(&self.names, &without);
-        if !needed.is_empty() {
-            return Err(self.error(plan, module, needed.join(", ")));
-        }
-        if selected == 0 && !said.is_empty() {
-            return Err(self.error(plan, module, self.names.join(" or ")));
-        }
-        if self.warnings == Warnings::Printed {
-            for (names, meaning) in said {
-                output::say(format_args!("warning: {} does not contain {names}: {meaning}", self.recording));
-            }
-        }
-        Ok(())
-    }
-
-    /// Prints what is wrong with the recording, before an error about missing events.
-    pub fn print_damage(&self) {
-        if self.warnings == Warnings::Printed {
-            self.damage.iter().for_each(|damage| output::say(format_args!("warning: {damage}")));
-        }
-    }
-
-    fn error(&self, plan: &ScriptPlan, module: &Module, events: String) -> ScriptError {
-        self.print_damage();
-        let name = Path::new(module.path()).file_name().map(|name| name.to_string_lossy().into_owned());
-        ScriptError::MissingEvents {
-            module: name.unwrap_or_else(|| module.path().to_owned()),
-            events,
-            recording: self.recording.clone(),
-            command: command(plan),
-        }
+fn error(missing: &MissingEvents, plan: &ScriptPlan, module: &Module, events: String) -> ScriptError {
+    missing.print_damage();
+    let name = Path::new(module.path()).file_name().map(|name| name.to_string_lossy().into_owned());
+    ScriptError::MissingEvents {
+        module: name.unwrap_or_else(|| module.path().to_owned()),
+        events,
+        recording: missing.recording.clone(),
+        command: command(plan),
     }
 }
 
@@ -87,9 +72,9 @@ fn optional_events_with_effect(names: &[String], without: &OptionalEvents) -> Ve
 
 /// Returns the command that records the events that the script selects.
 fn command(plan: &ScriptPlan) -> String {
-    let own = plan.capture.events.iter().take(plan.own_events);
+    let own = plan.run.capture.events.iter().take(plan.run.own_events);
     let events: Vec<String> = own.map(EventSpec::to_string).collect();
-    let chains = if plan.capture.callchain.every_event == Switch::On { " -g" } else { "" };
+    let chains = if plan.run.capture.callchain.every_event == Switch::On { " -g" } else { "" };
     format!("perf-prof record -a{chains} -e {} -- sleep 10", shell_quote(events.join(",")))
 }
 

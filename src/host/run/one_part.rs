@@ -6,31 +6,29 @@ use std::{fs::File, ops::ControlFlow};
 use anyhow::{Context as _, Result};
 use perf_prof_core::{
     engine::ExitStatus,
-    perfdata::Recording,
     plan::Jobs,
-    recording::{carried::Carried, select::Selected},
+    recording::carried::Carried,
+    session::{Armed, ChosenRecording, Slice},
     sys::{blocked_signals::BlockedSignals, process},
 };
 
 use super::{
     plan::OnePart,
-    replay::{Part, ReplayWork},
-    shard::{self, Shard},
-    spans,
+    script_run::{ScriptRun, Task},
+    shard::Shard,
 };
 
 /// Replays the part, and writes its result to the file of the part. Makes no file if the recording has fewer parts.
 pub(super) fn run(
-    work: &ReplayWork<'_>,
+    run: &ScriptRun<'_>,
     jobs: &Jobs,
     part: &OnePart,
-    mut recording: Recording,
-    selected: Selected,
+    mut recording: ChosenRecording,
 ) -> Result<ExitStatus> {
     if !process::die_with(part.parent, libc::SIGKILL) {
         return Ok(ExitStatus(1));
     }
-    let mut parts = shard::divide(work, jobs, (&mut recording, &selected))?;
+    let mut parts = recording.divide(jobs)?;
     if part.number >= parts.len() {
         return Ok(ExitStatus(0));
     }
@@ -38,12 +36,11 @@ pub(super) fn run(
     // Spans may begin in an earlier part and end in this one.
     let mut carried = Carried::default();
     for before in &parts[..part.number] {
-        let go_on = &mut || ControlFlow::Continue(());
-        let read = spans::read(work, (&mut recording, &selected), before, &mut carried, go_on)?;
-        if read.is_break() {
+        if recording.read_in_advance(before, &mut carried, &mut || ControlFlow::Continue(()))?.is_break() {
             break;
         }
     }
     let shard = Shard::for_other_program(parts.swap_remove(part.number), result);
-    work.run_part(recording, selected, BlockedSignals::new()?, Part::Shard(&shard, carried))
+    let slice = Slice::Part(shard.part.clone(), Box::new(carried));
+    run.run(Armed::Recorded(Box::new(recording)), slice, Task::Part(&shard), BlockedSignals::new()?)
 }

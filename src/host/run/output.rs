@@ -9,23 +9,15 @@ use super::plan::ScriptPlan;
 
 /// Redirects stdout and stderr to the file that `--output` gives, if this option is used.
 pub(super) fn redirect(plan: &ScriptPlan) -> Result<()> {
-    let Some(path) = &plan.output else { return Ok(()) };
+    let Some(path) = &plan.run.output else { return Ok(()) };
     output::append_to(path).with_context(|| format!("cannot append to '{}'", path.display()))
-}
-
-/// Reopens the file that `--output` gives. Called when SIGUSR1 arrives, for example after the file was renamed.
-pub(super) fn reopen(plan: &ScriptPlan) {
-    // If the file cannot be reopened, the output still goes to the file that is already open.
-    if let Some(Err(error)) = plan.output.as_ref().map(|path| output::append_to(path)) {
-        output::say(format_args!("cannot reopen the file of --output: {error}; the output still goes to the old file"));
-    }
 }
 
 /// Reports output that could not be written, for example because the disk is full. Returns the exit status of the run,
 /// which is not 0 in this case.
 pub(super) fn check(plan: &ScriptPlan, status: ExitStatus) -> ExitStatus {
     let Some(error) = output::write_error() else { return status };
-    let name = plan.output.as_ref().map_or("the output".to_owned(), |path| format!("'{}'", path.display()));
+    let name = plan.run.output.as_ref().map_or("the output".to_owned(), |path| format!("'{}'", path.display()));
     output::say(format_args!("cannot write {name}: {error}"));
     ExitStatus(status.0.max(1))
 }

@@ -7,27 +7,21 @@ use anyhow::{Context as _, Result, bail};
 use perf_prof_core::{
     engine::{exit_status::Callbacks, run_loop::Ending},
     event::{EventType, Stop},
-    perfdata::Recording,
-    plan::{Input, Verbosity},
-    recording::{carried::Carried, select::Selected},
+    recording::carried::Carried,
+    session::{About, ChosenRecording, Slice},
     sys::signals::Signals,
 };
 
 use super::{
     plan::ScriptPlan,
-    replay::{self, Part, RecordedEvents, ReplayWork},
-    script::Script,
-    shard::{self, Merging, Shard},
-    spans,
+    shard::{Merging, Shard},
 };
-use crate::script::{Program, Run, set_part_of_process};
+use crate::script::{Program, set_part_of_process};
 
 /// A recording that is divided into parts. Each part is replayed in a forked copy of the process that divided it.
 pub struct DividedRecording {
-    plan: ScriptPlan,
-    input: Input,
     /// `None` in a process that has replayed its part, and after the results were merged.
-    recorded: Option<(Recording, Selected)>,
+    recorded: Option<ChosenRecording>,
     shards: Vec<Shard>,
     /// What the parts that were read in advance carry to the next one.
     carried: Carried,
@@ -47,16 +41,13 @@ pub struct Merged {
 
 impl DividedRecording {
     /// Opens the recording of the plan, and divides it as the plan says. Returns `None` if the plan has only one process.
-    pub fn open(plan: ScriptPlan) -> Result<Option<DividedRecording>> {
-        let Some(input) = plan.input.clone() else { return Ok(None) };
+    pub fn open(plan: &ScriptPlan) -> Result<Option<DividedRecording>> {
+        let Some(input) = plan.run.input() else { return Ok(None) };
         let Some(jobs) = input.jobs else { return Ok(None) };
-        let (mut recording, selected) = replay::open_selected(&plan, &input)?;
-        replay::say_what_is_missing(&plan, &recording, &selected, Verbosity::Normal)?;
-        let work = ReplayWork { plan: &plan, input: &input, script: Script::none() };
-        let parts = shard::divide(&work, &jobs, (&mut recording, &selected))?;
-        let shards = parts.into_iter().map(Shard::new).collect::<Result<_>>()?;
-        let (recorded, carried) = (Some((recording, selected)), Carried::default());
-        Ok(Some(DividedRecording { plan, input, recorded, shards, carried }))
+        let mut recording = ChosenRecording::select(&plan.run, input)?;
+        recording.warn();
+        let shards = recording.divide(&jobs)?.into_iter().map(Shard::new).collect::<Result<_>>()?;
+        Ok(Some(DividedRecording { recorded: Some(recording), shards, carried: Carried::default() }))
     }
 
     /// Returns the number of parts.
@@ -66,7 +57,7 @@ impl DividedRecording {
 
     /// Returns the selected events.
     pub fn events(&self) -> &[EventType] {
-        self.recorded.as_ref().map_or(&[], |(_, selected)| &selected.types)
+        self.recorded.as_ref().map_or(&[], |recording| &recording.selected().types)
     }
 
     /// Reads the part before a part, if spans may go on after it. Called for each part, in their order, before its
@@ -77,11 +68,10 @@ impl DividedRecording {
         check: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         let before = number.checked_sub(1).and_then(|before| self.shards.get(before));
-        let (Some(before), Some((recording, selected))) = (before, &mut self.recorded) else {
+        let (Some(before), Some(recording)) = (before, &self.recorded) else {
             return Ok(ControlFlow::Continue(()));
         };
-        let work = ReplayWork { plan: &self.plan, input: &self.input, script: Script::none() };
-        spans::read(&work, (recording, selected), &before.part, &mut self.carried, check)
+        recording.read_in_advance(&before.part, &mut self.carried, check)
     }
 
     /// Makes this forked process the one of a part.
@@ -96,18 +86,17 @@ impl DividedRecording {
         &mut self,
         number: usize,
         signals: &Signals,
-        load: impl FnOnce(Arc<Run>) -> Result<Program>,
+        load: impl FnOnce(Arc<About>) -> Result<Program>,
     ) -> Result<Option<Stop>> {
-        let (Some((recording, selected)), Some(shard)) = (self.recorded.take(), self.shards.get(number)) else {
+        let (Some(recording), Some(shard)) = (self.recorded.take(), self.shards.get(number)) else {
             bail!("there is no part {number} to replay");
         };
-        let work = ReplayWork { plan: &self.plan, input: &self.input, script: Script::none() };
-        let part = Part::Shard(shard, mem::take(&mut self.carried));
-        let mut events = RecordedEvents::open(&work, recording, selected, part, signals)?;
-        let run = Arc::new(events.describe_run());
-        let mut program = load(run.clone())?;
-        let part = Part::Shard(shard, Carried::default());
-        let mut outcome = events.deliver_to(&mut program, &part, &run, signals);
+        set_part_of_process(&shard.part);
+        let slice = Slice::Part(shard.part.clone(), Box::new(mem::take(&mut self.carried)));
+        let session = recording.open(slice, signals)?;
+        let about = session.about().clone();
+        let mut program = load(about.clone())?;
+        let mut outcome = session.run(&mut program, signals);
         if let Some(raised) = program.take_raised() {
             program.clear();
             return Err(raised.into());
@@ -121,21 +110,18 @@ impl DividedRecording {
         let partial = program.pickled_partial();
         program.clear();
         outcome.check()?;
-        let written = shard.write_result(&run, &outcome, callbacks, partial?);
+        let written = shard.write_result(&about, &outcome, callbacks, partial?);
         written.with_context(|| format!("cannot store the result of a part in {}", std::env::temp_dir().display()))?;
         Ok(None)
     }
 
     /// Merges the results of all parts, which have been replayed. `load` returns the program that merges them.
-    pub fn merge(&mut self, signals: &Signals, load: impl FnOnce(Arc<Run>) -> Result<Program>) -> Result<Merged> {
-        let Some((recording, selected)) = self.recorded.take() else { bail!("the results were merged already") };
-        let work = ReplayWork { plan: &self.plan, input: &self.input, script: Script::none() };
-        let mut merging = Merging::default();
-        let mut events = RecordedEvents::open(&work, recording, selected, Part::Merge(&mut merging), signals)?;
-        let run = Arc::new(events.describe_run());
-        let mut program = load(run.clone())?;
+    pub fn merge(&mut self, signals: &Signals, load: impl FnOnce(Arc<About>) -> Result<Program>) -> Result<Merged> {
+        let Some(recording) = self.recorded.take() else { bail!("the results were merged already") };
+        let about = recording.open(Slice::Merge, signals)?.about().clone();
+        let mut program = load(about.clone())?;
         let mut merging = Merging::new(mem::take(&mut self.shards));
-        let merged = program.merge_pickled(merging.read(&run)?);
+        let merged = program.merge_pickled(merging.read(&about)?);
         let stop = if merged.is_ok() { merging.end(&mut program) } else { None };
         let raised = program.take_raised();
         let callbacks = merging.callbacks(&program);
@@ -144,7 +130,7 @@ impl DividedRecording {
         match raised {
             Some(raised) => Err(raised.into()),
             None => {
-                let stats = &run.stats;
+                let stats = &about.stats;
                 Ok(Merged { delivered: stats.total_delivered(), lost: stats.total_lost(), callbacks, stop })
             }
         }

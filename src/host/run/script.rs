@@ -6,14 +6,19 @@ use std::{
     sync::Arc,
 };
 
-use perf_prof_core::{live::select, plan::Verbosity, sys::output};
+use perf_prof_core::{
+    live::select,
+    plan::Verbosity,
+    session::{About, MissingEvents},
+    sys::output,
+};
 
 use super::{
-    missing_events::MissingEvents,
+    missing_events,
     plan::{Dialect, ScriptPlan},
 };
 use crate::script::{
-    Interpreter, Module, Program, Run, ScriptError, announce, path_that_others_can_change, prepare_for_parts,
+    Interpreter, Module, Program, ScriptError, announce, path_that_others_can_change, prepare_for_parts,
 };
 
 /// The name or path of a script, and its arguments.
@@ -25,29 +30,11 @@ pub(super) struct Script<'a> {
     pub args: &'a [OsString],
 }
 
-impl Script<'_> {
-    /// Returns the value for a run that loads no script.
-    pub fn none() -> Script<'static> {
-        Script { module: OsStr::new(""), args: &[] }
-    }
-}
-
-/// The events that a source offers to a script.
-pub(super) struct AvailableEvents<'a> {
-    /// Returns all events of the source, each as system and name.
-    pub events: &'a dyn Fn() -> Vec<(String, String)>,
-    /// The events that are missing in a recording; `None` for live events.
-    pub missing: Option<&'a MissingEvents>,
-}
-
 /// Imports the script, binds its functions to the run's events and calls `__init__`.
-pub(super) fn load(
-    plan: &ScriptPlan,
-    run: Arc<Run>,
-    script: Script<'_>,
-    available: &AvailableEvents<'_>,
-) -> Result<Program, ScriptError> {
-    if plan.verbosity > Verbosity::Quiet
+pub(super) fn load(plan: &ScriptPlan, about: Arc<About>, script: Script<'_>) -> Result<Program, ScriptError> {
+    let verbosity = plan.run.verbosity;
+    let is_divided = plan.run.input().is_some_and(|input| input.jobs.is_some());
+    if verbosity > Verbosity::Quiet
         && let Some(path) = path_that_others_can_change(script.module)
     {
         let path = path.display();
@@ -55,38 +42,41 @@ pub(super) fn load(
             "warning: other users can change {path}: what they write there can run as part of the script"
         ));
     }
-    if plan.input.as_ref().is_some_and(|input| input.jobs.is_some()) {
+    if is_divided {
         prepare_for_parts()?;
     }
     let module = Module::load(script.module, script.args, plan.dialect)?;
     // Scripts of perf script may write to the same terminal what other programs read, and perf prints nothing here.
     if plan.dialect == Dialect::PerfProf {
-        announce(module.path(), plan.verbosity == Verbosity::Quiet);
+        announce(module.path(), verbosity == Verbosity::Quiet);
     }
-    if let Some(missing) = available.missing {
-        missing.check(plan, &module, run.events.len())?;
+    if let Some(missing) = &about.missing {
+        missing_events::check(missing, plan, &module, about.events.len())?;
     }
-    if plan.dialect == Dialect::PerfProf && plan.verbosity > Verbosity::Quiet {
-        for (name, why) in select::uncalled_handlers(&module.handler_like_names(), &run.events, available.events) {
+    if plan.dialect == Dialect::PerfProf && verbosity > Verbosity::Quiet {
+        for (name, why) in
+            select::uncalled_handlers(&module.handler_like_names(), &about.events, &|| about.available.events())
+        {
             output::say(format_args!("warning: {name}() is never called: {why}"));
         }
     }
-    let mut program = module.bind(run, plan.on_error)?;
+    let missing = about.clone();
+    let mut program = module.bind(about, plan.on_error)?;
     // The script prints nothing if its parts cannot be merged.
-    if plan.input.as_ref().is_some_and(|input| input.jobs.is_some()) {
+    if is_divided {
         program.check_mergeable()?;
     }
     if plan.dialect != Dialect::PerfProf {
         // These scripts often have handlers for the events of several kernels.
         let checked = program.check_handles_an_event();
-        checked.inspect_err(|_| available.missing.into_iter().for_each(MissingEvents::print_damage))?;
+        checked.inspect_err(|_| missing.missing.iter().for_each(MissingEvents::print_damage))?;
         program.init()?;
         return Ok(program);
     }
     // With live events, a script that has only `__interval__` is useful. With a recording, such a script is not useful:
     // its result is empty, as if no event had happened.
-    let is_useful = program.has_handlers() || (program.has_interval() && plan.input.is_none());
-    if !is_useful && plan.verbosity > Verbosity::Quiet {
+    let is_useful = program.has_handlers() || (program.has_interval() && plan.run.input().is_none());
+    if !is_useful && verbosity > Verbosity::Quiet {
         output::say(
             "no function handles the selected events, so they are only counted; define __sample__(event) to handle all",
         );

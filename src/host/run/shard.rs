@@ -8,17 +8,14 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use perf_prof_core::{
-    dividing::{Part, PartResult, Results, Whole},
+    dividing::{Part, PartResult, Results},
     engine::exit_status::Callbacks,
     event::{Sink as _, Stop},
-    perfdata::Recording,
-    plan::Jobs,
-    recording::{clock, replay::ReplayOutcome, select::Selected},
+    session::{About, Outcome},
     sys::worker::nameless_file,
 };
 
-use super::replay::ReplayWork;
-use crate::script::{Program, Run};
+use crate::script::Program;
 
 /// The part of a recording that one process replays.
 pub(super) struct Shard {
@@ -34,20 +31,6 @@ enum MergedBy {
     ParentProcess,
     /// One that has not opened the recording.
     OtherProgram,
-}
-
-/// Divides the recording into parts.
-pub(super) fn divide(
-    &ReplayWork { plan, input, .. }: &ReplayWork<'_>,
-    jobs: &Jobs,
-    (recording, selected): (&mut Recording, &Selected),
-) -> Result<Vec<Part>> {
-    let times = clock::times(input, recording)?;
-    let span = clock::span(&times, recording)?;
-    let Selected { routes, derived, .. } = selected;
-    let whole = Whole { recording, routes, derived, span, interval: plan.interval };
-    whole.check(jobs.split)?;
-    Ok(whole.divide(jobs)?)
 }
 
 /// Creates a file without a name.
@@ -69,24 +52,25 @@ impl Shard {
     /// Writes the result of the part.
     pub fn write_result(
         &self,
-        run: &Run,
-        outcome: &ReplayOutcome,
+        about: &About,
+        outcome: &Outcome,
         callbacks: Callbacks,
         partial: Vec<u8>,
     ) -> io::Result<()> {
-        let counts = self.part.counts(&run.stats, &outcome.lost, outcome.last);
+        let Some(replayed) = &outcome.replayed else { return Ok(()) };
+        let counts = self.part.counts(&about.stats, &replayed.lost, replayed.last);
         // To find the time of day may take a while, and prints a message if the recording does not say it.
         let reached = match self.merged_by {
             MergedBy::ParentProcess => 0,
-            MergedBy::OtherProgram => run.context.reached().unwrap_or(0),
+            MergedBy::OtherProgram => about.context.reached().unwrap_or(0),
         };
         let result = PartResult {
-            lost: run.stats.total_lost().max(counts.stored_losses()),
+            lost: about.stats.total_lost().max(counts.stored_losses()),
             counts,
-            sample_counts: outcome.sample_counts,
+            sample_counts: replayed.counts,
             reached: reached as u64,
             callbacks,
-            unnamed_frames: run.context.with_symbols(|symbols| symbols.unnamed_frames().clone()),
+            unnamed_frames: replayed.unnamed_frames.clone(),
             partial,
         };
         result.write(&mut &self.result)
@@ -118,15 +102,15 @@ impl Merging {
 
     /// Reads the results of all parts, and adds their counts to those of the run. Returns the partial results of the
     /// script, in the order of the parts.
-    pub fn read(&mut self, run: &Run) -> Result<Vec<Vec<u8>>> {
+    pub fn read(&mut self, about: &About) -> Result<Vec<Vec<u8>>> {
         let split = self.shards.first().map(|shard| shard.part.split);
         let mut results = Results::new(split.unwrap_or_default());
         for shard in &mut self.shards {
             results.add(shard.read_result().context("cannot read the result of a part")?);
         }
-        run.stats.add(&results.counts.stats);
-        self.unreported = results.counts.count_losses(&run.stats);
-        run.context.note_reached(results.counts.last);
+        about.stats.add(&results.counts.stats);
+        self.unreported = results.counts.count_losses(&about.stats);
+        about.context.note_reached(results.counts.last);
         let partials = mem::take(&mut results.partials);
         self.results = Some(results);
         Ok(partials)

@@ -8,7 +8,7 @@ use perf_prof_core::{
     engine::exit_status::Callbacks,
     event::Stats,
     plan::SplitBy,
-    record::TrailerLayout,
+    session::About,
 };
 use pyo3::{
     exceptions::PyValueError,
@@ -22,7 +22,7 @@ use super::{
     failure,
     host::{Module, flush},
     merge::add_aggregators,
-    module::{Run, Trailers, clear_run, set_run},
+    module::{clear_run, set_run},
     running,
 };
 
@@ -95,20 +95,10 @@ fn own_command() -> PyResult<Vec<OsString>> {
 }
 
 /// The run in which the results of several recordings are merged.
-pub fn run_of_all(delivered: u64, lost: u64, reached: u64) -> Run {
+pub fn run_of_all(delivered: u64, lost: u64, reached: u64) -> About {
     let context = made_context();
     context.note_reached(reached);
-    Run {
-        events: Vec::new(),
-        is_delivered: Vec::new(),
-        attrs: Vec::new(),
-        trailers: Trailers::Live(TrailerLayout::new(0)),
-        context: Arc::new(context),
-        stats: Arc::new(Stats::of_other_processes(delivered, lost)),
-        ring_cpus: vec![None],
-        recording: None,
-        machine: None,
-    }
+    About::without_events(Arc::new(context), Arc::new(Stats::of_other_processes(delivered, lost)))
 }
 
 /// Loads the script that merges these results.

@@ -1,5 +1,6 @@
 //! What gets the samples of a run's events.
 
+use perf_prof_core::session::About;
 use std::sync::Arc;
 
 use perf_prof_core::event::EventType;
@@ -10,7 +11,6 @@ use super::{
     callbacks::{Callback, EventHandler},
     error::ScriptError,
     event::{Class, EventSlot, class_of},
-    module::Run,
 };
 
 /// The handler of an event type: what feeds its aggregators, its functions, the Python class of the event type, and the
@@ -26,7 +26,7 @@ pub struct Handler {
 pub fn handlers(
     py: Python<'_>,
     found: &[Option<EventHandler>],
-    run: &Arc<Run>,
+    run: &Arc<About>,
     origin: &str,
 ) -> Result<Vec<Option<Handler>>, ScriptError> {
     let handler = |(handler, event): (&Option<EventHandler>, &EventType)| {

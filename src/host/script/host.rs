@@ -11,6 +11,7 @@ use perf_prof_core::{
     event::{Deliver, Flow, Sink},
     parallel,
     record::OtherRecords,
+    session::About,
     sys::{compat, output},
 };
 use pyo3::{
@@ -30,7 +31,7 @@ use super::{
     handlers::{Handler, handlers},
     interpreter,
     loader::{self, Loaded},
-    module::{self, Run},
+    module,
     perf_script::{self, Raised},
 };
 
@@ -99,7 +100,7 @@ impl Module {
     }
 
     /// Looks up the callbacks, and prepares what they get for the events.
-    pub fn bind(self, run: Arc<Run>, on_error: OnError) -> Result<Program, ScriptError> {
+    pub fn bind(self, run: Arc<About>, on_error: OnError) -> Result<Program, ScriptError> {
         let Module { loaded, dialect } = self;
         Python::attach(|py| {
             let module = loaded.module.bind(py);
@@ -129,7 +130,7 @@ impl Program {
     pub fn from_functions(
         functions: &Bound<'_, PyDict>,
         origin: &str,
-        run: Arc<Run>,
+        run: Arc<About>,
         on_error: OnError,
     ) -> Result<Program, ScriptError> {
         let callbacks = Callbacks::find(functions, origin, &run.events)?;
@@ -142,7 +143,7 @@ impl Program {
 
     /// Binds the script's functions to the events of another run, which follows the one before. Nothing else of the script
     /// changes.
-    pub fn continue_with(mut self, run: Arc<Run>) -> Result<Program, ScriptError> {
+    pub fn continue_with(mut self, run: Arc<About>) -> Result<Program, ScriptError> {
         Python::attach(|py| {
             let origin = self.module.as_ref().map_or("", |loaded| &loaded.path);
             let callbacks = Callbacks::find_any(self.names.bind(py), origin, &run.events)?;

@@ -42,10 +42,7 @@ pub use interpreter::{
 };
 pub use loader::path_that_others_can_change;
 pub use merge::{prepare_for_parts, set_part_of_process};
-pub use module::{
-    EventAttr, RecordingFacts, Run, Trailers, add_to, ksym_of, name_package, run as current_run, set_current_run,
-    stats_of, usym_of,
-};
+pub use module::{add_to, ksym_of, name_package, run as current_run, set_current_run, stats_of, usym_of};
 pub use objects::WithObjects;
 pub use optional_events::OptionalEvents;
 pub use package::{InitNative, set_native};

@@ -1,15 +1,10 @@
 //! Functions and classes of the native module `perf_prof._native`, which scripts import from the package `perf_prof`.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use perf_prof_core::{
     abi::system_calls,
-    event::{Context, EventType, Stats},
-    perfdata::Layouts,
-    record::TrailerLayout,
+    session::{About, RecordingFacts},
     symbol::{AddressKind, Reason},
     sys::clock,
 };
@@ -33,78 +28,15 @@ use super::{
     timeline::{Timeline, TimelineTrack},
 };
 
-/// The current run, as the module's functions see it.
-pub struct Run {
-    /// The selected events.
-    pub events: Vec<EventType>,
-    /// Whether the sink receives the samples of each event. It does not receive those of events that are only inputs of
-    /// derived events.
-    pub is_delivered: Vec<bool>,
-    /// The layouts of the sample ids in records other than samples.
-    pub trailers: Trailers,
-    /// The attr of each event.
-    pub attrs: Vec<EventAttr>,
-    /// Symbols, task names and clocks.
-    pub context: Arc<Context>,
-    /// The counts of delivered and lost events.
-    pub stats: Arc<Stats>,
-    /// The CPU of each ring; `None` for a ring without a CPU.
-    pub ring_cpus: Vec<Option<u32>>,
-    /// The recording that the events come from; `None` for live events.
-    pub recording: Option<RecordingFacts>,
-    /// The architecture of the recording, in the form of `uname -m`; `None` if it is this machine's architecture.
-    pub machine: Option<String>,
-}
-
-/// What a recording says about itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordingFacts {
-    /// The path, as given by the user.
-    pub path: PathBuf,
-    /// The name of the recorded machine.
-    pub hostname: Option<String>,
-    /// The release of its kernel.
-    pub kernel: Option<String>,
-    /// The times of the first and the last sample, in ns of the recording's clock.
-    pub times: Option<(u64, u64)>,
-}
-
-/// The attr of an event.
-#[derive(Clone, Debug, Default)]
-pub struct EventAttr {
-    /// The index among the attrs of the capture or the recording.
-    pub index: usize,
-    /// The bytes of the `perf_event_attr`.
-    pub bytes: Vec<u8>,
-}
-
-/// The layouts of the sample ids at the end of records other than samples.
-pub enum Trailers {
-    /// All records of a live run have the same layout.
-    Live(TrailerLayout),
-    /// The events of a recording may have different layouts.
-    Recorded(Arc<Layouts>),
-}
-
-impl Trailers {
-    /// Returns the layout for a record, or `None` if the record has no sample id.
-    pub fn of(&self, record: &[u8]) -> Option<&TrailerLayout> {
-        match self {
-            Trailers::Live(layout) => Some(layout),
-            Trailers::Recorded(layouts) => layouts.trailer_of(record),
-        }
-    }
-}
-
-static RUN: Mutex<Option<Arc<Run>>> = Mutex::new(None);
+static RUN: Mutex<Option<Arc<About>>> = Mutex::new(None);
 
 /// Sets the current run, when it begins.
-pub fn set_run(run: Arc<Run>) {
+pub fn set_run(run: Arc<About>) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
 }
 
 /// Sets the run that was the current one before.
-pub fn set_current_run(run: Option<Arc<Run>>) {
+pub fn set_current_run(run: Option<Arc<About>>) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = run;
 }
 
@@ -114,7 +46,7 @@ pub fn clear_run() {
 }
 
 /// Returns the current run.
-pub fn run() -> Option<Arc<Run>> {
+pub fn run() -> Option<Arc<About>> {
     RUN.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
@@ -224,7 +156,7 @@ fn ksym(addr: u64) -> String {
 }
 
 /// Returns the name of a kernel address in a run.
-pub fn ksym_of(run: &Run, addr: u64) -> String {
+pub fn ksym_of(run: &About, addr: u64) -> String {
     let symbol = run.context.kernel.symbol(addr);
     symbol.map_or_else(|| format!("{addr:#x}"), |symbol| format!("{}+{:#x}", symbol.name, symbol.offset))
 }
@@ -238,7 +170,7 @@ fn usym(pid: u32, addr: u64) -> String {
 }
 
 /// Returns the name of an address in a process, in a run.
-pub fn usym_of(run: &Run, pid: u32, addr: u64) -> String {
+pub fn usym_of(run: &About, pid: u32, addr: u64) -> String {
     let resolved = run.context.with_symbols(|symbols| symbols.user(pid, addr, u64::MAX, AddressKind::Instruction));
     match &resolved.symbol {
         Ok(symbol) => format!("{}+{:#x}", symbol.name, symbol.offset),
@@ -362,7 +294,7 @@ fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 }
 
 /// Returns the counts of a run so far.
-pub fn stats_of<'py>(py: Python<'py>, run: &Run) -> PyResult<Bound<'py, PyDict>> {
+pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict>> {
     let all = PyDict::new(py);
     let counts = |delivered: u64, lost: Option<u64>| {
         let dict = PyDict::new(py);

@@ -12,6 +12,7 @@ use perf_prof_core::{
     },
     event::{Deliver, EventType, Sink, Stats, Stop, UNKNOWN_COMM},
     record::{Batch, Chunk, Ended, EventIds, SampleLayout, SampleValues, TrailerLayout},
+    session::{About, EventAttr},
     spec::parse_interval,
     sys::output,
 };
@@ -21,8 +22,7 @@ use pyo3::{
 };
 
 use crate::script::{
-    EventAttr, Module, OnError, Program, Run, ScriptError, Seen, Trailers, WithObjects, current_run, made_context,
-    seen, set_current_run,
+    Module, OnError, Program, ScriptError, Seen, WithObjects, current_run, made_context, seen, set_current_run,
 };
 
 /// How many events are delivered before the next look for signals, such as Ctrl-C.
@@ -72,16 +72,13 @@ pub fn run_script(
         });
     })?;
     let layout = SampleLayout::new(PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TIME, 0);
-    let run = Arc::new(Run {
+    let stats = Stats::new(entries.events.len(), entries.cpus.len());
+    let run = Arc::new(About {
         is_delivered: vec![true; entries.events.len()],
         attrs: vec![EventAttr::default(); entries.events.len()],
-        trailers: Trailers::Live(TrailerLayout::new(0)),
-        context: Arc::new(context),
-        stats: Arc::new(Stats::new(entries.events.len(), entries.cpus.len())),
         ring_cpus: entries.cpus.iter().map(|&cpu| Some(cpu)).collect(),
-        recording: None,
-        machine: None,
         events: entries.events.clone(),
+        ..About::without_events(Arc::new(context), Arc::new(stats))
     });
     let before = current_run();
     let messages_before = output::send_messages_to(Some(message));
@@ -148,7 +145,7 @@ fn load_and_run(
     py: Python<'_>,
     path: PathBuf,
     args: &[OsString],
-    run: &Arc<Run>,
+    run: &Arc<About>,
     entries: Entries,
     layout: SampleLayout,
     interval: Option<Duration>,
@@ -189,7 +186,7 @@ fn failed(py: Python<'_>, error: &ScriptError) -> PyResult<u8> {
 fn deliver(
     py: Python<'_>,
     program: &mut Program,
-    run: &Arc<Run>,
+    run: &Arc<About>,
     entries: Entries,
     layout: SampleLayout,
     interval: Option<Duration>,
@@ -272,7 +269,7 @@ fn deliver(
 /// Calls `__interval__` for the intervals that `next` returns.
 fn pass_intervals(
     intervals: &mut Option<Intervals>,
-    run: &Run,
+    run: &About,
     program: &mut dyn Deliver,
     next: impl Fn(&mut Intervals) -> Option<u64>,
 ) -> ControlFlow<BreakReason> {

@@ -23,17 +23,17 @@ use self::{
     firefox::FirefoxProfile,
     rows::{CsvTable, JsonRows},
 };
-use super::recording_view::OpenRecording;
 use crate::{
     column::Plan,
-    engine::ExitStatus,
+    engine::{ExitStatus, exit_status::Callbacks},
     event::{Context, Deliver, EventType, Flow, Sample, Sink, Stop},
-    plan::{Input, Verbosity},
+    plan::{Input, RunPlan, Verbosity},
+    session::{About, ChosenRecording, Slice},
     spec::EventSpec,
-    symbol,
     sys::{
         output,
         output_path::{self, ExistingFile},
+        signals::Signals,
     },
 };
 
@@ -131,14 +131,20 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     if let Output::File(path) = &plan.output {
         output_path::check(path, ExistingFile::Overwritten)?;
     }
-    let open = if plan.form.has_spans() { OpenRecording::open_with_spans } else { OpenRecording::open };
-    let mut reading = open(&plan.input, &plan.events, symbol::Options::default(), plan.verbosity)?;
+    let run = RunPlan::of_recording(&plan.input, &plan.events, plan.verbosity);
+    let mut chosen = ChosenRecording::select(&run, &plan.input)?;
+    chosen.warn();
+    if !plan.form.has_spans() {
+        chosen.refuse_spans()?;
+    }
     // An unknown column has to be found before the file is replaced.
     let names = if plan.form.has_columns() { plan.columns.as_deref() } else { Some(&[][..]) };
-    let columns = Plan::new(names, reading.types(), &reading.is_delivered())?;
+    let columns = Plan::new(names, &chosen.selected().types, &chosen.is_delivered())?;
     if columns.schema.index_of(REALTIME).is_ok() {
-        reading = reading.with_time_of_day()?;
+        chosen.find_time_of_day()?;
     }
+    let types = chosen.selected().types.clone();
+    let reading = Reading { run, chosen };
     let name = match &plan.output {
         Output::Stdout => "the standard output".to_owned(),
         Output::File(path) => path.display().to_string(),
@@ -155,15 +161,15 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
             export(reading, file)
         }
         Form::NdJson => {
-            let rows = JsonRows::new(reading.types(), &mut to);
+            let rows = JsonRows::new(&types, &mut to);
             export(reading, rows)
         }
         Form::Csv => {
-            let table = CsvTable::new(reading.types(), &mut to);
+            let table = CsvTable::new(&types, &mut to);
             export(reading, table)
         }
         Form::Perfetto => {
-            let tracks = CpuTracks::new(reading.types(), &mut to);
+            let tracks = CpuTracks::new(&types, &mut to);
             export(reading, tracks)
         }
         Form::Firefox => {
@@ -184,16 +190,26 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     Ok(status)
 }
 
+/// The recording that is exported.
+struct Reading {
+    run: RunPlan,
+    chosen: ChosenRecording,
+}
+
 /// Passes all samples to the exporter. Returns how many, and whether they were written.
-fn export<E: Exporter>(reading: OpenRecording, exporter: E) -> Result<(ExitStatus, u64, io::Result<()>)> {
-    let (types, context) = (reading.types().to_vec(), reading.context.clone());
+fn export<E: Exporter>(reading: Reading, exporter: E) -> Result<(ExitStatus, u64, io::Result<()>)> {
+    let signals = Signals::install()?;
+    let session = reading.chosen.open(Slice::Whole, &signals)?;
+    let About { events, context, .. } = &**session.about();
+    let (types, context) = (events.clone(), context.clone());
     let mut sink = Exporting { exporter, types, context, count: 0, failure: None };
-    let status = reading.run(&mut sink)?.status;
+    let mut outcome = session.run(&mut sink, &signals);
+    outcome.report(&reading.run)?;
     let written = match sink.failure {
         Some(error) => Err(error),
         None => sink.exporter.finish(),
     };
-    Ok((status, sink.count, written))
+    Ok((outcome.status(Callbacks::Returned), sink.count, written))
 }
 
 /// The sink that passes samples to an exporter.

@@ -17,23 +17,21 @@ use serde_json::json;
 
 pub use flame::FlamePlan;
 
-use super::{
-    recording_view::{OpenRecording, ReadOutcome},
-    script_text::names,
-};
+use super::script_text::names;
 use crate::{
-    engine::ExitStatus,
+    engine::{ExitStatus, exit_status::Callbacks},
     event::{
         AddedSample, CallerSums, Context, Deliver, EventType, Flow, Frame, GroupKey, Origin, Sample, Shares, Sink,
         Stop, UNKNOWN, frames, ip_function,
     },
     picture::{Label, Stacks},
-    plan::{Input, Verbosity},
+    plan::{Input, RunPlan, Verbosity},
+    session::{ChosenRecording, Slice},
     spec::EventSpec,
-    symbol,
     sys::{
         output,
         output_path::{self, ExistingFile},
+        signals::Signals,
         terminal::ShownOnStdout,
     },
 };
@@ -117,7 +115,8 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
 
 /// An open recording.
 struct Reading {
-    recording: OpenRecording,
+    plan: RunPlan,
+    recording: ChosenRecording,
     /// The name of each event.
     names: Vec<String>,
 }
@@ -141,29 +140,35 @@ enum Roots {
 
 impl Reading {
     fn open(plan: &ReportPlan, input: &Input) -> Result<Reading> {
-        let recording = OpenRecording::open(input, &plan.events, symbol::Options::default(), plan.verbosity)?;
+        let plan = RunPlan::of_recording(input, &plan.events, plan.verbosity);
+        let recording = ChosenRecording::select(&plan, input)?;
+        recording.warn();
+        recording.refuse_spans()?;
         let all = names(&recording);
-        let names = recording.attrs().into_iter().map(|attr| all[attr].clone()).collect();
-        Ok(Reading { recording, names })
+        let names = recording.selected().attr_of_each_type().into_iter().map(|attr| all[attr].clone()).collect();
+        Ok(Reading { plan, recording, names })
     }
 
     fn add_up(self, plan: &ReportPlan, roots: Roots) -> Result<Added> {
-        let Reading { recording, names } = self;
+        let Reading { plan: run, recording, names } = self;
+        let signals = Signals::install()?;
+        let session = recording.open(Slice::Whole, &signals)?;
         let mut sums = Sums {
-            types: recording.types().to_vec(),
-            context: recording.context.clone(),
+            types: session.about().events.clone(),
+            context: session.about().context.clone(),
             shares: names.iter().map(|_| Shares::new(&plan.by, plan.callers)).collect(),
             stacks: plan.flame.is_some().then(Stacks::default),
             names: if roots == Roots::Events { names } else { Vec::new() },
             unnamed_tasks: BTreeSet::new(),
             failed: None,
         };
-        let ReadOutcome { status, lost } = recording.run(&mut sums)?;
+        let mut outcome = session.run(&mut sums, &signals);
+        outcome.report(&run)?;
         if let Some(error) = sums.failed.take() {
             return Err(error);
         }
         sums.rename_tasks();
-        Ok(Added { sums, status, lost })
+        Ok(Added { sums, status: outcome.status(Callbacks::Returned), lost: outcome.lost })
     }
 }
 

@@ -6,8 +6,8 @@ use perf_prof_core::{
     capture::OwnThreads,
     derive::source::{Coverage, live_target, recorded_tasks},
     plan::{
-        Callchain, Capture, Clock, DeliveryOrder, Input, Jobs, Names, ReadLimits, SplitBy, Switch, Target,
-        TaskSelection,
+        Callchain, Capture, Clock, DeliveryOrder, Face, Input, Jobs, LivePlan, Names, Naming, Origin, ReadLimits,
+        RecordingOutput, RunPlan, SplitBy, Switch, Target, TaskSelection,
     },
     spec::{EventSpec, SpecError, parse_events},
     symbol::{self, Data, Demangle, Inline, Srcline},
@@ -22,7 +22,7 @@ use crate::cli::{
     option_error::OptionError,
     values::{Ids, owner, rate, verbosity},
 };
-use crate::run::plan::{Dialect, Module, RecordingOutput, ScriptPlan};
+use crate::run::plan::{Dialect, Module, ScriptPlan};
 
 /// Why no plan can be made from the options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -146,37 +146,42 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         }
         target => live_target(&events, target).map_err(OptionError::from)?,
     };
-    Ok(ScriptPlan {
-        command_line: shell_quote_all(argv),
-        capture: Capture {
-            events,
-            target,
-            selected_tasks,
-            callchain,
-            registers: Switch::Off,
-            switches: Switch::Off,
-            namespaces: Switch::Off,
-            cgroups: Switch::Off,
-            rate: rate(options.count, options.freq)?,
-            ring_size: options.mmap_pages,
-            buffer: options.buffer,
-            watermark: options.watermark,
-            clock: if options.monotonic { Clock::Monotonic } else { Clock::Perf },
-            order: if options.order { DeliveryOrder::Time } else { DeliveryOrder::PerCpu },
-            sampling_limit: options.sampling_limit,
-            own_threads: if options.include_self { OwnThreads::Included } else { OwnThreads::LeftOut },
-        },
+    let capture = Capture {
+        events,
+        target,
+        selected_tasks,
+        callchain,
+        rate: rate(options.count, options.freq)?,
+        ring_size: options.mmap_pages,
+        buffer: options.buffer,
+        watermark: options.watermark,
+        clock: if options.monotonic { Clock::Monotonic } else { Clock::Perf },
+        order: if options.order { DeliveryOrder::Time } else { DeliveryOrder::PerCpu },
+        sampling_limit: options.sampling_limit,
+        own_threads: if options.include_self { OwnThreads::Included } else { OwnThreads::LeftOut },
+        ..Capture::default()
+    };
+    let run = RunPlan {
+        capture,
         own_events,
-        input,
-        record,
-        interval: options.interval,
+        origin: match input {
+            Some(input) => Origin::Recorded(Box::new(input)),
+            None => Origin::Live(LivePlan { recording: record, duration: options.duration }),
+        },
+        others: Dialect::PerfProf.other_records(),
         symbols,
-        exit_n: options.exit_n,
-        duration: options.duration,
+        naming: Naming::Own,
+        interval: options.interval,
+        limit: options.exit_n,
+        usage_every: options.usage_self,
         // The process that merges the results writes to this file.
         output: if options.part.is_some() { None } else { options.output },
-        usage_self: options.usage_self,
+        face: Face::Script,
         verbosity: verbosity(options.verbose, options.quiet),
+    };
+    Ok(ScriptPlan {
+        command_line: shell_quote_all(argv),
+        run,
         python: options.python,
         dialect: Dialect::PerfProf,
         on_error: options.on_error.unwrap_or_default(),
@@ -228,6 +233,7 @@ fn input(
         times: options.time.clone(),
         guests: if options.guest { Switch::On } else { Switch::Off },
         jobs: jobs(options)?,
+        processes: options.part.as_ref().map(|part| part.processes),
     }))
 }
 
@@ -348,79 +354,76 @@ mod tests {
             &["-e", "c:d/x>1 && y/stack/", "-e", "e:f", "help"],
             expect![[r#"
                 command_line: "perf-prof python -e 'c:d/x>1 && y/stack/' -e e:f help",
-                            selector: "c:d/x>1 && y/stack/",
-                                system: "c",
-                                name: "d",
-                            filter: Some(
-                                "x>1 && y",
-                            ),
-                                stack: On,
-                            selector: "e:f",
-                                system: "e",
-                                name: "f",
+                                selector: "c:d/x>1 && y/stack/",
+                                    system: "c",
+                                    name: "d",
+                                filter: Some(
+                                    "x>1 && y",
+                                ),
+                                    stack: On,
+                                selector: "e:f",
+                                    system: "e",
+                                    name: "f",
                 module: Template,"#]],
         );
         check(
             &["-e", "a:b", "x.py", "-i", "1s", "-i", "20", "it's", "-gvv"],
             expect![[r#"
                 command_line: "perf-prof python -e a:b x.py -i 1s -i 20 'it'\\''s' -gvv",
-                        every_event: On,
-                        user: Some(
-                            On,
-                        ),
-                interval: Some(
-                    20ms,
-                ),
-                verbosity: Debug,
+                            every_event: On,
+                            user: Some(
+                                On,
+                            ),
+                    interval: Some(
+                        20ms,
+                    verbosity: Debug,
                     args: [
-                        "it's","#]],
+                        "it's",
+                    ],"#]],
         );
         check(
             &["-e", "a:b", "--user-callchain", "--no-kernel-callchain", "x.py", "--no-user-callchain"],
             expect![[r#"
                 command_line: "perf-prof python -e a:b --user-callchain --no-kernel-callchain x.py --no-user-callchain",
-                        user: Some(
-                            Off,
-                        ),
-                        kernel: Some(
-                            Off,
-                        ),"#]],
+                            user: Some(
+                                Off,
+                            ),
+                            kernel: Some(
+                                Off,
+                            ),"#]],
         );
         check(
             &["-e", "a:b", "-m", "8M", "--buffer=1G", "--watermark", "50", "-N3", "--order", "x.py"],
             expect![[r#"
                 command_line: "perf-prof python -e a:b -m 8M --buffer=1G --watermark 50 -N3 --order x.py",
-                    ring_size: Some(
-                        Bytes(
-                            8388608,
+                        ring_size: Some(
+                            Bytes(
+                                8388608,
+                            ),
                         ),
-                    ),
-                    buffer: Some(
-                        1073741824,
-                    ),
-                    watermark: Some(
-                        50,
-                    ),
-                    order: Time,
-                exit_n: Some(
-                    3,
-                ),"#]],
+                        buffer: Some(
+                            1073741824,
+                        ),
+                        watermark: Some(
+                            50,
+                        ),
+                        order: Time,
+                    limit: Some(
+                        3,"#]],
         );
         check(
             &["-qe", "a:b", "--monotonic", "-o", "f", "--usage-self=5s", "--sampling-limit=9", "x.py"],
             expect![[r#"
                 command_line: "perf-prof python -qe a:b --monotonic -o f --usage-self=5s --sampling-limit=9 x.py",
-                    clock: Monotonic,
-                    sampling_limit: Some(
-                        9,
-                    ),
-                output: Some(
-                    "f",
-                ),
-                usage_self: Some(
-                    5s,
-                ),
-                verbosity: Quiet,"#]],
+                        clock: Monotonic,
+                        sampling_limit: Some(
+                            9,
+                        ),
+                    usage_every: Some(
+                        5s,
+                    output: Some(
+                        "f",
+                    verbosity: Quiet,"#]],
         );
         check(
             &["-e", "a:b", "--on-error", "stop", "--python", "/venv", "--", "-x.py", "--", "-v"],
@@ -433,7 +436,8 @@ mod tests {
                     module: "-x.py",
                     args: [
                         "--",
-                        "-v","#]],
+                        "-v",
+                    ],"#]],
         );
     }
 
@@ -443,64 +447,64 @@ mod tests {
             &["-e", "a:b", "-C", "2,0-1", "x.py"],
             expect![[r#"
                 command_line: "perf-prof python -e a:b -C 2,0-1 x.py",
-                    target: Cpus(
-                        CpuSet(
-                            {
-                                0,
-                                1,
-                                2,
-                        ),
-                    ),"#]],
+                        target: Cpus(
+                            CpuSet(
+                                {
+                                    0,
+                                    1,
+                                    2,
+                            ),
+                        ),"#]],
         );
         check(
             &["-e", "a:b", "-p", "1,2", "x.py"],
             expect![[r#"
                 command_line: "perf-prof python -e a:b -p 1,2 x.py",
-                    target: Processes(
-                        [
-                            1,
-                            2,
-                        ],
-                    ),"#]],
+                        target: Processes(
+                            [
+                                1,
+                                2,
+                            ],
+                        ),"#]],
         );
         check(
             &["-e", "a:b", "-t", "3", "x.py"],
             expect![[r#"
                 command_line: "perf-prof python -e a:b -t 3 x.py",
-                    target: Threads(
-                        [
-                            3,
-                        ],
-                    ),"#]],
+                        target: Threads(
+                            [
+                                3,
+                            ],
+                        ),"#]],
         );
         check(
             &["-e", "a:b", "--cgroups", "a,b/*", "-C1", "x.py"],
             expect![[r#"
                 command_line: "perf-prof python -e a:b --cgroups 'a,b/*' -C1 x.py",
-                    target: Cgroups {
-                        cgroups: [
-                            "a",
-                            "b/*",
-                        ],
-                        cpus: Some(
-                            CpuSet(
-                                {
-                                    1,
-                                },
-                            ),
-                        ),"#]],
+                        target: Cgroups {
+                            cgroups: [
+                                "a",
+                                "b/*",
+                            ],
+                            cpus: Some(
+                                CpuSet(
+                                    {
+                                        1,
+                                    },
+                                ),
+                            ),"#]],
         );
         check(
             &["-e", "a:b", "x.py", "--exec", "sleep", "-i", "1"],
             expect![[r#"
                 command_line: "perf-prof python -e a:b x.py --exec sleep -i 1",
-                    target: Workload(
-                        [
-                            "sleep",
-                            "-i",
-                            "1",
-                        ],
-                    ),"#]],
+                        target: Workload(
+                            [
+                                "sleep",
+                                "-i",
+                                "1",
+                            ],
+                        ),"#]],
         );
         check(
             &["-e", "a:b", "-t", "3", "-p", "1", "x.py"],

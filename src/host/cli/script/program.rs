@@ -15,7 +15,10 @@ use perf_prof_core::{
     commands::script_template::{self, DEFAULT_FILE},
     engine::ExitStatus,
     event::Chains,
-    plan::{Callchain, Capture, DeliveryOrder, Input, Jobs, SplitBy, Switch, Target},
+    plan::{
+        Callchain, Capture, DeliveryOrder, Face, Input, Jobs, LivePlan, Naming, Origin, RunPlan, SplitBy, Switch,
+        Target,
+    },
     spec::{CallGraph, RingSize, parse_pages},
     symbol,
     sys::{
@@ -271,23 +274,27 @@ impl ProgramOptions {
             let (args, command) = command_of(args, argv);
             (self.capture(others, command)?, None, args)
         };
-        Ok(ScriptPlan {
-            command_line: shell_quote_all(argv),
+        let signs = if self.signed { Signs::True } else { Signs::AsPerf };
+        let dialect = Dialect::PerfScript(PerfScriptOptions { signs });
+        let run = RunPlan {
             capture,
             own_events: 0,
-            input,
-            record: None,
-            interval: None,
+            origin: input.map_or_else(|| Origin::Live(LivePlan::default()), |input| Origin::Recorded(Box::new(input))),
+            others: dialect.other_records(),
             symbols,
-            exit_n: None,
-            duration: None,
+            naming: Naming::Perf,
+            interval: None,
+            limit: None,
+            usage_every: None,
             output: None,
-            usage_self: None,
+            face: Face::Script,
             verbosity: of.verbosity(),
+        };
+        Ok(ScriptPlan {
+            command_line: shell_quote_all(argv),
+            run,
             python: self.python.clone(),
-            dialect: Dialect::PerfScript(PerfScriptOptions {
-                signs: if self.signed { Signs::True } else { Signs::AsPerf },
-            }),
+            dialect,
             on_error: self.on_error.unwrap_or_default(),
             module: Module::Script { module: script, args },
             recordings: None,

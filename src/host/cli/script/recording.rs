@@ -140,6 +140,7 @@ impl RecordingOptions {
             times: self.time.clone(),
             guests: if self.guest { Switch::On } else { Switch::Off },
             jobs: None,
+            processes: None,
         }
     }
 

@@ -6,10 +6,14 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{ArgAction, Args, value_parser};
 use perf_prof_core::{
     derive::source::{Coverage, live_target, recorded_tasks},
-    plan::{Callchain, Capture, DeliveryOrder, Input, Names, OwnThreads, ReadLimits, Switch, Target, Verbosity},
+    plan::{
+        Callchain, Capture, DeliveryOrder, Face, Input, LivePlan, Names, Naming, Origin, OwnThreads, ReadLimits,
+        RunPlan, Switch, Target, Verbosity,
+    },
+    record::OtherRecords,
     spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, TimeRanges, parse_interval, parse_pages, parse_size},
+    symbol,
     sys::shell::shell_quote_all,
-    watch::{Origin, WatchPlan},
 };
 
 use crate::cli::{
@@ -86,7 +90,7 @@ impl WatchOptions {
     }
 
     /// Returns the plan for these events.
-    pub fn plan(self, events: Vec<EventSpec>, command: Vec<OsString>, needs: Needs) -> Result<WatchPlan, OptionError> {
+    pub fn plan(self, events: Vec<EventSpec>, command: Vec<OsString>, needs: Needs) -> Result<RunPlan, OptionError> {
         let verbosity = values::verbosity(self.verbose, self.quiet);
         let limit = self.limit;
         let chains = if needs.chains.is_some() { Switch::On } else { Switch::Off };
@@ -106,14 +110,28 @@ impl WatchOptions {
         }
         if self.is_of_recording() {
             let input = self.recording(&command, needs.interval, &capture.events)?;
-            return Ok(WatchPlan { capture, origin: Origin::Recorded(Box::new(input)), limit, verbosity });
+            let plan = RunPlan::of_recording(&input, &capture.events, verbosity);
+            return Ok(RunPlan { capture, limit, ..plan });
         }
         if self.time.is_some() {
             return Err(OptionError::TimeWithoutInput);
         }
-        let origin = Origin::Live { duration: self.duration, interval: needs.interval };
+        let origin = Origin::Live(LivePlan { recording: None, duration: self.duration });
         let capture = self.live(capture, command, verbosity)?;
-        Ok(WatchPlan { capture, origin, limit, verbosity })
+        Ok(RunPlan {
+            capture,
+            own_events: 0,
+            origin,
+            others: OtherRecords::NONE,
+            symbols: symbol::Options::default(),
+            naming: Naming::Own,
+            interval: needs.interval,
+            limit,
+            usage_every: None,
+            output: None,
+            face: Face::Command,
+            verbosity,
+        })
     }
 
     /// Returns the recording, and the selection of its samples.
@@ -151,6 +169,7 @@ impl WatchOptions {
             times: self.time,
             guests: Switch::Off,
             jobs: None,
+            processes: None,
         })
     }
 

@@ -1,5 +1,6 @@
 //! Makes the arguments of the script's functions from a sample.
 
+use perf_prof_core::session::About;
 use std::sync::Arc;
 
 use perf_prof_core::event::{EventType, Sample};
@@ -10,7 +11,6 @@ use pyo3::{
 };
 
 use super::{
-    super::module::Run,
     Options, Signs,
     cache::{NewReference, Objects},
     context::SampleContext,
@@ -84,7 +84,7 @@ pub struct Arguments {
 
 impl Arguments {
     /// Prepares the arguments for the events of a run.
-    pub fn new(py: Python<'_>, run: &Arc<Run>) -> PyResult<Arguments> {
+    pub fn new(py: Python<'_>, run: &Arc<About>) -> PyResult<Arguments> {
         Ok(Arguments {
             context: Py::new(py, SampleContext::new(run.context.clone()))?,
             common: HeaderValues::new(run.context.clone()),

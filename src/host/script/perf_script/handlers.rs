@@ -1,12 +1,13 @@
 //! The handlers of a script of `perf script`: decides which function of `__main__` gets a sample, and calls it.
 
+use perf_prof_core::session::About;
 use std::{ptr, sync::Arc};
 
 use perf_prof_core::event::{EventType, Sample};
 use pyo3::{ffi, prelude::*, types::PyDict};
 
 use super::{
-    super::{callbacks::Callback, error::ScriptError, module::Run},
+    super::{callbacks::Callback, error::ScriptError},
     Options,
     arguments::{Arguments, EventArguments},
     db_export::{self, Export},
@@ -19,7 +20,7 @@ use super::{
 
 /// The handlers of a script.
 pub struct Handlers {
-    run: Arc<Run>,
+    run: Arc<About>,
     /// The dict of `__main__`.
     main: Py<PyDict>,
     events: Vec<EventHandler>,
@@ -68,7 +69,7 @@ impl Handlers {
     pub fn new(
         py: Python<'_>,
         main: &Bound<'_, PyDict>,
-        run: &Arc<Run>,
+        run: &Arc<About>,
         options: Options,
     ) -> Result<Handlers, ScriptError> {
         let mut handlers = Handlers::prepare(py, main, run, options).map_err(|e| ScriptError::Start(e.to_string()))?;
@@ -103,7 +104,7 @@ impl Handlers {
         Ok(())
     }
 
-    fn prepare(py: Python<'_>, main: &Bound<'_, PyDict>, run: &Arc<Run>, options: Options) -> PyResult<Handlers> {
+    fn prepare(py: Python<'_>, main: &Bound<'_, PyDict>, run: &Arc<About>, options: Options) -> PyResult<Handlers> {
         let event = |event: &EventType| {
             let kind = if event.format.tracepoint().is_some() { Kind::Tracepoint } else { Kind::Other };
             let arguments = EventArguments::new(py, event, options)?;

@@ -9,6 +9,7 @@ use perf_prof_core::{
     perfdata::AuxtraceError,
     record::{OtherRecords, SampleId, Switch, SwitchDirection, Throttle, record_type},
     recording::stat_counts::{StatCounts, StatError},
+    session::{About, Trailers},
     sys::output,
 };
 use pyo3::{
@@ -16,14 +17,7 @@ use pyo3::{
     types::{PyDict, PyTuple},
 };
 
-use super::{
-    super::{
-        event,
-        module::{Run, Trailers},
-    },
-    function::Function,
-    handlers::Raised,
-};
+use super::{super::event, function::Function, handlers::Raised};
 
 /// The process of the host. Other machines are virtual machines.
 const HOST: i32 = -1;
@@ -64,7 +58,7 @@ impl RecordFunctions {
     }
 
     /// Prepares the functions.
-    pub fn new(py: Python<'_>, run: &Run) -> RecordFunctions {
+    pub fn new(py: Python<'_>, run: &About) -> RecordFunctions {
         let counts = match &run.trailers {
             Trailers::Live(_) => None,
             Trailers::Recorded(layouts) => Some(CountFunctions {
@@ -99,7 +93,7 @@ impl RecordFunctions {
     }
 
     /// Calls the function for a record, if there is one.
-    pub fn record(&mut self, main: &Bound<'_, PyDict>, run: &Run, record: &[u8]) -> Result<(), Raised> {
+    pub fn record(&mut self, main: &Bound<'_, PyDict>, run: &About, record: &[u8]) -> Result<(), Raised> {
         let trailer = run.trailers.of(record);
         let called = match record_type(record) {
             PERF_RECORD_THROTTLE => self.throttling(&self.throttle, main, Throttle::parse(record, trailer)),

@@ -6,6 +6,7 @@ use perf_prof_core::{
     abi::*,
     event::{EventType, NO_DATA_SOURCE, Sample, data_source_text, perf_address, perf_ip},
     record::{Counters, Registers, SampleMember},
+    session::About,
     value::Value,
 };
 use pyo3::{
@@ -14,9 +15,7 @@ use pyo3::{
     types::{PyBytes, PyDict, PyList, PyString, PyTuple},
 };
 
-use super::{
-    super::module::Run, address::Address, arguments::set, branches, frame::FrameObjects, header::HeaderValues,
-};
+use super::{address::Address, arguments::set, branches, frame::FrameObjects, header::HeaderValues};
 
 /// The size of the attr in perf 6.1, in bytes.
 const ATTR: usize = 128;
@@ -35,7 +34,7 @@ const RARE: u64 = PERF_SAMPLE_READ
 
 /// Makes the dicts of samples.
 pub struct SampleDict {
-    run: Arc<Run>,
+    run: Arc<About>,
     events: Vec<EventPart>,
     keys: Keys,
     /// The data source of the last sample, and its text.
@@ -113,7 +112,7 @@ impl Keys {
 
 impl SampleDict {
     /// Prepares the dicts for the events of a run.
-    pub fn new(py: Python<'_>, run: &Arc<Run>) -> PyResult<SampleDict> {
+    pub fn new(py: Python<'_>, run: &Arc<About>) -> PyResult<SampleDict> {
         let part = |(at, event): (usize, &EventType)| {
             let mut attr = run.attrs.get(at).map(|attr| attr.bytes.clone()).unwrap_or_default();
             attr.resize(ATTR, 0);

@@ -19,6 +19,7 @@ use perf_prof_core::{
     abi::{PERF_RECORD_COMM, PERF_RECORD_FORK, PERF_RECORD_SWITCH, PERF_RECORD_SWITCH_CPU_WIDE},
     event::{NO_DATA_SOURCE, PerfFrame, Sample, perf_address, perf_chain, perf_ip},
     record::{Record, SampleMember, Switch, SwitchDirection, record_type},
+    session::About,
     value::Value,
 };
 use pyo3::{prelude::*, types::PyDict};
@@ -30,7 +31,7 @@ use self::{
     task_rows::Task,
     tasks::{Origin, Tasks},
 };
-use super::{super::module::Run, Raised};
+use super::Raised;
 
 /// The number of the machine. There is only one: the host.
 const MACHINE: u64 = 1;
@@ -52,7 +53,7 @@ fn is_set(main: &Bound<'_, PyDict>, name: &str) -> bool {
 
 /// The export of a run.
 pub struct Export {
-    run: Arc<Run>,
+    run: Arc<About>,
     tables: Tables,
     tasks: Tasks,
     places: Places,
@@ -65,7 +66,7 @@ pub struct Export {
 
 impl Export {
     /// Creates the export, and passes the rows that are the same in all databases.
-    pub fn new(main: &Bound<'_, PyDict>, run: &Arc<Run>) -> Result<Export, Raised> {
+    pub fn new(main: &Bound<'_, PyDict>, run: &Arc<About>) -> Result<Export, Raised> {
         let export = Export {
             run: run.clone(),
             tables: Tables::new(main),
@@ -254,7 +255,7 @@ impl Export {
 
 /// Returns whether the frame's symbol is the one in the table of symbols. Otherwise it is an inlined function, or has its
 /// name from the source. Only unwound frames, which have a source line, can have such symbols.
-fn is_listed(sample: &Sample<'_>, frame: &PerfFrame, run: &Run) -> bool {
+fn is_listed(sample: &Sample<'_>, frame: &PerfFrame, run: &About) -> bool {
     let name = |frame: &PerfFrame| frame.symbol.as_ref().map(|symbol| symbol.name.clone());
     frame.srcline.is_none() || name(frame) == name(&perf_address(sample, frame.ip, &run.context))
 }

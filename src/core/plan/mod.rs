@@ -1,6 +1,10 @@
 //! The plan of a run: what it captures or reads, and how. Does not know about the command line.
 
+mod run;
+
 use std::{ffi::OsString, path::PathBuf};
+
+pub use run::{Face, LivePlan, Naming, Origin, RecordingOutput, RunPlan};
 
 pub use crate::event::Names;
 pub use crate::perfdata::{Owner, ReadLimits};
@@ -78,6 +82,9 @@ pub struct Input {
     pub guests: Switch,
     /// The number of processes that replay the recording. If it is `None`, this process replays the whole recording.
     pub jobs: Option<Jobs>,
+    /// The number of processes that read recordings on this machine at the same time, if another process has started
+    /// this one. They share the allowed memory.
+    pub processes: Option<usize>,
 }
 
 /// What the processes and threads that the user selected mean for a recording.

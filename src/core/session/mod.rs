@@ -1,0 +1,29 @@
+//! A run, from its plan to its outcome. All faces of perf-prof take the same steps:
+//!
+//! ```text
+//!   RunPlan ── select ──> Chosen ── arm ──> Armed ── open ──> Session ── run(&mut dyn Sink) ──> Outcome
+//!                         (types)   (command   │    (rings, or the       (status, losses,
+//!                                   forked,    │     part of the          events to close)
+//!                                   rights     │     recording)
+//!                                   given up)  └─ several processes: one Session for each part of a recording
+//! ```
+//!
+//! The steps cannot be one: the command is forked and rights are given up before there is any thread or interpreter.
+//! Signal handlers are installed after the interpreter has started, and before the events are opened. A recording that
+//! is a pipe is opened before that, because opening may block, and Ctrl-C has to end the process then. The program is
+//! loaded between `open` and `run`.
+
+mod about;
+mod chosen;
+mod live;
+mod opened;
+mod outcome;
+mod recording;
+mod slice;
+
+pub use about::{About, Available, EventAttr, MissingEvents, RecordingFacts, Trailers};
+pub use chosen::{Armed, Chosen, check_destination};
+pub use opened::Session;
+pub use outcome::{Closing, Outcome, Replayed, Totals};
+pub use recording::ChosenRecording;
+pub use slice::Slice;
