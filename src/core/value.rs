@@ -33,6 +33,7 @@ pub enum Value<'a> {
 }
 
 /// Returns the numbers of [`Value::Words`].
+#[inline]
 pub fn words(bytes: &[u8]) -> impl ExactSizeIterator<Item = u64> + '_ {
     bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word))
 }

@@ -41,6 +41,7 @@ static NOTHING: KeptFacts = KeptFacts { comm: None, realtime: None, frames: Vec:
 
 impl Facts<'_> {
     /// Returns the facts about the begin or the end of a span.
+    #[inline]
     pub(super) fn of_part(self, part: SpanPart) -> Self {
         match self {
             Facts::Run(_) => self,
@@ -51,6 +52,7 @@ impl Facts<'_> {
 
 impl Input<'_> {
     /// Returns the name of the task at the event's time.
+    #[inline]
     pub fn comm(&self) -> Option<Vec<u8>> {
         match self.facts {
             Facts::Run(context) => context.comm(self.sample.task(), self.sample.time()),
@@ -59,6 +61,7 @@ impl Input<'_> {
     }
 
     /// Returns the event's time in nanoseconds since the Unix epoch.
+    #[inline]
     pub fn realtime(&self) -> Option<i64> {
         match self.facts {
             Facts::Run(context) => context.realtime(self.sample.time()),
@@ -67,6 +70,7 @@ impl Input<'_> {
     }
 
     /// Returns the frames of the call chain, innermost first.
+    #[inline]
     pub fn frames(&self) -> Vec<Arc<Frame>> {
         match self.facts {
             Facts::Run(context) => frames(&self.sample, context),

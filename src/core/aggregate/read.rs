@@ -230,6 +230,7 @@ impl Read {
     }
 
     /// Returns the value if a record contains it; `None` too if the record ends before it.
+    #[inline]
     pub fn value<'a>(&self, input: &Input<'a>) -> Option<Value<'a>> {
         let sample = &input.sample;
         match self {

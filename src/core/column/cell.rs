@@ -125,6 +125,7 @@ pub(super) struct Number {
 
 impl Number {
     /// Returns the number.
+    #[inline]
     pub fn wide(self) -> i128 {
         if self.signed { i128::from(self.word as i64) } else { self.word.into() }
     }
@@ -146,6 +147,7 @@ impl Datum<'_> {
 }
 
 impl<'a> From<Value<'a>> for Datum<'a> {
+    #[inline]
     fn from(value: Value<'a>) -> Datum<'a> {
         match value {
             Value::Bool(on) => Datum::Number(Number { word: on.into(), signed: false }),

@@ -61,6 +61,7 @@ impl<T: ArrowPrimitiveType<Native: Element>> Numbers<T> {
         self.missing.push(row as u32);
     }
 
+    #[inline]
     pub fn len(&self) -> usize {
         self.values.len()
     }
@@ -103,6 +104,7 @@ macro_rules! integers {
             }
 
             /// Appends a number.
+            #[inline]
             pub fn push(&mut self, number: Option<Number>) {
                 match self {
                     $(Integers::$variant(column) => column.push(number),)*
@@ -117,6 +119,7 @@ macro_rules! integers {
             }
 
             /// Appends integers that the column's type has.
+            #[inline]
             pub fn extend_words(&mut self, words: impl Iterator<Item = u64>) {
                 match self {
                     $(Integers::$variant(column) => column.values.extend(words.map(|word| word as <$ty as ArrowPrimitiveType>::Native)),)*
@@ -130,6 +133,7 @@ macro_rules! integers {
                 }
             }
 
+            #[inline]
             pub fn len(&self) -> usize {
                 match self {
                     $(Integers::$variant(column) => column.len(),)*

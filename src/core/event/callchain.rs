@@ -173,6 +173,7 @@ pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
 
 /// Returns whether the samples of this event have a call chain, recorded by the kernel or unwound from a copy of the
 /// stack.
+#[inline]
 pub fn has_callchain(sample: &Sample<'_>) -> bool {
     sample.event.layout.format.sample_type & (PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_STACK_USER) != 0
 }

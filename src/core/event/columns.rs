@@ -66,6 +66,7 @@ impl Columns {
     }
 
     /// Returns whether the set has no column.
+    #[inline]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }

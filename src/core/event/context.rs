@@ -122,6 +122,7 @@ impl Context {
         self
     }
 
+    #[inline]
     fn offset(&self) -> Option<i64> {
         self.lazy_offset.as_ref().map_or_else(|| Some(self.realtime_offset.load(Relaxed)), |found| **found)
     }
@@ -325,6 +326,7 @@ impl Context {
 
     /// Returns the name that a thread had at `time`. If no name is known, it is read from procfs, unless the run reads
     /// a recording.
+    #[inline]
     pub fn comm(&self, tid: i32, time: u64) -> Option<Vec<u8>> {
         self.comm_until(tid, time).map(|(comm, _)| comm)
     }
@@ -380,16 +382,19 @@ impl Context {
 
     /// Converts an event's time to nanoseconds since the Unix epoch. Returns `None` if a recording does not say at what
     /// time of day it was made.
+    #[inline]
     pub fn realtime(&self, time: u64) -> Option<i64> {
         self.offset().map(|offset| (time as i64).wrapping_add(offset))
     }
 
     /// Returns whether the events come from a recording. The processes of a recording do not run on this machine.
+    #[inline]
     pub fn is_recording(&self) -> bool {
         self.processes == ProcessRecords::Recording
     }
 
     /// Notes that a recording has been read up to `time`.
+    #[inline]
     pub fn note_reached(&self, time: u64) {
         self.reached_time.store(time, Relaxed);
     }

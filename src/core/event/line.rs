@@ -197,6 +197,7 @@ pub fn write_date(realtime: i64, out: &mut Vec<u8>) {
 }
 
 /// Appends a number in decimal, with at least `width` characters.
+#[inline]
 fn push_number(mut number: u64, width: usize, fill: u8, out: &mut Vec<u8>) {
     // The largest number has 20 digits.
     let mut digits = [fill; 20];
@@ -221,6 +222,7 @@ fn registers_text(member: &str, registers: &Registers<'_>, names: RegisterSet) -
     format!("{member}=[{}]", shown.collect::<Vec<_>>().join(" "))
 }
 
+#[inline]
 pub(super) fn push(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     // Writing to a Vec cannot fail.
     let _ = out.write_fmt(text);

@@ -102,6 +102,7 @@ impl Format {
     }
 
     /// Returns the format of the raw data of a tracepoint or of a span; `None` for other events.
+    #[inline]
     pub fn tracepoint(&self) -> Option<&Arc<EventFormat>> {
         match self {
             Format::Tracepoint(format) => Some(format),

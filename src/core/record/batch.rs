@@ -27,11 +27,13 @@ impl Chunk {
     }
 
     /// Returns the bytes of all records.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// Returns an iterator over the records. It stops at the first record that is cut off.
+    #[inline]
     pub fn records(&self) -> Records<'_> {
         Records::new(&self.bytes)
     }

@@ -137,17 +137,20 @@ impl SampleLayout {
     }
 
     /// Returns the address of the sampled instruction.
+    #[inline]
     pub fn ip(&self, record: &[u8]) -> Option<u64> {
         member(record, self.ip)
     }
 
     /// Returns the address that the sampled instruction accessed, or the address of the page fault.
+    #[inline]
     pub fn addr(&self, record: &[u8]) -> Option<u64> {
         member(record, self.addr)
     }
 
     /// Returns the call chain's addresses as they are in the record: one u64 in native byte order for each address,
     /// including context markers such as `PERF_CONTEXT_KERNEL`.
+    #[inline]
     pub fn callchain<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
         self.variable(record, PERF_SAMPLE_CALLCHAIN)?.get(8..)
     }
@@ -216,11 +219,13 @@ impl TrailerLayout {
     }
 
     /// Returns the id of the event for which the kernel wrote the record.
+    #[inline]
     pub fn id(&self, record: &[u8]) -> Option<u64> {
         self.member(record, self.id)
     }
 
     /// Returns the CPU that the record was written on.
+    #[inline]
     pub fn cpu(&self, record: &[u8]) -> Option<u32> {
         Some(words(self.member(record, self.cpu)?).0)
     }
@@ -248,6 +253,7 @@ impl TrailerLayout {
     }
 
     /// Returns the size of the sample id in bytes.
+    #[inline]
     pub fn size(&self) -> usize {
         self.size.into()
     }

@@ -161,6 +161,7 @@ pub struct Registers<'a> {
 
 impl<'a> Registers<'a> {
     /// Returns the bit number and the value of each register.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (u32, u64)> + 'a {
         let mask = self.mask;
         (0..u64::BITS).filter(move |bit| mask >> bit & 1 != 0).zip(words(self.words))
@@ -213,6 +214,7 @@ impl SampleLayout {
 
     /// Returns the value of a member that is a number or bytes. Returns `None` if the layout does not have the member,
     /// if the record is cut off, or if the member has another type.
+    #[inline]
     pub fn value<'a>(&self, of: SampleMember, record: &'a [u8]) -> Option<Value<'a>> {
         let fixed = |at| member(record, at).map(Value::Uint);
         match of {
@@ -261,18 +263,21 @@ impl SampleLayout {
     }
 
     /// Returns the registers of user space.
+    #[inline]
     pub fn regs_user<'a>(&self, record: &'a [u8]) -> Option<Registers<'a>> {
         let member = self.variable(record, PERF_SAMPLE_REGS_USER)?;
         Some(Registers { abi: u64_at(member, 0)?.into(), mask: self.format.regs_user, words: member.get(8..)? })
     }
 
     /// Returns the registers at the time of the sample.
+    #[inline]
     pub fn regs_intr<'a>(&self, record: &'a [u8]) -> Option<Registers<'a>> {
         let member = self.variable(record, PERF_SAMPLE_REGS_INTR)?;
         Some(Registers { abi: u64_at(member, 0)?.into(), mask: self.format.regs_intr, words: member.get(8..)? })
     }
 
     /// Returns the part of the user stack that the kernel could copy. It starts at the stack pointer.
+    #[inline]
     pub fn stack_user<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
         let member = self.variable(record, PERF_SAMPLE_STACK_USER)?;
         let data = member.get(8..)?;
@@ -361,6 +366,7 @@ impl SampleLayout {
     }
 }
 
+#[inline]
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes))
 }

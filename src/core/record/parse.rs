@@ -38,12 +38,14 @@ pub struct Records<'a> {
 
 impl<'a> Records<'a> {
     /// Returns an iterator over the records in `bytes`. A record must start at the first byte.
+    #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
     /// Returns the bytes that the iterator has not read yet. After the last record, these are the bytes of an
     /// incomplete record, if there are any.
+    #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -316,14 +318,17 @@ impl<'a> Record<'a> {
     }
 }
 
+#[inline]
 pub(super) fn misc(bytes: &[u8]) -> Option<u16> {
     bytes.get(4..)?.first_chunk().map(|b| u16::from_ne_bytes(*b))
 }
 
+#[inline]
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|b| u32::from_ne_bytes(*b))
 }
 
+#[inline]
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|b| u64::from_ne_bytes(*b))
 }

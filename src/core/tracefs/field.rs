@@ -85,16 +85,19 @@ impl FieldKind {
     }
 
     /// Returns whether the type is text, either stored in the field or elsewhere in the raw data.
+    #[inline]
     pub fn is_text(self) -> bool {
         self.element() == Some(ElementType::Char)
     }
 
     /// Returns whether the type is an address.
+    #[inline]
     pub fn is_address(self) -> bool {
         self == FieldKind::Pointer
     }
 
     /// Returns the type of the value that [`Field::value`] returns.
+    #[inline]
     pub fn value_type(self) -> ValueType {
         match self {
             FieldKind::Bool => ValueType::Bool,
@@ -110,6 +113,7 @@ impl FieldKind {
 
 impl ElementType {
     /// Returns the integer type of the elements, or `None` if the elements are not integers.
+    #[inline]
     pub(crate) fn int(self) -> Option<IntType> {
         match self {
             ElementType::Int { width, signed } => Some(IntType::new(width, signed)),
@@ -143,6 +147,7 @@ impl Field {
 
     /// Returns the elements of an array of integers, which may be stored in the field or elsewhere in the raw data.
     /// Returns `None` if the field is not an array of integers, or if the raw data ends before the array.
+    #[inline]
     pub fn array<'a>(&self, raw: &'a [u8]) -> Option<Array<'a>> {
         let ty = self.kind.element()?.int()?;
         Some(Array { bytes: self.extent()?.bytes(raw)?, ty })
@@ -159,6 +164,7 @@ impl Field {
 
     /// Returns the integer type of a field that contains a number. The type may have fewer bytes than the field.
     /// Returns `None` for all other fields, including `bool`.
+    #[inline]
     pub fn number(&self) -> Option<IntType> {
         match self.kind {
             FieldKind::Int { width, signed } => Some(IntType::new(width, signed)),
@@ -169,6 +175,7 @@ impl Field {
 
     /// Returns the integer type with which the whole field is loaded from the kernel's struct. Must not be called for
     /// arrays.
+    #[inline]
     pub(crate) fn slot(&self) -> IntType {
         let signed = matches!(self.kind, FieldKind::Int { .. }) && self.signed;
         IntType::new(self.size as u8, signed)
@@ -219,6 +226,7 @@ pub(crate) enum Extent {
 
 impl Extent {
     /// Returns the offset at which the field starts. For the data of some, this is where their place is written.
+    #[inline]
     pub fn offset(self) -> usize {
         match self {
             Extent::Fixed { offset, .. }
@@ -246,6 +254,7 @@ impl Extent {
     }
 
     /// Returns the array's length in bytes as stated in the record.
+    #[inline]
     pub fn len(self, raw: &[u8]) -> Option<u64> {
         match self {
             Extent::DataLoc { offset } | Extent::RelLoc { offset } => Some(location(raw, offset)?.1 as u64),
@@ -255,12 +264,14 @@ impl Extent {
 }
 
 /// Returns the offset and the size in a `__data_loc` or `__rel_loc` word.
+#[inline]
 fn location(raw: &[u8], offset: usize) -> Option<(usize, usize)> {
     let word = u32::from_ne_bytes(*raw.get(offset..)?.first_chunk()?);
     Some(((word & 0xffff) as usize, (word >> 16) as usize))
 }
 
 /// Returns the bytes before the first NUL, or all bytes if there is none.
+#[inline]
 pub(crate) fn up_to_nul(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len())]
 }
@@ -275,12 +286,14 @@ pub struct Array<'a> {
 impl<'a> Iterator for Array<'a> {
     type Item = Value<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<Value<'a>> {
         let value = self.ty.load(self.bytes, 0)?;
         self.bytes = &self.bytes[self.ty.width as usize..];
         Some(if self.ty.signed { Value::Int(value as i64) } else { Value::Uint(value) })
     }
 
+    #[inline]
     fn size_hint(&self) -> (usize, Option<usize>) {
         let len = self.bytes.len() / self.ty.width as usize;
         (len, Some(len))

@@ -458,6 +458,7 @@ impl SpanFormat {
 
     /// Returns the index of the event and the record of a part of the span with this raw data. Returns `None` if the
     /// span has not ended, or if the raw data is damaged.
+    #[inline]
     pub fn part<'a>(&self, part: SpanPart, raw: &'a [u8]) -> Option<(usize, &'a [u8])> {
         let at = part as usize;
         let event = u16::from_ne_bytes(*raw.get(EVENTS + 2 * at..)?.first_chunk()?);
@@ -468,6 +469,7 @@ impl SpanFormat {
     }
 
     /// Returns the sample of a part of the span with this raw data.
+    #[inline]
     pub fn sample<'a>(&'a self, part: SpanPart, raw: &'a [u8]) -> Option<Sample<'a>> {
         let (event, record) = self.part(part, raw)?;
         Some(Sample { event: self.inputs.get(event)?, record })

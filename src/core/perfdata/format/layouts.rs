@@ -114,6 +114,7 @@ impl Layouts {
     }
 
     /// Returns the positions of the numbers in the raw data of an attr's samples.
+    #[inline]
     pub(crate) fn raw_words(&self, attr: usize) -> &RawNumbers {
         const NONE: &RawNumbers = &RawNumbers { fixed: Vec::new(), arrays: Vec::new() };
         self.raw.get(attr).unwrap_or(NONE)
@@ -130,16 +131,19 @@ impl Layouts {
 
     /// Returns the size in bytes of the sample id at the end of records other than samples. In recordings that perf
     /// writes, this size is the same for all attrs.
+    #[inline]
     pub(crate) fn trailer_size(&self) -> usize {
         self.attrs[0].1.map_or(0, |trailer| trailer.size())
     }
 
     /// Returns the layout of an attr's samples.
+    #[inline]
     pub fn sample(&self, attr: usize) -> &SampleLayout {
         &self.attrs[attr].0
     }
 
     /// Returns the layout of the sample id at the end of this attr's records other than samples.
+    #[inline]
     pub fn trailer(&self, attr: usize) -> Option<&TrailerLayout> {
         self.attrs[attr].1.as_ref()
     }
@@ -176,6 +180,7 @@ impl Layouts {
 
     /// Returns the attr that determines the layout of a record's sample id. Returns the first attr if the id is
     /// unknown.
+    #[inline]
     fn attr_of_trailer(&self, record: &[u8]) -> usize {
         let id = self.attrs[0].1.and_then(|trailer| trailer.id(record));
         id.and_then(|id| self.ids.event(id)).unwrap_or(0)
@@ -220,6 +225,7 @@ impl Layouts {
 
     /// Returns the layout of the sample id at the end of a record other than a sample. Returns `None` if the record has no
     /// sample id. The records that perf's user space writes have none.
+    #[inline]
     pub fn trailer_of(&self, record: &[u8]) -> Option<&TrailerLayout> {
         if record_type(record) >= FIRST_USER_RECORD_TYPE {
             return None;
@@ -228,12 +234,14 @@ impl Layouts {
     }
 
     /// Returns the attr that a sample id belongs to.
+    #[inline]
     pub fn attr_with(&self, id: u64) -> Option<usize> {
         self.ids.event(id)
     }
 
     /// Returns the attr of an event that writes into the same ring as this record, if the record contains the id of
     /// such an event. The record must not be a sample.
+    #[inline]
     pub fn attr_of_ring(&self, record: &[u8]) -> Option<usize> {
         self.ids.event(self.attrs[0].1?.id(record)?)
     }

@@ -18,6 +18,7 @@ impl IntType {
     pub(crate) const ULONG: IntType = IntType { width: 8, signed: false };
     pub(crate) const CHAR: IntType = IntType { width: 1, signed: false };
 
+    #[inline]
     pub(crate) const fn new(width: u8, signed: bool) -> Self {
         Self { width, signed }
     }
