@@ -6,7 +6,11 @@ use super::{EventRequest, Excluded, PerfEvent, Refusal, Sampling, attach::Attach
 use crate::{
     abi::*,
     spec::CpuSet,
-    sys::{CallError, limits, procfs},
+    sys::{
+        CallError,
+        limits::{self, FileLimit},
+        procfs,
+    },
 };
 
 /// Why a capture could not be opened.
@@ -237,7 +241,7 @@ impl CaptureError {
         if error.errno() == libc::ENFILE {
             return CaptureError::TooManyFilesOfAll { needed };
         }
-        let (limit, hard) = limits::file_limit().map_or((0, 0), |limit| (limit.soft, limit.hard));
+        let FileLimit { soft: limit, hard } = limits::file_limit();
         CaptureError::TooManyFiles { needed, others: limit.saturating_sub(open as u64), limit, hard }
     }
 

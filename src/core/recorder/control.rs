@@ -94,7 +94,7 @@ impl Control {
 }
 
 /// Reads commands until the other side closes the file, or the recording ends.
-fn listen(mut control: File, mut epoll: Epoll, commands: &Sender<Command>, wake: RawFd) {
+fn listen(mut control: File, epoll: Epoll, commands: &Sender<Command>, wake: RawFd) {
     signals::block_in_this_thread();
     let (mut ready, mut lines, mut piece) = (Vec::new(), Vec::new(), [0; 256]);
     while epoll.wait(None, &mut ready).is_ok() {

@@ -1,7 +1,12 @@
 //! The error of a failed system call, together with the name of the call. "Permission denied" alone would not tell the
 //! user what failed. Does not know what the calls are for.
 
-use std::io;
+use std::{
+    io,
+    os::fd::{BorrowedFd, RawFd},
+};
+
+use rustix::io::Errno;
 
 /// The error of a failed system call.
 #[derive(Debug, thiserror::Error)]
@@ -33,4 +38,15 @@ impl CallError {
 /// Returns `result`, the result of `call`, or the error from errno if `result` is negative.
 pub(super) fn check<T: Default + PartialOrd>(call: &str, result: T) -> Result<T, CallError> {
     if result < T::default() { Err(CallError::last(call)) } else { Ok(result) }
+}
+
+/// Returns a function that makes the error of `call` from its errno.
+pub(super) fn failed(call: &str) -> impl FnOnce(Errno) -> CallError {
+    move |errno| CallError::new(call, errno.into())
+}
+
+/// Returns a descriptor for the calls that get it next. If another thread closes it meanwhile, they only fail. It must not be -1.
+pub(super) fn borrowed<'a>(fd: RawFd) -> BorrowedFd<'a> {
+    // SAFETY: the kernel checks the number in each call. Nothing keeps the result longer than the calls take.
+    unsafe { BorrowedFd::borrow_raw(fd) }
 }

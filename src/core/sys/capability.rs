@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use super::process::effective_user;
+
 /// `CAP_DAC_READ_SEARCH`: to read all files and to search all folders. The numbers of capabilities are those of
 /// `include/uapi/linux/capability.h`.
 const CAP_DAC_READ_SEARCH: u32 = 2;
@@ -62,9 +64,9 @@ pub fn has(number: u32) -> bool {
 /// [`with_right_to_read`]. Root keeps the capability: it may read all files anyway. To be called before there are other
 /// threads.
 pub fn hold_back_right_to_read() {
-    // SAFETY: the call has no preconditions.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    let Some(mut sets) = sets().filter(|sets| !is_root && sets[0].permitted >> CAP_DAC_READ_SEARCH & 1 != 0) else {
+    let Some(mut sets) =
+        sets().filter(|sets| effective_user() != 0 && sets[0].permitted >> CAP_DAC_READ_SEARCH & 1 != 0)
+    else {
         return;
     };
     sets[0].effective &= !(1 << CAP_DAC_READ_SEARCH);

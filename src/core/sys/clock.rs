@@ -3,6 +3,8 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::time::{ClockId, clock_gettime};
+
 use super::{
     call::{CallError, check},
     mmap::page_size,
@@ -62,9 +64,9 @@ impl Calibration {
     pub fn realtime_offset(&mut self) -> Result<i64, CallError> {
         let mut best = None;
         for _ in 0..TRIES {
-            let before = now(libc::CLOCK_REALTIME);
+            let before = now(ClockId::Realtime);
             let time = self.stamp()?;
-            let after = now(libc::CLOCK_REALTIME);
+            let after = now(ClockId::Realtime);
             let (took, offset) = (after - before, before + (after - before) / 2 - time);
             if took >= 0 && best.is_none_or(|(least, _)| took < least) {
                 best = Some((took, offset));
@@ -76,7 +78,7 @@ impl Calibration {
 
     /// Returns the clock's current time in nanoseconds. Must be called in the thread that created this value.
     pub fn stamp(&mut self) -> Result<i64, CallError> {
-        let Some((_, ring)) = &mut self.stamp else { return Ok(now(libc::CLOCK_MONOTONIC)) };
+        let Some((_, ring)) = &mut self.stamp else { return Ok(now(ClockId::Monotonic)) };
         rename_to_same()?;
         let head = ring.head();
         let mut bytes = Vec::new();
@@ -97,7 +99,7 @@ pub fn realtime_offset(clock: Clock) -> Result<i64, CallError> {
 
 /// Returns the time of day in nanoseconds since the Unix epoch.
 pub fn realtime() -> i64 {
-    now(libc::CLOCK_REALTIME)
+    now(ClockId::Realtime)
 }
 
 /// What the clocks say about the machine since it was started.
@@ -111,14 +113,12 @@ pub struct Boot {
 
 /// Returns what the clocks say about the machine since it was started.
 pub fn boot() -> Boot {
-    let running = now(libc::CLOCK_BOOTTIME);
-    Boot { began: realtime() - running, suspended: running - now(libc::CLOCK_MONOTONIC) }
+    let running = now(ClockId::Boottime);
+    Boot { began: realtime() - running, suspended: running - now(ClockId::Monotonic) }
 }
 
-fn now(clock: i32) -> i64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` outlives the call, and the clocks exist on every Linux.
-    unsafe { libc::clock_gettime(clock, &mut time) };
+fn now(clock: ClockId) -> i64 {
+    let time = clock_gettime(clock);
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
@@ -140,6 +140,6 @@ mod tests {
     #[test]
     fn the_monotonic_clock_leads_to_the_time_of_day() {
         let monotonic = realtime_offset(Clock::Monotonic).unwrap();
-        assert!((realtime() - monotonic - now(libc::CLOCK_MONOTONIC)).abs() < 1_000_000_000);
+        assert!((realtime() - monotonic - now(ClockId::Monotonic)).abs() < 1_000_000_000);
     }
 }

@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::fs::{FlockOperation, flock};
+
 use super::{
     call::{CallError, check},
     capability::with_right_to_read,
@@ -38,8 +40,7 @@ impl ClosingHeldOff {
         };
         let begun = Instant::now();
         loop {
-            // SAFETY: the descriptor is open.
-            if unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) } == 0 {
+            if flock(&folder, FlockOperation::NonBlockingLockShared).is_ok() {
                 return ClosingHeldOff { _folder: Some(folder) };
             }
             if begun.elapsed() > PATIENCE {

@@ -1,9 +1,14 @@
 //! eventfd: lets a thread or a signal handler wake another thread that waits in epoll. Does not know what the wake-up
 //! is for.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-use super::call::{CallError, check};
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    io,
+};
+
+use super::call::{CallError, borrowed, failed};
 
 /// An eventfd. It is a counter, and its descriptor is readable while the counter is not zero.
 #[derive(Debug)]
@@ -12,10 +17,7 @@ pub struct EventFd(OwnedFd);
 impl EventFd {
     /// Creates a non-blocking eventfd with a counter of zero.
     pub fn new() -> Result<Self, CallError> {
-        // SAFETY: no pointers are passed.
-        let fd = check("eventfd", unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self).map_err(failed("eventfd"))
     }
 
     /// Makes the eventfd readable.
@@ -44,14 +46,10 @@ impl AsRawFd for EventFd {
 /// Makes the eventfd `fd` readable. Async-signal-safe. The write can fail only if the counter is near its maximum; the
 /// eventfd is readable then anyway.
 pub fn signal(fd: RawFd) {
-    let one = 1u64;
-    // SAFETY: write reads 8 bytes from a live u64.
-    unsafe { libc::write(fd, (&raw const one).cast(), 8) };
+    let _ = io::write(borrowed(fd), &1u64.to_ne_bytes());
 }
 
 /// Makes the eventfd `fd` unreadable again.
 pub fn drain(fd: RawFd) {
-    let mut count = 0u64;
-    // SAFETY: read writes at most 8 bytes into a live u64.
-    unsafe { libc::read(fd, (&raw mut count).cast(), 8) };
+    let _ = io::read(borrowed(fd), &mut [0u8; 8]);
 }

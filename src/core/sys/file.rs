@@ -12,6 +12,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
+use rustix::fs::fstatfs;
+
 use super::call::{CallError, check};
 
 /// Opens a regular file for reading. Returns an error for every other kind of file, without opening it: a pipe would
@@ -155,13 +157,9 @@ pub enum InodeNumbers {
 
 /// Returns whether the file's file system has the same inode numbers in `stat` and in memory maps.
 pub fn inodes(file: &File) -> InodeNumbers {
-    // SAFETY: `statfs` consists of plain numbers, so all zeroes is a valid value.
-    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open while `file` is borrowed, and `found` has the type that the call fills.
-    let result = unsafe { libc::fstatfs(file.as_raw_fd(), &mut found) };
     // On overlayfs, memory maps show the inode of the lower layer before Linux 6.8 (file_user_inode() in
     // include/linux/fs.h).
-    let overlay = result == 0 && i128::from(found.f_type) == i128::from(libc::OVERLAYFS_SUPER_MAGIC);
+    let overlay = fstatfs(file).is_ok_and(|found| i128::from(found.f_type) == i128::from(libc::OVERLAYFS_SUPER_MAGIC));
     if overlay { InodeNumbers::OfOtherFiles } else { InodeNumbers::AsMapped }
 }
 

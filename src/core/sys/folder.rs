@@ -3,17 +3,15 @@
 //! files contain.
 
 use std::{
-    ffi::CString,
     fs::{File, OpenOptions},
     io,
-    os::{
-        fd::{AsRawFd, FromRawFd},
-        unix::{ffi::OsStrExt, fs::OpenOptionsExt},
-    },
+    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
-use super::call::{CallError, check};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
+
+use super::call::{CallError, failed};
 
 /// An open folder.
 #[derive(Debug)]
@@ -30,23 +28,14 @@ impl Folder {
     /// Creates a file for reading and writing that only its owner can read. Fails if the name exists, even as a symbolic
     /// link.
     pub fn create(&self, name: &str) -> Result<File, CallError> {
-        let flags = libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW | libc::O_RDWR | libc::O_CLOEXEC;
-        let (path, mode) = (c_name(name)?, PRIVATE as libc::c_uint);
-        // SAFETY: `path` is a string that ends with a NUL and outlives the call; the folder is open while `self` is
-        // borrowed.
-        let file = unsafe { libc::openat(self.0.as_raw_fd(), path.as_ptr(), flags, mode) };
-        let file = check(&format!("open {name}"), file)?;
-        // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
-        Ok(unsafe { File::from_raw_fd(file) })
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = openat(&self.0, own(name)?, flags, Mode::from_raw_mode(PRIVATE));
+        file.map(File::from).map_err(failed(&format!("open {name}")))
     }
 
     /// Removes a file or a symbolic link.
     pub fn remove(&self, name: &str) -> Result<(), CallError> {
-        let path = c_name(name)?;
-        // SAFETY: `path` is a string that ends with a NUL and outlives the call; the folder is open while `self` is
-        // borrowed.
-        check(&format!("unlink {name}"), unsafe { libc::unlinkat(self.0.as_raw_fd(), path.as_ptr(), 0) })?;
-        Ok(())
+        unlinkat(&self.0, own(name)?, AtFlags::empty()).map_err(failed(&format!("unlink {name}")))
     }
 }
 
@@ -75,13 +64,12 @@ pub fn open_special(path: &Path) -> Result<File, CallError> {
     }
 }
 
-fn c_name(name: &str) -> Result<CString, CallError> {
-    let wrong = |error: io::Error| CallError::new(format!("open {name}"), error);
-    // A name with a slash could lead out of the folder.
-    if name.contains('/') {
-        return Err(wrong(io::ErrorKind::InvalidInput.into()));
+/// Returns the name if it is that of a file in the folder: a name with a slash could lead out of it.
+fn own(name: &str) -> Result<&str, CallError> {
+    match name.contains('/') {
+        true => Err(CallError::new(format!("open {name}"), io::ErrorKind::InvalidInput.into())),
+        false => Ok(name),
     }
-    CString::new(Path::new(name).as_os_str().as_bytes()).map_err(|error| wrong(error.into()))
 }
 
 #[cfg(test)]

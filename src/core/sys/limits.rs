@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::call::{CallError, check};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::call::{CallError, failed};
 
 /// The number of files that this process may have open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,11 +16,9 @@ pub struct FileLimit {
 }
 
 /// Returns the limit in force.
-pub fn file_limit() -> Result<FileLimit, CallError> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` outlives the call.
-    check("getrlimit", unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) })?;
-    Ok(FileLimit { soft: limit.rlim_cur, hard: limit.rlim_max })
+pub fn file_limit() -> FileLimit {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    FileLimit { soft: current.unwrap_or(u64::MAX), hard: maximum.unwrap_or(u64::MAX) }
 }
 
 /// True if the limits belong to a program that uses perf-prof as a library.
@@ -34,14 +34,12 @@ pub fn raise_file_limit() -> Result<bool, CallError> {
     if KEPT.load(Relaxed) {
         return Ok(false);
     }
-    let FileLimit { soft, hard } = file_limit()?;
+    let FileLimit { soft, hard } = file_limit();
     if soft >= hard {
         return Ok(false);
     }
-    let limit = libc::rlimit { rlim_cur: hard, rlim_max: hard };
-    // SAFETY: `limit` outlives the call.
-    check("setrlimit", unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) })?;
-    Ok(true)
+    let limit = Rlimit { current: Some(hard), maximum: Some(hard) };
+    setrlimit(Resource::Nofile, limit).map(|()| true).map_err(failed("setrlimit"))
 }
 
 /// The limits on the memory of this process, in bytes; `None` if there is no limit.
@@ -55,11 +53,6 @@ pub struct MemoryLimits {
 
 /// Returns the limits in force.
 pub fn memory_limits() -> MemoryLimits {
-    let [address_space, data] = [libc::RLIMIT_AS, libc::RLIMIT_DATA].map(|resource| {
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: `limit` outlives the call.
-        let result = unsafe { libc::getrlimit(resource, &mut limit) };
-        (result == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
-    });
-    MemoryLimits { address_space, data }
+    let limit = |resource| getrlimit(resource).current;
+    MemoryLimits { address_space: limit(Resource::As), data: limit(Resource::Data) }
 }

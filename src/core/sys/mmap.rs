@@ -52,6 +52,5 @@ impl Drop for Mapping {
 
 /// Returns the size of a page in bytes.
 pub fn page_size() -> usize {
-    // SAFETY: no pointers are passed.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+    rustix::param::page_size()
 }

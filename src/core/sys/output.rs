@@ -5,12 +5,19 @@ use std::{
     borrow::Cow,
     fs::{File, OpenOptions},
     io::{self, IsTerminal, Write},
-    os::fd::{AsFd, AsRawFd, RawFd},
+    os::fd::{AsFd, BorrowedFd},
     path::Path,
     sync::{
         OnceLock,
         atomic::{AtomicI32, AtomicPtr, Ordering, Ordering::SeqCst},
     },
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::fstat,
+    stdio::{dup2_stderr, dup2_stdout},
+    termios::tcgetwinsize,
 };
 
 use super::terminal::text_for_terminal;
@@ -22,25 +29,24 @@ static WRITE_ERROR: AtomicI32 = AtomicI32::new(0);
 
 /// Returns whether stdout or stderr is a pipe or socket that its reader has closed.
 pub fn reader_is_gone() -> bool {
-    [libc::STDOUT_FILENO, libc::STDERR_FILENO].into_iter().any(is_broken)
+    is_broken(io::stdout().as_fd()) || is_broken(io::stderr().as_fd())
 }
 
-fn is_broken(fd: RawFd) -> bool {
-    let mut poll = libc::pollfd { fd, events: 0, revents: 0 };
-    // SAFETY: the call gets one valid pollfd and a count of 1.
-    let ready = unsafe { libc::poll(&mut poll, 1, 0) };
-    ready == 1 && poll.revents & libc::POLLERR != 0
+fn is_broken(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+    poll(&mut fds, Some(&Timespec::default())) == Ok(1) && fds[0].revents().contains(PollFlags::ERR)
 }
 
 /// Redirects stdout and stderr to /dev/null if their reader has closed them, so that later writes do not fail while the
 /// program ends.
 pub fn discard() {
     if let Ok(null) = OpenOptions::new().write(true).open("/dev/null") {
-        for fd in [libc::STDOUT_FILENO, libc::STDERR_FILENO] {
-            if is_broken(fd) {
-                // SAFETY: both descriptors are open; dup2 replaces the broken one atomically.
-                unsafe { libc::dup2(null.as_raw_fd(), fd) };
-            }
+        // dup2 replaces a descriptor atomically. It cannot fail here: all descriptors are open.
+        if is_broken(io::stdout().as_fd()) {
+            let _ = dup2_stdout(&null);
+        }
+        if is_broken(io::stderr().as_fd()) {
+            let _ = dup2_stderr(&null);
         }
     }
 }
@@ -53,12 +59,8 @@ pub fn append_to(path: &Path) -> io::Result<()> {
         // `set` fails only if a value was set before, and only this function sets one.
         let _ = FIRST_STDERR.set(File::from(stderr));
     }
-    for fd in [libc::STDOUT_FILENO, libc::STDERR_FILENO] {
-        // SAFETY: the file's descriptor is open; dup2 replaces the standard one atomically.
-        if unsafe { libc::dup2(file.as_raw_fd(), fd) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
+    dup2_stdout(&file)?;
+    dup2_stderr(&file)?;
     Ok(())
 }
 
@@ -75,12 +77,9 @@ pub fn terminal_width() -> Option<usize> {
 /// Returns the numbers of columns and lines of the terminal, if stdout is a terminal. The number of lines is 0 if it is
 /// not known.
 pub fn terminal_size() -> Option<(usize, usize)> {
-    // SAFETY: `winsize` consists of plain numbers, so all zeroes is a valid value.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: `size` has the type that the request fills.
-    let result = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
     // The numbers are 0 if the terminal does not know them.
-    (result == 0 && size.ws_col != 0).then_some((usize::from(size.ws_col), usize::from(size.ws_row)))
+    let size = tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_col != 0)?;
+    Some((size.ws_col.into(), size.ws_row.into()))
 }
 
 /// A function that writes what this process has printed elsewhere and collected; null if there is none.
@@ -102,15 +101,9 @@ fn write_collected() {
 
 /// Returns whether stdout and stderr are the same file.
 pub fn are_the_same() -> bool {
-    let of = |fd: RawFd| {
-        // SAFETY: all zeroes is a valid `stat`, which outlives the call.
-        unsafe {
-            let mut found: libc::stat = std::mem::zeroed();
-            (libc::fstat(fd, &mut found) == 0).then_some((found.st_dev, found.st_ino))
-        }
-    };
-    let out = of(libc::STDOUT_FILENO);
-    out.is_some() && out == of(libc::STDERR_FILENO)
+    let of = |fd: BorrowedFd<'_>| fstat(fd).ok().map(|found| (found.st_dev, found.st_ino));
+    let out = of(io::stdout().as_fd());
+    out.is_some() && out == of(io::stderr().as_fd())
 }
 
 /// A function that gets the messages instead of stderr; null if there is none.

@@ -30,8 +30,7 @@ pub struct OwnThread(u32);
 impl OwnThread {
     /// Notes that the calling thread belongs to perf-prof.
     pub fn enter() -> OwnThread {
-        // SAFETY: the call has no preconditions.
-        let tid = unsafe { libc::gettid() } as u32;
+        let tid = rustix::thread::gettid().as_raw_pid() as u32;
         change(|threads| {
             threads.ended.retain(|&ended| ended != tid);
             threads.running.push(tid);

@@ -13,8 +13,7 @@ pub fn in_forked_child(function: extern "C" fn()) {
 
 /// Returns the user with whose rights this process opens files.
 pub fn effective_user() -> u32 {
-    // SAFETY: the call has no preconditions and cannot fail.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 /// Ends the process at once. No buffers are flushed, and no destructors run.

@@ -1,9 +1,17 @@
 //! Waits until a descriptor of any kind can be read. epoll cannot do that, because it does not accept regular files.
 //! Reads nothing itself.
 
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 
-use super::{call::CallError, eventfd};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+};
+
+use super::{
+    call::{CallError, borrowed, failed},
+    eventfd,
+};
 
 /// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,24 +24,20 @@ pub enum Readable {
 
 /// Waits until `fd` can be read, or the eventfd `wake` is signalled.
 pub fn wait(fd: BorrowedFd<'_>, wake: Option<RawFd>) -> Result<Readable, CallError> {
-    let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let wake_fd = wake.map(borrowed);
     loop {
-        // poll ignores negative descriptors.
-        let mut entries = [entry(fd.as_raw_fd()), entry(wake.unwrap_or(-1))];
-        // SAFETY: the call gets the number of `entries`.
-        let result = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, -1) };
-        if result < 0 {
-            let error = CallError::last("poll");
-            if error.errno() == libc::EINTR {
-                continue;
-            }
-            return Err(error);
+        let entry = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut entries = [entry(fd), entry(wake_fd.unwrap_or(fd))];
+        match poll(&mut entries, None) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(failed("poll")(error)),
         }
-        if let Some(wake) = wake.filter(|_| entries[1].revents != 0) {
+        if let Some(wake) = wake.filter(|_| !entries[1].revents().is_empty()) {
             eventfd::drain(wake);
             return Ok(Readable::Woken);
         }
-        if entries[0].revents != 0 {
+        if !entries[0].revents().is_empty() {
             return Ok(Readable::Yes);
         }
     }

@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// The CPU use of this process since the last report.
 pub struct Usage {
     since: Instant,
@@ -59,12 +61,8 @@ impl CpuTime {
 }
 
 fn cpu_ns() -> u64 {
-    // SAFETY: all zeroes is a valid timespec, which the call fills. The clock exists on every Linux.
-    unsafe {
-        let mut time: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time);
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-    }
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 fn resident_kib() -> Option<u64> {

@@ -5,14 +5,16 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsRawFd, FromRawFd},
+        fd::AsRawFd,
         unix::{fs::OpenOptionsExt, process::ExitStatusExt},
     },
     process::ExitStatus,
 };
 
+use rustix::fs::{MemfdFlags, memfd_create};
+
 use super::{
-    call::{CallError, check},
+    call::{CallError, check, failed},
     process,
 };
 
@@ -102,10 +104,7 @@ pub fn nameless_file() -> io::Result<File> {
 
 /// Creates a file in memory. It can also be written if the disk is full.
 pub fn memory_file() -> Result<File, CallError> {
-    // SAFETY: the name is a static string that ends with a NUL.
-    let fd = check("memfd_create", unsafe { libc::memfd_create(c"perf-prof".as_ptr(), libc::MFD_CLOEXEC) })?;
-    // SAFETY: the kernel just returned this descriptor, and nothing else owns it.
-    Ok(unsafe { File::from_raw_fd(fd) })
+    memfd_create("perf-prof", MemfdFlags::CLOEXEC).map(File::from).map_err(failed("memfd_create"))
 }
 
 #[cfg(test)]

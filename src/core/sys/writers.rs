@@ -6,6 +6,8 @@ use std::{
     path::Path,
 };
 
+use rustix::process::{getegid, geteuid};
+
 /// The users and groups that are trusted: root, the user of this process, and the user who started it with sudo.
 struct Trusted {
     users: [Option<u32>; 3],
@@ -14,8 +16,7 @@ struct Trusted {
 
 impl Trusted {
     fn of_this_process() -> Trusted {
-        // SAFETY: the calls have no preconditions.
-        let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+        let (user, group) = (geteuid().as_raw(), getegid().as_raw());
         // sudo sets these variables for the command that it runs as root (sudo(8)). A process that is not root has no
         // use for them: it can do only what its own user can do.
         let of_sudo = |name| env::var(name).ok().filter(|_| user == 0)?.parse().ok();

@@ -6,7 +6,8 @@ use perf_prof_core::{
     abi::{PERF_SAMPLE_RAW, PERF_TYPE_TRACEPOINT, perf_event_attr},
     sys::{
         capability::{self, CAP_IPC_LOCK},
-        limits, perf, procfs,
+        limits::{self, FileLimit},
+        perf, procfs,
         tracefs::{Tracefs, TracefsError},
     },
 };
@@ -134,18 +135,12 @@ pub(super) fn probes() -> Check {
 
 pub(super) fn open_files() -> Check {
     let name = "open files";
-    match limits::file_limit() {
-        Ok(limit) if limit.hard >= MANY_FILES => Check::ok(
-            name,
-            format!("{} descriptors; perf-prof raises the limit to {} if needed", limit.soft, limit.hard),
-        ),
-        Ok(limit) => Check::warn(
-            name,
-            format!("at most {} descriptors; perf-prof needs one descriptor for each event on each CPU", limit.hard),
-            Some("sudo prlimit --pid $$ --nofile=65536"),
-        ),
-        Err(error) => Check::warn(name, error.to_string(), None),
+    let FileLimit { soft, hard } = limits::file_limit();
+    if hard >= MANY_FILES {
+        return Check::ok(name, format!("{soft} descriptors; perf-prof raises the limit to {hard} if needed"));
     }
+    let text = format!("at most {hard} descriptors; perf-prof needs one descriptor for each event on each CPU");
+    Check::warn(name, text, Some("sudo prlimit --pid $$ --nofile=65536"))
 }
 
 /// Checks how much ring memory this user may map, see `perf_mmap` in `kernel/events/core.c`.
