@@ -3,7 +3,10 @@
 
 use std::{io, sync::Arc};
 
-use perf_prof_core::unwind::{FileKey, Image, Mapping, Modules};
+use perf_prof_core::{
+    symbol::CodeImage,
+    unwind::{FileKey, Mapping, Modules},
+};
 
 /// The address at which the file is mapped.
 pub const BASE: u64 = 0x7000_0000;
@@ -23,8 +26,8 @@ impl Modules for OneFile {
         (mapping.start..mapping.end).contains(&address).then_some(mapping)
     }
 
-    fn open(&self, _: u64) -> io::Result<Image> {
-        Ok(Image::Bytes(self.0.clone()))
+    fn open(&self, _: u64) -> io::Result<CodeImage> {
+        Ok(CodeImage::Bytes(self.0.clone()))
     }
 }
 

@@ -13,7 +13,10 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use perf_prof_core::unwind::{Arch, FileKey, Image, Mapping, Modules, Registers};
+use perf_prof_core::{
+    symbol::CodeImage,
+    unwind::{Arch, FileKey, Mapping, Modules, Registers},
+};
 
 /// A program under ptrace.
 pub struct Traced {
@@ -187,18 +190,18 @@ impl Modules for Maps {
         self.at(address).map(|&(mapping, _)| mapping)
     }
 
-    fn open(&self, address: u64) -> io::Result<Image> {
+    fn open(&self, address: u64) -> io::Result<CodeImage> {
         let (mapping, path) = self.at(address).ok_or(io::ErrorKind::NotFound)?;
         if path != OsStr::new("[vdso]") {
-            return File::open(path).map(Image::File);
+            return File::open(path).map(CodeImage::File);
         }
         let mut bytes = vec![0; (mapping.end - mapping.start) as usize];
         File::open(format!("/proc/{}/mem", self.pid))?.read_exact_at(&mut bytes, mapping.start)?;
-        Ok(Image::Bytes(bytes.into()))
+        Ok(CodeImage::Bytes(bytes.into()))
     }
 
-    fn open_debug(&self, address: u64) -> Option<Image> {
+    fn open_debug(&self, address: u64) -> Option<CodeImage> {
         let (_, path) = self.at(address)?;
-        File::open(path.with_extension("debug")).ok().map(Image::File)
+        File::open(path.with_extension("debug")).ok().map(CodeImage::File)
     }
 }

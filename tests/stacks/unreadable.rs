@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perf_prof_core::unwind::{Arch, Ended, Image, Mapping, Missing, Modules, Registers, Unwinder};
+use perf_prof_core::{
+    symbol::CodeImage,
+    unwind::{Arch, Ended, Mapping, Missing, Modules, Registers, Unwinder},
+};
 
 use super::{
     eh_frame::{FrameDescription, eh_frame},
@@ -38,7 +41,7 @@ impl Modules for Unreadable {
         self.file.mapping(address)
     }
 
-    fn open(&self, address: u64) -> io::Result<Image> {
+    fn open(&self, address: u64) -> io::Result<CodeImage> {
         self.opened.set(self.opened.get() + 1);
         if self.readable.get() { self.file.open(address) } else { Err(io::Error::other("gone")) }
     }

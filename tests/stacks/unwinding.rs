@@ -397,7 +397,7 @@ impl Modules for Nothing {
         None
     }
 
-    fn open(&self, _: u64) -> std::io::Result<perf_prof_core::unwind::Image> {
+    fn open(&self, _: u64) -> std::io::Result<perf_prof_core::symbol::CodeImage> {
         Err(std::io::ErrorKind::NotFound.into())
     }
 }

@@ -6,7 +6,7 @@ use super::{Context, Sample, Symbolizer};
 use crate::{
     record,
     symbol::CodeImage,
-    unwind::{Ended, FileKey, Image, Mapping, Modules, Registers},
+    unwind::{Ended, FileKey, Mapping, Modules, Registers},
 };
 
 /// The registers of a sample's task, and the copied part of its stack.
@@ -50,18 +50,11 @@ impl Modules for Process<'_> {
         Some(Mapping { start: code.start, end: code.end, offset: code.file_offset, file })
     }
 
-    fn open(&self, address: u64) -> io::Result<Image> {
-        self.symbols.borrow_mut().code_image(self.pid, address, self.time).map(image).map_err(io::Error::other)
+    fn open(&self, address: u64) -> io::Result<CodeImage> {
+        self.symbols.borrow_mut().code_image(self.pid, address, self.time).map_err(io::Error::other)
     }
 
-    fn open_debug(&self, address: u64) -> Option<Image> {
-        self.symbols.borrow_mut().debug_image(self.pid, address, self.time).map(image)
-    }
-}
-
-fn image(code: CodeImage) -> Image {
-    match code {
-        CodeImage::File(file) => Image::File(file),
-        CodeImage::Bytes(bytes) => Image::Bytes(bytes),
+    fn open_debug(&self, address: u64) -> Option<CodeImage> {
+        self.symbols.borrow_mut().debug_image(self.pid, address, self.time)
     }
 }

@@ -133,7 +133,7 @@ impl Cache {
     /// Reads a file's unwind information and returns its number.
     fn read(&mut self, modules: &dyn Modules, key: FileKey, address: u64) -> u64 {
         let image = modules.open(address).map_err(|_| Missing::Unreadable);
-        let own = image.and_then(|image| Rules::read(&image, self.arch, self.limit));
+        let own = image.and_then(|image| Rules::read(image, self.arch, self.limit));
         let bytes = own.as_ref().map_or(EMPTY, Rules::bytes);
         self.make_room(bytes);
         self.reads += 1;
@@ -156,7 +156,7 @@ impl Cache {
         };
         if known.debug.is_none() {
             let image = modules.open_debug(address);
-            let rules = image.and_then(|image| Rules::read(&image, self.arch, self.limit).ok());
+            let rules = image.and_then(|image| Rules::read(image, self.arch, self.limit).ok());
             let bytes = rules.as_ref().map_or(0, Rules::bytes);
             known.bytes += bytes;
             known.debug = Some(rules);

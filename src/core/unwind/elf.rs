@@ -1,23 +1,13 @@
 //! Reads the parts of an ELF file that unwinding needs: the addresses of its code, and its unwind sections. Does not
 //! interpret the contents of the sections.
 
-use object::{
-    Endianness, ReadCache, ReadRef,
-    elf::{FileHeader64, PF_X, PT_GNU_EH_FRAME, PT_LOAD, ProgramHeader64, SHF_COMPRESSED, SHT_NOBITS},
-    read::elf::{FileHeader, ProgramHeader, SectionHeader},
+use object::{Endianness, elf::SHT_NOBITS};
+
+use super::{Arch, Missing};
+use crate::symbol::{
+    CodeImage,
+    elf::{Elf as File, Segment},
 };
-
-use super::{Arch, Image, Missing};
-
-type Header = FileHeader64<Endianness>;
-
-/// The maximum number of sections. If a file has more, its section headers are not read. Only sections with smaller
-/// numbers can be referred to (SHN_LORESERVE).
-const MAX_SECTIONS: u32 = 0xff00;
-/// The maximum number of segments. The kernel executes only files with far fewer (load_elf_phdrs() in fs/binfmt_elf.c).
-const MAX_SEGMENTS: u32 = 0xff00;
-/// The number of bytes of a section's name that are read: the longest name that is looked for, and one more byte.
-const NAME: u64 = b".eh_frame_hdr".len() as u64 + 1;
 
 /// The parts of a file that unwinding needs.
 #[derive(Debug, Default)]
@@ -42,23 +32,74 @@ pub(super) struct Section {
     pub(super) bytes: Vec<u8>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Segment {
-    offset: u64,
-    size: u64,
-    address: u64,
-    code: bool,
-}
-
 impl Elf {
     /// Reads an ELF file. Fails if the file is not for the processor `arch`. Sections larger than `limit` bytes are not
     /// read.
-    pub(super) fn read(image: &Image, arch: &Arch, limit: u64) -> Result<Elf, Missing> {
-        let elf = match image {
-            Image::File(file) => read(&ReadCache::new(file), arch, limit),
-            Image::Bytes(bytes) => read(&bytes[..], arch, limit),
+    pub(super) fn read(image: CodeImage, arch: &Arch, limit: u64) -> Result<Elf, Missing> {
+        let file = File::of_image(image).map_err(|_| Missing::NoElf)?;
+        if !file.is_64 || file.endian != Endianness::Little || file.machine != arch.machine {
+            return Err(Missing::NoElf);
+        }
+        let mut elf = Elf { segments: file.segments.clone(), ..Elf::default() };
+        elf.segments.sort_by_key(|segment| !segment.executable);
+        elf.find_by_names(&file, limit);
+        if elf.eh_frame.is_none() {
+            elf.find_by_program_headers(&file, limit);
+        }
+        Ok(elf)
+    }
+
+    /// Finds the sections by their names. In a file without section names it finds none.
+    fn find_by_names(&mut self, file: &File, limit: u64) {
+        for section in &file.sections {
+            let address = section.address;
+            let place = match &*section.name {
+                ".text" => {
+                    self.text = address;
+                    continue;
+                }
+                ".got" => {
+                    self.got = address;
+                    continue;
+                }
+                ".eh_frame" => &mut self.eh_frame,
+                ".eh_frame_hdr" => &mut self.eh_frame_hdr,
+                ".debug_frame" => &mut self.debug_frame,
+                _ => continue,
+            };
+            // A separate debug file also has headers of sections without the contents of these sections. Compressed
+            // sections are not read.
+            let absent = section.kind == SHT_NOBITS || section.is_compressed();
+            // Any number of sections may have the same name. The first one is used.
+            if absent || place.is_some() {
+                continue;
+            }
+            if section.size > limit {
+                self.unread = Some(Missing::TooLarge);
+                continue;
+            }
+            *place = file.data(section, limit).ok().map(|bytes| Section { address, bytes });
+        }
+    }
+
+    /// Finds `.eh_frame_hdr` through the program headers, as the C library does at run time. Finds `.eh_frame` through
+    /// the pointer in `.eh_frame_hdr`. The program headers do not show where `.eh_frame` ends, so the end of its segment
+    /// is used.
+    fn find_by_program_headers(&mut self, file: &File, limit: u64) -> Option<()> {
+        let mut read = |address, offset, size| {
+            if size > limit {
+                self.unread = Some(Missing::TooLarge);
+            }
+            file.read(offset, size, limit).ok().map(|bytes| Section { address, bytes })
         };
-        elf.ok_or(Missing::NoElf)
+        let hdr = file.eh_frame_hdr?;
+        let section = read(hdr.address, hdr.offset, hdr.size)?;
+        let start = super::index::eh_frame_address(&section)?;
+        let segment = self.segments.iter().find(|segment| start.wrapping_sub(segment.address) < segment.size)?;
+        let skipped = start - segment.address;
+        self.eh_frame = Some(read(start, segment.offset.checked_add(skipped)?, segment.size - skipped)?);
+        self.eh_frame_hdr = Some(section);
+        Some(())
     }
 
     /// Converts an offset in the file to an address, as the file's headers count addresses.
@@ -75,112 +116,3 @@ impl Elf {
 
 /// A mask of the address bits that contain the offset in a page. It is for the smallest page size, 4 KiB.
 const PAGE: u64 = 4095;
-
-fn read<'d, R: ReadRef<'d>>(data: R, arch: &Arch, limit: u64) -> Option<Elf> {
-    let header = Header::parse(data).ok()?;
-    let endian = header.endian().ok()?;
-    if endian != Endianness::Little || header.e_machine(endian) != arch.machine {
-        return None;
-    }
-    if header.phnum(endian, data).ok()? > MAX_SEGMENTS {
-        return None;
-    }
-    let programs = header.program_headers(endian, data).ok()?;
-    let mut elf = Elf::default();
-    for program in programs.iter().filter(|program| program.p_type(endian) == PT_LOAD) {
-        elf.segments.push(Segment {
-            offset: program.p_offset(endian),
-            size: program.p_filesz(endian),
-            address: program.p_vaddr(endian),
-            code: program.p_flags(endian).contains(PF_X),
-        });
-    }
-    elf.segments.sort_by_key(|segment| !segment.code);
-    sections(&mut elf, header, endian, data, limit);
-    if elf.eh_frame.is_none() {
-        sections_by_program_headers(&mut elf, programs, endian, data, limit);
-    }
-    Some(elf)
-}
-
-/// Finds the sections by their names. In a file without section names it finds none.
-fn sections<'d, R: ReadRef<'d>>(
-    elf: &mut Elf,
-    header: &'d Header,
-    endian: Endianness,
-    data: R,
-    limit: u64,
-) -> Option<()> {
-    if header.shnum(endian, data).ok()? > MAX_SECTIONS {
-        return None;
-    }
-    let sections = header.section_headers(endian, data).ok()?;
-    let (names, names_size) = sections.get(header.shstrndx(endian, data).ok()? as usize)?.file_range(endian)?;
-    for section in sections {
-        // Many sections may refer to the same long name, so only its first bytes are read.
-        let at = u64::from(section.sh_name(endian));
-        let size = names_size.saturating_sub(at).min(NAME);
-        let Ok(name) = data.read_bytes_at(names.saturating_add(at), size) else { continue };
-        let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-        let address = section.sh_addr(endian);
-        let place = match name {
-            b".text" => {
-                elf.text = address;
-                continue;
-            }
-            b".got" => {
-                elf.got = address;
-                continue;
-            }
-            b".eh_frame" => &mut elf.eh_frame,
-            b".eh_frame_hdr" => &mut elf.eh_frame_hdr,
-            b".debug_frame" => &mut elf.debug_frame,
-            _ => continue,
-        };
-        // A separate debug file also has headers of sections without the contents of these sections. Compressed
-        // sections are not read.
-        let absent = section.sh_type(endian) == SHT_NOBITS || section.sh_flags(endian).contains(SHF_COMPRESSED);
-        // Any number of sections may have the same name. The first one is used.
-        if absent || place.is_some() {
-            continue;
-        }
-        if section.sh_size(endian) > limit {
-            elf.unread = Some(Missing::TooLarge);
-            continue;
-        }
-        if let Ok(bytes) = section.data(endian, data) {
-            *place = Some(Section { address, bytes: bytes.to_vec() });
-        }
-    }
-    Some(())
-}
-
-/// Finds `.eh_frame_hdr` through the program headers, as the C library does at run time. Finds `.eh_frame` through the
-/// pointer in `.eh_frame_hdr`. The program headers do not show where `.eh_frame` ends, so the end of its segment is
-/// used.
-fn sections_by_program_headers<'d, R: ReadRef<'d>>(
-    elf: &mut Elf,
-    programs: &[ProgramHeader64<Endianness>],
-    endian: Endianness,
-    data: R,
-    limit: u64,
-) -> Option<()> {
-    let hdr = programs.iter().find(|program| program.p_type(endian) == PT_GNU_EH_FRAME)?;
-    if hdr.p_filesz(endian) > limit {
-        elf.unread = Some(Missing::TooLarge);
-        return None;
-    }
-    let section = Section { address: hdr.p_vaddr(endian), bytes: hdr.data(endian, data).ok()?.to_vec() };
-    let start = super::index::eh_frame_address(&section)?;
-    let segment = elf.segments.iter().find(|segment| start.wrapping_sub(segment.address) < segment.size)?;
-    let skipped = start - segment.address;
-    let size = segment.size - skipped;
-    if size > limit {
-        elf.unread = Some(Missing::TooLarge);
-        return None;
-    }
-    let bytes = data.read_bytes_at(segment.offset.checked_add(skipped)?, size).ok()?;
-    elf.eh_frame = Some(Section { address: start, bytes: bytes.to_vec() });
-    elf.eh_frame_hdr = Some(section);
-    Some(())
-}

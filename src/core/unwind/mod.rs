@@ -19,7 +19,7 @@ use rule::Rule;
 use step::{Frame, NoCaller, PcKind, Stack};
 
 pub use arch::{Arch, Registers};
-pub use modules::{FileKey, Image, Mapping, Modules};
+pub use modules::{FileKey, Mapping, Modules};
 
 /// Returns the registers to sample (`sample_regs_user`) on the processor that perf-prof runs on. Returns 0 if its user
 /// stacks cannot be unwound.

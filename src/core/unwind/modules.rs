@@ -1,7 +1,9 @@
 //! What unwinding needs to know about a process: its mappings, and the contents of the mapped files. Does not know
 //! where the mappings and the files come from.
 
-use std::{fs::File, io, sync::Arc};
+use std::io;
+
+use crate::symbol::CodeImage;
 
 /// Identifies a file. Mappings with equal keys have the same unwind information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,26 +28,17 @@ impl Mapping {
     }
 }
 
-/// The contents of an ELF file.
-#[derive(Debug)]
-pub enum Image {
-    /// An open file. Only the necessary parts are read.
-    File(File),
-    /// A file in memory, such as the vdso.
-    Bytes(Arc<[u8]>),
-}
-
 /// The mappings of one process.
 pub trait Modules {
     /// Returns the mapping that contains `address`. If there is no mapping, the address cannot be code.
     fn mapping(&self, address: u64) -> Option<Mapping>;
 
     /// Opens the file that is mapped at an address. Called once for each key that is not in the cache.
-    fn open(&self, address: u64) -> io::Result<Image>;
+    fn open(&self, address: u64) -> io::Result<CodeImage>;
 
     /// Opens the separate debug file of the file that is mapped at an address. Called once for each key, and only if
     /// the file's own unwind information does not cover an address.
-    fn open_debug(&self, _address: u64) -> Option<Image> {
+    fn open_debug(&self, _address: u64) -> Option<CodeImage> {
         None
     }
 }

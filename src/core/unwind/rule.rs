@@ -7,11 +7,12 @@ use gimli::{
 };
 
 use super::{
-    Arch, Image, Missing,
+    Arch, Missing,
     arch::{KEPT, Link},
     elf::{Elf, Section},
     index::Index,
 };
+use crate::symbol::CodeImage;
 
 /// Working memory for gimli. It is reused for each entry.
 pub(super) type Context = UnwindContext<usize>;
@@ -79,7 +80,7 @@ pub(super) struct Rules {
 
 impl Rules {
     /// Reads the unwind information of a file. Fails if it takes more than `limit` bytes.
-    pub(super) fn read(image: &Image, arch: &Arch, limit: usize) -> Result<Rules, Missing> {
+    pub(super) fn read(image: CodeImage, arch: &Arch, limit: usize) -> Result<Rules, Missing> {
         let mut elf = Elf::read(image, arch, limit as u64)?;
         let start = |section: &Option<Section>| section.as_ref().map_or(0, |section| section.address);
         let bases = BaseAddresses::default()

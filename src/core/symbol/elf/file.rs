@@ -76,13 +76,15 @@ pub struct Elf {
     pub machine: elf::Machine,
     /// The parts of the file that are loaded into memory, with their addresses.
     pub segments: Vec<Segment>,
+    /// The part with `.eh_frame_hdr`, as the C library finds it at run time (PT_GNU_EH_FRAME).
+    pub eh_frame_hdr: Option<Segment>,
     /// All sections; the first one is empty.
     pub sections: Vec<Section>,
     /// The build id.
     pub build_id: Option<Arc<[u8]>>,
 }
 
-/// A part of the file that is loaded into memory (PT_LOAD).
+/// A part of the file that is loaded into memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     /// The offset in the file, in bytes.
@@ -127,6 +129,11 @@ impl Section {
     pub fn uncompressed_size(&self) -> u64 {
         self.compression.map_or(self.size, |(_, size, _)| size)
     }
+
+    /// Returns whether the section is compressed in the file.
+    pub fn is_compressed(&self) -> bool {
+        self.compression.is_some()
+    }
 }
 
 impl Elf {
@@ -141,6 +148,14 @@ impl Elf {
     /// Opens a file by its path and reads its headers.
     pub fn open(path: &Path) -> Result<Self, ElfError> {
         Self::of_file(crate::sys::file::open_regular(path).map_err(|error| ElfError::Io(error.to_string()))?)
+    }
+
+    /// Reads the headers of a file whose bytes are at hand.
+    pub fn of_image(image: CodeImage) -> Result<Self, ElfError> {
+        match image {
+            CodeImage::File(file) => Self::of_file(file),
+            CodeImage::Bytes(bytes) => Self::of_bytes(bytes),
+        }
     }
 
     /// Reads the headers of an open file.
@@ -197,7 +212,7 @@ impl Elf {
     }
 
     /// Reads bytes at an offset in the file. Fails if `size` is larger than `limit`.
-    fn read(&self, offset: u64, size: u64, limit: u64) -> Result<Vec<u8>, ElfError> {
+    pub fn read(&self, offset: u64, size: u64, limit: u64) -> Result<Vec<u8>, ElfError> {
         const CUT: ElfError = ElfError::Malformed("the file is cut off");
         if size > limit {
             return Err(ElfError::TooLarge(size));
@@ -272,6 +287,7 @@ struct Headers {
     is_64: bool,
     machine: elf::Machine,
     segments: Vec<Segment>,
+    eh_frame_hdr: Option<Segment>,
     sections: Vec<Section>,
     build_id: Option<Arc<[u8]>>,
     /// The index of the section with the section names.
@@ -282,9 +298,9 @@ struct Headers {
 impl Headers {
     fn finish(mut self, bytes: Bytes) -> Result<Elf, ElfError> {
         let names = self.names.and_then(|index| self.sections.get(index)).cloned();
-        let Headers { endian, is_64, machine, segments, build_id, .. } = self;
+        let Headers { endian, is_64, machine, segments, eh_frame_hdr, build_id, .. } = self;
         let sections = std::mem::take(&mut self.sections);
-        let mut elf = Elf { bytes, endian, is_64, machine, segments, sections, build_id };
+        let mut elf = Elf { bytes, endian, is_64, machine, segments, eh_frame_hdr, sections, build_id };
         // Without names no section can be found, but the segments still show what is loaded where.
         let read = |section: Section| match section.compression {
             Some(_) => elf.data(&section, NAMES_LIMIT),
@@ -328,17 +344,21 @@ where
         notes_left -= if may { size } else { 0 };
         may
     };
-    let mut segments = Vec::new();
+    let (mut segments, mut eh_frame_hdr) = (Vec::new(), None);
     for segment in header.program_headers(endian, data)? {
         let (offset, size) = segment.file_range(endian);
+        let part = || Segment {
+            offset,
+            size,
+            memory: segment.p_memsz(endian).into(),
+            address: segment.p_vaddr(endian).into(),
+            executable: segment.p_flags(endian).0 & elf::PF_X.0 != 0,
+        };
         match segment.p_type(endian) {
-            elf::PT_LOAD => segments.push(Segment {
-                offset,
-                size,
-                memory: segment.p_memsz(endian).into(),
-                address: segment.p_vaddr(endian).into(),
-                executable: segment.p_flags(endian).0 & elf::PF_X.0 != 0,
-            }),
+            elf::PT_LOAD => segments.push(part()),
+            elf::PT_GNU_EH_FRAME => {
+                eh_frame_hdr.get_or_insert_with(part);
+            }
             elf::PT_NOTE if build_id.is_none() && may_read(size) => {
                 build_id =
                     segment.notes(endian, data).ok().flatten().and_then(|notes| find_build_id::<E>(endian, notes));
@@ -374,6 +394,7 @@ where
         is_64: header.is_type_64(),
         machine: header.e_machine(endian),
         segments,
+        eh_frame_hdr,
         sections,
         build_id,
         names: header.shstrndx(endian, data).ok().map(|index| index as usize),
