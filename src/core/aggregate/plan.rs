@@ -10,7 +10,11 @@ use super::{
     read::{Memo, Read, ReadError, ReadKind, names, resolve},
     texts::Texts,
 };
-use crate::{event::EventType, spec::similar_names, tracefs::FilterError};
+use crate::{
+    event::EventType,
+    spec::{did_you_mean_quoted, similar_names},
+    tracefs::FilterError,
+};
 
 /// How the keys and the value of a definition are read from the samples of an event type.
 #[derive(Clone, Debug)]
@@ -24,7 +28,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {
     /// The event has nothing of this name.
-    #[error("{event} has no field or member `{name}`{}", did_you_mean(.similar))]
+    #[error("{event} has no field or member `{name}`{}", did_you_mean_quoted(.similar))]
     Unknown {
         /// The name.
         name: String,
@@ -60,7 +64,7 @@ pub enum PlanError {
         kind: &'static str,
     },
     /// The filter is not one for this event.
-    #[error("where={text:?}: {error}{}", did_you_mean(.similar))]
+    #[error("where={text:?}: {error}{}", did_you_mean_quoted(.similar))]
     Filter {
         /// The text of the filter.
         text: String,
@@ -77,11 +81,6 @@ pub enum PlanError {
         /// The event's name.
         event: String,
     },
-}
-
-fn did_you_mean(similar: &[String]) -> String {
-    let names: Vec<String> = similar.iter().map(|name| format!("`{name}`")).collect();
-    if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
 }
 
 impl Plan {
@@ -117,7 +116,7 @@ impl Plan {
 }
 
 pub(super) fn similar(name: &str, event: &EventType) -> Vec<String> {
-    similar_names(name, names(event).iter().map(String::as_str)).into_iter().map(str::to_owned).collect()
+    similar_names(name, names(event))
 }
 
 fn read(name: &str, event: &EventType) -> Result<Read, PlanError> {

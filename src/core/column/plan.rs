@@ -10,7 +10,7 @@ use crate::{
     aggregate::{ReadError, names},
     event::{EventType, Sample, has_callchain},
     record::{MemberType, SampleMember},
-    spec::similar_names,
+    spec::{did_you_mean_quoted, similar_names},
 };
 
 /// The name of the column with the addresses of call chains.
@@ -44,7 +44,7 @@ pub(super) struct ColumnPlan {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {
     /// No event has something of this name.
-    #[error("no event has a field or member `{name}`{}", did_you_mean(.similar))]
+    #[error("no event has a field or member `{name}`{}", did_you_mean_quoted(.similar))]
     Unknown {
         /// The name.
         name: String,
@@ -69,11 +69,6 @@ pub enum PlanError {
         /// The name.
         name: String,
     },
-}
-
-fn did_you_mean(similar: &[String]) -> String {
-    let names: Vec<String> = similar.iter().map(|name| format!("`{name}`")).collect();
-    if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
 }
 
 impl Plan {
@@ -119,8 +114,7 @@ fn error(name: String, types: &[&EventType], resolved: Vec<Result<(Cell, ColumnT
             let mut known: Vec<String> = types.iter().flat_map(|event| names(event)).collect();
             known.sort_unstable();
             known.dedup();
-            let similar = similar_names(&name, known.iter().map(String::as_str)).into_iter().map(str::to_owned);
-            PlanError::Unknown { similar: similar.collect(), name }
+            PlanError::Unknown { similar: similar_names(&name, known), name }
         }
         ReadError::NoCallchain => PlanError::NoCallchain { name },
         ReadError::Several => PlanError::Several { name },

@@ -321,7 +321,7 @@ fn unknown(system: &str, name: &str, all: &[(String, String)]) -> String {
     let mut guesses: Vec<String> = elsewhere.collect();
     if guesses.is_empty() {
         names.extend(profiler::names(&RunningMachine).into_iter().map(|(name, _)| name));
-        guesses = similar_names(&typed, names.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
+        guesses = similar_names(&typed, names);
     }
     match guesses.as_slice() {
         [] => format!("unknown event {typed}; `perf-prof list '{system}:*'` shows which events exist"),

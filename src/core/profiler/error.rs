@@ -1,6 +1,9 @@
 //! Why events other than tracepoints cannot be used. Each message says what is wrong, with what, and what to do.
 
-use crate::{spec::CpuSetError, sys::CallError};
+use crate::{
+    spec::{CpuSetError, did_you_mean_aside},
+    sys::CallError,
+};
 
 /// Why an event other than a tracepoint cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +23,7 @@ pub enum SourceError {
         pmus: Vec<String>,
     },
     /// The event does not accept this term.
-    #[error("{event}: unknown term `{term}`{}; it accepts {}", did_you_mean(near), known.join(", "))]
+    #[error("{event}: unknown term `{term}`{}; it accepts {}", did_you_mean_aside(near), known.join(", "))]
     Term {
         /// The name of the event or its PMU.
         event: String,
@@ -44,7 +47,7 @@ pub enum SourceError {
         why: String,
     },
     /// Samples have no such member.
-    #[error("sample={member}: samples have no such member{}; they have {known}", did_you_mean(near))]
+    #[error("sample={member}: samples have no such member{}; they have {known}", did_you_mean_aside(near))]
     Member {
         /// The member as the user typed it.
         member: String,
@@ -99,8 +102,4 @@ pub enum SourceError {
     /// The files of a PMU could not be read.
     #[error(transparent)]
     Call(#[from] CallError),
-}
-
-fn did_you_mean(near: &[String]) -> String {
-    if near.is_empty() { String::new() } else { format!(" (did you mean {}?)", near.join(" or ")) }
 }

@@ -103,7 +103,7 @@ fn take_own_term(source: &mut Source, term: &Term) -> Result<(), SourceError> {
         "name" if text.is_empty() => return wrong(": it has to be a name"),
         "name" => source.request.name = text,
         _ => {
-            let near = similar_names(name, OWN_TERMS.into_iter()).into_iter().map(str::to_owned).collect();
+            let near = similar_names(name, OWN_TERMS);
             let known = OWN_TERMS.map(str::to_owned).to_vec();
             return Err(SourceError::Term { event, term: name.clone(), near, known });
         }

@@ -62,6 +62,6 @@ fn set(configs: &mut [u64; 4], pmu: &Pmu, bits: &str, term: &Term) -> Result<(),
 fn unknown(pmu: &Pmu, term: &Term, own: &[&str]) -> SourceError {
     let names = pmu.format.iter().chain(&pmu.events).map(|(name, _)| name.as_str());
     let known: Vec<String> = names.chain(CONFIGS).chain(own.iter().copied()).map(str::to_owned).collect();
-    let near = similar_names(&term.name, known.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
+    let near = similar_names(&term.name, &known);
     SourceError::Term { event: pmu.name.clone(), term: term.name.clone(), near, known }
 }

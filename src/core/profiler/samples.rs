@@ -40,7 +40,7 @@ pub(super) fn add(name: &str, request: &mut EventRequest, stacks: &mut Stacks) -
 }
 
 fn unknown(member: &str) -> SourceError {
-    let near = similar_names(member, SampleMember::names()).into_iter().map(str::to_owned).collect();
+    let near = similar_names(member, SampleMember::names());
     let known: Vec<&str> = SampleMember::names().chain([WEIGHT_STRUCT]).collect();
     SourceError::Member { member: member.to_owned(), near, known: known.join(" ") }
 }

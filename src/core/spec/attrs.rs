@@ -162,7 +162,7 @@ pub fn attribute_meant_by(filter: &str) -> Option<&'static str> {
     let name = name.trim();
     let long = || NAMES.into_iter().filter(|name| name.len() > 1);
     let begun = long().find(|attribute| name.len() >= SHORTEST && attribute.starts_with(name));
-    begun.or_else(|| similar_names(name, long()).first().copied())
+    begun.or_else(|| similar_names(name, long()).first().and_then(|near| long().find(|name| name == near)))
 }
 
 fn unknown(selector: &str, name: &str) -> SpecError {

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::{cpus::CpuSetError, probe::ProbeSyntaxError, quantity::QuantityError};
+use super::{cpus::CpuSetError, near::did_you_mean_aside, probe::ProbeSyntaxError, quantity::QuantityError};
 
 /// An opening quote or bracket, for messages that say that it is never closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,14 +71,14 @@ pub enum SpecError {
         selector: String,
     },
     /// An unknown attribute.
-    #[error("{selector}: unknown attribute `{attribute}`{}; the known attributes are {known}", did_you_mean(near))]
+    #[error("{selector}: unknown attribute `{attribute}`{}; the known attributes are {known}", filter_or_similar(near))]
     Attribute {
         /// The selector.
         selector: String,
         /// The attribute's name.
         attribute: String,
         /// Known attributes with a similar name.
-        near: Vec<&'static str>,
+        near: Vec<String>,
         /// The known attributes.
         known: &'static str,
     },
@@ -262,9 +262,9 @@ pub enum ValueError {
     Cpus(#[from] CpuSetError),
 }
 
-fn did_you_mean(near: &[&str]) -> String {
+fn filter_or_similar(near: &[String]) -> String {
     match near {
         [] => " (a filter that contains a `/` has to be in quotes)".to_owned(),
-        near => format!(" (did you mean {}?)", near.join(" or ")),
+        near => did_you_mean_aside(near),
     }
 }

@@ -32,7 +32,7 @@ pub use event::{EventKind, EventSpec, handler_name, source_handler_name};
 pub use glob::{glob_matches, is_glob};
 pub use grouping::{Grouping, Sampled};
 pub use modifiers::{Modifiers, Precise};
-pub use near::similar_names;
+pub use near::{did_you_mean, did_you_mean_aside, did_you_mean_quoted, similar_names};
 pub use parse::parse_events;
 pub use perf_names::{EventGroup, NamedEvent, named_event, perf_event_name, perf_event_names};
 pub use probe::{Probe, ProbeKind, ProbeLocation, ProbeSyntaxError};

@@ -8,16 +8,33 @@ const GOOD: f64 = 0.8;
 const SPREAD: f64 = 0.08;
 
 /// Returns up to three names from `among` that the user may have meant by `what`, the best match first.
-pub fn similar_names<'a>(what: &str, among: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn similar_names<N: AsRef<str>>(what: &str, among: impl IntoIterator<Item = N>) -> Vec<String> {
     let wanted = what.to_lowercase();
-    let mut found: Vec<(f64, &str)> = among
-        .map(|name| (similarity(&wanted, &name.to_lowercase()), name))
+    let mut found: Vec<(f64, N)> = among
+        .into_iter()
+        .map(|name| (similarity(&wanted, &name.as_ref().to_lowercase()), name))
         .filter(|(score, _)| *score >= GOOD)
         .collect();
-    found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
-    found.dedup_by_key(|(_, name)| *name);
+    found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.as_ref().cmp(b.1.as_ref())));
+    found.dedup_by(|a, b| a.1.as_ref() == b.1.as_ref());
     let best = found.first().map_or(0.0, |(score, _)| *score);
-    found.into_iter().take_while(|(score, _)| *score >= best - SPREAD).take(3).map(|(_, name)| name).collect()
+    let close = found.into_iter().take_while(|(score, _)| *score >= best - SPREAD);
+    close.take(3).map(|(_, name)| name.as_ref().to_owned()).collect()
+}
+
+/// Returns the end of a message: `; did you mean one or other?`. Empty if there are no names.
+pub fn did_you_mean(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
+}
+
+/// Like [`did_you_mean`], with each name between backticks.
+pub fn did_you_mean_quoted(names: &[String]) -> String {
+    did_you_mean(&names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>())
+}
+
+/// Returns a part of a message: ` (did you mean one or other?)`. Empty if there are no names.
+pub fn did_you_mean_aside(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!(" (did you mean {}?)", names.join(" or ")) }
 }
 
 /// Returns the similarity of two names from 0 to 1, based on the edit distance relative to the length. If only the
@@ -51,7 +68,7 @@ mod tests {
 
     #[track_caller]
     fn check(what: &str, expected: Expect) {
-        expected.assert_eq(&similar_names(what, NAMES.into_iter()).join(" "));
+        expected.assert_eq(&similar_names(what, NAMES).join(" "));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use perf_prof_core::{
     event::SpanFieldKind,
     profiler::{self, Machine, RunningMachine},
     record::{SampleLayout, SampleMember},
-    spec::{EventKind, Probe, SpanEvents, glob_matches, parse_events, similar_names},
+    spec::{EventKind, Probe, SpanEvents, did_you_mean, glob_matches, parse_events, similar_names},
     sys::{
         output,
         tracefs::{Tracefs, TracefsError},
@@ -239,7 +239,7 @@ fn select_events<'a>(
                     "no event of this kernel matches `{glob}`; `perf-prof list` lists all {} events",
                     events.len()
                 ),
-                _ => bail!("no event of this kernel matches `{glob}`; did you mean {}?", near.join(" or ")),
+                _ => bail!("no event of this kernel matches `{glob}`{}", did_you_mean(&near)),
             }
         }
     }

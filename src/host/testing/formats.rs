@@ -11,7 +11,7 @@ use perf_prof_core::{
     perfdata::ReadLimits,
     profiler,
     recording::open,
-    spec::{Modifiers, ProbeKind, glob_matches, named_event, perf_event_names, similar_names},
+    spec::{Modifiers, ProbeKind, did_you_mean_aside, glob_matches, named_event, perf_event_names, similar_names},
     sys::tracefs::{Tracefs, TracefsError},
     tracefs::{EventFormat, FormatError},
 };
@@ -35,7 +35,7 @@ pub enum FormatsFrom {
 #[derive(Debug, thiserror::Error)]
 pub enum FormatsError {
     /// No event has this name.
-    #[error("unknown event {name}: it is not in {place}{}", did_you_mean(near))]
+    #[error("unknown event {name}: it is not in {place}{}", did_you_mean_aside(near))]
     Unknown {
         /// The name.
         name: String,
@@ -64,10 +64,6 @@ pub enum FormatsError {
         /// What is wrong with the format.
         error: FormatError,
     },
-}
-
-fn did_you_mean(near: &[String]) -> String {
-    if near.is_empty() { String::new() } else { format!(" (did you mean {}?)", near.join(" or ")) }
 }
 
 impl FormatsFrom {
@@ -170,7 +166,7 @@ impl FormatsFrom {
         let mut names: Vec<String> = tracepoints.iter().map(|(system, name)| format!("{system}:{name}")).collect();
         names.extend(profiler::BUILT_IN.iter().map(|source| source.name.to_owned()));
         names.extend(perf_event_names().map(|(name, _)| name));
-        let near = similar_names(name, names.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
+        let near = similar_names(name, names);
         let place = match self {
             FormatsFrom::Anywhere => "this kernel and not in the formats that perf-prof brings".to_owned(),
             FormatsFrom::Kernel => "this kernel".to_owned(),

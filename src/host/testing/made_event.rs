@@ -109,7 +109,7 @@ fn no_field(event: &str, format: &Format, name: &str) -> PyErr {
         Some(format) => names.extend(format.common_fields().iter().chain(format.fields()).map(|f| f.name.as_str())),
         None => names.extend(["ip", "addr", "period"]),
     }
-    let near = match similar_names(name, names.iter().copied()).as_slice() {
+    let near = match similar_names(name, &names).as_slice() {
         [] => {
             let without_common = names.iter().filter(|name| !name.starts_with("common_"));
             format!("it has {}", without_common.copied().collect::<Vec<_>>().join(", "))

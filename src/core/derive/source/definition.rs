@@ -365,7 +365,7 @@ impl SourceDefinition {
             let known: Vec<String> = flags.chain(of_fields).chain(of_task).collect();
             let names = self.flags.iter().map(|flag| flag.name).chain(self.fields.iter().map(|field| field.name));
             let names = names.chain([COMM]);
-            let near = similar_names(name, names).into_iter().map(str::to_owned).collect();
+            let near = similar_names(name, names);
             let known = known.join(", ");
             return Err(SpanError::Option { source_name: self.name.to_owned(), option: name.clone(), near, known });
         };

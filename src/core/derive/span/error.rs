@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::{
-    spec::similar_names,
+    spec::{did_you_mean, similar_names},
     tracefs::{EventFormat, FilterError, FormatError},
 };
 
@@ -11,7 +11,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SpanError {
     /// An event does not have a field of the key.
-    #[error("{event} has no field `{field}`, which is in the key of the span{}", near_names(.near))]
+    #[error("{event} has no field `{field}`, which is in the key of the span{}", did_you_mean(.near))]
     NoField {
         /// The event.
         event: String,
@@ -54,7 +54,7 @@ pub enum SpanError {
         fields: String,
     },
     /// A source does not have an option.
-    #[error("{source_name} has no option `{option}`{}\nits options: min=TIME, {known}", near_names(.near))]
+    #[error("{source_name} has no option `{option}`{}\nits options: min=TIME, {known}", did_you_mean(.near))]
     Option {
         /// The name of the source.
         source_name: String,
@@ -86,14 +86,10 @@ pub enum SpanError {
     Format(#[from] FormatError),
 }
 
-fn near_names(names: &[String]) -> String {
-    if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
-}
-
 impl SpanError {
     pub(super) fn no_field(field: &str, format: &EventFormat) -> SpanError {
         let names = format.fields().iter().map(|field| field.name.as_str());
-        let near = similar_names(field, names).into_iter().map(str::to_owned).collect();
+        let near = similar_names(field, names);
         SpanError::NoField { event: name(format), field: field.to_owned(), near }
     }
 }

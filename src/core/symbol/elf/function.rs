@@ -153,11 +153,8 @@ pub fn function_of(main: &Elf, file: &Path, name: &str) -> Result<FunctionOffset
         [] => {
             // The comparison takes as long as the product of the lengths.
             let is_similar_length = |other: &&str| other.len() <= 2 * name.len() + 64;
-            let near = spec::similar_names(
-                name,
-                functions.iter().map(|function| function.name.as_str()).filter(is_similar_length),
-            );
-            let near = near.into_iter().map(str::to_owned).collect();
+            let names = functions.iter().map(|function| function.name.as_str());
+            let near = spec::similar_names(name, names.filter(is_similar_length));
             Err(FunctionError::Unknown { path: path(), name: name.to_owned(), near })
         }
         _ => {

@@ -192,7 +192,7 @@ fn unknown(flags: &[Flag], arg: &OsStr) -> SplitError {
     let option = arg.to_string_lossy().into_owned();
     let name = option.split('=').next().unwrap_or_default();
     let longs: Vec<String> = flags.iter().filter_map(|flag| Some(format!("--{}", flag.long.as_ref()?))).collect();
-    let near = similar_names(name, longs.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
+    let near = similar_names(name, longs);
     SplitError::Unknown { option, near }
 }
 

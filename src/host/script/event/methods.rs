@@ -350,7 +350,7 @@ fn no_field(object: &Bound<'_, PyAny>, name: &Bound<'_, PyAny>) -> PyErr {
     let class = event(object).class();
     let names: Vec<String> = class.members().iter().filter_map(|(name, _)| name.extract(py).ok()).collect();
     let near = name.extract::<String>().ok().map(|typed| {
-        let near = perf_prof_core::spec::similar_names(&typed, names.iter().map(String::as_str));
+        let near = perf_prof_core::spec::similar_names(&typed, names);
         if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
     });
     let shown = name.repr().map(|repr| repr.to_string()).unwrap_or_default();
