@@ -126,7 +126,8 @@ fn all(types: &[&EventType]) -> Vec<String> {
     let mut columns: Vec<String> = FIRST.map(str::to_owned).into();
     for event in types {
         let fields = event.format.tracepoint().map_or(&[][..], |format| format.fields());
-        let members = members(event).map(|member| member.name().to_owned());
+        let has_one_value = |member: &SampleMember| matches!(member.kind(), MemberType::Int | MemberType::Bytes);
+        let members = event.own_members().filter(has_one_value).map(|member| member.name().to_owned());
         for name in fields.iter().map(|field| field.name.clone()).chain(members) {
             if !columns.contains(&name) {
                 columns.push(name);
@@ -137,13 +138,4 @@ fn all(types: &[&EventType]) -> Vec<String> {
         columns.push("_stack".to_owned());
     }
     columns
-}
-
-/// Returns the members of samples with one value that have no other column anyway.
-fn members(event: &EventType) -> impl Iterator<Item = SampleMember> + use<> {
-    use SampleMember::*;
-    event
-        .members()
-        .filter(|member| matches!(member.kind(), MemberType::Int | MemberType::Bytes))
-        .filter(|member| !matches!(member, Identifier | Id | StreamId | Pid | Tid | Time | Cpu | Callchain))
 }

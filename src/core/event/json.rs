@@ -119,11 +119,7 @@ fn of_field(field: &Field, raw: &[u8], out: &mut Vec<u8>) {
 /// Writes the members of an event other than a tracepoint that are numbers or data of its own, and the function of its
 /// instruction. A copy of the stack or registers are for unwinding.
 fn members(sample: &Sample<'_>, context: &Context, out: &mut Vec<u8>) {
-    use SampleMember::{Cpu, Id, Identifier, Pid, StackUser, StreamId, Tid, Time};
-    for of in sample.event.members() {
-        if matches!(of, Identifier | Id | StreamId | Pid | Tid | Time | Cpu | StackUser) {
-            continue;
-        }
+    for of in sample.event.own_members().filter(|of| *of != SampleMember::StackUser) {
         if let Some(found) = sample.event.layout.value(of, sample.record) {
             member(of.name(), out);
             scalar(found, out);

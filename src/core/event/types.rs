@@ -93,6 +93,14 @@ impl EventType {
         let is_source = self.format.tracepoint().is_none();
         self.layout.members().filter(move |_| is_source)
     }
+
+    /// Returns those of [`EventType::members`] that only this event has: not its ids, the task, the time, the CPU and the
+    /// call chain, which are known of every event or shown elsewhere.
+    pub fn own_members(&self) -> impl Iterator<Item = SampleMember> + use<> {
+        use SampleMember::*;
+        let is_own = |of: &SampleMember| !matches!(of, Identifier | Id | StreamId | Pid | Tid | Time | Cpu | Callchain);
+        self.members().filter(is_own)
+    }
 }
 
 impl Format {

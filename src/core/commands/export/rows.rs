@@ -8,7 +8,6 @@ use std::{
 use super::{Destination, Exporter};
 use crate::{
     event::{Context, EventType, Sample, frames, has_callchain, write_json},
-    record::SampleMember,
     tracefs::Field,
     value::Value,
 };
@@ -155,7 +154,7 @@ pub fn values<'a>(sample: &Sample<'a>) -> impl Iterator<Item = (String, Datum<'a
         };
         Some((field.name.clone(), datum))
     };
-    let members = members(sample.event).filter_map(|member| {
+    let members = sample.event.own_members().filter_map(|member| {
         Some((member.name().to_owned(), Datum::One(sample.event.layout.value(member, sample.record)?)))
     });
     fields.iter().filter_map(of_field).chain(members).collect::<Vec<_>>().into_iter()
@@ -163,13 +162,7 @@ pub fn values<'a>(sample: &Sample<'a>) -> impl Iterator<Item = (String, Datum<'a
 
 fn field_names(event: &EventType) -> impl Iterator<Item = String> {
     let fields = event.format.tracepoint().map_or(&[][..], |format| format.fields());
-    fields.iter().map(|field| field.name.clone()).chain(members(event).map(|member| member.name().to_owned()))
-}
-
-/// Returns the members of samples that a row does not have anyway.
-fn members(event: &EventType) -> impl Iterator<Item = SampleMember> + use<> {
-    use SampleMember::*;
-    event.members().filter(|member| !matches!(member, Identifier | Id | StreamId | Pid | Tid | Time | Cpu | Callchain))
+    fields.iter().map(|field| field.name.clone()).chain(event.own_members().map(|member| member.name().to_owned()))
 }
 
 /// Returns the names of the functions in the call chain, outermost first.
