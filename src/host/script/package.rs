@@ -16,7 +16,7 @@ use super::{
 /// The name of the native module.
 const NATIVE: &CStr = c"perf_prof._native";
 
-static EMBEDDED: [EmbeddedModule; 9] = [
+static EMBEDDED: [EmbeddedModule; 10] = [
     EmbeddedModule {
         name: "perf_prof",
         file: "<perf_prof/__init__.py>",
@@ -63,6 +63,12 @@ static EMBEDDED: [EmbeddedModule; 9] = [
         name: "perf_prof._parts",
         file: "<perf_prof/_parts.py>",
         source: include_str!("../../../python/perf_prof/_parts.py"),
+        kind: ModuleKind::Module,
+    },
+    EmbeddedModule {
+        name: "perf_prof.script",
+        file: "<perf_prof/script.py>",
+        source: include_str!("../../../python/perf_prof/script.py"),
         kind: ModuleKind::Module,
     },
     EmbeddedModule {

@@ -1,0 +1,268 @@
+"""What scripts have in common: options, tables with the first rows, lines in the order of time, and flame graphs.
+
+    from perf_prof.script import Options, Report
+
+    args = Options(__doc__, top=10).parse()
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from perf_prof import FlameGraph, Parts, at_least, print, shard
+
+__all__ = [
+    "IN_INTERRUPT",
+    "Lines",
+    "Options",
+    "Report",
+    "Times",
+    "WholeRun",
+    "clock",
+    "counted",
+    "cpu_list",
+    "first_rows",
+    "function_name",
+    "save_flame",
+    "signal_name",
+    "signal_result",
+]
+
+_Item = TypeVar("_Item")
+
+# Bits of common_flags: TRACE_FLAG_HARDIRQ and TRACE_FLAG_SOFTIRQ (include/linux/trace_events.h).
+IN_INTERRUPT = 0x08 | 0x10
+
+
+class Options(ArgumentParser):
+    """The options of a script: an argparse.ArgumentParser whose texts are from the docstring of the script.
+
+    doc has a title, the usage and the explanation, with empty lines between them. The script gets the option --usage, which
+    shows them with its options. --help belongs to perf-prof, which shows doc. These options are common to many scripts:
+
+    * top: --top N, the number of rows. Without the option it is top. rows says what the rows are.
+    * comm: --comm NAME, the name of a task.
+    * flame: --flame FILE. A file that cannot be written is wrong usage.
+
+    error(message) ends the script with wrong usage, exit status 2.
+    """
+
+    def __init__(
+        self,
+        doc: str | None,
+        *,
+        top: int | None = None,
+        rows: str = "rows in a table",
+        comm: bool = False,
+        flame: bool = False,
+    ) -> None:
+        title, _, explained = (doc or "").split("\n\n", 2)
+        super().__init__(
+            description=title, epilog=explained, formatter_class=RawDescriptionHelpFormatter, add_help=False
+        )
+        if top is not None:
+            text = f"number of {rows} (default: {top})"
+            self.add_argument("--top", type=at_least(1), default=top, metavar="N", help=text)
+        if comm:
+            self.add_argument("--comm", metavar="NAME", help="only tasks of this name")
+        if flame:
+            text = "write a flame graph: FILE.svg, or FILE.folded as text"
+            self.add_argument("--flame", metavar="FILE", help=text)
+
+    def parse(self) -> Namespace:
+        """Returns the arguments of the script."""
+        self.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
+        parsed = self.parse_args()
+        if flame := getattr(parsed, "flame", None):
+            # Checked before the run: after it, the collected stacks would be lost.
+            try:
+                FlameGraph.check(flame)
+            except (OSError, ValueError) as error:
+                self.error(f"--flame {error}")
+        return parsed
+
+
+class Report(Parts):
+    """A table for each interval of -i, below the time of day at which the interval ended, or one for the whole run.
+
+    As Parts, but show(table) need not print this time. A script takes its callbacks from here:
+
+        __interval__, __partial__, __merge__, __exit__ = report.callbacks
+    """
+
+    def __init__(self, table: Callable[[], Any], show: Callable[[Any], None], total: Any = None) -> None:
+        def show_below_time(table: Any, end: int | None) -> None:
+            if end is not None:
+                print(_second(end))
+            show(table)
+
+        super().__init__(table, show_below_time, total)
+        self.callbacks = self.interval, self.partial, self.merge, self.exit
+
+
+class WholeRun(Parts):
+    """A table for each interval of -i, and at the end one for the whole run.
+
+    table() returns a defaultdict of objects with update(), such as Counter. show(table, title) prints a table with its
+    title: the time of day at which the interval ended, or `whole run`. A script takes its callbacks from here:
+
+        __interval__, __partial__, __merge__, __exit__ = run.callbacks
+    """
+
+    def __init__(
+        self, table: Callable[[], defaultdict[Any, Any]], show: Callable[[Any, str], None]
+    ) -> None:
+        self._whole = table()
+        self._intervals = 0
+        self._show_titled = show
+        super().__init__(table, self._show_interval)
+        self.callbacks = self.interval, self.partial, self.merge, self.exit
+
+    def _show_interval(self, table: Any, end: int | None) -> None:
+        self._intervals += 1
+        self._show_titled(table, "after the last interval" if end is None else _second(end))
+        for key, row in table.items():
+            self._whole[key].update(row)
+
+    def exit(self) -> None:
+        """Shows the table of the time after the last interval, if there was one, and that of the whole run."""
+        if self._intervals and self.table:
+            self._show_interval(self.table, None)
+        self._show_titled(self._whole if self._intervals else self.table, "whole run")
+
+
+class Times:
+    """How often something happened and how long it took, in ns: count, total, longest. place is where the longest was."""
+
+    __slots__ = ("count", "longest", "place", "total")
+
+    def __init__(self) -> None:
+        self.count = self.total = self.longest = self.place = 0
+
+    def add(self, ns: int, place: int = 0) -> None:
+        """Adds a time. place is the CPU or the like."""
+        self.count += 1
+        self.total += ns
+        self.longest, self.place = max((self.longest, self.place), (ns, place))
+
+    def update(self, other: Times) -> None:
+        """Adds the times of other."""
+        self.count += other.count
+        self.total += other.total
+        self.longest, self.place = max((self.longest, self.place), (other.longest, other.place))
+
+
+class Lines:
+    """Lines about single events, below a head. With --jobs, they are in the order of time too.
+
+    parts has the states that the script keeps. A script without a callback of its own takes them from here:
+
+        __init__, __partial__, __merge__ = lines.callbacks
+    """
+
+    def __init__(self, head: str, parts: Parts | None = None) -> None:
+        self._head = head
+        self._parts = parts or Parts()
+        # What a part of --jobs has found. Its lines are printed when those of all parts are known.
+        self._kept: list[tuple[int, str]] = []
+        self._is_part = shard() is not None
+        self.callbacks = self.init, self.partial, self.merge
+
+    def print(self, time: int, text: str) -> None:
+        """Prints a line. time is that of its event, in ns (event._time)."""
+        if self._is_part:
+            self._kept.append((time, text))
+        else:
+            print(text)
+
+    def init(self) -> None:
+        """Prints the head."""
+        if not self._is_part:
+            print(self._head)
+
+    def partial(self) -> Any:
+        """Returns the lines of this part, and its states."""
+        return self._kept, self._parts.partial()
+
+    def merge(self, partials: Iterable[Any]) -> None:
+        """Prints the lines of all parts. Steps that were put off (see States) may print further lines."""
+        partials = list(partials)
+        self._kept = [line for kept, _ in partials for line in kept]
+        self._is_part = True
+        self._parts.merge(of_part for _, of_part in partials)
+        self._is_part = False
+        for _, text in sorted(self._kept, key=lambda line: line[0]):
+            print(text)
+
+
+def clock(ns: int | None) -> str:
+    """Returns the local time of day to the millisecond: 14:03:12.518. ns is event._realtime, which may not be known."""
+    if ns is None:
+        return "--:--:--.---"
+    return f"{_second(ns)}.{ns // 10**6 % 1000:03}"
+
+
+def _second(ns: int) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(ns // 10**9))
+
+
+def counted(number: int, noun: str) -> str:
+    """Returns the number with its noun: 1 row, 2 rows."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def first_rows(rows: Iterable[_Item], top: int, key: Callable[[_Item], Any]) -> tuple[list[_Item], str]:
+    """Returns the first rows in the order of key, and a text for the last line of the table: how many more there are."""
+    order = sorted(rows, key=key)
+    hidden = len(order) - top
+    return order[:top], f", {hidden} more with a larger --top" if hidden > 0 else ""
+
+
+def cpu_list(cpus: Iterable[int]) -> str:
+    """Returns CPUs in the form in which the kernel lists them: 0-2,5."""
+    runs: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if runs and runs[-1][1] == cpu - 1:
+            runs[-1][1] = cpu
+        else:
+            runs.append([cpu, cpu])
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def function_name(symbol: str, dso: str) -> str:
+    """Returns a function of a call chain with its file: main (app). All functions of a file without a symbol have one name."""
+    file = dso.rpartition("/")[2] if dso.startswith("/") else dso
+    return f"[unknown] ({file})" if symbol == "Unknown" else f"{symbol} ({file})"
+
+
+def signal_name(number: int) -> str:
+    """Returns the name of a signal: SIGTERM, SIGRTMIN+1, or its number if it has none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}" if signal.SIGRTMIN < number <= signal.SIGRTMAX else str(number)
+
+
+def signal_result(number: int) -> str:
+    """Returns what the kernel did with a signal: the text for the field result of signal:signal_generate."""
+    # TRACE_SIGNAL_... (include/trace/events/signal.h)
+    results = ("delivered", "ignored", "already pending", "lost: queue is full", "delivered without details")
+    return results[number] if 0 <= number < len(results) else str(number)
+
+
+def save_flame(graph: FlameGraph | None, path: str | None, amount: str | Callable[[int], str], nothing: str) -> None:
+    """Saves a flame graph at the end of the run, and says so. Without path, does nothing.
+
+    amount is the noun for the sum of its weights, or returns a text for it. nothing says why an empty graph is not written.
+    """
+    if path and graph:
+        graph.save(path)
+        text = f"{graph.total} {amount}" if isinstance(amount, str) else amount(graph.total)
+        print(f"{path}: {text} in {len(graph)} stacks")
+    elif path:
+        print(f"{path}: not written, {nothing}")
