@@ -26,30 +26,18 @@ oom:mark_victim -- sleep 10
 """
 from __future__ import annotations
 
-import argparse
 import signal
-import time
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
 
-from perf_prof import Losses, Parts, PerfEvent, States, errno_name, print, shard
+from perf_prof import Losses, Parts, PerfEvent, States, errno_name, print
+from perf_prof.script import IN_INTERRUPT, Lines, Options, clock, signal_name, signal_result
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--failed", action="store_true", help="only calls that fail")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
+options = Options(__doc__)
+options.add_argument("--failed", action="store_true", help="only calls that fail")
+args = options.parse()
 
-IN_INTERRUPT = 0x08 | 0x10  # TRACE_FLAG_HARDIRQ, TRACE_FLAG_SOFTIRQ (include/linux/trace_events.h)
-# TRACE_SIGNAL_... (include/trace/events/signal.h)
-RESULTS = ("delivered", "ignored", "already pending", "lost: queue is full", "delivered without details")
-
-# What is missing in the result if the recording does not have these events.
 CALLS = ("kill", "tkill", "tgkill")
-__without__: dict[str, str] = {
+__without__ = {
     "signal:signal_generate": "the targets have no names, and each call has one line",
     "oom:mark_victim": "the victims of a lack of memory are not shown",
 } | {f"syscalls:sys_{side}_{call}": f"calls of {call}() are not shown" for call in CALLS for side in ("enter", "exit")}
@@ -59,36 +47,12 @@ parts = Parts(total=counts)
 # tid -> (signal, target as the call has it, time of the entry, its CPU, (target, result) of each task that gets it)
 calls = States(parts)
 losses = Losses(parts)
-# With --jobs, lines are not printed at once: __merge__ prints the lines of all parts, in the order of time.
-lines: list[tuple[int, str]] | None = [] if shard() else None  # (time, text)
-Partial = tuple[dict[str, Any], list[tuple[int, str]]]
-
-
-def name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIGRTMIN+{number - signal.SIGRTMIN}" if signal.SIGRTMIN < number <= signal.SIGRTMAX else str(number)
-
-
-def clock(ns: int | None) -> str:
-    """Returns the local time of day, to the millisecond. A recording may not say it."""
-    if ns is None:
-        return "--:--:--.---"
-    return time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
+lines = Lines(f"{'TIME':<12} {'FROM':<24} {'SIGNAL':<12} {'TO':<24} RESULT", parts)
+__init__, __partial__, __merge__ = lines.callbacks
 
 
 def show(now: int, ns: int | None, source: str, number: int, target: str, result: str) -> None:
-    text = f"{clock(ns)} {source:<24} {name(number):<12} {target:<24} {result}"
-    if lines is None:
-        print(text)
-    else:
-        lines.append((now, text))
-
-
-def __init__() -> None:
-    if lines is None:
-        print(f"{'TIME':<12} {'FROM':<24} {'SIGNAL':<12} {'TO':<24} RESULT")
+    lines.print(now, f"{clock(ns)} {source:<24} {signal_name(number):<12} {target:<24} {result}")
 
 
 @calls.sets
@@ -134,8 +98,7 @@ syscalls__sys_exit_kill = syscalls__sys_exit_tkill = syscalls__sys_exit_tgkill =
 
 def signal__signal_generate(event: PerfEvent) -> None:
     if not event.common_flags & IN_INTERRUPT:
-        result = RESULTS[event.result] if 0 <= event.result < len(RESULTS) else str(event.result)
-        generates(event._time, event._tid, event.sig, f"{event.comm} {event.pid}", result)
+        generates(event._time, event._tid, event.sig, f"{event.comm} {event.pid}", signal_result(event.result))
 
 
 def oom__mark_victim(event: PerfEvent) -> None:
@@ -147,19 +110,6 @@ def oom__mark_victim(event: PerfEvent) -> None:
 
 def __lost__(lost_start: int, lost_end: int) -> None:
     losses.note(lost_end)
-
-
-def __partial__() -> Partial:
-    return parts.partial(), lines or []
-
-
-def __merge__(partials: Iterable[Partial]) -> None:
-    global lines
-    lines = [line for _, lines_of_part in partials for line in lines_of_part]
-    parts.merge(of_part for of_part, _ in partials)
-    for _, text in sorted(lines, key=lambda line: line[0]):
-        print(text)
-    lines = None
 
 
 def __exit__() -> None:
