@@ -20,35 +20,16 @@ To replay a recording in two processes (`perf record` can be used instead of `pe
 """
 from __future__ import annotations
 
-import argparse
 import signal
-import time
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any
 
-from perf_prof import Parts, PerfEvent, at_least, is_target, print, shard
+from perf_prof import PerfEvent, is_target, print
+from perf_prof.script import IN_INTERRUPT, Lines, Options, Report, clock, counted, first_rows, signal_name, signal_result
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--signal", action="append", metavar="NAME", help="only this signal, for example TERM or 15")
-parser.add_argument("--table", action="store_true", help="print a table instead of a line for each signal")
-parser.add_argument("--top", type=at_least(1), default=20, metavar="N", help="number of rows in a table (default: 20)")
-parser.add_argument("--usage", action="help", help="show this text (--help shows the options of perf-prof)")
-args = parser.parse_args()
-
-IN_INTERRUPT = 0x08 | 0x10  # TRACE_FLAG_HARDIRQ, TRACE_FLAG_SOFTIRQ (include/linux/trace_events.h)
-# TRACE_SIGNAL_... (include/trace/events/signal.h)
-RESULTS = ("delivered", "ignored", "already pending", "lost: queue is full", "delivered without details")
-
-
-def name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIGRTMIN+{number - signal.SIGRTMIN}" if signal.SIGRTMIN < number <= signal.SIGRTMAX else str(number)
+options = Options(__doc__, top=20)
+options.add_argument("--signal", action="append", metavar="NAME", help="only this signal, for example TERM or 15")
+options.add_argument("--table", action="store_true", help="print a table instead of a line for each signal")
+args = options.parse()
 
 
 def number(text: str) -> int:
@@ -59,92 +40,45 @@ def number(text: str) -> int:
             return found
     except KeyError:
         pass
-    parser.error(f"--signal {text}: there is no such signal; `kill -l` lists the signals")
+    options.error(f"--signal {text}: there is no such signal; `kill -l` lists the signals")
 
 
 wanted = {number(text) for text in args.signal or ()}
 
 
-def is_of_kernel(event: PerfEvent) -> bool:
-    """Returns whether the kernel sent the signal. Then its code is positive (sigaction(2), si_code), or it is 0 and the
+def sender(event: PerfEvent) -> str:
+    """Returns the sender. The kernel sent the signal if its code is positive (sigaction(2), si_code), or if it is 0 and the
     signal is for the running thread alone: write() raises SIGPIPE by send_sig() with priv 0 (kernel/signal.c). A signal of
     kill() has the code 0 too, but it is for a process, and a signal of tgkill() has the code -6 (SI_TKILL)."""
-    return bool(event.code > 0 or (event.code == 0 and event.get("group") == 0))
-
-
-def sender(event: PerfEvent) -> str:
     if event.common_flags & IN_INTERRUPT:
         return "interrupt"
     task = f"{event._comm} {event._tid}"
-    return f"kernel ({task})" if is_of_kernel(event) else task
+    is_of_kernel = event.code > 0 or (event.code == 0 and event.get("group") == 0)
+    return f"kernel ({task})" if is_of_kernel else task
 
 
-def result(event: PerfEvent) -> str:
-    return RESULTS[event.result] if 0 <= event.result < len(RESULTS) else str(event.result)
-
-
-def show(table: Counter[tuple[str, str, str]], end: int | None) -> None:
-    if end is not None:
-        print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
+def show(table: Counter[tuple[str, str, str]]) -> None:
     print(f"{'COUNT':>8}  {'SIGNAL':<12} {'FROM':<32} TO")
-    order = sorted(table.items(), key=lambda item: (-item[1], item[0]))
-    for (what, source, target), count in order[: args.top]:
+    rows, more = first_rows(table.items(), args.top, lambda row: (-row[1], row[0]))
+    for (what, source, target), count in rows:
         print(f"{count:>8}  {what:<12} {source:<32} {target}")
-    hidden = len(order) - args.top
-    more = f", {hidden} more with a larger --top" if hidden > 0 else ""
-    rows = f"{len(order)} row{'' if len(order) == 1 else 's'}"
-    print(f"{sum(table.values())} signals in {rows}{more}\n")
-
-
-parts = Parts(Counter, show) if args.table else Parts()
-# With --jobs, lines are not printed at once: __merge__ prints the lines of all parts, in the order of time.
-lines: list[tuple[int, str]] | None = [] if shard() else None  # (time, text)
-Partial = tuple[dict[str, Any], list[tuple[int, str]]]
-
-
-def clock(ns: int | None) -> str:
-    """Returns the local time of day, to the millisecond. A recording may not say it."""
-    if ns is None:
-        return "--:--:--.---"
-    return time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
-
-
-def line(now: int, text: str) -> None:
-    if lines is None:
-        print(text)
-    else:
-        lines.append((now, text))
+    print(f"{table.total()} signals in {counted(len(table), 'row')}{more}\n")
 
 
 def signal__signal_generate(event: PerfEvent) -> None:
     if wanted and event.sig not in wanted or not (is_target(event._tid) or is_target(event.pid)):
         return
-    what, source, target = name(event.sig), sender(event), f"{event.comm} {event.pid}"
+    what, source, target = signal_name(event.sig), sender(event), f"{event.comm} {event.pid}"
     if args.table:
-        parts.table[what, source, target] += 1
-        return
-    line(event._time, f"{clock(event._realtime)} {what:<12} {source:<32} {target:<24} {result(event)}")
-
-
-def __init__() -> None:
-    if lines is None and not args.table:
-        print(f"{'TIME':<12} {'SIGNAL':<12} {'FROM':<32} {'TO':<24} RESULT")
-
-
-def __partial__() -> Partial:
-    return parts.partial(), lines or []
-
-
-def __merge__(partials: Iterable[Partial]) -> None:
-    global lines
-    partials = list(partials)
-    found = sorted((line for _, of_part in partials for line in of_part), key=lambda line: line[0])
-    lines = None
-    for _, text in found:
-        print(text)
-    parts.merge(of_part for of_part, _ in partials)
+        report.table[what, source, target] += 1
+    else:
+        result = signal_result(event.result)
+        lines.print(event._time, f"{clock(event._realtime)} {what:<12} {source:<32} {target:<24} {result}")
 
 
 if args.table:
-    __interval__ = parts.interval
-    __exit__ = parts.exit
+    report = Report(Counter, show)
+    __interval__, __partial__, __merge__, __exit__ = report.callbacks
+else:
+    lines = Lines(f"{'TIME':<12} {'SIGNAL':<12} {'FROM':<32} {'TO':<24} RESULT")
+    __init__, __partial__, __merge__ = lines.callbacks
