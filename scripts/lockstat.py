@@ -22,25 +22,19 @@ printed every second, else one at the end.
 """
 from __future__ import annotations
 
-import argparse
 import re
-import time
 from collections import defaultdict
 from typing import Any
 
-from perf_prof import CallChains, Parts, at_least, print
+from perf_prof import CallChains, print
+from perf_prof.script import Options, Report, Times, counted, first_rows
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--top", type=at_least(1), default=20, metavar="N", help="number of rows in a table (default: 20)")
-kind = parser.add_mutually_exclusive_group()
+options = Options(__doc__, top=20)
+kind = options.add_mutually_exclusive_group()
 kind.add_argument("--kernel", action="store_true", help="only locks of the kernel")
 kind.add_argument("--futex", action="store_true", help="only locks of programs")
-parser.add_argument("--by-lock", action="store_true", help="a row for each lock, with its address")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
+options.add_argument("--by-lock", action="store_true", help="a row for each lock, with its address")
+args = options.parse()
 
 # Functions of the kernel that take locks, and the scheduler, in which a task waits for one.
 LOCK_FUNCTION = re.compile(
@@ -52,41 +46,18 @@ WAITS = {0, 6, 9, 11, 13}
 FUTEX_CMD = 0x7F  # without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME
 
 
-class Row:
-    """The waits at one place."""
-
-    def __init__(self) -> None:
-        self.count = self.total = self.longest = 0
-
-    def add(self, ns: int) -> None:
-        self.count += 1
-        self.total += ns
-        self.longest = max(self.longest, ns)
-
-    def update(self, other: Row) -> None:
-        self.count += other.count
-        self.total += other.total
-        self.longest = max(self.longest, other.longest)
+def show(table: defaultdict[tuple[str, str], Times]) -> None:
+    chains.say()
+    print(f"{'LOCK':<14} {'COUNT':>8} {'TOTAL ms':>10} {'LONGEST ms':>11}  WHERE")
+    rows, more = first_rows(table.items(), args.top, lambda row: (-row[1].total, row[0]))
+    for (lock, where), times in rows:
+        print(f"{lock:<14} {times.count:>8} {times.total / 10**6:>10.3f} {times.longest / 10**6:>11.3f}  {where}")
+    print(f"{sum(times.count for times in table.values())} waits in {counted(len(table), 'row')}{more}\n")
 
 
 chains = CallChains("places are not known")
-
-
-def show(table: defaultdict[tuple[str, str], Row], end: int | None) -> None:
-    if end is not None:
-        print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
-    chains.say()
-    print(f"{'LOCK':<14} {'COUNT':>8} {'TOTAL ms':>10} {'LONGEST ms':>11}  WHERE")
-    order = sorted(table.items(), key=lambda item: (-item[1].total, item[0]))
-    for (lock, where), row in order[: args.top]:
-        print(f"{lock:<14} {row.count:>8} {row.total / 10**6:>10.3f} {row.longest / 10**6:>11.3f}  {where}")
-    hidden = len(order) - args.top
-    more = f", {hidden} more with a larger --top" if hidden > 0 else ""
-    rows = f"{len(order)} row{'' if len(order) == 1 else 's'}"
-    print(f"{sum(row.count for row in table.values())} waits in {rows}{more}\n")
-
-
-parts = Parts(lambda: defaultdict(Row), show)
+report = Report(lambda: defaultdict(Times), show, chains)
+__interval__, __partial__, __merge__, __exit__ = report.callbacks
 
 
 def place(frames: list[Any], is_of_lock: Any) -> str:
@@ -105,7 +76,7 @@ def lock(wait: Any) -> None:
         where = place(frames, lambda frame: LOCK_FUNCTION.match(frame["symbol"]))
         name = f" [{wait.name}]" if wait.name else ""
         address = f" {wait.addr:#x}" if args.by_lock else ""
-        parts.table[wait.kind, where + name + address].add(wait.duration)
+        report.table[wait.kind, where + name + address].add(wait.duration)
 
 
 def syscall(call: Any) -> None:
@@ -115,8 +86,4 @@ def syscall(call: Any) -> None:
         frames = [frame for frame in call._callchain if not is_of_kernel(frame)]
         where = place(frames, lambda frame: re.search(r"/(libc|libpthread|ld)[-.]", str(frame["dso"])))
         lock = f" {address:#x}" if args.by_lock or where == "?" else ""
-        parts.table["futex", f"{call.comm}: {where}{lock}"].add(call.duration)
-
-
-__interval__ = parts.interval
-__exit__ = parts.exit
+        report.table["futex", f"{call.comm}: {where}{lock}"].add(call.duration)
