@@ -22,73 +22,40 @@ that come while these tasks run, and the timers and the work that they started.
 """
 from __future__ import annotations
 
-import argparse
-import time
 from collections import defaultdict
 from typing import Any
 
-from perf_prof import Parts, at_least, print
+from perf_prof import print
+from perf_prof.script import Options, Report, Times, counted, first_rows
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--top", type=at_least(1), default=20, metavar="N", help="number of rows in a table (default: 20)")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
+args = Options(__doc__, top=20).parse()
 
 
-class Row:
-    """The runs of one handler."""
-
-    def __init__(self) -> None:
-        self.count = self.total = 0
-        self.longest = (0, 0)  # ns, CPU
-
-    def add(self, ns: int, cpu: int) -> None:
-        self.count += 1
-        self.total += ns
-        self.longest = max(self.longest, (ns, cpu))
-
-    def update(self, other: Row) -> None:
-        self.count += other.count
-        self.total += other.total
-        self.longest = max(self.longest, other.longest)
-
-
-def show(table: defaultdict[str, Row], end: int | None) -> None:
-    if end is not None:
-        print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
+def show(table: defaultdict[str, Times]) -> None:
     print(f"{'INTERRUPT':<32} {'COUNT':>8} {'TOTAL us':>10} {'LONGEST us':>11}  CPU")
-    order = sorted(table.items(), key=lambda row: (-row[1].total, row[0]))
-    for name, row in order[: args.top]:
-        longest, cpu = row.longest
-        print(f"{name:<32} {row.count:>8} {row.total / 1000:>10.1f} {longest / 1000:>11.1f}  {cpu}")
-    hidden = len(order) - args.top
-    more = f", {hidden} more with a larger --top" if hidden > 0 else ""
-    rows = f"{len(order)} row{'' if len(order) == 1 else 's'}"
-    print(f"{sum(row.count for row in table.values())} runs in {rows}{more}\n")
+    rows, more = first_rows(table.items(), args.top, lambda row: (-row[1].total, row[0]))
+    for name, times in rows:
+        longest = f"{times.longest / 1000:>11.1f}  {times.place}"
+        print(f"{name:<32} {times.count:>8} {times.total / 1000:>10.1f} {longest}")
+    print(f"{sum(times.count for times in table.values())} runs in {counted(len(table), 'row')}{more}\n")
 
 
-parts = Parts(lambda: defaultdict(Row), show)
+report = Report(lambda: defaultdict(Times), show)
+__interval__, __partial__, __merge__, __exit__ = report.callbacks
 
 
 def irq(span: Any) -> None:
-    parts.table[f"hard {span.irq} {span.name}"].add(span.duration, span._cpu)
+    report.table[f"hard {span.irq} {span.name}"].add(span.duration, span._cpu)
 
 
 def softirq(span: Any) -> None:
-    parts.table[f"soft {span.name}"].add(span.duration, span._cpu)
+    report.table[f"soft {span.name}"].add(span.duration, span._cpu)
 
 
 # With -e hrtimer,workqueue
 def hrtimer(span: Any) -> None:
-    parts.table[f"timer {span.function}"].add(span.duration, span._cpu)
+    report.table[f"timer {span.function}"].add(span.duration, span._cpu)
 
 
 def workqueue(span: Any) -> None:
-    parts.table[f"work {span.function}"].add(span.duration, span._cpu)
-
-
-__interval__ = parts.interval
-__exit__ = parts.exit
+    report.table[f"work {span.function}"].add(span.duration, span._cpu)
