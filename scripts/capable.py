@@ -20,21 +20,15 @@ To replay a recording in two processes (`perf record` can be used instead of `pe
 """
 from __future__ import annotations
 
-import argparse
-import time
 from collections import Counter
 
-from perf_prof import Parts, PerfEvent, at_least, print
+from perf_prof import PerfEvent, print
+from perf_prof.script import Options, Report, counted, first_rows
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--refused", action="store_true", help="only checks that the kernel refused")
-parser.add_argument("--by-pid", action="store_true", help="one row for each process and capability")
-parser.add_argument("--top", type=at_least(1), default=40, metavar="N", help="number of rows in a table (default: 40)")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
+options = Options(__doc__, top=40)
+options.add_argument("--refused", action="store_true", help="only checks that the kernel refused")
+options.add_argument("--by-pid", action="store_true", help="one row for each process and capability")
+args = options.parse()
 
 # The names of the capabilities from number 0 on (include/uapi/linux/capability.h).
 NAMES = """chown dac_override dac_read_search fowner fsetid kill setgid setuid setpcap linux_immutable net_bind_service
@@ -50,31 +44,21 @@ def name(number: int) -> str:
     return f"CAP_{NAMES[number]}" if 0 <= number < len(NAMES) else f"capability {number}"
 
 
-def show(table: Table, end: int | None) -> None:
-    if end is not None:
-        print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
+def show(table: Table) -> None:
     print(f"{'CAPABILITY':<24} {'CHECKS':>8} {'REFUSED':>9}  {'PID      ' if args.by_pid else ''}COMM")
     rows = {(task, cap): (table[task, cap, False], table[task, cap, True]) for task, cap, _ in table.copy()}
-    order = sorted(rows.items(), key=lambda row: (-sum(row[1]), str(row[0][0]), row[0][1]))
-    for ((comm, pid), cap), (granted, refused) in order[: args.top]:
+    first, more = first_rows(rows.items(), args.top, lambda row: (-sum(row[1]), str(row[0][0]), row[0][1]))
+    for ((comm, pid), cap), (granted, refused) in first:
         process = f"{pid:<8} " if pid is not None else ""
         print(f"{name(cap):<24} {granted + refused:>8} {refused:>9}  {process}{comm}")
-    hidden = len(order) - args.top
-    more = f", {hidden} more with a larger --top" if hidden > 0 else ""
-    counted = f"{len(order)} row{'' if len(order) == 1 else 's'}"
-    print(f"{table.total()} checks in {counted}{more}\n")
+    print(f"{table.total()} checks in {counted(len(rows), 'row')}{more}\n")
 
 
-parts = Parts(Counter, show)
+report = Report(Counter, show)
+__interval__, __partial__, __merge__, __exit__ = report.callbacks
 
 
 def capability__cap_capable(event: PerfEvent) -> None:
     refused = event.ret != 0
     if refused or not args.refused:
-        parts.table[(event._comm, event._pid if args.by_pid else None), event.cap, refused] += 1
-
-
-__interval__ = parts.interval
-__partial__ = parts.partial
-__merge__ = parts.merge
-__exit__ = parts.exit
+        report.table[(event._comm, event._pid if args.by_pid else None), event.cap, refused] += 1
