@@ -23,27 +23,14 @@ the end.
 """
 from __future__ import annotations
 
-import argparse
 from collections import Counter
 
 from perf_prof import CallChains, FlameGraph, PerfEvent, at_least, print
+from perf_prof.script import Options, first_rows, save_flame
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")
-parser.add_argument("--min", type=at_least(0), default=0, metavar="US", help="only waits of at least US microseconds")
-parser.add_argument("--top", type=at_least(1), default=10, metavar="N", help="number of stacks in a table (default: 10)")
-parser.add_argument("--flame", metavar="FILE", help="write a flame graph: FILE.svg, or FILE.folded as text")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
-if args.flame:
-    # Checked before the run: after it, the collected stacks would be lost.
-    try:
-        FlameGraph.check(args.flame)
-    except (OSError, ValueError) as error:
-        parser.error(f"--flame {error}")
+options = Options(__doc__, top=10, rows="stacks in a table", comm=True, flame=True)
+options.add_argument("--min", type=at_least(0), default=0, metavar="US", help="only waits of at least US microseconds")
+args = options.parse()
 
 Stack = tuple[str, ...]
 # The task, its stack, the waker and its stack, both from the inside out.
@@ -70,16 +57,16 @@ def offcpu(event: PerfEvent) -> None:
 
 def show() -> None:
     chains.say()
-    total = sum(waits.values())
-    for (task, stack, waker, of_waker), us in waits.most_common(args.top):
+    total = waits.total()
+    rows, more = first_rows(waits.items(), args.top, lambda row: -row[1])
+    for (task, stack, waker, of_waker), us in rows:
         print(f"{us / 10**6:>10.3f} s {us / max(total, 1):>6.1%}  {task}")
         for frame in stack:
             print(f"{'':>28}{frame}")
         print(f"{'':>24}woken by {waker}")
         for frame in of_waker:
             print(f"{'':>28}{frame}")
-    hidden = len(waits) - args.top
-    print(f"{total / 10**6:.3f} s off CPU in {len(waits)} stacks{f', {hidden} more with a larger --top' if hidden > 0 else ''}\n")
+    print(f"{total / 10**6:.3f} s off CPU in {len(waits)} stacks{more}\n")
 
 
 def __interval__() -> None:
@@ -89,8 +76,4 @@ def __interval__() -> None:
 
 def __exit__() -> None:
     show()
-    if whole:
-        whole.save(args.flame)
-        print(f"{args.flame}: {whole.total / 10**6:.3f} s in {len(whole)} stacks")
-    elif args.flame:
-        print(f"{args.flame}: not written, no task waited")
+    save_flame(whole, args.flame, lambda us: f"{us / 10**6:.3f} s", "no task waited")
