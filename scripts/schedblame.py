@@ -14,40 +14,29 @@ a table is printed every second, else one at the end.
 """
 from __future__ import annotations
 
-import argparse
 from collections import Counter, defaultdict
 from typing import Any
 
-from perf_prof import Count, Hist, Parts, PerfEvent, Sum, at_least, print
+from perf_prof import Count, Hist, Parts, PerfEvent, Sum, print
+from perf_prof.script import Options, first_rows
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")
-parser.add_argument("--top", type=at_least(1), default=20, metavar="N", help="number of rows (default: 20)")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
+args = Options(__doc__, top=20, rows="rows", comm=True).parse()
 
 
 def new_table() -> dict[str, Any]:
-    waits = Hist("duration", by="comm", unit="us")
     takers = Count("comm", "preempted_by", where="preempted==1")
-    ran: Counter[tuple[str, str]] = Counter()
-    return {"waits": waits, "waited": Sum("duration", by="comm"), "takers": takers, "ran": ran}
+    waits = Hist("duration", by="comm", unit="us")
+    return {"waits": waits, "waited": Sum("duration", by="comm"), "takers": takers, "ran": Counter()}
 
 
 def runqueue(event: PerfEvent) -> None:
-    comm = event.comm
-    if args.comm and comm != args.comm:
-        return
-    table = parts.table
-    table["waits"].add(event)
-    table["waited"].add(event)
-    table["takers"].add(event)
-    for other in filter(None, event.ran.split(", ")):
-        name, _, ns = other.rpartition(" ")
-        table["ran"][comm, name] += int(ns)
+    if args.comm in (None, event.comm):
+        table = parts.table
+        for name in "waits", "waited", "takers":
+            table[name].add(event)
+        for other in filter(None, event.ran.split(", ")):
+            name, _, ns = other.rpartition(" ")
+            table["ran"][event.comm, name] += int(ns)
 
 
 def largest(rows: Any) -> dict[str, list[tuple[str, int]]]:
@@ -61,18 +50,14 @@ def largest(rows: Any) -> dict[str, list[tuple[str, int]]]:
 def show(table: dict[str, Any], end: int | None) -> None:
     print(f"{'TASK':<16} {'WAITS':>7} {'p50 us':>8} {'p99 us':>8} {'max us':>8}  {'RAN MEANWHILE':<34} PREEMPTED BY")
     waits, ran, took = table["waits"], largest(table["ran"].items()), largest(table["takers"].items())
-    order = sorted(waits.items(), key=lambda row: (-row[1].sum, row[0]))
-    for task, times in order[: args.top]:
+    rows, more = first_rows(waits.items(), args.top, lambda row: (-row[1].sum, row[0]))
+    for task, times in rows:
         blamed = ", ".join(f"{other} {ns / max(table['waited'][task], 1):.0%}" for other, ns in ran.get(task, []))
         takes = ", ".join(f"{other} {count}" for other, count in took.get(task, []))
         numbers = f"{times.percentile(50):>8.0f} {times.percentile(99):>8.0f} {times.max:>8.0f}"
         print(f"{task:<16} {times.count:>7} {numbers}  {blamed:<34} {takes}")
-    hidden = len(order) - args.top
-    print(f"{waits.total.count} waits of {len(order)} tasks{f', {hidden} more with a larger --top' if hidden > 0 else ''}\n")
+    print(f"{waits.total.count} waits of {len(waits)} tasks{more}\n")
 
 
 parts = Parts(new_table, show)
-__interval__ = parts.interval
-__partial__ = parts.partial
-__merge__ = parts.merge
-__exit__ = parts.exit
+__interval__, __partial__, __merge__, __exit__ = parts.interval, parts.partial, parts.merge, parts.exit
