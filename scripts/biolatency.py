@@ -19,20 +19,16 @@ the latencies over time: slow requests at regular times (a flush of caches, a ch
 """
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 from perf_prof import Heatmap, Hist
+from perf_prof.script import Options
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--by", choices=("op", "dev", "comm", "rwbs"), help="a histogram for each of them")
-parser.add_argument("--of", choices=("duration", "queued", "device"), default="duration", help="which time (default: duration)")
-parser.add_argument("--heatmap", metavar="FILE.svg", help="write a heat map of the whole run")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
+options = Options(__doc__)
+options.add_argument("--by", choices=("op", "dev", "comm", "rwbs"), help="a histogram for each of them")
+options.add_argument("--of", choices=("duration", "queued", "device"), default="duration", help="which time (default: duration)")
+options.add_argument("--heatmap", metavar="FILE.svg", help="write a heat map of the whole run")
+args = options.parse()
 
 # The parts of the duration are 0 if they are not known.
 where = None if args.of == "duration" else "device>0"
@@ -42,7 +38,7 @@ if args.heatmap:
     try:
         Heatmap.check(args.heatmap)
     except (OSError, ValueError) as error:
-        parser.error(f"--heatmap {error}")
+        options.error(f"--heatmap {error}")
     over_time = Heatmap("Block Device Latency", subtitle=args.of)
 
     def draw(e: Any) -> None:

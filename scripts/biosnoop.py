@@ -17,22 +17,17 @@ time that is not known. In recordings, devices have only numbers, as `lsblk` sho
 """
 from __future__ import annotations
 
-import argparse
 import os
-import time
 from functools import cache
 
 from perf_prof import PerfEvent, at_least, is_recording, print
+from perf_prof.script import Options, clock
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--dev", metavar="NAME", help="only this device: vda or 254:0")
-parser.add_argument("--min", type=at_least(0), default=0, metavar="US", help="only requests of at least US microseconds")
-parser.add_argument("--failed", action="store_true", help="only requests that failed")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
+options = Options(__doc__)
+options.add_argument("--dev", metavar="NAME", help="only this device: vda or 254:0")
+options.add_argument("--min", type=at_least(0), default=0, metavar="US", help="only requests of at least US microseconds")
+options.add_argument("--failed", action="store_true", help="only requests that failed")
+args = options.parse()
 
 
 @cache
@@ -44,13 +39,6 @@ def device(number: str) -> str:
         return os.path.basename(os.readlink(f"/sys/dev/block/{number}"))
     except OSError:
         return number
-
-
-def clock(ns: int | None) -> str:
-    """Returns the local time of day, to the millisecond. A recording may not say it."""
-    if ns is None:
-        return "--:--:--.---"
-    return time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
 
 
 def us(ns: int) -> str:

@@ -17,18 +17,13 @@ script started is not counted. With -i 1000, histograms are printed every second
 """
 from __future__ import annotations
 
-import argparse
 
 from perf_prof import Hist
+from perf_prof.script import Options
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")
-parser.add_argument("--by", choices=("comm", "pid", "why"), help="a histogram for each of them")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
+options = Options(__doc__, comm=True)
+options.add_argument("--by", choices=("comm", "pid", "why"), help="a histogram for each of them")
+args = options.parse()
 
 runs = oncpu = Hist("duration", by=args.by, unit="us", where=f'comm=="{args.comm}"' if args.comm else None)
 

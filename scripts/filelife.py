@@ -18,21 +18,16 @@ belong to another folder. Needs root, as all probes with arguments do.
 """
 from __future__ import annotations
 
-import argparse
 import os
-import time
 from collections import Counter
 
 from perf_prof import PerfEvent, at_least, print
+from perf_prof.script import Options, clock
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--max", type=at_least(1), metavar="MS", help="only files that lived for at most MS milliseconds")
-parser.add_argument("--name", metavar="TEXT", help="only paths with this text")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
+options = Options(__doc__)
+options.add_argument("--max", type=at_least(1), metavar="MS", help="only files that lived for at most MS milliseconds")
+options.add_argument("--name", metavar="TEXT", help="only paths with this text")
+args = options.parse()
 
 # The most files and calls that are kept. The oldest are forgotten.
 MOST = 100_000
@@ -45,13 +40,6 @@ removals: dict[int, Key] = {}  # thread -> the file that it is removing
 
 def key(event: PerfEvent) -> Key:
     return event.path, 0 if event.path.startswith("/") else event._pid
-
-
-def clock(ns: int | None) -> str:
-    """Returns the local time of day, to the millisecond. A recording may not say it."""
-    if ns is None:
-        return "--:--:--.---"
-    return time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
 
 
 def task(event: PerfEvent) -> str:

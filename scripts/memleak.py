@@ -24,19 +24,14 @@ needs --call-graph dwarf for its call chains.
 """
 from __future__ import annotations
 
-import argparse
 from typing import Any, NamedTuple
 
 from perf_prof import CallChains, Count, Sum, at_least, print
+from perf_prof.script import Options, first_rows
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--older", type=at_least(0), default=0, metavar="MS", help="only memory that is at least MS ms old")
-parser.add_argument("--top", type=at_least(1), default=10, metavar="N", help="number of call chains (default: 10)")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
+options = Options(__doc__, top=10, rows="call chains")
+options.add_argument("--older", type=at_least(0), default=0, metavar="MS", help="only memory that is at least MS ms old")
+args = options.parse()
 
 older = args.older * 10**6
 # Call chains of the kernel's memory.
@@ -94,12 +89,10 @@ def __exit__() -> None:
     for chain in kernel_bytes:
         chains.note(chain.split(";") if chain else [])
     chains.say()
-    order = sorted(rows.items(), key=lambda row: (-row[1][0], row[0]))
-    for chain, (size, count) in order[: args.top]:
+    first, more = first_rows(rows.items(), args.top, lambda row: (-row[1][0], row[0]))
+    for chain, (size, count) in first:
         print(f"{size:,} bytes in {count:,} allocations")
         for frame in reversed(chain.split(";")):
             print(f"        {frame.removesuffix('_[k]')}")
-    hidden = len(order) - args.top
-    more = f", {hidden} more with a larger --top" if hidden > 0 else ""
     total, count = (sum(row[at] for row in rows.values()) for at in (0, 1))
-    print(f"{total:,} bytes in {count:,} allocations of {len(order)} call chains are not freed{more}")
+    print(f"{total:,} bytes in {count:,} allocations of {len(rows)} call chains are not freed{more}")

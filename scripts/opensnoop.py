@@ -17,23 +17,18 @@ as the caller gave it. Needs root, as all probes with arguments do.
 """
 from __future__ import annotations
 
-import argparse
 import os
-import time
 from collections import Counter
 from typing import NamedTuple
 
 from perf_prof import Losses, Parts, PerfEvent, errno_name, print
+from perf_prof.script import Options, clock
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--failed", action="store_true", help="only calls that fail")
-parser.add_argument("--name", metavar="TEXT", help="only paths with this text")
-parser.add_argument("--all", action="store_true", help="also calls whose path is not known")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
+options = Options(__doc__)
+options.add_argument("--failed", action="store_true", help="only calls that fail")
+options.add_argument("--name", metavar="TEXT", help="only paths with this text")
+options.add_argument("--all", action="store_true", help="also calls whose path is not known")
+args = options.parse()
 
 ACCESS = ("O_RDONLY", "O_WRONLY", "O_RDWR")
 # Flags of several bits come before those that are a part of them: O_SYNC has the bit of O_DSYNC.
@@ -65,13 +60,6 @@ def flag_names(flags: int) -> str:
             names.append(name)
             rest &= ~bits
     return "|".join(names)
-
-
-def clock(ns: int | None) -> str:
-    """Returns the local time of day, to the millisecond. A recording may not say it."""
-    if ns is None:
-        return "--:--:--.---"
-    return time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
 
 
 def __init__() -> None:

@@ -17,16 +17,11 @@ the waits of these tasks count. With -i 1000, a table is printed every second, e
 """
 from __future__ import annotations
 
-import argparse
 
 from perf_prof import Distribution, Hist, PerfEvent, print
+from perf_prof.script import Options
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-parser.parse_args()
+Options(__doc__).parse()
 
 waits = Hist("duration", by="_cpu")
 span = [0, 0]  # the times of the first and the last wait

@@ -17,22 +17,17 @@ entered before the script started are not seen.
 """
 from __future__ import annotations
 
-import argparse
-import time
 from functools import cache
 from typing import Any
 
 from perf_prof import CallChains, SelectorError, at_least, event, print, syscall_nr
+from perf_prof.script import Options, clock
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--min", type=at_least(1.0), default=1.0, metavar="MS", help="only calls of at least MS milliseconds")
-parser.add_argument("--call", action="append", metavar="NAME", help="only this system call, for example fsync")
-parser.add_argument("--all", action="store_true", help="also calls that wait on purpose")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
+options = Options(__doc__)
+options.add_argument("--min", type=at_least(1.0), default=1.0, metavar="MS", help="only calls of at least MS milliseconds")
+options.add_argument("--call", action="append", metavar="NAME", help="only this system call, for example fsync")
+options.add_argument("--all", action="store_true", help="also calls that wait on purpose")
+args = options.parse()
 
 # Calls that wait for something that another task, a device or a time decides.
 WAITS = set("""accept accept4 clock_nanosleep clock_nanosleep_time64 epoll_pwait epoll_pwait2 epoll_wait flock futex
@@ -44,7 +39,7 @@ for call in args.call or ():
     try:
         syscall_nr(call)
     except KeyError:
-        parser.error(f"--call {call}: there is no such system call")
+        options.error(f"--call {call}: there is no such system call")
 
 
 @cache
@@ -72,13 +67,6 @@ def call_text(call: str, words: tuple[int, ...]) -> str:
     if known is None:
         return f"{call}({', '.join(map(hex, words))})"
     return f"{call}({', '.join(f'{name}={value(type, name, word)}' for (type, name), word in zip(known, words))})"
-
-
-def clock(ns: int | None) -> str:
-    """Returns the local time of day, to the millisecond. A recording may not say it."""
-    if ns is None:
-        return "--:--:--.---"
-    return time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
 
 
 chains = CallChains()

@@ -18,30 +18,18 @@ tells how many bytes a connection carried.
 """
 from __future__ import annotations
 
-import argparse
-import time
 
 from perf_prof import PerfEvent, at_least, print
+from perf_prof.script import Options, clock
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--port", type=at_least(1), metavar="PORT", help="only connections from or to this port")
-parser.add_argument("--states", action="store_true", help="also the time in each state")
-parser.add_argument("--bad", action="store_true", help="only connections with retransmits or a reset, or never established")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
+options = Options(__doc__)
+options.add_argument("--port", type=at_least(1), metavar="PORT", help="only connections from or to this port")
+options.add_argument("--states", action="store_true", help="also the time in each state")
+options.add_argument("--bad", action="store_true", help="only connections with retransmits or a reset, or never established")
+args = options.parse()
 
 # The last states of a connection that both ends closed.
 CLOSED = ("FIN_WAIT2", "LAST_ACK", "CLOSING", "TIME_WAIT")
-
-
-def clock(ns: int | None) -> str:
-    """Returns the local time of day, to the millisecond. A recording may not say it."""
-    if ns is None:
-        return "--:--:--.---"
-    return time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
 
 
 def end(address: str, port: int) -> str:
