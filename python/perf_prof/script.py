@@ -12,9 +12,10 @@ import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, TypeVar
 
-from perf_prof import FlameGraph, Parts, at_least, print, shard
+from perf_prof import FlameGraph, Parts, at_least, is_recording, print, shard
 
 __all__ = [
     "IN_INTERRUPT",
@@ -28,6 +29,7 @@ __all__ = [
     "cpu_list",
     "first_rows",
     "function_name",
+    "mapped_file",
     "save_flame",
     "signal_name",
     "signal_result",
@@ -238,6 +240,23 @@ def function_name(symbol: str, dso: str) -> str:
     """Returns a function of a call chain with its file: main (app). All functions of a file without a symbol have one name."""
     file = dso.rpartition("/")[2] if dso.startswith("/") else dso
     return f"[unknown] ({file})" if symbol == "Unknown" else f"{symbol} ({file})"
+
+
+@lru_cache(maxsize=10_000)
+def mapped_file(pid: int, address: int) -> str | None:
+    """Returns the path of the file that a process has mapped at an address. Returns None if this is not known: the process has
+    ended, or the events come from a recording."""
+    if is_recording():
+        return None
+    try:
+        with open(f"/proc/{pid}/maps", errors="replace") as maps:
+            for words in (line.split(maxsplit=5) for line in maps):
+                begin, end = (int(number, 16) for number in words[0].split("-"))
+                if begin <= address < end:
+                    return words[5].strip() if len(words) > 5 else None
+    except OSError:
+        pass
+    return None
 
 
 def signal_name(number: int) -> str:

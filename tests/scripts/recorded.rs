@@ -109,18 +109,27 @@ int main(void) { for (int i = 0; i < 10; i++) nap(); return 0; }
 ";
     let folder = tempfile::tempdir().unwrap();
     compile(folder.path(), "naps", NAPS, FRAMES);
-    let probes = "-e uprobe:nap@./naps,uretprobe:nap@./naps";
+    let probes = "-e function:nap@./naps";
     let recorded = shell(folder.path(), &format!("perf-prof record -q {probes} -- ./naps"));
     assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
     let mut command = script("uprobe_latency.py");
     command.args(["--input", "perf.data"]).current_dir(folder.path());
     let out = command.output().unwrap();
     let err = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.code() == Some(2) && err.contains("select the recorded probes with -e"), "{err}");
+    assert!(out.status.code() == Some(2) && err.contains("select the recorded functions with -e"), "{err}");
     let out = text(command.args(probes.split(' ')).output().unwrap());
-    let calls = row(&out, "nap:");
-    let mean: f64 = calls[4].parse().unwrap();
-    assert!(calls[1..3] == ["10", "calls,"] && mean > 1950.0, "{out}");
+    let has_naps = |out: &str| {
+        let calls = row(out, "nap:");
+        let mean: f64 = calls[4].parse().unwrap();
+        assert!(calls[1..3] == ["10", "calls,"] && mean > 1950.0, "{out}");
+    };
+    has_naps(&out);
+    // Recordings of the probes alone are read as spans.
+    let recorded = shell(folder.path(), "perf-prof record -q -e uprobe:nap@./naps,uretprobe:nap@./naps -- ./naps");
+    assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+    let mut command = script("uprobe_latency.py");
+    command.args(["--input", "perf.data", "-e", "span:nap=uprobe:nap..uretprobe:nap//key=_tid/nested/"]);
+    has_naps(&text(command.current_dir(folder.path()).output().unwrap()));
 }
 
 /// A recording has the names of probes, but not their files.
