@@ -36,9 +36,9 @@ pub mod column;
 
 pub mod parallel;
 
-pub mod plan;
-
 pub mod derive;
+
+pub mod plan;
 
 pub mod engine;
 

@@ -9,7 +9,7 @@ use crate::{
     capture::{EventRequest, Frames, PerfEvent},
     derive::{self, Derived, Presence, Span, SpanRule},
     event::{EventType, Format},
-    plan::{Capture, Target},
+    plan::{Capture, Target, live_target},
     profiler::{self, Machine, ResolvedProbe, RunningMachine, SourceError, Stacks, Tasks},
     record::SampleLayout,
     spec::{Attrs, EventKind, EventSpec, Grouping, Probe, SpanSpec, Stack, handler_name, is_glob, similar_names},
@@ -91,7 +91,7 @@ impl Selection {
     pub fn recorded(self, plan: &Capture) -> Result<Vec<Selected>> {
         let of_source = |spec: &&EventSpec| matches!(&spec.kind, EventKind::Span(span) if span.is_source());
         if let Some(source) = plan.events.iter().find(of_source)
-            && let (_, Some(_)) = derive::source::live_target(std::slice::from_ref(source), plan.target.clone())?
+            && let (_, Some(_)) = live_target(std::slice::from_ref(source), plan.target.clone())?
         {
             let name = &source.selector;
             bail!(

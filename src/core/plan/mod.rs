@@ -5,7 +5,7 @@ mod run;
 use std::{ffi::OsString, path::PathBuf};
 
 pub use run::{Face, LivePlan, Naming, Origin, RecordingOutput, RunPlan};
-
+use crate::derive::source::{Coverage, Scope, SourceTargetError, check_coverage, scope};
 pub use crate::event::Names;
 pub use crate::perfdata::{Owner, ReadLimits};
 use crate::spec::{CallGraph, CpuSet, EventKind, EventSpec, Rate, RingSize, TimeRanges};
@@ -148,6 +148,35 @@ pub enum Target {
     /// A command that perf-prof starts: the program and its arguments, not empty. It is forked before the events are
     /// opened, and the run ends when it exits.
     Workload(Vec<OsString>),
+}
+
+/// Returns the target of a live run, and the tasks that are selected among all: if sources need the events of all tasks,
+/// the target is the whole machine.
+pub fn live_target(events: &[EventSpec], target: Target) -> Result<(Target, Option<Target>), SourceTargetError> {
+    let coverage = match &target {
+        Target::Cpus(_) | Target::Cgroups { .. } => Coverage::Parts,
+        _ => Coverage::All,
+    };
+    check_coverage(events, coverage)?;
+    match &target {
+        Target::Processes(_) | Target::Threads(_) | Target::Workload(_) if scope(events)? == Scope::Machine => {
+            Ok((Target::AllCpus, Some(target)))
+        }
+        _ => Ok((target, None)),
+    }
+}
+
+/// Returns what `-p` and `-t` select in a recording. `coverage` says if only some of its CPUs are read.
+pub fn recorded_tasks(
+    events: &[EventSpec],
+    are_given: bool,
+    coverage: Coverage,
+) -> Result<TaskSelection, SourceTargetError> {
+    check_coverage(events, coverage)?;
+    if are_given && scope(events)? == Scope::Machine {
+        return Ok(TaskSelection::ForScript);
+    }
+    Ok(TaskSelection::OfSamples)
 }
 
 impl Capture {

@@ -24,7 +24,7 @@ mod workqueue;
 use self::definition::{Field, Flag, Rule};
 pub use self::{
     definition::{Scope, SourceDefinition},
-    target::{Coverage, SourceTargetError, live_target, recorded_tasks},
+    target::{Coverage, SourceTargetError, check_coverage, scope},
 };
 use super::span::SpanError;
 use crate::spec::{SpanEvents, SpanSpec};

@@ -1,12 +1,9 @@
-//! The tasks that the user selects, if the events of a source also happen in other tasks.
+//! Which events sources need: of which CPUs, and if those of all tasks.
 
 use thiserror::Error;
 
 use super::{Scope, of};
-use crate::{
-    plan::{Target, TaskSelection},
-    spec::{EventKind, EventSpec},
-};
+use crate::spec::{EventKind, EventSpec};
 
 /// Why tasks or CPUs cannot be selected together with a source.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -50,7 +47,7 @@ impl Coverage {
 }
 
 /// Fails if a source needs the events of all CPUs, and only those of some are selected.
-fn check(events: &[EventSpec], coverage: Coverage) -> Result<(), SourceTargetError> {
+pub fn check_coverage(events: &[EventSpec], coverage: Coverage) -> Result<(), SourceTargetError> {
     for event in events {
         let EventKind::Span(span) = &event.kind else { continue };
         let Ok(Some(source)) = of(span) else { continue };
@@ -63,7 +60,7 @@ fn check(events: &[EventSpec], coverage: Coverage) -> Result<(), SourceTargetErr
 }
 
 /// Returns the scope of the events. Fails if some are those of the selected tasks, and others are not.
-fn scope(events: &[EventSpec]) -> Result<Scope, SourceTargetError> {
+pub fn scope(events: &[EventSpec]) -> Result<Scope, SourceTargetError> {
     let is_source = |event: &EventSpec| match &event.kind {
         EventKind::Span(span) => of(span).ok().flatten(),
         _ => None,
@@ -76,33 +73,4 @@ fn scope(events: &[EventSpec]) -> Result<Scope, SourceTargetError> {
         }
         None => Ok(Scope::Machine),
     }
-}
-
-/// Returns the target of a live run, and the tasks that are selected among all: if sources need the events of all tasks,
-/// the target is the whole machine.
-pub fn live_target(events: &[EventSpec], target: Target) -> Result<(Target, Option<Target>), SourceTargetError> {
-    let coverage = match &target {
-        Target::Cpus(_) | Target::Cgroups { .. } => Coverage::Parts,
-        _ => Coverage::All,
-    };
-    check(events, coverage)?;
-    match &target {
-        Target::Processes(_) | Target::Threads(_) | Target::Workload(_) if scope(events)? == Scope::Machine => {
-            Ok((Target::AllCpus, Some(target)))
-        }
-        _ => Ok((target, None)),
-    }
-}
-
-/// Returns what `-p` and `-t` select in a recording. `coverage` says if only some of its CPUs are read.
-pub fn recorded_tasks(
-    events: &[EventSpec],
-    are_given: bool,
-    coverage: Coverage,
-) -> Result<TaskSelection, SourceTargetError> {
-    check(events, coverage)?;
-    if are_given && scope(events)? == Scope::Machine {
-        return Ok(TaskSelection::ForScript);
-    }
-    Ok(TaskSelection::OfSamples)
 }

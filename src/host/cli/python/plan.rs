@@ -4,10 +4,10 @@ use std::{ffi::OsString, path::PathBuf};
 
 use perf_prof_core::{
     capture::OwnThreads,
-    derive::source::{Coverage, live_target, recorded_tasks},
+    derive::source::Coverage,
     plan::{
         Callchain, Capture, Clock, DeliveryOrder, Face, Input, Jobs, LivePlan, Names, Naming, Origin, ReadLimits,
-        RecordingOutput, RunPlan, SplitBy, Switch, Target, TaskSelection,
+        RecordingOutput, RunPlan, SplitBy, Switch, Target, TaskSelection, live_target, recorded_tasks,
     },
     spec::{EventSpec, SpecError, parse_events},
     symbol::{self, Data, Demangle, Inline, Srcline},

@@ -5,10 +5,10 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, value_parser};
 use perf_prof_core::{
-    derive::source::{Coverage, live_target, recorded_tasks},
+    derive::source::Coverage,
     plan::{
         Callchain, Capture, DeliveryOrder, Face, Input, LivePlan, Names, Naming, Origin, OwnThreads, ReadLimits,
-        RunPlan, Switch, Target, Verbosity,
+        RunPlan, Switch, Target, Verbosity, live_target, recorded_tasks,
     },
     record::OtherRecords,
     spec::{CallGraph, CpuSet, EventSpec, Rate, RingSize, TimeRanges, parse_interval, parse_pages, parse_size},
