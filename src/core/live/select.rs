@@ -274,7 +274,8 @@ fn source(plan: &Capture, spec: &EventSpec, tracefs: &Tracefs) -> Result<Selecte
     if source.limit.is_some() && plan.events.len() > 1 {
         bail!("{name}: -N applies to all events of a run; use it as an option of perf-prof: `-N N`");
     }
-    let format = source.format();
+    // Samples of events other than tracepoints have only a name.
+    let format = Format::source(source.request.name.clone());
     let (spec, place) = (spec.clone(), EventLocation::Anywhere);
     Ok(Selected {
         spec,

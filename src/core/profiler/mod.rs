@@ -21,7 +21,6 @@ pub use self::{
 use crate::{
     abi::*,
     capture::{EventRequest, Excluded, Frames, PerfEvent, Sampling},
-    event::Format,
     spec::{EventGroup, EventKind, EventSpec, Modifiers, NamedEvent, Precise, Rate, named_event, perf_event_names},
 };
 
@@ -135,11 +134,6 @@ impl Source {
     fn new(name: &str, event: PerfEvent, default: Sampling) -> Source {
         let request = EventRequest { sampling: default, ..EventRequest::new(name, event) };
         Source { request, stacks: Stacks::default(), tasks: Tasks::Inherit, note: None, rate: None, limit: None }
-    }
-
-    /// Returns the format of the source's samples. It has only a name.
-    pub fn format(&self) -> Format {
-        Format::source(self.request.name.clone())
     }
 }
 
