@@ -6,6 +6,8 @@
 pub mod abi;
 pub mod value;
 
+pub mod control_characters;
+
 pub mod spec;
 
 pub mod record;

@@ -20,7 +20,7 @@ use rustix::{
     termios::tcgetwinsize,
 };
 
-use super::terminal::text_for_terminal;
+use crate::control_characters::text_for_terminal;
 
 /// The stderr from before [`append_to`].
 static FIRST_STDERR: OnceLock<File> = OnceLock::new();

@@ -1,9 +1,9 @@
 //! Describes a field for script authors: the Python type and the C declaration.
 
 use crate::{
+    control_characters::without_controls,
     event::SpanFormat,
     record::{MemberType, SampleMember},
-    sys::terminal::without_controls,
     tracefs::{ElementType, Field},
     value::ValueType,
 };

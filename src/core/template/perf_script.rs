@@ -4,8 +4,8 @@
 use std::{collections::HashSet, fmt::Write};
 
 use crate::{
+    control_characters::without_controls,
     event::{EventType, Format},
-    sys::terminal::without_controls,
     tracefs::{EventFormat, Field},
 };
 

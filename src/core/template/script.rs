@@ -7,8 +7,8 @@ use super::{
     field_line, member_line,
 };
 use crate::{
+    control_characters::without_controls,
     event::{EventType, Format},
-    sys::terminal::without_controls,
 };
 
 const HEADER: &str = r#"#

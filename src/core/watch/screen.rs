@@ -3,7 +3,10 @@
 use anyhow::Result;
 
 use super::output::{Colours, Reader};
-use crate::sys::{keys::Keys, output::terminal_size, terminal::without_controls};
+use crate::{
+    control_characters::without_controls,
+    sys::{keys::Keys, output::terminal_size},
+};
 
 /// The size of a terminal that does not know its size.
 const SIZE: (usize, usize) = (80, 24);

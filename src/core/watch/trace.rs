@@ -11,13 +11,13 @@ use super::{
     system_call::SystemCallText,
 };
 use crate::{
+    control_characters::for_terminal,
     engine::ExitStatus,
     event::{
         Context, Deliver, EventType, Flow, Format, LineContext, Sample, Sink, UNKNOWN_COMM, frames, has_callchain,
         ip_frame, write_date, write_frames, write_json, write_text,
     },
     plan::RunPlan,
-    sys::terminal::for_terminal,
 };
 
 /// The plan of a trace.

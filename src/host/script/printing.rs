@@ -3,7 +3,7 @@
 
 use std::{io::IsTerminal, sync::OnceLock};
 
-use perf_prof_core::sys::terminal;
+use perf_prof_core::control_characters;
 use pyo3::{
     prelude::*,
     sync::PyOnceLock,
@@ -57,7 +57,7 @@ fn escapes(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     static TABLE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let make = || {
         let table = PyDict::new(py);
-        for c in ('\0'..='\u{9f}').filter(|&c| terminal::is_command(c)) {
+        for c in ('\0'..='\u{9f}').filter(|&c| control_characters::is_command(c)) {
             let shown = format!("\\x{:02x}", u32::from(c));
             if c >= '\u{80}' {
                 table.set_item(0xdc00 + u32::from(c), &shown)?;

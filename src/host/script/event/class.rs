@@ -3,8 +3,8 @@
 use std::ffi::{CString, c_int, c_uint, c_void};
 
 use perf_prof_core::{
+    control_characters::without_controls,
     event::{EventType, Format, SpanPart},
-    sys::terminal::without_controls,
     template,
     tracefs::Field,
 };

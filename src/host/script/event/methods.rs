@@ -6,8 +6,8 @@ use std::{
 };
 
 use perf_prof_core::{
+    control_characters::for_terminal,
     event::{LineContext, LineParts, write_line},
-    sys::terminal::for_terminal,
 };
 use pyo3::{
     exceptions::{PyRuntimeError, PyTypeError},
