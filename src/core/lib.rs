@@ -24,6 +24,8 @@ pub mod symbol;
 
 pub mod unwind;
 
+pub mod running_kernel;
+
 pub mod event;
 
 pub mod profiler;

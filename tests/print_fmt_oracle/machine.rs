@@ -2,7 +2,7 @@
 //! value is computed from text that the kernel printed.
 
 use perf_prof_core::{
-    live::kernel::RunningKernel,
+    running_kernel::RunningKernel,
     sys::tracefs::{Tracefs, TracefsError},
     tracefs::{BitField, Kernel, KernelSymbol},
 };

@@ -11,9 +11,9 @@ use std::{
 
 use crate::{
     abi::{PERF_RECORD_MISC_CPUMODE_MASK, PERF_RECORD_MISC_KERNEL},
-    live::kernel::{RunningKernel, running_build_id},
     perfdata::{BuildId, KernelMapping, Recording},
     record::{Ksymbol, KsymbolKind, Mmap2},
+    running_kernel::{RunningKernel, running_build_id},
     symbol::{Extent, Kallsyms, KernelCode, PerfSymbol, RecordedBinaries, Symbol, module_name},
     sys::{output, tracefs::Tracefs},
     tracefs::{BitField, Kernel, KernelSymbol, PerfKernelSymbol, printk_formats},

@@ -20,7 +20,6 @@ use crate::{
     event::{Context, Processes, Sink, Stats, Targets},
     live::{
         chosen::{ArmedEvents, event_types},
-        kernel::RunningKernel,
         refusal::open_error,
         requests::{self, Sizes},
         select::{self, Selected},
@@ -29,6 +28,7 @@ use crate::{
     plan::{self, DeliveryOrder, Face, LivePlan, OwnThreads, RecordingOutput, RunPlan, Target, Verbosity},
     record::{EventIds, Source as _},
     recorder::{self, AfterFailure, RecordingTee, RecordingWriter, Subject, Summary},
+    running_kernel::RunningKernel,
     sys::{
         clock::{self, Calibration},
         close_in_child::ClosingHeldOff,
