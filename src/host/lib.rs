@@ -9,13 +9,13 @@ pub mod script;
 #[cfg(feature = "python")]
 pub mod run;
 
-pub mod cli;
-
 #[cfg(feature = "python")]
 pub mod library;
 
 #[cfg(feature = "python")]
 pub mod testing;
+
+pub mod cli;
 
 #[cfg(feature = "python")]
 pub mod native;

@@ -9,13 +9,24 @@ use std::{
 use perf_prof_core::sys::signals::WithoutPython;
 use pyo3::prelude::*;
 
-use crate::{cli, library, script, testing};
+use crate::{
+    cli,
+    library::{self, Planners},
+    script, testing,
+};
+
+/// How the package's functions get their plans from options.
+const PLANNERS: Planners = Planners {
+    script: cli::python::plan_of_program,
+    record: cli::record::plan_of_program,
+    stat: cli::stat::plan_of_program,
+};
 
 /// What the package `perf_prof` is made of.
 #[pymodule]
 pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     script::add_to(module)?;
-    library::add_to(module)?;
+    library::add_to(module, PLANNERS)?;
     module.add_function(wrap_pyfunction!(main, module)?)?;
     testing::add_to(module)?;
     script::name_package(module)

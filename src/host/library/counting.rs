@@ -9,9 +9,8 @@ use pyo3::{
 use super::{
     background::Background,
     errors::named,
-    options::{Action, words},
+    options::{Action, Planners, words},
 };
-use crate::cli::stat::plan_of_program;
 
 /// The count of an event, as the arguments of `perf_prof.Count`.
 #[derive(Default, IntoPyObject)]
@@ -45,7 +44,7 @@ pub fn count(py: Python<'_>, selectors: &Bound<'_, PyTuple>, options: &Bound<'_,
     if words.command.is_none() && !options.contains("duration")? {
         return Err(wrong("stat(): give a command with exec, or a duration".into()));
     }
-    let plan = plan_of_program(words.options, words.command).map_err(wrong)?;
+    let plan = (Planners::get()?.stat)(words.options, words.command).map_err(wrong)?;
     debug_assert_eq!(plan.rows, Rows::Events);
     let work = Background::start(move |signals| {
         let (mut counts, mut elapsed) = (Vec::new(), 0.0);

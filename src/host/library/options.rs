@@ -1,17 +1,44 @@
 //! Keyword arguments to plans. The keywords are the options of `perf-prof python` with `_` for `-`, and so are their
 //! values. So the option's own parser checks a value, and its message says what is wrong.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf, sync::OnceLock};
 
-use perf_prof_core::{capture::OwnThreads, plan::Face, spec::parse_events};
+use perf_prof_core::{capture::OwnThreads, plan::Face, recorder::RecordPlan, spec::parse_events, stat::StatPlan};
 use pyo3::{
-    exceptions::{PyTypeError, PyValueError},
+    exceptions::{PyRuntimeError, PyTypeError, PyValueError},
     prelude::*,
     types::{PyBool, PyDict, PyFloat, PyInt, PyString, PyTuple},
 };
 
 use super::errors::named;
-use crate::{cli::python::plan_of_program, run::plan::ScriptPlan};
+use crate::run::plan::ScriptPlan;
+
+/// Makes a plan from options of a command and from a program with its arguments. The error is one line for the user.
+pub type Planner<Plan> = fn(Vec<OsString>, Option<Vec<OsString>>) -> Result<Plan, String>;
+
+/// The command line's own ways from options to plans. This room knows of no command line, so they are given to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Planners {
+    /// For options of `perf-prof python`.
+    pub script: Planner<ScriptPlan>,
+    /// For options of `perf-prof record`.
+    pub record: Planner<RecordPlan>,
+    /// For options of `perf-prof stat`.
+    pub stat: Planner<StatPlan>,
+}
+
+static PLANNERS: OnceLock<Planners> = OnceLock::new();
+
+impl Planners {
+    /// Uses these from now on. Only the first call has an effect.
+    pub(super) fn set(self) {
+        PLANNERS.get_or_init(|| self);
+    }
+
+    pub(super) fn get() -> PyResult<Planners> {
+        PLANNERS.get().copied().ok_or_else(|| PyRuntimeError::new_err("perf_prof._native was not initialized"))
+    }
+}
 
 /// How the value of a keyword is written as the value of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,7 +271,7 @@ pub fn plan(
         let path: PathBuf = path.extract()?;
         words.options.extend([OsString::from("--input"), path.into()]);
     }
-    let plan = plan_of_program(words.options, words.command);
+    let plan = (Planners::get()?.script)(words.options, words.command);
     let mut plan = plan.map_err(|text| named(selectors.py(), "OptionError", &text))?;
     plan.run.face = Face::Program;
     plan.run.capture.own_threads = OwnThreads::StartedLeftOut;

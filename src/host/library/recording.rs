@@ -20,9 +20,8 @@ use super::{
     background::{Background, LOOK_FOR_SIGNALS},
     errors::{exception, named},
     forks::Generation,
-    options::{Action, words},
+    options::{Action, Planners, words},
 };
-use crate::cli::record::plan_of_program;
 
 /// A recording that is being made.
 #[pyclass(module = "perf_prof._native", frozen)]
@@ -43,7 +42,7 @@ pub fn start_recording(
     options: &Bound<'_, PyDict>,
 ) -> PyResult<RecordingRun> {
     let words = words(Action::Record, "record", selectors, options)?;
-    let plan = plan_of_program(words.options, words.command);
+    let plan = (Planners::get()?.record)(words.options, words.command);
     let mut plan = plan.map_err(|text| named(py, "OptionError", &text))?;
     if plan.output == Output::Stdout {
         return Err(named(py, "OptionError", "record(): output is a file; the standard output belongs to the program"));
