@@ -111,11 +111,16 @@ cd "$1"; shift
 exec setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
 "#;
 
+/// Where the Python is that perf-prof was built for.
+#[cfg(feature = "python")]
+const PYTHON: &str = perf_prof_host::script::BUILD_PREFIX;
+#[cfg(not(feature = "python"))]
+const PYTHON: &str = "/usr";
+
 /// Returns a command that runs as this user in `dir`.
 pub fn command(dir: &TempDir, tracefs: Tracefs, words: &[&str]) -> Command {
     let executables = Path::new(tested_program()).parent().unwrap();
-    let python = option_env!("PERF_PROF_BUILD_PREFIX").unwrap_or("/usr");
-    let needed = [executables, Path::new(python), dir.path()];
+    let needed = [executables, Path::new(PYTHON), dir.path()];
     let closed: Vec<(&Path, PathBuf)> = needed.iter().filter_map(|path| Some((*path, closed(path)?))).collect();
     let mut over: Vec<&PathBuf> = closed.iter().map(|(_, over)| over).collect();
     over.sort();

@@ -29,7 +29,7 @@ mod running;
 mod timeline;
 
 pub use callbacks::Callbacks;
-pub use choice::{ChoiceSource, PythonChoice};
+pub use choice::{BUILD_PREFIX, BUILD_VERSION, ChoiceSource, PythonChoice};
 pub use columns::{Batch, Table, stream_capsule};
 pub use error::ScriptError;
 pub use event::{EventClass, Seen, kept_event, made, made_context, seen, unnamed_frames};

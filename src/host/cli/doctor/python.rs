@@ -1,14 +1,11 @@
 //! Checks of the Python in use: the linked library, and the environment that provides the packages for scripts.
 
 use super::Check;
-use crate::script::{ChoiceSource, PythonChoice, ScriptError, libpython};
-
-/// The Python version, for example `3.11`, that perf-prof was built for.
-const BUILT_FOR: &str = env!("PERF_PROF_BUILD_PYTHON_VERSION");
+use crate::script::{BUILD_VERSION, ChoiceSource, PythonChoice, ScriptError, libpython};
 
 pub(super) fn library() -> Check {
     let library = libpython().unwrap_or_else(|| "linked statically".into());
-    Check::ok("libpython", format!("{library}, Python {BUILT_FOR}"))
+    Check::ok("libpython", format!("{library}, Python {BUILD_VERSION}"))
 }
 
 pub(super) fn environment() -> Check {
@@ -28,7 +25,8 @@ fn judge(choice: Result<PythonChoice, ScriptError>) -> Check {
             Check::ok(name, format!("{}, for which this perf-prof is installed", executable.display()))
         }
         Err(error @ ScriptError::OtherVersion { because, .. }) => {
-            let mend = format!("create a venv with python{BUILT_FOR} -m venv VENV and activate it, or unset {because}");
+            let mend =
+                format!("create a venv with python{BUILD_VERSION} -m venv VENV and activate it, or unset {because}");
             Check::fail(name, error.to_string(), Some(&mend))
         }
         Err(error @ ScriptError::NoPython { because, .. }) => {
@@ -48,7 +46,7 @@ mod tests {
     fn check(choice: Result<PythonChoice, ScriptError>, expected: Expect) {
         let check = judge(choice);
         let text = format!("{}: {}\n{}", check.state, check.detail, check.mend.unwrap_or_default());
-        expected.assert_eq(&text.replace(BUILT_FOR, "BUILT_FOR"));
+        expected.assert_eq(&text.replace(BUILD_VERSION, "BUILD_VERSION"));
     }
 
     #[test]
@@ -72,13 +70,13 @@ mod tests {
             fail: VIRTUAL_ENV: no usable Python at '/gone'; give the path of an interpreter or of a virtual environment
             unset VIRTUAL_ENV"#]],
         );
-        let (theirs, ours) = ("2.7".into(), BUILT_FOR);
+        let (theirs, ours) = ("2.7".into(), BUILD_VERSION);
         let error = ScriptError::OtherVersion { path: "/venv".into(), because: "CONDA_PREFIX", theirs, ours };
         check(
             Err(error),
             expect![[r#"
-            fail: CONDA_PREFIX: '/venv' is Python 2.7, but perf-prof is linked with Python BUILT_FOR: use a Python BUILT_FOR environment, or build perf-prof for Python 2.7 (PYO3_PYTHON=/path/to/python2.7 cargo build --release)
-            create a venv with pythonBUILT_FOR -m venv VENV and activate it, or unset CONDA_PREFIX"#]],
+            fail: CONDA_PREFIX: '/venv' is Python 2.7, but perf-prof is linked with Python BUILD_VERSION: use a Python BUILD_VERSION environment, or build perf-prof for Python 2.7 (PYO3_PYTHON=/path/to/python2.7 cargo build --release)
+            create a venv with pythonBUILD_VERSION -m venv VENV and activate it, or unset CONDA_PREFIX"#]],
         );
     }
 }
