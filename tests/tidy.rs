@@ -6,8 +6,28 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The rooms that may contain `unsafe`: `sys` calls the kernel, and `script` calls CPython.
-const UNSAFE: [&str; 2] = ["sys", "script"];
+/// The crates below `src`, lowest first. Their folders have these names. A crate uses only those before it.
+const CRATES: [&str; 2] = ["core", "host"];
+
+/// The crates that are one room: their modules have no order.
+const ONE_ROOM: [&str; 0] = [];
+
+/// The places that may contain `unsafe`: the first calls the kernel, the second CPython.
+const UNSAFE: [&str; 2] = ["src/core/sys", "src/host/script"];
+
+/// The places that may name pyo3.
+const PYTHON: [&str; 5] =
+    ["src/host/script", "src/host/library", "src/host/testing", "src/host/native.rs", "src/extension"];
+
+/// The places that read no files and start no programs, so that all of their tests are the same on every machine.
+const WITHOUT_MACHINE: [&str; 6] = [
+    "src/core/abi",
+    "src/core/value.rs",
+    "src/core/control_characters.rs",
+    "src/core/spec",
+    "src/core/record",
+    "src/core/tracefs",
+];
 
 /// The maximum number of lines in a file, so that a reader soon sees what a file is about.
 const LINES: usize = 600;
@@ -63,9 +83,19 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_')
 }
 
+/// Returns the folder below `src` in which a file is: a crate.
+fn crate_of(path: &Path) -> &str {
+    path.iter().nth(1).unwrap().to_str().unwrap()
+}
+
 /// Returns the room of a file in `src`. The results `lib`, `main` and `build` are not rooms.
 fn room(path: &Path) -> &str {
     path.iter().nth(2).unwrap().to_str().unwrap().trim_end_matches(".rs")
+}
+
+/// Returns whether a file is at one of these places.
+fn is_at(path: &Path, places: &[&str]) -> bool {
+    places.iter().any(|place| path.starts_with(place))
 }
 
 /// Returns the rooms of a crate, in the order of its `lib.rs`.
@@ -75,42 +105,54 @@ fn rooms_of(name: &str) -> Vec<String> {
     rooms.map(str::to_owned).collect()
 }
 
-/// Returns all rooms: first those of the core, then those of the host, which uses the core.
-fn rooms() -> Vec<String> {
-    let rooms: Vec<String> = ["core", "host"].into_iter().flat_map(rooms_of).collect();
+/// Returns all rooms with their crates, lowest first.
+fn rooms() -> Vec<(String, String)> {
+    let mut rooms = Vec::new();
+    for name in CRATES {
+        match ONE_ROOM.contains(&name) {
+            true => rooms.push((name.to_owned(), String::new())),
+            false => rooms.extend(rooms_of(name).into_iter().map(|room| (name.to_owned(), room))),
+        }
+    }
     assert!(rooms.len() > 20, "{rooms:?}");
     rooms
 }
 
-/// Returns the names after `crate::` or `perf_prof_core::` in the code, alone or in a list. Not all of them are rooms.
-fn used(code: &str) -> Vec<String> {
+/// Returns the crates and the names in them that the code of a crate uses, alone or in a list. Not all of the names are
+/// rooms.
+fn used(own: &str, code: &str) -> Vec<(String, String)> {
     let mut used = Vec::new();
-    let prefixes = ["crate::", "perf_prof_core::"];
-    for (at, prefix) in prefixes.into_iter().flat_map(|prefix| code.match_indices(prefix)) {
-        let rest = &code[at + prefix.len()..];
-        let Some(list) = rest.strip_prefix('{') else {
-            used.extend(words(rest).next().map(str::to_owned));
-            continue;
-        };
-        // Only the first word of an entry can be a room. Braces inside an entry contain other names.
-        let (mut depth, mut entry) = (1, true);
-        for (at, c) in list.char_indices() {
-            match c {
-                '{' => depth += 1,
-                '}' => depth -= 1,
-                ',' if depth == 1 => entry = true,
-                c if entry && c.is_alphabetic() => {
-                    used.extend(words(&list[at..]).next().map(str::to_owned));
-                    entry = false;
-                }
-                _ => {}
-            }
-            if depth == 0 {
-                break;
-            }
+    let prefixes = CRATES.map(|name| (name, format!("perf_prof_{name}::"))).into_iter();
+    for (name, prefix) in prefixes.chain([(own, "crate::".to_owned())]) {
+        for (at, _) in code.match_indices(&prefix) {
+            used.extend(first_words(&code[at + prefix.len()..]).into_iter().map(|word| (name.to_owned(), word)));
         }
     }
     used
+}
+
+/// Returns the first word of a path, or those of each path in a list between braces.
+fn first_words(rest: &str) -> Vec<String> {
+    let Some(list) = rest.strip_prefix('{') else { return words(rest).next().map(str::to_owned).into_iter().collect() };
+    // Only the first word of an entry can be a room. Braces inside an entry contain other names.
+    let mut found = Vec::new();
+    let (mut depth, mut entry) = (1, true);
+    for (at, c) in list.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 1 => entry = true,
+            c if entry && c.is_alphabetic() => {
+                found.extend(words(&list[at..]).next().map(str::to_owned));
+                entry = false;
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    found
 }
 
 #[track_caller]
@@ -121,25 +163,34 @@ fn none(broken: Vec<String>) {
 #[test]
 fn imports_are_seen_in_all_their_forms() {
     let code = "use crate::{\n    abi::{A, b::C},\n    sys::D,\n};\nuse crate::spec::E; fn f() { crate::value::g() }";
-    assert_eq!(used(code), ["abi", "sys", "spec", "value"]);
+    let rooms: Vec<String> = used("own", code).into_iter().map(|(name, room)| format!("{name}::{room}")).collect();
+    assert_eq!(rooms, ["own::abi", "own::sys", "own::spec", "own::value"]);
+    let of_crates = CRATES.map(|name| used("own", &format!("use perf_prof_{name}::{{room::A, b}};")));
+    assert!(of_crates.iter().zip(CRATES).all(|(used, name)| used[0] == (name.to_owned(), "room".to_owned())));
     assert_eq!(words(&self::code("a(); // unsafe\nb(\"unsafe\")")).filter(|word| *word == "unsafe").count(), 0);
 }
 
 #[test]
 fn rooms_use_only_rooms_above_them() {
     let rooms = rooms();
-    let place = |name: &str| rooms.iter().position(|room| room == name);
-    let mut broken = Vec::new();
+    let place = |name: &str, room: &str| {
+        let room = if ONE_ROOM.contains(&name) { "" } else { room };
+        rooms.iter().position(|(other, its)| other == name && its == room)
+    };
+    let (mut broken, mut checked) = (Vec::new(), 0);
     for (path, text) in rust_files("src") {
-        let Some(own) = place(room(&path)) else { continue };
-        for name in used(&code(&text)) {
+        let Some(own) = place(crate_of(&path), room(&path)) else { continue };
+        for (name, room) in used(crate_of(&path), &code(&text)) {
             // Names that are not rooms are skipped.
-            if place(&name).is_some_and(|other| other > own) {
-                broken.push(format!("{}: {} uses {name}, which is below it in lib.rs", path.display(), rooms[own]));
+            let Some(other) = place(&name, &room) else { continue };
+            checked += 1;
+            if other > own {
+                broken.push(format!("{}: it uses {name}::{room}, which is below it", path.display()));
             }
         }
     }
     none(broken);
+    assert!(checked > 1000, "only {checked} imports were found");
 }
 
 #[test]
@@ -147,11 +198,16 @@ fn every_folder_of_src_is_a_room_with_a_meaningful_name() {
     let rooms = rooms();
     let mut broken = Vec::new();
     for (path, _) in rust_files("src") {
+        let (name, room) = (crate_of(&path), room(&path));
         let stem = path.file_stem().unwrap().to_str().unwrap();
-        if ["utils", "util", "common", "helpers", "misc"].iter().any(|name| stem == *name || room(&path) == *name) {
+        if ["utils", "util", "common", "helpers", "misc"].iter().any(|bad| stem == *bad || room == *bad) {
             broken.push(format!("{}: this name says nothing about the content", path.display()));
         }
-        if !["lib", "main", "build"].contains(&room(&path)) && !rooms.iter().any(|name| name == room(&path)) {
+        if !CRATES.contains(&name) && name != "extension" {
+            broken.push(format!("{}: its crate is not in CRATES", path.display()));
+        }
+        let is_room = rooms.iter().any(|(other, its)| other == name && its == room);
+        if !["lib", "main", "build"].contains(&room) && !is_room && !ONE_ROOM.contains(&name) {
             broken.push(format!("{}: its room is not in its crate's lib.rs", path.display()));
         }
     }
@@ -175,19 +231,30 @@ fn no_file_is_too_long() {
 
 #[test]
 fn only_the_rooms_for_scripts_and_programs_use_python() {
-    let outside = rust_files("src").into_iter().filter(|(path, _)| {
-        let uses_python = ["script", "library", "testing", "native"].contains(&room(path));
-        !uses_python && !path.starts_with("src/extension") && !path.ends_with("build.rs")
-    });
+    let outside =
+        rust_files("src").into_iter().filter(|(path, _)| !is_at(path, &PYTHON) && !path.ends_with("build.rs"));
     let outside = outside.filter(|(_, text)| words(&code(text)).any(|word| word.starts_with("pyo3")));
     none(outside.map(|(path, _)| path.display().to_string()).collect());
 }
 
 #[test]
-fn only_the_rooms_sys_and_script_contain_unsafe() {
-    let outside = rust_files("src").into_iter().filter(|(path, _)| !UNSAFE.contains(&room(path)));
+fn only_the_rooms_for_the_kernel_and_for_cpython_contain_unsafe() {
+    let outside = rust_files("src").into_iter().filter(|(path, _)| !is_at(path, &UNSAFE));
     let outside = outside.filter(|(_, text)| words(&code(text)).any(|word| word == "unsafe"));
     none(outside.map(|(path, _)| path.display().to_string()).collect());
+}
+
+#[test]
+fn rooms_for_formats_ask_no_machine() {
+    let inside = rust_files("src").into_iter().filter(|(path, _)| is_at(path, &WITHOUT_MACHINE));
+    let asks = |text: &str| words(&code(text)).any(|word| ["fs", "Command", "SystemTime"].contains(&word));
+    none(inside.filter(|(_, text)| asks(text)).map(|(path, _)| path.display().to_string()).collect());
+}
+
+#[test]
+fn places_that_rules_name_exist() {
+    let places = UNSAFE.iter().chain(&PYTHON).chain(&WITHOUT_MACHINE);
+    none(places.filter(|place| !root().join(place).exists()).map(|place| (*place).to_owned()).collect());
 }
 
 /// Returns the files of the project to which a Markdown file links.
