@@ -1,4 +1,4 @@
-//! Checks that `docs/reference.md` says the same as `--help` and the stub `python/perf_prof/__init__.pyi`.
+//! Checks that `docs/reference.md` says the same as `--help` and the package `python/perf_prof`.
 //!
 //! The document has generated parts between `<!-- generated: NAME -->` and `<!-- end -->`. A test generates each part
 //! again and compares it with the document. `UPDATE_EXPECT=1 cargo test --test integration generated_parts` writes the
@@ -206,8 +206,8 @@ fn docstring(lines: &[&str]) -> Option<String> {
 }
 
 /// Returns the docstring and the members of a class. Without a class, returns those of the module.
-fn members(stub: &str, class: Option<&str>) -> (String, Vec<Member>) {
-    let lines: Vec<&str> = stub.lines().collect();
+fn members(files: &str, class: Option<&str>) -> (String, Vec<Member>) {
+    let lines: Vec<&str> = files.lines().collect();
     let begin = class
         .map_or(0, |class| 1 + lines.iter().position(|line| line.starts_with(&format!("class {class}"))).expect(class));
     let inside = |line: &&&str| line.is_empty() || line.starts_with(' ');
@@ -243,10 +243,16 @@ fn code(text: &str) -> String {
     format!("`{}`", text.replace('|', "\\|"))
 }
 
-fn stub(name: &str) -> String {
-    let stub = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/python/perf_prof/__init__.pyi")).unwrap();
+fn package(name: &str) -> String {
+    let read =
+        |file: &&str| fs::read_to_string(format!("{}/python/perf_prof/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let files: String = ["_parts.py", "_native.pyi", "_runs.py", "_fleet.py"].iter().map(read).collect();
     let class = (name != "perf_prof").then_some(name);
-    let (about, members) = members(&stub, class);
+    let (about, mut members) = members(&files, class);
+    if class.is_none() {
+        let public = read(&"__init__.py");
+        members.retain(|function| public.contains(&format!("{0} as {0}", function.name)));
+    }
     assert!(!members.is_empty(), "{name}");
     let mut text = String::new();
     // The docstring of the event class repeats the tables below, which have one row for each member.
@@ -260,7 +266,7 @@ fn stub(name: &str) -> String {
         let row = |member: &&Member| vec![code(&member.name), code(&member.result), plain(&member.text)];
         table(&mut text, &["member", "type", "meaning"], &properties.iter().map(row).collect::<Vec<_>>());
     }
-    let methods = members.iter().filter(|member| !member.property && !member.name.starts_with("__"));
+    let methods = members.iter().filter(|member| !member.property && !member.name.starts_with('_'));
     let row = |member: &Member| vec![code(&member.signature), code(&member.result), plain(&member.text)];
     let call = if class.is_some() { "method" } else { "function" };
     table(&mut text, &[call, "gives", "meaning"], &methods.map(row).collect::<Vec<_>>());
@@ -271,13 +277,13 @@ fn stub(name: &str) -> String {
 fn generated(name: &str) -> String {
     let text = match name.strip_prefix("options of ") {
         Some(command) => options(&command.split(' ').skip(1).collect::<Vec<_>>()),
-        None => stub(name),
+        None => package(name),
     };
     format!("\n{}\n", text.trim())
 }
 
 #[test]
-fn generated_parts_are_what_the_program_and_the_stub_say() {
+fn generated_parts_are_what_the_program_and_the_package_say() {
     let old = fs::read_to_string(document()).unwrap();
     let mut new = String::new();
     let mut names = BTreeSet::new();

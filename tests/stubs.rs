@@ -1,4 +1,5 @@
-//! Checks that the stub in `python/perf_prof` has the same names, parameters, defaults and texts as the live module.
+//! Checks that the stub `python/perf_prof/_native.pyi` has the same names, parameters, defaults and texts as the native
+//! module, and that everything in the package has a text.
 
 use std::{path::Path, process::Command};
 
@@ -11,6 +12,7 @@ use crate::harness::{
 const COMPARE: &str = r#"
 import ast, inspect, sys
 import perf_prof
+from perf_prof import _native
 
 stub = ast.parse(open(sys.argv[1]).read())
 names_in_stub = {}
@@ -80,33 +82,46 @@ def compare(name, node, live):
 def compare_class(name, node, live):
     """A class that scripts make objects of."""
     members = {node.name: node for node in node.body if isinstance(node, ast.FunctionDef)}
-    # What Python adds to a class that is written in Python, too.
-    given = {"__doc__", "__module__", "__str__", "__dict__", "__weakref__", "__static_attributes__", "__firstlineno__"}
+    given = {"__doc__", "__module__", "__str__"}
     is_private = lambda member: member.startswith("_") and not member.startswith("__")
     same(f"members of {name}", sorted(members), sorted(m for m in set(live.__dict__) - given if not is_private(m)))
-    made_by = "__new__" if "__new__" in members else "__init__"
-    same(f"parameters of {name}", parameters_of_stub(members.pop(made_by))[1:], parameters(live))
+    same(f"parameters of {name}", parameters_of_stub(members.pop("__new__"))[1:], parameters(live))
     for name, node in members.items():
         if not name.startswith("__"):
             member = live.__dict__[name]
             compare(name, node, member.__func__ if isinstance(member, staticmethod) else member)
 
 
-def __init__():
+def check_texts():
+    """Everything that the package gives to programs has a text."""
     public = {name for name in dir(perf_prof) if not name.startswith("_")} | {"__version__"}
-    same("names", sorted(name for name in names_in_stub if name in public or not name.startswith("_")), sorted(public))
-    same("text of the module", ast.get_docstring(stub), text(perf_prof))
+    same("public names", sorted(perf_prof.__all__), sorted(public))
+    for name in public - {"__version__"}:
+        live = getattr(perf_prof, name)
+        members = vars(live).items() if isinstance(live, type) else ()
+        functions = {f"{name}.{of}": member for of, member in members if of[0] != "_" and inspect.isroutine(member)}
+        for what, member in {name: live, **functions}.items():
+            if not text(member):
+                differ(f"{what} has no text")
+
+
+def __init__():
+    # The stub also has private names, which are types alone.
+    native = set(_native.__all__)
+    same("names", sorted(name for name in names_in_stub if name in native or not name.startswith("_")), sorted(native))
+    same("text of the module", ast.get_docstring(stub), text(_native))
+    check_texts()
     for name, node in names_in_stub.items():
         if isinstance(node, ast.FunctionDef):
-            compare(name, node, getattr(perf_prof, name))
+            compare(name, node, getattr(_native, name))
         elif isinstance(node, ast.ClassDef) and not name.startswith("_"):
-            live = getattr(perf_prof, name)
+            live = getattr(_native, name)
             same(f"text of {name}", ast.get_docstring(node), text(live))
             if name != "PerfEvent":
                 bases = [ast.unparse(base).split("[")[0] for base in node.bases] or ["object"]
                 same(f"bases of {name}", bases, [base.__name__ for base in live.__bases__])
                 members = {node.name: node for node in node.body if isinstance(node, ast.FunctionDef)}
-                if "__new__" in members or "__init__" in members:
+                if "__new__" in members:
                     compare_class(name, node, live)
                 else:
                     # Programs get objects of this class from functions.
@@ -142,7 +157,7 @@ fn stubs_and_module_say_the_same() {
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("compare.py");
     std::fs::write(&script, COMPARE).unwrap();
-    let stub = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/perf_prof/__init__.pyi");
+    let stub = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/perf_prof/_native.pyi");
     let mut command = Command::new(tested_program());
     let output = command.args(["python", "-e", "sched:sched_wakeup"]).arg(script).arg(stub).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

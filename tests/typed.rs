@@ -1,8 +1,9 @@
-//! Types: mypy and pyright find no mistake in the package's stub, in the types of all events of this kernel and in the
-//! shipped scripts, and live events have the types that `perf-prof stubs` says.
+//! Types: mypy and pyright find no mistake in the package, in the types of all events of this kernel and in the shipped
+//! scripts, and live events have the types that `perf-prof stubs` says.
 
 use std::{
     fs,
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Output},
     sync::{Mutex, OnceLock, PoisonError},
@@ -14,6 +15,8 @@ use crate::harness::{
 };
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+/// As `requires-python` in pyproject.toml.
+const LOWEST_PYTHON: &str = "3.10";
 
 /// Returns the folder with mypy and pyright, which are installed once and kept with the build.
 fn checkers() -> &'static Path {
@@ -39,11 +42,14 @@ fn checkers() -> &'static Path {
 
 /// Runs a checker on files. Imports are searched in `folder`, and in the folder of the package.
 fn check(checker: &str, folder: &Path, files: &[&str]) -> Output {
-    let config = format!(r#"{{"extraPaths": ["{ROOT}/python"], "include": ["."]}}"#);
+    let config =
+        format!(r#"{{"extraPaths": ["{ROOT}/python"], "include": ["."], "pythonVersion": "{LOWEST_PYTHON}"}}"#);
     fs::write(folder.join("pyrightconfig.json"), config).unwrap();
     let mut command = Command::new(checkers().join(checker));
     match checker {
-        "mypy" => command.args(["--strict", "--cache-dir"]).arg(checkers().join("cache")),
+        "mypy" => {
+            command.args(["--strict", "--python-version", LOWEST_PYTHON, "--cache-dir"]).arg(checkers().join("cache"))
+        }
         _ => command.arg("--project").arg(folder),
     };
     // mypy ends with an internal error if another mypy changes its cache meanwhile.
@@ -112,7 +118,14 @@ fn scripts_with_types_pass_both_checkers() {
     passes("pyright", folder.path(), &[]);
 }
 
-/// Also checks the package's own stub.
+#[test]
+fn the_package_passes_both_checkers() {
+    let folder = tempfile::tempdir().unwrap();
+    passes("mypy", folder.path(), &["-p", "perf_prof"]);
+    symlink(Path::new(ROOT).join("python/perf_prof"), folder.path().join("perf_prof")).unwrap();
+    passes("pyright", folder.path(), &[]);
+}
+
 #[test]
 fn shipped_scripts_pass_both_checkers() {
     let folder = tempfile::tempdir().unwrap();
@@ -122,10 +135,8 @@ fn shipped_scripts_pass_both_checkers() {
         names.push(script.file_name().into_string().unwrap());
         fs::copy(script.path(), folder.path().join(script.file_name())).unwrap();
     }
-    let stub = format!("{ROOT}/python/perf_prof/__init__.pyi");
-    let mut files: Vec<&str> = names.iter().map(String::as_str).filter(|name| name.ends_with(".py")).collect();
+    let files: Vec<&str> = names.iter().map(String::as_str).filter(|name| name.ends_with(".py")).collect();
     assert!(files.len() > 8, "{files:?}");
-    files.push(&stub);
     passes("mypy", folder.path(), &files);
     passes("pyright", folder.path(), &[]);
 }
@@ -146,9 +157,8 @@ for field in formats[0].fields:
 fn tests_of_scripts_pass_both_checkers() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("program.py"), PROGRAM).unwrap();
-    let stub = format!("{ROOT}/python/perf_prof/testing.pyi");
     for checker in ["mypy", "pyright"] {
-        passes(checker, folder.path(), &["program.py", &stub]);
+        passes(checker, folder.path(), &["program.py"]);
     }
     for (right, wrong) in
         [("out.status + 1", "out.status + ''"), ("Lost(events=2)", "Lost(number=2)"), ("[made", "['made'")]

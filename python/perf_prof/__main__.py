@@ -5,7 +5,7 @@ import sys
 from perf_prof._native import main as _main
 
 
-def main():
+def main() -> None:
     """Runs the command line and exits with its status."""
     # Python puts the folder of this command, or the current folder, in front of the folders to import from. The
     # command is no script: nothing beside it, and nothing in the current folder, may take the place of a module.

@@ -1,16 +1,24 @@
 """Asynchronous iteration over the events of a trace."""
 
+from __future__ import annotations
+
 import asyncio
 import os
+from typing import TYPE_CHECKING
 
 from perf_prof._errors import ClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from perf_prof._native import PerfEvent, Trace
 
 # So many events are taken at once. Then other tasks of the event loop run, which takes a few microseconds.
 _AT_ONCE = 256
 
 
-async def events_of(trace):
-    """Yield the events of a trace. Other tasks of the event loop run while it waits, and after each few events.
+async def events_of(trace: Trace) -> AsyncIterator[PerfEvent]:
+    """Yields the events of a trace. Other tasks of the event loop run while it waits, and after each few events.
 
     If several tasks iterate, each event goes to one of them, as with asyncio.Queue.
     """
@@ -21,7 +29,7 @@ async def events_of(trace):
         if events:
             await asyncio.sleep(0)
             continue
-        ready = loop.create_future()
+        ready: asyncio.Future[None] = loop.create_future()
         try:
             # A copy: the loop allows one reader for each descriptor, and another task may wait too.
             descriptor = os.dup(trace.fileno())
@@ -36,6 +44,6 @@ async def events_of(trace):
             os.close(descriptor)
 
 
-def _set(ready):
+def _set(ready: asyncio.Future[None]) -> None:
     if not ready.done():
         ready.set_result(None)

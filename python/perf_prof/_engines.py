@@ -5,6 +5,8 @@ All modules are imported before the script is loaded: later, a file of the same 
 imported instead.
 """
 
+from __future__ import annotations
+
 import importlib
 import os
 import pickle
@@ -12,58 +14,80 @@ import subprocess
 import sys
 import tempfile
 from collections import deque
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import redirect_stdout
 from glob import glob, has_magic
 from io import BytesIO, TextIOWrapper
 from traceback import print_exception
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from warnings import warn
 
 from perf_prof import _native
 from perf_prof._errors import RecordingNotFoundError, Warning
 from perf_prof._fleet import FailedRecording, MapReduceResult
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import ModuleType
 
-def reduce(script, recordings, executor, parts, args, options):
+
+def reduce(
+    script: str | os.PathLike[str],
+    recordings: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    executor: Executor | None,
+    parts: int,
+    args: Iterable[str | os.PathLike[str]],
+    options: Iterable[str | os.PathLike[str]],
+) -> MapReduceResult:
     """Does the work of map_reduce()."""
-    script, args, options = os.fspath(script), [os.fspath(arg) for arg in args], [os.fspath(word) for word in options]
+    words, script_args = [os.fspath(word) for word in options], [os.fspath(arg) for arg in args]
     if parts < 1:
         raise ValueError("map_reduce(): parts is the number of parts of each recording, at least 1")
     processes = os.cpu_count() or 1
-    plan = _Plan(script, args, ["-q", *options], processes, 0)
+    plan = _Plan(os.fspath(script), script_args, ["-q", *words], processes, 0)
     parts_of = [(path, parts) for path in _expand(recordings)]
     output = BytesIO()
     before = sys.argv, sys.path
     sys.path = list(sys.path)
     text = TextIOWrapper(output, encoding="utf-8", errors="surrogateescape", newline="\n", write_through=True)
-    own = ThreadPoolExecutor(processes) if executor is None else None
+    engine = ThreadPoolExecutor(processes) if executor is None else executor
     try:
         reduction = _Reduction(output.write, _warn)
-        reduction.replay(plan, parts_of, own or executor)
+        reduction.replay(plan, parts_of, engine)
         with redirect_stdout(text):
             status = reduction.merge(plan)
     except BaseException:
         # For example KeyboardInterrupt: nobody waits for the parts.
-        if own is not None:
-            own.shutdown(wait=False, cancel_futures=True)
+        if executor is None:
+            engine.shutdown(wait=False, cancel_futures=True)
             _end_processes()
         raise
     finally:
-        if own is not None:
-            own.shutdown(cancel_futures=True)
+        if executor is None:
+            engine.shutdown(cancel_futures=True)
         sys.argv, sys.path = before
     stdout = output.getvalue().decode("utf-8", "surrogateescape")
     return MapReduceResult(stdout, status, reduction.failed, reduction.module, reduction.received)
 
 
-def command(script, recordings, args, *, options, processes, executor, parts, own_events):
+def command(
+    script: str,
+    recordings: list[str],
+    args: list[str],
+    *,
+    options: list[str],
+    processes: int | None,
+    executor: str | None,
+    parts: int,
+    own_events: int,
+) -> int:
     """Does the work of `perf-prof python` with several recordings and --jobs or --executor. Returns the exit status."""
     beside = processes or os.cpu_count() or 1
     plan = _Plan(script, args, options, beside, own_events)
+    engine: Executor
     try:
         if executor is None:
-            engine, parts_of = ThreadPoolExecutor(processes), _parts_by_size(recordings, processes)
+            engine, parts_of = ThreadPoolExecutor(beside), _parts_by_size(recordings, beside)
         else:
             engine, parts_of = _executor(executor), [(path, parts) for path in recordings]
     except _Refused as error:
@@ -85,7 +109,7 @@ def command(script, recordings, args, *, options, processes, executor, parts, ow
     return reduction.merge(plan)
 
 
-def _abandon(engine):
+def _abandon(engine: Executor) -> None:
     """Ends an executor without waiting for its work, as far as it can be ended."""
     try:
         engine.shutdown(wait=False, cancel_futures=True)
@@ -97,8 +121,8 @@ class _Plan(NamedTuple):
     """What all parts of a run have in common."""
 
     script: str
-    args: list
-    options: list
+    args: list[str]
+    options: list[str]
     processes: int
     own_events: int
 
@@ -109,7 +133,7 @@ class _Part(NamedTuple):
     plan: _Plan
     recording: str
     number: int
-    count: int
+    parts: int
     is_first: bool
 
 
@@ -119,16 +143,16 @@ class _PartResult(NamedTuple):
     status: int
     stdout: bytes
     stderr: bytes
-    result: bytes
+    result: bytes | None
 
 
-def replay_part(part):
+def replay_part(part: _Part) -> _PartResult:
     """Replays a part in a process of its own, and returns its _PartResult. The workers of executors call this."""
     # The process makes the file of this name, if there is such a part.
     with tempfile.TemporaryDirectory(prefix="perf-prof-") as folder:
         file = os.path.join(folder, "result")
         plan = part.plan
-        numbers = part.number, part.count, plan.processes, plan.own_events, os.getpid()
+        numbers = part.number, part.parts, plan.processes, plan.own_events, os.getpid()
         words = [*_native.own_command(), "python", *plan.options, "--input", part.recording]
         words += ["--part", "/".join([*map(str, numbers), file])]
         # Only one process says what is the same for all parts.
@@ -149,31 +173,36 @@ def replay_part(part):
 
 
 # The processes that replay parts for this one.
-_processes = set()
+_processes: set[subprocess.Popen[bytes]] = set()
 
 
-def _end_processes():
+def _end_processes() -> None:
     for process in list(_processes):
         process.kill()
+
+
+if TYPE_CHECKING:
+    # A part that an executor replays, or why it does not.
+    _Started = Future[_PartResult] | Exception
 
 
 class _Reduction:
     """The results of all parts so far."""
 
-    def __init__(self, write, show_messages):
-        self.failed = []
-        self.module = None
+    def __init__(self, write: Callable[[bytes], object], show_messages: Callable[[bytes], None]) -> None:
+        self.failed: list[FailedRecording] = []
+        self.module: ModuleType | None = None
         self.received = 0
         self._write = write
         self._show_messages = show_messages
         self._results = _native.PartResults()
 
-    def replay(self, plan, parts_of, executor):
+    def replay(self, plan: _Plan, parts_of: list[tuple[str, int]], executor: Executor) -> None:
         """Replays all parts. A recording of which a part fails is left out."""
         is_first = True
-        waiting = deque()
+        waiting: deque[tuple[str, list[_Started]]] = deque()
         for path, count in parts_of:
-            futures = []
+            futures: list[_Started] = []
             for number in range(count):
                 part = _Part(plan, path, number, count, is_first)
                 is_first = False
@@ -189,15 +218,16 @@ class _Reduction:
         finally:
             for _, futures in waiting:
                 for future in futures:
-                    if not isinstance(future, BaseException):
+                    if not isinstance(future, Exception):
                         future.cancel()
 
-    def _add(self, path, futures):
+    def _add(self, path: str, futures: list[_Started]) -> None:
         """Waits for the parts of a recording, and adds their results if all of them succeeded."""
-        results, error = [], None
+        results: list[_PartResult] = []
+        error: str | None = None
         for future in futures:
             try:
-                if isinstance(future, BaseException):
+                if isinstance(future, Exception):
                     raise future
                 result = future.result()
                 self.received += len(result.result or b"") + len(result.stdout) + len(result.stderr)
@@ -217,7 +247,7 @@ class _Reduction:
             self._show_messages(result.stderr)
             self._write(result.stdout)
 
-    def merge(self, plan):
+    def merge(self, plan: _Plan) -> int:
         """Merges the partial results in this process. Returns the exit status."""
         if not self._results:
             return 1 if self.failed else 0
@@ -232,7 +262,7 @@ class _Reduction:
             _native.end_merge()
         return status or int(bool(self.failed) or self._results.raised)
 
-    def _merge(self, plan):
+    def _merge(self, plan: _Plan) -> int:
         module = _native.load_to_merge(plan.script, plan.args, self._results)
         functions = vars(module)
         if "__init__" in functions:
@@ -247,21 +277,19 @@ class _Reduction:
         self.module = module
         return 0
 
-    def _load(self, module):
+    def _load(self, module: ModuleType) -> list[Any]:
         """Unpickles the partial results, which may have objects of the script's classes."""
-        missing = object()
-        before = sys.modules.get(module.__name__, missing)
-        sys.modules[module.__name__] = module
+        name = module.__name__
+        before = {name: sys.modules[name]} if name in sys.modules else {}
+        sys.modules[name] = module
         try:
             return [pickle.loads(partial) for partial in self._results.partials()]
         finally:
-            if before is missing:
-                del sys.modules[module.__name__]
-            else:
-                sys.modules[module.__name__] = before
+            sys.modules.pop(name, None)
+            sys.modules.update(before)
 
 
-def _error_of(result):
+def _error_of(result: _PartResult) -> str | None:
     """Returns why a part failed, or None."""
     if result.status == 0 and result.result != b"":
         return None
@@ -273,7 +301,7 @@ def _error_of(result):
     return lines[-1].removeprefix("perf-prof: ")
 
 
-def _status_of(error):
+def _status_of(error: SystemExit) -> int:
     """Returns the exit status of a SystemExit. Text is printed to stderr and means 1, as in Python."""
     if error.code is None or isinstance(error.code, int):
         return error.code or 0
@@ -281,7 +309,7 @@ def _status_of(error):
     return 1
 
 
-def _parts_by_size(recordings, processes):
+def _parts_by_size(recordings: list[str], processes: int) -> list[tuple[str, int]]:
     """Returns the recordings with their numbers of parts: a recording that is large compared with the others has several,
     so that all processes have work until the end."""
     sizes = [_size(path) for path in recordings]
@@ -289,7 +317,7 @@ def _parts_by_size(recordings, processes):
     return [(path, max(1, round(size / share))) for path, size in zip(recordings, sizes)]
 
 
-def _size(path):
+def _size(path: str) -> int:
     """Returns the size of a recording, which may be a directory; 0 if it cannot be read."""
     try:
         if os.path.isdir(path):
@@ -299,9 +327,9 @@ def _size(path):
         return 0
 
 
-def _expand(recordings):
+def _expand(recordings: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
     """Returns the paths of recordings. A pattern stands for all files that it matches, sorted."""
-    paths = []
+    paths: list[str] = []
     given = [recordings] if isinstance(recordings, (str, bytes, os.PathLike)) else recordings
     for path in map(os.fsdecode, given):
         if not has_magic(path) or os.path.exists(path):
@@ -318,13 +346,13 @@ class _Refused(Exception):
     """Why there is no executor. The text is one line for the user."""
 
 
-def _executor(name):
+def _executor(name: str) -> Executor:
     """Returns the executor that the function MODULE:FUNCTION makes."""
     module, _, function = name.partition(":")
     # As for a module that is named instead of a script.
     sys.path.insert(0, os.getcwd())
     try:
-        made = getattr(importlib.import_module(module), function)()
+        made: Executor = getattr(importlib.import_module(module), function)()
     except Exception as error:
         raise _Refused(f"--executor {name}: {type(error).__name__}: {error}") from error
     if not isinstance(made, Executor) and not callable(getattr(made, "submit", None)):
@@ -332,7 +360,7 @@ def _executor(name):
     return made
 
 
-def _write(text):
+def _write(text: bytes) -> None:
     """Writes what a part has printed."""
     if sys.stdout is not None:
         sys.stdout.flush()
@@ -340,17 +368,17 @@ def _write(text):
         sys.stdout.buffer.flush()
 
 
-def _write_messages(text):
+def _write_messages(text: bytes) -> None:
     if sys.stderr is not None:
         sys.stderr.write(text.decode("utf-8", "surrogateescape"))
 
 
-def _say(text):
+def _say(text: str) -> None:
     if sys.stderr is not None:
         sys.stderr.write(f"perf-prof: {text}\n")
 
 
-def _warn(messages):
+def _warn(messages: bytes) -> None:
     """Shows the messages of a part as warnings."""
     for line in messages.decode("utf-8", "surrogateescape").splitlines():
         warn(line.removeprefix("perf-prof: ").removeprefix("warning: "), Warning, stacklevel=4)

@@ -1,14 +1,23 @@
 """map_reduce() and its result. The work is done in `_engines.py`, which is imported when it is needed."""
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from concurrent.futures import Executor
+    from os import PathLike
+    from types import ModuleType
+
 
 class FailedRecording:
     """A recording that is not in the result of map_reduce(). `path` is the recording, and `error` says why."""
 
-    def __init__(self, path, error):
+    def __init__(self, path: str, error: str) -> None:
         self.path = path
         self.error = error
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"FailedRecording({self.path!r}, {self.error!r})"
 
 
@@ -22,18 +31,27 @@ class MapReduceResult:
     results in bytes.
     """
 
-    def __init__(self, stdout, status, failed, module, received):
+    def __init__(
+        self, stdout: str, status: int, failed: list[FailedRecording], module: ModuleType | None, received: int
+    ) -> None:
         self.stdout = stdout
         self.status = status
         self.failed = failed
         self.module = module
         self.received = received
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<perf_prof.MapReduceResult: status {self.status}, {len(self.failed)} failed>"
 
 
-def map_reduce(script, recordings, executor=None, parts=1, args=(), options=()):
+def map_reduce(
+    script: str | PathLike[str],
+    recordings: str | PathLike[str] | Iterable[str | PathLike[str]],
+    executor: Executor | None = None,
+    parts: int = 1,
+    args: Iterable[str | PathLike[str]] = (),
+    options: Iterable[str | PathLike[str]] = (),
+) -> MapReduceResult:
     """Runs a script on many recordings, in processes that replay a part each, and merges their results as --jobs does.
 
     The script needs __partial__() and __merge__(partials), or only aggregators. recordings is a path, a pattern such as

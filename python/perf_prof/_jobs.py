@@ -1,5 +1,7 @@
 """run(jobs=...): forked children replay the parts of a recording, and this process merges their results."""
 
+from __future__ import annotations
+
 import os
 import pickle
 import signal
@@ -12,8 +14,15 @@ from traceback import format_exception
 from perf_prof import _parts
 from perf_prof._errors import Error
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
 
-def replay_parts(divided, progress=None):
+    from perf_prof._native import DividedRun, RunResult
+
+
+def replay_parts(divided: DividedRun, progress: Callable[[int], object] | None = None) -> RunResult:
     """Replays each part in a process of its own and merges the results. Returns the RunResult.
 
     progress(1) is called after each part.
@@ -21,7 +30,7 @@ def replay_parts(divided, progress=None):
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    children = []
+    children: list[_Child] = []
     try:
         with DefaultSelector() as selector:
             for number in range(divided.parts):
@@ -42,7 +51,9 @@ def replay_parts(divided, progress=None):
     return divided.merge([message for child in children for message in child.messages])
 
 
-def _read_results(selector, progress, timeout):
+def _read_results(
+    selector: DefaultSelector, progress: Callable[[int], object] | None, timeout: float | None
+) -> None:
     """Reads what children have sent. Waits for at most timeout seconds, or until one has sent something (None). Raises
     the first error of one."""
     for key, _ in selector.select(timeout):
@@ -55,14 +66,14 @@ def _read_results(selector, progress, timeout):
 class _Child:
     """A forked child that replays a part."""
 
-    def __init__(self, divided, number):
-        self.messages = []
+    def __init__(self, divided: DividedRun, number: int) -> None:
+        self.messages: list[str] = []
         self.has_ended = False
         self._part = f"part {number + 1} of {divided.parts}"
         self._received = bytearray()
         self._output = TemporaryFile()
         self.results, results = os.pipe()
-        self._pid = None
+        self._pid: int | None = None
         try:
             self._pid = os.fork()
             if self._pid == 0:
@@ -72,7 +83,7 @@ class _Child:
             if self._pid is None:
                 self.close()
 
-    def read(self):
+    def read(self) -> bool:
         """Reads what the child has sent. Returns whether it has ended. Raises its error."""
         received = os.read(self.results, 1 << 16)
         if received:
@@ -89,29 +100,29 @@ class _Child:
             raise error from _InPart(f"in {self._part}:\n{text}")
         return True
 
-    def show_output(self):
+    def show_output(self) -> None:
         """Writes what the child has printed to sys.stdout."""
         if sys.stdout is not None:
             self._output.seek(0)
             with open(self._output.fileno(), errors="surrogateescape", newline="", encoding="utf-8", closefd=False) as text:
                 copyfileobj(text, sys.stdout)
 
-    def kill(self):
+    def kill(self) -> None:
         """Ends the child if it still runs."""
         if self._pid is not None:
             os.kill(self._pid, signal.SIGKILL)
 
-    def close(self):
+    def close(self) -> None:
         """Releases all that belongs to the child."""
-        if self._pid is not None:
-            self._wait()
+        self._wait()
         os.close(self.results)
         self._output.close()
 
-    def _wait(self):
+    def _wait(self) -> None:
         pid, self._pid = self._pid, None
         try:
-            os.waitpid(pid, 0)
+            if pid is not None:
+                os.waitpid(pid, 0)
         except ChildProcessError:
             pass  # The program ignores SIGCHLD, or has waited for all of its children.
 
@@ -120,7 +131,7 @@ class _InPart(Exception):
     """The traceback of an exception in another process."""
 
 
-def _in_child(divided, number, output, results):
+def _in_child(divided: DividedRun, number: int, output: int, results: int) -> NoReturn:
     """Replays a part in the forked child, and ends the process. Nothing of the program may run after this."""
     status = 1
     try:
@@ -134,14 +145,14 @@ def _in_child(divided, number, output, results):
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
-        with open(results, "wb") as results:
-            results.write(result)
+        with open(results, "wb") as pipe:
+            pipe.write(result)
         status = 0
     finally:
         os._exit(status)
 
 
-def _result_of(divided, number):
+def _result_of(divided: DividedRun, number: int) -> bytes:
     """Replays the part. Returns a pickle of the messages, the exception and its traceback."""
     try:
         divided.replay_part(number)

@@ -1,28 +1,39 @@
 """The classes and functions of `perf_prof` that are written in Python."""
 
+from __future__ import annotations
+
 import sys
 from os.path import basename
 from weakref import WeakSet
 
 from perf_prof._native import is_host, lost_cpu, realtime, shard
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Any, TypeVar
+
+    from perf_prof._native import _Shard
+
+    _Step = TypeVar("_Step", bound=Callable[..., None])
+
 # In a program, objects are created before the process is forked that replays a part.
-_all_parts = WeakSet()
+_all_parts: WeakSet[Parts] = WeakSet()
 
 
-def enter_part():
+def enter_part() -> None:
     """Tells all objects that this process is a forked child that replays a part."""
     for parts in _all_parts:
         parts._enter(shard())
 
 
-def enter_recording():
+def enter_recording() -> None:
     """Tells all objects that the events of another recording follow."""
     for parts in _all_parts:
         parts._enter_recording()
 
 
-class Branch(dict):
+class Branch(dict[str, int]):
     """A branch that the CPU recorded: an entry of branch_stack.
 
     The items are from and to (addresses), mispred, predicted, in_tx and abort (bool), and cycles (int, since
@@ -32,7 +43,7 @@ class Branch(dict):
 
     __slots__ = ()
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> int:
         """Returns an item."""
         try:
             return self[name]
@@ -59,22 +70,29 @@ class Parts:
     keeps from one event to the next, see States. Raises TypeError if show is given without table.
     """
 
-    def __init__(self, table=None, show=None, total=None):
+    table: Any
+
+    def __init__(
+        self,
+        table: Callable[[], Any] | None = None,
+        show: Callable[[Any, int | None], None] | None = None,
+        total: Any = None,
+    ) -> None:
         if show is not None and table is None:
             raise TypeError("Parts(show=...) needs table, which returns an empty table")
-        self._new_table = table
-        self._show = show
+        self._new_table: Any = table
+        self._show: Any = show
         self._total = total
         self._shows = 0
-        self._ended = []  # (end, table) of each interval that has ended in this part
-        self._steps = []  # the functions of all steps, in the order of their decorators
-        self._put_off = []  # (time, number of the interval, number of the step, its arguments...)
-        self._states = []
+        self._ended: list[tuple[int, Any]] = []  # (end, table) of each interval that has ended in this part
+        self._steps: list[Callable[..., None]] = []  # the functions of all steps, in the order of their decorators
+        self._put_off: list[tuple[Any, ...]] = []  # (time, number of the interval, number of the step, its arguments...)
+        self._states: list[States] = []
         self._enter(shard())
         _all_parts.add(self)
         self.table = table and table()
 
-    def interval(self):
+    def interval(self) -> None:
         """Ends an interval: shows its table (with --jobs, keeps it for merge()) and starts a new table."""
         if self._show is None:
             return
@@ -84,7 +102,7 @@ class Parts:
         else:
             self._show_table(table, realtime())
 
-    def partial(self):
+    def partial(self) -> dict[str, Any]:
         """Returns what this process has found in its part of the recording, for merge()."""
         return {
             "split": self._split,
@@ -94,7 +112,7 @@ class Parts:
             "states": [(states._known, dict(states)) for states in self._states],
         }
 
-    def merge(self, partials):
+    def merge(self, partials: Iterable[dict[str, Any]]) -> None:
         """Merges the results of partial() of all parts, in the order of the parts.
 
         Runs the steps that were put off (see States), in the order of time. Then shows the tables of all
@@ -102,7 +120,7 @@ class Parts:
         May be called only once.
         """
         partials = list(partials)
-        tables = {}  # end of an interval (None for the rest after the last one) -> its table
+        tables: dict[Any, Any] = {}  # end of an interval (None for the rest after the last one) -> its table
         for partial in partials:
             if self._total is not None:
                 _add(self._total, partial["total"])
@@ -128,39 +146,39 @@ class Parts:
             self._show_table(self.table, end)
         self.table = rest
 
-    def exit(self):
+    def exit(self) -> None:
         """Shows the table of the time after the last interval. An empty table is shown only if no other was shown."""
         if self._show is not None and (self.table or not self._shows):
             self._show_table(self.table, None)
 
-    def _enter(self, part):
+    def _enter(self, part: _Shard | None) -> None:
         self._split = part and part["split"]
         self._is_first = part is None or part["number"] == 0
         for states in self._states:
             states._enter()
 
-    def _enter_recording(self):
+    def _enter_recording(self) -> None:
         # The tasks and the clock of another machine have nothing to do with those before.
         for states in self._states:
             states.clear()
 
-    def _show_table(self, table, end):
+    def _show_table(self, table: Any, end: int | None) -> None:
         self._shows += 1
         self._show(table, end)
 
-    def _do(self, tables, now, end, number, args):
+    def _do(self, tables: dict[Any, Any], now: int, end: int | None, number: int, args: list[Any]) -> None:
         self.table = tables[end]
         self._steps[number](now, *args)
 
-    def _number(self, step):
+    def _number(self, step: Callable[..., None]) -> int:
         self._steps.append(step)
         return len(self._steps) - 1
 
-    def _put_off_step(self, now, number, *args):
+    def _put_off_step(self, now: int, number: int, *args: Any) -> None:
         self._put_off.append((now, len(self._ended), number, *args))
 
 
-class States(dict):
+class States(dict["Any", "Any"]):
     """A dict that keeps the state of each thread, CPU or other key between events, also from part to part.
 
     A step is a function with the parameters (now, key, ...) and one of the decorators step, sets and ends.
@@ -174,21 +192,24 @@ class States(dict):
     also knows the state of a. In a script that runs without --jobs, the decorators return the function unchanged.
     """
 
-    def __init__(self, parts):
+    # The keys with a known state. None stands for all keys: there is no earlier part, or forget() was called.
+    _known: set[Any] | None
+
+    def __init__(self, parts: Parts) -> None:
         super().__init__()
         self._parts = parts
         self._enter()
         self._forgets = parts._number(lambda now: self.clear())
         parts._states.append(self)
 
-    def step(self, function):
+    def step(self, function: _Step) -> _Step:
         """Decorates a step that may read the state of its key. This decorator is right for every step.
 
         After the step was put off, the state of its key is still unknown.
         """
         number, put_off = self._parts._number(function), self._parts._put_off_step
 
-        def step_in_part(now, key, *args):
+        def step_in_part(now: int, key: Any, *args: Any) -> None:
             if self._known is None or key in self._known:
                 function(now, key, *args)
             else:
@@ -196,20 +217,20 @@ class States(dict):
 
         return self._decorated(function, number, step_in_part)
 
-    def sets(self, function):
+    def sets(self, function: _Step) -> _Step:
         """Decorates a step that sets or removes the state of its key and does not read it.
 
         The step is put off only with --split cpu. After the step, the state of its key is known.
         """
 
-        def sets_in_part(now, key, *args):
+        def sets_in_part(now: int, key: Any, *args: Any) -> None:
             if self._known is not None:
                 self._known.add(key)
             function(now, key, *args)
 
         return self._decorated(function, self._parts._number(function), sets_in_part)
 
-    def ends(self, function):
+    def ends(self, function: _Step) -> _Step:
         """Decorates a step that reads the state of its key and removes it.
 
         After the step, it is known that the key has no state. So in each part, at most one such step of a key is
@@ -217,7 +238,7 @@ class States(dict):
         """
         number, put_off = self._parts._number(function), self._parts._put_off_step
 
-        def ends_in_part(now, key, *args):
+        def ends_in_part(now: int, key: Any, *args: Any) -> None:
             if self._known is None or key in self._known:
                 function(now, key, *args)
             else:
@@ -226,7 +247,7 @@ class States(dict):
 
         return self._decorated(function, number, ends_in_part)
 
-    def forget(self, now):
+    def forget(self, now: int) -> None:
         """Removes all states. Call forget(lost_end) in __lost__: lost events may have changed states. now is in ns."""
         if self._parts._split == "cpu":
             self._parts._put_off_step(now, self._forgets)
@@ -234,23 +255,22 @@ class States(dict):
             self.clear()
             self._known = None
 
-    def _enter(self):
-        # The keys with a known state. None stands for all keys: there is no earlier part, or forget() was called.
+    def _enter(self) -> None:
         self._known = None if self._parts._is_first and self._parts._split != "cpu" else set()
 
-    def _decorated(self, function, number, in_part):
+    def _decorated(self, function: _Step, number: int, in_part: Callable[..., None]) -> _Step:
         parts = self._parts
 
-        def put_off(now, *args):
+        def put_off(now: int, *args: Any) -> None:
             parts._put_off_step(now, number, *args)
 
-        forms = {None: function, "time": in_part, "cpu": put_off}
-        if is_host():
-            return forms[parts._split]
+        forms: dict[str | None, Any] = {None: function, "time": in_part, "cpu": put_off}
         # A program may replay the parts of a recording later.
-        return lambda *args: forms[parts._split](*args)
+        later: Any = lambda *args: forms[parts._split](*args)
+        step: _Step = forms[parts._split] if is_host() else later
+        return step
 
-    def _continue(self, known, at_end):
+    def _continue(self, known: set[Any] | None, at_end: dict[Any, Any]) -> None:
         """Takes over the states at the end of a part. `known` has the keys with a known state; None means all keys."""
         if known is None:
             self.clear()
@@ -269,13 +289,13 @@ class Losses:
     time. With --jobs, ask only in a step (see States).
     """
 
-    def __init__(self, parts):
+    def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._last = {}  # CPU -> the end of the last loss on this CPU; None stands for a CPU that is not known
+        self._last: dict[int | None, int] = {}  # CPU -> the end of the last loss on this CPU; None stands for a CPU that is not known
         self._last_of_all = 0
         self._notes = parts._number(self._note)
 
-    def note(self, now):
+    def note(self, now: int) -> None:
         """Notes the loss that __lost__ reports. now is its end in ns."""
         cpu = lost_cpu()
         self._note(now, cpu)
@@ -283,13 +303,13 @@ class Losses:
             # A state that began in an earlier part ends in a step that is put off. Then the loss has to be known too.
             self._parts._put_off_step(now, self._notes, cpu)
 
-    def since(self, time, cpu=None):
+    def since(self, time: int, cpu: int | None = None) -> bool:
         """Returns whether events of the CPU were lost after a time in ns. Without cpu: events of any CPU."""
         if cpu is None:
             return self._last_of_all > time
         return self._last.get(cpu, 0) > time or self._last.get(None, 0) > time
 
-    def _note(self, now, cpu):
+    def _note(self, now: int, cpu: int | None) -> None:
         self._last[cpu] = self._last_of_all = now
 
 
@@ -302,13 +322,13 @@ class CallChains:
     update(other) adds what other has noted, so it may be a total of Parts.
     """
 
-    def __init__(self, lack="stacks are empty"):
+    def __init__(self, lack: str = "stacks are empty") -> None:
         self._lack = lack
         self._script = basename(sys.argv[0])
         self._empty = self._with_frames = self._of_programs = self._short = 0
-        self._said = set()
+        self._said: set[str] = set()
 
-    def note(self, chain):
+    def note(self, chain: Sequence[Mapping[str, object]] | Sequence[str]) -> None:
         """Notes the call chain of an event: a list of frames, or of names as in folded stacks ('vfs_read_[k]')."""
         if not chain:
             self._empty += 1
@@ -319,32 +339,32 @@ class CallChains:
             self._of_programs += 1
             self._short += own <= 2
 
-    def update(self, other):
+    def update(self, other: CallChains) -> None:
         """Adds what other has noted."""
         self._empty += other._empty
         self._with_frames += other._with_frames
         self._of_programs += other._of_programs
         self._short += other._short
 
-    def say(self):
+    def say(self) -> None:
         """Says what is wrong with the call chains, each message once."""
         if self._empty and not self._with_frames:
             self._say(f"no call chains, so {self._lack}: -g adds them (perf-prof record -g)")
         if 2 * self._short > self._of_programs:
             self._say("call chains end early; programs and libraries without frame pointers need --call-graph dwarf")
 
-    def _say(self, message):
+    def _say(self, message: str) -> None:
         if message not in self._said:
             self._said.add(message)
             print(f"{self._script}: {message}", file=sys.stderr)
 
 
-def at_least(least):
+def at_least(least: float) -> Callable[[str], Any]:
     """Returns a function for the parameter type of argparse's add_argument: it turns the text of an option into a
     number of the type of least (int or float). A number below least is wrong usage, with exit status 2.
     """
 
-    def number(text):
+    def number(text: str) -> float:
         from argparse import ArgumentTypeError
 
         try:
@@ -359,13 +379,13 @@ def at_least(least):
     return number
 
 
-def _steps(partial):
+def _steps(partial: dict[str, Any]) -> Iterator[tuple[int, int | None, int, list[Any]]]:
     """Returns (time, end of the interval, number, arguments) of each step that a part has put off."""
     ends = [end for end, _ in partial["tables"]]
     return ((now, ends[interval], number, args) for now, interval, number, *args in partial["steps"])
 
 
-def _add(table, other):
+def _add(table: Any, other: Any) -> None:
     """Adds `other` to `table`. dict.update() would replace values, so a dict is added key by key."""
     update = getattr(type(table), "update", None)
     if update is None:

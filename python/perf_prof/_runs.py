@@ -1,42 +1,54 @@
 """The functions that trace, replay, record and count. Their keywords are the options of perf-prof with `_` for `-`."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from contextlib import nullcontext
 from html import escape
+from importlib import import_module
 from os import fspath, register_at_fork
 
 from perf_prof import _native
 from perf_prof._errors import OptionError, SelectorError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from os import PathLike
+    from typing import Any, Literal
+
+    from perf_prof._native import PerfEvent, RecordingRun, RunResult, Trace
+
 register_at_fork(after_in_child=_native.close_copies)
 
 
 def trace(
-    *selectors,
-    cpus=None,
-    pid=None,
-    tid=None,
-    cgroup=None,
-    exec=None,
-    all_cpus=None,
-    count=None,
-    freq=None,
-    call_graph=None,
-    user_callchain=None,
-    kernel_callchain=None,
-    mmap_pages=None,
-    buffer=None,
-    watermark=None,
-    sampling_limit=None,
-    order=None,
-    monotonic=None,
-    duration=None,
-    limit=None,
-    inline=None,
-    srcline=None,
-    symbol_cache=None,
-    on_lost=None,
-):
+    *selectors: str,
+    cpus: str | int | Iterable[int] | None = None,
+    pid: int | str | Iterable[int] | None = None,
+    tid: int | str | Iterable[int] | None = None,
+    cgroup: str | Iterable[str] | None = None,
+    exec: Sequence[str | PathLike[str]] | None = None,
+    all_cpus: bool | None = None,
+    count: int | str | None = None,
+    freq: int | str | None = None,
+    call_graph: bool | str | None = None,
+    user_callchain: bool | None = None,
+    kernel_callchain: bool | None = None,
+    mmap_pages: int | str | None = None,
+    buffer: int | str | None = None,
+    watermark: int | None = None,
+    sampling_limit: int | None = None,
+    order: bool | None = None,
+    monotonic: bool | None = None,
+    duration: float | str | None = None,
+    limit: int | None = None,
+    inline: bool | None = None,
+    srcline: bool | None = None,
+    symbol_cache: int | str | None = None,
+    on_lost: Callable[[int, int], object] | None = None,
+) -> Trace:
     """Opens events and starts to trace them. Returns a Trace, which is a context manager and an iterator of PerfEvent.
 
     A selector is written as after `perf-prof python -e`: 'sched:sched_switch/prev_pid>0/', 'page-faults', 'cycles:u'.
@@ -53,24 +65,24 @@ def trace(
 
 
 def replay(
-    path,
-    *selectors,
-    cpus=None,
-    pid=None,
-    tid=None,
-    time=None,
-    guest=None,
-    force=None,
-    user_callchain=None,
-    kernel_callchain=None,
-    buffer=None,
-    limit=None,
-    inline=None,
-    srcline=None,
-    symbol_cache=None,
-    on_lost=None,
-    progress=False,
-):
+    path: str | PathLike[str],
+    *selectors: str,
+    cpus: str | int | Iterable[int] | None = None,
+    pid: int | str | Iterable[int] | None = None,
+    tid: int | str | Iterable[int] | None = None,
+    time: str | tuple[float, float] | None = None,
+    guest: bool | None = None,
+    force: bool | None = None,
+    user_callchain: bool | None = None,
+    kernel_callchain: bool | None = None,
+    buffer: int | str | None = None,
+    limit: int | None = None,
+    inline: bool | None = None,
+    srcline: bool | None = None,
+    symbol_cache: int | str | None = None,
+    on_lost: Callable[[int, int], object] | None = None,
+    progress: bool = False,
+) -> Trace:
     """Opens a recording of perf or of perf-prof. Returns a Trace with its events, in the order of time.
 
     Without selectors, all events in the recording are delivered. time selects a part of it: '10%-20%', '10%/2' (the
@@ -88,41 +100,41 @@ def replay(
 
 
 def run(
-    *selectors,
-    handlers,
-    input=None,
-    on_error="raise",
-    interval=None,
-    cpus=None,
-    pid=None,
-    tid=None,
-    cgroup=None,
-    exec=None,
-    all_cpus=None,
-    count=None,
-    freq=None,
-    call_graph=None,
-    user_callchain=None,
-    kernel_callchain=None,
-    mmap_pages=None,
-    buffer=None,
-    watermark=None,
-    sampling_limit=None,
-    order=None,
-    monotonic=None,
-    duration=None,
-    limit=None,
-    inline=None,
-    srcline=None,
-    symbol_cache=None,
-    time=None,
-    guest=None,
-    force=None,
-    jobs=None,
-    split=None,
-    on_lost=None,
-    progress=False,
-):
+    *selectors: str,
+    handlers: object,
+    input: str | PathLike[str] | None = None,
+    on_error: Literal["raise", "continue"] = "raise",
+    interval: float | str | None = None,
+    cpus: str | int | Iterable[int] | None = None,
+    pid: int | str | Iterable[int] | None = None,
+    tid: int | str | Iterable[int] | None = None,
+    cgroup: str | Iterable[str] | None = None,
+    exec: Sequence[str | PathLike[str]] | None = None,
+    all_cpus: bool | None = None,
+    count: int | str | None = None,
+    freq: int | str | None = None,
+    call_graph: bool | str | None = None,
+    user_callchain: bool | None = None,
+    kernel_callchain: bool | None = None,
+    mmap_pages: int | str | None = None,
+    buffer: int | str | None = None,
+    watermark: int | None = None,
+    sampling_limit: int | None = None,
+    order: bool | None = None,
+    monotonic: bool | None = None,
+    duration: float | str | None = None,
+    limit: int | None = None,
+    inline: bool | None = None,
+    srcline: bool | None = None,
+    symbol_cache: int | str | None = None,
+    time: str | tuple[float, float] | None = None,
+    guest: bool | None = None,
+    force: bool | None = None,
+    jobs: int | None = None,
+    split: Literal["time", "cpu"] | None = None,
+    on_lost: Callable[[int, int], object] | None = None,
+    progress: bool = False,
+) -> RunResult:
     """Traces events, or replays the recording input, and calls handlers in this thread, as perf-prof does for a script.
 
     handlers is a module, an object, a dict or a single function. Its functions have the names of a script's functions:
@@ -156,22 +168,22 @@ def run(
 
 
 def record(
-    *selectors,
-    output="perf.data",
-    exec=None,
-    cpus=None,
-    pid=None,
-    tid=None,
-    count=None,
-    freq=None,
-    call_graph=None,
-    mmap_pages=None,
-    buffer=None,
-    monotonic=None,
-    duration=None,
-    threads=None,
-    compress=None,
-):
+    *selectors: str,
+    output: str | PathLike[str] = "perf.data",
+    exec: Sequence[str | PathLike[str]] | None = None,
+    cpus: str | int | Iterable[int] | None = None,
+    pid: int | str | Iterable[int] | None = None,
+    tid: int | str | Iterable[int] | None = None,
+    count: int | str | None = None,
+    freq: int | str | None = None,
+    call_graph: bool | str | None = None,
+    mmap_pages: int | str | None = None,
+    buffer: int | str | None = None,
+    monotonic: bool | None = None,
+    duration: float | str | None = None,
+    threads: bool | str | None = None,
+    compress: bool | int | None = None,
+) -> Recording:
     """Records events into a file (or with threads=True a directory) that perf and perf-prof can read.
 
     With exec or duration, returns when the command has ended or the time is over. Without them, recording goes on in
@@ -188,39 +200,50 @@ def record(
 class Recording:
     """A recording that record() makes. `path` is its file; `status` is the exit status of the command, once it is known."""
 
-    def __init__(self, path, run):
+    path: str
+    status: int | None
+
+    def __init__(self, path: str, run: RecordingRun) -> None:
         self.path = path
         self.status = None
         self._run = run
 
-    def stop(self):
+    def stop(self) -> None:
         """Ends the recording, and returns when its file is complete. Further calls have no effect."""
         if self.status is None:
             self.status = self._run.stop()
 
-    def replay(self, *selectors, **options):
+    def replay(self, *selectors: str, **options: Any) -> Trace:
         """Ends the recording if it goes on, and replays it: see perf_prof.replay()."""
         self.stop()
         return replay(self.path, *selectors, **options)
 
-    def __enter__(self):
+    def __enter__(self) -> Recording:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<perf_prof.Recording {self.path!r}, {'open' if self.status is None else 'complete'}>"
 
 
-def stat(*selectors, exec=None, cpus=None, pid=None, tid=None, cgroup=None, duration=None):
+def stat(
+    *selectors: str,
+    exec: Sequence[str | PathLike[str]] | None = None,
+    cpus: str | int | Iterable[int] | None = None,
+    pid: int | str | Iterable[int] | None = None,
+    tid: int | str | Iterable[int] | None = None,
+    cgroup: str | Iterable[str] | None = None,
+    duration: float | str | None = None,
+) -> Counts:
     """Counts events until the command exec has ended or the time duration is over. Returns a Counts: from name to EventCount.
 
     Without selectors, the usual events are counted, as `perf-prof stat` does.
     """
     options = {name: value for name, value in locals().items() if name != "selectors" and value is not None}
     counted = _native.count(selectors, options)
-    counts = {}
+    counts: dict[str, EventCount] = {}
     for name, count in counted["rows"]:
         if name in counts:
             raise SelectorError(f"stat(): {name} is selected twice; count it once, or give the filters to two calls")
@@ -237,37 +260,37 @@ class EventCount:
 
     __slots__ = ("value", "enabled", "running", "is_supported")
 
-    def __init__(self, value, enabled, running, is_supported):
+    def __init__(self, value: int | None, enabled: int, running: int, is_supported: bool) -> None:
         self.value = value
         self.enabled = enabled
         self.running = running
         self.is_supported = is_supported
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"EventCount(value={self.value}, enabled={self.enabled}, running={self.running})"
 
 
-class Counts(Mapping):
+class Counts(Mapping[str, EventCount]):
     """The result of stat(): from the name of an event to its EventCount. `elapsed` is in seconds."""
 
-    def __init__(self, counts, elapsed, status):
+    def __init__(self, counts: dict[str, EventCount], elapsed: float, status: int) -> None:
         self._counts = counts
         self.elapsed = elapsed
         self.status = status
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> EventCount:
         return self._counts[name]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._counts)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._counts)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Counts({self._counts!r})"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         shown = {name: "not counted" if count.value is None else f"{count.value:,}" for name, count in self.items()}
         row = "<tr><td>{}</td><td style='text-align:right'>{}</td></tr>".format
         return "<table>" + "".join(row(escape(name), text) for name, text in shown.items()) + "</table>"
@@ -276,42 +299,41 @@ class Counts(Mapping):
 class _WithProgress:
     """A Trace whose iteration shows how many events there were."""
 
-    def __init__(self, events, tqdm):
+    def __init__(self, events: Trace, tqdm: Callable[..., Any]) -> None:
         self._events = events
         self._tqdm = tqdm
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[PerfEvent]:
         return iter(self._tqdm(self._events, **_EVENTS))
 
-    def __enter__(self):
+    def __enter__(self) -> _WithProgress:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self._events.close()
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._events, name)
 
 
 # How tqdm shows a number of events.
-_EVENTS = {"unit": " events", "unit_scale": True}
+_EVENTS: dict[str, Any] = {"unit": " events", "unit_scale": True}
 
 
-def _tqdm():
-    """Returns the progress bar of tqdm, or None if it is not installed."""
+def _tqdm() -> Any:
+    """Returns the class of tqdm's progress bars, or None if tqdm is not installed."""
     try:
-        from tqdm.auto import tqdm
+        return import_module("tqdm.auto").tqdm
     except ImportError:
         return None
-    return tqdm
 
 
-def _with_progress(events):
+def _with_progress(events: Trace) -> Any:
     tqdm = _tqdm()
     return events if tqdm is None else _WithProgress(events, tqdm)
 
 
-def _bar(progress, **options):
+def _bar(progress: bool, **options: Any) -> AbstractContextManager[Any]:
     """Returns a context manager for a progress bar. It returns None if there is no bar."""
     tqdm = _tqdm() if progress else None
     return nullcontext() if tqdm is None else tqdm(**options)

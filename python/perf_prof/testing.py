@@ -7,14 +7,21 @@
     assert out.status == 0
 """
 
+from __future__ import annotations
+
 import io
 import os
 import sys
 import threading
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perf_prof._native import _make_event as make_event
 from perf_prof._native import _run_script
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from perf_prof._native import PerfEvent
 
 __all__ = ["Lost", "ScriptResult", "make_event", "run_script"]
 
@@ -33,14 +40,19 @@ class ScriptResult(NamedTuple):
     stdout: str
     stderr: str
     status: int
-    module: object
+    module: Any
 
 
 # sys.stdout and the like belong to the whole process. A script may test another script, in the same thread.
 _one_at_a_time = threading.RLock()
 
 
-def run_script(path, events, args=(), interval=None):
+def run_script(
+    path: str | os.PathLike[str],
+    events: Iterable[PerfEvent | Lost],
+    args: Iterable[str | os.PathLike[str]] = (),
+    interval: float | str | None = None,
+) -> ScriptResult:
     """Runs a script on these events, as `perf-prof python` runs it on a recording, and returns what it printed.
 
     path is the script's file or the name of its module. It is imported anew for each run. Its functions are called in
@@ -58,11 +70,10 @@ def run_script(path, events, args=(), interval=None):
         return _run(os.fspath(path), list(events), [os.fspath(arg) for arg in args], interval)
 
 
-def _run(path, events, args, interval):
+def _run(path: str, events: list[PerfEvent | Lost], args: list[str], interval: float | str | None) -> ScriptResult:
     # The loader gives a file's module this name.
     name = os.path.basename(path).removesuffix(".py") if os.path.isfile(path) else path
-    missing = object()
-    module = sys.modules.get(name, missing)
+    module = {name: sys.modules[name]} if name in sys.modules else {}
     if name not in sys.stdlib_module_names and name != "perf_prof":
         sys.modules.pop(name, None)
     outputs = _Output(), _Output()
@@ -73,10 +84,8 @@ def _run(path, events, args, interval):
         status, loaded = _run_script(path, events, args, interval)
     finally:
         sys.argv, sys.path, sys.stdout, sys.stderr = before
-        if module is missing:
-            sys.modules.pop(name, None)
-        else:
-            sys.modules[name] = module
+        sys.modules.pop(name, None)
+        sys.modules.update(module)
     stdout, stderr = (output.text() for output in outputs)
     return ScriptResult(stdout, stderr, status, loaded)
 
@@ -84,17 +93,17 @@ def _run(path, events, args, interval):
 class _Output(io.BytesIO):
     """What a script writes to a stream, even if it closes the stream."""
 
-    written = None
+    written: bytes = b""
 
-    def stream(self):
+    def stream(self) -> io.TextIOWrapper:
         # As sys.stdout: with a buffer for bytes, and for names of tasks that are not UTF-8.
         return io.TextIOWrapper(self, encoding="utf-8", errors="surrogateescape", newline="\n", write_through=True)
 
-    def close(self):
+    def close(self) -> None:
         if not self.closed:
             self.written = self.getvalue()
         super().close()
 
-    def text(self):
+    def text(self) -> str:
         written = self.written if self.closed else self.getvalue()
         return written.decode("utf-8", "surrogateescape")

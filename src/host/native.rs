@@ -22,7 +22,7 @@ const PLANNERS: Planners = Planners {
     stat: cli::stat::plan_of_program,
 };
 
-/// What the package `perf_prof` is made of.
+/// The classes and functions of the package `perf_prof` that are written in Rust.
 #[pymodule]
 pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     script::add_to(module)?;

@@ -1,10 +1,11 @@
-"""Linux kernel events in Python: the class of events, and functions and classes to evaluate them."""
+"""The classes and functions of the package `perf_prof` that are written in Rust."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from os import PathLike
 from types import ModuleType, TracebackType
-from typing import Any, Literal, Protocol, TypedDict, TypeVar
+from typing import Any, Protocol, TypedDict
+
+from perf_prof.testing import Lost
 
 __version__: str
 
@@ -71,6 +72,13 @@ class _Stats(TypedDict, total=False):
     own: int
     events: dict[str, _EventCounts]
     cpus: dict[int, _Counts]
+
+class _Counted(TypedDict):
+    """The result of `count()`: each event with the arguments of its EventCount, and the time in seconds."""
+
+    rows: list[tuple[str, dict[str, Any]]]
+    elapsed: float
+    status: int
 
 class FieldError(KeyError, AttributeError):
     """Raised if an event has no field of the given name. It is both a KeyError and an AttributeError."""
@@ -499,130 +507,6 @@ class Top:
     def __getstate__(self) -> tuple[list[Any], int]: ...
     def __setstate__(self, state: tuple[list[Any], int]) -> None: ...
 
-_Step = TypeVar("_Step", bound=Callable[..., None])
-
-class Branch(dict[str, int]):
-    """A branch that the CPU recorded: an entry of branch_stack.
-
-    The items are from and to (addresses), mispred, predicted, in_tx and abort (bool), and cycles (int, since
-    the previous branch; 0 if the CPU does not report it). They are attributes too, except `from`, which is a
-    keyword: branch["from"], branch.to.
-    """
-
-    def __getattr__(self, name: str) -> int:
-        """Returns an item."""
-
-class Parts:
-    """Counts events in a table for each interval (-i), and merges the tables of the processes that --jobs starts.
-
-    table() returns an empty table. A table is an object with the method update(other), which adds the table
-    other: a Counter, a Log2Hist, a FlameGraph or an object of the script's own class. A table may also be a
-    dict of such objects. The attribute table is the table of the current interval. interval() replaces it, so
-    a handler has to read the attribute for each event.
-
-    show(table, end) prints the table of an interval. end is the end of the interval in ns since the epoch (int), or
-    None for the time after the last interval. Without show, the whole run has one table.
-
-    total is an object for the counts of the whole run. Like a table, it has update(other). merge() adds the
-    totals of all parts to it.
-
-    Use the methods interval, partial, merge and exit as the callbacks with the same names, for example
-    __interval__ = parts.interval. For --jobs, tables and total have to be picklable. For states that a script
-    keeps from one event to the next, see States. Raises TypeError if show is given without table.
-    """
-
-    table: Any
-    def __init__(
-        self,
-        table: Callable[[], Any] | None = None,
-        show: Callable[[Any, int | None], None] | None = None,
-        total: Any = None,
-    ) -> None: ...
-    def interval(self) -> None:
-        """Ends an interval: shows its table (with --jobs, keeps it for merge()) and starts a new table."""
-    def partial(self) -> dict[str, Any]:
-        """Returns what this process has found in its part of the recording, for merge()."""
-    def merge(self, partials: Iterable[dict[str, Any]]) -> None:
-        """Merges the results of partial() of all parts, in the order of the parts.
-
-        Runs the steps that were put off (see States), in the order of time. Then shows the tables of all
-        intervals that have ended. The attribute table then has the counts of the time after the last interval.
-        May be called only once.
-        """
-    def exit(self) -> None:
-        """Shows the table of the time after the last interval. An empty table is shown only if no other was shown."""
-
-class States(dict[Any, Any]):
-    """A dict that keeps the state of each thread, CPU or other key between events, also from part to part.
-
-    A step is a function with the parameters (now, key, ...) and one of the decorators step, sets and ends.
-    now is the time of the event in ns (event._time). The step may read or change the state of key. Events
-    have to be delivered in the order of time: use --order, or a recording.
-
-    With --jobs, a process does not know the states at the start of its part. If the state of a key is not
-    known, a step of this key is put off: parts.merge() runs the step when the states at the end of the
-    previous part are known. With --split cpu, all steps are put off. The arguments of a step and the states
-    have to be picklable. A step of key a may call a step of key b only if each part that knows the state of b
-    also knows the state of a. In a script that runs without --jobs, the decorators return the function unchanged.
-    """
-
-    def __init__(self, parts: Parts) -> None: ...
-    def step(self, function: _Step) -> _Step:
-        """Decorates a step that may read the state of its key. This decorator is right for every step.
-
-        After the step was put off, the state of its key is still unknown.
-        """
-    def sets(self, function: _Step) -> _Step:
-        """Decorates a step that sets or removes the state of its key and does not read it.
-
-        The step is put off only with --split cpu. After the step, the state of its key is known.
-        """
-    def ends(self, function: _Step) -> _Step:
-        """Decorates a step that reads the state of its key and removes it.
-
-        After the step, it is known that the key has no state. So in each part, at most one such step of a key is
-        put off (with --split cpu, all of them).
-        """
-    def forget(self, now: int) -> None:
-        """Removes all states. Call forget(lost_end) in __lost__: lost events may have changed states. now is in ns."""
-
-class Losses:
-    """Tells whether events were lost on a CPU after a time, so that a script need not forget all states.
-
-    Call note(lost_end) in __lost__. Where a state ends, ask since(time, cpu), with the time and the CPU of the
-    event at which the state began: if events of this CPU were lost meanwhile, the state may have ended and
-    begun again, so it should be counted as one that cannot be told. Events have to be delivered in the order of
-    time. With --jobs, ask only in a step (see States).
-    """
-
-    def __init__(self, parts: Parts) -> None: ...
-    def note(self, now: int) -> None:
-        """Notes the loss that __lost__ reports. now is its end in ns."""
-    def since(self, time: int, cpu: int | None = None) -> bool:
-        """Returns whether events of the CPU were lost after a time in ns. Without cpu: events of any CPU."""
-
-class CallChains:
-    """Notes call chains, and says on stderr if tables of them cannot be right: there are none, or they end early.
-
-    Call note(chain) for each event, with event._callchain or with the names of a folded stack, and say() with
-    each table. lack is what a script lacks without call chains. The chains of programs without frame pointers
-    end early: say() says so if more than half of those with frames of programs have at most two of them.
-    update(other) adds what other has noted, so it may be a total of Parts.
-    """
-
-    def __init__(self, lack: str = "stacks are empty") -> None: ...
-    def note(self, chain: Sequence[Mapping[str, object]] | Sequence[str]) -> None:
-        """Notes the call chain of an event: a list of frames, or of names as in folded stacks ('vfs_read_[k]')."""
-    def update(self, other: CallChains) -> None:
-        """Adds what other has noted."""
-    def say(self) -> None:
-        """Says what is wrong with the call chains, each message once."""
-
-def at_least(least: float) -> Callable[[str], Any]:
-    """Returns a function for the parameter type of argparse's add_argument: it turns the text of an option into a
-    number of the type of least (int or float). A number below least is wrong usage, with exit status 2.
-    """
-
 def syscall_name(nr: int) -> str:
     """Returns the name of a system call, or 'sys_NR' if the number has no name. The number is looked up for this
     machine's architecture; with --input, for the recording's architecture (from __init__ on)."""
@@ -767,42 +651,6 @@ def stats() -> _Stats:
     The row of a span also has 'opened', 'ended', 'open', 'dropped' and 'without_begin'.
     """
 
-class Error(Exception):
-    """The base of all exceptions of perf_prof."""
-
-class SelectorError(Error, ValueError):
-    """An event is unknown, or its selector or its filter is wrong."""
-
-class OptionError(Error, ValueError):
-    """A keyword argument has a wrong value, or two of them do not fit together."""
-
-class HandlerError(Error, TypeError):
-    """There is no handler for the events, or one of them is no plain function."""
-
-class KernelError(Error, OSError):
-    """The kernel refused a call. `errno` is its error number, or None if it gave none."""
-
-class AccessError(KernelError, PermissionError):
-    """This user may not trace the events. The text says what would allow it."""
-
-class RecordingError(Error):
-    """A recording is damaged, or it is no recording."""
-
-class RecordingFileError(RecordingError, OSError):
-    """The file of a recording cannot be opened, read or created. It has `errno` and `filename`."""
-
-class RecordingNotFoundError(RecordingFileError, FileNotFoundError):
-    """There is no file at the path of a recording, or no folder for a new one."""
-
-class RecordingAccessError(RecordingFileError, PermissionError):
-    """This user may not read the file of a recording."""
-
-class ClosedError(Error, ValueError):
-    """A trace was used after it was closed, or in a forked child."""
-
-class Warning(UserWarning):
-    """A message about a run: what is missing or different from what was asked for."""
-
 class Trace:
     """The events of a live run or of a recording: an iterator of PerfEvent, a context manager, and for asyncio an
     asynchronous iterator.
@@ -818,6 +666,8 @@ class Trace:
     def __exit__(
         self, _type: type[BaseException] | None, _value: BaseException | None, _traceback: TracebackType | None
     ) -> None: ...
+    def _take(self, limit: int) -> list[PerfEvent] | None:
+        """Returns at most `limit` events that are there, or None after the end. Does not wait."""
     def read(self, timeout: float | None = None) -> list[PerfEvent]:
         """Returns a list of all events that are there. Waits for the first one, at most timeout seconds. The list is
         empty after that time, and at the end. Raises ClosedError after close()."""
@@ -943,234 +793,131 @@ class RunResult:
     def status(self) -> int:
         """the exit status of the command of exec; else 0, or 1 if a handler raised an exception"""
 
-class Recording:
-    """A recording that record() makes. `path` is its file; `status` is the exit status of the command, once it is known."""
 
-    path: str
-    status: int | None
-    def stop(self) -> None:
-        """Ends the recording, and returns when its file is complete. Further calls have no effect."""
-    def replay(self, *selectors: str, **options: Any) -> Trace:
-        """Ends the recording if it goes on, and replays it: see perf_prof.replay()."""
-    def __enter__(self) -> Recording: ...
-    def __exit__(self, *_: object) -> None: ...
+# What follows is for the package's own files.
 
-class FailedRecording:
-    """A recording that is not in the result of map_reduce(). `path` is the recording, and `error` says why."""
+class RecordingRun:
+    """A recording that is being made."""
 
-    path: str
-    error: str
+    def wait(self) -> int:
+        """Waits until the command has ended or the time is over. Returns the exit status of the command. If another thread
+        waits, waits for it."""
+    def stop(self) -> int:
+        """Ends the recording, and waits until the file is complete. Returns the exit status of the command."""
 
-class MapReduceResult:
-    """The result of map_reduce().
+class DividedRun:
+    """A recording that is divided between processes, and the handlers that get its events."""
 
-    `stdout` is what the script printed: in the parts, in the order of the recordings, and then where they were merged.
-    `status` is the exit status: 0, that of sys.exit(), or 1 if a recording failed or a function raised an exception.
-    `failed` is a list of FailedRecording; nothing of these recordings is in the result. `module` is the script's module
-    after its __merge__ and __exit__, or None if no recording could be replayed. `received` is the size of all partial
-    results in bytes.
-    """
+    @property
+    def parts(self) -> int:
+        """the number of parts"""
+    def read_before(self, number: int) -> None:
+        """Reads the part before a part, if spans may go on after it. Called for each part, before its process is forked.
+        Raises what the program's own signal handlers raise."""
+    def enter_child(self, number: int) -> None:
+        """Makes this forked child the process of a part: it ends when the thread that forked it ends."""
+    def replay_part(self, number: int) -> None:
+        """Replays a part in this forked child. Raises the exception of a handler."""
+    def messages(self) -> list[str]:
+        """Takes the messages about the part of this process."""
+    def merge(self, messages: list[str]) -> RunResult:
+        """Merges the results of all parts. `messages` are those of the processes that have replayed them."""
 
-    stdout: str
-    status: int
-    failed: list[FailedRecording]
-    module: ModuleType | None
-    received: int
-
-class EventCount:
-    """The count of an event. `value` is None if the machine lacks the event or never had a counter for it.
-
-    `enabled` and `running` are times in ns: while the event was enabled, and while it had a counter. If running is less
-    than enabled, value is scaled up to the whole time.
-    """
-
-    value: int | None
-    enabled: int
-    running: int
-    is_supported: bool
-
-class Counts(Mapping[str, EventCount]):
-    """The result of stat(): from the name of an event to its EventCount. `elapsed` is in seconds."""
-
-    elapsed: float
-    status: int
-    def __getitem__(self, name: str) -> EventCount: ...
-    def __iter__(self) -> Iterator[str]: ...
-    def __len__(self) -> int: ...
-
-def trace(
-    *selectors: str,
-    cpus: str | int | Iterable[int] | None = None,
-    pid: int | str | Iterable[int] | None = None,
-    tid: int | str | Iterable[int] | None = None,
-    cgroup: str | Iterable[str] | None = None,
-    exec: Sequence[str | PathLike[str]] | None = None,
-    all_cpus: bool | None = None,
-    count: int | str | None = None,
-    freq: int | str | None = None,
-    call_graph: bool | str | None = None,
-    user_callchain: bool | None = None,
-    kernel_callchain: bool | None = None,
-    mmap_pages: int | str | None = None,
-    buffer: int | str | None = None,
-    watermark: int | None = None,
-    sampling_limit: int | None = None,
-    order: bool | None = None,
-    monotonic: bool | None = None,
-    duration: float | str | None = None,
-    limit: int | None = None,
-    inline: bool | None = None,
-    srcline: bool | None = None,
-    symbol_cache: int | str | None = None,
-    on_lost: Callable[[int, int], object] | None = None,
+def open_trace(
+    selectors: tuple[str, ...], options: Mapping[str, Any], input: str | PathLike[str] | None = None
 ) -> Trace:
-    """Opens events and starts to trace them. Returns a Trace, which is a context manager and an iterator of PerfEvent.
+    """Opens events, or the recording `input`, and starts to deliver them. `options` are keyword arguments of
+    `perf_prof.trace` or `perf_prof.replay`."""
 
-    A selector is written as after `perf-prof python -e`: 'sched:sched_switch/prev_pid>0/', 'page-faults', 'cycles:u'.
-    Without cpus, pid, tid, cgroup and exec, the events of all tasks on all CPUs are traced, this program included. exec
-    is a command as a list of words; the trace ends with it. Lists may be lists or text ('0-3'). Times are seconds
-    (float) or text with a unit ('50ms'). call_graph is True, 'fp' or 'dwarf'. With order=True, the events of all CPUs
-    come in the order of time. limit is a number of events, and duration a time, after which the trace ends.
-    on_lost(start, end) is called where events were lost between these times (ns; 0 without order).
-
-    Raises SelectorError (unknown event, wrong filter), OptionError, AccessError (a PermissionError), KernelError.
-    """
-
-def map_reduce(
-    script: str | PathLike[str],
-    recordings: str | PathLike[str] | Iterable[str | PathLike[str]],
-    executor: Executor | None = None,
-    parts: int = 1,
-    args: Iterable[str | PathLike[str]] = (),
-    options: Iterable[str | PathLike[str]] = (),
-) -> MapReduceResult:
-    """Runs a script on many recordings, in processes that replay a part each, and merges their results as --jobs does.
-
-    The script needs __partial__() and __merge__(partials), or only aggregators. recordings is a path, a pattern such as
-    'host*.data', or a list of both. Each recording is divided into this number of parts. executor is any
-    concurrent.futures.Executor: a ProcessPoolExecutor, Dask's client.get_executor(), mpi4py.futures, loky. Its workers
-    need perf_prof, the script and the recordings at the same paths. Without it, this machine starts a process for each
-    part, and as many at a time as it has CPUs. args are the arguments of the script, and options are those of
-    `perf-prof python`, such as ['-e', 'sched:sched_switch', '-i', '1s'].
-
-    A recording that cannot be read, or whose worker ends early, is in `failed` of the result, and the others are merged.
-    Returns a MapReduceResult. Raises RecordingNotFoundError for a pattern without files.
-    """
-
-def replay(
-    path: str | PathLike[str],
-    *selectors: str,
-    cpus: str | int | Iterable[int] | None = None,
-    pid: int | str | Iterable[int] | None = None,
-    tid: int | str | Iterable[int] | None = None,
-    time: str | tuple[float, float] | None = None,
-    guest: bool | None = None,
-    force: bool | None = None,
-    user_callchain: bool | None = None,
-    kernel_callchain: bool | None = None,
-    buffer: int | str | None = None,
-    limit: int | None = None,
-    inline: bool | None = None,
-    srcline: bool | None = None,
-    symbol_cache: int | str | None = None,
-    on_lost: Callable[[int, int], object] | None = None,
-    progress: bool = False,
-) -> Trace:
-    """Opens a recording of perf or of perf-prof. Returns a Trace with its events, in the order of time.
-
-    Without selectors, all events in the recording are delivered. time selects a part of it: '10%-20%', '10%/2' (the
-    second tenth), or a pair of seconds of its clock. force=True reads the recording of another user.
-    on_lost(start, end) is called where events were lost between these times (ns). With progress=True, iteration shows
-    its progress with tqdm, if it is installed.
-
-    Raises RecordingError (damaged, or no recording; RecordingFileError is an OSError too: it is missing or may not be read), SelectorError, OptionError.
-    """
-
-def run(
-    *selectors: str,
+def run_handlers(
+    selectors: tuple[str, ...],
+    options: Mapping[str, Any],
     handlers: object,
     input: str | PathLike[str] | None = None,
-    on_error: Literal["raise", "continue"] = "raise",
-    interval: float | str | None = None,
-    cpus: str | int | Iterable[int] | None = None,
-    pid: int | str | Iterable[int] | None = None,
-    tid: int | str | Iterable[int] | None = None,
-    cgroup: str | Iterable[str] | None = None,
-    exec: Sequence[str | PathLike[str]] | None = None,
-    all_cpus: bool | None = None,
-    count: int | str | None = None,
-    freq: int | str | None = None,
-    call_graph: bool | str | None = None,
-    user_callchain: bool | None = None,
-    kernel_callchain: bool | None = None,
-    mmap_pages: int | str | None = None,
-    buffer: int | str | None = None,
-    watermark: int | None = None,
-    sampling_limit: int | None = None,
-    order: bool | None = None,
-    monotonic: bool | None = None,
-    duration: float | str | None = None,
-    limit: int | None = None,
-    inline: bool | None = None,
-    srcline: bool | None = None,
-    symbol_cache: int | str | None = None,
-    time: str | tuple[float, float] | None = None,
-    guest: bool | None = None,
-    force: bool | None = None,
-    jobs: int | None = None,
-    split: Literal["time", "cpu"] | None = None,
-    on_lost: Callable[[int, int], object] | None = None,
-    progress: bool = False,
+    on_error: str = "raise",
+    progress: Callable[[int], object] | None = None,
 ) -> RunResult:
-    """Traces events, or replays the recording input, and calls handlers in this thread, as perf-prof does for a script.
+    """Traces events, or replays the recording `input`, and calls handlers. `options` are keyword arguments of
+    `perf_prof.run`. `progress` is called with the number of events after each few events."""
 
-    handlers is a module, an object, a dict or a single function. Its functions have the names of a script's functions:
-    sched__sched_wakeup(event), __sample__(event), __interval__(), __lost__(start, end), __exit__(). A single function
-    gets all events. on_lost is another way to give __lost__. The __exit__ of a context manager is not called. With
-    progress=True, the replay of a recording shows its progress with tqdm, if it is installed. With on_error='raise', the first exception of a handler ends the run and is raised here, after
-    __exit__; with 'continue', its traceback is printed and the run goes on. Signal handlers stay those of the program.
+def divide(
+    selectors: tuple[str, ...],
+    options: Mapping[str, Any],
+    handlers: object,
+    input: str | PathLike[str] | None,
+    on_error: str,
+) -> DividedRun | None:
+    """Opens the recording `input` and divides it between the processes that the option `jobs` asks for. Returns `None` for
+    one process."""
 
-    With jobs=N, N forked processes replay a part of the recording each, with copies of the handlers. Each of them calls
-    __partial__(), whose result has to be picklable, and this process then calls __merge__(partials) and __exit__().
-    split='cpu' divides the recording by CPU and not by time. The output of the parts comes in their order. An exception
-    in a part is raised here at once; then nothing is merged, and __exit__ is not called.
+def start_recording(selectors: tuple[str, ...], options: Mapping[str, Any]) -> RecordingRun:
+    """Starts to record. Returns when the recording has begun."""
 
-    Returns a RunResult with delivered, lost and status (that of the command of exec, else 0; 1 if a handler raised).
-    """
+def count(selectors: tuple[str, ...], options: Mapping[str, Any]) -> _Counted:
+    """Counts events until the command ends or the time is over."""
 
-def record(
-    *selectors: str,
-    output: str | PathLike[str] = "perf.data",
-    exec: Sequence[str | PathLike[str]] | None = None,
-    cpus: str | int | Iterable[int] | None = None,
-    pid: int | str | Iterable[int] | None = None,
-    tid: int | str | Iterable[int] | None = None,
-    count: int | str | None = None,
-    freq: int | str | None = None,
-    call_graph: bool | str | None = None,
-    mmap_pages: int | str | None = None,
-    buffer: int | str | None = None,
-    monotonic: bool | None = None,
-    duration: float | str | None = None,
-    threads: bool | str | None = None,
-    compress: bool | int | None = None,
-) -> Recording:
-    """Records events into a file (or with threads=True a directory) that perf and perf-prof can read.
+def close_copies() -> None:
+    """Closes the copies of perf events in a forked child of a program. The threads of runs fork too, and manage the copies
+    of these children themselves, so this is called only after `os.fork()`."""
 
-    With exec or duration, returns when the command has ended or the time is over. Without them, recording goes on in
-    the background until the end of the `with` statement, or until stop(). Returns a Recording.
-    """
+def is_host() -> bool:
+    """Returns True in a script of perf-prof, and False in a program that uses perf_prof as a library."""
 
-def stat(
-    *selectors: str,
-    exec: Sequence[str | PathLike[str]] | None = None,
-    cpus: str | int | Iterable[int] | None = None,
-    pid: int | str | Iterable[int] | None = None,
-    tid: int | str | Iterable[int] | None = None,
-    cgroup: str | Iterable[str] | None = None,
-    duration: float | str | None = None,
-) -> Counts:
-    """Counts events until the command exec has ended or the time duration is over. Returns a Counts: from name to EventCount.
+def main(argv: Sequence[str]) -> int:
+    """Runs the command line in this interpreter, which also runs the scripts. `argv` starts with the name of the program.
+    Returns the exit status."""
 
-    Without selectors, the usual events are counted, as `perf-prof stat` does.
-    """
+def own_command() -> list[str]:
+    """Returns the words that start perf-prof in a new process: the executable, or the Python that has the package."""
+
+def load_to_merge(module: str, args: Sequence[str], results: PartResults) -> ModuleType:
+    """Loads the script that merges these results."""
+
+class PartResults:
+    """The results of parts, which may be of several recordings."""
+
+    def __init__(self) -> None: ...
+    def add(self, results: list[bytes]) -> None:
+        """Adds the results of all parts of a recording. Raises ValueError and adds nothing if one of them cannot be
+        decoded."""
+    @property
+    def raised(self) -> bool:
+        """whether a callback raised an exception in a part"""
+    def partials(self) -> list[bytes]:
+        """Returns the partial results of the script, pickled, in the order of the parts."""
+    def __len__(self) -> int: ...
+
+def merge_aggregators(names: dict[str, Any], partials: list[Any]) -> None:
+    """Adds the aggregators of all parts to those of the script. Used for scripts without `__merge__`."""
+
+def end_merge() -> None:
+    """Ends the run that [`load_to_merge`] began."""
+
+def _restore(identity: Any, state: Any, span: Any = None) -> PerfEvent:
+    """Implements `perf_prof._restore(identity, state)`, which rebuilds an event from the parts that `reduce` returned. Only
+    spans have a third part."""
+
+def _make_event(event: str, /, *, formats: str | PathLike[str] | None = None, **fields: Any) -> PerfEvent:
+    """Makes an event: a PerfEvent with these values of its fields, in a record like those of the kernel.
+
+    event is the event's name: 'sched:sched_switch' for a tracepoint, 'page-faults' or 'profile' for other events,
+    'uprobe:malloc' for a probe. The keywords are its fields. Fields that are not given are 0 or empty. Besides the
+    fields, there are _time, _cpu, _pid, _tid, _period, _comm, _realtime, _ip, _addr and _callchain. A frame of
+    _callchain is an address, (address, symbol), (address, symbol, dso), or a dict as in an event's _callchain.
+
+    For a span, 'span:fsync=BEGIN..END' or a source such as 'syscall', the keywords are begin and end, each an event or a
+    dict with the keywords of one, between with a list of such events, and duration in ns. The span's own fields are
+    worked out from these events. Without end, the span is open. The file of 'function:NAME@FILE' need not exist, and
+    the end of a call has the field ret.
+
+    formats says where the format comes from: 'kernel' for this kernel, 'shipped' for those that perf_prof brings, or
+    the path of a recording. Without it, it is this kernel's, or the shipped one if this kernel's cannot be read.
+
+    Raises SelectorError, which is a ValueError, if there is no such event; TypeError if it has no such field or if a
+    value has the wrong type; ValueError if a value does not fit into its field."""
+
+def _run_script(
+    path: str, events: list[PerfEvent | Lost], args: list[str], interval: float | str | None
+) -> tuple[int, ModuleType | None]:
+    """Imports the script path, calls its functions for the events, and returns its exit status and its module. The module is
+    None if its import failed. An event is a PerfEvent, or (time, CPU, number) for lost events."""
