@@ -76,8 +76,14 @@ impl Derived {
 /// Returns the event types that a program receives: all but those that are only inputs of derived events. `types` are
 /// those of [`with_derived`].
 pub fn delivered(types: &[EventType], derived: &[Derived]) -> Vec<EventType> {
-    let is_input = |at: usize| derived.iter().any(|derived| derived.inputs.contains(&at));
-    types.iter().enumerate().filter(|(at, _)| !is_input(*at)).map(|(_, event)| event.clone()).collect()
+    let are_delivered = are_delivered(types.len(), derived);
+    types.iter().zip(are_delivered).filter(|(_, is_delivered)| *is_delivered).map(|(event, _)| event.clone()).collect()
+}
+
+/// Returns, for each of so many events, whether a program receives its samples. It does not receive those of events that
+/// are only inputs of derived events.
+pub fn are_delivered(events: usize, derived: &[Derived]) -> Vec<bool> {
+    (0..events).map(|event| !derived.iter().any(|derived| derived.inputs.contains(&event))).collect()
 }
 
 /// Appends the event types of derived events to those of the run's own events.

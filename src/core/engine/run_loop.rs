@@ -50,6 +50,15 @@ pub enum Ending {
 }
 
 impl Ending {
+    /// Returns how a run of tasks has ended that delivers nothing: a signal ended it, the tasks exited, or its time is over.
+    pub fn of_tasks(signal: Option<i32>, have_exited: bool) -> Ending {
+        match signal {
+            Some(number) => Ending::Signal { number, rest: PendingEvents::Delivered },
+            None if have_exited => Ending::Source(Ended::TasksExited),
+            None => Ending::Duration,
+        }
+    }
+
     /// Returns whether all recorded events were delivered.
     pub fn is_complete(self) -> bool {
         matches!(self, Ending::Source(_) | Ending::Duration | Ending::Signal { rest: PendingEvents::Delivered, .. })

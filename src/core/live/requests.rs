@@ -193,8 +193,21 @@ fn default_ring(rings: usize, largest: usize, available: usize) -> usize {
     1 << ring.ilog2()
 }
 
+/// Says what the opened events lack, and with `-v` what was opened. `done` says what happens to samples: they are
+/// delivered or recorded.
+pub fn report_opened(planned: Sizes, selected: &[Selected], capture: &Capture, verbosity: Verbosity, done: &str) {
+    report_missing_calls_of_children(capture.of_children());
+    report_smaller_rings(planned, capture, verbosity);
+    for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
+        output::say(format_args!("{} is not {done}: the kernel does not allow sampling of this event", event.name));
+    }
+    if verbosity >= Verbosity::Verbose {
+        report_capture(planned, selected, capture);
+    }
+}
+
 /// Reports if rings are smaller than planned. A busy CPU fills smaller rings sooner, and then events are lost.
-pub fn report_smaller_rings(planned: Sizes, capture: &Capture, verbosity: Verbosity) {
+fn report_smaller_rings(planned: Sizes, capture: &Capture, verbosity: Verbosity) {
     let (planned, ring) = (planned.ring, capture.ring_bytes());
     if ring < planned && verbosity > Verbosity::Quiet {
         output::say(format_args!(
@@ -218,7 +231,7 @@ pub fn report_missing_calls_of_children(of_children: ChildEvents) {
 
 /// Prints the number of events, descriptors and rings in a capture, its memory sizes, and the notes about its events
 /// (`-v`).
-pub fn report_capture(planned: Sizes, selected: &[Selected], capture: &Capture) {
+fn report_capture(planned: Sizes, selected: &[Selected], capture: &Capture) {
     let (rings, ids) = (capture.ring_count(), capture.ids().len());
     let (ring, buffer) = (capture.ring_bytes() >> 10, planned.buffer >> 20);
     output::say(format_args!(

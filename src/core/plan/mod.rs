@@ -4,12 +4,12 @@ mod run;
 
 use std::{ffi::OsString, path::PathBuf};
 
-pub use run::{Face, LivePlan, Naming, Origin, RecordingOutput, RunPlan};
 use crate::derive::source::{Coverage, Scope, SourceTargetError, check_coverage, scope};
 pub use crate::event::Names;
 pub use crate::perfdata::{Owner, ReadLimits};
 use crate::spec::{CallGraph, CpuSet, EventKind, EventSpec, Rate, RingSize, TimeRanges};
 pub use crate::{capture::OwnThreads, sys::clock::Clock};
+pub use run::{Face, LivePlan, Naming, Origin, RecordingOutput, RunPlan};
 
 /// The events to capture, what they are attached to, and how they are captured.
 #[derive(Clone, Debug, Default)]

@@ -20,7 +20,13 @@ use super::{
 };
 use crate::{
     capture::{Capture, EventRequest, EventStart, Mappings, Options, Switching},
-    engine::{ExitStatus, interval::Interval, losses},
+    engine::{
+        ExitStatus,
+        exit_status::{Callbacks, exit_status},
+        interval::Interval,
+        losses,
+        run_loop::Ending,
+    },
     live::{
         chosen::{ArmedEvents, ChosenEvents},
         refusal,
@@ -84,14 +90,7 @@ pub fn run_with(
     let sizes = sizes(&plan.capture, &requests);
     let capture = open(plan, &selected, requests, workload.as_ref(), sizes, signals.wake_fd())?;
     limits.report();
-    requests::report_missing_calls_of_children(capture.of_children());
-    requests::report_smaller_rings(sizes, &capture, plan.verbosity);
-    for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
-        output::say(format_args!("{} is not recorded: the kernel does not allow sampling of this event", event.name));
-    }
-    if plan.verbosity >= plan::Verbosity::Verbose {
-        requests::report_capture(sizes, &selected, &capture);
-    }
+    requests::report_opened(sizes, &selected, &capture, plan.verbosity, "recorded");
     if (plan.delay, &plan.control) == (Delay::UntilEnabled, &None) && plan.verbosity > plan::Verbosity::Quiet {
         output::say("-D -1 without --control: nothing can turn the events on, so no event will be recorded");
     }
@@ -292,12 +291,7 @@ impl Recorder<'_> {
         let has_exited = |workload: &mut Workload| matches!(workload.try_wait(), Ok(Some(_)) | Err(_));
         let to_end = (!self.workload.as_mut().is_none_or(has_exited)).then_some(libc::SIGTERM);
         let command = self.workload.take().and_then(|workload| workload_end::end_workload(workload, to_end));
-        match (signal, command) {
-            (Some(libc::SIGINT), _) => 0,
-            (Some(signal), _) => 128 + signal as u8,
-            (None, _) if to_end.is_some() => 0,
-            (None, command) => command.unwrap_or(0),
-        }
+        exit_status(Ending::of_tasks(signal, to_end.is_none()), None, Callbacks::Returned, command)
     }
 
     /// Writes the end of the recording, and prints a summary. Returns whether the recording is complete.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     capture::{Capture, CaptureError, EventRequest, Mappings},
-    derive::{Derived, DerivingSink},
+    derive::{self, Derived, DerivingSink},
     engine::{
         losses,
         pump::{LossWindow, Pump, PumpSettings},
@@ -25,14 +25,13 @@ use crate::{
         select::{self, Selected},
         workload_end::end_workload,
     },
-    plan::{self, DeliveryOrder, Face, LivePlan, OwnThreads, RecordingOutput, RunPlan, Target, Verbosity},
+    plan::{self, DeliveryOrder, Face, LivePlan, OwnThreads, RecordingOutput, RunPlan, Target},
     record::{EventIds, Source as _},
     recorder::{self, AfterFailure, RecordingTee, RecordingWriter, Subject, Summary},
     running_kernel::RunningKernel,
     sys::{
         clock::{self, Calibration},
         close_in_child::ClosingHeldOff,
-        output as messages,
         own_threads::OwnThread,
         perf,
         signals::{self, Signals},
@@ -69,12 +68,7 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
     let capture =
         open_capture(&plan.capture, recorded, &selected, requests, workload.as_ref(), sizes, signals.wake_fd())?;
     limits.report();
-    requests::report_missing_calls_of_children(capture.of_children());
-    requests::report_smaller_rings(sizes, &capture, plan.verbosity);
-    say_what_is_not_sampled(&selected, &capture);
-    if plan.verbosity >= Verbosity::Verbose {
-        requests::report_capture(sizes, &selected, &capture);
-    }
+    requests::report_opened(sizes, &selected, &capture, plan.verbosity, "delivered");
     let processes = if mappings == Mappings::Delivered { Processes::Followed } else { Processes::Ignored };
     let offset = calibration.realtime_offset()?;
     // A switch belongs to two tasks, so the switches of perf-prof itself arrive.
@@ -88,7 +82,7 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
     let stats = Stats::new(events.len(), ring_cpus.len()).with_spans(derived.len());
     let opened = capture.attrs().iter().take(selected.len()).enumerate();
     let about = About {
-        is_delivered: derive_is_delivered(events.len(), &derived),
+        is_delivered: derive::are_delivered(events.len(), &derived),
         events,
         trailers: Trailers::Live(capture.trailer()),
         attrs: opened
@@ -105,12 +99,6 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
     let session =
         LiveSession { plan, of_live, tracefs, selected, derived, workload, calibration, offset, capture, closing };
     Ok(Session::new(about, Source::Live(Box::new(session))))
-}
-
-/// Returns, for each event, whether the sink receives its samples. It does not receive those of events that are only
-/// inputs of derived events.
-pub(super) fn derive_is_delivered(events: usize, derived: &[Derived]) -> Vec<bool> {
-    (0..events).map(|event| !derived.iter().any(|derived| derived.inputs.contains(&event))).collect()
 }
 
 impl LiveSession {
@@ -202,17 +190,6 @@ fn loss_advice(face: Face) -> &'static str {
         }
         Face::Command => {
             "they came faster than they could be shown; use a larger -m or --buffer, a filter or fewer events"
-        }
-    }
-}
-
-fn say_what_is_not_sampled(selected: &[Selected], capture: &Capture) {
-    for (index, event) in selected.iter().enumerate() {
-        if !capture.ids().iter().any(|&(_, opened)| opened == index) {
-            messages::say(format_args!(
-                "{} is not delivered: the kernel does not allow sampling of this event",
-                event.format.name()
-            ));
         }
     }
 }

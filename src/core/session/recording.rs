@@ -6,7 +6,6 @@ use anyhow::{Result, bail};
 
 use super::{
     about::{About, Available, EventAttr, MissingEvents, RecordingFacts, Trailers},
-    live::derive_is_delivered,
     opened::{Session, Source},
     outcome::{Closing, Outcome, Replayed},
     slice::Slice,
@@ -130,7 +129,7 @@ impl ChosenRecording {
 
     /// Returns, for each selected event, whether the sink receives its samples.
     pub fn is_delivered(&self) -> Vec<bool> {
-        derive_is_delivered(self.selected.types.len(), &self.selected.derived)
+        derive::are_delivered(self.selected.types.len(), &self.selected.derived)
     }
 
     /// Requests records other than samples. They are delivered to the sink too.
@@ -218,7 +217,7 @@ impl ChosenRecording {
         replay.set_wake(signals.wake_fd());
         let ring_cpus = replay.ring_cpus();
         let about = About {
-            is_delivered: derive_is_delivered(types.len(), &derived),
+            is_delivered: derive::are_delivered(types.len(), &derived),
             stats: Arc::new(Stats::new(types.len(), ring_cpus.len()).with_spans(derived.len())),
             events: types,
             trailers: Trailers::Recorded(layouts),

@@ -10,7 +10,12 @@ use super::{
 };
 use crate::{
     capture::{Count, CounterReading, Counters, EndCondition, EventRequest, Waited},
-    engine::{ExitStatus, interval::Interval},
+    engine::{
+        ExitStatus,
+        exit_status::{Callbacks, exit_status},
+        interval::Interval,
+        run_loop::Ending,
+    },
     live::{
         refusal, requests,
         select::{self, Selected},
@@ -172,12 +177,8 @@ impl Session<'_> {
         if self.plan.verbosity >= Verbosity::Verbose {
             self.say_times(&run);
         }
-        let status = match (signal, status) {
-            (Some(libc::SIGINT), _) => 0,
-            (Some(signal), _) => 128 + signal as u8,
-            (None, _) if end == RunEnd::Duration => 0,
-            (None, status) => status.unwrap_or(0),
-        };
+        let ending = Ending::of_tasks(signal, end == RunEnd::ByItself);
+        let status = exit_status(ending, None, Callbacks::Returned, status);
         Ok(RunOutcome { run, signal, status })
     }
 
