@@ -4,12 +4,20 @@ use super::run_loop::Ending;
 use crate::{event::Stop, record::Ended};
 
 /// Says whether a callback of the program raised an exception.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Callbacks {
     /// No callback raised an exception, or the program has no callbacks.
+    #[default]
     Returned,
     /// At least one callback raised an exception, and the run went on.
     Raised,
+}
+
+impl Callbacks {
+    /// Returns whether a callback raised an exception here or in another part of the run.
+    pub fn and(self, other: Callbacks) -> Callbacks {
+        if self == Callbacks::Raised { self } else { other }
+    }
 }
 
 /// Returns the exit status of the process. `at_exit` says how the script's `__exit__` ended. If `__exit__` exited with a

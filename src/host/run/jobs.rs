@@ -69,68 +69,54 @@ impl Job {
 
 /// Divides the recording, replays each part in a separate process, and lets the script merge the results.
 pub(super) fn run(run: &ScriptRun<'_>, jobs: &Jobs, mut recording: ChosenRecording) -> Result<ExitStatus> {
-    let plan = &run.plan.run;
     let mut jobs = recording.divide(jobs)?.into_iter().map(Job::new).collect::<Result<Vec<Job>>>()?;
-    if plan.verbosity >= Verbosity::Verbose {
+    if run.plan.run.verbosity >= Verbosity::Verbose {
         let has_spans = !recording.selected().derived.is_empty();
         let advance = if has_spans { "; spans are read in advance, up to the last part" } else { "" };
-        output::say(format_args!(
-            "{} processes, each with a part of {}{advance}",
-            jobs.len(),
-            recording.recording().name
-        ));
+        let name = &recording.recording().name;
+        output::say(format_args!("{} processes, each with a part of {name}{advance}", jobs.len()));
     }
-    let mut held = Some(BlockedSignals::new()?);
-    let mut recorded = Some(recording);
-    let mut workers: Vec<Worker> = Vec::new();
-    fork_workers(run, &jobs, (&mut recorded, &mut held), &mut workers)?;
+    let mut own = Own { recording: Some(recording), held: Some(BlockedSignals::new()?), carried: Carried::default() };
+    let mut workers = fork_workers(run, &jobs, &mut own)?;
     // If there are fewer workers than parts, a worker has failed or the run was interrupted.
     jobs.truncate(workers.len());
     let signals = Signals::install()?;
-    drop(held);
+    drop(own.held);
     let WorkersEnded { failed, signal } = wait(&mut workers, &mut jobs, &signals)?;
     drop(signals);
-    match (failed, recorded) {
-        (None, Some(recording)) => {
-            // The first worker has already printed the messages about the script.
-            let merge = ScriptRun { plan: &run.plan.quiet(), ..*run };
-            let mut merging = Merging::new(jobs.into_iter().map(|job| job.shard).collect());
-            let armed = Armed::Recorded(Box::new(recording));
-            let ended = merge.run(armed, Slice::Merge, Task::Merge(&mut merging), BlockedSignals::new()?);
-            if let (Some(Results { sample_counts, unnamed_frames, .. }), Some(input)) = (&merging.results, plan.input())
-            {
-                losses::print_unnamed_frames(unnamed_frames, plan.verbosity);
-                sample_counts.report(input, &plan.capture.events, SelectionSource::UserAndScript(plan.verbosity));
-            }
-            // SIGINT is the usual way to end a run, so it changes nothing.
-            let of_signal = signal.filter(|&signal| signal != libc::SIGINT).map_or(0, |signal| 128 + signal as u8);
-            ended.map(|ExitStatus(status)| ExitStatus(if status == 0 { of_signal } else { status }))
-        }
-        (status, _) => Ok(ExitStatus(status.unwrap_or(1))),
-    }
+    let (None, Some(recording)) = (failed, own.recording) else { return Ok(ExitStatus(failed.unwrap_or(1))) };
+    let ExitStatus(status) = merge_results(run, jobs, recording)?;
+    // SIGINT is the usual way to end a run, so it changes nothing.
+    let of_signal = signal.filter(|&signal| signal != libc::SIGINT).map_or(0, |signal| 128 + signal as u8);
+    Ok(ExitStatus(if status == 0 { of_signal } else { status }))
 }
 
-/// Forks a worker for each part. Stops early if a worker has failed, or if a signal arrived.
-fn fork_workers(
-    run: &ScriptRun<'_>,
-    jobs: &[Job],
-    (recorded, held): (&mut Option<ChosenRecording>, &mut Option<BlockedSignals>),
-    workers: &mut Vec<Worker>,
-) -> Result<()> {
-    let mut carried = Carried::default();
+/// What each worker copies from the process that forks it.
+struct Own {
+    recording: Option<ChosenRecording>,
+    /// Signals are blocked in this process until all workers were forked, and in a worker until its signal handlers are
+    /// installed.
+    held: Option<BlockedSignals>,
+    /// What the parts that were read in advance carry to the next one.
+    carried: Carried,
+}
+
+/// Forks a worker for each part. Returns fewer workers if one of them has failed or a signal has arrived.
+fn fork_workers(run: &ScriptRun<'_>, jobs: &[Job], own: &mut Own) -> Result<Vec<Worker>> {
+    let mut workers: Vec<Worker> = Vec::new();
     for (number, job) in jobs.iter().enumerate() {
-        if let (Some(before), Some(recording), Some(held)) =
-            (number.checked_sub(1).and_then(|before| jobs.get(before)), &*recorded, &*held)
-            && recording.read_in_advance(&before.shard.part, &mut carried, &mut || go_on(held, workers))?.is_break()
-        {
-            return Ok(());
+        let before = number.checked_sub(1).and_then(|before| jobs.get(before));
+        if let (Some(before), Own { recording: Some(recording), held: Some(held), carried }) = (before, &mut *own) {
+            let check = &mut || go_on(held, &mut workers);
+            if recording.read_in_advance(&before.shard.part, carried, check)?.is_break() {
+                break;
+            }
         }
         let stdout = job.stdout.as_ref().map_or(Stdout::Inherited, Stdout::File);
         // No thread and no interpreter has been started yet, so each worker can start its own interpreter, or copies the
-        // one that runs perf-prof. Each worker has its own copy of `recorded`, because it is a forked process. Signals
-        // are also blocked in the worker, until its signal handlers are installed.
-        let mut body = || match (recorded.take(), held.take()) {
-            (Some(recording), Some(held)) => in_worker(run, job, recording, held, mem::take(&mut carried)),
+        // one that runs perf-prof.
+        let mut body = || match (own.recording.take(), own.held.take()) {
+            (Some(recording), Some(held)) => in_worker(run, job, recording, held, mem::take(&mut own.carried)),
             _ => 1,
         };
         let fork = Fork::prepare();
@@ -141,7 +127,22 @@ fn fork_workers(
         fork.in_parent();
         workers.push(worker?);
     }
-    Ok(())
+    Ok(workers)
+}
+
+/// Merges the results of all workers in this process.
+fn merge_results(run: &ScriptRun<'_>, jobs: Vec<Job>, recording: ChosenRecording) -> Result<ExitStatus> {
+    let plan = &run.plan.run;
+    // The first worker has already printed the messages about the script.
+    let merge = ScriptRun { plan: &run.plan.quiet(), ..*run };
+    let mut merging = Merging::new(jobs.into_iter().map(|job| job.shard).collect());
+    let armed = Armed::Recorded(Box::new(recording));
+    let ended = merge.run(armed, Slice::Merge, Task::Merge(&mut merging), BlockedSignals::new()?);
+    if let (Some(Results { sample_counts, unnamed_frames, .. }), Some(input)) = (&merging.results, plan.input()) {
+        losses::print_unnamed_frames(unnamed_frames, plan.verbosity);
+        sample_counts.report(input, &plan.capture.events, SelectionSource::UserAndScript(plan.verbosity));
+    }
+    ended
 }
 
 /// Returns whether to go on with reading in advance. If not, [`wait`] finds the reason.

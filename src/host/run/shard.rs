@@ -129,7 +129,7 @@ impl Merging {
 
     /// Says whether a callback raised an exception, in a part or in this process.
     pub fn callbacks(&self, program: &Program) -> Callbacks {
-        let of_parts = self.results.as_ref().map(|results| results.callbacks);
-        of_parts.filter(|&callbacks| callbacks == Callbacks::Raised).unwrap_or_else(|| program.callbacks())
+        let of_parts = self.results.as_ref().map(|results| results.callbacks).unwrap_or_default();
+        of_parts.and(program.callbacks())
     }
 }

@@ -74,6 +74,19 @@ class Killing(concurrent.futures.Executor):
             return future
 
 
+class Newer(concurrent.futures.ThreadPoolExecutor):
+    """An executor that returns the result of b.data as a newer perf-prof would encode it."""
+
+    def submit(self, function, part):
+        def replay(part):
+            replayed = function(part)
+            if not part.recording.endswith("b.data"):
+                return replayed
+            return replayed._replace(result=replayed.result[:8] + b"\xff" + replayed.result[9:])
+
+        return super().submit(replay, part)
+
+
 class MapReduce(unittest.TestCase):
     maxDiff = None
 
@@ -128,6 +141,16 @@ class MapReduce(unittest.TestCase):
                 with Client(cluster) as client:
                     result = self.reduce("?.data", args=["x"], executor=client.get_executor())
         self.assertEqual((result.stdout, result.status, result.failed), (expected.stdout, 0, []))
+
+    def test_a_recording_whose_result_cannot_be_decoded_is_left_out_with_the_reason(self):
+        result = self.reduce("?.data", executor=Newer(2))
+        reason = (
+            "cannot read the result of a part: it was written by a newer perf-prof "
+            "(version 255 of the format; this one reads version 1)"
+        )
+        failed = [(os.path.basename(failed.path), failed.error) for failed in result.failed]
+        self.assertEqual((failed, result.status), ([("b.data", reason)], 1))
+        self.assertNotIn("b.data", result.stdout)
 
     def test_output_of_parts_comes_in_the_order_of_the_recordings(self):
         result = self.reduce("c.data", "a.data")
