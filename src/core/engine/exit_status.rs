@@ -14,7 +14,7 @@ pub enum Callbacks {
 }
 
 impl Callbacks {
-    /// Returns whether a callback raised an exception here or in another part of the run.
+    /// Returns `Raised` if a callback raised an exception in this part of the run or in the other one.
     pub fn and(self, other: Callbacks) -> Callbacks {
         if self == Callbacks::Raised { self } else { other }
     }
