@@ -4,7 +4,14 @@
 //! again and compares it with the document. `UPDATE_EXPECT=1 cargo test --test integration generated_parts` writes the
 //! parts into the document.
 
-use std::{collections::BTreeSet, env, fmt::Write, fs, path::PathBuf, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    env,
+    fmt::Write,
+    fs,
+    path::PathBuf,
+    process::Command,
+};
 
 const COMMANDS: [&str; 16] = [
     "python",
@@ -228,6 +235,10 @@ fn members(files: &str, class: Option<&str>) -> (String, Vec<Member>) {
         let parameters = parameters.trim_end_matches(')').trim().trim_end_matches(',');
         let parameters: Vec<&str> =
             parameters.split(", ").filter(|name| !["self", "cls", "/"].contains(name)).collect();
+        // The table of keywords has a row for each of them.
+        let is_table = |of: &&str| of.starts_with("**options: Unpack[");
+        let parameters = parameters.into_iter().map(|of| if is_table(&of) { "**options" } else { of });
+        let parameters: Vec<_> = parameters.collect();
         found.push(Member {
             name: name.to_owned(),
             signature: format!("{name}({})", parameters.join(", ")),
@@ -243,14 +254,17 @@ fn code(text: &str) -> String {
     format!("`{}`", text.replace('|', "\\|"))
 }
 
+/// Returns the text of a file of the package.
+fn read(file: &str) -> String {
+    fs::read_to_string(format!("{}/python/perf_prof/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
 fn package(name: &str) -> String {
-    let read =
-        |file: &&str| fs::read_to_string(format!("{}/python/perf_prof/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
-    let files: String = ["_parts.py", "_native.pyi", "_runs.py", "_fleet.py"].iter().map(read).collect();
+    let files: String = ["_parts.py", "_native.pyi", "_runs.py", "_fleet.py"].into_iter().map(read).collect();
     let class = (name != "perf_prof").then_some(name);
     let (about, mut members) = members(&files, class);
     if class.is_none() {
-        let public = read(&"__init__.py");
+        let public = read("__init__.py");
         members.retain(|function| public.contains(&format!("{0} as {0}", function.name)));
     }
     assert!(!members.is_empty(), "{name}");
@@ -273,10 +287,46 @@ fn package(name: &str) -> String {
     text
 }
 
+/// Returns whether a table of keywords is another table or is made of it.
+fn has(bases: &BTreeMap<&str, Vec<&str>>, table: &str, other: &str) -> bool {
+    table == other || bases.get(table).is_some_and(|bases_of| bases_of.iter().any(|base| has(bases, base, other)))
+}
+
+/// Returns the rows of `_options.py`, with the functions that have the keyword.
+fn keywords() -> String {
+    let file = read("_options.py");
+    let forms = file.lines().filter_map(|line| line.trim().split_once(": TypeAlias = "));
+    let forms: BTreeMap<&str, &str> = forms.map(|(form, of)| (form, of.split("  # ").next().unwrap())).collect();
+    let (mut bases, mut rows, mut table_of_row) = (BTreeMap::new(), Vec::new(), "");
+    for (line, next) in file.lines().zip(file.lines().skip(1)) {
+        if let Some((name, of)) = line.strip_prefix("class ").and_then(|rest| rest.split_once('(')) {
+            table_of_row = name;
+            bases.insert(name, of.trim_end_matches("):").split(", ").collect());
+        } else if let Some((keyword, form)) = line.trim().split_once(": ")
+            && let Some(values) = forms.get(form)
+        {
+            rows.push((keyword, values, table_of_row, docstring(&[next]).unwrap()));
+        }
+    }
+    let functions = ["trace", "replay", "run", "record", "stat"];
+    let row = |(keyword, values, table, meaning): &(&str, &&str, &str, String)| {
+        let of = functions.iter().filter(|function| {
+            let options = format!("{}{}Options", function[..1].to_uppercase(), &function[1..]);
+            has(&bases, &options, table)
+        });
+        let of: Vec<_> = of.map(|function| code(function)).collect();
+        vec![code(keyword), code(values.trim_end_matches(" | None")), of.join(", "), plain(meaning)]
+    };
+    let mut text = String::new();
+    table(&mut text, &["keyword", "type", "functions", "meaning"], &rows.iter().map(row).collect::<Vec<_>>());
+    text
+}
+
 /// Returns the text of a generated part.
 fn generated(name: &str) -> String {
     let text = match name.strip_prefix("options of ") {
         Some(command) => options(&command.split(' ').skip(1).collect::<Vec<_>>()),
+        None if name == "keywords" => keywords(),
         None => package(name),
     };
     format!("\n{}\n", text.trim())
@@ -311,6 +361,7 @@ fn generated_parts_are_what_the_program_and_the_package_say() {
     for name in [
         "options of perf-prof",
         "perf_prof",
+        "keywords",
         "PerfEvent",
         "FlameGraph",
         "Heatmap",

@@ -142,7 +142,7 @@ fn shipped_scripts_pass_both_checkers() {
 }
 
 const PROGRAM: &str = "\
-from perf_prof import EventFormat, events
+from perf_prof import EventFormat, RunResult, events, run
 from perf_prof.testing import Lost, ScriptResult, make_event, run_script
 
 made = make_event('sched:sched_switch', formats='shipped', prev_pid=7, _time=1)
@@ -151,18 +151,24 @@ print(out.stdout.upper(), out.status + 1, out.module.table)
 formats: list[EventFormat] = events('sched:*')
 for field in formats[0].fields:
     print(field.name.upper(), field.size + field.offset, field.python_type.__name__)
+result: RunResult = run('sched:*', handlers=print, cpus=[0], input='perf.data', jobs=2, split='cpu')
 ";
 
 #[test]
-fn tests_of_scripts_pass_both_checkers() {
+fn programs_and_tests_of_scripts_pass_both_checkers() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("program.py"), PROGRAM).unwrap();
     for checker in ["mypy", "pyright"] {
         passes(checker, folder.path(), &["program.py"]);
     }
-    for (right, wrong) in
-        [("out.status + 1", "out.status + ''"), ("Lost(events=2)", "Lost(number=2)"), ("[made", "['made'")]
-    {
+    for (right, wrong) in [
+        ("out.status + 1", "out.status + ''"),
+        ("Lost(events=2)", "Lost(number=2)"),
+        ("[made", "['made'"),
+        ("cpus=[0]", "cpu=[0]"),
+        ("jobs=2", "jobs=[2]"),
+        ("split='cpu'", "split='task'"),
+    ] {
         assert!(PROGRAM.contains(right));
         fs::write(folder.path().join("program.py"), PROGRAM.replace(right, wrong)).unwrap();
         for checker in ["mypy", "pyright"] {

@@ -824,25 +824,31 @@ class DividedRun:
         """Merges the results of all parts. `messages` are those of the processes that have replayed them."""
 
 def open_trace(
-    selectors: tuple[str, ...], options: Mapping[str, Any], input: str | PathLike[str] | None = None
+    selectors: tuple[str, ...],
+    options: Mapping[str, object],
+    forms: dict[str, str],
+    input: str | PathLike[str] | None = None,
 ) -> Trace:
     """Opens events, or the recording `input`, and starts to deliver them. `options` are keyword arguments of
-    `perf_prof.trace` or `perf_prof.replay`."""
+    `perf_prof.trace` or `perf_prof.replay`, and `forms` are all of them with the forms of their values."""
 
 def run_handlers(
     selectors: tuple[str, ...],
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
+    forms: dict[str, str],
     handlers: object,
     input: str | PathLike[str] | None = None,
     on_error: str = "raise",
     progress: Callable[[int], object] | None = None,
 ) -> RunResult:
     """Traces events, or replays the recording `input`, and calls handlers. `options` are keyword arguments of
-    `perf_prof.run`. `progress` is called with the number of events after each few events."""
+    `perf_prof.run`, and `forms` are those that are possible with or without `input`. `progress` is called with the number of
+    events after each few events."""
 
 def divide(
     selectors: tuple[str, ...],
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
+    forms: dict[str, str],
     handlers: object,
     input: str | PathLike[str] | None,
     on_error: str,
@@ -850,10 +856,12 @@ def divide(
     """Opens the recording `input` and divides it between the processes that the option `jobs` asks for. Returns `None` for
     one process."""
 
-def start_recording(selectors: tuple[str, ...], options: Mapping[str, Any]) -> RecordingRun:
-    """Starts to record. Returns when the recording has begun."""
+def start_recording(
+    output: str, selectors: tuple[str, ...], options: Mapping[str, object], forms: dict[str, str]
+) -> RecordingRun:
+    """Starts to record into the file `output`. Returns when the recording has begun."""
 
-def count(selectors: tuple[str, ...], options: Mapping[str, Any]) -> _Counted:
+def count(selectors: tuple[str, ...], options: Mapping[str, object], forms: dict[str, str]) -> _Counted:
     """Counts events until the command ends or the time is over."""
 
 def close_copies() -> None:

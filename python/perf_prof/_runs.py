@@ -1,4 +1,4 @@
-"""The functions that trace, replay, record and count. Their keywords are the options of perf-prof with `_` for `-`."""
+"""The functions that trace, replay, record and count. Their keywords are the rows of `_options.py`."""
 
 from __future__ import annotations
 
@@ -10,45 +10,34 @@ from os import fspath, register_at_fork
 
 from perf_prof import _native
 from perf_prof._errors import OptionError, SelectorError
+from perf_prof._options import (
+    Divided,
+    Interval,
+    RecordOptions,
+    ReplayOptions,
+    RunOptions,
+    StatOptions,
+    TraceOptions,
+    forms,
+    takes,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from os import PathLike
     from typing import Any, Literal
+
+    from typing_extensions import Unpack
 
     from perf_prof._native import PerfEvent, RecordingRun, RunResult, Trace
 
 register_at_fork(after_in_child=_native.close_copies)
 
 
-def trace(
-    *selectors: str,
-    cpus: str | int | Iterable[int] | None = None,
-    pid: int | str | Iterable[int] | None = None,
-    tid: int | str | Iterable[int] | None = None,
-    cgroup: str | Iterable[str] | None = None,
-    exec: Sequence[str | PathLike[str]] | None = None,
-    all_cpus: bool | None = None,
-    count: int | str | None = None,
-    freq: int | str | None = None,
-    call_graph: bool | str | None = None,
-    user_callchain: bool | None = None,
-    kernel_callchain: bool | None = None,
-    mmap_pages: int | str | None = None,
-    buffer: int | str | None = None,
-    watermark: int | None = None,
-    sampling_limit: int | None = None,
-    order: bool | None = None,
-    monotonic: bool | None = None,
-    duration: float | str | None = None,
-    limit: int | None = None,
-    inline: bool | None = None,
-    srcline: bool | None = None,
-    symbol_cache: int | str | None = None,
-    on_lost: Callable[[int, int], object] | None = None,
-) -> Trace:
+@takes(TraceOptions)
+def trace(*selectors: str, **options: Unpack[TraceOptions]) -> Trace:
     """Opens events and starts to trace them. Returns a Trace, which is a context manager and an iterator of PerfEvent.
 
     A selector is written as after `perf-prof python -e`: 'sched:sched_switch/prev_pid>0/', 'page-faults', 'cycles:u'.
@@ -60,28 +49,12 @@ def trace(
 
     Raises SelectorError (unknown event, wrong filter), OptionError, AccessError (a PermissionError), KernelError.
     """
-    options = locals()
-    return _native.open_trace(options.pop("selectors"), options)
+    return _native.open_trace(selectors, options, forms(TraceOptions))
 
 
+@takes(ReplayOptions)
 def replay(
-    path: str | PathLike[str],
-    *selectors: str,
-    cpus: str | int | Iterable[int] | None = None,
-    pid: int | str | Iterable[int] | None = None,
-    tid: int | str | Iterable[int] | None = None,
-    time: str | tuple[float, float] | None = None,
-    guest: bool | None = None,
-    force: bool | None = None,
-    user_callchain: bool | None = None,
-    kernel_callchain: bool | None = None,
-    buffer: int | str | None = None,
-    limit: int | None = None,
-    inline: bool | None = None,
-    srcline: bool | None = None,
-    symbol_cache: int | str | None = None,
-    on_lost: Callable[[int, int], object] | None = None,
-    progress: bool = False,
+    path: str | PathLike[str], *selectors: str, progress: bool = False, **options: Unpack[ReplayOptions]
 ) -> Trace:
     """Opens a recording of perf or of perf-prof. Returns a Trace with its events, in the order of time.
 
@@ -90,58 +63,30 @@ def replay(
     on_lost(start, end) is called where events were lost between these times (ns). With progress=True, iteration shows
     its progress with tqdm, if it is installed.
 
-    Raises RecordingError (damaged, or no recording; RecordingFileError is an OSError too: it is missing or may not be read), SelectorError, OptionError.
+    Raises RecordingError (damaged, or no recording; RecordingFileError is an OSError too: it is missing or may not be
+    read), SelectorError, OptionError.
     """
-    options = locals()
-    path, selectors = options.pop("path"), options.pop("selectors")
-    del options["progress"]
-    events = _native.open_trace(selectors, options, path)
+    events = _native.open_trace(selectors, options, forms(ReplayOptions), path)
     return _with_progress(events) if progress else events
 
 
+@takes(RunOptions)
 def run(
     *selectors: str,
     handlers: object,
     input: str | PathLike[str] | None = None,
     on_error: Literal["raise", "continue"] = "raise",
-    interval: float | str | None = None,
-    cpus: str | int | Iterable[int] | None = None,
-    pid: int | str | Iterable[int] | None = None,
-    tid: int | str | Iterable[int] | None = None,
-    cgroup: str | Iterable[str] | None = None,
-    exec: Sequence[str | PathLike[str]] | None = None,
-    all_cpus: bool | None = None,
-    count: int | str | None = None,
-    freq: int | str | None = None,
-    call_graph: bool | str | None = None,
-    user_callchain: bool | None = None,
-    kernel_callchain: bool | None = None,
-    mmap_pages: int | str | None = None,
-    buffer: int | str | None = None,
-    watermark: int | None = None,
-    sampling_limit: int | None = None,
-    order: bool | None = None,
-    monotonic: bool | None = None,
-    duration: float | str | None = None,
-    limit: int | None = None,
-    inline: bool | None = None,
-    srcline: bool | None = None,
-    symbol_cache: int | str | None = None,
-    time: str | tuple[float, float] | None = None,
-    guest: bool | None = None,
-    force: bool | None = None,
-    jobs: int | None = None,
-    split: Literal["time", "cpu"] | None = None,
-    on_lost: Callable[[int, int], object] | None = None,
     progress: bool = False,
+    **options: Unpack[RunOptions],
 ) -> RunResult:
     """Traces events, or replays the recording input, and calls handlers in this thread, as perf-prof does for a script.
 
     handlers is a module, an object, a dict or a single function. Its functions have the names of a script's functions:
     sched__sched_wakeup(event), __sample__(event), __interval__(), __lost__(start, end), __exit__(). A single function
     gets all events. on_lost is another way to give __lost__. The __exit__ of a context manager is not called. With
-    progress=True, the replay of a recording shows its progress with tqdm, if it is installed. With on_error='raise', the first exception of a handler ends the run and is raised here, after
-    __exit__; with 'continue', its traceback is printed and the run goes on. Signal handlers stay those of the program.
+    progress=True, the replay of a recording shows its progress with tqdm, if it is installed. With on_error='raise', the
+    first exception of a handler ends the run and is raised here, after __exit__; with 'continue', its traceback is
+    printed and the run goes on. Signal handlers stay those of the program.
 
     With jobs=N, N forked processes replay a part of the recording each, with copies of the handlers. Each of them calls
     __partial__(), whose result has to be picklable, and this process then calls __merge__(partials) and __exit__().
@@ -149,56 +94,44 @@ def run(
     in a part is raised here at once; then nothing is merged, and __exit__ is not called.
 
     Returns a RunResult with delivered, lost and status (that of the command of exec, else 0; 1 if a handler raised).
+    Raises HandlerError (no handler for the events, or no plain function), and what trace() and replay() raise.
     """
-    options = locals()
-    first = [options.pop(name) for name in ("selectors", "handlers", "input", "on_error")]
-    selectors, handlers, input, on_error = first
-    del options["progress"]
+    table = forms(TraceOptions, Interval) if input is None else forms(ReplayOptions, Interval, Divided)
     if progress and input is None:
         raise OptionError("run(): progress is for a recording, which has an end; leave it out, or give input")
-    if jobs is not None or split is not None:
-        divided = _native.divide(selectors, options, handlers, input, on_error)
+    if options.get("jobs") is not None or options.get("split") is not None:
+        divided = _native.divide(selectors, options, table, handlers, input, on_error)
         if divided is not None:
             from perf_prof._jobs import replay_parts
 
             with _bar(progress, unit=" parts", total=divided.parts) as bar:
                 return replay_parts(divided, bar and bar.update)
     with _bar(progress, **_EVENTS) as bar:
-        return _native.run_handlers(selectors, options, handlers, input, on_error, bar and bar.update)
+        return _native.run_handlers(selectors, options, table, handlers, input, on_error, bar and bar.update)
 
 
+@takes(RecordOptions)
 def record(
-    *selectors: str,
-    output: str | PathLike[str] = "perf.data",
-    exec: Sequence[str | PathLike[str]] | None = None,
-    cpus: str | int | Iterable[int] | None = None,
-    pid: int | str | Iterable[int] | None = None,
-    tid: int | str | Iterable[int] | None = None,
-    count: int | str | None = None,
-    freq: int | str | None = None,
-    call_graph: bool | str | None = None,
-    mmap_pages: int | str | None = None,
-    buffer: int | str | None = None,
-    monotonic: bool | None = None,
-    duration: float | str | None = None,
-    threads: bool | str | None = None,
-    compress: bool | int | None = None,
+    *selectors: str, output: str | PathLike[str] = "perf.data", **options: Unpack[RecordOptions]
 ) -> Recording:
     """Records events into a file (or with threads=True a directory) that perf and perf-prof can read.
 
     With exec or duration, returns when the command has ended or the time is over. Without them, recording goes on in
     the background until the end of the `with` statement, or until stop(). Returns a Recording.
+
+    Raises SelectorError, OptionError, AccessError (a PermissionError), KernelError, RecordingFileError (the file cannot be
+    created or written).
     """
-    options = locals()
-    selectors = options.pop("selectors")
-    recording = Recording(fspath(output), _native.start_recording(selectors, options))
-    if exec is not None or duration is not None:
+    path = fspath(output)
+    recording = Recording(path, _native.start_recording(path, selectors, options, forms(RecordOptions)))
+    if options.get("exec") is not None or options.get("duration") is not None:
         recording.status = recording._run.wait()
     return recording
 
 
 class Recording:
-    """A recording that record() makes. `path` is its file; `status` is the exit status of the command, once it is known."""
+    """A recording that record() makes. `path` is its file; `status` is the exit status of the command, once it is known
+    (0 without a command)."""
 
     path: str
     status: int | None
@@ -213,10 +146,10 @@ class Recording:
         if self.status is None:
             self.status = self._run.stop()
 
-    def replay(self, *selectors: str, **options: Any) -> Trace:
+    def replay(self, *selectors: str, progress: bool = False, **options: Unpack[ReplayOptions]) -> Trace:
         """Ends the recording if it goes on, and replays it: see perf_prof.replay()."""
         self.stop()
-        return replay(self.path, *selectors, **options)
+        return replay(self.path, *selectors, progress=progress, **options)
 
     def __enter__(self) -> Recording:
         return self
@@ -228,21 +161,17 @@ class Recording:
         return f"<perf_prof.Recording {self.path!r}, {'open' if self.status is None else 'complete'}>"
 
 
-def stat(
-    *selectors: str,
-    exec: Sequence[str | PathLike[str]] | None = None,
-    cpus: str | int | Iterable[int] | None = None,
-    pid: int | str | Iterable[int] | None = None,
-    tid: int | str | Iterable[int] | None = None,
-    cgroup: str | Iterable[str] | None = None,
-    duration: float | str | None = None,
-) -> Counts:
-    """Counts events until the command exec has ended or the time duration is over. Returns a Counts: from name to EventCount.
+@takes(StatOptions)
+def stat(*selectors: str, **options: Unpack[StatOptions]) -> Counts:
+    """Counts events until the command exec has ended or the time duration is over. Returns a Counts: from name to
+    EventCount.
 
     Without selectors, the usual events are counted, as `perf-prof stat` does.
+
+    Raises SelectorError (unknown event, or one that is selected twice), OptionError, AccessError (a PermissionError),
+    KernelError.
     """
-    options = {name: value for name, value in locals().items() if name != "selectors" and value is not None}
-    counted = _native.count(selectors, options)
+    counted = _native.count(selectors, options, forms(StatOptions))
     counts: dict[str, EventCount] = {}
     for name, count in counted["rows"]:
         if name in counts:
@@ -271,7 +200,8 @@ class EventCount:
 
 
 class Counts(Mapping[str, EventCount]):
-    """The result of stat(): from the name of an event to its EventCount. `elapsed` is in seconds."""
+    """The result of stat(): from the name of an event to its EventCount. `elapsed` is in seconds; `status` is the exit
+    status of the command, or 0."""
 
     def __init__(self, counts: dict[str, EventCount], elapsed: float, status: int) -> None:
         self._counts = counts

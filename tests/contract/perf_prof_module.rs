@@ -119,3 +119,93 @@ def __exit__(): print("called", calls)
         "#]],
     );
 }
+
+/// Calls each function with each of its keywords alone. A keyword that stands for no option would raise OptionError.
+#[test]
+fn every_keyword_is_an_option_of_its_function() {
+    let text = "
+import perf_prof as pp
+from perf_prof import _options
+from perf_prof._options import Divided, Interval, RecordOptions, ReplayOptions, RunOptions, StatOptions, TraceOptions
+VALUES = {
+    'Switch': True, 'OnOff': False, 'Integer': 1, 'Quantity': 1 << 20, 'Numbers': [1], 'Names': ['a'], 'Words': ['true'],
+    'Time': 0.5, 'TimeRange': (1, 2), 'CallGraph': 'fp', 'Threads': 'core', 'Level': 3, 'Split': 'cpu', 'Function': print,
+}
+live, recorded = {'handlers': print}, {'handlers': print, 'input': '/no/such'}
+CALLS = [
+    (pp.trace, ['no:such'], {}, [TraceOptions]), (pp.run, ['no:such'], live, [TraceOptions, Interval]),
+    (pp.replay, ['/no/such'], {}, [ReplayOptions]), (pp.run, [], recorded, [ReplayOptions, Interval, Divided]),
+    (pp.record, ['no:such'], {}, [RecordOptions]), (pp.stat, ['no:such'], {'duration': 1}, [StatOptions]),
+]
+calls = 0
+for function, words, given, tables in CALLS:
+    for keyword, form in _options.forms(*tables).items():
+        calls += 1
+        # --split alone has no meaning.
+        more = {'jobs': 2} if keyword == 'split' else {}
+        value = '0' if keyword == 'cpus' else VALUES[form]
+        try: function(*words, **{**given, **more, keyword: value})
+        except (pp.SelectorError, pp.RecordingNotFoundError): continue
+        except Exception as error: print(error)
+        print('wrong:', function.__name__, keyword)
+print(calls, _options.forms(RunOptions).keys() == _options.forms(TraceOptions, ReplayOptions, Interval, Divided).keys())
+for call in (lambda: pp.trace('a', cpu=1), lambda: pp.replay(), lambda: pp.run('a', handlers=print, time='1%'),
+             lambda: pp.run(handlers=print, input='a', freq=1), lambda: pp.stat('a', output='b')):
+    try: call()
+    except Exception as error: print(type(error).__name__, error)
+def __sample__(event): pass
+";
+    prints(
+        Run::script(text).call_event().workload("exit 0"),
+        expect![[r#"
+            97 True
+            TypeError trace() got an unexpected keyword argument 'cpu'. Did you mean 'cpus'?
+            TypeError replay() missing 1 required positional argument: 'path'
+            OptionError run(): time is not possible here
+            OptionError run(): freq is not possible here
+            TypeError stat() got an unexpected keyword argument 'output'
+        "#]],
+    );
+}
+
+#[test]
+fn signatures_have_the_keywords() {
+    let text = "
+import inspect, perf_prof
+for function in (perf_prof.stat, perf_prof.replay):
+    for parameter in inspect.signature(function).parameters.values():
+        print(parameter)
+print(perf_prof.trace.__name__, perf_prof.trace.__module__, perf_prof.trace.__doc__.splitlines()[0])
+def __sample__(event): pass
+";
+    prints(
+        Run::script(text).call_event().workload("exit 0"),
+        expect![[r#"
+            *selectors: 'str'
+            cpus: 'Numbers' = None
+            pid: 'Numbers' = None
+            tid: 'Numbers' = None
+            exec: 'Words' = None
+            duration: 'Time' = None
+            cgroup: 'Names' = None
+            path: 'str | PathLike[str]'
+            *selectors: 'str'
+            progress: 'bool' = False
+            cpus: 'Numbers' = None
+            pid: 'Numbers' = None
+            tid: 'Numbers' = None
+            buffer: 'Quantity' = None
+            user_callchain: 'OnOff' = None
+            kernel_callchain: 'OnOff' = None
+            limit: 'Integer' = None
+            inline: 'Switch' = None
+            srcline: 'Switch' = None
+            symbol_cache: 'Quantity' = None
+            on_lost: 'Function' = None
+            time: 'TimeRange' = None
+            guest: 'Switch' = None
+            force: 'Switch' = None
+            trace perf_prof Opens events and starts to trace them. Returns a Trace, which is a context manager and an iterator of PerfEvent.
+        "#]],
+    );
+}

@@ -38,10 +38,15 @@ pub struct Counted {
 
 /// Counts events until the command ends or the time is over.
 #[pyfunction]
-pub fn count(py: Python<'_>, selectors: &Bound<'_, PyTuple>, options: &Bound<'_, PyDict>) -> PyResult<Counted> {
-    let words = words(Action::Count, "stat", selectors, options)?;
+pub fn count(
+    selectors: &Bound<'_, PyTuple>,
+    options: &Bound<'_, PyDict>,
+    forms: &Bound<'_, PyDict>,
+) -> PyResult<Counted> {
+    let py = selectors.py();
+    let words = words(Action::Count, "stat", selectors, options, forms)?;
     let wrong = |text: String| named(py, "OptionError", &text);
-    if words.command.is_none() && !options.contains("duration")? {
+    if words.command.is_none() && options.get_item("duration")?.is_none_or(|duration| duration.is_none()) {
         return Err(wrong("stat(): give a command with exec, or a duration".into()));
     }
     let plan = (Planners::get()?.stat)(words.options, words.command).map_err(wrong)?;

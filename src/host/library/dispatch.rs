@@ -44,20 +44,22 @@ impl RunResult {
 }
 
 /// Traces events, or replays the recording `input`, and calls handlers. `options` are keyword arguments of
-/// `perf_prof.run`. `progress` is called with the number of events after each few events.
+/// `perf_prof.run`, and `forms` are those that are possible with or without `input`. `progress` is called with the number of
+/// events after each few events.
 #[pyfunction]
-#[pyo3(signature = (selectors, options, handlers, input = None, on_error = "raise", progress = None))]
+#[pyo3(signature = (selectors, options, forms, handlers, input = None, on_error = "raise", progress = None))]
 pub fn run_handlers(
-    py: Python<'_>,
     selectors: &Bound<'_, PyTuple>,
     options: &Bound<'_, PyDict>,
+    forms: &Bound<'_, PyDict>,
     handlers: &Bound<'_, PyAny>,
     input: Option<&Bound<'_, PyAny>>,
     on_error: &str,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<RunResult> {
     let on_error = on_error_from(on_error)?;
-    let plan = options::plan("run", input, selectors, options)?;
+    let py = selectors.py();
+    let plan = options::plan("run", input, selectors, options, forms)?;
     let mut thread = open_run(py, plan, Delivery::AtOnce)?;
     let (generation, before) = (Generation::current(), current_run());
     let opened = functions(&thread.run.events, handlers, options).and_then(|(functions, origin)| {

@@ -50,13 +50,14 @@ pub struct DividedRun {
 pub fn divide(
     selectors: &Bound<'_, PyTuple>,
     options: &Bound<'_, PyDict>,
+    forms: &Bound<'_, PyDict>,
     handlers: &Bound<'_, PyAny>,
     input: Option<&Bound<'_, PyAny>>,
     on_error: &str,
 ) -> PyResult<Option<DividedRun>> {
     let py = selectors.py();
     let on_error = on_error_from(on_error)?;
-    let plan = options::plan("run", input, selectors, options)?;
+    let plan = options::plan("run", input, selectors, options, forms)?;
     messages::collect();
     let divided = py.detach(|| DividedRecording::open(&plan)).map_err(|error| exception(py, &error))?;
     let Some(divided) = divided else { return Ok(None) };

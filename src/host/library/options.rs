@@ -1,5 +1,6 @@
-//! Keyword arguments to plans. The keywords are the options of `perf-prof python` with `_` for `-`, and so are their
-//! values. So the option's own parser checks a value, and its message says what is wrong.
+//! Keyword arguments to plans. The keywords are options of perf-prof with `_` for `-`, and so are their values. So the
+//! option's own parser checks a value, and its message says what is wrong. The package's file `_options.py` lists the
+//! keywords and the forms of their values.
 
 use std::{ffi::OsString, path::PathBuf, sync::OnceLock};
 
@@ -49,8 +50,6 @@ enum Form {
     OnOff,
     /// A text or a number.
     Text,
-    /// A path.
-    Path,
     /// One or several texts or numbers.
     List,
     /// A number of seconds, or a text with a unit.
@@ -67,10 +66,26 @@ enum Form {
     Own,
 }
 
-/// A keyword, the option of the command that it stands for, and the form of its value.
-type Keyword = (&'static str, &'static str, Form);
+impl Form {
+    /// Returns the form with this name in `_options.py`.
+    fn named(name: &str) -> Option<Form> {
+        Some(match name {
+            "Switch" => Form::Switch,
+            "OnOff" => Form::OnOff,
+            "Integer" | "Quantity" | "Split" => Form::Text,
+            "Numbers" | "Names" => Form::List,
+            "Time" => Form::Time,
+            "TimeRange" => Form::TimeRange,
+            "CallGraph" => Form::CallGraph,
+            "Threads" | "Level" => Form::SwitchOrText,
+            "Words" => Form::Command,
+            "Function" => Form::Own,
+            _ => return None,
+        })
+    }
+}
 
-/// What a function does, which decides its keywords.
+/// What a function does, which decides the options that its keywords stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     Trace,
@@ -80,88 +95,22 @@ pub enum Action {
 }
 
 impl Action {
-    fn keywords(self) -> &'static [Keyword] {
-        match self {
-            Action::Trace => &TRACE,
-            Action::Replay => &REPLAY,
-            Action::Record => &RECORD,
-            Action::Count => &COUNT,
-        }
+    /// Returns the option that a keyword stands for.
+    fn option(self, keyword: &str) -> String {
+        let is_script = matches!(self, Action::Trace | Action::Replay);
+        let option = match keyword {
+            "pid" if is_script => "pids",
+            "tid" if is_script => "tids",
+            "cpus" if !is_script => "cpu",
+            "cgroup" => "cgroups",
+            "limit" => "exit-N",
+            "monotonic" if self == Action::Record => "clockid=mono",
+            "compress" => "compression-level",
+            _ => return keyword.replace('_', "-"),
+        };
+        option.into()
     }
 }
-
-const TRACE: [Keyword; 24] = [
-    ("cpus", "cpus", Form::List),
-    ("pid", "pids", Form::List),
-    ("tid", "tids", Form::List),
-    ("cgroup", "cgroups", Form::List),
-    ("exec", "exec", Form::Command),
-    ("all_cpus", "all-cpus", Form::Switch),
-    ("count", "count", Form::Text),
-    ("freq", "freq", Form::Text),
-    ("call_graph", "call-graph", Form::CallGraph),
-    ("user_callchain", "user-callchain", Form::OnOff),
-    ("kernel_callchain", "kernel-callchain", Form::OnOff),
-    ("mmap_pages", "mmap-pages", Form::Text),
-    ("buffer", "buffer", Form::Text),
-    ("watermark", "watermark", Form::Text),
-    ("sampling_limit", "sampling-limit", Form::Text),
-    ("order", "order", Form::Switch),
-    ("monotonic", "monotonic", Form::Switch),
-    ("duration", "duration", Form::Time),
-    ("limit", "exit-N", Form::Text),
-    ("interval", "interval", Form::Time),
-    ("inline", "inline", Form::Switch),
-    ("srcline", "srcline", Form::Switch),
-    ("symbol_cache", "symbol-cache", Form::Text),
-    ("on_lost", "", Form::Own),
-];
-
-const REPLAY: [Keyword; 17] = [
-    ("cpus", "cpus", Form::List),
-    ("pid", "pids", Form::List),
-    ("tid", "tids", Form::List),
-    ("time", "time", Form::TimeRange),
-    ("jobs", "jobs", Form::Text),
-    ("split", "split", Form::Text),
-    ("on_lost", "", Form::Own),
-    ("guest", "guest", Form::Switch),
-    ("force", "force", Form::Switch),
-    ("user_callchain", "user-callchain", Form::OnOff),
-    ("kernel_callchain", "kernel-callchain", Form::OnOff),
-    ("buffer", "buffer", Form::Text),
-    ("limit", "exit-N", Form::Text),
-    ("interval", "interval", Form::Time),
-    ("inline", "inline", Form::Switch),
-    ("srcline", "srcline", Form::Switch),
-    ("symbol_cache", "symbol-cache", Form::Text),
-];
-
-const RECORD: [Keyword; 14] = [
-    ("output", "output", Form::Path),
-    ("cpus", "cpu", Form::List),
-    ("pid", "pid", Form::List),
-    ("tid", "tid", Form::List),
-    ("exec", "", Form::Command),
-    ("count", "count", Form::Text),
-    ("freq", "freq", Form::Text),
-    ("call_graph", "call-graph", Form::CallGraph),
-    ("mmap_pages", "mmap-pages", Form::Text),
-    ("buffer", "buffer", Form::Text),
-    ("monotonic", "clockid=mono", Form::Switch),
-    ("duration", "duration", Form::Time),
-    ("threads", "threads", Form::SwitchOrText),
-    ("compress", "compression-level", Form::SwitchOrText),
-];
-
-const COUNT: [Keyword; 6] = [
-    ("cpus", "cpu", Form::List),
-    ("pid", "pid", Form::List),
-    ("tid", "tid", Form::List),
-    ("cgroup", "cgroups", Form::List),
-    ("exec", "", Form::Command),
-    ("duration", "duration", Form::Time),
-];
 
 /// The arguments of a function as the words of a command line.
 pub struct Words {
@@ -171,12 +120,14 @@ pub struct Words {
     pub command: Option<Vec<OsString>>,
 }
 
-/// Makes words from selectors and keyword arguments. `function` is the function's name, for messages.
+/// Makes words from selectors and keyword arguments. `function` is the function's name, for messages, and `forms` are the
+/// possible keywords with the names of their forms.
 pub fn words(
     action: Action,
     function: &str,
     selectors: &Bound<'_, PyTuple>,
     keywords: &Bound<'_, PyDict>,
+    forms: &Bound<'_, PyDict>,
 ) -> PyResult<Words> {
     let mut words = Words { options: vec!["--quiet".into()], command: None };
     for selector in selectors {
@@ -202,11 +153,12 @@ pub fn words(
         if value.is_none() {
             continue;
         }
-        let Some(&(_, option, form)) = action.keywords().iter().find(|(name, ..)| *name == keyword) else {
+        let form = forms.get_item(&keyword)?.map(|form| form.extract::<String>()).transpose()?;
+        let Some(form) = form.and_then(|form| Form::named(&form)) else {
             let text = format!("{function}(): {keyword} is not possible here");
             return Err(named(selectors.py(), "OptionError", &text));
         };
-        add(&mut words, option, form, &value).map_err(|expected| {
+        add(&mut words, &action.option(&keyword), form, &value).map_err(|expected| {
             let kind = value.get_type().name().map(|name| name.to_string()).unwrap_or_default();
             PyTypeError::new_err(format!("{function}(): {keyword} is {expected}, not {kind}"))
         })?;
@@ -237,13 +189,6 @@ fn add(words: &mut Words, option: &str, form: Form, value: &Bound<'_, PyAny>) ->
             words.command = Some(words_of_command(value).ok_or("a list of words, such as ['make', '-j4']")?);
             return Ok(());
         }
-        (Form::Path, _) => {
-            let path: PathBuf = value.extract().map_err(|_| "a path")?;
-            let mut word = OsString::from(format!("--{option}="));
-            word.push(path);
-            words.options.push(word);
-            return Ok(());
-        }
         (Form::CallGraph, None) => one(value).ok_or("True, 'fp' or 'dwarf'")?,
         (Form::SwitchOrText, None) => one(value).ok_or("True, a number or a str")?,
         (Form::Text, _) => one(value).ok_or("a number or a str")?,
@@ -264,9 +209,10 @@ pub fn plan(
     input: Option<&Bound<'_, PyAny>>,
     selectors: &Bound<'_, PyTuple>,
     keywords: &Bound<'_, PyDict>,
+    forms: &Bound<'_, PyDict>,
 ) -> PyResult<ScriptPlan> {
     let action = if input.is_some() { Action::Replay } else { Action::Trace };
-    let mut words = words(action, function, selectors, keywords)?;
+    let mut words = words(action, function, selectors, keywords, forms)?;
     if let Some(path) = input {
         let path: PathBuf = path.extract()?;
         words.options.extend([OsString::from("--input"), path.into()]);

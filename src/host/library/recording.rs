@@ -1,6 +1,7 @@
 //! `record`: records events into a file while the program goes on, or while a command runs.
 
 use std::{
+    ffi::OsString,
     sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError, mpsc},
     thread,
 };
@@ -34,14 +35,19 @@ pub struct RecordingRun {
     generation: Generation,
 }
 
-/// Starts to record. Returns when the recording has begun.
+/// Starts to record into the file `output`. Returns when the recording has begun.
 #[pyfunction]
 pub fn start_recording(
-    py: Python<'_>,
+    output: OsString,
     selectors: &Bound<'_, PyTuple>,
     options: &Bound<'_, PyDict>,
+    forms: &Bound<'_, PyDict>,
 ) -> PyResult<RecordingRun> {
-    let words = words(Action::Record, "record", selectors, options)?;
+    let py = selectors.py();
+    let mut words = words(Action::Record, "record", selectors, options, forms)?;
+    let mut option = OsString::from("--output=");
+    option.push(output);
+    words.options.push(option);
     let plan = (Planners::get()?.record)(words.options, words.command);
     let mut plan = plan.map_err(|text| named(py, "OptionError", &text))?;
     if plan.output == Output::Stdout {

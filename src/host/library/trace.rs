@@ -30,17 +30,18 @@ use crate::{
 };
 
 /// Opens events, or the recording `input`, and starts to deliver them. `options` are keyword arguments of
-/// `perf_prof.trace` or `perf_prof.replay`.
+/// `perf_prof.trace` or `perf_prof.replay`, and `forms` are all of them with the forms of their values.
 #[pyfunction]
-#[pyo3(signature = (selectors, options, input = None))]
+#[pyo3(signature = (selectors, options, forms, input = None))]
 pub fn open_trace(
     selectors: &Bound<'_, PyTuple>,
     options: &Bound<'_, PyDict>,
+    forms: &Bound<'_, PyDict>,
     input: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Trace> {
     let function = if input.is_some() { "replay" } else { "trace" };
     let on_lost = options.get_item("on_lost")?.filter(|on_lost| !on_lost.is_none());
-    let plan = options::plan(function, input, selectors, options)?;
+    let plan = options::plan(function, input, selectors, options, forms)?;
     Trace::open(selectors.py(), plan, on_lost.map(Bound::unbind))
 }
 

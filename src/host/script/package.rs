@@ -60,6 +60,12 @@ static EMBEDDED: [EmbeddedModule; 10] = [
         kind: ModuleKind::Module,
     },
     EmbeddedModule {
+        name: "perf_prof._options",
+        file: "<perf_prof/_options.py>",
+        source: include_str!("../../../python/perf_prof/_options.py"),
+        kind: ModuleKind::Module,
+    },
+    EmbeddedModule {
         name: "perf_prof._parts",
         file: "<perf_prof/_parts.py>",
         source: include_str!("../../../python/perf_prof/_parts.py"),

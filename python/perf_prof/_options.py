@@ -1,0 +1,214 @@
+"""The keywords of trace(), replay(), run(), record() and stat(): a row for each, with the form of its value and its text.
+
+A keyword stands for the option of perf-prof with its name, with `-` for `_`. From these rows come the check of
+arguments, the types, the signatures that help() shows, and a table in `docs/reference.md`. The Rust file
+`library/options.rs` turns a keyword and the form of its value into an option.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from os import PathLike
+    from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
+
+    _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+    # The forms of values. None is as if the keyword were not given.
+    Switch: TypeAlias = bool | None
+    OnOff: TypeAlias = bool | None  # the option has an opposite, --no-...
+    Integer: TypeAlias = int | None
+    Quantity: TypeAlias = int | str | None
+    Numbers: TypeAlias = int | str | Iterable[int] | None
+    Names: TypeAlias = str | Iterable[str] | None
+    Words: TypeAlias = Sequence[str | PathLike[str]] | None
+    Time: TypeAlias = float | str | None
+    TimeRange: TypeAlias = str | tuple[float, float] | None
+    CallGraph: TypeAlias = bool | str | None
+    Threads: TypeAlias = bool | str | None
+    Level: TypeAlias = bool | int | None
+    Split: TypeAlias = Literal["time", "cpu"] | None
+    Function: TypeAlias = Callable[[int, int], object] | None
+else:
+
+    class TypedDict:
+        """Stands for the class of `typing`, a module that takes milliseconds to import."""
+
+        def __init_subclass__(cls, total=True):
+            pass
+
+
+class Tasks(TypedDict, total=False):
+    """Which events: those of these CPUs and tasks."""
+
+    cpus: Numbers
+    """the CPUs: `0`, `[0, 2]` or `'0-3,7'`"""
+    pid: Numbers
+    """the processes; a live run ends when they have exited"""
+    tid: Numbers
+    """the threads; a live run ends when they have exited"""
+
+
+class Running(TypedDict, total=False):
+    """How long a live run goes on."""
+
+    exec: Words
+    """a command to run, `['make', '-j4']`: only it and its children are traced, and the run ends with it"""
+    duration: Time
+    """the time after which the run ends, in seconds, or as `'50ms'`; a command of `exec` gets SIGTERM then"""
+
+
+class Sampling(TypedDict, total=False):
+    """What the kernel samples, and into which rings."""
+
+    count: Quantity
+    """for events other than tracepoints: a sample every so many events"""
+    freq: Quantity
+    """for events other than tracepoints: so many samples a second; `'max'` is the highest rate of the kernel"""
+    call_graph: CallGraph
+    """call chains: True or `'fp'` (frame pointers), `'dwarf'` or `'dwarf,SIZE'` for programs without frame pointers"""
+    mmap_pages: Quantity
+    """the size of each ring buffer, as a number of pages, or in bytes with a unit: `128`, `'8M'`"""
+    monotonic: Switch
+    """True: times are those of `CLOCK_MONOTONIC`"""
+
+
+class Memory(TypedDict, total=False):
+    """How much memory may be used."""
+
+    buffer: Quantity
+    """the limit of memory for events that wait for the program or the file, in bytes or as `'512M'`"""
+
+
+class Delivery(TypedDict, total=False):
+    """How events come to the program."""
+
+    user_callchain: OnOff
+    """True: call chains with user frames; False: without them"""
+    kernel_callchain: OnOff
+    """True: call chains with kernel frames; False: without them"""
+    limit: Integer
+    """the number of events after which the run ends"""
+    inline: Switch
+    """True: inlined functions are frames of their own (reads DWARF)"""
+    srcline: Switch
+    """True: user frames have their source file and line (reads DWARF)"""
+    symbol_cache: Quantity
+    """the limit of memory for symbols of programs and libraries, in bytes or as `'64M'`"""
+    on_lost: Function
+    """is called with two times in ns, between which events were lost; live without `order`, they are 0"""
+
+
+class Recorded(TypedDict, total=False):
+    """What is replayed of a recording."""
+
+    time: TimeRange
+    """a part of it: `'10%-20%'`, `'10%/2'` (the second tenth), or a pair of seconds of its clock"""
+    guest: Switch
+    """True: also the samples of virtual machines, which are else only counted"""
+    force: Switch
+    """True: also the recording of another user"""
+
+
+class Interval(TypedDict, total=False):
+    """What handlers have."""
+
+    interval: Time
+    """the time between two calls of `__interval__`, in seconds, or as `'50ms'`"""
+
+
+class Divided(TypedDict, total=False):
+    """How a recording is divided between processes."""
+
+    jobs: Integer
+    """the number of forked processes, which replay a part each"""
+    split: Split
+    """`'time'` (the default) or `'cpu'`: how it is divided"""
+
+
+class StatOptions(Tasks, Running, total=False):
+    """The keywords of stat()."""
+
+    cgroup: Names
+    """the cgroups: paths or globs"""
+
+
+class TraceOptions(StatOptions, Sampling, Memory, Delivery, total=False):
+    """The keywords of trace()."""
+
+    all_cpus: Switch
+    """True: the events of all tasks; `pid`, `tid` and `exec` select tasks for `is_target()`, and say when the run ends"""
+    watermark: Integer
+    """a ring buffer is read when it is so many percent full"""
+    sampling_limit: Integer
+    """the most samples a second for each ring buffer"""
+    order: Switch
+    """True: the events of all CPUs come in the order of time, and not only those of each CPU"""
+
+
+class ReplayOptions(Tasks, Memory, Delivery, Recorded, total=False):
+    """The keywords of replay()."""
+
+
+class RunOptions(TraceOptions, Recorded, Interval, Divided, total=False):
+    """The keywords of run()."""
+
+
+class RecordOptions(Tasks, Running, Sampling, Memory, total=False):
+    """The keywords of record()."""
+
+    threads: Threads
+    """several threads that write a directory: True for one per CPU, or a text as for `perf-prof record --threads`"""
+    compress: Level
+    """compression with zstd: True, or a level from 1 to 22"""
+
+
+def forms(*tables: type) -> dict[str, str]:
+    """Returns the keywords of the tables, with the forms of their values."""
+    found: dict[str, str] = {}
+    for table in tables:
+        found.update(forms(*table.__bases__), **getattr(table, "__annotations__", {}))
+    return found
+
+
+def takes(table: type) -> Callable[[_Function], _Function]:
+    """Decorates a function whose **options are the keywords of a table: a call with another one raises TypeError."""
+
+    def decorated(function: Any) -> Any:
+        names = [*function.__annotations__, *forms(table)]
+
+        @wraps(function)
+        def checked(*args: Any, **options: Any) -> Any:
+            for name in options.keys() - names:
+                from difflib import get_close_matches
+
+                near = "".join(f". Did you mean '{near}'?" for near in get_close_matches(name, names, 1))
+                raise TypeError(f"{function.__name__}() got an unexpected keyword argument '{name}'{near}")
+            return function(*args, **options)
+
+        shown: Any = checked
+        shown.__wrapped__ = _Shown(function, table)
+        return shown
+
+    return decorated
+
+
+class _Shown:
+    """What inspect.signature() and help() read of a function: its parameters, with the keywords of its table."""
+
+    def __init__(self, function: Callable[..., Any], table: type) -> None:
+        self.__wrapped__ = function
+        self._table = table
+
+    @property
+    def __signature__(self) -> object:
+        from inspect import Parameter, signature  # It takes milliseconds to import.
+
+        own = signature(self.__wrapped__)
+        *parameters, _ = own.parameters.values()
+        for keyword, form in forms(self._table).items():
+            parameters.append(Parameter(keyword, Parameter.KEYWORD_ONLY, default=None, annotation=form))
+        return own.replace(parameters=parameters)
