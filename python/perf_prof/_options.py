@@ -178,10 +178,9 @@ def takes(table: type) -> Callable[[_Function], _Function]:
     """Decorates a function whose **options are the keywords of a table: a call with another one raises TypeError."""
 
     def decorated(function: Any) -> Any:
-        names = [*function.__annotations__, *forms(table)]
-
         @wraps(function)
         def checked(*args: Any, **options: Any) -> Any:
+            names = [*function.__annotations__, *forms(table)]
             for name in options.keys() - names:
                 from difflib import get_close_matches
 

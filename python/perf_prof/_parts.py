@@ -70,8 +70,6 @@ class Parts:
     keeps from one event to the next, see States. Raises TypeError if show is given without table.
     """
 
-    table: Any
-
     def __init__(
         self,
         table: Callable[[], Any] | None = None,
@@ -90,7 +88,7 @@ class Parts:
         self._states: list[States] = []
         self._enter(shard())
         _all_parts.add(self)
-        self.table = table and table()
+        self.table: Any = table and table()
 
     def interval(self) -> None:
         """Ends an interval: shows its table (with --jobs, keeps it for merge()) and starts a new table."""

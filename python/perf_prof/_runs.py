@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from html import escape
-from importlib import import_module
 from os import fspath, register_at_fork
 
 from perf_prof import _native
@@ -133,12 +131,9 @@ class Recording:
     """A recording that record() makes. `path` is its file; `status` is the exit status of the command, once it is known
     (0 without a command)."""
 
-    path: str
-    status: int | None
-
     def __init__(self, path: str, run: RecordingRun) -> None:
         self.path = path
-        self.status = None
+        self.status: int | None = None
         self._run = run
 
     def stop(self) -> None:
@@ -221,6 +216,8 @@ class Counts(Mapping[str, EventCount]):
         return f"Counts({self._counts!r})"
 
     def _repr_html_(self) -> str:
+        from html import escape  # It takes a millisecond to import.
+
         shown = {name: "not counted" if count.value is None else f"{count.value:,}" for name, count in self.items()}
         row = "<tr><td>{}</td><td style='text-align:right'>{}</td></tr>".format
         return "<table>" + "".join(row(escape(name), text) for name, text in shown.items()) + "</table>"
@@ -252,6 +249,8 @@ _EVENTS: dict[str, Any] = {"unit": " events", "unit_scale": True}
 
 def _tqdm() -> Any:
     """Returns the class of tqdm's progress bars, or None if tqdm is not installed."""
+    from importlib import import_module  # Type checkers may have no types of tqdm.
+
     try:
         return import_module("tqdm.auto").tqdm
     except ImportError:
