@@ -16,73 +16,30 @@ use super::{
 /// The name of the native module.
 const NATIVE: &CStr = c"perf_prof._native";
 
-static EMBEDDED: [EmbeddedModule; 10] = [
-    EmbeddedModule {
-        name: "perf_prof",
-        file: "<perf_prof/__init__.py>",
-        source: include_str!("../../../python/perf_prof/__init__.py"),
-        kind: ModuleKind::Package,
-    },
-    EmbeddedModule {
-        name: "perf_prof._asyncio",
-        file: "<perf_prof/_asyncio.py>",
-        source: include_str!("../../../python/perf_prof/_asyncio.py"),
-        kind: ModuleKind::Module,
-    },
-    EmbeddedModule {
-        name: "perf_prof._runs",
-        file: "<perf_prof/_runs.py>",
-        source: include_str!("../../../python/perf_prof/_runs.py"),
-        kind: ModuleKind::Module,
-    },
-    EmbeddedModule {
-        name: "perf_prof._jobs",
-        file: "<perf_prof/_jobs.py>",
-        source: include_str!("../../../python/perf_prof/_jobs.py"),
-        kind: ModuleKind::Module,
-    },
-    EmbeddedModule {
-        name: "perf_prof._engines",
-        file: "<perf_prof/_engines.py>",
-        source: include_str!("../../../python/perf_prof/_engines.py"),
-        kind: ModuleKind::Module,
-    },
-    EmbeddedModule {
-        name: "perf_prof._fleet",
-        file: "<perf_prof/_fleet.py>",
-        source: include_str!("../../../python/perf_prof/_fleet.py"),
-        kind: ModuleKind::Module,
-    },
-    EmbeddedModule {
-        name: "perf_prof._errors",
-        file: "<perf_prof/_errors.py>",
-        source: include_str!("../../../python/perf_prof/_errors.py"),
-        kind: ModuleKind::Module,
-    },
-    EmbeddedModule {
-        name: "perf_prof._options",
-        file: "<perf_prof/_options.py>",
-        source: include_str!("../../../python/perf_prof/_options.py"),
-        kind: ModuleKind::Module,
-    },
-    EmbeddedModule {
-        name: "perf_prof._parts",
-        file: "<perf_prof/_parts.py>",
-        source: include_str!("../../../python/perf_prof/_parts.py"),
-        kind: ModuleKind::Module,
-    },
-    EmbeddedModule {
-        name: "perf_prof.script",
-        file: "<perf_prof/script.py>",
-        source: include_str!("../../../python/perf_prof/script.py"),
-        kind: ModuleKind::Module,
-    },
-    EmbeddedModule {
-        name: "perf_prof.testing",
-        file: "<perf_prof/testing.py>",
-        source: include_str!("../../../python/perf_prof/testing.py"),
-        kind: ModuleKind::Module,
-    },
+/// A file of `python/perf_prof`, and the name of its module.
+macro_rules! embedded {
+    ($name:literal, $file:literal, $kind:ident) => {
+        EmbeddedModule {
+            name: $name,
+            file: concat!("<perf_prof/", $file, ">"),
+            source: include_str!(concat!("../../../python/perf_prof/", $file)),
+            kind: ModuleKind::$kind,
+        }
+    };
+}
+
+static EMBEDDED: [EmbeddedModule; 11] = [
+    embedded!("perf_prof", "__init__.py", Package),
+    embedded!("perf_prof._asyncio", "_asyncio.py", Module),
+    embedded!("perf_prof._engines", "_engines.py", Module),
+    embedded!("perf_prof._errors", "_errors.py", Module),
+    embedded!("perf_prof._fleet", "_fleet.py", Module),
+    embedded!("perf_prof._jobs", "_jobs.py", Module),
+    embedded!("perf_prof._options", "_options.py", Module),
+    embedded!("perf_prof._parts", "_parts.py", Module),
+    embedded!("perf_prof._runs", "_runs.py", Module),
+    embedded!("perf_prof.script", "script.py", Module),
+    embedded!("perf_prof.testing", "testing.py", Module),
 ];
 
 /// The function that initialises the native module.
