@@ -794,117 +794,6 @@ class RunResult:
         """the exit status of the command of exec; else 0, or 1 if a handler raised an exception"""
 
 
-# What follows is for the package's own files.
-
-class RecordingRun:
-    """A recording that is being made."""
-
-    def wait(self) -> int:
-        """Waits until the command has ended or the time is over. Returns the exit status of the command. If another thread
-        waits, waits for it."""
-    def stop(self) -> int:
-        """Ends the recording, and waits until the file is complete. Returns the exit status of the command."""
-
-class DividedRun:
-    """A recording that is divided between processes, and the handlers that get its events."""
-
-    @property
-    def parts(self) -> int:
-        """the number of parts"""
-    def read_before(self, number: int) -> None:
-        """Reads the part before a part, if spans may go on after it. Called for each part, before its process is forked.
-        Raises what the program's own signal handlers raise."""
-    def enter_child(self, number: int) -> None:
-        """Makes this forked child the process of a part: it ends when the thread that forked it ends."""
-    def replay_part(self, number: int) -> None:
-        """Replays a part in this forked child. Raises the exception of a handler."""
-    def messages(self) -> list[str]:
-        """Takes the messages about the part of this process."""
-    def merge(self, messages: list[str]) -> RunResult:
-        """Merges the results of all parts. `messages` are those of the processes that have replayed them."""
-
-def open_trace(
-    selectors: tuple[str, ...],
-    options: Mapping[str, object],
-    forms: dict[str, str],
-    input: str | PathLike[str] | None = None,
-) -> Trace:
-    """Opens events, or the recording `input`, and starts to deliver them. `options` are keyword arguments of
-    `perf_prof.trace` or `perf_prof.replay`, and `forms` are all of them with the forms of their values."""
-
-def run_handlers(
-    selectors: tuple[str, ...],
-    options: Mapping[str, object],
-    forms: dict[str, str],
-    handlers: object,
-    input: str | PathLike[str] | None = None,
-    on_error: str = "raise",
-    progress: Callable[[int], object] | None = None,
-) -> RunResult:
-    """Traces events, or replays the recording `input`, and calls handlers. `options` are keyword arguments of
-    `perf_prof.run`, and `forms` are those that are possible with or without `input`. `progress` is called with the number of
-    events after each few events."""
-
-def divide(
-    selectors: tuple[str, ...],
-    options: Mapping[str, object],
-    forms: dict[str, str],
-    handlers: object,
-    input: str | PathLike[str] | None,
-    on_error: str,
-) -> DividedRun | None:
-    """Opens the recording `input` and divides it between the processes that the option `jobs` asks for. Returns `None` for
-    one process."""
-
-def start_recording(
-    output: str, selectors: tuple[str, ...], options: Mapping[str, object], forms: dict[str, str]
-) -> RecordingRun:
-    """Starts to record into the file `output`. Returns when the recording has begun."""
-
-def count(selectors: tuple[str, ...], options: Mapping[str, object], forms: dict[str, str]) -> _Counted:
-    """Counts events until the command ends or the time is over."""
-
-def close_copies() -> None:
-    """Closes the copies of perf events in a forked child of a program. The threads of runs fork too, and manage the copies
-    of these children themselves, so this is called only after `os.fork()`."""
-
-def is_host() -> bool:
-    """Returns True in a script of perf-prof, and False in a program that uses perf_prof as a library."""
-
-def main(argv: Sequence[str]) -> int:
-    """Runs the command line in this interpreter, which also runs the scripts. `argv` starts with the name of the program.
-    Returns the exit status."""
-
-def own_command() -> list[str]:
-    """Returns the words that start perf-prof in a new process: the executable, or the Python that has the package."""
-
-def load_to_merge(module: str, args: Sequence[str], results: PartResults) -> ModuleType:
-    """Loads the script that merges these results."""
-
-class PartResults:
-    """The results of parts, which may be of several recordings."""
-
-    def __init__(self) -> None: ...
-    def add(self, results: list[bytes]) -> None:
-        """Adds the results of all parts of a recording. Raises ValueError and adds nothing if one of them cannot be
-        decoded."""
-    @property
-    def raised(self) -> bool:
-        """whether a callback raised an exception in a part"""
-    def partials(self) -> list[bytes]:
-        """Returns the partial results of the script, pickled, in the order of the parts."""
-    def __len__(self) -> int: ...
-
-def merge_aggregators(names: dict[str, Any], partials: list[Any]) -> None:
-    """Adds the aggregators of all parts to those of the script. Used for scripts without `__merge__`."""
-
-def end_merge() -> None:
-    """Ends the run that [`load_to_merge`] began."""
-
-def _restore(identity: Any, state: Any, span: Any = None) -> PerfEvent:
-    """Implements `perf_prof._restore(identity, state)`, which rebuilds an event from the parts that `reduce` returned. Only
-    spans have a third part."""
-
 def _make_event(event: str, /, *, formats: str | PathLike[str] | None = None, **fields: Any) -> PerfEvent:
     """Makes an event: a PerfEvent with these values of its fields, in a record like those of the kernel.
 
@@ -924,8 +813,65 @@ def _make_event(event: str, /, *, formats: str | PathLike[str] | None = None, **
     Raises SelectorError, which is a ValueError, if there is no such event; TypeError if it has no such field or if a
     value has the wrong type; ValueError if a value does not fit into its field."""
 
+# The rest is for the files of the package alone. Its texts stand in the Rust files.
+
+class RecordingRun:
+    def wait(self) -> int: ...
+    def stop(self) -> int: ...
+
+class DividedRun:
+    @property
+    def parts(self) -> int: ...
+    def read_before(self, number: int) -> None: ...
+    def enter_child(self, number: int) -> None: ...
+    def replay_part(self, number: int) -> None: ...
+    def messages(self) -> list[str]: ...
+    def merge(self, messages: list[str]) -> RunResult: ...
+
+def open_trace(
+    selectors: tuple[str, ...],
+    options: Mapping[str, object],
+    forms: dict[str, str],
+    input: str | PathLike[str] | None = None,
+) -> Trace: ...
+def run_handlers(
+    selectors: tuple[str, ...],
+    options: Mapping[str, object],
+    forms: dict[str, str],
+    handlers: object,
+    input: str | PathLike[str] | None = None,
+    on_error: str = "raise",
+    progress: Callable[[int], object] | None = None,
+) -> RunResult: ...
+def divide(
+    selectors: tuple[str, ...],
+    options: Mapping[str, object],
+    forms: dict[str, str],
+    handlers: object,
+    input: str | PathLike[str] | None,
+    on_error: str,
+) -> DividedRun | None: ...
+def start_recording(
+    output: str, selectors: tuple[str, ...], options: Mapping[str, object], forms: dict[str, str]
+) -> RecordingRun: ...
+def count(selectors: tuple[str, ...], options: Mapping[str, object], forms: dict[str, str]) -> _Counted: ...
+def close_copies() -> None: ...
+def is_host() -> bool: ...
+def main(argv: Sequence[str]) -> int: ...
+def own_command() -> list[str]: ...
+def load_to_merge(module: str, args: Sequence[str], results: PartResults) -> ModuleType: ...
+
+class PartResults:
+    def __init__(self) -> None: ...
+    def add(self, results: list[bytes]) -> None: ...
+    @property
+    def raised(self) -> bool: ...
+    def partials(self) -> list[bytes]: ...
+    def __len__(self) -> int: ...
+
+def merge_aggregators(names: dict[str, Any], partials: list[Any]) -> None: ...
+def end_merge() -> None: ...
+def _restore(identity: Any, state: Any, span: Any = None) -> PerfEvent: ...
 def _run_script(
     path: str, events: list[PerfEvent | Lost], args: list[str], interval: float | str | None
-) -> tuple[int, ModuleType | None]:
-    """Imports the script path, calls its functions for the events, and returns its exit status and its module. The module is
-    None if its import failed. An event is a PerfEvent, or (time, CPU, number) for lost events."""
+) -> tuple[int, ModuleType | None]: ...
