@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # The module `typing` takes milliseconds to import.
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Executor

@@ -14,7 +14,7 @@ from traceback import format_exception
 from perf_prof import _parts
 from perf_prof._errors import Error
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # The module `typing` takes milliseconds to import.
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn

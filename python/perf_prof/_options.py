@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import wraps
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # The module `typing` takes milliseconds to import.
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from os import PathLike
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 else:
 
     class TypedDict:
-        """Stands for the class of `typing`, a module that takes milliseconds to import."""
+        """Stands for the class of `typing`."""
 
         def __init_subclass__(cls, total=True):
             pass

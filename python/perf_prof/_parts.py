@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 from perf_prof._native import is_host, lost_cpu, realtime, shard
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # The module `typing` takes milliseconds to import.
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any, TypeVar

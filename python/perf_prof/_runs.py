@@ -20,7 +20,7 @@ from perf_prof._options import (
     takes,
 )
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # The module `typing` takes milliseconds to import.
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
