@@ -49,13 +49,13 @@ class Row:
 
     minor = major = total = 0
     # The name of a process is that of its first thread at last, or else that of another thread at first.
-    named = (False, -(2**63), "")
+    named: tuple[tuple[bool, int], PerfEvent | None] = ((False, -(2**63)), None)
 
     def update(self, other: Row) -> None:
         self.minor += other.minor
         self.major += other.major
         self.total += other.total
-        self.named = max(self.named, other.named)
+        self.named = max(self.named, other.named, key=lambda named: named[0])
 
 
 def show(table: defaultdict[Any, Row]) -> None:
@@ -69,7 +69,7 @@ def show(table: defaultdict[Any, Row]) -> None:
         elif args.by == "stack":
             what = "  " + f"\n{'':>21}".join(function_name(*frame) for frame in place)
         else:
-            what = f" {place:>9}  {row.named[2]}"
+            what = f" {place:>9}  {row.named[1]._comm if row.named[1] else ''}"
         print(f"{row.minor:>9} {row.major:>9}{what}")
     print(f"{every.minor} minor and {every.major} major faults{more}\n")
 
@@ -96,7 +96,9 @@ def fault(event: PerfEvent, minor: int, major: int) -> None:
             row.major += major
     if args.by == "process":
         is_first = event._pid == event._tid
-        rows[1].named = max(rows[1].named, (is_first, event._time if is_first else -event._time, event._comm))
+        rank = is_first, event._time if is_first else -event._time
+        if rank > rows[1].named[0]:
+            rows[1].named = rank, event
     if graph is not None:
         graph.add(event)
 
