@@ -26,23 +26,17 @@ To replay a recording in two processes (`perf record` can be used instead of `pe
 """
 from __future__ import annotations
 
-import argparse
-import time
 from collections import Counter, defaultdict
 
-from perf_prof import Log2Hist, Losses, Parts, PerfEvent, States, at_least, is_target, print, process_of
+from perf_prof import Log2Hist, Losses, PerfEvent, States, at_least, is_target, print, process_of
+from perf_prof.script import Options, Percentiles, Report, Switches, counted, first_rows
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--top", type=at_least(0), default=10, metavar="N", help="number of rows of tasks; 0: none (default: 10)")
-parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")
-parser.add_argument("--pid", type=at_least(1), help="only the threads of this process")
-parser.add_argument("--tid", type=at_least(1), help="only this thread")
-parser.add_argument("--all", action="store_true", help="one histogram for all commands together")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
+options = Options(__doc__, comm=True)
+options.add_argument("--top", type=at_least(0), default=10, metavar="N", help="number of rows of tasks; 0: none (default: 10)")
+options.add_argument("--pid", type=at_least(1), help="only the threads of this process")
+options.add_argument("--tid", type=at_least(1), help="only this thread")
+options.add_argument("--all", action="store_true", help="one histogram for all commands together")
+args = options.parse()
 
 # What is missing in the result if the recording does not have this event.
 __without__ = {"sched:sched_wakeup_new": "the first wait of each new task is not counted"}
@@ -50,45 +44,12 @@ __without__ = {"sched:sched_wakeup_new": "the first wait of each new task is not
 counts: Counter[str] = Counter()  # for the whole run, with the keys "unpaired", "unseen" and "untold"
 
 
-class Waits:
-    """The waits of one task. They are counted in steps of at most 1 %, so that tables stay small."""
-
-    STEPS = 128  # the number of steps from a power of two to the next one
-
-    __slots__ = ("steps", "longest")
-
-    def __init__(self) -> None:
-        self.steps: Counter[int] = Counter()  # from the longest wait of a step in ns to the number of waits
-        self.longest = 0
-
-    def add(self, ns: int) -> None:
-        width = max(ns.bit_length() - self.STEPS.bit_length(), 0)
-        self.steps[(ns >> width) + 1 << width if width else ns] += 1
-        self.longest = max(self.longest, ns)
-
-    def update(self, other: Waits) -> None:
-        self.steps.update(other.steps)
-        self.longest = max(self.longest, other.longest)
-
-    def __len__(self) -> int:
-        return self.steps.total()
-
-    def percentile(self, percent: int) -> int:
-        """Returns the wait in ns that `percent` percent of the waits do not exceed."""
-        rank = -(-len(self) * percent // 100)
-        for longest, count in sorted(self.steps.items()):
-            rank -= count
-            if rank <= 0:
-                return min(longest, self.longest)
-        return self.longest
-
-
 class Table:
     """The waits of an interval."""
 
     def __init__(self) -> None:
         self.commands: defaultdict[str, Log2Hist] = defaultdict(Log2Hist)
-        self.tasks: defaultdict[tuple[str, int], Waits] = defaultdict(Waits)  # from (command, thread id)
+        self.tasks: defaultdict[tuple[str, int], Percentiles] = defaultdict(Percentiles)  # from (command, thread id)
 
     def __len__(self) -> int:
         return len(self.commands)
@@ -104,9 +65,7 @@ def us(ns: int) -> str:
     return f"{ns / 1000:.1f}"
 
 
-def show(table: Table, end: int | None) -> None:
-    if end is not None:
-        print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
+def show(table: Table) -> None:
     for command, histogram in sorted(table.commands.items(), key=lambda item: (-len(item[1]), item[0])):
         print(f"{command}: {len(histogram)} waits")
         histogram.print()
@@ -114,21 +73,19 @@ def show(table: Table, end: int | None) -> None:
     if not table.commands:
         print("no waits seen")
         return
-    rows = sorted(table.tasks.items(), key=lambda item: (-item[1].longest, item[0]))
     if args.top > 0:
+        rows, more = first_rows(table.tasks.items(), args.top, lambda row: (-row[1].longest, row[0]))
         print(f"{'COMM':<16} {'TID':>8} {'WAITS':>8} {'P50 us':>10} {'P99 us':>10} {'MAX us':>10}")
-        for (command, tid), waits in rows[: args.top]:
+        for (command, tid), waits in rows:
             p50, p99, longest = us(waits.percentile(50)), us(waits.percentile(99)), us(waits.longest)
             print(f"{command:<16} {tid:>8} {len(waits):>8} {p50:>10} {p99:>10} {longest:>10}")
-        hidden = len(rows) - args.top
-        more = f", {hidden} more with a larger --top" if hidden > 0 else ""
-        print(f"{len(rows)} task{'' if len(rows) == 1 else 's'}{more}\n")
+        print(f"{counted(len(table.tasks), 'task')}{more}\n")
 
 
-parts = Parts(Table, show, counts)
+parts = Report(Table, show, counts)
 waiting = States(parts)  # tid -> (when its wait started, the CPU in whose run queue it is)
 losses = Losses(parts)
-running = States(parts)  # CPU -> the task that the last switch on this CPU brought there
+switches = Switches(parts, counts)
 
 
 def wanted(tid: int) -> bool:
@@ -168,18 +125,6 @@ def left(now: int, tid: int, runnable: bool, cpu: int) -> None:
         waiting.pop(tid, None)
 
 
-@running.ends
-def leaves_cpu(now: int, cpu: int, tid: int) -> None:
-    if running.pop(cpu, tid) != tid:
-        # The CPU switched to `tid`, and the script did not see it.
-        counts["unseen"] += 1
-
-
-@running.sets
-def comes_to_cpu(now: int, cpu: int, tid: int) -> None:
-    running[cpu] = tid
-
-
 def sched__sched_wakeup(event: PerfEvent) -> None:
     if wanted(event.pid):
         woken(event._time, event.pid, event.target_cpu)
@@ -190,26 +135,22 @@ sched__sched_wakeup_new = sched__sched_wakeup
 
 
 def sched__sched_switch(event: PerfEvent) -> None:
-    now, cpu = event._time, event._cpu
-    leaves_cpu(now, cpu, event.prev_pid)
-    tid = event.next_pid
-    comes_to_cpu(now, cpu, tid)
+    switches.note(event)
+    now, tid = event._time, event.next_pid
     if tid and wanted(tid):
         came(now, tid, event.next_comm)
     # 0 is TASK_RUNNING, 0x100 is preempted (TASK_REPORT_MAX, include/linux/sched.h): the task waits from now on.
     state = event.prev_state
     tid = event.prev_pid
     if tid and wanted(tid):
-        left(now, tid, state == 0 or state & 0x100 != 0, cpu)
+        left(now, tid, state == 0 or state & 0x100 != 0, event._cpu)
 
 
 def __lost__(lost_start: int, lost_end: int) -> None:
     losses.note(lost_end)
 
 
-__interval__ = parts.interval
-__partial__ = parts.partial
-__merge__ = parts.merge
+__interval__, __partial__, __merge__, _ = parts.callbacks
 
 
 def __exit__() -> None:

@@ -10,18 +10,20 @@ from __future__ import annotations
 import signal
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from perf_prof import FlameGraph, Parts, at_least, is_recording, print, shard
+from perf_prof import FlameGraph, Parts, PerfEvent, States, at_least, is_recording, print, shard
 
 __all__ = [
     "IN_INTERRUPT",
     "Lines",
     "Options",
+    "Percentiles",
     "Report",
+    "Switches",
     "Times",
     "WholeRun",
     "clock",
@@ -157,6 +159,69 @@ class Times:
         self.count += other.count
         self.total += other.total
         self.longest, self.place = max((self.longest, self.place), (other.longest, other.place))
+
+
+class Percentiles:
+    """Values whose percentiles are at most 1 % too high. They are counted in steps, so that tables stay small. len() is
+    their number, and longest the largest one.
+    """
+
+    _STEPS = 128  # the number of steps from a power of two to the next one
+
+    __slots__ = ("longest", "steps")
+
+    def __init__(self) -> None:
+        self.steps: Counter[int] = Counter()  # from the largest value of a step to the number of values
+        self.longest = 0
+
+    def add(self, value: int) -> None:
+        """Adds a value, 0 or more."""
+        width = max(value.bit_length() - self._STEPS.bit_length(), 0)
+        self.steps[(value >> width) + 1 << width if width else value] += 1
+        self.longest = max(self.longest, value)
+
+    def update(self, other: Percentiles) -> None:
+        """Adds the values of other."""
+        self.steps.update(other.steps)
+        self.longest = max(self.longest, other.longest)
+
+    def __len__(self) -> int:
+        return self.steps.total()
+
+    def percentile(self, percent: int) -> int:
+        """Returns the value that `percent` percent of the values do not exceed."""
+        rank = -(-len(self) * percent // 100)
+        for largest, count in sorted(self.steps.items()):
+            rank -= count
+            if rank <= 0:
+                return min(largest, self.longest)
+        return self.longest
+
+
+class Switches(States):
+    """Which task runs on each CPU. Switches that were not seen are counted in counts["unseen"].
+
+    Some kernels do not trace all switches, and others are lost or filtered. Between two switches of a CPU that do not
+    belong together, there was at least one more. Call note(event) for each sched:sched_switch.
+    """
+
+    def __init__(self, parts: Parts, counts: Counter[str]) -> None:
+        super().__init__(parts)
+        self._counts = counts
+        self._leaves = self.ends(self._task_leaves)
+        self._comes = self.sets(self._task_comes)
+
+    def note(self, event: PerfEvent) -> None:
+        """Notes a sched:sched_switch."""
+        now, cpu = event._time, event._cpu
+        self._leaves(now, cpu, event.prev_pid)
+        self._comes(now, cpu, event.next_pid)
+
+    def _task_leaves(self, now: int, cpu: int, tid: int) -> None:
+        self._counts["unseen"] += self.pop(cpu, tid) != tid
+
+    def _task_comes(self, now: int, cpu: int, tid: int) -> None:
+        self[cpu] = tid
 
 
 class Lines:
