@@ -29,12 +29,11 @@ To replay a recording in two processes (`perf record` can be used instead of `pe
 """
 from __future__ import annotations
 
-import argparse
-import time
 from collections import Counter
 from collections.abc import Callable
 
-from perf_prof import CallChains, FlameGraph, Losses, Parts, PerfEvent, States, at_least, is_target, print, process_of
+from perf_prof import CallChains, FlameGraph, Losses, PerfEvent, States, at_least, is_target, print, process_of
+from perf_prof.script import Options, Report, Switches, first_rows, save_flame
 
 # Tests of the bits of prev_state (include/linux/sched.h). A runnable task has none of the low eight bits; a preempted
 # task is runnable too and has the bit 0x100.
@@ -49,25 +48,12 @@ STATES: dict[str, Callable[[int], int]] = {
 # task.
 EXITED = 0x10 | 0x20
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--top", type=at_least(1), default=10, metavar="N", help="number of stacks in a table (default: 10)")
-parser.add_argument("--flame", metavar="FILE", help="write a flame graph: FILE.svg, or FILE.folded as text")
-parser.add_argument("--comm", metavar="NAME", help="only tasks of this name")
-parser.add_argument("--pid", type=at_least(1), help="only the threads of this process")
-parser.add_argument("--tid", type=at_least(1), help="only this thread")
-parser.add_argument("--state", choices=STATES, default="any", help="only tasks that left in this state (default: any)")
-parser.add_argument("--min", type=at_least(0), default=0, metavar="US", help="only times of at least US microseconds")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
-if args.flame:
-    # Checked before the run: after it, the collected stacks would be lost.
-    try:
-        FlameGraph.check(args.flame)
-    except (OSError, ValueError) as error:
-        parser.error(f"--flame {error}")
+options = Options(__doc__, top=10, rows="stacks in a table", comm=True, flame=True)
+options.add_argument("--pid", type=at_least(1), help="only the threads of this process")
+options.add_argument("--tid", type=at_least(1), help="only this thread")
+options.add_argument("--state", choices=STATES, default="any", help="only tasks that left in this state (default: any)")
+options.add_argument("--min", type=at_least(0), default=0, metavar="US", help="only times of at least US microseconds")
+args = options.parse()
 
 in_state = STATES[args.state]
 whole = FlameGraph(colors="offcpu", count_name="us") if args.flame else None
@@ -80,30 +66,26 @@ def duration(us: int) -> str:
     return f"{us / 10**6:.3f} s" if us >= 10**6 else f"{us / 10**3:.3f} ms"
 
 
-def show(table: FlameGraph, end: int | None) -> None:
-    if end is not None:
-        print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
+def show(table: FlameGraph) -> None:
     if whole is not None:
         whole.update(table)
     stacks = [line.rpartition(" ") for line in table.folded().splitlines()]
     for stack, _, _ in stacks:
         chains.note(stack.split(";")[1:])
     chains.say()
-    stacks.sort(key=lambda stack: (-int(stack[2]), stack[0]))
-    for stack, _, us in stacks[: args.top]:
+    rows, more = first_rows(stacks, args.top, lambda stack: (-int(stack[2]), stack[0]))
+    for stack, _, us in rows:
         task, *frames = stack.split(";")
         print(f"{duration(int(us)):>12} {int(us) / table.total:>7.1%}  {task}")
         for frame in reversed(frames):
             print(f"{'':>24}{frame.removesuffix('_[k]')}")
-    hidden = len(stacks) - args.top
-    more = f", {hidden} more with a larger --top" if hidden > 0 else ""
     print(f"{duration(table.total)} off CPU in {len(stacks)} stacks{more}\n")
 
 
-parts = Parts(FlameGraph, show, counts)
+parts = Report(FlameGraph, show, counts)
 left = States(parts)  # tid -> the event with which the task left its CPU
 losses = Losses(parts)
-running = States(parts)  # CPU -> the task that the last switch on this CPU brought there
+switches = Switches(parts, counts)
 
 
 @left.ends
@@ -131,18 +113,6 @@ def leaves(now: int, tid: int, event: PerfEvent | None) -> None:
         left[tid] = event
 
 
-@running.ends
-def leaves_cpu(now: int, cpu: int, tid: int) -> None:
-    if running.pop(cpu, tid) != tid:
-        # The CPU switched to `tid`, and the script did not see it.
-        counts["unseen"] += 1
-
-
-@running.sets
-def comes_to_cpu(now: int, cpu: int, tid: int) -> None:
-    running[cpu] = tid
-
-
 def is_of_process(event: PerfEvent, tid: int) -> bool:
     """Returns whether the task that leaves its CPU belongs to the process of --pid."""
     if args.pid is None:
@@ -152,9 +122,8 @@ def is_of_process(event: PerfEvent, tid: int) -> bool:
 
 
 def sched__sched_switch(event: PerfEvent) -> None:
-    now, cpu, tid = event._time, event._cpu, event.prev_pid
-    leaves_cpu(now, cpu, tid)
-    comes_to_cpu(now, cpu, event.next_pid)
+    switches.note(event)
+    now, tid = event._time, event.prev_pid
     if event.next_pid:
         came(now, event.next_pid)
     if tid and is_target(tid) and args.tid in (None, tid) and is_of_process(event, tid):
@@ -170,9 +139,7 @@ def __lost__(lost_start: int, lost_end: int) -> None:
     losses.note(lost_end)
 
 
-__interval__ = parts.interval
-__partial__ = parts.partial
-__merge__ = parts.merge
+__interval__, __partial__, __merge__, _ = parts.callbacks
 
 
 def __exit__() -> None:
@@ -181,8 +148,4 @@ def __exit__() -> None:
         print(f"(times that are not counted, because events of their CPU were lost meanwhile: {untold}, at most {duration(counts['untold us'])})")
     if unseen := counts["unseen"]:
         print(f"(switches that were not seen, by losses, a filter or the kernel: {unseen} or more; times may be missing or wrong)")
-    if whole:
-        whole.save(args.flame)
-        print(f"{args.flame}: {duration(whole.total)} in {len(whole)} stacks")
-    elif args.flame:
-        print(f"{args.flame}: not written, no task came back to a CPU")
+    save_flame(whole, args.flame, duration, "no task came back to a CPU")
