@@ -18,60 +18,36 @@ entry of their thread. The last lines say how many there were.
 """
 from __future__ import annotations
 
-import argparse
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from perf_prof import Losses, Parts, PerfEvent, States, at_least, errno_name, print, syscall_name
+from perf_prof import Losses, PerfEvent, States, errno_name, print, syscall_name
+from perf_prof.script import Options, Report, Times, first_rows
 
 # System calls that do not return to the caller.
 RESTORING = ("rt_sigreturn", "sigreturn")
 
 SORTS: dict[str, Callable[[Any], int]] = {
-    "calls": lambda row: row.calls,
-    "time": lambda row: row.time,
-    "errors": lambda row: sum(row.errors.values()),
-    "max": lambda row: row.longest,
+    "calls": lambda row: row["counts"][0],
+    "time": lambda row: row["times"].total,
+    "errors": lambda row: row["counts"].total() - row["counts"][0],
+    "max": lambda row: row["times"].longest,
 }
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--top", type=at_least(1), default=20, metavar="N", help="number of rows in a table (default: 20)")
-parser.add_argument("--sort", choices=SORTS, default="time", help="what the rows are sorted by (default: time)")
-parser.add_argument("--by-pid", action="store_true", help="one row for each process and call")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
+options = Options(__doc__, top=20)
+options.add_argument("--sort", choices=SORTS, default="time", help="what the rows are sorted by (default: time)")
+options.add_argument("--by-pid", action="store_true", help="one row for each process and call")
+args = options.parse()
 
 
 # What is missing in the result if the recording does not have this event.
 __without__ = {"raw_syscalls:sys_exit": "calls are counted, but neither their times nor their errors are known"}
 
 
-class Row:
-    """The counts and times of one system call."""
-
-    __slots__ = ("calls", "errors", "time", "timed", "longest")
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.errors: Counter[int] = Counter()
-        self.time = 0
-        self.timed = 0
-        self.longest = 0
-
-    def update(self, other: Row) -> None:
-        self.calls += other.calls
-        self.errors.update(other.errors)
-        self.time += other.time
-        self.timed += other.timed
-        self.longest = max(self.longest, other.longest)
-
-
-Rows = defaultdict[tuple[int | None, int], Row]  # from the process and the number of the call
+def new_row() -> dict[str, Any]:
+    # The counts are of errors by their numbers, and of all calls with the number 0.
+    return {"counts": Counter(), "times": Times()}
 
 
 def duration(ns: int) -> str:
@@ -82,29 +58,27 @@ def duration(ns: int) -> str:
     return f"{ns} ns"
 
 
-def show(rows: Rows, end: int | None) -> None:
-    if end is not None:
-        print(time.strftime("%H:%M:%S", time.localtime(end // 10**9)))
+def show(table: dict[tuple[int | None, int], Any]) -> None:
     pid = f"{'PID':>8} " if args.by_pid else ""
     print(f"{pid}{'SYSCALL':<24} {'CALLS':>9} {'TOTAL':>11} {'AVERAGE':>11} {'MAX':>11}  ERRORS")
-    order = sorted(rows.items(), key=lambda item: (-SORTS[args.sort](item[1]), -item[1].calls, item[0][1], item[0][0]))
-    for (process, number), row in order[: args.top]:
-        total, average, longest = "-", "-", "-"
-        if row.timed:
-            total, average, longest = duration(row.time), duration(row.time // row.timed), duration(row.longest)
-        errors = " ".join(f"{errno_name(n)}:{count}" for n, count in sorted(row.errors.items(), key=lambda error: (-error[1], error[0])))
+    rows, more = first_rows(
+        table.items(), args.top, lambda row: (-SORTS[args.sort](row[1]), -SORTS["calls"](row[1]), row[0][1], row[0][0])
+    )
+    for (process, number), row in rows:
+        counts, times = row["counts"], row["times"]
+        spent = f"{'-':>11} {'-':>11} {'-':>11}"
+        if times.count:
+            spent = " ".join(f"{duration(ns):>11}" for ns in (times.total, times.total // times.count, times.longest))
+        order = sorted((-count, error) for error, count in counts.items() if error)
+        errors = " ".join(f"{errno_name(error)}:{-count}" for count, error in order)
         pid = f"{process:>8} " if args.by_pid else ""
-        print(
-            f"{pid}{syscall_name(number):<24} {row.calls:>9} {total:>11} {average:>11} {longest:>11}  {errors}".rstrip()
-        )
-    calls = sum(row.calls for row in rows.values())
-    hidden = len(order) - args.top
-    more = f", {hidden} more with a larger --top" if hidden > 0 else ""
-    print(f"{calls} calls of {len({number for _, number in rows})} kinds{more}\n")
+        print(f"{pid}{syscall_name(number):<24} {counts[0]:>9} {spent}  {errors}".rstrip())
+    calls = sum(row["counts"][0] for row in table.values())
+    print(f"{calls} calls of {len({number for _, number in table})} kinds{more}\n")
 
 
 counts: Counter[str] = Counter()  # for the whole run, with the keys "unpaired" and "untold"
-parts = Parts(lambda: defaultdict(Row), show, counts)
+parts = Report(lambda: defaultdict(new_row), show, counts)
 entered = States(parts)  # tid -> (number of the system call, time of its entry, CPU of its entry)
 losses = Losses(parts)
 
@@ -131,18 +105,15 @@ def leaves(now: int, tid: int, process: int | None, number: int, result: int) ->
         counts["unpaired"] += syscall_name(began[0]) not in RESTORING
         return
     row = parts.table[process, number]
-    row.time += took
-    row.timed += 1
-    if took > row.longest:
-        row.longest = took
+    row["times"].add(took)
     # The kernel returns errors as -4095 to -1 (include/linux/err.h, MAX_ERRNO).
     if -4095 <= result < 0:
-        row.errors[-result] += 1
+        row["counts"][-result] += 1
 
 
 def raw_syscalls__sys_enter(event: PerfEvent) -> None:
     number = event.id
-    parts.table[event._pid if args.by_pid else None, number].calls += 1
+    parts.table[event._pid if args.by_pid else None, number]["counts"][0] += 1
     enters(event._time, event._tid, number, event._cpu)
 
 
@@ -154,9 +125,7 @@ def __lost__(lost_start: int, lost_end: int) -> None:
     losses.note(lost_end)
 
 
-__interval__ = parts.interval
-__partial__ = parts.partial
-__merge__ = parts.merge
+__interval__, __partial__, __merge__, _ = parts.callbacks
 
 
 def __exit__() -> None:
