@@ -18,29 +18,21 @@ syscalls:sys_enter_exit,syscalls:sys_enter_exit_group,signal:signal_generate,sig
 """
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import signal
-import time
-from collections.abc import Iterable
-from typing import Any
 
-from perf_prof import Parts, PerfEvent, States, is_recording, print, shard
+from perf_prof import Parts, PerfEvent, States, is_recording
+from perf_prof.script import IN_INTERRUPT, Lines, Options, clock, signal_name
 
-title, _, explained = (__doc__ or "").split("\n\n", 2)
-parser = argparse.ArgumentParser(
-    description=title, epilog=explained, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
-)
-parser.add_argument("--name", metavar="TEXT", help="only files or commands with this text in their name")
-parser.add_argument("--forks", action="store_true", help="also processes that do not execute a file")
-parser.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-args = parser.parse_args()
+options = Options(__doc__)
+options.add_argument("--name", metavar="TEXT", help="only files or commands with this text in their name")
+options.add_argument("--forks", action="store_true", help="also processes that do not execute a file")
+args = options.parse()
 
 CLONE_THREAD = 0x00010000  # include/uapi/linux/sched.h
 MOST_ARGUMENTS = 4096  # in bytes; the rest is not shown
 SIG_DFL = 0
-IN_INTERRUPT = 0x08 | 0x10  # TRACE_FLAG_HARDIRQ, TRACE_FLAG_SOFTIRQ (include/linux/trace_events.h)
 TRACE_SIGNAL_DELIVERED = 0  # include/trace/events/signal.h
 # Signals that do not end a process by default, see signal(7).
 HARMLESS = {
@@ -75,9 +67,8 @@ class Process:
 parts = Parts()
 processes = States(parts)  # pid -> Process
 threads = States(parts)  # tid -> pid, for all threads except the first thread of each process
-# With --jobs, lines are not printed at once: __merge__ prints the lines of all parts, in the order of time.
-lines: list[tuple[int, str]] | None = [] if shard() else None  # (time, text)
-Partial = tuple[dict[str, Any], list[tuple[int, str]]]
+lines = Lines(f"{'TIME':<12} {'WHAT':<5} {'PID':>8} {'PARENT':>8}  FILE, or HOW IT ENDED", parts)
+__init__, __partial__, __merge__ = lines.callbacks
 
 
 def parent_of(pid: int) -> int | None:
@@ -109,22 +100,8 @@ def arguments(pid: int, file: str) -> str:
     return "".join(f" {shlex.quote(word)}" for word in words[1:])
 
 
-def clock(ns: int | None) -> str:
-    """Returns the local time of day, to the millisecond. A recording may not say it."""
-    if ns is None:
-        return "--:--:--.---"
-    return time.strftime("%H:%M:%S", time.localtime(ns // 10**9)) + f".{ns // 10**6 % 1000:03}"
-
-
-def line(now: int, text: str) -> None:
-    if lines is None:
-        print(text)
-    else:
-        lines.append((now, text))
-
-
 def show(now: int, ns: int | None, what: str, pid: int, parent: int | None, rest: str) -> None:
-    line(now, f"{clock(ns)} {what:<5} {pid:>8} {'-' if parent is None else parent:>8}  {rest}")
+    lines.print(now, f"{clock(ns)} {what:<5} {pid:>8} {'-' if parent is None else parent:>8}  {rest}")
 
 
 def wanted(text: str) -> bool:
@@ -142,18 +119,6 @@ def sender(event: PerfEvent) -> str:
 
 def duration(ns: int) -> str:
     return f"{ns / 10**6:.1f} ms" if ns < 10**9 else f"{ns / 10**9:.2f} s"
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def __init__() -> None:
-    if lines is None:
-        print(f"{'TIME':<12} {'WHAT':<5} {'PID':>8} {'PARENT':>8}  FILE, or HOW IT ENDED")
 
 
 @processes.sets
@@ -280,17 +245,4 @@ def sched__sched_process_exit(event: PerfEvent) -> None:
 
 
 def __lost__(lost_start: int, lost_end: int) -> None:
-    line(lost_end, "(events were lost: lines may be missing or incomplete)")
-
-
-def __partial__() -> Partial:
-    return parts.partial(), lines or []
-
-
-def __merge__(partials: Iterable[Partial]) -> None:
-    global lines
-    lines = [line for _, lines_of_part in partials for line in lines_of_part]
-    parts.merge(of_part for of_part, _ in partials)
-    for _, text in sorted(lines, key=lambda line: line[0]):
-        print(text)
-    lines = None
+    lines.print(lost_end, "(events were lost: lines may be missing or incomplete)")
