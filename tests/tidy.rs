@@ -379,3 +379,35 @@ fn scripts_are_executable_and_documented() {
     }
     none(broken);
 }
+
+/// The most lines of a script. Half of them may be its docstring.
+const SCRIPT: usize = 100;
+
+/// Scripts that are longer, with their lines. They keep states between events by themselves, and none may become longer.
+const LONGER_SCRIPTS: [(&str, usize); 8] = [
+    ("execsnoop.py", 248),
+    ("faults.py", 120),
+    ("killsnoop.py", 117),
+    ("offcpu.py", 151),
+    ("opensnoop.py", 114),
+    ("runqlat.py", 163),
+    ("syscalls.py", 136),
+    ("uprobe_latency.py", 108),
+];
+
+#[test]
+fn scripts_are_short() {
+    let mut broken = Vec::new();
+    for path in files("scripts") {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let longer = LONGER_SCRIPTS.iter().find(|(script, _)| *script == name);
+        let most = longer.map_or(SCRIPT, |&(_, lines)| lines);
+        let lines = read(&path).lines().count();
+        if lines > most {
+            broken.push(format!("{}: {lines} lines, at most {most} are allowed", path.display()));
+        } else if longer.is_some() && lines < most {
+            broken.push(format!("{}: {lines} lines, fewer than LONGER_SCRIPTS says", path.display()));
+        }
+    }
+    none(broken);
+}
