@@ -1,6 +1,7 @@
 """Unit tests of the shipped scripts, by perf_prof.testing. They need no root and no events of this kernel."""
 
 import os
+import signal
 import tempfile
 import time
 import unittest
@@ -8,6 +9,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from types import SimpleNamespace
 
+from perf_prof.script import Percentiles, Times, cpu_list, first_rows, signal_name, signal_result
 from perf_prof.testing import Lost, make_event, run_script
 
 SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts")
@@ -786,6 +788,39 @@ class FileLife(ScriptTest):
             module.removed(event(8 * MS, 2, ret=0))
         rows = [line.split() for line in out.getvalue().splitlines()]
         self.assertEqual([row[1:] for row in rows], [["5.00", "task1", "1", "task2", "2", "/tmp/x"]])
+
+
+class InCommon(unittest.TestCase):
+    """`perf_prof.script`, on which the scripts stand."""
+
+    def test_cpus_are_listed_as_the_kernel_lists_them(self):
+        self.assertEqual([cpu_list(cpus) for cpus in ([], [3], {5, 0, 2, 1}, range(4))], ["", "3", "0-2,5", "0-3"])
+
+    def test_hidden_rows_are_counted(self):
+        rows = {"a": 1, "b": 3, "c": 2}.items()
+        self.assertEqual(first_rows(rows, 2, lambda row: -row[1]), ([("b", 3), ("c", 2)], ", 1 more with a larger --top"))
+        self.assertEqual(first_rows(rows, 3, lambda row: row[0])[1], "")
+
+    def test_times_of_two_parts_are_added(self):
+        one, other = Times(), Times()
+        one.add(5, place=1)
+        other.add(9, place=2)
+        other.add(2, place=3)
+        one.update(other)
+        self.assertEqual((one.count, one.total, one.longest, one.place), (3, 16, 9, 2))
+
+    def test_percentiles_are_at_most_one_percent_too_high(self):
+        values = Percentiles()
+        for value in range(1, 100_001):
+            values.add(value)
+        for percent in (1, 50, 90, 99, 100):
+            self.assertTrue(percent * 1000 <= values.percentile(percent) <= percent * 1010, percent)
+        self.assertEqual((values.longest, len(values), values.percentile(100)), (100_000, 100_000, 100_000))
+
+    def test_signals_have_names(self):
+        names = [signal_name(number) for number in (15, signal.SIGRTMIN + 1, 99)]
+        self.assertEqual(names, ["SIGTERM", "SIGRTMIN+1", "99"])
+        self.assertEqual([signal_result(number) for number in (0, 1, 9)], ["delivered", "ignored", "9"])
 
 
 class AllScripts(unittest.TestCase):
