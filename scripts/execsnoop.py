@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+from dataclasses import dataclass
 
 from perf_prof import Parts, PerfEvent, States, is_recording
 from perf_prof.script import IN_INTERRUPT, Lines, Options, clock, signal_name
@@ -50,18 +51,16 @@ __without__ = {
 }
 
 
+@dataclass(slots=True)
 class Process:
     """The state of a process."""
 
-    __slots__ = ("parent", "began", "file", "status", "sent")
-
-    def __init__(self, parent: int | None, began: int) -> None:
-        self.parent = parent
-        self.began = began
-        self.file: str | None = None
-        self.status: str | None = None  # how the process ends, if known: its exit code or the signal
-        # Of the signals that end a process by default: the last one that was sent, and its sender.
-        self.sent: tuple[int, str] | None = None
+    parent: int | None
+    began: int
+    file: str | None = None
+    status: str | None = None  # how the process ends, if known: its exit code or the signal
+    # Of the signals that end a process by default: the last one that was sent, and its sender.
+    sent: tuple[int, str] | None = None
 
 
 parts = Parts()

@@ -13,7 +13,7 @@ Functions with the same name in several files have one histogram each. The scrip
 
 The time of a call includes the functions that it calls, its waits, and about one or two microseconds for the probes. The
 kernel reports no return of a call that ends by an exception or longjmp(), nor of one that is made while its thread is in 64
-calls of probed functions. The last lines count these calls, and those for which events were lost.
+calls of probed functions. Such a call is counted in the last line when another one takes its place on the stack.
 
 The first line has the event `dummy`, which never occurs. It is only a placeholder for the functions that are given with
 -e. To replay a recording in two processes, select the functions with -e again:

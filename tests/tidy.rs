@@ -385,7 +385,7 @@ const SCRIPT: usize = 100;
 
 /// Scripts that are longer, with their lines. They keep states between events by themselves, and none may become longer.
 const LONGER_SCRIPTS: [(&str, usize); 8] = [
-    ("execsnoop.py", 248),
+    ("execsnoop.py", 247),
     ("faults.py", 120),
     ("killsnoop.py", 117),
     ("offcpu.py", 151),
