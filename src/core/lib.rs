@@ -26,13 +26,13 @@ pub mod unwind;
 
 pub mod running_kernel;
 
+pub mod picture;
+
 pub mod event;
 
 pub mod profiler;
 
 pub mod template;
-
-pub mod picture;
 
 pub mod aggregate;
 

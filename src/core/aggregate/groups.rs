@@ -6,13 +6,13 @@ use std::cmp::Reverse;
 use super::{
     definition::{Definition, Measure},
     distribution::{Buckets, Distribution},
-    input::Input,
     key::{Key, KeyPart, key_of, known_words, words_of},
+    memo::Memo,
     plan::Plan,
-    read::Memo,
     rows::{Row, Rows},
     texts::Texts,
 };
+use crate::event::reader::Input;
 
 /// When a table is full, this part of its keys is folded at once. Folding only one key each time would be slow.
 const FOLDED_PART: usize = 4;

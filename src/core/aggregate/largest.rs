@@ -8,13 +8,15 @@ use std::{
 
 use super::{
     definition::Definition,
-    input::{Input, KeptFacts},
     key::{Key, key_of},
+    memo::Memo,
     plan::Plan,
-    read::Memo,
     texts::Texts,
 };
-use crate::event::EventType;
+use crate::event::{
+    EventType,
+    reader::{Input, KeptFacts},
+};
 
 /// An event that is kept.
 #[derive(Clone, Debug)]

@@ -7,29 +7,23 @@
 mod definition;
 mod distribution;
 mod groups;
-mod input;
 mod key;
 mod largest;
-mod part;
+mod memo;
 mod plan;
 mod plan_filter;
-mod read;
 mod report;
 mod rows;
-mod stack;
 mod texts;
 
 pub use definition::{Definition, DefinitionError, MAX_KEYS, MAX_LIMIT, Measure};
 pub use distribution::{Buckets, Distribution, LinearError};
 pub use groups::{Amount, Groups, Others};
-pub use input::{Facts, Input, KeptFacts};
 pub use key::{Key, KeyPart};
 pub use largest::{Entry, Kept, Largest};
+pub use memo::Memo;
 pub use plan::{Plan, PlanError};
-pub use read::Memo;
-pub(crate) use read::{Read, ReadError, ReadKind, names, resolve};
 pub use report::{Align, Report};
-pub use stack::label;
 pub(crate) use texts::Texts;
 
 #[cfg(test)]

@@ -2,16 +2,12 @@
 
 use thiserror::Error;
 
-use super::{
-    definition::Definition,
-    input::Input,
-    key::Words,
-    plan_filter::PlanFilter,
-    read::{Memo, Read, ReadError, ReadKind, names, resolve},
-    texts::Texts,
-};
+use super::{definition::Definition, key::Words, memo::Memo, plan_filter::PlanFilter, texts::Texts};
 use crate::{
-    event::EventType,
+    event::{
+        EventType,
+        reader::{Input, Read, ReadError, ReadKind, names, resolve},
+    },
     spec::{did_you_mean_quoted, similar_names},
     tracefs::FilterError,
 };
@@ -109,7 +105,7 @@ impl Plan {
     pub(super) fn words(&self, input: &Input<'_>, texts: &mut Texts, memo: &mut Memo) -> Words {
         let mut words = Words::new();
         for key in &self.keys {
-            words.push(key.word(input, texts, memo));
+            words.push(memo.word(key, input, texts));
         }
         words
     }

@@ -10,7 +10,10 @@ use crate::{
     abi::{
         PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CPU, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
     },
-    event::{Context, EventType, Format, Frame, Origin, Sample, SpanFormat, SpanPart, SpanSamples, SpanTask},
+    event::{
+        Context, EventType, Format, Frame, Origin, Sample, SpanFormat, SpanPart, SpanSamples, SpanTask,
+        reader::{Facts, Input, KeptFacts},
+    },
     record::SampleLayout,
     symbol::Slot,
     tracefs::{EventFormat, NoKernel},

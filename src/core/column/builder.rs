@@ -16,7 +16,7 @@ use super::{
     numbers::{Integers, Numbers},
     texts::TextColumn,
 };
-use crate::{aggregate::Input, tracefs::IntType};
+use crate::{event::reader::Input, tracefs::IntType};
 
 /// A column that rows are appended to.
 pub(super) enum Builder {

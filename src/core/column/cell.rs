@@ -2,8 +2,10 @@
 
 use super::{column_type::ColumnType, plan::CALLCHAIN};
 use crate::{
-    aggregate::{Input, Read, ReadError, ReadKind, resolve},
-    event::{EventType, Frame, Origin, Sample, has_callchain},
+    event::{
+        EventType, Frame, Origin, Sample, has_callchain,
+        reader::{Input, Read, ReadError, ReadKind, resolve},
+    },
     record::SampleMember,
     tracefs::{Field, FieldKind, IntType},
     value::{Value, words},

@@ -7,8 +7,10 @@ use thiserror::Error;
 
 use super::{cell::Cell, column_type::ColumnType};
 use crate::{
-    aggregate::{ReadError, names},
-    event::{EventType, Sample, has_callchain},
+    event::{
+        EventType, Sample, has_callchain,
+        reader::{ReadError, names},
+    },
     record::{MemberType, SampleMember},
     spec::{did_you_mean_quoted, similar_names},
 };

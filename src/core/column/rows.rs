@@ -9,9 +9,9 @@ use super::{
     plan::{ColumnPlan, Plan},
     words::Words,
 };
-use crate::{
-    aggregate::{Facts, Input},
-    event::{Context, Sample},
+use crate::event::{
+    Context, Sample,
+    reader::{Facts, Input},
 };
 
 /// An event: the index of its type, and its record.

@@ -7,7 +7,10 @@ use arrow_buffer::NullBufferBuilder;
 use arrow_schema::ArrowError;
 
 use super::cell::Cell;
-use crate::aggregate::{Input, Memo, Read, Texts};
+use crate::{
+    aggregate::{Memo, Texts},
+    event::reader::{Input, Read},
+};
 
 /// A column of text.
 #[derive(Default)]
@@ -30,9 +33,7 @@ impl TextColumn {
         let index = match cell {
             Cell::Null => None,
             Cell::Read(Read::Event(name)) => Some(self.event_name(event, name)),
-            Cell::Read(read @ (Read::Comm | Read::Stack)) => {
-                read.word(input, &mut self.texts, &mut self.memo).text_index()
-            }
+            Cell::Read(read @ (Read::Comm | Read::Stack)) => self.memo.word(read, input, &mut self.texts).text_index(),
             Cell::Read(Read::Field(field)) if field.kind.is_text() => match input.sample.field(field) {
                 Some(crate::value::Value::Str(text)) => Some(self.texts.intern(text)),
                 _ => None,

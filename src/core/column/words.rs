@@ -4,7 +4,7 @@
 use arrow_array::ArrayRef;
 
 use super::{cell::Cell, column_type::ColumnType, numbers::Integers, plan::Plan};
-use crate::{aggregate::Read, record::RECORD_HEADER, tracefs::IntType};
+use crate::{event::reader::Read, record::RECORD_HEADER, tracefs::IntType};
 
 /// The number of integers that are read before they are appended to the columns. They stay in the cache meanwhile.
 const READ: usize = 2048;

@@ -11,10 +11,12 @@ mod line;
 mod name_filter;
 mod perf_frame;
 mod perf_line;
+pub mod reader;
 mod sample;
 mod shares;
 mod sink;
 mod span;
+mod stack_text;
 mod stats;
 mod targets;
 mod tasks;
@@ -38,6 +40,7 @@ pub use span::{
     ComputeField, PartView, SPAN_SYSTEM, SpanCounts, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanNote,
     SpanPart, SpanSamples, SpanTask, SpanView, notes,
 };
+pub use stack_text::{folded, frame_label};
 pub use stats::{EventCounts, Stats};
 pub use targets::Targets;
 pub use tasks::Tasks;

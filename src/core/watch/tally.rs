@@ -17,9 +17,12 @@ use super::{
     short_chains,
 };
 use crate::{
-    aggregate::{Definition, Facts, Groups, Input, Memo, Plan, PlanError},
+    aggregate::{Definition, Groups, Memo, Plan, PlanError},
     engine::ExitStatus,
-    event::{Context, Deliver, EventType, Flow, Format, Sample, Sink},
+    event::{
+        Context, Deliver, EventType, Flow, Format, Sample, Sink,
+        reader::{Facts, Input},
+    },
     plan::{RunPlan, Verbosity},
     session::About,
     spec::CallGraph,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use perf_prof_core::{
-    aggregate::label,
+    event::frame_label,
     picture::{DrawError, FlameGraphStyle, Label, StackDirection, StackNode, Stacks, draw},
     sys::output_path::{self, ExistingFile, OutputPathError},
 };
@@ -239,7 +239,7 @@ impl FlameGraph {
 
     fn event(&mut self, Stack { task, frames }: &Stack) -> StackNode {
         let end = self.stacks.child(self.stacks.root(), Label::Name(task));
-        frames.iter().rev().fold(end, |caller, frame| self.stacks.child(caller, label(frame)))
+        frames.iter().rev().fold(end, |caller, frame| self.stacks.child(caller, frame_label(frame)))
     }
 
     fn names<'py>(&mut self, names: impl Iterator<Item = Bound<'py, PyAny>>) -> PyResult<StackNode> {

@@ -4,8 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use perf_prof_core::{
     abi::*,
-    aggregate::KeptFacts,
-    event::{EventType, Format, Frame},
+    event::{EventType, Format, Frame, reader::KeptFacts},
     record::{SampleLayout, SampleValues},
     spec::similar_names,
     tracefs::{EncodeError, EventFormat, FieldInput},

@@ -3,9 +3,8 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use perf_prof_core::{
-    aggregate::KeptFacts,
     derive::{Action, Span, SpanError, SpanRule},
-    event::{EventType, Format, SPAN_SYSTEM, Sample, SpanCounts, SpanPart},
+    event::{EventType, Format, SPAN_SYSTEM, Sample, SpanCounts, SpanPart, reader::KeptFacts},
     profiler,
     spec::{
         EventKind, EventSpec, OpenAtEnd, Probe, ProbeArgument, SpanEvents, SpanSpec, SpecError, glob_matches,

@@ -6,8 +6,9 @@ use std::{
 };
 
 use perf_prof_core::{
-    aggregate::{Amount, Definition, Groups, Input, Measure, Memo, Others, Plan},
+    aggregate::{Amount, Definition, Groups, Measure, Memo, Others, Plan},
     column::of_groups,
+    event::reader::Input,
 };
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},

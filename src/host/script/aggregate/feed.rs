@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use perf_prof_core::{
-    aggregate::{Facts, Input, Memo, Plan, PlanError},
-    event::{Context, EventType, Sample},
+    aggregate::{Memo, Plan, PlanError},
+    event::{
+        Context, EventType, Sample,
+        reader::{Facts, Input},
+    },
 };
 use pyo3::{
     prelude::*,

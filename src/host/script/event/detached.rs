@@ -10,8 +10,7 @@ use std::{
 };
 
 use perf_prof_core::{
-    aggregate::KeptFacts,
-    event::{Context, EventType, Format, Frame, Origin, SpanFormat, SpanPart, SpanTask},
+    event::{Context, EventType, Format, Frame, Origin, SpanFormat, SpanPart, SpanTask, reader::KeptFacts},
     record::{SampleFormat, SampleLayout},
     symbol::Slot,
     tracefs::{EventFormat, NoKernel},

@@ -1,6 +1,6 @@
 //! An event object as an aggregator sees it.
 
-use perf_prof_core::aggregate::{Facts, Input};
+use perf_prof_core::event::reader::{Facts, Input};
 use pyo3::{exceptions::PyTypeError, prelude::*};
 
 use super::{

@@ -3,8 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use perf_prof_core::{
-    aggregate::KeptFacts,
-    event::{Context, EventType, Frame, Processes, Sample, frames},
+    event::{Context, EventType, Frame, Processes, Sample, frames, reader::KeptFacts},
     symbol::{Options, RecordedBinaries},
     tracefs::NoKernel,
 };

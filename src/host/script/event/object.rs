@@ -10,10 +10,7 @@ use std::{
     },
 };
 
-use perf_prof_core::{
-    aggregate::KeptFacts,
-    event::{Context, Sample},
-};
+use perf_prof_core::event::{Context, Sample, reader::KeptFacts};
 use pyo3::{ffi, prelude::*};
 
 use super::class::Class;

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::{
-    event::{Frame, Origin, UNKNOWN},
-    picture::Label,
-};
+use super::{Frame, Origin, UNKNOWN};
+use crate::picture::Label;
 
 /// Returns what is known about a frame, for folded stacks and flame graphs.
-pub fn label(frame: &Frame) -> Label<'_> {
+pub fn frame_label(frame: &Frame) -> Label<'_> {
     match (&*frame.symbol != UNKNOWN, frame.origin == Origin::Kernel) {
         (true, true) => Label::Kernel(&frame.symbol),
         (true, false) => Label::Name(&frame.symbol),
@@ -18,13 +16,13 @@ pub fn label(frame: &Frame) -> Label<'_> {
 }
 
 /// Returns the text of a call chain, which is given innermost first.
-pub(super) fn folded(frames: &[Arc<Frame>]) -> String {
+pub fn folded(frames: &[Arc<Frame>]) -> String {
     let mut text = String::new();
     for frame in frames.iter().rev() {
         if !text.is_empty() {
             text.push(';');
         }
-        text.push_str(&label(frame).text());
+        text.push_str(&frame_label(frame).text());
     }
     text
 }

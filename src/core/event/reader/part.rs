@@ -1,9 +1,6 @@
 //! How a key or value is read from the event that begins or ends a span: `begin.NAME` and `end.NAME`.
 
-use super::{
-    input::Input,
-    read::{Read, ReadError, ReadKind, names, resolve},
-};
+use super::{Input, Read, ReadError, ReadKind, names, resolve};
 use crate::event::{EventType, Format, SpanFormat, SpanPart};
 
 /// The parts of a span, and how names of their fields begin.
