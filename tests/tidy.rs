@@ -221,6 +221,15 @@ fn every_rust_file_starts_with_a_comment_about_its_content() {
 }
 
 #[test]
+fn a_module_with_files_of_its_own_is_a_mod_rs() {
+    let beside_folder = |path: &PathBuf| root().join(path.with_extension("")).is_dir();
+    let broken = rust_files("src").into_iter().map(|(path, _)| path).filter(beside_folder);
+    none(
+        broken.map(|path| format!("{}: is beside the folder of its name; make it a mod.rs", path.display())).collect(),
+    );
+}
+
+#[test]
 fn no_file_is_too_long() {
     let all = rust_files("src").into_iter().chain(rust_files("tests"));
     let long = all.map(|(path, text)| (path, text.lines().count()));

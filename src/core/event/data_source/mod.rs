@@ -124,7 +124,7 @@ mod tests {
     /// Data sources, each with the text that perf 6.1 printed for it: every bit of every member, and random numbers.
     /// Left out are those for which perf prints `(null)`, as it does for unknown numbers of hops, and those that perf cuts
     /// off because they are too long.
-    const OF_PERF: &str = include_str!("data_source/of_perf.txt");
+    const OF_PERF: &str = include_str!("of_perf.txt");
 
     #[test]
     fn texts_are_those_of_perf() {
