@@ -50,8 +50,7 @@ use self::{
     offline::{OfflineCheck, OfflineCpus},
     open::{Descriptor, OpenRings},
     own::OwnSamples,
-    pace::Pace,
-    reader::{Outlet, Phase, Reader},
+    reader::{Outlet, Reader},
     refusal::Purpose,
     tasks::{Kind, Tasks},
     threads::{ReaderThread, State},
@@ -61,7 +60,7 @@ use crate::{
         Batch, Ended, EventAttr, INDEX_PER_RECORD, LossCounts, RingRoom, SampleLayout, Sorter, Source, TrailerLayout,
         Wait,
     },
-    sys::{CallError, epoll::Epoll, eventfd::EventFd, perf, probe_definition::DefinedProbe},
+    sys::{CallError, eventfd::EventFd, perf, probe_definition::DefinedProbe},
 };
 
 pub use count::{Count, CounterReading, Counters, EndCondition, Waited};
@@ -121,6 +120,16 @@ enum StartTrigger {
     EnableAgain,
 }
 
+impl StartTrigger {
+    fn of_target(target: &Target) -> StartTrigger {
+        match target {
+            Target::Workload { .. } => StartTrigger::Exec,
+            Target::Processes(_) => StartTrigger::EnableAgain,
+            _ => StartTrigger::Enable,
+        }
+    }
+}
+
 /// How many times the enable or disable ioctl is called for inherited events.
 const PASSES: usize = 6;
 
@@ -133,86 +142,43 @@ impl Capture {
         let (events, definitions) = define::tracepoints(target, events, options.members)?;
         let events = &*group::complete(events)?;
         let opened = open::open(target, events, options)?;
-        if let (Some(event), true) = (events.first(), opened.ids.is_empty()) {
-            let refused = io::Error::from_raw_os_error(libc::EPERM);
-            return Err(CaptureError::open(event, Purpose::Sampled, None, CallError::new("perf_event_open", refused)));
-        }
-        let common = attr::common_members(events, options.members);
+        check_that_any_is_open(events, &opened)?;
         let layouts = layouts(events, options.members, opened.read_format);
-        let kind = if target.ends_with_threads() { Kind::Thread } else { Kind::Process };
-        let tasks = (!opened.tasks.is_empty()).then(|| Tasks::watch(&opened.tasks, kind));
-        let process = options.ends_with.map(|pid| Tasks::watch(&[pid], Kind::Process));
+        let tasks = tasks_that_end(target, &opened.tasks, options);
         let OpenRings { descriptors, rings, owners, ring_cpus, ring_ids, ids, attrs, read_format, contexts, .. } =
             opened;
-
         let bell = Arc::new(EventFd::new()?);
         let reserve = rings.iter().map(|ring| Memory::cost_of_ring(ring.size())).sum::<usize>();
-        let limit = match options.order {
-            None => options.buffer,
-            // The buffer also has to hold the sorter's index.
-            Some(_) => {
-                let share = options.buffer / (attr::SMALLEST_RECORD + INDEX_PER_RECORD) * attr::SMALLEST_RECORD;
-                share.max(2 * reserve)
-            }
-        };
-        let memory = Arc::new(Memory::new(limit, Arc::clone(&bell)));
+        let memory = Arc::new(Memory::new(memory_for_records(options, reserve), Arc::clone(&bell)));
         let control = Arc::new(Control::new(bell));
         let (sender, messages) = crossbeam_channel::unbounded();
+        let outlet = Outlet::Consumer(sender);
         let limited = Arc::new(AtomicU64::new(0));
         // The offsets of id and time are the same for all events.
+        let common = attr::common_members(events, options.members);
         let fixed = SampleLayout::new(common, read_format);
         let trailer = TrailerLayout::new(common);
         let own = Arc::new(AtomicU64::new(0));
-        let own_samples = || {
-            let known = events.iter().zip(&layouts);
-            let known = known.map(|(event, &layout)| own::Event { layout, owner: event.owner, kind: event.event.kind });
-            OwnSamples::new(&ids, known.collect(), options.own_threads, Arc::clone(&own))
-        };
-        let own_samples = (options.own_threads != OwnThreads::Included).then(own_samples).flatten();
-        let (rounds, sorter) = match options.order {
-            None => (Rounds::Unmarked, None),
-            Some(RecordOrder::Time { margin }) => {
-                let sorter = Sorter::new(fixed, trailer, margin);
-                (Rounds::Marked(margin), Some(sorter))
-            }
-        };
-        // The events of tasks go on when a CPU comes back.
-        let is_of_cpus = matches!(target, Target::SystemWide { .. } | Target::Cgroups(_));
+        let sorter = options.order.map(|RecordOrder::Time { margin }| Sorter::new(fixed, trailer, margin));
+        let rounds = options.order.map_or(Rounds::Unmarked, |RecordOrder::Time { margin }| Rounds::Marked(margin));
         let offline = OfflineCpus::default();
-        let cpus = ring_cpus.iter().copied().flatten().collect();
-        let offline_check = is_of_cpus.then(|| OfflineCheck::new(cpus, offline.clone()));
         let descriptors = Arc::new(descriptors);
-        let largest_record = events.iter().map(EventRequest::largest_sample).max().unwrap_or(0);
+        let limiter = |limit| Limiter::new(limit, fixed, ring_cpus.len(), Arc::clone(&limited));
         let reader = Box::new(Reader {
-            // A ring that has room for much more would look full if one event has large samples.
-            largest_record: largest_record.min(options.ring_bytes / 4),
+            largest_record: largest_record(events, options),
             room: vec![RingRoom::Left; rings.len()],
             numbers: (0..rings.len()).collect(),
             rings,
-            descriptors: Arc::clone(&descriptors),
             watched: owners,
-            memory: Arc::clone(&memory),
-            control: Arc::clone(&control),
-            outlet: Outlet::Consumer(sender),
-            affinity: None,
             wake: options.wake,
-            tasks: tasks.into_iter().chain(process).collect(),
+            tasks,
             rounds,
-            epoll: Epoll::new()?,
-            pace: Pace::new(Instant::now()),
-            phase: Phase::Running,
-            flushed: 0,
-            flush: None,
-            first: 0,
             reserve,
-            release_requested: false,
-            sampled: false,
-            offline: offline_check,
+            offline: offline_check(target, &ring_cpus, &offline),
+            own_samples: own_samples(events, &layouts, &ids, options.own_threads, &own),
+            limiter: options.sampling_limit.map(limiter),
             ring_cpus: ring_cpus.clone(),
-            own_samples,
-            limiter: options
-                .sampling_limit
-                .map(|limit| Limiter::new(limit, fixed, ring_cpus.len(), Arc::clone(&limited))),
+            ..Reader::without_rings(Arc::clone(&descriptors), Arc::clone(&memory), Arc::clone(&control), outlet)?
         });
         Ok(Capture {
             descriptors,
@@ -235,11 +201,7 @@ impl Capture {
             limited,
             own,
             offline,
-            start: match target {
-                Target::Workload { .. } => StartTrigger::Exec,
-                Target::Processes(_) => StartTrigger::EnableAgain,
-                _ => StartTrigger::Enable,
-            },
+            start: StartTrigger::of_target(target),
             begin: options.begin,
             sorter,
             ready: VecDeque::new(),
@@ -310,34 +272,10 @@ impl Capture {
             // The taker drops each chunk before it gets the next one. The limit 0 allows one chunk at a time, so it is
             // enough.
             let memory = Arc::new(Memory::new(0, Arc::clone(&control.wake_reader)));
-            let mut lane = Reader {
-                rings: Vec::new(),
-                numbers: Vec::new(),
-                descriptors: Arc::clone(&whole.descriptors),
-                watched: Vec::new(),
-                memory,
-                control: Arc::clone(&control),
-                outlet: Outlet::Taker(taker),
-                affinity,
-                wake: None,
-                tasks: Vec::new(),
-                rounds: Rounds::Unmarked,
-                epoll: Epoll::new()?,
-                pace: Pace::new(Instant::now()),
-                phase: Phase::Running,
-                flushed: 0,
-                flush: None,
-                first: 0,
-                largest_record: 0,
-                room: Vec::new(),
-                reserve: 0,
-                release_requested: false,
-                sampled: false,
-                offline: None,
-                ring_cpus: Vec::new(),
-                own_samples: None,
-                limiter: None,
-            };
+            let descriptors = Arc::clone(&whole.descriptors);
+            let outlet = Outlet::Taker(taker);
+            let mut lane =
+                Reader { affinity, ..Reader::without_rings(descriptors, memory, Arc::clone(&control), outlet)? };
             let is_its = |number: usize| self.ring_cpus[number].is_some_and(|cpu| cpus.contains(cpu));
             whole.hand_over(&mut lane, is_its);
             self.reader_threads.push(ReaderThread { control, state: State::Idle(Box::new(lane)) });
@@ -466,6 +404,61 @@ impl Capture {
 fn layouts(events: &[EventRequest], members: CommonMembers, read_format: u64) -> Vec<SampleLayout> {
     let common = attr::common_members(events, members);
     events.iter().map(|event| SampleLayout::from_format(attr::samples(event, common, read_format))).collect()
+}
+
+/// Fails if there are events, and none could be opened.
+fn check_that_any_is_open(events: &[EventRequest], opened: &OpenRings) -> Result<(), CaptureError> {
+    let Some(event) = events.first().filter(|_| opened.ids.is_empty()) else { return Ok(()) };
+    let refused = CallError::new("perf_event_open", io::Error::from_raw_os_error(libc::EPERM));
+    Err(CaptureError::open(event, Purpose::Sampled, None, refused))
+}
+
+/// Returns the size of the largest record that is expected. Capped, so that one large sample does not make a nearly
+/// empty ring count as full.
+fn largest_record(events: &[EventRequest], options: &Options) -> usize {
+    events.iter().map(EventRequest::largest_sample).max().unwrap_or(0).min(options.ring_bytes / 4)
+}
+
+/// Returns the groups of tasks whose end ends the capture.
+fn tasks_that_end(target: &Target, opened: &[u32], options: &Options) -> Vec<Tasks> {
+    let kind = if target.ends_with_threads() { Kind::Thread } else { Kind::Process };
+    let tasks = (!opened.is_empty()).then(|| Tasks::watch(opened, kind));
+    let process = options.ends_with.map(|pid| Tasks::watch(&[pid], Kind::Process));
+    tasks.into_iter().chain(process).collect()
+}
+
+/// Returns how many bytes of the buffer records may take. `reserve` is what one round over all rings may need.
+fn memory_for_records(options: &Options, reserve: usize) -> usize {
+    match options.order {
+        None => options.buffer,
+        // The buffer also has to hold the sorter's index.
+        Some(_) => {
+            let share = options.buffer / (attr::SMALLEST_RECORD + INDEX_PER_RECORD) * attr::SMALLEST_RECORD;
+            share.max(2 * reserve)
+        }
+    }
+}
+
+/// The events of tasks go on when a CPU comes back, so only events of CPUs are checked.
+fn offline_check(target: &Target, ring_cpus: &[Option<u32>], found: &OfflineCpus) -> Option<OfflineCheck> {
+    let is_of_cpus = matches!(target, Target::SystemWide { .. } | Target::Cgroups(_));
+    is_of_cpus.then(|| OfflineCheck::new(ring_cpus.iter().copied().flatten().collect(), found.clone()))
+}
+
+/// Returns what removes the samples of perf-prof's own threads, if it is needed. It counts them in `removed`.
+fn own_samples(
+    events: &[EventRequest],
+    layouts: &[SampleLayout],
+    ids: &[(u64, usize)],
+    which: OwnThreads,
+    removed: &Arc<AtomicU64>,
+) -> Option<OwnSamples> {
+    if which == OwnThreads::Included {
+        return None;
+    }
+    let known = events.iter().zip(layouts);
+    let known = known.map(|(event, &layout)| own::Event { layout, owner: event.owner, kind: event.event.kind });
+    OwnSamples::new(ids, known.collect(), which, Arc::clone(removed))
 }
 
 impl Source for Capture {

@@ -501,33 +501,15 @@ mod tests {
     fn reader(ring: Ring, descriptors: Vec<Descriptor>) -> (Reader, crossbeam_channel::Receiver<Message>) {
         let bell = Arc::new(EventFd::new().unwrap());
         let (sender, messages) = crossbeam_channel::unbounded();
+        let memory = Arc::new(Memory::new(BLOCK, Arc::clone(&bell)));
+        let (watched, control) = (if descriptors.is_empty() { vec![] } else { vec![0] }, Arc::new(Control::new(bell)));
         let reader = Reader {
             rings: vec![ring],
             numbers: vec![0],
-            watched: if descriptors.is_empty() { vec![] } else { vec![0] },
-            descriptors: Arc::new(descriptors),
-            memory: Arc::new(Memory::new(BLOCK, Arc::clone(&bell))),
-            control: Arc::new(Control::new(bell)),
-            outlet: Outlet::Consumer(sender),
-            affinity: None,
-            wake: None,
-            tasks: vec![],
+            watched,
             rounds: Rounds::Marked(Duration::ZERO),
-            epoll: Epoll::new().unwrap(),
-            pace: Pace::new(Instant::now()),
-            phase: Phase::Running,
-            flushed: 0,
-            flush: None,
-            first: 0,
-            largest_record: 0,
             room: vec![RingRoom::Left],
-            reserve: 0,
-            release_requested: false,
-            limiter: None,
-            offline: None,
-            ring_cpus: vec![],
-            own_samples: None,
-            sampled: false,
+            ..Reader::without_rings(Arc::new(descriptors), memory, control, Outlet::Consumer(sender)).unwrap()
         };
         (reader, messages)
     }

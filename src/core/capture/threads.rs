@@ -1,12 +1,18 @@
 //! The threads that read the rings of a capture: what they are given, and how they start and end.
 
-use std::{sync::Arc, thread::JoinHandle};
+use std::{sync::Arc, thread::JoinHandle, time::Instant};
 
-use super::{message::Control, reader::Reader};
+use super::{
+    memory::Memory,
+    message::{Control, Rounds},
+    open::Descriptor,
+    pace::Pace,
+    reader::{Outlet, Phase, Reader},
+};
 use crate::{
     record::Chunk,
     spec::CpuSet,
-    sys::{CallError, own_threads::OwnThread},
+    sys::{CallError, epoll::Epoll, own_threads::OwnThread},
 };
 
 /// A consumer of records that runs in the reader thread.
@@ -71,5 +77,44 @@ impl State {
             // A reader that panicked has already printed that to stderr. There is nothing else to do.
             let _ = thread.join();
         }
+    }
+}
+
+impl Reader {
+    /// Creates a reader without rings.
+    pub fn without_rings(
+        descriptors: Arc<Vec<Descriptor>>,
+        memory: Arc<Memory>,
+        control: Arc<Control>,
+        outlet: Outlet,
+    ) -> Result<Reader, CallError> {
+        Ok(Reader {
+            rings: Vec::new(),
+            numbers: Vec::new(),
+            descriptors,
+            watched: Vec::new(),
+            memory,
+            control,
+            outlet,
+            affinity: None,
+            wake: None,
+            tasks: Vec::new(),
+            rounds: Rounds::Unmarked,
+            epoll: Epoll::new()?,
+            pace: Pace::new(Instant::now()),
+            phase: Phase::Running,
+            flushed: 0,
+            flush: None,
+            first: 0,
+            largest_record: 0,
+            room: Vec::new(),
+            reserve: 0,
+            release_requested: false,
+            limiter: None,
+            offline: None,
+            ring_cpus: Vec::new(),
+            own_samples: None,
+            sampled: false,
+        })
     }
 }

@@ -192,10 +192,7 @@ pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
     // their top bit set on every 64-bit architecture that perf runs on. The kernel writes a marker even if a chain has
     // only kernel frames or only user frames, but a recording may contain any bytes.
     if sample.is_of_guest() {
-        let addresses = sample.callchain().filter(|&addr| addr < PERF_CONTEXT_MAX);
-        let frames = addresses.map(|addr| guest_frame(sample, addr));
-        let frames = frames.filter(|frame| sides.has(frame.origin == Origin::Kernel)).map(Arc::new);
-        return Chain::of_recorded(frames.collect());
+        return guest_chain(sample, sides);
     }
     let mut marked = None;
     let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);
@@ -287,6 +284,13 @@ fn kernel_frame(addr: u64, kind: AddressKind, context: &Context) -> Frame {
     };
     let symbol: Arc<str> = symbol.as_ref().into();
     Frame { addr, symbol, offset, origin: Origin::Kernel, dso, dso_offset: addr, srcline: None, slot: Slot::default() }
+}
+
+/// Returns the call chain of a sample that was taken in a virtual machine.
+fn guest_chain(sample: &Sample<'_>, sides: Sides) -> Chain {
+    let addresses = sample.callchain().filter(|&addr| addr < PERF_CONTEXT_MAX);
+    let frames = addresses.map(|addr| guest_frame(sample, addr));
+    Chain::of_recorded(frames.filter(|frame| sides.has(frame.origin == Origin::Kernel)).map(Arc::new).collect())
 }
 
 /// Returns the frame for an address in a virtual machine. Such addresses cannot be resolved on this machine.

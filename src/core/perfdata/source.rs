@@ -1,14 +1,21 @@
 //! A recording as a source of records: the selected records, in time order.
 
-use std::{os::fd::RawFd, time::Instant};
+use std::{os::fd::RawFd, sync::Arc, time::Instant};
 
 use super::{
     error::PerfDataError,
-    index::{blocks::BLOCK, compressed::CompressedIndex},
-    input::feed::{FileFeed, RecordReader},
+    format::bytes::ByteOrder,
+    index::{
+        blocks::{BLOCK, BlockIndex},
+        compressed::CompressedIndex,
+    },
+    input::{
+        feed::{FileFeed, RecordReader},
+        random_access::Input,
+    },
     order::{
         block_stream::{FoundBy, IndexedStream, Numbers, ReplayContext, Stream, StreamSetup, Warnings},
-        gaps::GapStream,
+        gaps::{Gap, GapStream},
         merge::{self, Merger, ReleaseTime},
         read_ahead::Batches,
         sequential::{Arrival, SequentialStream},
@@ -49,6 +56,107 @@ pub struct Replay {
     flush: bool,
 }
 
+/// Opens the streams of a recording.
+struct StreamOpener {
+    context: ReplayContext,
+    warnings: Warnings,
+    order: ByteOrder,
+    /// The number of streams before those of the recording: 1 if gaps are marked.
+    before: u32,
+    /// The memory for decompressors, in bytes.
+    memory: usize,
+    /// The number of bytes to read ahead.
+    most_ahead: usize,
+    opened: Streams,
+    gaps: Vec<Arc<Vec<Gap>>>,
+}
+
+/// The streams of a recording.
+struct Streams {
+    streams: Vec<Box<dyn Stream>>,
+    /// The number of bytes of the recording that they read; 0 if it is unknown.
+    total: u64,
+    release: ReleaseTime,
+}
+
+impl StreamOpener {
+    fn open(mut self, data: Data) -> Result<Streams, PerfDataError> {
+        match data {
+            Data::Stream(
+                records,
+                _,
+                Some(Stored { input, unpacked: Some(CompressedIndex { runs: Some(index), .. }), .. }),
+            ) => {
+                let setup = self.setup(0, 1, self.memory);
+                self.add_indexed(input, records.name, index, setup)?;
+            }
+            Data::Stream(records, arrival, _) => {
+                if arrival == Arrival::Live {
+                    self.opened.release = ReleaseTime::AtOnce;
+                }
+                let setup = self.setup(0, 1, self.memory);
+                let stream = SequentialStream::new(records, arrival, self.most_ahead.max(BLOCK), setup);
+                self.opened.streams.push(Box::new(stream));
+            }
+            Data::Parts(parts) => self.add_parts(parts)?,
+        }
+        let Streams { streams, .. } = &mut self.opened;
+        if self.before > 0 {
+            let count = streams.len() + 1;
+            streams.insert(0, Box::new(GapStream::new(&self.gaps, &self.context.selection, count)));
+        }
+        Ok(self.opened)
+    }
+
+    fn add_parts(&mut self, parts: Vec<Part>) -> Result<(), PerfDataError> {
+        let packed = || parts.iter().filter(|part| part.index().is_none());
+        let ahead = (self.most_ahead / packed().count().max(1)).max(BLOCK);
+        let memory = self.memory / packed().count().max(1);
+        let runs: Vec<usize> =
+            packed().filter_map(Part::runs).map(|runs| runs.most_for(&self.context.selection)).collect();
+        // One run per file is in memory at a time, and there may be hundreds of files. So runs are used only if the
+        // largest runs of all files fit into memory together.
+        let runs_fit = runs.iter().sum::<usize>() <= ahead * runs.len();
+        let count = parts.len();
+        for (number, part) in parts.into_iter().enumerate() {
+            let setup = self.setup(number, count, memory);
+            let index = if runs_fit { part.runs() } else { part.index() }.cloned();
+            let Part { name, input, section, .. } = part;
+            if let Some(index) = index {
+                self.add_indexed(input, name, index, setup)?;
+                continue;
+            }
+            self.opened.total += section.size;
+            let records = RecordReader::new(&name, self.order, Box::new(FileFeed::new(input, section)));
+            self.opened.streams.push(Box::new(SequentialStream::new(records, Arrival::Stored, ahead, setup)));
+        }
+        Ok(())
+    }
+
+    fn add_indexed(
+        &mut self,
+        input: Arc<dyn Input>,
+        name: String,
+        index: Arc<BlockIndex>,
+        setup: StreamSetup,
+    ) -> Result<(), PerfDataError> {
+        self.opened.total += index.read_for(&self.context.selection);
+        let mut stream = IndexedStream::new(input, name, index, setup);
+        if self.before > 0 {
+            self.gaps.push(stream.gaps()?);
+        }
+        self.opened.streams.push(Box::new(stream));
+        Ok(())
+    }
+
+    /// Returns the setup of the stream `number` of `count` streams of the recording.
+    fn setup(&self, number: usize, count: usize, memory: usize) -> StreamSetup {
+        let numbers =
+            Numbers { first: self.before + number as u32, stride: merge::stride(count + self.before as usize) };
+        StreamSetup { context: self.context.clone(), numbers, warnings: self.warnings.clone(), memory }
+    }
+}
+
 impl Replay {
     pub(crate) fn new(mut recording: Recording, context: ReplayContext) -> Result<Replay, PerfDataError> {
         let warnings = Warnings::default();
@@ -56,75 +164,21 @@ impl Replay {
         let cpus = recording.features.cpus.map_or(CPUS, |(available, _)| available.clamp(1, 1 << 16));
         let (data, order, others) = (recording.take_data(), recording.order, context.selection.others);
         let is_file = !matches!(data, Data::Stream(_, _, None));
+        let limit = recording.limit.clone().of_records();
         // What is read ahead takes at most a quarter of the allowed memory, and so do the decompressors. The rest is for
         // records that overlap in time.
-        let limit = recording.limit.clone().of_records();
         let share = limit.bytes() / 4;
-        let most_ahead = AHEAD.min(share);
-        let mut streams: Vec<Box<dyn Stream>> = Vec::new();
-        let mut total = 0;
-        let mut release = ReleaseTime::InRounds;
-        let selection = context.selection.clone();
-        let (marks_gaps, mut gaps) = (selection.gaps == Gaps::Marked, Vec::new());
-        // The number of streams before those of the recording.
-        let before = u32::from(marks_gaps);
-        match data {
-            Data::Stream(
-                records,
-                _,
-                Some(Stored { input, unpacked: Some(CompressedIndex { runs: Some(index), .. }), .. }),
-            ) => {
-                total += index.read_for(&context.selection);
-                let numbers = Numbers { first: before, stride: merge::stride(1 + before as usize) };
-                let setup = StreamSetup { context, numbers, warnings: warnings.clone(), memory: share };
-                let mut stream = IndexedStream::new(input, records.name, index, setup);
-                if marks_gaps {
-                    gaps.push(stream.gaps()?);
-                }
-                streams.push(Box::new(stream));
-            }
-            Data::Stream(records, arrival, _) => {
-                if arrival == Arrival::Live {
-                    release = ReleaseTime::AtOnce;
-                }
-                let numbers = Numbers { first: before, stride: merge::stride(1 + before as usize) };
-                let setup = StreamSetup { context, numbers, warnings: warnings.clone(), memory: share };
-                streams.push(Box::new(SequentialStream::new(records, arrival, most_ahead.max(BLOCK), setup)));
-            }
-            Data::Parts(parts) => {
-                let stride = merge::stride(parts.len() + before as usize);
-                let packed = || parts.iter().filter(|part| part.index().is_none());
-                let ahead = (most_ahead / packed().count().max(1)).max(BLOCK);
-                let memory = share / packed().count().max(1);
-                let runs: Vec<usize> =
-                    packed().filter_map(Part::runs).map(|runs| runs.most_for(&context.selection)).collect();
-                // One run per file is in memory at a time, and there may be hundreds of files. So runs are used only if
-                // the largest runs of all files fit into memory together.
-                let runs_fit = runs.iter().sum::<usize>() <= ahead * runs.len();
-                for (number, part) in parts.into_iter().enumerate() {
-                    let numbers = Numbers { first: before + number as u32, stride };
-                    let setup = StreamSetup { context: context.clone(), numbers, warnings: warnings.clone(), memory };
-                    let index = if runs_fit { part.runs() } else { part.index() }.cloned();
-                    let Part { name, input, section, .. } = part;
-                    if let Some(index) = index {
-                        total += index.read_for(&context.selection);
-                        let mut stream = IndexedStream::new(input, name, index, setup);
-                        if marks_gaps {
-                            gaps.push(stream.gaps()?);
-                        }
-                        streams.push(Box::new(stream));
-                        continue;
-                    }
-                    total += section.size;
-                    let records = RecordReader::new(&name, order, Box::new(FileFeed::new(input, section)));
-                    streams.push(Box::new(SequentialStream::new(records, Arrival::Stored, ahead, setup)));
-                }
-            }
-        }
-        if marks_gaps {
-            let count = streams.len() + 1;
-            streams.insert(0, Box::new(GapStream::new(&gaps, &selection, count)));
-        }
+        let opener = StreamOpener {
+            before: u32::from(context.selection.gaps == Gaps::Marked),
+            context,
+            warnings: warnings.clone(),
+            order,
+            memory: share,
+            most_ahead: AHEAD.min(share),
+            opened: Streams { streams: Vec::new(), total: 0, release: ReleaseTime::InRounds },
+            gaps: Vec::new(),
+        };
+        let Streams { streams, total, release } = opener.open(data)?;
         let batches = Batches::new(Merger::new(streams, release, limit));
         Ok(Replay { batches, is_file, warnings, failure: None, cpus, others, total, stopped: None, flush: false })
     }

@@ -198,32 +198,8 @@ fn deliver(
     };
     let span = (!entries.entries.is_empty()).then_some(Span { start, last, intervals_after: start, end: last });
     let mut intervals = interval.map(|every| Intervals::new(every, span));
-    let ids: Vec<(u64, usize)> = (0..entries.events.len()).map(|index| (index as u64, index)).collect();
-    let mut pump = Pump::new(PumpSettings {
-        ids: EventIds::new(&ids),
-        layout,
-        trailer: TrailerLayout::new(0),
-        context: run.context.clone(),
-        stats: run.stats.clone(),
-        window: LossWindow::Times,
-        rings: entries.cpus.len(),
-        limit: None,
-    });
-    let cpus = entries.cpus;
-    let mut records = Vec::with_capacity(entries.entries.len());
-    let mut objects = Vec::new();
-    for Entry { time, cpu, what } in entries.entries {
-        let ring = cpus.binary_search(&cpu).unwrap_or(0) as u32;
-        let record = match what {
-            What::Event(index, object) => {
-                objects.push(object);
-                let values = SampleValues { id: index as u64, time, ..SampleValues::default() };
-                layout.encode(&values).unwrap_or_default()
-            }
-            What::Lost(count) => lost_record(count),
-        };
-        records.push((time, Batch::Ring(Chunk::new(ring, record, None))));
-    }
+    let mut pump = pump(run, &entries, layout);
+    let (records, objects) = records(entries, layout);
     let mut receiver = WithObjects::new(program, objects);
     let mut interrupted = None;
     let mut flow = ControlFlow::Continue(());
@@ -264,6 +240,41 @@ fn deliver(
     }
     let ending = stop.map_or(Ending::Source(Ended::EndOfInput), Ending::Program);
     Ok(exit_status::exit_status(ending, at_exit, program.callbacks(), Some(0)))
+}
+
+/// Returns the pump for records of these events.
+fn pump(run: &Run, entries: &Entries, layout: SampleLayout) -> Pump {
+    let ids: Vec<(u64, usize)> = (0..entries.events.len()).map(|index| (index as u64, index)).collect();
+    Pump::new(PumpSettings {
+        ids: EventIds::new(&ids),
+        layout,
+        trailer: TrailerLayout::new(0),
+        context: run.context.clone(),
+        stats: run.stats.clone(),
+        window: LossWindow::Times,
+        rings: entries.cpus.len(),
+        limit: None,
+    })
+}
+
+/// Returns a record for each entry, with its time, and the objects of the events among them.
+fn records(entries: Entries, layout: SampleLayout) -> (Vec<(u64, Batch)>, Vec<Py<PyAny>>) {
+    let Entries { entries, cpus, .. } = entries;
+    let mut records = Vec::with_capacity(entries.len());
+    let mut objects = Vec::new();
+    for Entry { time, cpu, what } in entries {
+        let ring = cpus.binary_search(&cpu).unwrap_or(0) as u32;
+        let record = match what {
+            What::Event(index, object) => {
+                objects.push(object);
+                let values = SampleValues { id: index as u64, time, ..SampleValues::default() };
+                layout.encode(&values).unwrap_or_default()
+            }
+            What::Lost(count) => lost_record(count),
+        };
+        records.push((time, Batch::Ring(Chunk::new(ring, record, None))));
+    }
+    (records, objects)
 }
 
 /// Calls `__interval__` for the intervals that `next` returns.

@@ -170,6 +170,14 @@ fn trailer(bytes: &mut [u8], sample_type: u64) -> Option<()> {
     if has(PERF_SAMPLE_IDENTIFIER) { words.longs(1) } else { Some(()) }
 }
 
+/// Swaps a branch.
+fn branch(words: &mut SwappingCursor<'_>) -> Option<()> {
+    words.longs(2)?;
+    // The flags of a branch are bit fields. In the opposite byte order, bit fields fill each byte from the other end.
+    words.next_bytes(8)?.iter_mut().for_each(|byte| *byte = byte.reverse_bits());
+    Some(())
+}
+
 /// Swaps the members of a sample, in the order of `perf_output_sample()`.
 fn sample(body: &mut [u8], layout: &SampleLayout, raw: &RawNumbers) -> Option<()> {
     let format = layout.format;
@@ -213,12 +221,7 @@ fn sample(body: &mut [u8], layout: &SampleLayout, raw: &RawNumbers) -> Option<()
         if format.branch_sample_type & PERF_SAMPLE_BRANCH_HW_INDEX != 0 {
             words.longs(1)?;
         }
-        for _ in 0..count {
-            words.longs(2)?;
-            // The flags of a branch are bit fields. In the opposite byte order, bit fields fill each byte from the
-            // other end.
-            words.next_bytes(8)?.iter_mut().for_each(|byte| *byte = byte.reverse_bits());
-        }
+        (0..count).try_for_each(|_| branch(&mut words))?;
         if format.branch_sample_type & PERF_SAMPLE_BRANCH_COUNTERS != 0 {
             words.longs(count)?;
         }

@@ -69,86 +69,20 @@ fn members(braced: &GroupText<'_>) -> Result<Vec<EventSpec>, SpecError> {
 /// Parses one selector at the start of `text`. Returns its event and the text after the selector. This text is empty or
 /// starts with a comma.
 fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecError> {
-    let unclosed = |bracket| SpecError::Unclosed { bracket, text: text.to_owned() };
-    // Probes and breakpoints can contain a `/` that does not start a section.
-    let with_slashes = match probe::parse(text) {
-        Some(probe) => {
-            let wrong = |error| SpecError::Probe { selector: text.trim().to_owned(), error };
-            probe.map(|(probe, end)| Some((EventKind::Probe(probe), end))).map_err(wrong)?
-        }
-        None => breakpoint::parse(text)?
-            .map(|(breakpoint, modifiers, end)| (EventKind::Breakpoint { breakpoint, option: None, modifiers }, end)),
-    };
-    let function = if with_slashes.is_none() { SpanSpec::parse_function(text).transpose()? } else { None };
-    let (kind, mut end) = match (&function, with_slashes) {
-        (Some((_, end)), _) => (None, *end),
-        (None, Some((kind, end))) => (Some(kind), end),
-        (None, None) => (None, find(text, 0, &[',', '/']).map_err(unclosed)?.unwrap_or(text.len())),
-    };
+    let (kind, function, end) = head(text)?;
     let name = text[..end].trim();
     if name.is_empty() {
         return Err(SpecError::Missing { list: list.to_owned() });
     }
     let mut span = match (function, &kind) {
-        (Some((span, _)), _) => Some(span),
+        (Some(span), _) => Some(span),
         (None, None) => SpanSpec::parse(name).transpose()?,
         (None, Some(_)) => None,
     };
     let takes_modifiers = matches!(kind, Some(EventKind::Breakpoint { .. })) || !name.contains(':');
-    let mut behind = None;
-    let mut sections = Vec::new();
-    if text[end..].starts_with('/') {
-        end += 1;
-        loop {
-            let close = find(text, end, &['/']).map_err(unclosed)?.ok_or_else(|| SpecError::UnclosedSection {
-                selector: name.to_owned(),
-                section: text[end..].to_owned(),
-            })?;
-            sections.push(text[end..close].trim());
-            end = close + 1;
-            let after = text[end..].trim_start();
-            if after.is_empty() || after.starts_with(',') {
-                break;
-            }
-            // As in perf, modifiers may follow the terms: `cpu/event=0xc0/u`.
-            let colon = usize::from(after.starts_with(':'));
-            let letters = &after[colon..after.find(',').unwrap_or(after.len())];
-            if let Some(modifiers) = Modifiers::parse(letters.trim()).filter(|_| takes_modifiers) {
-                behind = Some(modifiers);
-                end = text.len() - after.len() + colon + letters.len();
-                break;
-            }
-        }
-    }
+    let Sections { sections, modifiers: behind, end } = sections(text, name, end, takes_modifiers)?;
     let selector = text[..end].trim().to_owned();
-    let mut sections = sections.into_iter();
-    let first = sections.next().map(unquote).filter(|first| !first.trim().is_empty()).map(str::to_owned);
-    let mut attrs = Attrs::default();
-    let wrong_span = |error| SpecError::Span { selector: selector.clone(), error };
-    let are_options = match (&mut span, &first) {
-        (Some(span), Some(first)) => span.add_options(first).map_err(wrong_span)?,
-        _ => false,
-    };
-    let first = first.filter(|_| !are_options);
-    for section in sections {
-        if let Some(span) = &mut span
-            && (span.add(section).map_err(wrong_span)? || span.add_as_option(section))
-        {
-            continue;
-        }
-        let argument = match &kind {
-            Some(EventKind::Probe(_)) => ProbeArgument::parse(section),
-            _ => None,
-        };
-        match argument {
-            Some(Ok(argument)) => attrs.arguments.push(argument),
-            Some(Err(reason)) => return Err(SpecError::Value { selector, attribute: "argument", reason }),
-            None => attrs.add(&selector, section)?,
-        }
-    }
-    if let Some(span) = &mut span {
-        span.finish().map_err(wrong_span)?;
-    }
+    let (first, attrs) = attributes(&selector, &sections, kind.as_ref(), span.as_mut())?;
     let mut filter = None;
     let kind = kind.or(span.map(|span| EventKind::Span(Box::new(span))));
     let kind = match kind.map_or_else(|| self::kind(&selector, name), Ok)? {
@@ -168,6 +102,101 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
     };
     let spec = EventSpec { selector, kind, filter, attrs, grouping: Grouping::Alone };
     Ok((spec, text[end..].trim_start()))
+}
+
+/// Finds the end of the part before the sections. If this part is a probe or a breakpoint, or the span of a function, it
+/// is parsed: it may contain a `/` that does not start a section.
+fn head(text: &str) -> Result<(Option<EventKind>, Option<SpanSpec>, usize), SpecError> {
+    if let Some(probe) = probe::parse(text) {
+        let wrong = |error| SpecError::Probe { selector: text.trim().to_owned(), error };
+        let (probe, end) = probe.map_err(wrong)?;
+        return Ok((Some(EventKind::Probe(probe)), None, end));
+    }
+    if let Some((breakpoint, modifiers, end)) = breakpoint::parse(text)? {
+        return Ok((Some(EventKind::Breakpoint { breakpoint, option: None, modifiers }), None, end));
+    }
+    if let Some((span, end)) = SpanSpec::parse_function(text).transpose()? {
+        return Ok((None, Some(span), end));
+    }
+    let unclosed = |bracket| SpecError::Unclosed { bracket, text: text.to_owned() };
+    Ok((None, None, find(text, 0, &[',', '/']).map_err(unclosed)?.unwrap_or(text.len())))
+}
+
+/// The sections of a selector, between slashes.
+struct Sections<'a> {
+    sections: Vec<&'a str>,
+    /// The modifiers behind the last section.
+    modifiers: Option<Modifiers>,
+    /// Where the selector ends.
+    end: usize,
+}
+
+/// Finds the sections of the selector `name`. The part before them ends at `end`.
+fn sections<'a>(text: &'a str, name: &str, mut end: usize, takes_modifiers: bool) -> Result<Sections<'a>, SpecError> {
+    let unclosed = |bracket| SpecError::Unclosed { bracket, text: text.to_owned() };
+    let mut sections = Vec::new();
+    if !text[end..].starts_with('/') {
+        return Ok(Sections { sections, modifiers: None, end });
+    }
+    end += 1;
+    loop {
+        let close = find(text, end, &['/'])
+            .map_err(unclosed)?
+            .ok_or_else(|| SpecError::UnclosedSection { selector: name.to_owned(), section: text[end..].to_owned() })?;
+        sections.push(text[end..close].trim());
+        end = close + 1;
+        let after = text[end..].trim_start();
+        if after.is_empty() || after.starts_with(',') {
+            return Ok(Sections { sections, modifiers: None, end });
+        }
+        // As in perf, modifiers may follow the terms: `cpu/event=0xc0/u`.
+        let colon = usize::from(after.starts_with(':'));
+        let letters = &after[colon..after.find(',').unwrap_or(after.len())];
+        if let Some(modifiers) = Modifiers::parse(letters.trim()).filter(|_| takes_modifiers) {
+            let end = text.len() - after.len() + colon + letters.len();
+            return Ok(Sections { sections, modifiers: Some(modifiers), end });
+        }
+    }
+}
+
+/// Reads the sections of a selector. Returns the first one, which is a filter or the option of a source, and the
+/// attributes of the others.
+fn attributes(
+    selector: &str,
+    sections: &[&str],
+    kind: Option<&EventKind>,
+    mut span: Option<&mut SpanSpec>,
+) -> Result<(Option<String>, Attrs), SpecError> {
+    let mut sections = sections.iter().copied();
+    let first = sections.next().map(unquote).filter(|first| !first.trim().is_empty()).map(str::to_owned);
+    let mut attrs = Attrs::default();
+    let wrong_span = |error| SpecError::Span { selector: selector.to_owned(), error };
+    let are_options = match (&mut span, &first) {
+        (Some(span), Some(first)) => span.add_options(first).map_err(wrong_span)?,
+        _ => false,
+    };
+    for section in sections {
+        if let Some(span) = &mut span
+            && (span.add(section).map_err(wrong_span)? || span.add_as_option(section))
+        {
+            continue;
+        }
+        let argument = match kind {
+            Some(EventKind::Probe(_)) => ProbeArgument::parse(section),
+            _ => None,
+        };
+        match argument {
+            Some(Ok(argument)) => attrs.arguments.push(argument),
+            Some(Err(reason)) => {
+                return Err(SpecError::Value { selector: selector.to_owned(), attribute: "argument", reason });
+            }
+            None => attrs.add(selector, section)?,
+        }
+    }
+    if let Some(span) = span {
+        span.finish().map_err(wrong_span)?;
+    }
+    Ok((first.filter(|_| !are_options), attrs))
 }
 
 fn kind(selector: &str, name: &str) -> Result<EventKind, SpecError> {

@@ -346,20 +346,13 @@ where
     };
     let (mut segments, mut eh_frame_hdr) = (Vec::new(), None);
     for segment in header.program_headers(endian, data)? {
-        let (offset, size) = segment.file_range(endian);
-        let part = || Segment {
-            offset,
-            size,
-            memory: segment.p_memsz(endian).into(),
-            address: segment.p_vaddr(endian).into(),
-            executable: segment.p_flags(endian).0 & elf::PF_X.0 != 0,
-        };
+        let part = part_of(segment, endian);
         match segment.p_type(endian) {
-            elf::PT_LOAD => segments.push(part()),
+            elf::PT_LOAD => segments.push(part),
             elf::PT_GNU_EH_FRAME => {
-                eh_frame_hdr.get_or_insert_with(part);
+                eh_frame_hdr.get_or_insert(part);
             }
-            elf::PT_NOTE if build_id.is_none() && may_read(size) => {
+            elf::PT_NOTE if build_id.is_none() && may_read(part.size) => {
                 build_id =
                     segment.notes(endian, data).ok().flatten().and_then(|notes| find_build_id::<E>(endian, notes));
             }
@@ -400,6 +393,17 @@ where
         names: header.shstrndx(endian, data).ok().map(|index| index as usize),
         name_offsets: headers.iter().map(|section| section.sh_name(endian)).collect(),
     })
+}
+
+fn part_of<P: ProgramHeader<Endian = Endianness>>(header: &P, endian: Endianness) -> Segment {
+    let (offset, size) = header.file_range(endian);
+    Segment {
+        offset,
+        size,
+        memory: header.p_memsz(endian).into(),
+        address: header.p_vaddr(endian).into(),
+        executable: header.p_flags(endian).0 & elf::PF_X.0 != 0,
+    }
 }
 
 /// The maximum size of all notes together that are read from a file, in bytes. Notes are short, but the headers of a

@@ -59,6 +59,19 @@ pub struct Class {
 /// The name of the member that is not one of `keys()`.
 const COMM: &str = "_comm";
 
+/// Returns all members of an event type with their names. A name may come twice.
+fn members_of(event: &EventType, fields: &[&'static Field]) -> Vec<(&'static str, Member)> {
+    match &event.format {
+        Format::Source(_) => source_members(event),
+        Format::Tracepoint(format) => tracepoint_members(fields, format.common_fields().len()),
+        Format::Span(span) => {
+            let mut all = tracepoint_members(fields, span.format.common_fields().len());
+            all.extend(span_members(fields).map(|(name, member, _)| (name, member)));
+            all
+        }
+    }
+}
+
 /// Copies a field into memory that lives as long as the process, so that a descriptor can point to it.
 fn leaked(field: &Field) -> &'static Field {
     Box::leak(Box::new(field.clone()))
@@ -72,27 +85,16 @@ unsafe impl Sync for Class {}
 impl Class {
     /// Creates the class of an event type.
     pub fn new(py: Python<'_>, event: EventType) -> PyResult<&'static Class> {
-        let fields: Vec<&'static Field> = match &event.format {
-            Format::Source(_) => Vec::new(),
-            Format::Tracepoint(format) => format.common_fields().iter().chain(format.fields()).map(leaked).collect(),
-            Format::Span(span) => span.format.common_fields().iter().chain(span.format.fields()).map(leaked).collect(),
-        };
-        let all = match &event.format {
-            Format::Source(_) => source_members(&event),
-            Format::Tracepoint(format) => tracepoint_members(&fields, format.common_fields().len()),
-            Format::Span(span) => {
-                let mut all = tracepoint_members(&fields, span.format.common_fields().len());
-                all.extend(span_members(&fields).map(|(name, member, _)| (name, member)));
-                all
-            }
-        };
+        let format = event.format.tracepoint();
+        let fields = format.map(|format| format.common_fields().iter().chain(format.fields()).map(leaked));
+        let fields: Vec<&'static Field> = fields.into_iter().flatten().collect();
         let inputs = match &event.format {
             Format::Span(span) => span.inputs.iter().map(|input| class_of(py, input)).collect::<PyResult<_>>()?,
             Format::Tracepoint(_) | Format::Source(_) => Vec::new(),
         };
         let index = PyDict::new(py);
         let mut members: Vec<(Py<PyString>, Member)> = Vec::new();
-        for (name, member) in all {
+        for (name, member) in members_of(&event, &fields) {
             match index.get_item(name)? {
                 // A field replaces a member of the same name, except for the members in NOT_REPLACED_BY_FIELDS.
                 Some(at) if !NOT_REPLACED_BY_FIELDS.contains(&name) => members[at.extract::<usize>()?].1 = member,
