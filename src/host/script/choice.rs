@@ -11,9 +11,10 @@ use super::{error::ScriptError, running};
 
 /// The interpreter that perf-prof was built for.
 pub const BUILD_PYTHON: &str = env!("PERF_PROF_BUILD_PYTHON");
-/// The `sys.base_prefix` of [`BUILD_PYTHON`]. The standard library of the linked libpython is below this folder.
+/// The `sys.base_prefix` of the interpreter that perf-prof was built for. The standard library of the linked libpython is
+/// below this folder.
 pub const BUILD_PREFIX: &str = env!("PERF_PROF_BUILD_PREFIX");
-/// The version of [`BUILD_PYTHON`], as `major.minor`.
+/// The version of this interpreter, as `major.minor`.
 pub const BUILD_VERSION: &str = env!("PERF_PROF_BUILD_PYTHON_VERSION");
 
 /// The Python interpreter that provides the packages for a script. The script itself always runs in the linked
