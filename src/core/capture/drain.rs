@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn empty_one_and_many() {
-        let (mut ring, memory) = (Ring::fake(4096, 0), memory(1 << 20));
+        let (mut ring, memory) = (Ring::fake(4096, 0).unwrap(), memory(1 << 20));
         check(&mut ring, &memory, expect!["Empty [] left 0"]);
         assert!(ring.write(&record(1, 16)));
         check(&mut ring, &memory, expect![[r#"All ["1:16"] left 0"#]]);
@@ -137,19 +137,19 @@ mod tests {
     #[test]
     fn a_body_that_wraps_around_the_end() {
         // Positions only grow. This one is near the end of the ring and needs more than 32 bits.
-        let (mut ring, memory) = (Ring::fake(4096, (7 << 32) + 4096 - 16), memory(1 << 20));
+        let (mut ring, memory) = (Ring::fake(4096, (7 << 32) + 4096 - 16).unwrap(), memory(1 << 20));
         assert!(ring.write(&record(1, 40)));
         assert!(ring.write(&record(2, 16)));
         check(&mut ring, &memory, expect![[r#"All ["1:40 2:16"] left 0"#]]);
         // A record's header never wraps around the end, but its body may begin at the start of the ring.
-        let mut ring = Ring::fake(4096, 4096 - 8);
+        let mut ring = Ring::fake(4096, 4096 - 8).unwrap();
         assert!(ring.write(&record(3, 16)));
         check(&mut ring, &memory, expect![[r#"All ["3:16"] left 0"#]]);
     }
 
     #[test]
     fn a_full_ring_takes_no_more_until_it_is_drained() {
-        let (mut ring, memory) = (Ring::fake(4096, 4000), memory(1 << 20));
+        let (mut ring, memory) = (Ring::fake(4096, 4000).unwrap(), memory(1 << 20));
         assert!(ring.write(&record(1, 2048)));
         assert!(ring.write(&record(2, 2048)));
         assert!(!ring.write(&record(3, 8)));
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn chunks_end_with_whole_records() {
-        let (mut ring, memory) = (Ring::fake(1 << 20, 123 * 8), memory(1 << 30));
+        let (mut ring, memory) = (Ring::fake(1 << 20, 123 * 8).unwrap(), memory(1 << 30));
         (0..13).for_each(|number| assert!(ring.write(&record(number, 60_000))));
         let big = expect![[
             r#"All ["0:60000 1:60000 2:60000 3:60000", "4:60000 5:60000 6:60000 7:60000", "8:60000 9:60000 10:60000 11:60000", "12:60000"] left 0"#
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let (mut ring, memory) = (Ring::fake(4096, 0), memory(100));
+        let (mut ring, memory) = (Ring::fake(4096, 0).unwrap(), memory(100));
         (1..4).for_each(|number| assert!(ring.write(&record(number, 40))));
         // The first chunk is taken even if it is larger than the limit.
         let chunks = check(&mut ring, &memory, expect![[r#"All ["1:40 2:40 3:40"] left 0"#]]);
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_record_without_a_size_does_not_stop_the_reader() {
-        let (mut ring, memory) = (Ring::fake(1 << 20, 0), memory(1 << 30));
+        let (mut ring, memory) = (Ring::fake(1 << 20, 0).unwrap(), memory(1 << 30));
         (0..5).for_each(|_| assert!(ring.write(&vec![0; 65_536])));
         let mut chunks = 0;
         let head = ring.head();

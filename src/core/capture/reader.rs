@@ -518,7 +518,7 @@ mod tests {
     /// channel.
     #[test]
     fn a_round_without_memory_asks_for_release_once() {
-        let ring = Ring::fake(4096, 0);
+        let ring = Ring::fake(4096, 0).unwrap();
         assert!(ring.write(&[0, 0, 0, 0, 0, 0, 8, 0]));
         let (mut reader, messages) = reader(ring, vec![]);
         let memory = Arc::clone(&reader.memory);
@@ -546,7 +546,7 @@ mod tests {
             descriptors.push(Descriptor { fd: fd.into(), event, ring: 0 });
             tasks.push(task);
         }
-        let (mut reader, _messages) = reader(Ring::fake(4096, 0), descriptors);
+        let (mut reader, _messages) = reader(Ring::fake(4096, 0).unwrap(), descriptors);
         reader.watch().unwrap();
         let mut ready = Vec::new();
         let mut wait = |reader: &mut Reader| {

@@ -90,7 +90,7 @@ pub enum PerfDataError {
 
 impl PerfDataError {
     /// Returns the error for a failed read of `name`.
-    pub(crate) fn io(name: &str, error: io::Error) -> Self {
+    pub fn io(name: &str, error: io::Error) -> Self {
         Self::Io { name: name.to_owned(), error }
     }
 

@@ -108,17 +108,18 @@ impl Ring {
     }
 }
 
-#[cfg(test)]
+// For tests, also those of other crates.
 impl Ring {
-    /// Makes a ring in anonymous memory, for tests. [`Ring::write`] acts as the kernel.
-    pub fn fake(size: usize, start: u64) -> Self {
-        let ring = Self::new(Mapping::anonymous(page_size() + size).unwrap(), size);
+    /// Makes a ring in anonymous memory, which was written and read up to `start`. [`Ring::write`] acts as the
+    /// kernel.
+    pub fn fake(size: usize, start: u64) -> Result<Self, CallError> {
+        let ring = Self::new(Mapping::anonymous(page_size() + size)?, size);
         ring.head_word().store(start, Ordering::Relaxed);
         ring.tail_word().store(start, Ordering::Relaxed);
-        Self { tail: start, ..ring }
+        Ok(Self { tail: start, ..ring })
     }
 
-    /// Writes a record as the kernel does. Returns whether there was room.
+    /// Writes a record as the kernel does, into a ring of [`Ring::fake`]. Returns whether there was room.
     pub fn write(&self, record: &[u8]) -> bool {
         let head = self.head_word().load(Ordering::Relaxed);
         if head + record.len() as u64 > self.tail_word().load(Ordering::Acquire) + self.size as u64 {

@@ -114,7 +114,7 @@ impl FieldKind {
 impl ElementType {
     /// Returns the integer type of the elements, or `None` if the elements are not integers.
     #[inline]
-    pub(crate) fn int(self) -> Option<IntType> {
+    pub fn int(self) -> Option<IntType> {
         match self {
             ElementType::Int { width, signed } => Some(IntType::new(width, signed)),
             ElementType::Word => Some(IntType::new(8, false)),
@@ -203,7 +203,7 @@ impl Field {
 
     /// Returns the position of an array's bytes, or `None` if the field is not an array.
     #[inline]
-    pub(crate) fn extent(&self) -> Option<Extent> {
+    pub fn extent(&self) -> Option<Extent> {
         let &Field { offset, size, .. } = self;
         match self.kind {
             FieldKind::Array(_) if size == 0 => Some(Extent::Flexible { offset }),
@@ -217,11 +217,29 @@ impl Field {
 
 /// The position of an array's bytes in the raw data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
-    Fixed { offset: usize, size: usize },
-    Flexible { offset: usize },
-    DataLoc { offset: usize },
-    RelLoc { offset: usize },
+pub enum Extent {
+    /// Always at the same place.
+    Fixed {
+        /// The offset of the array, in bytes.
+        offset: usize,
+        /// Its size, in bytes.
+        size: usize,
+    },
+    /// From a fixed place to the end of the raw data.
+    Flexible {
+        /// The offset of the array, in bytes.
+        offset: usize,
+    },
+    /// `__data_loc`: a word in the record says where the array is.
+    DataLoc {
+        /// The offset of the word, in bytes.
+        offset: usize,
+    },
+    /// `__rel_loc`: a word in the record says how far behind the word the array is.
+    RelLoc {
+        /// The offset of the word, in bytes.
+        offset: usize,
+    },
 }
 
 impl Extent {

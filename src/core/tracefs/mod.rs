@@ -18,7 +18,7 @@ pub mod printk_formats;
 pub use btf::{BitField, Btf};
 pub use collection::FormatCollection;
 pub use encode::{EncodeError, FieldInput};
-pub(crate) use field::Extent;
+pub use field::Extent;
 pub use field::{Array, ElementType, Field, FieldKind};
 pub use filter::{Filter, FilterError};
 pub use format::{EventFormat, FormatError};

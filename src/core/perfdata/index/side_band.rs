@@ -83,7 +83,7 @@ impl SideBand {
     }
 
     /// Returns whether all records of a block were kept.
-    pub(crate) fn has(&self, block: &Block) -> bool {
+    pub fn has(&self, block: &Block) -> bool {
         self.records_of(block).is_some()
     }
 
