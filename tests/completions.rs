@@ -80,6 +80,8 @@ fn commands_options_and_fixed_values() {
     assert_eq!(offered("perf-prof report --flam"), ["--flame"]);
     assert_eq!(offered("perf-prof completions "), ["bash", "zsh", "fish", "--help"]);
     assert_eq!(offered("perf-prof record --call-graph d"), ["dwarf"]);
+    assert_eq!(offered("perf-prof help repo"), ["report"]);
+    assert_eq!(offered("perf-prof help bucke"), ["bucket"]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod companions;
 mod completions;
 mod contract;
 mod harness;
+mod help;
 mod ignoring;
 mod manual;
 mod messages;

@@ -13,7 +13,7 @@ use std::{
     process::Command,
 };
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "python",
     "record",
     "stat",
@@ -30,6 +30,7 @@ const COMMANDS: [&str; 16] = [
     "parallel",
     "completions",
     "man",
+    "help",
 ];
 
 const START: &str = "<!-- generated: ";
@@ -180,7 +181,7 @@ fn options(arguments: &[&str]) -> String {
     }
     let _ = writeln!(text, "```text\n{}\n```", help.usage);
     for (group, entries) in &help.groups {
-        let entries = entries.iter().filter(|(form, _)| form != "-h, --help" && form != "help");
+        let entries = entries.iter().filter(|(form, _)| form != "-h, --help");
         let rows: Vec<_> =
             entries.map(|(form, text)| vec![format!("`{}`", form.replace('|', "\\|")), plain(text)]).collect();
         if !rows.is_empty() {
@@ -324,10 +325,10 @@ fn keywords() -> String {
 
 /// Returns the text of a generated part.
 fn generated(name: &str) -> String {
-    let text = match name.strip_prefix("options of ") {
-        Some(command) => options(&command.split(' ').skip(1).collect::<Vec<_>>()),
-        None if name == "keywords" => keywords(),
-        None => package(name),
+    let text = match name.split_once(" of ") {
+        Some(("options", command)) => options(&command.split(' ').skip(1).collect::<Vec<_>>()),
+        _ if name == "keywords" => keywords(),
+        _ => package(name),
     };
     format!("\n{}\n", text.trim())
 }
@@ -382,7 +383,7 @@ fn generated_parts_are_what_the_program_and_the_package_say() {
 fn every_command_has_a_part() {
     let help = Help::parse(&run(&["--help"]).0);
     let (_, commands) = help.groups.iter().find(|(name, _)| name == "Commands").unwrap();
-    let names = commands.iter().map(|(name, _)| name.as_str()).filter(|name| *name != "help");
+    let names = commands.iter().map(|(name, _)| name.as_str());
     assert_eq!(names.collect::<BTreeSet<_>>(), COMMANDS.into());
 }
 

@@ -1,11 +1,38 @@
-//! Checks the CPython that perf-prof embeds, and tells the linker where its shared library is at run time.
+//! Makes the index of `perf-prof help WORD`. Checks the CPython that perf-prof embeds, and tells the linker where its
+//! shared library is at run time.
 //!
 //! An interpreter without a shared libpython cannot be embedded. This build script reports that in one line, and says
 //! what to do. Without the check, the linker would print a page of undefined symbols.
 
+#[path = "build/documents.rs"]
+mod documents;
+#[path = "build/index.rs"]
+mod index;
+#[path = "build/package.rs"]
+mod package;
+
+use std::{env, fs, path::PathBuf};
+
 fn main() {
+    help_index();
     #[cfg(feature = "python")]
     python();
+}
+
+/// Writes the index of the documents, and that of the package `perf_prof` and the scripts, which need Python.
+fn help_index() {
+    println!("cargo::rerun-if-changed=src/host/build.rs");
+    println!("cargo::rerun-if-changed=src/host/build");
+    let folder = |name| PathBuf::from(env::var_os(name).unwrap_or_default());
+    let (root, out) = (folder("CARGO_MANIFEST_DIR"), folder("OUT_DIR"));
+    let documents = documents::sections(&root);
+    let mut package = package::of_package(&root, &documents);
+    package.extend(package::of_scripts(&root));
+    for (name, sections) in [("documents.index", &documents), ("package.index", &package)] {
+        if let Err(error) = fs::write(out.join(name), index::text(sections)) {
+            println!("cargo::error=cannot write the index {name}: {error}");
+        }
+    }
 }
 
 #[cfg(feature = "python")]

@@ -50,6 +50,11 @@ const NAMES: [(&str, Column); 12] = [
 pub struct Columns(u16);
 
 impl Columns {
+    /// Returns the names of all columns.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMES.iter().map(|(name, _)| *name)
+    }
+
     const fn from_list(columns: &[Column]) -> Columns {
         let (mut set, mut at) = (0, 0);
         while at < columns.len() {

@@ -34,8 +34,7 @@ pub struct Manual {
 
 impl Manual {
     /// Writes the pages.
-    pub fn run(&self, program: Command) -> Result<ExitStatus, Failure> {
-        let mut program = program.disable_help_subcommand(true);
+    pub fn run(&self, mut program: Command) -> Result<ExitStatus, Failure> {
         program.build();
         fs::create_dir_all(&self.folder).with_context(|| self.folder.display().to_string())?;
         write(&self.folder, &program, &[])?;

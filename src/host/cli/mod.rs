@@ -9,6 +9,7 @@ mod event_filters;
 mod evlist;
 mod export;
 mod failure;
+mod help;
 mod list;
 mod man;
 mod option_error;
@@ -37,7 +38,7 @@ use self::failure::{Failure, from_clap};
 
 /// Run Python scripts on Linux kernel events, and record, count, print and report events
 #[derive(Parser)]
-#[command(name = "perf-prof", disable_version_flag = true, max_term_width = 110)]
+#[command(name = "perf-prof", disable_version_flag = true, disable_help_subcommand = true, max_term_width = 110)]
 struct Program {
     #[command(subcommand)]
     command: Option<Subcommands>,
@@ -75,6 +76,9 @@ enum Subcommands {
     Man(man::Manual),
     #[command(hide = true)]
     Complete(completions::Complete),
+    /// Print this message or the help of a command, or find options, events, scripts and documents by a word
+    #[command(display_order = 100)]
+    Help(help::Help),
 }
 
 /// Returns all commands. `python` is included for the help text only: its arguments are split before clap parses them.
@@ -115,7 +119,7 @@ fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
         None => "`perf-prof --help` shows the commands".to_owned(),
     };
     let reads = command.is_some_and(|command| command.get_arguments().any(|arg| arg.get_id() == "input"));
-    let parsed = commands.try_get_matches_from(argv);
+    let parsed = commands.clone().try_get_matches_from(argv);
     let program = match parsed.and_then(|matches| Program::from_arg_matches(&matches)) {
         Ok(program) => program,
         Err(error) if reads => return from_clap(&error, failure::recording_path_hint(&error).unwrap_or(read_on)),
@@ -144,6 +148,7 @@ fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
         Some(Subcommands::Completions(completions)) => completions.run(),
         Some(Subcommands::Man(man)) => man.run(self::program()),
         Some(Subcommands::Complete(complete)) => complete.run(self::program()),
+        Some(Subcommands::Help(help)) => help.run(commands),
         None => {
             // If stderr is closed, the help text cannot be shown anywhere.
             let _ = write!(io::stderr(), "{}", self::program().render_help());

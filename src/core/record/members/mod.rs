@@ -102,6 +102,11 @@ impl SampleMember {
         ALL.iter().find(|row| row.2 == name).map(|row| row.0)
     }
 
+    /// Returns all members, in the order in which scripts see them.
+    pub fn all() -> impl Iterator<Item = SampleMember> {
+        ALL.iter().map(|row| row.0)
+    }
+
     /// Returns the names of all members.
     pub fn names() -> impl Iterator<Item = &'static str> {
         ALL.iter().map(|row| row.2)

@@ -17,16 +17,18 @@ use perf_prof_core::{
     sys::tracefs::Tracefs,
 };
 
+use crate::cli::help;
 #[cfg(feature = "python")]
 use crate::cli::script::script_names;
 
 /// Returns all commands with completers for the values that clap does not know. Clap completes options, fixed values,
 /// and the paths of options whose value is a path. `before` are the words before the one that is completed.
 pub fn with_completers(program: Command, before: &[OsString]) -> Command {
+    let all = program.clone();
     program.mut_subcommands(|command| {
         let name = command.get_name().to_owned();
         let command = if name == "python" { command.args(arguments_of_python()) } else { command };
-        command.mut_args(|arg| match completer(&name, &arg, before) {
+        command.mut_args(|arg| match completer(&name, &arg, before, &all) {
             Some(completer) => arg.add(completer),
             None => arg,
         })
@@ -50,7 +52,7 @@ fn arguments_of_python() -> [Arg; 2] {
     [Arg::new("module").index(1).num_args(1), Arg::new("args").index(2).num_args(1..)]
 }
 
-fn completer(command: &str, arg: &Arg, before: &[OsString]) -> Option<ArgValueCompleter> {
+fn completer(command: &str, arg: &Arg, before: &[OsString], program: &Command) -> Option<ArgValueCompleter> {
     let previous = before.last().and_then(|word| word.to_str()).unwrap_or_default().to_owned();
     Some(match (command, arg.get_id().as_str()) {
         (_, "events") => ArgValueCompleter::new(event_list),
@@ -69,6 +71,10 @@ fn completer(command: &str, arg: &Arg, before: &[OsString]) -> Option<ArgValueCo
             let marked = before.iter().any(|word| word == "--");
             let after = Place::of(previous == "--" || (!marked && !arg.is_last_set()));
             ArgValueCompleter::new(move |word: &OsStr| command_words(after, word))
+        }
+        ("help", "words") => {
+            let program = program.clone();
+            ArgValueCompleter::new(move |word: &OsStr| topics(&program, word))
         }
         ("python", "args") => ArgValueCompleter::new(PathCompleter::any()),
         _ => return None,
@@ -129,6 +135,12 @@ fn script_words(word: &OsStr) -> Vec<CompletionCandidate> {
     let word = word.to_string_lossy();
     let named = script_names().into_iter().filter(|(name, _)| name.starts_with(&*word));
     named.map(|(name, text)| CompletionCandidate::new(name).help(Some(text.into()))).collect()
+}
+
+/// Returns the words that `perf-prof help` knows and that start like `word`.
+fn topics(program: &Command, word: &OsStr) -> Vec<CompletionCandidate> {
+    let found = help::candidates(program, &word.to_string_lossy()).into_iter();
+    found.map(|(name, text)| CompletionCandidate::new(name).help(Some(text.into()))).collect()
 }
 
 /// Completes the last event of a list such as `page-faults,sched:sched_switch`.

@@ -1,0 +1,74 @@
+//! The sections of the index that `perf-prof help WORD` searches, and the text in which the executable has them.
+
+/// A thing with a name and a place to read on: a section of a document, a script, or a part of the package `perf_prof`.
+pub struct Section {
+    /// What it is, for the reader of the index.
+    pub kind: &'static str,
+    /// Where to read on.
+    pub place: String,
+    /// Its name.
+    pub name: String,
+    /// What it lists: rows of tables, options of a script.
+    pub rows: Vec<Row>,
+    /// Its text: a sentence or a command on each line.
+    pub lines: Vec<String>,
+}
+
+/// A row of a table.
+pub struct Row {
+    /// The head of the table's first column.
+    pub head: String,
+    /// The first cell.
+    pub name: String,
+    /// The other cells.
+    pub text: String,
+}
+
+impl Section {
+    /// Returns a section without text.
+    pub fn new(kind: &'static str, place: String, name: String) -> Section {
+        Section { kind, place, name, rows: Vec::new(), lines: Vec::new() }
+    }
+
+    /// Removes everything but the heading and the first sentence.
+    pub fn keep_heading(&mut self) {
+        self.kind = "design";
+        self.rows.clear();
+        self.lines.truncate(1);
+    }
+
+    /// Returns the section as text: a line for the section, one for each row and one for each line of its text. The first
+    /// character says what a line is. Tabs separate the parts of a line.
+    fn text(&self) -> String {
+        let head = format!("#{}\t{}\t{}\n", self.kind, self.place, self.name);
+        let rows = self.rows.iter().map(|row| format!("|{}\t{}\t{}\n", row.head, row.name, row.text));
+        let lines = self.lines.iter().map(|line| format!(".{line}\n"));
+        std::iter::once(head).chain(rows).chain(lines).collect()
+    }
+}
+
+/// Returns the text of an index.
+pub fn text(sections: &[Section]) -> String {
+    sections.iter().map(Section::text).collect()
+}
+
+/// Returns the sentences of a text.
+pub fn sentences(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut rest = text.trim();
+    let mut from = 0;
+    while let Some(at) = rest[from..].find(". ").map(|at| at + from) {
+        let next = rest[at + 2..].trim_start();
+        if next.starts_with(|c: char| c.is_uppercase() || "`-(".contains(c)) {
+            found.push(rest[..=at].to_owned());
+            rest = next;
+            from = 0;
+        } else {
+            from = at + 2;
+        }
+    }
+    if !rest.is_empty() {
+        found.push(rest.to_owned());
+    }
+    found
+}

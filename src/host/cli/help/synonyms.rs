@@ -1,0 +1,128 @@
+//! Words that users type for things that have other names here.
+
+use super::words::stem;
+
+/// Words, and the words or phrases that are searched for too. Commas separate them. The words of the things themselves
+/// are found without this table.
+const SYNONYMS: [(&str, &str); 48] = [
+    ("percent, percentage, pct, proportion, ratio", "percentile, %, p99, pct, share of"),
+    ("percentile, quantile, median, p50, p90, p95, p99, tail latency", "percentile, p99, p50, distribution"),
+    ("bucket, bin", "Log2Hist, Hist, histogram, linear, distribution"),
+    ("histogram, distribution", "hist, histogram, Log2Hist, distribution"),
+    ("heatmap, heat map", "heatmap, heat map"),
+    ("average, mean", "average, mean"),
+    ("container, docker, podman, kubernetes, k8s, pod, lxc, systemd, slice", "--cgroups, cgroup, container"),
+    ("program, binary, executable, application, app, service, daemon", "program, --pids, --exec, uprobe, function"),
+    ("library, shared object, so", "library, uprobe, dso"),
+    ("latency, delay, response time, round trip", "latency, runqlat, duration, min=TIME, histogram of times"),
+    ("slow, hang, hung, stuck, stall, freeze, lag", "slow, slowcalls, hangs, stalls, offcpu, latency, min=TIME"),
+    ("duration, elapsed, how long", "duration, how long, hist"),
+    ("wait, sleep, block, idle, off cpu", "offcpu, wait, blocked, sleeping"),
+    ("scheduler, run queue, runnable, starvation", "runqueue, runqlat, scheduler, waits for a CPU"),
+    ("priority, nice", "prio, sched"),
+    ("lock, mutex, futex, contention, deadlock", "lock, lockstat, futex"),
+    ("memory, ram, rss, heap, malloc, leak, allocation", "memory, memleak, alloc, malloc, kmalloc"),
+    ("oom, out of memory, memory limit", "memory limit, lack of memory, --buffer, --symbol-cache"),
+    ("page fault, swap", "page-faults, faults, major faults"),
+    ("disk, storage, block device, io, iops, ssd, nvme", "block-io, biosnoop, biolatency, disk"),
+    ("file, open, path", "file, opensnoop, filelife, openat"),
+    ("network, socket, connection, tcp, packet", "tcp, tcplife, connection"),
+    ("syscall, system call, strace", "syscall, system call, slowcalls, syscalls.py, trace"),
+    ("interrupt, irq, hardirq, softirq", "irq, softirq, irqlat, interrupt"),
+    ("kill, killed, crash, segfault, sigkill", "killsnoop, signal, killed, exit"),
+    ("error, errno, fail, failure, failing", "failed, errno_name, error, errors"),
+    (
+        "lost, lose, loss, drop, dropped, missing event, overflow, overrun",
+        "lost, __lost__, --mmap-pages, losses, --buffer",
+    ),
+    ("ring, ring buffer, buffer size", "ring buffer, --mmap-pages, --buffer, --watermark"),
+    ("flame, flamegraph, flame graph, icicle", "flame, flame graph, FlameGraph, folded"),
+    ("stack, stack trace, backtrace, call stack, callstack", "stack, callchain, call chain, --call-graph, -g"),
+    ("call graph, callgraph, callers, caller", "--call-graph, -g, call chain, callers, stack"),
+    ("unwind, dwarf, frame pointer", "dwarf, --call-graph, unwound"),
+    ("symbol, symbols, function name, debug info, demangle", "symbols, symbol, debug file, demangle"),
+    ("json, jsonl, ndjson, machine readable", "json, JSON, ndjson"),
+    ("csv, tsv, excel, spreadsheet", "CSV, export"),
+    ("pandas, polars, dataframe, data frame, duckdb, sql, numpy", "columns, Parquet, Arrow, table, batches"),
+    ("perfetto, chrome, timeline, gantt", "Perfetto, Timeline, pftrace, timeline"),
+    (
+        "time range, time window, time slice, start time, end time, since, until, between",
+        "--time, part of the recording, --duration",
+    ),
+    ("thread, threads, tid", "--tids, --tid, _tid, thread"),
+    (
+        "follow children, follow fork, follow forks, children, child, inherit, fork, subprocess, descendants",
+        "--exec, children, follows all threads, --forks, inherit",
+    ),
+    ("host, cluster, fleet, many machines, remote, ssh", "many hosts, recordings of many, map_reduce, --executor"),
+    ("parallel, multiprocess, speed up, faster, many cpus", "--jobs, parallel, several processes, speed"),
+    (
+        "root, sudo, permission, permission denied, eperm, eacces, capability, capabilities, privilege, unprivileged",
+        "without root, CAP_PERFMON, permission, doctor",
+    ),
+    ("kprobe, uprobe, probe, breakpoint, watchpoint, hook, function argument", "probe, uprobe, kprobe, function, mem"),
+    ("counter, pmu, ipc, cache miss, instructions per cycle", "stat, hardware event, counter, PMU"),
+    ("every second, periodic, interval, refresh, live", "--interval, __interval__, every second"),
+    ("limit, stop after, timeout, first n", "--duration, --exit-N, stop after"),
+    ("diff, compare, before after, regression", "--diff, difference, compare"),
+];
+
+/// Names of programs that many machines run. A name that is not in this list is found in PATH.
+const PROGRAMS: &str = "nginx apache2 httpd haproxy envoy redis redis-server postgres mysqld mariadbd mongod sqlite3 java node \
+                        python3 ruby php php-fpm perl dotnet bash sshd dockerd containerd kubelet qemu rustc gcc clang make";
+
+/// Words that say nothing about what is searched for.
+const EMPTY: &str =
+    "a an and are by can do does for from get how i in is it me my of on or show the to what where which with";
+
+/// Returns the words and phrases that a word or a phrase also stands for.
+pub fn others(phrase: &str) -> Vec<&'static str> {
+    let is = |typed: &str| same(typed, phrase);
+    let rows = SYNONYMS.iter().filter(|(typed, _)| typed.split(", ").any(is));
+    rows.flat_map(|(_, terms)| terms.split(", ")).collect()
+}
+
+/// Returns whether two phrases have the same words, apart from their endings.
+fn same(one: &str, other: &str) -> bool {
+    one == other || one.split(' ').map(stem).eq(other.split(' ').map(stem))
+}
+
+/// Returns the rows of the table: words and phrases, and what they also stand for.
+pub fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
+    SYNONYMS.into_iter()
+}
+
+/// Returns all words and phrases of the table, each with what it also stands for.
+pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+    SYNONYMS.iter().flat_map(|(typed, terms)| typed.split(", ").map(move |typed| (typed, *terms)))
+}
+
+/// Returns whether a word is the name of a program that many machines run.
+pub fn is_program(word: &str) -> bool {
+    PROGRAMS.split_whitespace().any(|program| program == word)
+}
+
+/// Returns whether a word says nothing about what is searched for.
+pub fn is_empty(word: &str) -> bool {
+    EMPTY.split(' ').any(|empty| empty == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stand_for_others_whatever_their_endings_are() {
+        assert!(others("containers").contains(&"cgroup"));
+        assert!(others("flame graphs").contains(&"FlameGraph"));
+        assert!(others("sched:sched_switch").is_empty());
+    }
+
+    #[test]
+    fn no_word_stands_in_two_rows_unless_it_has_two_meanings() {
+        let mut typed: Vec<&str> = all().map(|(typed, _)| typed).collect();
+        typed.sort_unstable();
+        let doubled: Vec<_> = typed.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+        assert_eq!(doubled, ["p99"; 0]);
+    }
+}
