@@ -323,10 +323,96 @@ fn keywords() -> String {
     text
 }
 
+/// Returns what `perf-prof help` finds with these arguments: kind, name and place of each entry, best first.
+fn found(arguments: &[&str]) -> Vec<[String; 3]> {
+    let (output, _) = run(&[&["help", "--json"], arguments].concat());
+    let entries: Vec<serde_json::Value> =
+        serde_json::from_str(&output).unwrap_or_else(|error| panic!("{error}: {output}"));
+    let text = |entry: &serde_json::Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+    entries.iter().map(|entry| ["kind", "name", "place"].map(|key| text(entry, key))).collect()
+}
+
+/// Returns the sections of the document that a place means, each as a link.
+fn links_of(place: &str) -> Vec<String> {
+    if let Some(anchor) = place.strip_prefix("docs/reference.md#") {
+        return vec![format!("[{}](#{anchor})", anchor.trim_start_matches("perf-prof-").replace('-', " "))];
+    }
+    let Some(commands) = place.strip_suffix(" --help").and_then(|place| place.strip_prefix("perf-prof")) else {
+        return Vec::new();
+    };
+    let commands = commands.split([' ', ',']).filter(|command| !command.is_empty());
+    commands.map(|command| format!("[{command}](#perf-prof-{command})")).collect()
+}
+
+/// Returns a table of the words that `perf-prof help` understands, with the sections of its best hits.
+fn index_of_words() -> String {
+    const LINKS: usize = 3;
+    let mut words: Vec<String> =
+        found(&["--all"]).into_iter().filter(|[kind, ..]| kind == "word").map(|[_, name, _]| name).collect();
+    words.sort();
+    assert!(words.len() > 30, "{words:?}");
+    let mut rows = Vec::new();
+    for typed in &words {
+        let first = typed.split(", ").next().unwrap();
+        let mut links: Vec<String> = Vec::new();
+        for link in found(&[first]).iter().flat_map(|[.., place]| links_of(place)) {
+            if !links.contains(&link) && links.len() < LINKS {
+                links.push(link);
+            }
+        }
+        if !links.is_empty() {
+            rows.push(vec![typed.clone(), links.join(", ")]);
+        }
+    }
+    let mut text = String::new();
+    table(&mut text, &["word", "sections"], &rows);
+    text
+}
+
+/// Returns the names that have sections here, by their first letters: options, attributes, callbacks, members, functions
+/// and classes.
+fn index_of_names() -> String {
+    const KINDS: [&str; 8] =
+        ["option", "attribute", "callback", "member", "module", "aggregator", "environment", "command"];
+    let mut names: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    for [kind, name, place] in found(&["--all"]) {
+        let links = links_of(&place);
+        let is_method = name.contains('.') && !name.starts_with("event.");
+        if links.is_empty() || is_method || !KINDS.contains(&&*kind) {
+            continue;
+        }
+        // `-p, --pid <LIST>` is one name, and so is `alias=NAME, cpus=LIST` each.
+        let name = name.split([' ', '<', '(', '=', ',']).filter(|part| !part.is_empty());
+        let name = match &*kind {
+            "option" => name.take(2).filter(|part| part.starts_with('-')).last(),
+            "command" => None,
+            _ => name.take(1).last(),
+        };
+        if let Some(name) = name {
+            let letter = name.trim_start_matches("event.").trim_start_matches(['-', '_']).to_lowercase();
+            names.entry((letter, name.to_owned())).or_default().extend(links);
+        }
+    }
+    let mut text = String::new();
+    let mut last = None;
+    for ((letters, name), links) in &names {
+        let first = letters.chars().next();
+        let _ = match first == last {
+            true => write!(text, "; "),
+            false => write!(text, "\n\n"),
+        };
+        last = first;
+        let _ = write!(text, "`{name}` {}", links.iter().cloned().collect::<Vec<_>>().join(" "));
+    }
+    text
+}
+
 /// Returns the text of a generated part.
 fn generated(name: &str) -> String {
     let text = match name.split_once(" of ") {
         Some(("options", command)) => options(&command.split(' ').skip(1).collect::<Vec<_>>()),
+        Some(("index", "words")) => index_of_words(),
+        Some(("index", "names")) => index_of_names(),
         _ if name == "keywords" => keywords(),
         _ => package(name),
     };
@@ -360,6 +446,8 @@ fn generated_parts_are_what_the_program_and_the_package_say() {
         assert!(names.contains(&*format!("options of perf-prof {command}")), "{command} is missing");
     }
     for name in [
+        "index of words",
+        "index of names",
         "options of perf-prof",
         "perf_prof",
         "keywords",

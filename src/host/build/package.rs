@@ -14,7 +14,7 @@ const MODULE: &str = "docs/reference.md#the-module-perf_prof";
 const FILES: [(&str, &str); 7] = [
     ("_native.pyi", ""),
     ("_runs.py", ""),
-    ("_engines.py", ""),
+    ("_fleet.py", ""),
     ("_parts.py", ""),
     ("_errors.py", ""),
     ("testing.py", "testing."),
