@@ -243,7 +243,7 @@ fn deliver(
 }
 
 /// Returns the pump for records of these events.
-fn pump(run: &Run, entries: &Entries, layout: SampleLayout) -> Pump {
+fn pump(run: &About, entries: &Entries, layout: SampleLayout) -> Pump {
     let ids: Vec<(u64, usize)> = (0..entries.events.len()).map(|index| (index as u64, index)).collect();
     Pump::new(PumpSettings {
         ids: EventIds::new(&ids),
