@@ -32,6 +32,21 @@ const WITHOUT_MACHINE: [&str; 6] = [
 /// The maximum number of lines in a file, so that a reader soon sees what a file is about.
 const LINES: usize = 600;
 
+/// The maximum number of lines in a function.
+const FUNCTION_LINES: usize = 70;
+
+/// The functions that are longer, with their files and their lengths. They may only become shorter.
+const LONG_FUNCTIONS: [(&str, &str, usize); 8] = [
+    ("src/core/record/members/tests.rs", "sample", 85),
+    ("src/core/recorder/run.rs", "run_with", 92),
+    ("src/core/spec/parse/tests.rs", "errors", 87),
+    ("src/core/spec/parse/tests.rs", "errors_of_groups", 72),
+    ("src/host/cli/python/plan.rs", "plan", 103),
+    ("src/host/cli/python/plan.rs", "plans", 94),
+    ("src/host/cli/python/plan.rs", "targets", 73),
+    ("src/host/run/jobs.rs", "plan_shards", 77),
+];
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -236,6 +251,62 @@ fn no_file_is_too_long() {
     none(
         long.filter(|&(_, lines)| lines > LINES).map(|(path, lines)| format!("{}: {lines}", path.display())).collect(),
     );
+}
+
+/// Returns each function of a file with its length in lines, from the line with `fn` to the closing brace.
+fn functions(text: &str) -> Vec<(&str, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut functions = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let start = line.trim_start();
+        let indent = &line[..line.len() - start.len()];
+        let Some((before, name)) = start.split_once("fn ") else { continue };
+        let qualifiers = ["pub", "const", "async", "unsafe", "extern", "crate", "super", "in"];
+        if !words(before).all(|word| word.is_empty() || word == "C" || qualifiers.contains(&word)) {
+            continue;
+        }
+        // rustfmt puts the closing brace, or the one of the parameters, below the start of the line with `fn`.
+        let ends = |line: &&str| {
+            line.strip_prefix(indent).is_some_and(|rest| rest == "}" || rest.starts_with(')') && rest.ends_with(';'))
+        };
+        let below = match line.ends_with([';', '}']) {
+            true => 0,
+            false => 1 + lines[at + 1..].iter().position(ends).unwrap(),
+        };
+        functions.push((words(name).next().unwrap(), below + 1));
+    }
+    functions
+}
+
+#[test]
+fn lengths_of_functions_are_counted() {
+    let text = "impl A {\n    pub(crate) fn one(\n        a: u8,\n    ) -> u8\n    where\n        B: C,\n    {\n        a\n    }\n\n    \
+                fn none(\n        &self,\n    ) -> u8;\n}\nfn short() {}\nfn f() {\n    g(|fn_| 0)\n}";
+    assert_eq!(functions(text), [("one", 8), ("none", 3), ("short", 1), ("f", 3)]);
+}
+
+#[test]
+fn functions_are_short() {
+    let mut found = Vec::new();
+    for (path, text) in rust_files("src") {
+        let long = functions(&text).into_iter().filter(|&(_, lines)| lines > FUNCTION_LINES);
+        found.extend(long.map(|(name, lines)| (path.display().to_string(), name.to_owned(), lines)));
+    }
+    let known = |path: &str, name: &str| LONG_FUNCTIONS.iter().find(|known| (known.0, known.1) == (path, name));
+    let mut broken = Vec::new();
+    for (path, name, lines) in &found {
+        match known(path, name) {
+            Some(known) if known.2 == *lines => {}
+            Some(known) => broken.push(format!("{path}: {name} has {lines} lines, LONG_FUNCTIONS says {}", known.2)),
+            None => broken.push(format!("{path}: {name} has {lines} lines, more than {FUNCTION_LINES}")),
+        }
+    }
+    let is_found = |known: &&(&str, &str, usize)| {
+        found.iter().any(|(path, name, _)| (path.as_str(), name.as_str()) == (known.0, known.1))
+    };
+    let gone = LONG_FUNCTIONS.iter().filter(|known| !is_found(known));
+    broken.extend(gone.map(|known| format!("{}: {} is short now; remove it from LONG_FUNCTIONS", known.0, known.1)));
+    none(broken);
 }
 
 #[test]
