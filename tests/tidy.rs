@@ -1,6 +1,7 @@
 //! Checks the house rules in the files of the project. `docs/architecture.md` explains the rules.
 
 use std::{
+    collections::{HashMap, HashSet},
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -307,6 +308,53 @@ fn functions_are_short() {
     let gone = LONG_FUNCTIONS.iter().filter(|known| !is_found(known));
     broken.extend(gone.map(|known| format!("{}: {} is short now; remove it from LONG_FUNCTIONS", known.0, known.1)));
     none(broken);
+}
+
+/// Returns the names of the public items in the code of a file, and whether each is a type, a trait or the like.
+fn public_items(code: &str) -> Vec<(&str, bool)> {
+    let mut items = Vec::new();
+    for line in code.lines() {
+        let Some(item) = line.trim_start().strip_prefix("pub ") else { continue };
+        let mut words = words(item).filter(|word| !["const", "async", "unsafe", "extern", "C", ""].contains(word));
+        let first = words.next().unwrap_or_default();
+        let is_type = ["struct", "enum", "trait", "type"].contains(&first);
+        match (item.strip_prefix("const "), words.next()) {
+            (_, Some(name)) if is_type || first == "fn" => items.push((name, is_type)),
+            (Some(_), _) => items.push((first, false)),
+            _ => {}
+        }
+    }
+    items
+}
+
+#[test]
+fn other_files_use_public_items() {
+    let all: Vec<(PathBuf, String)> = ["src", "tests"].into_iter().flat_map(rust_files).collect();
+    let all: Vec<(PathBuf, String)> = all.into_iter().map(|(path, text)| (path, code(&text))).collect();
+    // For each word, how many files contain it.
+    let mut files: HashMap<&str, usize> = HashMap::new();
+    for (_, code) in &all {
+        words(code).collect::<HashSet<&str>>().into_iter().for_each(|word| *files.entry(word).or_default() += 1);
+    }
+    let (mut broken, mut checked) = (Vec::new(), 0);
+    for (path, code) in all.iter().filter(|(path, _)| path.starts_with("src")) {
+        for (name, is_type) in public_items(code) {
+            checked += 1;
+            // Other files use a type without naming it if it is that of a public field or of a result, and a trait if it
+            // bounds a public type.
+            let in_public = |line: &str| {
+                let is_definition =
+                    words(line.trim_start()).nth(2) == Some(name) && line.trim_start().starts_with("pub ");
+                let is_public = ["pub ", "pub(", "impl<"].iter().any(|start| line.trim_start().starts_with(start));
+                (is_public || line.contains("->")) && !is_definition && words(line).any(|word| word == name)
+            };
+            if files[name] == 1 && !(is_type && code.lines().any(in_public)) {
+                broken.push(format!("{}: no other file names {name}; make it private", path.display()));
+            }
+        }
+    }
+    none(broken);
+    assert!(checked > 1000, "only {checked} public items were found");
 }
 
 #[test]

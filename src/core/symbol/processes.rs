@@ -119,11 +119,6 @@ impl Processes {
         self.mapping_bytes = files + kept * MAPPING_BYTES;
     }
 
-    /// Returns the memory that the mappings of all processes and their files take at most, in bytes.
-    pub fn mapping_bytes(&self) -> usize {
-        self.mapping_bytes
-    }
-
     /// Notes that a process executes another program from now on (PERF_RECORD_COMM with PERF_RECORD_MISC_COMM_EXEC).
     pub fn exec(&mut self, pid: u32, time: u64) {
         let image = Image::new(self.next_id(), time, ImageOrigin::Exec);
@@ -466,9 +461,9 @@ mod tests {
         for child in 3..203 {
             processes.forked(2, child, u64::from(child));
             processes.mmap(child, u64::from(child), &mapping(1 << 40, "/own"));
-            assert!(exact(&processes) <= processes.mapping_bytes(), "{child}");
+            assert!(exact(&processes) <= processes.mapping_bytes, "{child}");
         }
-        assert!(processes.mapping_bytes() <= MAPPING_BYTES_LIMIT && exact(&processes) <= MAPPING_BYTES_LIMIT);
+        assert!(processes.mapping_bytes <= MAPPING_BYTES_LIMIT && exact(&processes) <= MAPPING_BYTES_LIMIT);
         // The newest mapping of each process is there, and so is the process with few mappings.
         assert!((3..203).all(|child| processes.locate(child, 1 << 40, 1000).is_ok()));
         assert!(processes.locate(1, 0x5000, 1000).is_ok());

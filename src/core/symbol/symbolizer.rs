@@ -235,7 +235,7 @@ impl<D> Symbolizer<D> {
 
     /// Returns the functions at an address according to DWARF, innermost first. The last function is the one that is
     /// not inlined.
-    pub fn source_frames(
+    fn source_frames(
         &mut self,
         pid: u32,
         address: u64,

@@ -6,7 +6,7 @@ use std::{env, sync::LazyLock};
 const VARIABLE: &str = "PERF_PROF_COMPAT";
 
 /// Returns whether an environment variable turns a behaviour on: it is set, not empty and not `0`.
-pub fn variable_is_on(name: &str) -> bool {
+fn variable_is_on(name: &str) -> bool {
     env::var_os(name).is_some_and(|value| !value.is_empty() && value != "0")
 }
 

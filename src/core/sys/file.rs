@@ -48,7 +48,7 @@ pub fn stdin_is_pipe() -> bool {
 
 /// Returns a path that leads to an open file as long as it is open, even if there is another file at its path by now.
 /// The path is only valid in this process.
-pub fn path_of(file: &File) -> PathBuf {
+fn path_of(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 

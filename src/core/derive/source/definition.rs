@@ -41,7 +41,7 @@ pub struct SourceDefinition {
 }
 
 /// Returns a filter that the options allow, or `None`.
-pub type Narrow = fn(&[SpanOption]) -> Option<String>;
+type Narrow = fn(&[SpanOption]) -> Option<String>;
 
 /// Where the events of a source happen. This decides how tasks are selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,7 +34,7 @@ impl SpanNote<'_> {
 }
 
 /// The size of a note without its record.
-pub const NOTE_HEADER: usize = 8;
+const NOTE_HEADER: usize = 8;
 
 /// Reads notes, until the bytes end or are damaged.
 pub fn notes(bytes: &[u8]) -> impl Iterator<Item = SpanNote<'_>> {

@@ -100,7 +100,7 @@ impl ReplayContext {
     /// Returns a chunk that contains the selected records of a block. The block has `count` records in all; `listed`
     /// are the selected records. If few records are selected, they are copied, because otherwise each of them would
     /// keep the whole block in memory.
-    pub fn compact_chunk(&self, bytes: Vec<u8>, count: u32, listed: &mut [SortedRecord]) -> Chunk {
+    fn compact_chunk(&self, bytes: Vec<u8>, count: u32, listed: &mut [SortedRecord]) -> Chunk {
         // If more than a quarter of the records are selected, the block stays whole, whatever the sizes of the records.
         if listed.len() > count as usize / SPARSE_DIVISOR {
             return self.chunk(bytes);

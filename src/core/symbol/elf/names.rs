@@ -96,7 +96,7 @@ impl<'a> NameLengths<'a> {
 
     /// Returns the number of bytes that were searched for ends of names so far.
     #[cfg(test)]
-    pub fn searched(&self) -> usize {
+    fn searched(&self) -> usize {
         self.searched
     }
 }

@@ -2,18 +2,18 @@
 
 /// The bits of `PERF_IP_FLAG_*` in `tools/perf/util/event.h`.
 mod flag {
-    pub const BRANCH: u32 = 1;
-    pub const CALL: u32 = 1 << 1;
-    pub const RETURN: u32 = 1 << 2;
-    pub const CONDITIONAL: u32 = 1 << 3;
-    pub const SYSTEM_CALL: u32 = 1 << 4;
-    pub const ASYNC: u32 = 1 << 5;
-    pub const INTERRUPT: u32 = 1 << 6;
-    pub const ABORT: u32 = 1 << 7;
-    pub const TRACE_BEGIN: u32 = 1 << 8;
-    pub const TRACE_END: u32 = 1 << 9;
-    pub const VM_ENTRY: u32 = 1 << 11;
-    pub const VM_EXIT: u32 = 1 << 12;
+    pub(super) const BRANCH: u32 = 1;
+    pub(super) const CALL: u32 = 1 << 1;
+    pub(super) const RETURN: u32 = 1 << 2;
+    pub(super) const CONDITIONAL: u32 = 1 << 3;
+    pub(super) const SYSTEM_CALL: u32 = 1 << 4;
+    pub(super) const ASYNC: u32 = 1 << 5;
+    pub(super) const INTERRUPT: u32 = 1 << 6;
+    pub(super) const ABORT: u32 = 1 << 7;
+    pub(super) const TRACE_BEGIN: u32 = 1 << 8;
+    pub(super) const TRACE_END: u32 = 1 << 9;
+    pub(super) const VM_ENTRY: u32 = 1 << 11;
+    pub(super) const VM_EXIT: u32 = 1 << 12;
 }
 
 use flag::*;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 /// A node's place in [`CallPaths`]. The root is 0.
-pub type PathIndex = usize;
+type PathIndex = usize;
 
 /// The function of a node: a symbol, or an address without a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
