@@ -114,7 +114,6 @@ impl LiveSession {
         let About { context, stats, events, .. } = about;
         note_tasks(context);
         context.find_mappings();
-        let rings = capture.ring_cpus().len();
         let mut source = RecordingTee::new(capture, AfterFailure::GoOn);
         let subject = TeeSubject {
             capture: &plan.capture,
@@ -125,21 +124,10 @@ impl LiveSession {
         };
         let started = subject.start(&mut source, workload.as_mut());
         drop(closing);
-        let capture = &source.source;
         let limit = plan.limit.or(selected.iter().find_map(|event| event.limit));
-        let is_ordered = plan.capture.delivery_order() == DeliveryOrder::Time;
-        let pump = Pump::new(PumpSettings {
-            ids: EventIds::new(capture.ids()).with_foreign_event(select::event_of_foreign_ids(&selected)),
-            layout: capture.layout(0),
-            trailer: capture.trailer(),
-            context: context.clone(),
-            stats: stats.clone(),
-            window: if is_ordered { LossWindow::Times } else { LossWindow::Zero },
-            rings,
-            // The limit is a number of delivered events, not of events that spans are made of.
-            limit: if derived.is_empty() { limit } else { None },
-        })
-        .with_other_records(plan.others);
+        // The limit is a number of delivered events, not of events that spans are made of.
+        let of_pump = if derived.is_empty() { limit } else { None };
+        let pump = pump(&plan, &source.source, &selected, about, of_pump);
         let mut calibrate = || {
             // If the measurement fails, the last measured offset is still used.
             if let Ok(offset) = calibration.realtime_offset() {
@@ -149,7 +137,7 @@ impl LiveSession {
         let mut sink = DerivingSink::start(sink, events, &derived, stats, context).with_limit(limit);
         let mut run_loop = RunLoop {
             source,
-            pump: if of_live.recording.is_some() { pump.with_build_ids() } else { pump },
+            pump,
             events,
             stats: stats.clone(),
             signals,
@@ -180,6 +168,24 @@ impl LiveSession {
             closing: Closing(Some(run_loop.source.source)),
         }
     }
+}
+
+/// Returns what delivers the records of the capture.
+fn pump(plan: &RunPlan, capture: &Capture, selected: &[Selected], about: &About, limit: Option<u64>) -> Pump {
+    let is_ordered = plan.capture.delivery_order() == DeliveryOrder::Time;
+    let pump = Pump::new(PumpSettings {
+        ids: EventIds::new(capture.ids()).with_foreign_event(select::event_of_foreign_ids(selected)),
+        layout: capture.layout(0),
+        trailer: capture.trailer(),
+        context: about.context.clone(),
+        stats: about.stats.clone(),
+        window: if is_ordered { LossWindow::Times } else { LossWindow::Zero },
+        rings: about.ring_cpus.len(),
+        limit,
+    });
+    let is_recorded = plan.live().is_some_and(|live| live.recording.is_some());
+    let pump = pump.with_other_records(plan.others);
+    if is_recorded { pump.with_build_ids() } else { pump }
 }
 
 /// Returns the end of each message about losses: their cause, and what the user can do.

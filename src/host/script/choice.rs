@@ -10,7 +10,7 @@ use std::{
 use super::{error::ScriptError, running};
 
 /// The interpreter that perf-prof was built for.
-pub const BUILD_PYTHON: &str = env!("PERF_PROF_BUILD_PYTHON");
+const BUILD_PYTHON: &str = env!("PERF_PROF_BUILD_PYTHON");
 /// The `sys.base_prefix` of the interpreter that perf-prof was built for. The standard library of the linked libpython is
 /// below this folder.
 pub const BUILD_PREFIX: &str = env!("PERF_PROF_BUILD_PREFIX");
