@@ -1,6 +1,9 @@
 //! The plan of a run: what it captures or reads, and how. Does not know about the command line.
 
+mod draft;
+mod error;
 mod run;
+mod selection;
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -9,7 +12,10 @@ pub use crate::event::Names;
 pub use crate::perfdata::{Owner, ReadLimits};
 use crate::spec::{CallGraph, CpuSet, EventKind, EventSpec, Rate, RingSize, TimeRanges};
 pub use crate::{capture::OwnThreads, sys::clock::Clock};
+pub use draft::{Draft, rate};
+pub use error::{PlanError, RunOption};
 pub use run::{Face, LivePlan, Naming, Origin, RecordingOutput, RunPlan};
+pub use selection::{AllCpus, Selection};
 
 /// The events to capture, what they are attached to, and how they are captured.
 #[derive(Clone, Debug, Default)]
@@ -202,6 +208,20 @@ pub struct Callchain {
     pub kernel: Option<Switch>,
 }
 
+impl Callchain {
+    /// Returns the setting for chains of every event with kernel and user frames. Without `how`, there are no chains.
+    pub fn with_all_frames(how: Option<CallGraph>) -> Callchain {
+        let frames = how.map(|_| Switch::On);
+        Callchain::with_frames_of(how, frames, frames)
+    }
+
+    /// Returns the setting for chains of every event, and for the frames of all chains. Without `how`, only events that ask
+    /// for chains have them.
+    pub fn with_frames_of(how: Option<CallGraph>, user: Option<Switch>, kernel: Option<Switch>) -> Callchain {
+        Callchain { every_event: how.is_some().into(), how: how.unwrap_or_default(), user, kernel }
+    }
+}
+
 /// On or off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Switch {
@@ -210,6 +230,12 @@ pub enum Switch {
     Off,
     /// Switched on.
     On,
+}
+
+impl From<bool> for Switch {
+    fn from(is_on: bool) -> Self {
+        if is_on { Switch::On } else { Switch::Off }
+    }
 }
 
 /// The order in which events of several CPUs are delivered.

@@ -10,6 +10,7 @@ mod error;
 mod event;
 mod glob;
 mod grouping;
+mod ids;
 mod modifiers;
 mod near;
 mod parse;
@@ -31,13 +32,14 @@ pub use error::{Bracket, SpanSyntaxError, SpecError};
 pub use event::{EventKind, EventSpec, handler_name, source_handler_name};
 pub use glob::{glob_matches, is_glob};
 pub use grouping::{Grouping, Sampled};
+pub use ids::{IdError, Ids, parse_ids, parse_recorded_ids};
 pub use modifiers::{Modifiers, Precise};
 pub use near::{did_you_mean, did_you_mean_aside, did_you_mean_quoted, similar_names};
 pub use parse::parse_events;
 pub use perf_names::{EventGroup, NamedEvent, named_event, perf_event_name, perf_event_names};
 pub use probe::{Probe, ProbeKind, ProbeLocation, ProbeSyntaxError};
 pub use probe_args::{FetchBase, ProbeArgument};
-pub use quantity::{QuantityError, RingSize, parse_interval, parse_pages, parse_size};
+pub use quantity::{QuantityError, RingSize, parse_frequency, parse_interval, parse_pages, parse_period, parse_size};
 pub use span::{
     KeyField, Nesting, OpenAtEnd, SPAN_SOURCES, SpanEvents, SpanOption, SpanSpec, SpanStack, TracepointName,
 };

@@ -1,6 +1,8 @@
-//! Times and sizes as the user types them: `500`, `1s`, `8M`. Does not know the page size or the clock.
+//! Times, sizes and rates as the user types them: `500`, `1s`, `8M`. Does not know the page size or the clock.
 
 use std::time::Duration;
+
+use super::Rate;
 
 /// The longest interval. Nobody needs a longer one, and adding this interval to the time of a clock cannot overflow.
 const MAX_INTERVAL: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -30,6 +32,12 @@ pub enum QuantityError {
     /// A size of 0, or beyond any machine's memory.
     #[error("the size `{0}` is 0 or too large")]
     SizeRange(String),
+    /// Not a number of events.
+    #[error("`{0}` is not a number above 0, such as 1000")]
+    Period(String),
+    /// Not a frequency.
+    #[error("`{0}` is neither a frequency in Hz, such as 997, nor `max`")]
+    Frequency(String),
 }
 
 /// Parses a time. A number without a unit is in milliseconds.
@@ -95,6 +103,16 @@ pub fn parse_pages(text: &str) -> Result<RingSize, QuantityError> {
         (Some(_), None) => Ok(RingSize::Pages(number)),
         (Some(bytes), Some(_)) => Ok(RingSize::Bytes(bytes)),
     }
+}
+
+/// Parses the number of events for each sample.
+pub fn parse_period(text: &str) -> Result<Rate, QuantityError> {
+    Rate::period(text).ok_or_else(|| QuantityError::Period(text.to_owned()))
+}
+
+/// Parses the number of samples per second.
+pub fn parse_frequency(text: &str) -> Result<Rate, QuantityError> {
+    Rate::frequency(text).ok_or_else(|| QuantityError::Frequency(text.to_owned()))
 }
 
 /// Parses a whole number and its binary unit, if it has one. Returns the number and the unit's factor.

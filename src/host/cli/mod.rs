@@ -21,6 +21,7 @@ mod report;
 mod script;
 pub mod stat;
 mod stubs;
+mod targets;
 mod values;
 mod version;
 mod watch;

@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
-use perf_prof_core::{derive::source::SourceTargetError, spec::SpecError, sys::shell::shell_quote};
+use perf_prof_core::{
+    plan::{PlanError, RunOption},
+    spec::SpecError,
+    sys::shell::shell_quote,
+};
 
 /// Why the options of a command are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,40 +36,45 @@ pub enum OptionError {
          and write --filter after it"
     )]
     FilterOfOtherEvent(String),
-    /// Two options that select different targets.
-    #[error("{0} and {1} cannot be combined: select only one target for the events")]
-    TwoTargets(&'static str, &'static str),
-    /// Both a sample period and a sample frequency.
-    #[error("-c and -F cannot be combined: use -c for one sample every N events, or -F for N samples a second")]
-    PeriodAndFrequency,
-    /// An option for live events, together with `--input`.
-    #[error("{0} and --input cannot be combined: {0} sets how live events are recorded, and --input is a recording")]
-    LiveOptionWithInput(&'static str),
-    /// A command, together with `--input`.
-    #[error("`{0}` is not run: the events come from the recording of --input")]
-    CommandWithInput(String),
-    /// `--time` without `--input`.
-    #[error("--time selects a part of a recording; select the recording with --input")]
-    TimeWithoutInput,
     /// A second `--input` for a command that reads one recording.
     #[error(
         "--input {}: this command reads one recording; `perf-prof python` reads several with one script",
         .0.display()
     )]
     SeveralRecordings(PathBuf),
-    /// The id 0 of the idle tasks, for live events.
-    #[error(
-        "{0} 0: events cannot be attached to the idle tasks, which have id 0; use -C to trace all tasks on some CPUs, \
-         idle tasks included"
-    )]
-    IdleTaskId(&'static str),
-    /// A command that is not traced itself, with another target than all CPUs.
-    #[error(
-        "a command and -C, -p or -t cannot be combined: select one target for the events, or all CPUs with -a for as \
-         long as the command runs"
-    )]
-    CommandBesideTarget,
-    /// A selection of tasks that does not fit to the events.
-    #[error(transparent)]
-    SourceTarget(#[from] SourceTargetError),
+    /// Two options that do not fit together.
+    #[error("{}", .0.message(option_name))]
+    Plan(PlanError),
+}
+
+impl From<PlanError> for OptionError {
+    fn from(error: PlanError) -> Self {
+        OptionError::Plan(error)
+    }
+}
+
+/// Returns how the user writes an option.
+pub fn option_name(option: RunOption) -> &'static str {
+    match option {
+        RunOption::AllCpus => "-a",
+        RunOption::Cpus => "-C",
+        RunOption::Pids => "-p",
+        RunOption::Tids => "-t",
+        RunOption::Cgroups => "--cgroups",
+        RunOption::Exec => "--exec",
+        RunOption::Period => "-c",
+        RunOption::Frequency => "-F",
+        RunOption::RingSize => "-m",
+        RunOption::Watermark => "--watermark",
+        RunOption::SamplingLimit => "--sampling-limit",
+        RunOption::Monotonic => "--monotonic",
+        RunOption::Duration => "--duration",
+        RunOption::Recording => "--record",
+        RunOption::Input => "--input",
+        RunOption::Times => "--time",
+        RunOption::Jobs => "--jobs",
+        RunOption::Split => "--split",
+        RunOption::Interval => "-i",
+        RunOption::Limit => "-N",
+    }
 }

@@ -5,10 +5,9 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{ArgAction, Args, builder::PossibleValuesParser};
 use perf_prof_core::{
     engine::ExitStatus,
-    plan::{Callchain, Capture, Clock, Switch, Target, Verbosity},
+    plan::{self, Callchain, Capture, Clock},
     recorder::{self, Delay, Level, Output, RecordPlan},
-    spec::{CallGraph, Control, CpuSet, Rate, RingSize, Threads, parse_interval, parse_pages, parse_size},
-    sys::output,
+    spec::{CallGraph, Control, RingSize, Threads, parse_interval, parse_pages, parse_size},
 };
 
 use super::{
@@ -16,7 +15,8 @@ use super::{
     event_filters::EventFilters,
     failure::Failure,
     option_error::OptionError,
-    values::{self, Ids},
+    targets::{self, RateOptions, TargetOptions},
+    values,
 };
 
 const USAGE: &str = "perf-prof record [OPTION...] -e EVENT[,EVENT...] [-- CMD [ARGS...]]";
@@ -55,7 +55,7 @@ Exit status
 
 /// Record events into a file that perf can read
 #[derive(Args, Clone, Debug)]
-#[command(args_override_self = true, override_usage = USAGE, after_help = "--help explains more, with examples.", after_long_help = LONG_HELP, next_help_heading = "Events and targets")]
+#[command(args_override_self = true, override_usage = USAGE, after_help = "--help explains more, with examples.", after_long_help = LONG_HELP, next_help_heading = "Events and targets", mut_args(targets::until_exit("recording")))]
 pub struct Record {
     // Before `events`, because clap takes the values of each member away.
     #[command(flatten)]
@@ -63,24 +63,10 @@ pub struct Record {
     /// Events: tracepoints as system:name[/FILTER/ATTR/.../], or profile, cycles:u, groups as {a,b}:S,...
     #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append, display_order = 0)]
     events: Vec<String>,
-    /// All CPUs; with a command, for as long as it runs
-    #[arg(short, long)]
-    all_cpus: bool,
-    /// Only these CPUs, for example 0-3,7; with a command, for as long as it runs
-    #[arg(short = 'C', long = "cpu", value_name = "LIST")]
-    cpus: Option<CpuSet>,
-    /// Only these processes, for example 1,2,3; recording ends when they have exited
-    #[arg(short, long = "pid", value_name = "LIST", value_parser = values::parse_ids)]
-    pids: Option<Ids>,
-    /// Only these threads, for example 1,2,3; recording ends when they have exited
-    #[arg(short, long = "tid", value_name = "LIST", value_parser = values::parse_ids)]
-    tids: Option<Ids>,
-    /// For events other than tracepoints: take one sample every N events
-    #[arg(short = 'c', long, value_name = "N", value_parser = values::parse_count)]
-    count: Option<Rate>,
-    /// For events other than tracepoints: take HZ samples a second; `max` is the highest rate that the kernel allows
-    #[arg(short = 'F', long, value_name = "HZ", value_parser = values::parse_freq)]
-    freq: Option<Rate>,
+    #[command(flatten)]
+    target: TargetOptions,
+    #[command(flatten)]
+    rate: RateOptions,
     /// The command to run, with its arguments
     #[arg(value_name = "CMD", trailing_var_arg = true)]
     command: Vec<OsString>,
@@ -184,8 +170,8 @@ impl Record {
         if self.events.is_empty() {
             self.events.push(as_perf::default_event().to_owned());
         }
-        if self.count.is_none() && self.freq.is_none() {
-            self.freq = Some(as_perf::default_rate());
+        if self.rate.count.is_none() && self.rate.freq.is_none() {
+            self.rate.freq = Some(as_perf::default_rate());
         }
     }
 
@@ -194,25 +180,21 @@ impl Record {
         if events.is_empty() {
             return Err(OptionError::NoEvent);
         }
-        let chains = if self.callchains || self.call_graph.is_some() { Switch::On } else { Switch::Off };
-        let frames = (chains == Switch::On).then_some(Switch::On);
-        let callchain =
-            Callchain { every_event: chains, how: self.call_graph.unwrap_or_default(), user: frames, kernel: frames };
-        let command = Some(self.command).filter(|command| !command.is_empty());
+        let chains = self.call_graph.or(self.callchains.then(CallGraph::default));
         let verbosity = values::verbosity(self.verbose, self.quiet);
-        let (target, untraced_command) =
-            target_and_command(self.all_cpus, self.cpus, self.pids, self.tids, command, verbosity)?;
+        let selection = self.target.selection(self.command);
+        targets::say_what_has_no_effect(&selection, verbosity);
+        let (target, untraced_command) = selection.target()?;
         let command_line: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let switch = |on| if on { Switch::On } else { Switch::Off };
         let capture = Capture {
             events,
             target,
-            callchain,
-            registers: switch(self.intr_regs),
-            switches: switch(self.switch_events),
-            namespaces: switch(self.namespaces),
-            cgroups: switch(self.all_cgroups),
-            rate: values::rate(self.count, self.freq)?,
+            callchain: Callchain::with_all_frames(chains),
+            registers: self.intr_regs.into(),
+            switches: self.switch_events.into(),
+            namespaces: self.namespaces.into(),
+            cgroups: self.all_cgroups.into(),
+            rate: plan::rate(self.rate.count, self.rate.freq)?,
             ring_size: self.mmap_pages,
             buffer: self.buffer,
             clock: if self.clockid.is_some_and(|clock| clock != "perf") { Clock::Monotonic } else { Clock::Perf },
@@ -268,36 +250,4 @@ fn parse_delay(text: &str) -> Result<Delay, String> {
 fn parse_level(text: &str) -> Result<Level, String> {
     let level = text.parse().ok().and_then(Level::new);
     level.ok_or_else(|| format!("`{text}` is not a level from 1 to 22 (if it is the command, write `--` before it)"))
-}
-
-/// Returns the target of the events. The second value is a command that is not traced itself: the target is traced as
-/// long as this command runs.
-pub(super) fn target_and_command(
-    all_cpus: bool,
-    cpus: Option<CpuSet>,
-    pids: Option<Ids>,
-    tids: Option<Ids>,
-    command: Option<Vec<OsString>>,
-    verbosity: Verbosity,
-) -> Result<(Target, Option<Vec<OsString>>), OptionError> {
-    // As in perf, tasks are a more precise target than all CPUs.
-    let of_tasks = [("-p", pids.is_some()), ("-t", tids.is_some())].into_iter().find(|(_, given)| *given);
-    if let (Some((option, _)), true, true) = (of_tasks, all_cpus, verbosity > Verbosity::Quiet) {
-        output::say(format_args!("-a has no effect: {option} selects the tasks"));
-    }
-    let all_cpus = all_cpus && of_tasks.is_none();
-    let given = [("-a", all_cpus), ("-C", cpus.is_some()), ("-p", pids.is_some()), ("-t", tids.is_some())];
-    let given: Vec<&'static str> = given.into_iter().filter_map(|(name, given)| given.then_some(name)).collect();
-    match given[..] {
-        // `-a -C LIST` means the CPUs of the list.
-        ["-a", "-C"] | [] | [_] => {}
-        [first, second, ..] => return Err(OptionError::TwoTargets(first, second)),
-    }
-    Ok(match (pids, tids, cpus, command) {
-        (Some(Ids(pids)), _, _, command) => (Target::Processes(pids), command),
-        (_, Some(Ids(tids)), _, command) => (Target::Threads(tids), command),
-        (_, _, Some(cpus), command) => (Target::Cpus(cpus), command),
-        (.., Some(command)) if !all_cpus => (Target::Workload(command), None),
-        (.., command) => (Target::AllCpus, command),
-    })
 }

@@ -4,6 +4,7 @@
 //! recordings.
 
 mod engine;
+pub mod inputs;
 mod jobs;
 mod missing_events;
 mod one_part;

@@ -7,10 +7,12 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
     value_parser,
 };
-use perf_prof_core::spec::{CallGraph, CpuSet, Rate, RingSize, TimeRanges, parse_interval, parse_pages, parse_size};
+use perf_prof_core::spec::{
+    CallGraph, CpuSet, Ids, RingSize, TimeRanges, parse_interval, parse_pages, parse_recorded_ids, parse_size,
+};
 
 use crate::{
-    cli::values::{Ids, parse_count, parse_freq, parse_recorded_ids},
+    cli::targets::RateOptions,
     run::plan::{OnError, OnePart},
 };
 
@@ -180,12 +182,8 @@ pub struct Options {
     /// -t names them
     #[arg(long)]
     pub include_self: bool,
-    /// For events other than tracepoints: take one sample every N events
-    #[arg(short = 'c', long, value_name = "N", value_parser = parse_count)]
-    pub count: Option<Rate>,
-    /// For events other than tracepoints: take HZ samples a second; `max` is the highest rate that the kernel allows
-    #[arg(short = 'F', long, value_name = "HZ", value_parser = parse_freq)]
-    pub freq: Option<Rate>,
+    #[command(flatten)]
+    pub rate: RateOptions,
     /// Run this command and trace only it and its children; the run ends when the command ends
     #[arg(long = super::split::EXEC, value_name = "CMD [ARGS...]")]
     pub exec: Option<String>,

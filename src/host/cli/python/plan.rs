@@ -1,32 +1,30 @@
 //! Makes the plan of a script run from the options and the split arguments. Refuses options that do not fit together.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::ffi::OsString;
 
 use perf_prof_core::{
     capture::OwnThreads,
-    derive::source::Coverage,
     plan::{
-        Callchain, Capture, Clock, DeliveryOrder, Face, Input, Jobs, LivePlan, Names, Naming, Origin, ReadLimits,
-        RecordingOutput, RunPlan, SplitBy, Switch, Target, TaskSelection, live_target, recorded_tasks,
+        AllCpus, Callchain, Clock, DeliveryOrder, Draft, Face, PlanError, RecordingOutput, Selection, SplitBy, Switch,
     },
     spec::{EventSpec, SpecError, parse_events},
     symbol::{self, Data, Demangle, Inline, Srcline},
-    sys::{
-        compat,
-        shell::{shell_quote, shell_quote_all},
-    },
+    sys::shell::{shell_quote, shell_quote_all},
 };
 
 use super::{first_line, inputs, options::Options, split::Split};
 use crate::cli::{
     option_error::OptionError,
-    values::{Ids, owner, rate, verbosity},
+    values::{owner, verbosity},
 };
-use crate::run::plan::{Dialect, Module, ScriptPlan};
+use crate::run::{
+    inputs::{PatternError, expand},
+    plan::{Dialect, Module, ScriptPlan},
+};
 
 /// Why no plan can be made from the options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
+pub enum ScriptPlanError {
     /// No `-e`.
     #[error(
         "no event selected; use -e, for example `perf-prof python -e sched:sched_wakeup script.py` (`perf-prof list` \
@@ -44,12 +42,9 @@ pub enum PlanError {
         "`help` prints a template and takes no arguments, but `{0}` was given (to run a script named help, use ./help)"
     )]
     TemplateArguments(String),
-    /// An input that cannot be divided between processes, or an option that is not possible with several processes.
-    #[error("--jobs and {0} cannot be combined: with --jobs, each process reads its own part of a file")]
-    ConflictWithJobs(&'static str),
     /// A pattern of `--input` that names no recording.
-    #[error("--input '{0}' {1}")]
-    InputPattern(String, String),
+    #[error("--input {0}")]
+    InputPattern(#[from] PatternError),
     /// `--input -` beside another recording.
     #[error("--input - cannot be combined with other recordings or with --executor: a pipe can be read only once")]
     PipeAmongRecordings,
@@ -61,9 +56,6 @@ pub enum PlanError {
     /// `--executor` without a function.
     #[error("--executor {0}: write MODULE:FUNCTION; FUNCTION() returns an executor, such as a ProcessPoolExecutor")]
     Executor(String),
-    /// `--split` without processes.
-    #[error("--split says how --jobs divides a recording; use it with --jobs")]
-    SplitWithoutJobs,
     /// `--record` with `help`.
     #[error("--record and `help` cannot be combined: `help` only prints a template, so there are no events to record")]
     RecordOfTemplate,
@@ -75,33 +67,39 @@ pub enum PlanError {
     Options(#[from] OptionError),
 }
 
-impl From<SpecError> for PlanError {
+impl From<SpecError> for ScriptPlanError {
     fn from(error: SpecError) -> Self {
-        PlanError::Options(error.into())
+        ScriptPlanError::Options(error.into())
+    }
+}
+
+impl From<PlanError> for ScriptPlanError {
+    fn from(error: PlanError) -> Self {
+        ScriptPlanError::Options(error.into())
     }
 }
 
 /// Makes the plan. `argv` is the whole command line; templates and recordings contain it.
-pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptPlan, PlanError> {
+pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptPlan, ScriptPlanError> {
     let paths = match (&options.part, options.input.last()) {
         // The other process has expanded the patterns, and gives this recording after the options that the user typed.
         (Some(_), Some(path)) => vec![path.clone()],
-        _ => inputs::expand(&options.input)?,
+        _ => expand(&options.input)?,
     };
     let mut events: Vec<EventSpec> = Vec::new();
     for list in &options.events {
         events.extend(parse_events(list)?);
     }
     let first = match (events.first(), paths.first()) {
-        (None, None) => return Err(PlanError::NoEvent),
+        (None, None) => return Err(ScriptPlanError::NoEvent),
         (_, Some(path)) => format!("--input {}", shell_quote(path)),
         (Some(first), None) => format!("-e {}", shell_quote(&first.selector)),
     };
     let module = match split.module {
-        None => return Err(PlanError::NoModule(first)),
+        None => return Err(ScriptPlanError::NoModule(first)),
         Some(module) if module == "help" => match split.script_args.first() {
             None => Module::Template,
-            Some(arg) => return Err(PlanError::TemplateArguments(arg.to_string_lossy().into_owned())),
+            Some(arg) => return Err(ScriptPlanError::TemplateArguments(arg.to_string_lossy().into_owned())),
         },
         Some(module) => Module::Script { module, args: split.script_args },
     };
@@ -112,72 +110,12 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         },
         _ => 0,
     };
-    // -g means the same as in `perf-prof record`: kernel and user frames. A replay shows the frames that were recorded.
-    // `-g --no-kernel-callchain` samples no frames, as in the C implementation: user frames are added beside kernel
-    // frames only.
-    let is_asked = (options.callchains || options.call_graph.is_some()) && !compat::is_on();
-    let both = (is_asked && paths.is_empty() && !options.no_kernel_callchain).then_some(Switch::On);
-    let callchain = Callchain {
-        every_event: if options.callchains || options.call_graph.is_some() { Switch::On } else { Switch::Off },
-        how: options.call_graph.flatten().unwrap_or_default(),
-        user: switch(options.user_callchain, options.no_user_callchain).or(both),
-        kernel: switch(options.kernel_callchain, options.no_kernel_callchain),
-    };
-    let symbols = symbol::Options {
-        cache_bytes: options.symbol_cache.unwrap_or(symbol::Options::default().cache_bytes),
-        demangle: if options.no_demangle { Demangle::No } else { Demangle::Yes },
-        inline: if options.inline { Inline::Yes } else { Inline::No },
-        srcline: if options.srcline { Srcline::Yes } else { Srcline::No },
-        data: Data::No,
-    };
-    let input = input(&options, paths.first(), split.workload.is_some(), &events)?;
+    let recording = recording(&options, &module, argv)?;
+    let draft = draft(options.clone(), split.workload);
+    let run = Draft { events, own_events, recording, input: paths.first().cloned(), ..draft }.checked()?;
     let recordings = match (&options.part, &module) {
         (None, Module::Script { .. }) => inputs::recordings(paths, &options, split.options)?,
         _ => None,
-    };
-    let record = record(&options, &module, argv)?;
-    let target = match input {
-        Some(_) => Target::AllCpus,
-        None => target(options.cpus, options.pids, options.tids, options.cgroups, split.workload)?,
-    };
-    let (target, selected_tasks) = match target {
-        Target::Processes(_) | Target::Threads(_) | Target::Workload(_) if options.all_cpus => {
-            (Target::AllCpus, Some(target))
-        }
-        target => live_target(&events, target).map_err(OptionError::from)?,
-    };
-    let capture = Capture {
-        events,
-        target,
-        selected_tasks,
-        callchain,
-        rate: rate(options.count, options.freq)?,
-        ring_size: options.mmap_pages,
-        buffer: options.buffer,
-        watermark: options.watermark,
-        clock: if options.monotonic { Clock::Monotonic } else { Clock::Perf },
-        order: if options.order { DeliveryOrder::Time } else { DeliveryOrder::PerCpu },
-        sampling_limit: options.sampling_limit,
-        own_threads: if options.include_self { OwnThreads::Included } else { OwnThreads::LeftOut },
-        ..Capture::default()
-    };
-    let run = RunPlan {
-        capture,
-        own_events,
-        origin: match input {
-            Some(input) => Origin::Recorded(Box::new(input)),
-            None => Origin::Live(LivePlan { recording: record, duration: options.duration }),
-        },
-        others: Dialect::PerfProf.other_records(),
-        symbols,
-        naming: Naming::Own,
-        interval: options.interval,
-        limit: options.exit_n,
-        usage_every: options.usage_self,
-        // The process that merges the results writes to this file.
-        output: if options.part.is_some() { None } else { options.output },
-        face: Face::Script,
-        verbosity: verbosity(options.verbose, options.quiet),
     };
     Ok(ScriptPlan {
         command_line: shell_quote_all(argv),
@@ -191,84 +129,75 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
     })
 }
 
-/// Returns the recording to replay and the selection of its samples, or `None` if there is no `--input`.
-fn input(
-    options: &Options,
-    path: Option<&PathBuf>,
-    has_workload: bool,
-    events: &[EventSpec],
-) -> Result<Option<Input>, PlanError> {
-    let Some(path) = path else {
-        return if options.time.is_some() { Err(OptionError::TimeWithoutInput.into()) } else { Ok(None) };
+/// Returns the draft of the run, without its events and recordings.
+fn draft(options: Options, exec: Option<Vec<OsString>>) -> Draft {
+    let selection = Selection {
+        all_cpus: if options.all_cpus { AllCpus::BesideTasks } else { AllCpus::NotSelected },
+        cpus: options.cpus,
+        pids: options.pids.map(Vec::from),
+        tids: options.tids.map(Vec::from),
+        cgroups: options.cgroups,
+        exec,
+        command: Vec::new(),
     };
-    let of_live = [
-        ("-m", options.mmap_pages.is_some()),
-        ("-F", options.freq.is_some()),
-        ("-c", options.count.is_some()),
-        ("--cgroups", !options.cgroups.is_empty()),
-        ("--exec", has_workload),
-        ("--watermark", options.watermark.is_some()),
-        ("--sampling-limit", options.sampling_limit.is_some()),
-        ("--monotonic", options.monotonic),
-        ("--duration", options.duration.is_some()),
-    ];
-    if let Some((option, _)) = of_live.into_iter().find(|(_, given)| *given) {
-        return Err(OptionError::LiveOptionWithInput(option).into());
-    }
-    let ids = |ids: &Option<Ids>| ids.as_ref().map(|Ids(ids)| ids.clone());
-    Ok(Some(Input {
-        path: path.clone(),
-        limits: ReadLimits { owner: owner(options.force), memory: options.buffer },
-        names: Names::default(),
-        max_stack: None,
-        cpus: options.cpus.clone(),
-        pids: ids(&options.pids),
-        tids: ids(&options.tids),
-        tasks: {
-            let are_given = options.pids.is_some() || options.tids.is_some();
-            let selected = recorded_tasks(events, are_given && !options.all_cpus, Coverage::of(&options.cpus));
-            let selected = selected.map_err(OptionError::from)?;
-            if options.all_cpus { TaskSelection::ForScript } else { selected }
+    let chains = options.call_graph.map(Option::unwrap_or_default).or(options.callchains.then(Default::default));
+    let user = switch(options.user_callchain, options.no_user_callchain);
+    let kernel = switch(options.kernel_callchain, options.no_kernel_callchain);
+    let split_by = |split: String| if split == "cpu" { SplitBy::Cpu } else { SplitBy::Time };
+    let part = options.part;
+    Draft {
+        selection,
+        callchain: Callchain::with_frames_of(chains, user, kernel),
+        period: options.rate.count,
+        frequency: options.rate.freq,
+        ring_size: options.mmap_pages,
+        buffer: options.buffer,
+        watermark: options.watermark,
+        clock: if options.monotonic { Clock::Monotonic } else { Clock::Perf },
+        order: if options.order { DeliveryOrder::Time } else { DeliveryOrder::PerCpu },
+        sampling_limit: options.sampling_limit,
+        own_threads: if options.include_self { OwnThreads::Included } else { OwnThreads::LeftOut },
+        duration: options.duration,
+        owner: owner(options.force),
+        times: options.time,
+        guests: options.guest.into(),
+        jobs: part.as_ref().map(|part| part.count).or(options.jobs.map(usize::from)),
+        split: options.split.map(split_by),
+        processes: part.as_ref().map(|part| part.processes),
+        others: Dialect::PerfProf.other_records(),
+        symbols: symbol::Options {
+            cache_bytes: options.symbol_cache.unwrap_or(symbol::Options::default().cache_bytes),
+            demangle: if options.no_demangle { Demangle::No } else { Demangle::Yes },
+            inline: if options.inline { Inline::Yes } else { Inline::No },
+            srcline: if options.srcline { Srcline::Yes } else { Srcline::No },
+            data: Data::No,
         },
-        times: options.time.clone(),
-        guests: if options.guest { Switch::On } else { Switch::Off },
-        jobs: jobs(options)?,
-        processes: options.part.as_ref().map(|part| part.processes),
-    }))
+        interval: options.interval,
+        limit: options.exit_n,
+        usage_every: options.usage_self,
+        // The process that merges the results writes to this file.
+        output: if part.is_some() { None } else { options.output },
+        face: Face::Script,
+        verbosity: verbosity(options.verbose, options.quiet),
+        ..Draft::default()
+    }
 }
 
 /// Returns the recording that `--record` requests, or `None`.
-fn record(options: &Options, module: &Module, argv: &[OsString]) -> Result<Option<RecordingOutput>, PlanError> {
+fn recording(
+    options: &Options,
+    module: &Module,
+    argv: &[OsString],
+) -> Result<Option<RecordingOutput>, ScriptPlanError> {
     let Some(path) = &options.record else { return Ok(None) };
-    if !options.input.is_empty() {
-        return Err(OptionError::LiveOptionWithInput("--record").into());
+    if options.input.is_empty() && *module == Module::Template {
+        return Err(ScriptPlanError::RecordOfTemplate);
     }
-    if *module == Module::Template {
-        return Err(PlanError::RecordOfTemplate);
-    }
-    if path.as_os_str() == "-" {
-        return Err(PlanError::RecordToStdout);
+    if options.input.is_empty() && path.as_os_str() == "-" {
+        return Err(ScriptPlanError::RecordToStdout);
     }
     let command_line = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     Ok(Some(RecordingOutput { path: path.clone(), command_line }))
-}
-
-fn jobs(options: &Options) -> Result<Option<Jobs>, PlanError> {
-    let split = if options.split.as_deref() == Some("cpu") { SplitBy::Cpu } else { SplitBy::Time };
-    if let Some(part) = &options.part {
-        return Ok(Some(Jobs { count: part.count, split }));
-    }
-    if options.split.is_some() && options.jobs.is_none() {
-        return Err(PlanError::SplitWithoutJobs);
-    }
-    let Some(count) = options.jobs.filter(|&count| count > 1) else { return Ok(None) };
-    if options.input.iter().any(|path| path.as_os_str() == "-") {
-        return Err(PlanError::ConflictWithJobs("a pipe"));
-    }
-    if options.exit_n.is_some() {
-        return Err(PlanError::ConflictWithJobs("-N"));
-    }
-    Ok(Some(Jobs { count: count.into(), split }))
 }
 
 fn switch(on: bool, off: bool) -> Option<Switch> {
@@ -279,41 +208,6 @@ fn switch(on: bool, off: bool) -> Option<Switch> {
     }
 }
 
-fn target(
-    cpus: Option<perf_prof_core::spec::CpuSet>,
-    pids: Option<Ids>,
-    tids: Option<Ids>,
-    cgroups: Vec<String>,
-    workload: Option<Vec<OsString>>,
-) -> Result<Target, PlanError> {
-    let given = [
-        ("-C", cpus.is_some()),
-        ("-p", pids.is_some()),
-        ("-t", tids.is_some()),
-        ("--cgroups", !cgroups.is_empty()),
-        ("--exec", workload.is_some()),
-    ];
-    let given: Vec<&'static str> = given.into_iter().filter_map(|(name, given)| given.then_some(name)).collect();
-    match given[..] {
-        // The events of a cgroup are opened on each CPU, so they can also be opened on some CPUs only.
-        ["-C", "--cgroups"] | [] | [_] => {}
-        [first, second, ..] => return Err(OptionError::TwoTargets(first, second).into()),
-    }
-    for (option, ids) in [("-p", &pids), ("-t", &tids)] {
-        if ids.as_ref().is_some_and(|Ids(ids)| ids.contains(&0)) {
-            return Err(OptionError::IdleTaskId(option).into());
-        }
-    }
-    Ok(match (pids, tids, workload, cpus) {
-        (Some(Ids(pids)), ..) => Target::Processes(pids),
-        (_, Some(Ids(tids)), ..) => Target::Threads(tids),
-        (_, _, Some(command), _) => Target::Workload(command),
-        (.., cpus) if !cgroups.is_empty() => Target::Cgroups { cgroups, cpus },
-        (.., Some(cpus)) => Target::Cpus(cpus),
-        (.., None) => Target::AllCpus,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use clap::FromArgMatches;
@@ -322,7 +216,7 @@ mod tests {
     use super::*;
     use crate::cli::python::{options, split};
 
-    fn parse(args: &[&str]) -> Result<ScriptPlan, PlanError> {
+    fn parse(args: &[&str]) -> Result<ScriptPlan, ScriptPlanError> {
         let argv: Vec<OsString> = ["perf-prof", "python"].iter().chain(args).map(OsString::from).collect();
         let command = options::command();
         let mut split = split::split(&split::flags(&command), argv[2..].to_vec()).unwrap();

@@ -16,8 +16,7 @@ use perf_prof_core::{
     engine::ExitStatus,
     event::Chains,
     plan::{
-        Callchain, Capture, DeliveryOrder, Face, Input, Jobs, LivePlan, Naming, Origin, RunPlan, SplitBy, Switch,
-        Target,
+        Callchain, Capture, DeliveryOrder, Face, Input, Jobs, LivePlan, Naming, Origin, PlanError, RunPlan, SplitBy,
     },
     spec::{CallGraph, RingSize, parse_pages},
     symbol,
@@ -35,7 +34,14 @@ use super::{
     wrappers,
 };
 use crate::{
-    cli::{event_filters::EventFilters, failure::Failure, python::on_error, record},
+    cli::{
+        event_filters::EventFilters,
+        failure::Failure,
+        option_error::OptionError,
+        python::on_error,
+        record,
+        targets::{self, TargetOptions},
+    },
     run::{
         self,
         plan::{Dialect, Module, OnError, PerfScriptOptions, ScriptPlan, Signs},
@@ -314,7 +320,7 @@ impl ProgramOptions {
     fn capture(
         &self,
         OtherOptions { of, all_cpus, chains, .. }: OtherOptions<'_>,
-        command: Option<Vec<OsString>>,
+        command: Vec<OsString>,
     ) -> Result<Capture, Failure> {
         if let Some(option) = of.only_for_recordings() {
             return Err(usage(format!(
@@ -323,27 +329,20 @@ impl ProgramOptions {
         }
         let events = self.filters.events(&self.events).map_err(usage)?;
         let (cpus, pids, tids) = of.tasks();
-        let (target, untraced) =
-            record::target_and_command(all_cpus, cpus, pids, tids, command, of.verbosity()).map_err(usage)?;
-        let selected_tasks = match (untraced, &target) {
-            (Some(command), Target::AllCpus) => Some(Target::Workload(command)),
-            (Some(_), _) => {
-                return Err(usage(
-                    "a command, and -C, -p or -t, cannot be combined with -e: select one target for the events, or all \
-                     CPUs with -a for as long as the command runs",
-                ));
-            }
-            (None, _) => None,
-        };
-        let call_graph = self.call_graph.filter(|_| chains == Chains::Shown);
-        let every_event = call_graph.map_or(Switch::Off, |_| Switch::On);
-        let frames = call_graph.map(|_| Switch::On);
-        let how = call_graph.unwrap_or_default();
+        let selection = TargetOptions { all_cpus, cpus, pids, tids }.selection(command);
+        targets::say_what_has_no_effect(&selection, of.verbosity());
+        let (target, selected_tasks) = selection.target_and_selected_tasks().map_err(|error| match error {
+            PlanError::CommandBesideTarget => usage(
+                "a command, and -C, -p or -t, cannot be combined with -e: select one target for the events, or all CPUs \
+                 with -a for as long as the command runs",
+            ),
+            error => usage(OptionError::from(error)),
+        })?;
         Ok(Capture {
             events,
             target,
             selected_tasks,
-            callchain: Callchain { every_event, how, user: frames, kernel: frames },
+            callchain: Callchain::with_all_frames(self.call_graph.filter(|_| chains == Chains::Shown)),
             ring_size: self.mmap_pages,
             order: DeliveryOrder::Time,
             ..Capture::default()
@@ -352,7 +351,7 @@ impl ProgramOptions {
 }
 
 /// Separates the arguments of a script on live events from the command after `--`.
-fn command_of(mut args: Vec<OsString>, argv: &[OsString]) -> (Vec<OsString>, Option<Vec<OsString>>) {
+fn command_of(mut args: Vec<OsString>, argv: &[OsString]) -> (Vec<OsString>, Vec<OsString>) {
     // If `--` is in front of all arguments, clap has removed it.
     let is_separated = argv.len().checked_sub(args.len() + 1).is_some_and(|before| argv[before] == "--");
     let command = match args.iter().position(|arg| arg == "--") {
@@ -360,7 +359,7 @@ fn command_of(mut args: Vec<OsString>, argv: &[OsString]) -> (Vec<OsString>, Opt
         Some(at) => args.split_off(at).split_off(1),
         None => Vec::new(),
     };
-    (args, Some(command).filter(|command| !command.is_empty()))
+    (args, command)
 }
 
 /// Runs both wrappers of a script. As in perf, a script whose name ends in `top` gets all arguments, and all CPUs are
@@ -399,7 +398,7 @@ mod tests {
     fn a_command_comes_after_two_dashes() {
         let check = |argv: &str, args: &str, script: &str, command: &str| {
             let (of_script, of_command) = command_of(words(args), &words(argv));
-            assert_eq!((of_script, of_command.unwrap_or_default()), (words(script), words(command)), "{argv}");
+            assert_eq!((of_script, of_command), (words(script), words(command)), "{argv}");
         };
         check("p script -s x.py -e a:b", "", "", "");
         check("p script -s x.py -e a:b 5 -v", "5 -v", "5 -v", "");

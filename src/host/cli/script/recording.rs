@@ -7,13 +7,13 @@ use perf_prof_core::{
     commands::header,
     engine::ExitStatus,
     plan::{Input, Names, ReadLimits, Switch, TaskSelection, Verbosity},
-    spec::{CpuSet, TimeRanges, parse_size},
+    spec::{CpuSet, Ids, TimeRanges, parse_recorded_ids, parse_size},
     sys::file,
 };
 
 use crate::cli::{
     failure::Failure,
-    values::{self, Ids, owner, parse_recorded_ids},
+    values::{self, owner},
 };
 
 /// Returns the path of the recording. As in perf, a recording that comes through a pipe needs no `-i -`.
@@ -127,7 +127,7 @@ impl RecordingOptions {
 
     /// Returns the recording and the selection of samples, for a plan.
     pub fn input(&self) -> Input {
-        let ids = |ids: &Option<Ids>| ids.clone().map(|Ids(ids)| ids);
+        let ids = |ids: &Option<Ids>| ids.clone().map(Vec::from);
         Input {
             path: recording_path(self.input.as_deref()),
             limits: self.limits(),

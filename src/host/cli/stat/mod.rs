@@ -15,8 +15,8 @@ use anyhow::Context;
 use clap::{ArgAction, Args, value_parser};
 use perf_prof_core::{
     engine::ExitStatus,
-    plan::{Capture, Target},
-    spec::{CpuSet, parse_interval},
+    plan::{Capture, PlanError, RunOption, Selection},
+    spec::parse_interval,
     stat::{self, Rows, StatPlan, Table, Totals},
 };
 
@@ -24,8 +24,8 @@ use super::{
     event_filters::EventFilters,
     failure::Failure,
     option_error::OptionError,
-    record,
-    values::{self, Ids},
+    targets::{self, TargetOptions},
+    values,
 };
 use crate::cli::{
     event_as_command,
@@ -81,7 +81,7 @@ Exit status
 
 /// Count the events of a command, of CPUs, or of processes and threads
 #[derive(Args, Clone, Debug)]
-#[command(args_override_self = true, override_usage = USAGE, after_help = "--help explains more, with examples.", after_long_help = LONG_HELP, next_help_heading = "Events and targets")]
+#[command(args_override_self = true, override_usage = USAGE, after_help = "--help explains more, with examples.", after_long_help = LONG_HELP, next_help_heading = "Events and targets", mut_args(targets::until_exit("counting")))]
 pub struct Stat {
     // Before `events`, because clap takes the values of each member away.
     #[command(flatten)]
@@ -90,18 +90,8 @@ pub struct Stat {
     /// cycles, instructions]
     #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append, display_order = 0)]
     events: Vec<String>,
-    /// All CPUs; with a command, for as long as it runs
-    #[arg(short, long)]
-    all_cpus: bool,
-    /// Only these CPUs, for example 0-3,7; with a command, for as long as it runs
-    #[arg(short = 'C', long = "cpu", value_name = "LIST")]
-    cpus: Option<CpuSet>,
-    /// Only these processes, for example 1,2,3; counting ends when they have exited
-    #[arg(short, long = "pid", value_name = "LIST", value_parser = values::parse_ids)]
-    pids: Option<Ids>,
-    /// Only these threads, for example 1,2,3; counting ends when they have exited
-    #[arg(short, long = "tid", value_name = "LIST", value_parser = values::parse_ids)]
-    tids: Option<Ids>,
+    #[command(flatten)]
+    target: TargetOptions,
     /// Only these cgroups: paths or globs, separated by commas
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     cgroups: Vec<String>,
@@ -200,22 +190,13 @@ impl Stat {
 
     fn plan(self) -> Result<StatPlan, OptionError> {
         let events = self.filters.events(&self.events)?;
-        let command = Some(self.command).filter(|command| !command.is_empty());
-        let of_tasks = [("-p", self.pids.is_some()), ("-t", self.tids.is_some())];
-        if let (Some((option, _)), false) = (of_tasks.iter().find(|(_, given)| *given), self.cgroups.is_empty()) {
-            return Err(OptionError::TwoTargets("--cgroups", option));
-        }
         let verbosity = values::verbosity(self.verbose, self.quiet);
-        let all_cpus = self.all_cpus || !self.cgroups.is_empty();
-        let (target, untraced_command) =
-            record::target_and_command(all_cpus, self.cpus, self.pids, self.tids, command, verbosity)?;
-        let target = match target {
-            Target::AllCpus if !self.cgroups.is_empty() => Target::Cgroups { cgroups: self.cgroups, cpus: None },
-            Target::Cpus(cpus) if !self.cgroups.is_empty() => {
-                Target::Cgroups { cgroups: self.cgroups, cpus: Some(cpus) }
-            }
-            target => target,
-        };
+        let selection = Selection { cgroups: self.cgroups, ..self.target.selection(self.command) };
+        if let (Some(tasks), false) = (selection.tasks(), selection.cgroups.is_empty()) {
+            return Err(PlanError::TwoTargets(RunOption::Cgroups, tasks).into());
+        }
+        targets::say_what_has_no_effect(&selection, verbosity);
+        let (target, untraced_command) = selection.target()?;
         Ok(StatPlan {
             capture: Capture { events, target, ..Capture::default() },
             untraced_command,
