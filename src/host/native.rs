@@ -9,24 +9,13 @@ use std::{
 use perf_prof_core::sys::signals::WithoutPython;
 use pyo3::prelude::*;
 
-use crate::{
-    cli,
-    library::{self, Planners},
-    script, testing,
-};
-
-/// How the package's functions get their plans from options.
-const PLANNERS: Planners = Planners {
-    script: cli::python::plan_of_program,
-    record: cli::record::plan_of_program,
-    stat: cli::stat::plan_of_program,
-};
+use crate::{cli, library, script, testing};
 
 /// The classes and functions of the package `perf_prof` that are written in Rust.
 #[pymodule]
 pub fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     script::add_to(module)?;
-    library::add_to(module, PLANNERS)?;
+    library::add_to(module)?;
     module.add_function(wrap_pyfunction!(main, module)?)?;
     testing::add_to(module)?;
     script::name_package(module)

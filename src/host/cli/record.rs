@@ -217,18 +217,6 @@ impl Record {
     }
 }
 
-/// Returns the plan of a recording that a program makes. `options` are options of `perf-prof record`. The error is one line
-/// for the user.
-#[cfg(feature = "python")]
-pub fn plan_of_program(options: Vec<OsString>, command: Option<Vec<OsString>>) -> Result<RecordPlan, String> {
-    let words = std::iter::once(OsString::from("record")).chain(options);
-    let parsed = Record::augment_args(clap::Command::new("record")).try_get_matches_from(words);
-    let record = parsed.and_then(|matches| <Record as clap::FromArgMatches>::from_arg_matches(&matches));
-    let mut record = record.map_err(|error| super::failure::message(&error))?;
-    record.command = command.unwrap_or_default();
-    record.plan(&["perf_prof.record()".into()]).map_err(|error| error.to_string())
-}
-
 /// Returns whether these arguments of `record` have a command. If they are wrong, the recorder says so itself.
 #[cfg(feature = "python")]
 pub(super) fn has_command(args: &[OsString]) -> bool {

@@ -6,11 +6,7 @@ use pyo3::{
     types::{PyDict, PyTuple},
 };
 
-use super::{
-    background::Background,
-    errors::named,
-    options::{Action, Planners, words},
-};
+use super::{background::Background, options};
 
 /// The count of an event, as the arguments of `perf_prof.Count`.
 #[derive(Default, IntoPyObject)]
@@ -44,12 +40,7 @@ pub fn count(
     forms: &Bound<'_, PyDict>,
 ) -> PyResult<Counted> {
     let py = selectors.py();
-    let words = words(Action::Count, "stat", selectors, options, forms)?;
-    let wrong = |text: String| named(py, "OptionError", &text);
-    if words.command.is_none() && options.get_item("duration")?.is_none_or(|duration| duration.is_none()) {
-        return Err(wrong("stat(): give a command with exec, or a duration".into()));
-    }
-    let plan = (Planners::get()?.stat)(words.options, words.command).map_err(wrong)?;
+    let plan = options::stat_plan(options::Arguments { selectors, keywords: options, forms })?;
     debug_assert_eq!(plan.rows, Rows::Events);
     let work = Background::start(move |signals| {
         let (mut counts, mut elapsed) = (Vec::new(), 0.0);

@@ -59,7 +59,7 @@ pub fn run_handlers(
 ) -> PyResult<RunResult> {
     let on_error = on_error_from(on_error)?;
     let py = selectors.py();
-    let plan = options::plan("run", input, selectors, options, forms)?;
+    let plan = options::plan("run", input, options::Arguments { selectors, keywords: options, forms })?;
     let mut thread = open_run(py, plan, Delivery::AtOnce)?;
     let (generation, before) = (Generation::current(), current_run());
     let opened = functions(&thread.run.events, handlers, options).and_then(|(functions, origin)| {

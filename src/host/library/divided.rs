@@ -57,7 +57,7 @@ pub fn divide(
 ) -> PyResult<Option<DividedRun>> {
     let py = selectors.py();
     let on_error = on_error_from(on_error)?;
-    let plan = options::plan("run", input, selectors, options, forms)?;
+    let plan = options::plan("run", input, options::Arguments { selectors, keywords: options, forms })?;
     messages::collect();
     let divided = py.detach(|| DividedRecording::open(&plan)).map_err(|error| exception(py, &error))?;
     let Some(divided) = divided else { return Ok(None) };

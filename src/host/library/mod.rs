@@ -8,6 +8,7 @@ mod dispatch;
 mod divided;
 mod errors;
 mod forks;
+mod keywords;
 mod messages;
 mod options;
 mod origin;
@@ -17,13 +18,11 @@ mod run_thread;
 mod trace;
 
 pub use errors::{exception, named, with_number};
-pub use options::{Planner, Planners};
 
 use pyo3::prelude::*;
 
-/// Adds the functions and classes of this room to the native module. `planners` make plans from their options.
-pub fn add_to(module: &Bound<'_, PyModule>, planners: Planners) -> PyResult<()> {
-    planners.set();
+/// Adds the functions and classes of this room to the native module.
+pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<trace::Trace>()?;
     module.add_class::<columns::Batches>()?;
     module.add_class::<dispatch::RunResult>()?;

@@ -1,262 +1,240 @@
-//! Keyword arguments to plans. The keywords are options of perf-prof with `_` for `-`, and so are their values. So the
-//! option's own parser checks a value, and its message says what is wrong. The package's file `_options.py` lists the
-//! keywords and the forms of their values.
+//! Keyword arguments to plans. They fill the same draft as the options of the command line. The package's file
+//! `_options.py` lists the keywords that each function has.
 
-use std::{ffi::OsString, path::PathBuf, sync::OnceLock};
+use std::path::PathBuf;
 
-use perf_prof_core::{capture::OwnThreads, plan::Face, recorder::RecordPlan, spec::parse_events, stat::StatPlan};
+use perf_prof_core::{
+    capture::OwnThreads,
+    plan::{
+        self, AllCpus, Callchain, Capture, Clock, DeliveryOrder, Draft, Face, Owner, PlanError, RunPlan, SplitBy,
+        Verbosity,
+    },
+    recorder::{Delay, Level, Output, RecordPlan},
+    spec::{
+        CallGraph, Threads, parse_events, parse_frequency, parse_ids, parse_interval, parse_pages, parse_period,
+        parse_recorded_ids, parse_size,
+    },
+    stat::{Rows, StatPlan, Totals},
+    symbol::{Inline, Srcline},
+};
 use pyo3::{
-    exceptions::{PyRuntimeError, PyTypeError, PyValueError},
+    exceptions::{PyTypeError, PyValueError},
     prelude::*,
-    types::{PyBool, PyDict, PyFloat, PyInt, PyString, PyTuple},
+    types::{PyDict, PyString, PyTuple},
 };
 
-use super::errors::named;
-use crate::run::plan::ScriptPlan;
+use super::{
+    errors::named,
+    keywords::{Wrong, command, keyword_of, level, list, number, parsed, switch, switch_or, text, time, time_range},
+};
+use crate::{run::inputs, script::Dialect};
 
-/// Makes a plan from options of a command and from a program with its arguments. The error is one line for the user.
-pub type Planner<Plan> = fn(Vec<OsString>, Option<Vec<OsString>>) -> Result<Plan, String>;
-
-/// The command line's own ways from options to plans. This room knows of no command line, so they are given to it.
-#[derive(Clone, Copy, Debug)]
-pub struct Planners {
-    /// For options of `perf-prof python`.
-    pub script: Planner<ScriptPlan>,
-    /// For options of `perf-prof record`.
-    pub record: Planner<RecordPlan>,
-    /// For options of `perf-prof stat`.
-    pub stat: Planner<StatPlan>,
-}
-
-static PLANNERS: OnceLock<Planners> = OnceLock::new();
-
-impl Planners {
-    /// Uses these from now on. Only the first call has an effect.
-    pub(super) fn set(self) {
-        PLANNERS.get_or_init(|| self);
-    }
-
-    pub(super) fn get() -> PyResult<Planners> {
-        PLANNERS.get().copied().ok_or_else(|| PyRuntimeError::new_err("perf_prof._native was not initialized"))
-    }
-}
-
-/// How the value of a keyword is written as the value of an option.
+/// What a function does, which decides its keywords.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    /// True or False.
-    Switch,
-    /// True or False, and the option has an opposite, `--no-...`.
-    OnOff,
-    /// A text or a number.
-    Text,
-    /// One or several texts or numbers.
-    List,
-    /// A number of seconds, or a text with a unit.
-    Time,
-    /// A text, or a pair of times in seconds.
-    TimeRange,
-    /// True for the default, or a text.
-    CallGraph,
-    /// True, or a text or number.
-    SwitchOrText,
-    /// A program and its arguments.
-    Command,
-    /// It is no option: the function itself uses it.
-    Own,
-}
-
-impl Form {
-    /// Returns the form with this name in `_options.py`.
-    fn named(name: &str) -> Option<Form> {
-        Some(match name {
-            "Switch" => Form::Switch,
-            "OnOff" => Form::OnOff,
-            "Integer" | "Quantity" | "Split" => Form::Text,
-            "Numbers" | "Names" => Form::List,
-            "Time" => Form::Time,
-            "TimeRange" => Form::TimeRange,
-            "CallGraph" => Form::CallGraph,
-            "Threads" | "Level" => Form::SwitchOrText,
-            "Words" => Form::Command,
-            "Function" => Form::Own,
-            _ => return None,
-        })
-    }
-}
-
-/// What a function does, which decides the options that its keywords stand for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+enum Action {
     Trace,
     Replay,
     Record,
     Count,
 }
 
-impl Action {
-    /// Returns the option that a keyword stands for.
-    fn option(self, keyword: &str) -> String {
-        let is_script = matches!(self, Action::Trace | Action::Replay);
-        let option = match keyword {
-            "pid" if is_script => "pids",
-            "tid" if is_script => "tids",
-            "cpus" if !is_script => "cpu",
-            "cgroup" => "cgroups",
-            "limit" => "exit-N",
-            "monotonic" if self == Action::Record => "clockid=mono",
-            "compress" => "compression-level",
-            _ => return keyword.replace('_', "-"),
-        };
-        option.into()
-    }
+/// What the arguments of a function ask for.
+struct Asked {
+    action: Action,
+    draft: Draft,
+    chains: Option<CallGraph>,
+    /// What only `record` is told.
+    threads: Option<Threads>,
+    compression: Option<Level>,
 }
 
-/// The arguments of a function as the words of a command line.
-pub struct Words {
-    /// The options, with their values.
-    pub options: Vec<OsString>,
-    /// The command to run, and its arguments.
-    pub command: Option<Vec<OsString>>,
+/// Selectors, keyword arguments, and the keywords that are possible.
+#[derive(Clone, Copy)]
+pub struct Arguments<'a, 'py> {
+    pub selectors: &'a Bound<'py, PyTuple>,
+    pub keywords: &'a Bound<'py, PyDict>,
+    /// The possible keywords, with the names of the forms of their values.
+    pub forms: &'a Bound<'py, PyDict>,
 }
 
-/// Makes words from selectors and keyword arguments. `function` is the function's name, for messages, and `forms` are the
-/// possible keywords with the names of their forms.
-pub fn words(
+/// Reads the arguments. `function` is the function's name, for messages.
+fn asked(
     action: Action,
     function: &str,
-    selectors: &Bound<'_, PyTuple>,
-    keywords: &Bound<'_, PyDict>,
-    forms: &Bound<'_, PyDict>,
-) -> PyResult<Words> {
-    let mut words = Words { options: vec!["--quiet".into()], command: None };
+    Arguments { selectors, keywords, forms }: Arguments<'_, '_>,
+) -> PyResult<Asked> {
+    let py = selectors.py();
+    let draft = Draft { verbosity: Verbosity::Quiet, ..Draft::default() };
+    let mut asked = Asked { action, draft, chains: None, threads: None, compression: None };
     for selector in selectors {
         let Ok(text) = selector.cast::<PyString>() else {
             let text = format!("{function}(): a selector is a str, such as 'sched:sched_switch'");
             return Err(PyTypeError::new_err(text));
         };
-        let text = text.to_str()?;
-        // The command calls a wrong selector a wrong option.
-        if matches!(action, Action::Trace | Action::Replay)
-            && let Err(error) = parse_events(text)
-        {
-            return Err(named(selectors.py(), "SelectorError", &error.to_string()));
-        }
-        words.options.push(format!("--event={text}").into());
+        let events = parse_events(text.to_str()?).map_err(|error| named(py, "SelectorError", &error.to_string()))?;
+        asked.draft.events.extend(events);
     }
     if selectors.is_empty() && matches!(action, Action::Trace | Action::Record) {
         let text = format!("{function}(): name at least one event, such as {function}('sched:sched_switch')");
-        return Err(named(selectors.py(), "SelectorError", &text));
+        return Err(named(py, "SelectorError", &text));
     }
     for (keyword, value) in keywords {
         let keyword: String = keyword.extract()?;
         if value.is_none() {
             continue;
         }
-        let form = forms.get_item(&keyword)?.map(|form| form.extract::<String>()).transpose()?;
-        let Some(form) = form.and_then(|form| Form::named(&form)) else {
-            let text = format!("{function}(): {keyword} is not possible here");
-            return Err(named(selectors.py(), "OptionError", &text));
-        };
-        add(&mut words, &action.option(&keyword), form, &value).map_err(|expected| {
-            let kind = value.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-            PyTypeError::new_err(format!("{function}(): {keyword} is {expected}, not {kind}"))
+        if !forms.contains(&keyword)? {
+            return Err(named(py, "OptionError", &format!("{function}(): {keyword} is not possible here")));
+        }
+        asked.set(&keyword, &value).map_err(|wrong| match wrong {
+            Wrong::Type(expected) => {
+                let kind = value.get_type().name().map(|name| name.to_string()).unwrap_or_default();
+                PyTypeError::new_err(format!("{function}(): {keyword} is {expected}, not {kind}"))
+            }
+            Wrong::Value(error) => named(py, "OptionError", &format!("{function}(): {keyword}: {error}")),
         })?;
     }
-    Ok(words)
+    Ok(asked)
 }
 
-/// Adds the value of a keyword. Returns the expected values if it is not one of them.
-fn add(words: &mut Words, option: &str, form: Form, value: &Bound<'_, PyAny>) -> Result<(), &'static str> {
-    let switch = value.cast::<PyBool>().ok().map(|value| value.is_true());
-    let text = match (form, switch) {
-        (Form::Own, _) | (Form::Switch | Form::CallGraph | Form::SwitchOrText, Some(false)) => return Ok(()),
-        (Form::Switch | Form::OnOff, None) => return Err("True or False"),
-        // Both mean the call chains of all events; an option without a value would take the next word.
-        (Form::CallGraph, Some(true)) => {
-            words.options.push("-g".into());
-            return Ok(());
+impl Asked {
+    fn set(&mut self, keyword: &str, value: &Bound<'_, PyAny>) -> Result<(), Wrong> {
+        let is_delivered = matches!(self.action, Action::Trace | Action::Replay);
+        let ids = if is_delivered { parse_recorded_ids } else { parse_ids };
+        let draft = &mut self.draft;
+        let selection = &mut draft.selection;
+        match keyword {
+            "cpus" => selection.cpus = parsed(list(value)?, str::parse)?,
+            "pid" => selection.pids = parsed(list(value)?, ids)?.map(Vec::from),
+            "tid" => selection.tids = parsed(list(value)?, ids)?.map(Vec::from),
+            "cgroup" => selection.cgroups = list(value)?.split(',').map(str::to_owned).collect(),
+            "exec" if is_delivered => selection.exec = Some(command(value)?),
+            "exec" => selection.command = command(value)?,
+            "all_cpus" if switch(value)? => selection.all_cpus = AllCpus::BesideTasks,
+            "count" => draft.period = parsed(text(value)?, parse_period)?,
+            "freq" => draft.frequency = parsed(text(value)?, parse_frequency)?,
+            "call_graph" => self.chains = switch_or(value, CallGraph::default(), "True, 'fp' or 'dwarf'", str::parse)?,
+            "user_callchain" => draft.callchain.user = Some(switch(value)?.into()),
+            "kernel_callchain" => draft.callchain.kernel = Some(switch(value)?.into()),
+            "mmap_pages" => draft.ring_size = parsed(text(value)?, parse_pages)?,
+            "buffer" => draft.buffer = parsed(text(value)?, parse_size)?,
+            "watermark" => draft.watermark = parsed(text(value)?, number(1..=100))?,
+            "sampling_limit" => draft.sampling_limit = parsed(text(value)?, number(1..=u32::MAX.into()))?,
+            "order" if switch(value)? => draft.order = DeliveryOrder::Time,
+            "monotonic" if switch(value)? => draft.clock = Clock::Monotonic,
+            "duration" => draft.duration = parsed(time(value)?, parse_interval)?,
+            "limit" => draft.limit = parsed(text(value)?, number(1..=u64::MAX))?,
+            "interval" => draft.interval = parsed(time(value)?, parse_interval)?,
+            "inline" if switch(value)? => draft.symbols.inline = Inline::Yes,
+            "srcline" if switch(value)? => draft.symbols.srcline = Srcline::Yes,
+            "symbol_cache" => {
+                let symbols = &mut draft.symbols;
+                symbols.cache_bytes = parsed(text(value)?, parse_size)?.unwrap_or(symbols.cache_bytes);
+            }
+            "time" => draft.times = parsed(time_range(value)?, str::parse)?,
+            "jobs" => draft.jobs = parsed(text(value)?, number(1..=u16::MAX.into()))?,
+            "split" => draft.split = parsed(text(value)?, split)?,
+            "guest" => draft.guests = switch(value)?.into(),
+            "force" if switch(value)? => draft.owner = Owner::Anybody,
+            "threads" => self.threads = switch_or(value, Threads::Cpu, "True, a number or a str", str::parse)?,
+            "compress" => self.compression = switch_or(value, Level::FASTEST, "True, a number or a str", level)?,
+            // A switch that is off, or what the function itself uses.
+            _ => {}
         }
-        (Form::Switch | Form::OnOff | Form::SwitchOrText, Some(true)) => {
-            words.options.push(format!("--{option}").into());
-            return Ok(());
-        }
-        (Form::OnOff, Some(false)) => {
-            words.options.push(format!("--no-{option}").into());
-            return Ok(());
-        }
-        (Form::Command, _) => {
-            words.command = Some(words_of_command(value).ok_or("a list of words, such as ['make', '-j4']")?);
-            return Ok(());
-        }
-        (Form::CallGraph, None) => one(value).ok_or("True, 'fp' or 'dwarf'")?,
-        (Form::SwitchOrText, None) => one(value).ok_or("True, a number or a str")?,
-        (Form::Text, _) => one(value).ok_or("a number or a str")?,
-        (Form::List, _) => list(value).ok_or("a number, a str or a list of them")?,
-        (Form::Time, _) => time(value).ok_or("a number of seconds, or a str such as '50ms'")?,
-        (Form::TimeRange, _) => match value.extract::<(f64, f64)>() {
-            Ok((start, end)) => format!("{start:.9},{end:.9}"),
-            Err(_) => one(value).ok_or("a str such as '10%/2', or a pair of times in seconds")?,
-        },
-    };
-    words.options.push(format!("--{option}={text}").into());
-    Ok(())
+        Ok(())
+    }
+}
+
+fn split(by: &str) -> Result<SplitBy, String> {
+    match by {
+        "time" => Ok(SplitBy::Time),
+        "cpu" => Ok(SplitBy::Cpu),
+        _ => Err(format!("`{by}` is neither `time` nor `cpu`")),
+    }
+}
+
+/// Returns the exception for keywords that do not fit together.
+fn misfit(py: Python<'_>, error: &PlanError) -> PyErr {
+    named(py, "OptionError", &error.message(keyword_of))
 }
 
 /// Makes the plan of a run of `function`. `input` is the recording to replay; without it, the events are live.
-pub fn plan(
-    function: &str,
-    input: Option<&Bound<'_, PyAny>>,
-    selectors: &Bound<'_, PyTuple>,
-    keywords: &Bound<'_, PyDict>,
-    forms: &Bound<'_, PyDict>,
-) -> PyResult<ScriptPlan> {
+pub fn plan(function: &str, input: Option<&Bound<'_, PyAny>>, arguments: Arguments<'_, '_>) -> PyResult<RunPlan> {
+    let py = arguments.selectors.py();
     let action = if input.is_some() { Action::Replay } else { Action::Trace };
-    let mut words = words(action, function, selectors, keywords, forms)?;
-    if let Some(path) = input {
-        let path: PathBuf = path.extract()?;
-        words.options.extend([OsString::from("--input"), path.into()]);
-    }
-    let plan = (Planners::get()?.script)(words.options, words.command);
-    let mut plan = plan.map_err(|text| named(selectors.py(), "OptionError", &text))?;
-    plan.run.face = Face::Program;
-    plan.run.capture.own_threads = OwnThreads::StartedLeftOut;
-    Ok(plan)
+    let Asked { draft, chains, .. } = asked(action, function, arguments)?;
+    let input = match input {
+        None => None,
+        Some(path) => {
+            let paths = inputs::expand(&[path.extract()?]);
+            let paths = paths.map_err(|error| named(py, "OptionError", &format!("{function}(): {error}")))?;
+            let [path] = paths.try_into().map_err(|_| {
+                let text = format!("{function}(): the path names several recordings, but one was expected");
+                named(py, "OptionError", &text)
+            })?;
+            Some(path)
+        }
+    };
+    let callchain = Callchain::with_frames_of(chains, draft.callchain.user, draft.callchain.kernel);
+    let others = Dialect::PerfProf.other_records();
+    let own_threads = OwnThreads::StartedLeftOut;
+    let draft = Draft { callchain, input, others, own_threads, face: Face::Program, ..draft };
+    draft.checked().map_err(|error| misfit(py, &error))
 }
 
-/// Returns a text or a number as a text. `True` and `False` are no numbers here.
-fn one(value: &Bound<'_, PyAny>) -> Option<String> {
-    if value.is_instance_of::<PyBool>() {
-        return None;
+/// Makes the plan of a recording in the file `output`.
+pub fn record_plan(output: PathBuf, arguments: Arguments<'_, '_>) -> PyResult<RecordPlan> {
+    let py = arguments.selectors.py();
+    let Asked { draft, chains, threads, compression, .. } = asked(Action::Record, "record", arguments)?;
+    if output.as_os_str() == "-" {
+        return Err(named(py, "OptionError", "record(): output is a file; the standard output belongs to the program"));
     }
-    let is_one =
-        value.is_instance_of::<PyString>() || value.is_instance_of::<PyInt>() || value.is_instance_of::<PyFloat>();
-    is_one.then(|| value.str().ok()?.extract().ok()).flatten()
+    let (target, untraced_command) = draft.selection.target().map_err(|error| misfit(py, &error))?;
+    let capture = Capture {
+        events: draft.events,
+        target,
+        callchain: Callchain::with_all_frames(chains),
+        rate: plan::rate(draft.period, draft.frequency).map_err(|error| misfit(py, &error))?,
+        ring_size: draft.ring_size,
+        buffer: draft.buffer,
+        clock: draft.clock,
+        own_threads: OwnThreads::StartedLeftOut,
+        ..Capture::default()
+    };
+    Ok(RecordPlan {
+        capture,
+        command_line: vec!["perf_prof.record()".into()],
+        output: Output::File(output),
+        threads,
+        flush_bytes: None,
+        delay: Delay::None,
+        duration: draft.duration,
+        usage_self: None,
+        control: None,
+        compression,
+        untraced_command,
+        verbosity: draft.verbosity,
+    })
 }
 
-/// Returns the elements of an iterable, separated by commas, or a single value.
-fn list(value: &Bound<'_, PyAny>) -> Option<String> {
-    if let Some(text) = one(value) {
-        return Some(text);
+/// Makes the plan of a count.
+pub fn stat_plan(arguments: Arguments<'_, '_>) -> PyResult<StatPlan> {
+    let py = arguments.selectors.py();
+    let Asked { draft, .. } = asked(Action::Count, "stat", arguments)?;
+    if draft.selection.command.is_empty() && draft.duration.is_none() {
+        return Err(named(py, "OptionError", "stat(): give a command with exec, or a duration"));
     }
-    let all: Option<Vec<String>> = value.try_iter().ok()?.map(|element| one(&element.ok()?)).collect();
-    all.filter(|all| !all.is_empty()).map(|all| all.join(","))
-}
-
-fn time(value: &Bound<'_, PyAny>) -> Option<String> {
-    if value.is_instance_of::<PyString>() {
-        return one(value);
-    }
-    one(value)?;
-    value.extract::<f64>().ok().map(|seconds| format!("{seconds:.9}s"))
-}
-
-fn words_of_command(value: &Bound<'_, PyAny>) -> Option<Vec<OsString>> {
-    if value.is_instance_of::<PyString>() {
-        return None;
-    }
-    let words: Vec<OsString> = value.try_iter().ok()?.map(|word| word.ok()?.extract().ok()).collect::<Option<_>>()?;
-    (!words.is_empty()).then_some(words)
+    let (target, untraced_command) = draft.selection.target().map_err(|error| misfit(py, &error))?;
+    Ok(StatPlan {
+        capture: Capture { events: draft.events, target, ..Capture::default() },
+        untraced_command,
+        interval: None,
+        duration: draft.duration,
+        totals: Totals::Left,
+        runs: 1,
+        rows: Rows::Events,
+        verbosity: draft.verbosity,
+    })
 }
 
 /// Returns the time after which a function with this `timeout` gives up.

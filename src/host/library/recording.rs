@@ -1,16 +1,12 @@
 //! `record`: records events into a file while the program goes on, or while a command runs.
 
 use std::{
-    ffi::OsString,
+    path::PathBuf,
     sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError, mpsc},
     thread,
 };
 
-use perf_prof_core::{
-    capture::OwnThreads,
-    recorder::{self, Output},
-    sys::signals::EndRequests,
-};
+use perf_prof_core::{recorder, sys::signals::EndRequests};
 use pyo3::{
     exceptions::PyResourceWarning,
     prelude::*,
@@ -21,7 +17,7 @@ use super::{
     background::{Background, LOOK_FOR_SIGNALS},
     errors::{exception, named},
     forks::Generation,
-    options::{Action, Planners, words},
+    options,
 };
 
 /// A recording that is being made.
@@ -38,22 +34,13 @@ pub struct RecordingRun {
 /// Starts to record into the file `output`. Returns when the recording has begun.
 #[pyfunction]
 pub fn start_recording(
-    output: OsString,
+    output: PathBuf,
     selectors: &Bound<'_, PyTuple>,
     options: &Bound<'_, PyDict>,
     forms: &Bound<'_, PyDict>,
 ) -> PyResult<RecordingRun> {
     let py = selectors.py();
-    let mut words = words(Action::Record, "record", selectors, options, forms)?;
-    let mut option = OsString::from("--output=");
-    option.push(output);
-    words.options.push(option);
-    let plan = (Planners::get()?.record)(words.options, words.command);
-    let mut plan = plan.map_err(|text| named(py, "OptionError", &text))?;
-    if plan.output == Output::Stdout {
-        return Err(named(py, "OptionError", "record(): output is a file; the standard output belongs to the program"));
-    }
-    plan.capture.own_threads = OwnThreads::StartedLeftOut;
+    let plan = options::record_plan(output, options::Arguments { selectors, keywords: options, forms })?;
     let (sender, begun) = mpsc::channel();
     let work = Background::start(move |signals| {
         let begun = || {

@@ -10,13 +10,15 @@ use std::{
 };
 
 use anyhow::Result;
-use perf_prof_core::{engine::ExitStatus, recording::columns::ColumnParts, session::About, sys::signals::Signals};
+use perf_prof_core::{
+    engine::ExitStatus, plan::RunPlan, recording::columns::ColumnParts, session::About, sys::signals::Signals,
+};
 
 use super::{
     background::{Internal, start_thread},
     queue::{Delivery, Queue, QueueSink},
 };
-use crate::run::{self, plan::ScriptPlan};
+use crate::run;
 
 /// The result of a run, for the program that reads its events.
 type EndSlot = Arc<Mutex<Option<Result<ExitStatus>>>>;
@@ -41,7 +43,7 @@ pub struct Opening {
 
 impl Opening {
     /// Starts the thread of a run.
-    pub fn start(plan: ScriptPlan, delivery: Delivery) -> Result<Opening> {
+    pub fn start(plan: RunPlan, delivery: Delivery) -> Result<Opening> {
         let queue = Queue::new(delivery)?;
         let (sender, opened) = mpsc::sync_channel(1);
         let end = EndSlot::default();
@@ -97,7 +99,7 @@ impl Drop for RunThread {
 }
 
 fn deliver(
-    plan: &ScriptPlan,
+    plan: &RunPlan,
     queue: &Arc<Queue>,
     opened: SyncSender<(Arc<About>, Option<Box<ColumnParts>>)>,
 ) -> Result<ExitStatus> {

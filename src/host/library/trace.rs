@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use perf_prof_core::{column::Plan, recording::columns::ColumnRun, session::About};
+use perf_prof_core::{column::Plan, plan::RunPlan, recording::columns::ColumnRun, session::About};
 use pyo3::{
     exceptions::PyResourceWarning,
     gc::{PyTraverseError, PyVisit},
@@ -24,10 +24,7 @@ use super::{
     queue::{Delivery, Entry, EventBatch, Queue, Taken},
     run_thread::{Opened, Opening, RunThread},
 };
-use crate::{
-    run::plan::ScriptPlan,
-    script::{EventClass, Table, ksym_of, stats_of, usym_of},
-};
+use crate::script::{EventClass, Table, ksym_of, stats_of, usym_of};
 
 /// Opens events, or the recording `input`, and starts to deliver them. `options` are keyword arguments of
 /// `perf_prof.trace` or `perf_prof.replay`, and `forms` are all of them with the forms of their values.
@@ -41,7 +38,7 @@ pub fn open_trace(
 ) -> PyResult<Trace> {
     let function = if input.is_some() { "replay" } else { "trace" };
     let on_lost = options.get_item("on_lost")?.filter(|on_lost| !on_lost.is_none());
-    let plan = options::plan(function, input, selectors, options, forms)?;
+    let plan = options::plan(function, input, options::Arguments { selectors, keywords: options, forms })?;
     Trace::open(selectors.py(), plan, on_lost.map(Bound::unbind))
 }
 
@@ -98,8 +95,8 @@ pub enum Waited {
 }
 
 impl Trace {
-    fn open(py: Python<'_>, plan: ScriptPlan, on_lost: Option<Py<PyAny>>) -> PyResult<Trace> {
-        let delivery = if plan.run.input().is_some() { Delivery::WhenAsked } else { Delivery::AtOnce };
+    fn open(py: Python<'_>, plan: RunPlan, on_lost: Option<Py<PyAny>>) -> PyResult<Trace> {
+        let delivery = if plan.input().is_some() { Delivery::WhenAsked } else { Delivery::AtOnce };
         let mut thread = open_run(py, plan, delivery)?;
         let classes = thread.run.events.iter().map(|event| EventClass::of(py, event, &thread.run.context));
         let trace = Trace {
@@ -539,7 +536,7 @@ impl Drop for Trace {
 }
 
 /// Starts a run and waits until its events are enabled.
-pub fn open_run(py: Python<'_>, plan: ScriptPlan, delivery: Delivery) -> PyResult<RunThread> {
+pub fn open_run(py: Python<'_>, plan: RunPlan, delivery: Delivery) -> PyResult<RunThread> {
     messages::collect();
     let mut opening = Opening::start(plan, delivery).map_err(|error| exception(py, &error))?;
     loop {

@@ -22,6 +22,7 @@ use anyhow::Result;
 use perf_prof_core::{
     engine::{ExitStatus, exit_status::Callbacks},
     event::Sink,
+    plan::RunPlan,
     recording::columns::ColumnParts,
     session::{About, Armed, Chosen, Slice},
     sys::signals::Signals,
@@ -45,11 +46,11 @@ pub fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
 /// should be a thread for this run alone. Returns the exit status that the run would have as a command; that of the plan's
 /// command if it has one.
 pub fn deliver<S: Sink>(
-    plan: &ScriptPlan,
+    plan: &RunPlan,
     signals: &Signals,
     receive: impl FnOnce(&Arc<About>, Option<Box<ColumnParts>>) -> S,
 ) -> Result<ExitStatus> {
-    let mut armed = Chosen::select(&plan.run)?.arm()?;
+    let mut armed = Chosen::select(plan)?.arm()?;
     let parts = match &mut armed {
         Armed::Recorded(recording) => recording.column_parts()?,
         Armed::Live(..) => None,

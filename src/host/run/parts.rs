@@ -7,15 +7,13 @@ use anyhow::{Context as _, Result, bail};
 use perf_prof_core::{
     engine::{exit_status::Callbacks, run_loop::Ending},
     event::{EventType, Stop},
+    plan::RunPlan,
     recording::carried::Carried,
     session::{About, ChosenRecording, Slice},
     sys::signals::Signals,
 };
 
-use super::{
-    plan::ScriptPlan,
-    shard::{Merging, Shard},
-};
+use super::shard::{Merging, Shard};
 use crate::script::{Program, set_part_of_process};
 
 /// A recording that is divided into parts. Each part is replayed in a forked copy of the process that divided it.
@@ -41,10 +39,10 @@ pub struct Merged {
 
 impl DividedRecording {
     /// Opens the recording of the plan, and divides it as the plan says. Returns `None` if the plan has only one process.
-    pub fn open(plan: &ScriptPlan) -> Result<Option<DividedRecording>> {
-        let Some(input) = plan.run.input() else { return Ok(None) };
+    pub fn open(plan: &RunPlan) -> Result<Option<DividedRecording>> {
+        let Some(input) = plan.input() else { return Ok(None) };
         let Some(jobs) = input.jobs else { return Ok(None) };
-        let mut recording = ChosenRecording::select(&plan.run, input)?;
+        let mut recording = ChosenRecording::select(plan, input)?;
         recording.warn();
         let shards = recording.divide(&jobs)?.into_iter().map(Shard::new).collect::<Result<_>>()?;
         Ok(Some(DividedRecording { recorded: Some(recording), shards, carried: Carried::default() }))

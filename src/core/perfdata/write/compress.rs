@@ -29,6 +29,9 @@ impl Level {
     /// The lowest and the highest level.
     pub const RANGE: std::ops::RangeInclusive<u8> = 1..=22;
 
+    /// The fastest level.
+    pub const FASTEST: Level = Level(1);
+
     /// Returns the level with this number; `None` if zstd has no such level.
     pub fn new(level: u8) -> Option<Level> {
         Self::RANGE.contains(&level).then_some(Level(level))

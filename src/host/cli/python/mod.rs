@@ -13,26 +13,10 @@ use perf_prof_core::{engine::ExitStatus, sys::output};
 
 pub use self::options::{command, on_error};
 use super::{
-    failure::{self, Failure, from_clap},
+    failure::{Failure, from_clap},
     version,
 };
-use crate::run::{self, plan::ScriptPlan};
-
-/// Returns the plan of a run whose events go to a program and not to a script. `words` are options of `perf-prof python`,
-/// and `command` is the command of `--exec`. The error is one line for the user.
-pub fn plan_of_program(words: Vec<OsString>, command: Option<Vec<OsString>>) -> Result<ScriptPlan, String> {
-    let argv: Vec<OsString> = ["perf-prof", "python"].into_iter().map(OsString::from).chain(words).collect();
-    let parsed = self::command().try_get_matches_from(&argv[1..]);
-    let options = parsed.and_then(|matches| options::Options::from_arg_matches(&matches));
-    let options = options.map_err(|error| failure::message(&error))?;
-    // No file has this name, so no events are read from its first line.
-    let split = split::Split { module: Some(OsString::new()), workload: command, ..split::Split::default() };
-    let plan = plan::plan(options, split, &argv).map_err(|error| error.to_string())?;
-    match plan.recordings {
-        Some(_) => Err("the path names several recordings, but one was expected".to_owned()),
-        None => Ok(plan),
-    }
-}
+use crate::run;
 
 /// The last line of the help of a script that was started through its first line.
 const PERF_PROFS_HELP: &str =

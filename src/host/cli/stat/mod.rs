@@ -210,17 +210,6 @@ impl Stat {
     }
 }
 
-/// Returns the plan for counts of a program. `options` are options of `perf-prof stat`. The error is one line for the user.
-#[cfg(feature = "python")]
-pub fn plan_of_program(options: Vec<OsString>, command: Option<Vec<OsString>>) -> Result<StatPlan, String> {
-    let words = std::iter::once(OsString::from("stat")).chain(options);
-    let parsed = Stat::augment_args(clap::Command::new("stat")).try_get_matches_from(words);
-    let stat = parsed.and_then(|matches| <Stat as clap::FromArgMatches>::from_arg_matches(&matches));
-    let mut stat = stat.map_err(|error| super::failure::message(&error))?;
-    stat.command = command.unwrap_or_default();
-    stat.plan().map_err(|error| error.to_string())
-}
-
 /// The destination of the tables: stderr or a file.
 struct Output {
     to: Box<dyn Write>,
