@@ -54,7 +54,7 @@ pub mod recording;
 
 pub mod recorder;
 
-pub mod session;
+pub mod spine;
 
 pub mod stat;
 

@@ -49,7 +49,7 @@ fn measure(
     table: &mut Table,
     name: &str,
     aggregator: &str,
-    (memory, run): (&events::Memory, &std::sync::Arc<perf_prof_core::session::About>),
+    (memory, run): (&events::Memory, &std::sync::Arc<perf_prof_core::spine::About>),
     bodies: &[String; 3],
 ) {
     let mut programs = bodies.each_ref().map(|body| python::program(run.clone(), body));

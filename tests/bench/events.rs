@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use perf_prof_core::session::{About, EventAttr};
+use perf_prof_core::spine::{About, EventAttr};
 use perf_prof_core::{
     abi::*,
     engine::pump::{LossWindow, Pump, PumpSettings},

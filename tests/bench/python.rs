@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, fs, sync::Arc};
 
-use perf_prof_core::session::About;
+use perf_prof_core::spine::About;
 use perf_prof_host::script::{Dialect, Interpreter, Module, OnError, Program, PythonChoice};
 use pyo3::{Py, PyAny, Python, types::PyAnyMethods};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use perf_prof_core::{
     abi::PERF_CONTEXT_KERNEL,
     event::Context,
-    session::About,
+    spine::About,
     symbol::{Kallsyms, Symbol},
     tracefs::{Kernel, KernelSymbol},
 };

@@ -9,7 +9,7 @@ use std::{
 use perf_prof_core::{
     event::{Context, Deliver, EventType, Flow, PerfFrame, Sample, Sink, perf_address, perf_chain, perf_ip},
     plan::{Input, RunPlan, Verbosity},
-    session::{ChosenRecording, Slice},
+    spine::{ChosenRecording, Slice},
     symbol::{Demangle, Inline, Options, Srcline},
     sys::signals::Signals,
 };

@@ -9,8 +9,8 @@ use crate::{
     engine::{ExitStatus, exit_status::Callbacks},
     event::Sink,
     plan::RunPlan,
-    session::{About, Chosen, Slice},
     spec::{EventKind, EventSpec, SpanEvents},
+    spine::{About, Chosen, Slice},
     sys::{blocked_signals::BlockedSignals, output, signals::Signals},
 };
 

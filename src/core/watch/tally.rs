@@ -24,8 +24,8 @@ use crate::{
         reader::{Facts, Input},
     },
     plan::{RunPlan, Verbosity},
-    session::About,
     spec::CallGraph,
+    spine::About,
     sys::output::say,
 };
 

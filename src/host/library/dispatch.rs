@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, sync::Arc, time::Instant};
 use perf_prof_core::{
     engine::ExitStatus,
     event::{Deliver, EventType, Flow, Sink, Stop},
-    session::About,
+    spine::About,
 };
 use pyo3::{
     exceptions::{PyKeyboardInterrupt, PySystemExit, PyTypeError, PyValueError},

@@ -10,7 +10,7 @@ use perf_prof_core::{
     column::Plan,
     perfdata::PerfDataError,
     recording::columns::{ColumnParts, ColumnRun},
-    session::About,
+    spine::About,
     sys::fork_lock,
 };
 use pyo3::prelude::*;

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::Result;
 use perf_prof_core::{
-    engine::ExitStatus, plan::RunPlan, recording::columns::ColumnParts, session::About, sys::signals::Signals,
+    engine::ExitStatus, plan::RunPlan, recording::columns::ColumnParts, spine::About, sys::signals::Signals,
 };
 
 use super::{

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use perf_prof_core::{column::Plan, plan::RunPlan, recording::columns::ColumnRun, session::About};
+use perf_prof_core::{column::Plan, plan::RunPlan, recording::columns::ColumnRun, spine::About};
 use pyo3::{
     exceptions::PyResourceWarning,
     gc::{PyTraverseError, PyVisit},

@@ -18,7 +18,7 @@ use perf_prof_core::{
     plan::{Jobs, Verbosity},
     record::Ended,
     recording::{carried::Carried, empty_result::SelectionSource},
-    session::{About, Armed, ChosenRecording, Slice},
+    spine::{About, Armed, ChosenRecording, Slice},
     sys::{
         blocked_signals::BlockedSignals,
         output,

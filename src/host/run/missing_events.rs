@@ -7,8 +7,8 @@ use std::path::Path;
 use perf_prof_core::{
     plan::Switch,
     recording::replay::Warnings,
-    session::MissingEvents,
     spec::EventSpec,
+    spine::MissingEvents,
     sys::{output, shell::shell_quote},
 };
 

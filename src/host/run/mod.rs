@@ -24,7 +24,7 @@ use perf_prof_core::{
     event::Sink,
     plan::RunPlan,
     recording::columns::ColumnParts,
-    session::{About, Armed, Chosen, Slice},
+    spine::{About, Armed, Chosen, Slice},
     sys::signals::Signals,
 };
 

@@ -8,7 +8,7 @@ use perf_prof_core::{
     engine::ExitStatus,
     plan::Jobs,
     recording::carried::Carried,
-    session::{Armed, ChosenRecording, Slice},
+    spine::{Armed, ChosenRecording, Slice},
     sys::{blocked_signals::BlockedSignals, process},
 };
 

@@ -9,7 +9,7 @@ use perf_prof_core::{
     event::{EventType, Stop},
     plan::RunPlan,
     recording::carried::Carried,
-    session::{About, ChosenRecording, Slice},
+    spine::{About, ChosenRecording, Slice},
     sys::signals::Signals,
 };
 

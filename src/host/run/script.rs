@@ -9,7 +9,7 @@ use std::{
 use perf_prof_core::{
     live::select,
     plan::Verbosity,
-    session::{About, MissingEvents},
+    spine::{About, MissingEvents},
     sys::output,
 };
 

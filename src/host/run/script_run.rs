@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result};
 use perf_prof_core::{
     engine::ExitStatus,
-    session::{self, About, Armed, Chosen, Closing, Session, Slice},
+    spine::{self, About, Armed, Chosen, Closing, Session, Slice},
     sys::{blocked_signals::BlockedSignals, capability, signals::Signals},
 };
 
@@ -36,7 +36,7 @@ pub(super) enum Task<'a> {
 
 /// Runs the script of the plan, or prints the template.
 pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
-    session::check_destination(&plan.run)?;
+    spine::check_destination(&plan.run)?;
     if plan.run.input().is_some() {
         capability::give_up_right_to_read();
     }

@@ -11,7 +11,7 @@ use perf_prof_core::{
     engine::{ExitStatus, losses},
     event::Sink,
     plan::{Input, Origin, RunPlan},
-    session::{ChosenRecording, Slice, Totals},
+    spine::{ChosenRecording, Slice, Totals},
     sys::{blocked_signals::BlockedSignals, capability, output as messages, signals::Signals},
 };
 

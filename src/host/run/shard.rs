@@ -11,7 +11,7 @@ use perf_prof_core::{
     dividing::{Part, PartResult, Results},
     engine::exit_status::Callbacks,
     event::{Sink as _, Stop},
-    session::{About, Outcome},
+    spine::{About, Outcome},
     sys::worker::nameless_file,
 };
 

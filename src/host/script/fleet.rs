@@ -8,7 +8,7 @@ use perf_prof_core::{
     engine::exit_status::Callbacks,
     event::Stats,
     plan::SplitBy,
-    session::About,
+    spine::About,
 };
 use pyo3::{
     exceptions::PyValueError,

@@ -1,6 +1,6 @@
 //! What gets the samples of a run's events.
 
-use perf_prof_core::session::About;
+use perf_prof_core::spine::About;
 use std::sync::Arc;
 
 use perf_prof_core::event::EventType;

@@ -11,7 +11,7 @@ use perf_prof_core::{
     event::{Deliver, Flow, Sink},
     parallel,
     record::OtherRecords,
-    session::About,
+    spine::About,
     sys::{compat, output},
 };
 use pyo3::{

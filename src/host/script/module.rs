@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use perf_prof_core::{
     abi::system_calls,
-    session::{About, RecordingFacts},
+    spine::{About, RecordingFacts},
     symbol::{AddressKind, Reason},
     sys::clock,
 };

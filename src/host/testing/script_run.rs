@@ -12,8 +12,8 @@ use perf_prof_core::{
     },
     event::{Deliver, EventType, Sink, Stats, Stop, UNKNOWN_COMM},
     record::{Batch, Chunk, Ended, EventIds, SampleLayout, SampleValues, TrailerLayout},
-    session::{About, EventAttr},
     spec::parse_interval,
+    spine::{About, EventAttr},
     sys::output,
 };
 use pyo3::{

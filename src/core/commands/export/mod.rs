@@ -28,8 +28,8 @@ use crate::{
     engine::{ExitStatus, exit_status::Callbacks},
     event::{Context, Deliver, EventType, Flow, Sample, Sink, Stop},
     plan::{Input, RunPlan, Verbosity},
-    session::{About, ChosenRecording, Slice},
     spec::EventSpec,
+    spine::{About, ChosenRecording, Slice},
     sys::{
         output,
         output_path::{self, ExistingFile},

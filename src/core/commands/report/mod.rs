@@ -26,8 +26,8 @@ use crate::{
     },
     picture::{Label, Stacks},
     plan::{Input, RunPlan, Verbosity},
-    session::{ChosenRecording, Slice},
     spec::EventSpec,
+    spine::{ChosenRecording, Slice},
     sys::{
         output,
         output_path::{self, ExistingFile},

@@ -18,7 +18,7 @@ use crate::{
     plan::{Input, RunPlan, Verbosity},
     record::record_type,
     recording::stat_counts::StatCounts,
-    session::{ChosenRecording, Slice},
+    spine::{ChosenRecording, Slice},
     symbol,
     sys::{output, signals::Signals, terminal::ShownOnStdout},
 };

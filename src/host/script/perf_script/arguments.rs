@@ -1,6 +1,6 @@
 //! Makes the arguments of the script's functions from a sample.
 
-use perf_prof_core::session::About;
+use perf_prof_core::spine::About;
 use std::sync::Arc;
 
 use perf_prof_core::event::{EventType, Sample};

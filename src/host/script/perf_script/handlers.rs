@@ -1,6 +1,6 @@
 //! The handlers of a script of `perf script`: decides which function of `__main__` gets a sample, and calls it.
 
-use perf_prof_core::session::About;
+use perf_prof_core::spine::About;
 use std::{ptr, sync::Arc};
 
 use perf_prof_core::event::{EventType, Sample};

@@ -9,7 +9,7 @@ use perf_prof_core::{
     perfdata::AuxtraceError,
     record::{OtherRecords, SampleId, Switch, SwitchDirection, Throttle, record_type},
     recording::stat_counts::{StatCounts, StatError},
-    session::{About, Trailers},
+    spine::{About, Trailers},
     sys::output,
 };
 use pyo3::{

@@ -6,7 +6,7 @@ use perf_prof_core::{
     abi::*,
     event::{EventType, NO_DATA_SOURCE, Sample, data_source_text, perf_address, perf_ip},
     record::{Counters, Registers, SampleMember},
-    session::About,
+    spine::About,
     value::Value,
 };
 use pyo3::{

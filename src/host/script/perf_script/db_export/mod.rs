@@ -19,7 +19,7 @@ use perf_prof_core::{
     abi::{PERF_RECORD_COMM, PERF_RECORD_FORK, PERF_RECORD_SWITCH, PERF_RECORD_SWITCH_CPU_WIDE},
     event::{NO_DATA_SOURCE, PerfFrame, Sample, perf_address, perf_chain, perf_ip},
     record::{Record, SampleMember, Switch, SwitchDirection, record_type},
-    session::About,
+    spine::About,
     value::Value,
 };
 use pyo3::{prelude::*, types::PyDict};
